@@ -1,0 +1,40 @@
+# make run    the benchmark of the sample
+# make test   lint, types, tests
+# Both set up .venv first, and only when pyproject.toml or constraints.txt changed.
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+.DEFAULT_GOAL := help
+.PHONY: help run test lint types bench clean
+
+help:
+	@sed -n 's/^# //p' Makefile | head -3
+
+run: .venv/.ready
+	$(BIN)/rag-eval run
+
+test: lint types
+	$(BIN)/python -m pytest
+
+lint: .venv/.ready-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/.ready-dev
+	$(BIN)/mypy
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { echo "rag-eval needs Python 3.11 or later: install it, or name it with make PYTHON=…"; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/.ready: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	@touch $@
+
+.venv/.ready-dev: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@ .venv/.ready
+
+clean:
+	rm -rf .venv .rag-eval build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""The command line: starts the flows and shows what they found."""

@@ -1,0 +1,1 @@
+"""Cutting documents into chunks that know where they stand."""

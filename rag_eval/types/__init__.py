@@ -1,0 +1,1 @@
+"""The vocabulary: frozen values for documents, spans, chunks, queries and results."""

@@ -1,0 +1,50 @@
+"""Character spans: half-open, in code points of the document as read."""
+
+from dataclasses import dataclass
+
+from rag_eval.errors import InvalidSpanError, preview
+from rag_eval.types.ids import DocumentId
+
+
+@dataclass(frozen=True, slots=True)
+class CharacterSpan:
+    """``[start, end)`` of one document and the text that stands there.
+
+    Raises ``InvalidSpanError`` when the span is empty, reversed or negative, or when its text has another length.
+    """
+
+    doc_id: DocumentId
+    start: int
+    end: int
+    text: str
+
+    def __post_init__(self) -> None:
+        check_bounds(self.doc_id, self.start, self.end)
+        if len(self.text) != self.end - self.start:
+            raise InvalidSpanError(
+                f"the span [{self.start}, {self.end}) of {self.doc_id!r} is {self.end - self.start} characters long, "
+                f"its text {preview(self.text)} is {len(self.text)}: count code points, not bytes"
+            )
+
+    @property
+    def length(self) -> int:
+        """The number of characters (code points)."""
+        return self.end - self.start
+
+    def overlaps(self, other: "CharacterSpan") -> bool:
+        """Whether the two share a character: same document, and not merely touching."""
+        return self.overlap_chars(other) > 0
+
+    def overlap_chars(self, other: "CharacterSpan") -> int:
+        """How many characters the two share; 0 in different documents."""
+        if self.doc_id != other.doc_id:
+            return 0
+        return max(0, min(self.end, other.end) - max(self.start, other.start))
+
+
+def check_bounds(doc_id: str, start: int, end: int) -> None:
+    """Raise ``InvalidSpanError`` unless ``0 <= start < end``."""
+    if not 0 <= start < end:
+        raise InvalidSpanError(
+            f"the span [{start}, {end}) of {doc_id!r} holds no character: start must be 0 or more and below end"
+        )

@@ -1,0 +1,1 @@
+"""Prefect tasks: the library's stages with a cache key."""

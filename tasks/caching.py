@@ -1,0 +1,67 @@
+"""How stages become Prefect tasks: cached by our own key, results as JSON in the workspace.
+
+Prefect's own policies do not serve: the default one never reuses across runs, and keys made from inputs alone are
+shared by different tasks.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+from prefect import Task
+from prefect.cache_policies import CachePolicy
+from prefect.context import TaskRunContext
+from prefect.logging import get_run_logger
+from pydantic import BaseModel
+
+from rag_eval.pipeline.references import IndexRef, TableRef
+from rag_eval.pipeline.stage import Stage
+from rag_eval.pipeline.workspace import Workspace
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass
+class StageKey(CachePolicy):
+    """The key of a task run is the key of its stage; a stored result whose files are gone or altered is dropped."""
+
+    stage: Stage[..., Any] | None = None
+
+    def compute_key(
+        self, task_ctx: TaskRunContext, inputs: dict[str, Any], flow_parameters: dict[str, Any], **kwargs: Any
+    ) -> str | None:
+        """The stage's key for these inputs."""
+        if self.stage is None:
+            return None
+        key = self.stage.key(**inputs)
+        workspace: Workspace = inputs["workspace"]
+        if task_ctx.result_store.exists(key):
+            kept = task_ctx.result_store.read(key).result
+            problems = [problem for ref in _references(kept) if (problem := workspace.damage(ref))]
+            if problems:
+                get_run_logger().warning("%s: %s is computed again", problems[0], self.stage.name)
+                (workspace.results / key).unlink(missing_ok=True)
+        return key
+
+
+def stage_task(stage: Stage[P, R]) -> Task[P, R]:
+    """The Prefect task of a stage."""
+    return Task(
+        fn=stage.run,
+        name=stage.name,
+        version=str(stage.version),
+        cache_policy=StageKey(stage=stage),
+        result_serializer="json",
+        # A record that was dropped from disk must not live on in memory.
+        cache_result_in_memory=False,
+        persist_result=True,
+    )
+
+
+def _references(value: object) -> Iterator[TableRef | IndexRef]:
+    if isinstance(value, TableRef | IndexRef):
+        yield value
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from _references(getattr(value, name))

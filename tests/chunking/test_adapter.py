@@ -1,0 +1,361 @@
+import functools
+import re
+import threading
+import time
+import unicodedata
+import warnings
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import nasty_texts
+
+from rag_eval.chunking.adapter import ChunkerPositionAdapter, SkippedChunkWarning, as_position_aware
+from rag_eval.chunking.alignment import AlignedText, aligned_form
+from rag_eval.chunking.base import Chunker, Cut, PositionAwareChunker
+from rag_eval.chunking.foreign import ForeignChunker, Piece, as_chunker
+from rag_eval.chunking.placement import place
+from rag_eval.chunking.sentence import SentenceChunker
+from rag_eval.errors import ConfigurationError
+from rag_eval.types.document import Document
+from rag_eval.types.ids import DocumentId
+
+REPETITIVE = st.builds(
+    lambda parts, times: "".join(parts * times),
+    st.lists(st.sampled_from(["a", "aa", "ab", " ", "\n", "\r\n", "é", "👍🏽"]), min_size=1, max_size=5),
+    st.integers(1, 20),
+)
+TEXTS = nasty_texts(120) | REPETITIVE
+
+
+def places(source: str, pieces: list[str]) -> list[Cut | None]:
+    return [placement.cut for placement in place(source, map(Piece, pieces))]
+
+
+def document(content: str, name: str = "d.md") -> Document:
+    return Document(DocumentId(name), content)
+
+
+def giving(*pieces: object) -> ChunkerPositionAdapter:
+    return ChunkerPositionAdapter(lambda text: list(pieces), name="fixed")
+
+
+def naive_place(source: str, text: str, previous: Cut) -> int | None:
+    """The rule for exact pieces, by listing every occurrence."""
+    start, end = previous
+    occurrences = [m.start() for m in re.finditer(f"(?={re.escape(text)})", source)]
+    candidates = [c for c in occurrences if c > start]
+    for candidate in candidates:
+        if candidate >= end and not source[end:candidate].strip():
+            return candidate
+    if candidates:
+        return min(candidates, key=lambda c: (abs(c - end), -c))
+    return occurrences[0] if len(occurrences) == 1 else None
+
+
+def assert_placed_by_the_rule(source: str, pieces: list[str]) -> None:
+    previous = (-1, 0)
+    for placement in place(source, map(Piece, pieces)):
+        text = placement.piece.text
+        expected = naive_place(source, text, previous)
+        if placement.cut is None:
+            assert expected is None
+            continue
+        start, end = placement.cut
+        if placement.exact:
+            assert (start, end) == (expected, expected + len(text))
+        else:
+            assert aligned_form(text) in aligned_form(source[start:end])
+        previous = placement.cut
+
+
+def test_repeated_pieces_land_one_after_the_other() -> None:
+    chunks = giving("aa", "aa", "aa").chunk_with_positions(document("aa aa aa"))
+    assert [(chunk.start, chunk.end, chunk.content) for chunk in chunks] == [(0, 2, "aa"), (3, 5, "aa"), (6, 8, "aa")]
+
+
+@pytest.mark.parametrize(
+    ("source", "pieces", "expected"),
+    [
+        ("abcdef", ["abcd", "cdef"], [(0, 4), (2, 6)]),
+        ("x ab - ab", ["x", "- ab"], [(0, 1), (5, 9)]),
+        ("one two three", ["three", "one", "two"], [(8, 13), (0, 3), (4, 7)]),
+        ("ab ab cd", ["cd", "ab"], [(6, 8), None]),
+        ("ab x ab y ab", ["ab x ab y", "ab"], [(0, 9), (10, 12)]),
+        ("-- ab ---- ab", ["-- ab", "ab"], [(0, 5), (3, 5)]),
+        ("-- ab -ab", ["-- ab", "ab"], [(0, 5), (7, 9)]),
+        ("a\n\nb", ["a", "\n\n", "b"], [(0, 1), (1, 3), (3, 4)]),
+        ("abc", ["", "zz", "abc"], [None, None, (0, 3)]),
+        ("", ["a"], [None]),
+    ],
+)
+def test_the_rule(source: str, pieces: list[str], expected: list[Cut | None]) -> None:
+    assert places(source, pieces) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "pieces", "expected"),
+    [
+        ("Hello   big\r\nworld. Bye", ["Hello big world.", "Bye"], [(0, 19), (20, 23)]),
+        ("line\r\n\r\nnext\rlast", ["line\n\nnext", "last"], [(0, 12), (13, 17)]),
+        ("Cafe\u0301 – café", ["Café –", "café"], [(0, 7), (8, 12)]),
+        ("oﬃce ½ “so”", ["office 1⁄2", '"so"'], [(0, 6), (7, 11)]),
+        ("q\u0323\u0307 x", ["q\u0307\u0323", "x"], [(0, 3), (4, 5)]),
+        ("한국어 文", [unicodedata.normalize("NFD", "한국어"), "文"], [(0, 3), (4, 5)]),
+        ("x a b a  b", ["x a b", "a b"], [(0, 5), (6, 10)]),
+        ("x a b a  b y a b", ["x a b", "a b", "y a b"], [(0, 5), (6, 10), (11, 16)]),
+        ("first a  b. a  b.", ["first a b.", "b. a b."], [(0, 11), (9, 17)]),
+        ("z a  b. - a  b. - z", ["z - nothing", "a b."], [None, None]),
+        ("-- a  b --", ["a b"], [(3, 7)]),
+    ],
+)
+def test_what_was_normalised_is_aligned_where_that_is_unambiguous(
+    source: str, pieces: list[str], expected: list[Cut | None]
+) -> None:
+    assert places(source, pieces) == expected
+
+
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(TEXTS, st.data())
+def test_contiguous_and_stripped_cuts_are_found_where_they_came_from(source: str, data: st.DataObject) -> None:
+    borders = sorted(data.draw(st.sets(st.integers(0, len(source)), max_size=12)) | {0, len(source)})
+    cuts = list(pairwise(borders))
+    assert places(source, [source[a:b] for a, b in cuts]) == cuts
+    stripped = [(a + len(source[a:b]) - len(source[a:b].lstrip()), a + len(source[a:b].rstrip())) for a, b in cuts]
+    stripped = [(a, b) for a, b in stripped if a < b]
+    assert places(source, [source[a:b] for a, b in stripped]) == stripped
+
+
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(TEXTS, st.integers(2, 12), st.data())
+def test_overlapping_windows_are_found_by_the_rule(source: str, size: int, data: st.DataObject) -> None:
+    stride = data.draw(st.integers(1, size - 1))
+    pieces = [source[i : i + size] for i in range(0, max(1, len(source) - size + stride), stride)]
+    assert_placed_by_the_rule(source, pieces if source else [])
+
+
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(TEXTS, st.data())
+def test_slices_in_any_order_are_exact_or_skipped_for_being_ambiguous(source: str, data: st.DataObject) -> None:
+    place_ = st.integers(0, len(source))
+    cuts = [sorted(pair) for pair in data.draw(st.lists(st.tuples(place_, place_), max_size=8))]
+    assert_placed_by_the_rule(source, [source[a:b] for a, b in cuts if a < b])
+
+
+WORDS = ["café", "cafe\u0301", "oﬃce", "office", "“so”", '"so"', "naïve", "½", "don’t", "x", "漢字", "ﾊﾟ", "é\u0323"]
+
+
+@settings(deadline=None, derandomize=True, max_examples=200)
+@given(
+    st.lists(st.tuples(st.sampled_from(WORDS), st.sampled_from([" ", "  ", "\r\n", "\n\n", "\u00a0"])), min_size=1),
+    st.sampled_from(["NFC", "NFD", "NFKC", "NFKD"]),
+    st.integers(1, 4),
+)
+def test_normalised_chunks_in_order_are_found(words: list[tuple[str, str]], form: str, size: int) -> None:
+    source = "".join(word + space for word, space in words)
+    ends, at = [], 0
+    for word, space in words:
+        ends.append((at, at + len(word)))
+        at += len(word) + len(space)
+    cuts = [(ends[i][0], ends[min(i + size, len(ends)) - 1][1]) for i in range(0, len(ends), size)]
+    pieces = [" ".join(unicodedata.normalize(form, source[a:b]).split()) for a, b in cuts]
+    assert places(source, pieces) == cuts
+    quoted = [piece.replace("“", '"').replace("”", '"').replace("’", "'") for piece in pieces]
+    assert places(source, quoted) == cuts
+
+
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(nasty_texts(80) | st.text(st.sampled_from("ae\u0301\u0323\u0344ﾞ\u3099 ﬁ\u0f73ẛ가ᄀ“\n¨")))
+def test_the_aligned_text_is_the_form_mapped_back(text: str) -> None:
+    aligned = AlignedText.of(text)
+    assert aligned.form == aligned_form(text)
+    assert len(aligned.source_index) == len(aligned.form) == aligned.form_index[-1]
+    assert len(aligned.form_index) == len(text) + 1
+    for form in ("NFC", "NFD", "NFKC", "NFKD"):
+        assert aligned_form(unicodedata.normalize(form, text)) == aligned.form
+
+
+def test_a_skipped_chunk_is_warned_of_counted_and_reported() -> None:
+    adapter = giving("One two", "z" * 80, "four")
+    with pytest.warns(SkippedChunkWarning, match=f"'guide/a.md'.*'{'z' * 49}…'"):
+        chunks = adapter.chunk_with_positions(document("One two three four", "guide/a.md"))
+    assert [chunk.content for chunk in chunks] == ["One two", "four"]
+    report = adapter.reports[DocumentId("guide/a.md")]
+    assert (report.given_chunks, report.skipped_chunks, adapter.skipped_chunks) == (3, 1, 1)
+    assert (report.characters, report.uncovered_characters) == (15, 5)
+    assert report.uncovered_share == adapter.uncovered_share == pytest.approx(1 / 3)
+
+
+def test_counts_cover_each_document_once() -> None:
+    adapter = giving("a b", "no")
+    documents = [document(content, name) for name, content in (("1", "a b"), ("1", "a  b"), ("2", "a b"), ("3", ""))]
+    with pytest.warns(SkippedChunkWarning):
+        assert [len(adapter.chunk_with_positions(doc)) for doc in documents] == [1, 1, 1, 0]
+    assert adapter.skipped_chunks == 1 + 1 + 2
+    assert [report.aligned_chunks for report in adapter.reports.values()] == [1, 0, 0]
+    assert adapter.reports[DocumentId("3")].uncovered_share == 0.0
+
+
+@dataclass
+class ClaimedChunk:
+    """As chonkie gives it."""
+
+    text: str
+    start_index: int
+    end_index: int
+
+
+@dataclass
+class SplitDocument:
+    """As LangChain gives it."""
+
+    page_content: str
+    metadata: dict[str, object] = field(default_factory=dict)
+
+
+def test_true_claims_are_used_even_against_the_rule() -> None:
+    adapter = giving(ClaimedChunk("ab", 6, 8), ClaimedChunk("ab", 3, 5))
+    assert [c.start for c in adapter.chunk_with_positions(document("ab ab ab"))] == [6, 3]
+    assert adapter.wrong_claims == 0
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        ClaimedChunk("ab", 1, 3),
+        ClaimedChunk("ab", 0, 3),
+        ClaimedChunk("ab", -1, 1),
+        ClaimedChunk("ab", -8, -6),
+        ClaimedChunk("ab", 99, 101),
+        SplitDocument("ab", {"start_index": -1}),
+        SplitDocument("ab", {"start_index": 4}),
+    ],
+)
+def test_wrong_claims_are_counted_and_the_piece_is_searched(claim: object) -> None:
+    adapter = giving(claim)
+    assert [(c.start, c.end) for c in adapter.chunk_with_positions(document("ab ab ab"))] == [(0, 2)]
+    assert adapter.wrong_claims == 1
+
+
+@pytest.mark.parametrize("given", [SplitDocument("ab"), SplitDocument("ab", {"start_index": None}), "ab"])
+def test_no_claim_is_not_a_wrong_claim(given: object) -> None:
+    adapter = giving(given)
+    adapter.chunk_with_positions(document("ab"))
+    assert adapter.wrong_claims == 0
+
+
+def test_the_adapter_is_position_aware_and_keeps_the_contract() -> None:
+    adapter = ChunkerPositionAdapter(str.split)
+    assert isinstance(adapter, PositionAwareChunker)
+    doc = document("aa  aa\u2028aa 👍🏽")
+    for chunk in adapter.chunk_with_positions(doc):
+        doc.check_span(chunk.to_span())
+        assert chunk.id.startswith("pa_chunk_")
+
+
+class Splitter:
+    """Shaped like a LangChain splitter."""
+
+    def __init__(self, size: int, separators: list[str]) -> None:
+        self._chunk_size = size
+        self._separators = separators
+
+    def split_text(self, text: str) -> list[str]:
+        return text.split()
+
+
+class Named:
+    name = "Named(size=3)"
+
+    def chunk(self, text: str) -> list[str]:
+        return text.split()
+
+
+def split_words(text: str, sep: str | None = None) -> list[str]:
+    return text.split(sep)
+
+
+def test_names() -> None:
+    assert ChunkerPositionAdapter(Named()).name == "PositionAdapter(Named(size=3))"
+    assert as_chunker(split_words).name == f"{__name__}.split_words"
+    assert as_chunker(functools.partial(split_words, sep="x")).name == f"{__name__}.split_words(sep='x')"
+    assert as_chunker(lambda text: [text], name="whole").name == "whole"
+    one, same, other = Splitter(5, ["a"]), Splitter(5, ["a"]), Splitter(5, ["b"])
+    assert as_chunker(one).name == as_chunker(same).name != as_chunker(other).name
+    assert as_chunker(one).name.startswith("Splitter(chunk_size=5, settings=")
+    assert as_chunker(one.split_text).name == as_chunker(one).name + ".split_text"
+
+
+def test_what_is_accepted() -> None:
+    for source in (Splitter(5, []), Named(), split_words, str.split):
+        wrapped = as_chunker(source)
+        assert isinstance(wrapped, Chunker)
+        assert wrapped.chunk("a b") == ["a", "b"]
+        assert isinstance(as_position_aware(source), ChunkerPositionAdapter)
+    ours = SentenceChunker()
+    assert as_chunker(ours) is as_position_aware(ours) is ours
+    assert as_chunker(ForeignChunker(split_words)).chunk("a") == ["a"]
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "text", object(), Named, SentenceChunker, ["a"]])
+def test_anything_else_is_refused_with_what_is_accepted(wrong: object) -> None:
+    for wrap in (ChunkerPositionAdapter, as_chunker, as_position_aware):
+        with pytest.raises(ConfigurationError, match=r"is not a chunker: give .*LangChain.*chonkie.*function"):
+            wrap(wrong)
+
+
+@pytest.mark.parametrize("result", ["a string", None, 5, [5], [b"bytes"], [None]])
+def test_a_chunker_that_gives_something_else_is_named(result: object) -> None:
+    with pytest.raises(ConfigurationError, match="odd gave"):
+        as_chunker(lambda text: result, name="odd").chunk("text")
+
+
+def test_one_adapter_in_several_threads() -> None:
+    adapter = ChunkerPositionAdapter(str.split)
+    content = "aa " * 500
+
+    def work(worker: int) -> None:
+        for i in range(20):
+            chunks = adapter.chunk_with_positions(document(content, f"{worker}-{i}"))
+            starts[worker, i] = [chunk.start for chunk in chunks]
+
+    starts: dict[tuple[int, int], list[int]] = {}
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(adapter.reports) == 80
+    assert len(starts) == 80
+    assert all(found == list(range(0, 1500, 3)) for found in starts.values())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda piece: piece,
+        lambda piece: " ".join(piece.split()),
+        lambda piece: piece[:200],
+        lambda piece: piece.replace("a", "§"),
+    ],
+    ids=["exact", "collapsed", "gaps", "unfindable"],
+)
+def test_a_large_document_of_repeated_text_takes_seconds(change: "functools.partial[str]") -> None:
+    paragraph = "Once in a paragraph. " + "The same  words again and\nagain. " * 29 + "\n\n"
+    content = paragraph * 5000
+    pieces = [change(paragraph.strip())] * 5000
+    begin = time.process_time()
+    found = place(content, map(Piece, pieces))
+    assert time.process_time() - begin < 30
+    assert len(content) > 4_800_000
+    if "§" not in pieces[0]:
+        assert [placement.cut[0] for placement in found] == list(range(0, len(content), len(paragraph)))
+
+
+def test_a_skip_is_silent_where_the_user_filters_it() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", SkippedChunkWarning)
+        assert giving("zz").chunk_with_positions(document("ab")) == []

@@ -1,0 +1,198 @@
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from chunker_contract import TrigramEmbedder
+
+from rag_eval.chunking.adapter import ChunkerPositionAdapter
+from rag_eval.chunking.base import BuiltInChunker
+from rag_eval.chunking.certificate import Certificate, Check, compare_certificates
+from rag_eval.chunking.certify import CHECKS, certify
+from rag_eval.chunking.cluster_semantic import ClusterSemanticChunker
+from rag_eval.chunking.markdown import MarkdownChunker
+from rag_eval.chunking.nasty_texts import nasty_texts
+from rag_eval.chunking.semantic import SemanticChunker
+from rag_eval.chunking.sentence import SentenceChunker
+from rag_eval.errors import ConfigurationError, TextEncodingError
+from rag_eval.types.chunk import PositionAwareChunk
+from rag_eval.types.document import Document
+from rag_eval.types.ids import generate_pa_chunk_id
+
+
+def check(certificate: Certificate, name: str) -> Check:
+    return next(check for check in certificate.checks if check.name == name)
+
+
+def failed(certificate: Certificate) -> list[str]:
+    return [check.name for check in certificate.checks if check.status == "failed"]
+
+
+@dataclass
+class Placed:
+    """A position-aware chunker that cuts where it is told, right or wrong."""
+
+    cuts: Callable[[str], list[tuple[str, int, int]]]
+    name: str = "placed"
+
+    def chunk_with_positions(self, doc: Document) -> list[PositionAwareChunk]:
+        return [
+            PositionAwareChunk(generate_pa_chunk_id(text), text, doc.id, start, end)
+            for text, start, end in self.cuts(doc.content)
+        ]
+
+
+@dataclass
+class Claim:
+    text: str
+    start_index: int
+
+
+@pytest.mark.parametrize(
+    "chunker",
+    [
+        SentenceChunker(100, 1),
+        MarkdownChunker(100),
+        SemanticChunker(TrigramEmbedder(), max_chunk_size=300),
+        ClusterSemanticChunker(TrigramEmbedder(), 500, 200),
+    ],
+    ids=lambda chunker: type(chunker).__name__,
+)
+def test_built_in_chunkers_pass_on_the_nasty_texts(chunker: BuiltInChunker) -> None:
+    certificate = certify(chunker)
+    assert certificate.passed, certificate.to_markdown()
+    assert certificate.positions == "own"
+    assert [check.status for check in certificate.checks] == ["passed"] * len(CHECKS)
+    assert certificate.texts == len(nasty_texts())
+
+
+def test_the_nasty_texts_are_what_they_say() -> None:
+    texts = nasty_texts()
+    assert texts == nasty_texts()
+    assert texts["empty"] == ""
+    assert texts["whitespace only"].isspace()
+    assert len(texts["1 MB line"]) == 1_000_000
+    assert len(texts["1 MB line"].splitlines()) == 1
+    everything = "".join(texts.values())
+    for part in (
+        "\r\n",
+        "\r\r",
+        "\x00",
+        "\ufeff",
+        "\u200d",
+        "\u0301",
+        "\u2028",
+        "<|endoftext|>",
+        "```",
+        "।",
+        "؟",
+        "。",
+    ):
+        assert part in everything
+
+
+@pytest.mark.parametrize(
+    ("cuts", "failing", "example"),
+    [
+        (lambda text: [("b c", 1, 4)], "exact slices", "t at 1: 'b c'"),
+        (lambda text: [("a b c d", 0, 99)], "exact slices", "t at 0: 'a b c d'"),
+        (lambda text: [("", 0, 0), (text, 0, 7)], "exact slices", "t at 0: ''"),
+        (lambda text: [(text, 0, 7), ("a", 0, 1)], "increasing starts", "t at 0: after a start at 0: 'a'"),
+        (lambda text: [("a", 0, 1), ("c d", 4, 7)], "coverage", "t at 2: 'b'"),
+        (lambda text: [("a b c", 0, 5)], "coverage", "t at 6: 'd'"),
+        (lambda text: text.undefined, "runs", "t: \"AttributeError: 'str' object has no attribute 'undefined'\""),
+    ],
+)
+def test_each_failure_is_found_with_its_first_example(
+    cuts: Callable[[str], list[tuple[str, int, int]]], failing: str, example: str
+) -> None:
+    certificate = certify(Placed(cuts), {"t": "a b c d"})
+    assert not certificate.passed
+    assert failing in failed(certificate)
+    assert str(check(certificate, failing).example) == example
+    assert check(certificate, failing).failures == 1
+
+
+def test_lost_characters_are_counted_one_by_one() -> None:
+    certificate = certify(Placed(lambda text: [("one", 0, 3)]), {"t": "one two three"})
+    assert (check(certificate, "coverage").failures, check(certificate, "coverage").looked_at) == (8, 11)
+
+
+def test_a_chunker_that_changes_its_mind() -> None:
+    runs = iter(range(100))
+    certificate = certify(Placed(lambda text: [(text, 0, len(text))] * (1 + next(runs) % 2)), ["a", "b"])
+    assert check(certificate, "determinism").failures == 2
+    assert str(check(certificate, "determinism").example) == "text 1: the second run differs"
+
+
+def test_the_size_limit_is_given_found_or_does_not_apply() -> None:
+    assert check(certify(str.split, ["aaa b"]), "size limit").status == "not applicable"
+    given = check(certify(str.split, ["aaa b"], fits=lambda text: len(text) < 3), "size limit")
+    assert (given.status, given.failures, str(given.example)) == ("failed", 1, "text 1 at 0: 'aaa'")
+
+    @dataclass(frozen=True)
+    class Broken(BuiltInChunker):
+        max_chunk_size: int = 2
+
+        def cuts(self, text: str) -> list[tuple[int, int]]:
+            return [(0, len(text))]
+
+    assert failed(certify(Broken(), ["aaa"])) == ["size limit"]
+    assert certify(Broken(), ["aa"]).passed
+
+
+def test_claims_are_certified_as_they_are() -> None:
+    certificate = certify(lambda text: [Claim("ab", 0), Claim("ab", 2)], ["ab ab"])
+    assert certificate.positions == "claimed"
+    assert failed(certificate) == ["exact slices", "coverage"]
+    assert check(certificate, "exact slices").failures == 1
+
+
+def test_without_claims_what_the_adapter_finds_is_certified() -> None:
+    certificate = certify(str.split, ["ab ab  ab"])
+    assert (certificate.positions, certificate.chunks, certificate.passed) == ("found", 3, True)
+    lossy = certify(lambda text: [text.lower(), "made up"], ["A b"])
+    assert (lossy.skipped_chunks, failed(lossy)) == (2, ["exact slices", "coverage"])
+    normalised = certify(lambda text: [" ".join(text.split())], ["a  b"])
+    assert (normalised.skipped_chunks, failed(normalised)) == (0, ["exact slices"])
+
+
+def test_an_adapter_is_certified_for_what_it_finds_even_where_its_chunker_claims() -> None:
+    certificate = certify(ChunkerPositionAdapter(lambda text: [Claim("ab", 0), Claim("ab", 1)], name="c"), ["ab ab"])
+    assert certificate.chunker == "PositionAdapter(c)"
+    assert (certificate.positions, certificate.passed) == ("found", True)
+
+
+def test_the_certificate_as_a_table() -> None:
+    text = certify(lambda text: [text.replace("|", "")], {"pipes": "a|b\x00"}).to_markdown()
+    lines = text.splitlines()
+    assert "FAILED (1 texts, 1 chunks, 1 without a place; positions found by ChunkerPositionAdapter)" in lines[0]
+    assert lines[2].startswith("| check")
+    assert len({len(line) for line in lines[2:]}) == 1
+    assert "\x00" not in text
+    assert next(line for line in lines if "coverage" in line).endswith(r"pipes at 0: 'a\|b\\x00' |")
+
+
+def test_certificates_side_by_side() -> None:
+    table = compare_certificates([certify(SentenceChunker(5), ["a b"]), certify(lambda text: [], ["a b"])])
+    assert table.splitlines()[2].count("✓") == 6
+    assert "2 of 2 fail" in table.splitlines()[3]
+    assert compare_certificates([]) == ""
+
+
+def test_what_cannot_be_certified() -> None:
+    with pytest.raises(ConfigurationError, match="is not a chunker"):
+        certify(5)
+    with pytest.raises(ConfigurationError, match="no texts"):
+        certify(str.split, [])
+    with pytest.raises(ConfigurationError, match="one string"):
+        certify(str.split, "text")
+    with pytest.raises(TextEncodingError, match="'bad'"):
+        certify(str.split, {"bad": "\ud800"})
+
+
+def test_an_interrupt_is_not_swallowed() -> None:
+    def interrupted(text: str) -> list[str]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        certify(interrupted, ["a"])

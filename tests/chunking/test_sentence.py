@@ -1,0 +1,113 @@
+import time
+
+import pytest
+from chunker_contract import check_contract
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import NASTY_SAMPLES, nasty_texts
+
+from rag_eval.chunking.cutting import cut_to_size
+from rag_eval.chunking.sentence import SentenceChunker, sentence_cuts
+from rag_eval.errors import ConfigurationError
+
+
+def sentences(text: str) -> list[str]:
+    return [text[start:end] for start, end in sentence_cuts(text)]
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        ["One.", "Two!", "Three?", "Four"],
+        ["Dr. Smith met J. R. Tolkien of the U.S. Army.", "He left."],
+        [
+            "It cost 3.14 dollars at example.com, e.g. for v1.2.",
+            "See Fig. 3 and No. 5.",
+            "He said no.",
+            "Then he left.",
+        ],
+        ['"Really?" he asked.', '"Yes!"', "(It was.)", "Then..."],
+        ["1. First step.", "Do it.", "12) Second."],
+        ["Wait... what happened?", "Nothing… nothing."],
+    ],
+)
+def test_english(expected: list[str]) -> None:
+    assert sentences(" ".join(expected)) == expected
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        ["彼は来た。", "「本当？」", "そうだ！", "終わり"],
+        ["圆周率是3．14吗？", "是．", "好"],
+        ["هل هذا سؤال؟", "نعم.", "لا"],
+        ["यह है।", "वह था॥", "अंत"],
+    ],
+)
+def test_stops_of_other_scripts_need_no_space(expected: list[str]) -> None:
+    assert sentences("".join(expected).replace("؟نعم.لا", "؟نعم. لا")) == expected
+
+
+@pytest.mark.parametrize("blank_line", ["\n\n", "\r\n\r\n", "\r\r", "\n \t\n", "\u2029", "\u2028\u2028"])
+def test_a_blank_line_ends_a_sentence(blank_line: str) -> None:
+    assert sentences(f"A heading{blank_line}then text\nover two lines") == ["A heading", "then text\nover two lines"]
+
+
+def test_a_number_that_opens_a_line_is_no_end_but_a_year_is() -> None:
+    assert sentences("Steps:\n1. Go in 1999. Then\n2. Return.") == ["Steps:\n1. Go in 1999.", "Then\n2. Return."]
+
+
+def test_whole_sentences_up_to_the_size() -> None:
+    text = "One is. Two is. Three is.  Four is."
+    assert SentenceChunker(14).chunk(text) == ["One is.", "Two is.", "Three is.", "Four is."]
+    assert SentenceChunker(18).chunk(text) == ["One is. Two is.", "Three is.", "Four is."]
+    assert SentenceChunker(19).chunk(text) == ["One is. Two is.", "Three is.  Four is."]
+
+
+def test_overlap_repeats_whole_sentences_as_far_as_a_new_one_fits() -> None:
+    text = "A1 is. B2 is. C3 is. D4 is."
+    assert SentenceChunker(20, sentence_overlap=1).chunk(text) == ["A1 is. B2 is. C3 is.", "C3 is. D4 is."]
+    assert SentenceChunker(20, sentence_overlap=9).chunk(text) == ["A1 is. B2 is. C3 is.", "B2 is. C3 is. D4 is."]
+    assert SentenceChunker(6, sentence_overlap=3).chunk(text) == ["A1 is.", "B2 is.", "C3 is.", "D4 is."]
+
+
+def test_a_sentence_over_the_size_is_cut_at_lines_then_words_then_inside() -> None:
+    text = "aaa bbb\nccc ddd eee ffffffffffff gg"
+    assert [text[a:b] for a, b in cut_to_size(text, 0, len(text), 9)] == [
+        "aaa bbb",
+        "ccc ddd",
+        "eee",
+        "fffffffff",
+        "fff gg",
+    ]
+    assert SentenceChunker(9).chunk(text) == ["aaa bbb", "ccc ddd", "eee", "fffffffff", "fff gg"]
+
+
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(nasty_texts(), st.integers(1, 40), st.integers(0, 3))
+def test_contract(text: str, size: int, overlap: int) -> None:
+    check_contract(SentenceChunker(size, overlap), text, size)
+
+
+@pytest.mark.parametrize("text", NASTY_SAMPLES)
+def test_contract_on_samples(text: str) -> None:
+    check_contract(SentenceChunker(50, 1), text, 50)
+
+
+@pytest.mark.parametrize("unit", [".", ". ", "A. ", "a.)", "\n \n", "word ", ")", " "])
+def test_time_is_linear_in_hostile_text(unit: str) -> None:
+    def seconds(length: int) -> float:
+        text = (unit * length)[:length]
+        begin = time.process_time()
+        SentenceChunker(100).cuts(text)
+        return time.process_time() - begin
+
+    seconds(1000)
+    assert seconds(200_000) < 40 * seconds(20_000) + 0.1
+
+
+def test_name_and_settings() -> None:
+    assert SentenceChunker().name == "SentenceChunker(max_chunk_size=1000, sentence_overlap=0)"
+    for wrong in ({"max_chunk_size": 0}, {"max_chunk_size": 1.5}, {"max_chunk_size": True}, {"sentence_overlap": -1}):
+        with pytest.raises(ConfigurationError, match="whole number"):
+            SentenceChunker(**wrong)

@@ -1,0 +1,104 @@
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from rag_eval.errors import ConfigurationError
+from rag_eval.metrics import (
+    ChunkLevelResult,
+    ChunkPrecision,
+    ChunkRecall,
+    SpanIoU,
+    SpanRecall,
+    TokenLevelResult,
+    evaluate_chunk_level,
+    evaluate_token_level,
+)
+from rag_eval.types.ids import ChunkId, DocumentId
+from rag_eval.types.span import CharacterSpan
+
+
+def span(start: int, end: int) -> CharacterSpan:
+    return CharacterSpan(DocumentId("a.md"), start, end, "x" * (end - start))
+
+
+@dataclass(frozen=True)
+class LongestSpan:
+    """A metric of a user's own: nothing but a name and a method."""
+
+    name: str = "longest_span"
+
+    def calculate(self, retrieved: Sequence[CharacterSpan], ground_truth: Sequence[CharacterSpan]) -> float:
+        return float(max((one.length for one in retrieved), default=0))
+
+
+def test_token_level_averages_by_name() -> None:
+    results = [TokenLevelResult([span(0, 10)], [span(5, 15)]), TokenLevelResult([span(0, 4)], [span(0, 4)])]
+    metrics = [SpanRecall(), SpanIoU(k=1), LongestSpan()]
+    assert evaluate_token_level(results, metrics) == {
+        "span_recall": 0.75,
+        "span_iou@1": pytest.approx((5 / 15 + 1) / 2),
+        "longest_span": 7.0,
+    }
+
+
+def test_chunk_level_averages_of_several_cuts_from_one_retrieval() -> None:
+    results = [ChunkLevelResult([ChunkId("a"), ChunkId("b")], [ChunkId("b")]), ChunkLevelResult([], [ChunkId("a")])]
+    metrics = [ChunkRecall(k=1), ChunkRecall(k=2), ChunkPrecision()]
+    assert evaluate_chunk_level(results, metrics) == {
+        "chunk_recall@1": 0,
+        "chunk_recall@2": 0.5,
+        "chunk_precision": 0.25,
+    }
+
+
+def test_plain_records_are_results_too() -> None:
+    ids = {"retrieved": [ChunkId("a")], "ground_truth": [ChunkId("a")]}
+    assert evaluate_chunk_level([ids], [ChunkRecall()]) == {"chunk_recall": 1.0}
+    spans = {"retrieved": [span(0, 2)], "ground_truth": [span(0, 4)]}
+    assert evaluate_token_level([spans], [SpanRecall()]) == {"span_recall": 0.5}
+
+
+def test_no_results_are_zero_for_each_metric() -> None:
+    assert evaluate_token_level([], [SpanRecall(), SpanIoU()]) == {"span_recall": 0.0, "span_iou": 0.0}
+    assert evaluate_chunk_level([], [ChunkRecall()]) == {"chunk_recall": 0.0}
+
+
+def test_nothing_given_is_changed() -> None:
+    retrieved, truth = [span(5, 9), span(0, 6)], [span(3, 4)]
+    evaluate_token_level([TokenLevelResult(retrieved, truth)], [SpanRecall(), SpanIoU()])
+    assert (retrieved, truth) == ([span(5, 9), span(0, 6)], [span(3, 4)])
+
+
+def test_a_mix_of_levels_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="token-level evaluation scores character spans.*'chunk_1'"):
+        evaluate_token_level([{"retrieved": ["chunk_1"], "ground_truth": []}], [SpanRecall()])  # type: ignore[list-item]
+    with pytest.raises(ConfigurationError, match="chunk-level evaluation scores chunk ids.*CharacterSpan"):
+        evaluate_chunk_level([ChunkLevelResult([span(0, 1)], [])], [ChunkRecall()])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("record", [{"retrieved": []}, TokenLevelResult([], []), None])
+def test_a_record_without_its_sides_is_named(record: object) -> None:
+    with pytest.raises(ConfigurationError, match="needs retrieved and ground_truth"):
+        evaluate_chunk_level([record], [ChunkRecall()])  # type: ignore[list-item]
+
+
+def test_two_metrics_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="'span_recall'"):
+        evaluate_token_level([], [SpanRecall(), SpanRecall()])
+
+
+MIX = """
+from rag_eval.metrics import ChunkRecall, SpanRecall, evaluate_chunk_level, evaluate_token_level
+evaluate_token_level([], [SpanRecall()])
+evaluate_chunk_level([], [ChunkRecall()])
+evaluate_token_level([], [ChunkRecall()])
+evaluate_chunk_level([], [SpanRecall()])
+"""
+
+
+def test_a_type_checker_rejects_a_mix_of_levels() -> None:
+    api = pytest.importorskip("mypy.api")
+    report, _, status = api.run(["--strict", "--ignore-missing-imports", "--follow-imports=silent", "-c", MIX])
+    assert status == 1
+    assert [line.split(":")[1] for line in report.splitlines() if ": error:" in line] == ["5", "6"], report

@@ -1,0 +1,252 @@
+"""The span metrics against a naive twin that counts sets of characters, or of tokens, one by one."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_eval.errors import ConfigurationError, SpanMismatchError
+from rag_eval.metrics import (
+    ChromaIoU,
+    ChromaPrecision,
+    ChromaRecall,
+    ChunkedCorpus,
+    PrecisionOmega,
+    SpanHitRate,
+    SpanIoU,
+    SpanMAP,
+    SpanMRR,
+    SpanNDCG,
+    SpanPrecision,
+    SpanRecall,
+    TokensRetrieved,
+    TokenUnit,
+)
+from rag_eval.tokens import get_encoding
+from rag_eval.types.chunk import PositionAwareChunk
+from rag_eval.types.document import Document
+from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
+from rag_eval.types.span import CharacterSpan
+
+ENCODING = "cl100k_base"
+TEXTS = {
+    "a.md": "Née 👩🏽‍🚀 in 漢字, a\u0301 café\r\n<|endoftext|> here",
+    "b.md": "aa aa aa\u2028aa international aa\x00a",
+    "c.md": "the same, the same, the same.",
+}
+DOCUMENTS = {doc_id: Document(DocumentId(doc_id), text) for doc_id, text in TEXTS.items()}
+TOKENS = TokenUnit(ENCODING, DOCUMENTS.values())
+TWIN = settings(deadline=None, derandomize=True, max_examples=250)
+
+Spans = list[CharacterSpan]
+Units = set[tuple[str, int]]
+
+
+@st.composite
+def a_span(draw: st.DrawFn) -> CharacterSpan:
+    document = DOCUMENTS[draw(st.sampled_from(sorted(DOCUMENTS)))]
+    start = draw(st.integers(0, len(document.content) - 1))
+    return document.span(start, draw(st.integers(start + 1, min(start + 12, len(document.content)))))
+
+
+some_spans = st.lists(a_span(), max_size=6)
+a_cut = st.one_of(st.none(), st.integers(1, 7))
+
+
+def characters(spans: Sequence[CharacterSpan]) -> Units:
+    return {(span.doc_id, place) for span in spans for place in range(span.start, span.end)}
+
+
+def tokens(spans: Sequence[CharacterSpan]) -> Units:
+    return {(doc_id, number) for doc_id, place in characters(spans) for number in TOKENS_AT[doc_id].get(place, [])}
+
+
+def tokens_at(text: str) -> dict[int, list[int]]:
+    """For each character the numbers of the tokens whose first byte it holds."""
+    owner = [place for place, character in enumerate(text) for _ in character.encode()]
+    found: dict[int, list[int]] = {}
+    position = 0
+    for number, token in enumerate(get_encoding(ENCODING).encode_ordinary(text)):
+        found.setdefault(owner[position], []).append(number)
+        position += len(get_encoding(ENCODING).decode_single_token_bytes(token))
+    return found
+
+
+TOKENS_AT = {doc_id: tokens_at(text) for doc_id, text in TEXTS.items()}
+
+
+def share(part: float, whole: float, empty: float = 0.0) -> float:
+    return part / whole if whole else empty
+
+
+def twin_gains(units: Callable[[Sequence[CharacterSpan]], Units], retrieved: Spans, truth: Spans) -> list[int]:
+    left, gains = units(truth), []
+    for span in retrieved:
+        gains.append(len(left & units([span])))
+        left -= units([span])
+    return gains
+
+
+def twin(
+    units: Callable[[Sequence[CharacterSpan]], Units], retrieved: Spans, truth: Spans, k: int | None
+) -> dict[str, float]:
+    hits = retrieved[:k]
+    found, wanted = units(hits), units(truth)
+    gains = twin_gains(units, hits, truth)
+    useful = [rank for rank, gain in enumerate(gains, start=1) if gain]
+    documents = sorted((len([1 for doc_id, _ in wanted if doc_id == one]) for one in DOCUMENTS), reverse=True)
+    ideal = sum(amount / math.log2(rank + 1) for rank, amount in enumerate(documents[:k], start=1))
+    return {
+        "span_recall": share(len(found & wanted), len(wanted)),
+        "span_precision": share(len(found & wanted), len(found)),
+        "span_iou": share(len(found & wanted), len(found | wanted), empty=1.0),
+        "span_hit_rate": float(bool(useful)),
+        "span_mrr": 1 / useful[0] if useful else 0.0,
+        "span_map": share(
+            sum(gains[rank - 1] * sum(other <= rank for other in useful) / rank for rank in useful), len(wanted)
+        ),
+        "span_ndcg": share(sum(gain / math.log2(rank + 1) for rank, gain in enumerate(gains, start=1)), ideal),
+    }
+
+
+SPAN_METRICS = [SpanRecall, SpanPrecision, SpanIoU, SpanHitRate, SpanMRR, SpanMAP, SpanNDCG]
+
+
+@given(some_spans, some_spans, a_cut)
+@TWIN
+def test_every_span_metric_equals_its_twin_in_characters(retrieved: Spans, truth: Spans, k: int | None) -> None:
+    expected = twin(characters, retrieved, truth, k)
+    for metric in SPAN_METRICS:
+        value = metric(k).calculate(retrieved, truth)
+        assert value == pytest.approx(expected[metric.label], abs=1e-12), metric.label
+        assert 0.0 <= value <= 1.0 + 1e-12
+
+
+@given(some_spans, some_spans, a_cut)
+@TWIN
+def test_every_span_metric_equals_its_twin_in_tokens(retrieved: Spans, truth: Spans, k: int | None) -> None:
+    expected = twin(tokens, retrieved, truth, k)
+    for metric in SPAN_METRICS:
+        value = metric(k, TOKENS).calculate(retrieved, truth)
+        assert value == pytest.approx(expected[metric.label], abs=1e-12), metric.label
+
+
+@given(some_spans, some_spans, a_cut)
+@TWIN
+def test_the_chroma_family_equals_its_twin(retrieved: Spans, truth: Spans, k: int | None) -> None:
+    hits = retrieved[:k]
+    covered = len(characters(hits) & characters(truth))
+    paid = sum(span.length for span in hits)
+    uncovered = sum(len(characters([span]) - characters(hits)) for span in truth)
+    assert ChromaRecall(k).calculate(retrieved, truth) == share(covered, sum(span.length for span in truth))
+    assert ChromaPrecision(k).calculate(retrieved, truth) == share(covered, paid)
+    assert ChromaIoU(k).calculate(retrieved, truth) == share(covered, paid + uncovered, empty=1.0)
+
+
+def chunk(span: CharacterSpan) -> PositionAwareChunk:
+    return PositionAwareChunk(generate_pa_chunk_id(span.text), span.text, span.doc_id, span.start, span.end)
+
+
+@given(st.lists(a_span(), max_size=12), some_spans, some_spans)
+@TWIN
+def test_precision_omega_and_min_equal_their_twin(chunks: Spans, retrieved: Spans, truth: Spans) -> None:
+    touching = [
+        one
+        for one in chunks
+        if any(one.doc_id == ref.doc_id and one.start <= ref.end and ref.start <= one.end for ref in truth)
+    ]
+    corpus = ChunkedCorpus([chunk(span) for span in chunks])
+    both, either = characters(touching) & characters(truth), characters(touching) | characters(truth)
+    assert PrecisionOmega(corpus).calculate(retrieved, truth) == share(len(both), len(either))
+    k = min(len(touching), 20)
+    for metric in (ChromaRecall, ChromaPrecision, ChromaIoU):
+        assert metric("min", corpus).calculate(retrieved, truth) == metric().calculate(retrieved[:k], truth)
+
+
+def test_min_takes_no_more_than_twenty() -> None:
+    document = DOCUMENTS["a.md"]
+    corpus = ChunkedCorpus([chunk(document.span(place, place + 1)) for place in range(30)])
+    retrieved = [document.span(place, place + 1) for place in range(30)]
+    assert ChromaRecall("min", corpus).calculate(retrieved, [document.span(0, 30)]) == 20 / 30
+
+
+@given(some_spans, a_cut)
+@TWIN
+def test_tokens_retrieved_are_what_the_texts_cost_one_by_one(retrieved: Spans, k: int | None) -> None:
+    expected = sum(len(get_encoding(ENCODING).encode_ordinary(span.text)) for span in retrieved[:k])
+    assert TokensRetrieved(k).calculate(retrieved, []) == expected
+
+
+@pytest.mark.parametrize(
+    ("metric", "both_empty", "no_truth", "no_hits"),
+    [
+        (SpanRecall(), 0, 0, 0),
+        (SpanPrecision(), 0, 0, 0),
+        (SpanIoU(), 1, 0, 0),
+        (SpanHitRate(), 0, 0, 0),
+        (SpanMRR(), 0, 0, 0),
+        (SpanMAP(), 0, 0, 0),
+        (SpanNDCG(), 0, 0, 0),
+        (ChromaRecall(), 0, 0, 0),
+        (ChromaPrecision(), 0, 0, 0),
+        (ChromaIoU(), 1, 0, 0),
+        (PrecisionOmega(ChunkedCorpus([chunk(DOCUMENTS["a.md"].span(0, 9))])), 0, 0, 1 / 3),
+        (TokensRetrieved(), 0, 1, 0),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_empty_sides(metric: SpanRecall, both_empty: float, no_truth: float, no_hits: float) -> None:
+    span = DOCUMENTS["a.md"].span(0, 3)
+    assert metric.calculate([], []) == both_empty
+    assert metric.calculate([DOCUMENTS["c.md"].span(0, 3)], []) == no_truth
+    assert metric.calculate([], [span]) == no_hits
+
+
+def test_values_worked_out_by_hand() -> None:
+    a, b = DOCUMENTS["a.md"], DOCUMENTS["b.md"]
+    truth = [a.span(0, 10), a.span(20, 30), b.span(0, 5)]
+    retrieved = [b.span(10, 20), a.span(5, 25), a.span(5, 10), b.span(0, 10)]
+    assert SpanRecall().calculate(retrieved, truth) == 15 / 25
+    assert SpanPrecision().calculate(retrieved, truth) == 15 / 40
+    assert SpanIoU().calculate(retrieved, truth) == 15 / 50
+    assert SpanMRR().calculate(retrieved, truth) == 1 / 2
+    assert SpanMAP().calculate(retrieved, truth) == pytest.approx((10 * 1 / 2 + 5 * 2 / 4) / 25)
+    gained, ideal = 10 / math.log2(3) + 5 / math.log2(5), 20 + 5 / math.log2(3)
+    assert SpanNDCG().calculate(retrieved, truth) == pytest.approx(gained / ideal)
+    assert SpanNDCG(1).calculate(retrieved, truth) == 0.0
+    assert ChromaPrecision().calculate(retrieved, truth) == 15 / 45
+
+
+def test_one_hit_that_covers_two_truths_of_a_document_is_a_perfect_ranking() -> None:
+    document = DOCUMENTS["a.md"]
+    assert SpanNDCG(5).calculate([document.span(0, 30)], [document.span(2, 5), document.span(20, 22)]) == 1.0
+
+
+def test_touching_a_reference_is_no_hit_except_for_chroma() -> None:
+    document = DOCUMENTS["c.md"]
+    reference, neighbour = document.span(5, 10), document.span(10, 20)
+    assert SpanHitRate().calculate([neighbour], [reference]) == 0.0
+    both = ChunkedCorpus([chunk(document.span(0, 10)), chunk(neighbour)])
+    assert PrecisionOmega(both).calculate([], [reference]) == 5 / 20
+
+
+def test_a_token_belongs_to_the_character_that_holds_its_first_byte() -> None:
+    text = "👩🏽‍🚀"
+    document = Document(DocumentId("emoji.md"), text)
+    unit = TokenUnit(ENCODING, [document])
+    owned = [unit.places([document.span(place, place + 1)])[0] for place in range(len(text))]
+    assert [last - first for _, first, last in owned] == [
+        len(tokens_at(text).get(place, [])) for place in range(len(text))
+    ]
+    assert owned[0][1] == 0
+    assert owned[-1][2] == len(get_encoding(ENCODING).encode_ordinary(text))
+
+
+def test_tokens_need_the_document_and_its_whole_text() -> None:
+    short = TokenUnit(ENCODING, [Document(DocumentId("a.md"), "short")])
+    with pytest.raises(ConfigurationError, match=r"b\.md"):
+        SpanRecall(unit=short).calculate([], [DOCUMENTS["b.md"].span(0, 3)])
+    with pytest.raises(SpanMismatchError, match=r"a\.md.*5 characters"):
+        SpanRecall(unit=short).calculate([], [DOCUMENTS["a.md"].span(0, 9)])

@@ -1,0 +1,95 @@
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import nasty_texts
+
+from rag_eval import (
+    Chunk,
+    ChunkLevelGroundTruth,
+    Corpus,
+    Document,
+    DocumentId,
+    PositionAwareChunk,
+    Query,
+    TokenLevelGroundTruth,
+    generate_chunk_id,
+    generate_pa_chunk_id,
+)
+from rag_eval import tables as t
+from rag_eval.errors import TableError
+
+QUICK = settings(max_examples=60, deadline=None, derandomize=True)
+scalars = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
+json_values = st.recursive(
+    scalars | nasty_texts(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(nasty_texts(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+metadata = st.dictionaries(nasty_texts(max_size=5), json_values, max_size=3)
+documents = st.builds(lambda name, text, meta: Document(DocumentId(name), text, meta), nasty_texts(max_size=9), nasty_texts(max_size=40), metadata)  # fmt: skip  # noqa: E501
+
+
+@QUICK
+@given(st.lists(documents, min_size=1, max_size=4, unique_by=lambda document: document.id))
+def test_documents_survive(docs: list[Document]) -> None:
+    assert t.documents_from_table(t.documents_to_table(Corpus(docs))) == docs
+
+
+@QUICK
+@given(documents, metadata)
+def test_chunks_survive(doc: Document, meta: dict[str, object]) -> None:
+    cuts = [(i, j) for i in range(len(doc.content)) for j in (i + 1, len(doc.content))]
+    placed = [
+        PositionAwareChunk(generate_pa_chunk_id(doc.content[i:j]), doc.content[i:j], doc.id, i, j, meta)
+        for i, j in cuts
+    ]
+    assert t.chunks_from_table(t.chunks_to_table(placed)) == placed
+    plain = [Chunk(generate_chunk_id(chunk.content), chunk.content, doc.id, meta) for chunk in placed]
+    table = t.plain_chunks_to_table(plain)
+    assert t.plain_chunks_from_table(table) == plain
+    assert table.column("ordinal").to_pylist() == list(range(len(plain)))
+
+
+@QUICK
+@given(st.lists(st.tuples(nasty_texts(max_size=12), metadata, documents), max_size=4, unique_by=lambda item: item[0]))
+def test_ground_truth_survives(items: list[tuple[str, dict[str, object], Document]]) -> None:
+    by_span, by_chunk = [], []
+    for text, meta, doc in items:
+        query = Query.from_text(text, meta)
+        spans = [doc.span(i, i + 1) for i in range(len(doc.content))]
+        by_span.append(TokenLevelGroundTruth(query, spans, unanswerable=not spans))
+        by_chunk.append(ChunkLevelGroundTruth(query, [generate_chunk_id(s.text) for s in spans], not spans))
+    assert t.token_truth_from_tables(t.token_truth_to_tables(by_span)) == by_span
+    assert t.chunk_truth_from_tables(t.chunk_truth_to_tables(by_chunk)) == by_chunk
+
+
+@pytest.mark.parametrize("value", [(1, 2), {3}, {1: "a"}, float("nan"), object(), "\ud800"])
+def test_metadata_that_json_would_change_is_refused(value: object) -> None:
+    with pytest.raises(TableError, match=r"metadata of document 'a\.md'"):
+        t.documents_to_table(Corpus([Document(DocumentId("a.md"), "text", {"key": value})]))
+
+
+def test_a_table_of_another_shape_is_refused_by_column() -> None:
+    table = t.documents_to_table(Corpus([Document(DocumentId("a.md"), "text")]))
+    with pytest.raises(TableError, match=r"missing \['sha256'\], superfluous \[\]"):
+        t.documents_from_table(table.drop_columns(["sha256"]))
+    with pytest.raises(TableError, match="column 'content' of the documents table is string, it needs large_string"):
+        t.documents_from_table(table.set_column(1, "content", table.column("content").cast(pa.string())))
+    empty = pa.array([None], pa.string())
+    with pytest.raises(TableError, match="column 'sha256' of the documents table has 1 empty values"):
+        t.documents_from_table(table.set_column(2, "sha256", empty))
+
+
+def test_a_document_that_is_not_the_one_its_sha256_was_taken_of_is_refused() -> None:
+    table = t.documents_to_table(Corpus([Document(DocumentId("a.md"), "text")]))
+    altered = table.set_column(1, "content", pa.array(["other"], pa.large_string()))
+    with pytest.raises(TableError, match=r"content of document 'a\.md'"):
+        t.documents_from_table(altered)
+
+
+def test_truth_of_an_unknown_query_is_refused() -> None:
+    doc = Document(DocumentId("a.md"), "text")
+    tables = t.token_truth_to_tables([TokenLevelGroundTruth(Query.from_text("why?"), [doc.span(0, 2)])])
+    with pytest.raises(TableError, match="names 1 queries that are not there, first 'query_"):
+        t.token_truth_from_tables(t.TokenLevelTruthTables(tables.queries.slice(0, 0), tables.spans))

@@ -1,0 +1,46 @@
+import dataclasses
+
+import pytest
+
+from rag_eval import CharacterSpan, DocumentId
+from rag_eval.errors import InvalidSpanError
+
+A, B = DocumentId("a.md"), DocumentId("b.md")
+
+
+def span(start: int, end: int, doc_id: DocumentId = A) -> CharacterSpan:
+    return CharacterSpan(doc_id, start, end, "x" * (end - start))
+
+
+def test_length_and_overlap() -> None:
+    assert span(3, 10).length == 7
+    assert span(0, 5).overlap_chars(span(3, 10)) == 2
+    assert span(3, 10).overlap_chars(span(0, 5)) == 2
+    assert span(0, 10).overlap_chars(span(2, 4)) == 2
+    assert span(0, 5).overlaps(span(4, 6))
+
+
+def test_touching_spans_do_not_overlap() -> None:
+    assert not span(0, 5).overlaps(span(5, 9))
+    assert span(0, 5).overlap_chars(span(5, 9)) == 0
+
+
+def test_spans_of_different_documents_do_not_overlap() -> None:
+    assert not span(0, 5).overlaps(span(0, 5, B))
+    assert span(0, 5).overlap_chars(span(0, 5, B)) == 0
+
+
+@pytest.mark.parametrize(("start", "end"), [(5, 5), (6, 5), (-1, 2)])
+def test_a_span_without_characters_is_refused(start: int, end: int) -> None:
+    with pytest.raises(InvalidSpanError, match=r"\[.*\) of 'a.md' holds no character"):
+        CharacterSpan(A, start, end, "")
+
+
+def test_a_text_of_another_length_is_refused() -> None:
+    with pytest.raises(InvalidSpanError, match="is 2 characters long, its text '🙂🙂🙂' is 3"):
+        CharacterSpan(A, 0, 2, "🙂🙂🙂")
+
+
+def test_a_span_is_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        span(0, 1).start = 5  # type: ignore[misc]  # the point of the test
