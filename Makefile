@@ -1,5 +1,6 @@
 # make run    the benchmark of the sample
 # make test   lint, types, tests
+# make bench  speed and memory against other libraries, written to tests/bench/RESULTS.md
 # Both set up .venv first, and only when pyproject.toml or constraints.txt changed.
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -9,7 +10,7 @@ BIN := .venv/bin
 .PHONY: help run test lint types bench clean
 
 help:
-	@sed -n 's/^# //p' Makefile | head -3
+	@sed -n 's/^# //p' Makefile | head -4
 
 run: .venv/.ready
 	$(BIN)/rag-eval run
@@ -34,6 +35,13 @@ types: .venv/.ready-dev
 
 .venv/.ready-dev: pyproject.toml constraints.txt | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@ .venv/.ready
+
+bench: .venv/.ready-bench
+	$(BIN)/python -m tests.bench.run
+
+.venv/.ready-bench: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
 	@touch $@ .venv/.ready
 
 clean:

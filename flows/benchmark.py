@@ -5,7 +5,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.futures import wait
 from prefect.transactions import CommitMode, transaction
 
-from rag_eval.config import BenchmarkConfig, Configuration
+from rag_eval.config.benchmark import BenchmarkConfig, Configuration
 from rag_eval.pipeline.outcome import (
     BenchmarkOutcome,
     ConfigurationOutcome,

@@ -1,8 +1,76 @@
 """Measure retrieval for RAG: which way of chunking, embedding and searching brings back the right content."""
 
+from rag_eval.chunking.adapter import ChunkerPositionAdapter, PlacementReport, SkippedChunkWarning, as_position_aware
+from rag_eval.chunking.base import Chunker, PositionAwareChunker
+from rag_eval.chunking.certificate import Certificate, compare_certificates
+from rag_eval.chunking.certify import certify
+from rag_eval.chunking.cluster_semantic import ClusterSemanticChunker
+from rag_eval.chunking.fixed_token import FixedTokenChunker
+from rag_eval.chunking.foreign import as_chunker
+from rag_eval.chunking.markdown import MarkdownChunker
+from rag_eval.chunking.recursive_character import RecursiveCharacterChunker
+from rag_eval.chunking.recursive_token import RecursiveTokenChunker
+from rag_eval.chunking.semantic import SemanticChunker
+from rag_eval.chunking.sentence import SentenceChunker
 from rag_eval.embedding.base import Embedder
+from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
 from rag_eval.embedding.local import LocalEmbedder
+from rag_eval.embedding.openai import OpenAIEmbedder
+from rag_eval.embedding.sentence_transformers import SentenceTransformersEmbedder
+from rag_eval.embedding.usage import Usage
 from rag_eval.errors import RagEvalError
+from rag_eval.evaluation.chunk_losses import chunk_level_losses
+from rag_eval.evaluation.evaluations import ChunkLevelEvaluation, TokenLevelEvaluation
+from rag_eval.evaluation.experiment import ExperimentTables, run_experiment
+from rag_eval.evaluation.langsmith_evaluation import Evaluation
+from rag_eval.evaluation.losses import HitStages, average_losses
+from rag_eval.evaluation.span_losses import token_level_losses
+from rag_eval.ground_truth.native import read_chunk_level, read_token_level, write_chunk_level, write_token_level
+from rag_eval.metrics import (
+    ChromaIoU,
+    ChromaPrecision,
+    ChromaRecall,
+    ChunkedCorpus,
+    ChunkF1,
+    ChunkHitRate,
+    ChunkLevelMetric,
+    ChunkMAP,
+    ChunkMRR,
+    ChunkNDCG,
+    ChunkPrecision,
+    ChunkRecall,
+    PrecisionOmega,
+    SpanHitRate,
+    SpanIoU,
+    SpanMAP,
+    SpanMRR,
+    SpanNDCG,
+    SpanPrecision,
+    SpanRecall,
+    TokenLevelMetric,
+    TokensRetrieved,
+    TokenUnit,
+    calculate_overlap,
+    chunk_level_metric,
+    evaluate_chunk_level,
+    evaluate_token_level,
+    merge_overlapping_spans,
+    score_chunk_level,
+    score_token_level,
+    token_level_metric,
+)
+from rag_eval.reranking.cohere import CohereReranker
+from rag_eval.reranking.cross_encoder import CrossEncoderReranker
+from rag_eval.reranking.lexical import LexicalReranker
+from rag_eval.retrieval.base import Hit, Reranker, Retriever
+from rag_eval.retrieval.callable import CallableRetriever
+from rag_eval.retrieval.hybrid import HybridRetriever
+from rag_eval.retrieval.lexical import BM25Retriever
+from rag_eval.retrieval.vector import VectorRAGRetriever
+from rag_eval.stores.base import VectorStore
+from rag_eval.stores.chroma import ChromaVectorStore
+from rag_eval.stores.lance import LanceDBVectorStore
+from rag_eval.stores.memory import InMemoryVectorStore
 from rag_eval.types.chunk import Chunk, PositionAwareChunk
 from rag_eval.types.document import Corpus, Document
 from rag_eval.types.ground_truth import (
@@ -27,29 +95,109 @@ from rag_eval.types.result import ChunkLevelRunOutput, EvaluationResult, TokenLe
 from rag_eval.types.span import CharacterSpan
 
 __all__ = [
+    "BM25Retriever",
+    "CachedEmbedder",
+    "CallableRetriever",
+    "Certificate",
     "CharacterSpan",
+    "ChromaIoU",
+    "ChromaPrecision",
+    "ChromaRecall",
+    "ChromaVectorStore",
     "Chunk",
+    "ChunkF1",
+    "ChunkHitRate",
     "ChunkId",
     "ChunkLevelDatasetExample",
+    "ChunkLevelEvaluation",
     "ChunkLevelGroundTruth",
+    "ChunkLevelMetric",
     "ChunkLevelRunOutput",
+    "ChunkMAP",
+    "ChunkMRR",
+    "ChunkNDCG",
+    "ChunkPrecision",
+    "ChunkRecall",
+    "ChunkedCorpus",
+    "Chunker",
+    "ChunkerPositionAdapter",
+    "ClusterSemanticChunker",
+    "CohereReranker",
     "Corpus",
+    "CrossEncoderReranker",
     "Document",
     "DocumentId",
     "Embedder",
+    "EmbeddingCache",
+    "Evaluation",
     "EvaluationResult",
     "EvaluationType",
+    "ExperimentTables",
+    "FixedTokenChunker",
+    "Hit",
+    "HitStages",
+    "HybridRetriever",
+    "InMemoryVectorStore",
+    "LanceDBVectorStore",
+    "LexicalReranker",
     "LocalEmbedder",
+    "MarkdownChunker",
+    "OpenAIEmbedder",
+    "PlacementReport",
     "PositionAwareChunk",
     "PositionAwareChunkId",
+    "PositionAwareChunker",
+    "PrecisionOmega",
     "Query",
     "QueryId",
     "QueryText",
     "RagEvalError",
+    "RecursiveCharacterChunker",
+    "RecursiveTokenChunker",
+    "Reranker",
+    "Retriever",
+    "SemanticChunker",
+    "SentenceChunker",
+    "SentenceTransformersEmbedder",
+    "SkippedChunkWarning",
+    "SpanHitRate",
+    "SpanIoU",
+    "SpanMAP",
+    "SpanMRR",
+    "SpanNDCG",
+    "SpanPrecision",
+    "SpanRecall",
     "TokenLevelDatasetExample",
+    "TokenLevelEvaluation",
     "TokenLevelGroundTruth",
+    "TokenLevelMetric",
     "TokenLevelRunOutput",
+    "TokenUnit",
+    "TokensRetrieved",
+    "Usage",
+    "VectorRAGRetriever",
+    "VectorStore",
+    "as_chunker",
+    "as_position_aware",
+    "average_losses",
+    "calculate_overlap",
+    "certify",
+    "chunk_level_losses",
+    "chunk_level_metric",
+    "compare_certificates",
+    "evaluate_chunk_level",
+    "evaluate_token_level",
     "generate_chunk_id",
     "generate_pa_chunk_id",
     "generate_query_id",
+    "merge_overlapping_spans",
+    "read_chunk_level",
+    "read_token_level",
+    "run_experiment",
+    "score_chunk_level",
+    "score_token_level",
+    "token_level_losses",
+    "token_level_metric",
+    "write_chunk_level",
+    "write_token_level",
 ]

@@ -15,6 +15,7 @@
     ├── TableError                  an Arrow table or a value that does not fit its schema
     ├── ConfigurationError          a setting that cannot be used
     ├── ArtifactError               stored work that is gone, altered or unreadable
+    ├── ServiceError                a remote service failed or answered nonsense
     └── BenchmarkFailedError        configurations of a benchmark failed; the others are kept
 
 A message is one sentence that says what is wrong, where, and what to do. Catch ``RagEvalError`` to catch all.
@@ -33,6 +34,7 @@ __all__ = [
     "GroundTruthError",
     "InvalidSpanError",
     "RagEvalError",
+    "ServiceError",
     "SpanError",
     "SpanMismatchError",
     "TableError",
@@ -92,6 +94,10 @@ class ConfigurationError(RagEvalError):
 
 class ArtifactError(RagEvalError):
     """Stored work is gone, altered or unreadable."""
+
+
+class ServiceError(RagEvalError):
+    """A remote service failed, or answered something that cannot be used."""
 
 
 class BenchmarkFailedError(RagEvalError):

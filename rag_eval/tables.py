@@ -49,6 +49,14 @@ HITS = _schema(
     end=pa.int64(),
     chunk_id=pa.string(),
 )
+CHUNK_HITS = _schema(
+    query_id=pa.string(),
+    rank=pa.int32(),
+    score=pa.float32(),
+    doc_id=pa.string(),
+    ordinal=pa.int64(),
+    chunk_id=pa.string(),
+)
 SCORES = _schema(query_id=pa.string(), metric=pa.string(), k=pa.int32(), value=pa.float64())
 
 
@@ -92,7 +100,7 @@ def check_schema(table: pa.Table, schema: pa.Schema, what: str) -> pa.Table:
 
 def documents_to_table(corpus: Corpus) -> pa.Table:
     """A row a document, in the corpus's order."""
-    return _table(
+    return table_of(
         DOCUMENTS,
         [
             (doc.id, doc.content, text_sha256(doc.content), metadata_to_json(doc.metadata, f"document {doc.id!r}"))
@@ -112,7 +120,7 @@ def documents_from_table(table: pa.Table) -> list[Document]:
 
 def chunks_to_table(chunks: Iterable[PositionAwareChunk]) -> pa.Table:
     """A row a chunk, in the given order; equal texts at different places are different rows."""
-    return _table(
+    return table_of(
         CHUNKS,
         [
             (c.id, c.doc_id, c.start, c.end, c.content, metadata_to_json(c.metadata, f"a chunk of {c.doc_id!r}"))
@@ -139,7 +147,7 @@ def plain_chunks_to_table(chunks: Iterable[Chunk]) -> pa.Table:
         ordinal = ordinals.get(c.doc_id, 0)
         ordinals[c.doc_id] = ordinal + 1
         rows.append((c.id, c.doc_id, ordinal, c.content, metadata_to_json(c.metadata, f"a chunk of {c.doc_id!r}")))
-    return _table(PLAIN_CHUNKS, rows)
+    return table_of(PLAIN_CHUNKS, rows)
 
 
 def plain_chunks_from_table(table: pa.Table) -> list[Chunk]:
@@ -153,7 +161,7 @@ def plain_chunks_from_table(table: pa.Table) -> list[Chunk]:
 def token_truth_to_tables(truth: Sequence[TokenLevelGroundTruth]) -> TokenLevelTruthTables:
     """The queries and, beside them, a row for each relevant span."""
     spans = [(g.query.id, s.doc_id, s.start, s.end, s.text) for g in truth for s in g.relevant_spans]
-    return TokenLevelTruthTables(_queries_to_table(truth), _table(TRUTH_SPANS, spans))
+    return TokenLevelTruthTables(_queries_to_table(truth), table_of(TRUTH_SPANS, spans))
 
 
 def token_truth_from_tables(tables: TokenLevelTruthTables) -> list[TokenLevelGroundTruth]:
@@ -173,7 +181,7 @@ def token_truth_from_tables(tables: TokenLevelTruthTables) -> list[TokenLevelGro
 def chunk_truth_to_tables(truth: Sequence[ChunkLevelGroundTruth]) -> ChunkLevelTruthTables:
     """The queries and, beside them, a row for each relevant chunk id."""
     ids = [(g.query.id, chunk_id) for g in truth for chunk_id in g.relevant_chunk_ids]
-    return ChunkLevelTruthTables(_queries_to_table(truth), _table(TRUTH_CHUNKS, ids))
+    return ChunkLevelTruthTables(_queries_to_table(truth), table_of(TRUTH_CHUNKS, ids))
 
 
 def chunk_truth_from_tables(tables: ChunkLevelTruthTables) -> list[ChunkLevelGroundTruth]:
@@ -209,7 +217,7 @@ def _queries_to_table(truth: Iterable[TokenLevelGroundTruth | ChunkLevelGroundTr
         (g.query.id, g.query.text, g.unanswerable, metadata_to_json(g.query.metadata, f"query {g.query.id!r}"))
         for g in truth
     ]
-    return _table(QUERIES, rows)
+    return table_of(QUERIES, rows)
 
 
 def _queries_from_table(table: pa.Table) -> list[tuple[Query, bool]]:
@@ -226,7 +234,8 @@ def _check_known(what: str, left_over: Mapping[str, object]) -> None:
         )
 
 
-def _table(schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> pa.Table:
+def table_of(schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> pa.Table:
+    """The rows, each in the order of the schema's columns, as a table."""
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
     arrays = [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)

@@ -118,25 +118,15 @@ def token_ends(text: str, encoding: str) -> NDArray[np.int64]:
     code point starts. So the ends never decrease, and token ``i`` is ``text[ends[i - 1] : ends[i]]``, perhaps empty.
     Raises ``TextEncodingError`` on a lone surrogate.
     """
-    return ends_of_tokens(encode(text, encoding), text, encoding)
-
-
-def ends_of_tokens(tokens: NDArray[np.uint32], text: str, encoding: str) -> NDArray[np.int64]:
-    """As ``token_ends``, for a text whose tokens are known."""
-    byte_ends = np.cumsum(_load(encoding).token_bytes.take(tokens), dtype=np.int64)
+    byte_ends = np.cumsum(_load(encoding).token_bytes.take(encode(text, encoding)), dtype=np.int64)
     if text.isascii():
         return byte_ends
     # As signed bytes, those that continue a character are the 64 lowest.
     begins = np.frombuffer(text.encode("utf-8"), dtype=np.int8) >= -64
-    per_token = np.add.reduceat(begins.view(np.uint8), np.r_[0, byte_ends[:-1]])
-    ends = np.cumsum(per_token, dtype=np.int64)
+    begun = np.cumsum(begins, dtype=np.min_scalar_type(len(begins)))
+    ends = begun[byte_ends - 1].astype(np.int64)
     ends[:-1] -= ~begins[byte_ends[:-1]]
     return ends
-
-
-def longest_token(encoding: str) -> int:
-    """The length of the longest token in bytes: a text of n bytes is at least n / longest_token tokens."""
-    return int(_load(encoding).token_bytes.max())
 
 
 def split_blanks(text: str, limit: int = MAX_BLANKS) -> list[str]:

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from prefect.futures import PrefectFuture
 
-from rag_eval.config import Configuration
+from rag_eval.config.benchmark import Configuration
 
 R = TypeVar("R")
 

@@ -7,7 +7,8 @@ from rich.console import Console
 from flows.cli.prefect_home import use_local_prefect
 from flows.cli.ranking import print_ranking
 from rag_eval import sample
-from rag_eval.config import BenchmarkConfig, RecursiveTokenConfig
+from rag_eval.config.benchmark import BenchmarkConfig
+from rag_eval.config.chunkers import RecursiveTokenConfig
 from rag_eval.errors import BenchmarkFailedError, ConfigurationError
 from rag_eval.pipeline.outcome import BenchmarkOutcome
 from rag_eval.pipeline.references import CorpusSource, TruthSource

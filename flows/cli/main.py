@@ -17,11 +17,6 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def commands() -> None:
-    """Keep ``run`` a command of its own, also while it is the only one."""
-
-
 @app.command()
 def run(
     corpus: Annotated[Path | None, typer.Option(help="Folder of documents; without it, the sample.")] = None,
@@ -34,6 +29,25 @@ def run(
     from flows.cli.benchmark import run_benchmark
 
     run_benchmark(corpus, truth, glob, k, workspace)
+
+
+@app.command()
+def certify(
+    chunkers: Annotated[
+        list[str] | None, typer.Argument(help="Built-in chunkers, or yours as module:name; without, all built-in ones.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting of the built-in chunker, such as chunk_size=200.")
+    ] = None,
+    texts: Annotated[Path | None, typer.Option(help="A folder of texts to use in place of the built-in ones.")] = None,
+    glob: Annotated[str, typer.Option(help="Which files of the folder are texts.")] = "**/*.md",
+) -> None:
+    """Check what chunkers do to text that breaks chunkers; exit code 1 when a check fails."""
+    from flows.cli.certify import run_certification
+
+    certificates = run_certification(chunkers or [], settings or [], texts, glob)
+    if not all(certificate.passed for certificate in certificates):
+        raise typer.Exit(1)
 
 
 def main() -> None:

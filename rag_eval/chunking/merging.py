@@ -6,7 +6,6 @@ the borders, and to grow one or to find where the next begins takes one search f
 """
 
 import re
-import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -14,10 +13,12 @@ from typing import NamedTuple
 
 
 class Borders(NamedTuple):
-    """Where pieces begin. Each function takes ``low, high`` and looks in ``[low, high)``; -1 means none."""
+    """Where pieces begin, and where the last one ends."""
 
+    around: Callable[[int, int], tuple[int, int]]
+    """``(low, high)`` to the last border in ``[low, high)``, or -1, and the first from ``high`` on, or the end."""
     first: Callable[[int, int], int]
-    last: Callable[[int, int], int]
+    """``(low, high)`` to the first border in ``[low, high)``, or -1."""
 
 
 Window = tuple[int, int, bool]
@@ -30,25 +31,33 @@ def borders_before(separator: str, text: str, start: int, end: int) -> Borders:
     Separators are taken from left to right and do not overlap.
     """
     if not separator:
-        return Borders(lambda low, high: low if low < high else -1, lambda low, high: high - 1 if low < high else -1)
-    if len(separator) == 1:
-        return Borders(partial(text.find, separator), partial(text.rfind, separator))
-    return listed_borders([match.start() for match in re.compile(re.escape(separator)).finditer(text, start, end)])
+        return Borders(lambda low, high: (high - 1, high), lambda low, high: low if low < high else -1)
+    if len(separator) > 1:
+        matches = re.compile(re.escape(separator)).finditer(text, start, end)
+        return listed_borders([match.start() for match in matches], end)
+    find, rfind = text.find, text.rfind
+
+    def around(low: int, high: int) -> tuple[int, int]:
+        following = find(separator, high, end)
+        return rfind(separator, low, high), following if following >= 0 else end
+
+    return Borders(around, partial(find, separator))
 
 
-def listed_borders(places: Sequence[int]) -> Borders:
-    """The borders at these increasing places."""
-    guarded = [-1, *places, sys.maxsize]
+def listed_borders(places: Sequence[int], end: int) -> Borders:
+    """The borders at these increasing places, all before ``end``."""
+    guarded = [-1, *places, end]
+
+    def around(low: int, high: int) -> tuple[int, int]:
+        following = bisect_left(guarded, high)
+        last = guarded[following - 1]
+        return last if last >= low else -1, guarded[following]
 
     def first(low: int, high: int) -> int:
         place = guarded[bisect_left(guarded, low)]
         return place if place < high else -1
 
-    def last(low: int, high: int) -> int:
-        place = guarded[bisect_left(guarded, high) - 1]
-        return place if place >= low else -1
-
-    return Borders(first, last)
+    return Borders(around, first)
 
 
 def merge(borders: Borders, begin: int, stop: int, size: int, overlap: int) -> Iterator[Window]:
@@ -58,34 +67,24 @@ def merge(borders: Borders, begin: int, stop: int, size: int, overlap: int) -> I
     more than ``overlap`` of the previous window and room for the next piece. A piece as long as the size or longer is
     given alone, and no window reaches over it.
     """
-    first, last = borders
-    start = end = begin
-    while end < stop:
-        limit = start + size
-        reach = stop if limit >= stop else last(end + 1, limit + 1)
-        if start == end and (reach < 0 or (reach == limit and first(start + 1, reach) < 0)):
-            if reach < 0:
-                reach = first(limit + 1, stop)
-            end = stop if reach < 0 else reach
+    around, first = borders
+    start = end = begin  # the window so far
+    while (limit := start + size) < stop:
+        reach, next_end = around(end + 1, limit + 1)
+        if start == end and (reach < 0 or (reach == limit and first(start + 1, limit) < 0)):
+            end = next_end if reach < 0 else reach
             yield start, end, True
             start = end
             continue
         if reach > end:
             end = reach
-            if end == stop:
-                break
         yield start, end, False
-        piece_end = first(end + 1, stop)
-        if piece_end < 0:
-            piece_end = stop
-        if piece_end - end >= size:
-            yield end, piece_end, True
-            start = end = piece_end
+        if next_end - end >= size:
+            yield end, next_end, True
+            start = end = next_end
             continue
-        low = end - overlap if piece_end - end <= size - overlap else piece_end - size
-        start = first(low, end) if low < end else end
-        if start < 0:
-            start = end
-        end = piece_end
+        restart = first(end - overlap if next_end - size <= end - overlap else next_end - size, end)
+        start = end if restart < 0 else restart
+        end = next_end
     if start < stop:
-        yield start, stop, False
+        yield start, stop, start == end and limit == stop and first(start + 1, stop) < 0

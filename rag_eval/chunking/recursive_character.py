@@ -10,7 +10,13 @@ from dataclasses import dataclass
 
 from rag_eval.chunking.base import BuiltInChunker, Cut
 from rag_eval.chunking.merging import borders_before, merge
-from rag_eval.chunking.separators import DEFAULT_SEPARATORS, add_stripped, check_separators, choose_separator
+from rag_eval.chunking.separators import (
+    DEFAULT_SEPARATORS,
+    add_stripped,
+    add_unsplit,
+    check_separators,
+    choose_separator,
+)
 from rag_eval.chunking.sizes import check_size_and_overlap
 
 
@@ -19,10 +25,12 @@ class RecursiveCharacterChunker(BuiltInChunker):
     r"""Chunks of at most ``chunk_size`` characters, cut at the coarsest separator that allows it.
 
     The chunks are those of langchain-text-splitters' ``RecursiveCharacterTextSplitter`` with the same settings:
-    separators stay at the start of the piece they precede, chunks are stripped of whitespace, and chunks of whitespace
-    alone are dropped. A piece that no separator can split is kept as it is, whatever its length.
-    One difference: where two of LangChain's chunks start at the same place, the longer, which holds the other, is
-    kept. That happens when the overlap holds all of a chunk but the whitespace before it.
+    separators stay at the start of the piece they precede, chunks are stripped of whitespace, and a piece that no
+    separator can split is kept as it is, whatever its length. There are two differences, both rare:
+
+    - where two of LangChain's chunks start at the same place, only the longer, which holds the other, is kept; that
+      happens when the overlap holds all of a chunk but the whitespace before it;
+    - chunks of whitespace alone are always dropped, which LangChain does except for pieces it cannot split.
 
     Raises ``ConfigurationError`` on sizes that are not whole numbers, ``chunk_size`` < 1, ``chunk_overlap`` outside
     [0, chunk_size), or no separators.
@@ -51,4 +59,4 @@ class RecursiveCharacterChunker(BuiltInChunker):
             elif finer:
                 self._split(text, left, right, finer, cuts)
             else:
-                cuts.append((left, right))
+                add_unsplit(cuts, text, left, right)

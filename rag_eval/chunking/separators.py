@@ -1,10 +1,6 @@
 """The separators of the recursive chunkers, and what happens around them."""
 
-import re
 from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
 
 from rag_eval.chunking.base import Cut
 from rag_eval.errors import ConfigurationError
@@ -18,7 +14,8 @@ CHROMA_SEPARATORS = ("\n\n", "\n", ".", "?", "!", " ", "")
 
 def check_separators(separators: Sequence[str]) -> tuple[str, ...]:
     """The separators as a tuple; raises ``ConfigurationError`` when there is none or one is not a string."""
-    if isinstance(separators, str) or not all(isinstance(separator, str) for separator in separators):
+    is_list = isinstance(separators, Sequence) and not isinstance(separators, str)
+    if not is_list or not all(isinstance(separator, str) for separator in separators):
         raise ConfigurationError(f"separators is {separators!r}: give a list of strings")
     if not separators:
         raise ConfigurationError("separators is empty: give at least one, such as ''")
@@ -38,23 +35,6 @@ def choose_separator(separators: Sequence[str], text: str, start: int, end: int)
     return separators[-1], ()
 
 
-def piece_borders(separator: str, text: str, start: int, end: int) -> NDArray[np.int64]:
-    """Where the pieces of ``text[start:end]`` begin, and ``end``: a piece starts before each separator.
-
-    Separators are taken from left to right and do not overlap; an empty one stands before every character.
-    """
-    if not separator:
-        return np.arange(start, end + 1)
-    if len(separator) == 1:
-        characters = np.frombuffer(text[start:end].encode("utf-32-le"), dtype=np.uint32)
-        found = np.flatnonzero(characters == ord(separator)) + start
-    else:
-        matches = re.compile(re.escape(separator)).finditer(text, start, end)
-        found = np.fromiter((match.start() for match in matches), dtype=np.int64)
-    inner = found[1:] if len(found) and found[0] == start else found
-    return np.concatenate(([start], inner, [end]))
-
-
 def add_stripped(cuts: list[Cut], text: str, start: int, end: int) -> None:
     """Add ``[start, end)`` without the whitespace at its ends; nothing if that is all there is.
 
@@ -68,3 +48,9 @@ def add_stripped(cuts: list[Cut], text: str, start: int, end: int) -> None:
     if cuts and cuts[-1][0] == start:
         cuts.pop()
     cuts.append((start, end))
+
+
+def add_unsplit(cuts: list[Cut], text: str, start: int, end: int) -> None:
+    """Add ``[start, end)``, which no separator can split, as it is; nothing if it is whitespace alone."""
+    if not text[start:end].isspace():
+        cuts.append((start, end))

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_eval.chunking.base import Cut
-from rag_eval.embedding.base import Embedder
+from rag_eval.embedding.base import Embedder, is_embedder
 from rag_eval.errors import ConfigurationError
 
 UnitVectors = NDArray[np.float64]
@@ -13,7 +13,7 @@ UnitVectors = NDArray[np.float64]
 
 def check_embedder(embedder: object) -> None:
     """Raise ``ConfigurationError`` unless the object can embed and has a name."""
-    if isinstance(embedder, type) or not isinstance(embedder, Embedder):
+    if not is_embedder(embedder):
         raise ConfigurationError(
             f"{embedder!r} is not an embedder: give an object with name, dimension, embed and embed_query"
         )

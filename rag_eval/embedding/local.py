@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_eval.embedding.base import Vectors
+from rag_eval.embedding.checks import check_texts
+from rag_eval.embedding.usage import Usage, UsageCounter
 from rag_eval.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -29,6 +31,11 @@ class LocalEmbedder:
     A text without tokens (the empty one) has the zero vector.
     """
 
+    symmetric = True
+
+    def __init__(self) -> None:
+        self._counter = UsageCounter(price_per_million_tokens=0.0)
+
     @property
     def name(self) -> str:
         """The model."""
@@ -39,12 +46,19 @@ class LocalEmbedder:
         """256."""
         return 256
 
+    @property
+    def usage(self) -> Usage:
+        """The texts and tokens so far; no requests, no cost."""
+        return self._counter.usage
+
     def embed(self, texts: Sequence[str]) -> Vectors:
         """The vectors of the texts, of length 1, in their order."""
+        check_texts(texts)
         vectors = np.zeros((len(texts), self.dimension), np.float32)
         for begin in range(0, len(texts), BATCH):
             batch = texts[begin : begin + BATCH]
-            vectors[begin : begin + len(batch)] = _mean_vectors(batch)
+            vectors[begin : begin + len(batch)], tokens = _mean_vectors(batch)
+            self._counter.add(texts=len(batch), tokens=tokens)
         return vectors
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
@@ -53,14 +67,17 @@ class LocalEmbedder:
         return vector
 
 
-def _mean_vectors(texts: Sequence[str]) -> Vectors:
+def _mean_vectors(texts: Sequence[str]) -> tuple[Vectors, int]:
+    """The vectors, and how many tokens they are made of."""
     tokenizer, weights = _model()
     vectors = np.zeros((len(texts), weights.shape[1]), np.float32)
+    tokens = 0
     for row, encoding in enumerate(tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)):
         if encoding.ids:
             mean = weights[encoding.ids].mean(axis=0)
             vectors[row] = mean / (np.linalg.norm(mean) or 1.0)
-    return vectors
+            tokens += len(encoding.ids)
+    return vectors, tokens
 
 
 @cache

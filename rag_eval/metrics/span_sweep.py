@@ -103,7 +103,7 @@ class _Cover:
 
 
 class SpanSweep:
-    """``SpanCounts`` of a block of queries, whose document numbers are below ``documents`` and ends up to ``last_end``."""
+    """``SpanCounts`` of a block of queries; document numbers are below ``documents``, ends are up to ``last_end``."""
 
     def __init__(self, hits: SpanRows, truth: SpanRows, documents: int, last_end: int) -> None:
         self._hit_rows = hits

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from rag_eval.errors import ConfigurationError, TableError
+from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.base import MetricName, check_cut
 from rag_eval.metrics.chroma import PrecisionOmega
 from rag_eval.metrics.chunk_sweep import ChunkSweep
@@ -19,9 +19,10 @@ from rag_eval.metrics.formulas import Counts, Values
 from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS, parse_metric_name
 from rag_eval.metrics.span_counts import SpanCounts
 from rag_eval.metrics.span_sweep import SpanRows, SpanSweep, first_totals, running_sums
-from rag_eval.metrics.table_input import match_rows, number_strings
+from rag_eval.metrics.table_input import match_rows, most_on_line, number_strings
 from rag_eval.metrics.table_views import SpanTables
 from rag_eval.tables import (
+    CHUNK_HITS,
     SCORES,
     TRUTH_CHUNKS,
     ChunkLevelTruthTables,
@@ -44,8 +45,7 @@ AVERAGES = pa.schema(
 """A row for each metric and k: the mean over n queries."""
 
 # Few enough for the processor's cache, enough to forget what a numpy call costs.
-BLOCK_SPANS = 100_000
-LAST_POSITION = 2**62
+BLOCK_ROWS = 100_000
 
 Scores = dict[tuple[str, int], Values]
 SpanFormulas = list[tuple[MetricName, Callable[[SpanCounts, int | None], Values]]]
@@ -59,12 +59,14 @@ def score_token_level(
     *,
     documents: Iterable[Document] | None = None,
     chunks: pa.Table | None = None,
+    block_rows: int = BLOCK_ROWS,
 ) -> pa.Table:
     """Score hits against truth spans: a ``SCORES`` row for each metric, k and answerable query, in this order.
 
     ``metrics`` are names without a number (``span_recall``, ``span_recall(cl100k_base)``, ``chroma_iou@min``); the
     numbers are ``ks``. ``documents`` are needed for what is counted in tokens, ``chunks`` (all of the corpus, as a
-    table) for ``precision_omega`` and ``@min``, whose rows have k 0.
+    table) for ``precision_omega`` and ``@min``, whose rows have k 0. ``block_rows`` bounds memory: so many rows of hits
+    and truth are scored at a time.
     Raises ``ConfigurationError`` on a metric or k that cannot be used or lacks what it needs, ``TableError`` on a row
     that holds no character, has a wrong rank or names an unknown query, and ``GroundTruthError`` on a query without
     truth that is not declared unanswerable.
@@ -83,25 +85,30 @@ def score_token_level(
             scores[str(name), k][:] = first_totals(running_sums(costs), tables.hits.offsets, k)
     for formulas in views.values():
         hit_rows, truth_rows = tables.view(formulas[0][0])
-        _fill(scores, formulas, ks, hit_rows, truth_rows)
+        _fill(scores, formulas, ks, hit_rows, truth_rows, block_rows)
     return _scores_table(scores, tables.query_ids)
 
 
 def score_chunk_level(
-    hits: pa.Table, truth: ChunkLevelTruthTables, metrics: Sequence[str], ks: Sequence[int]
+    hits: pa.Table,
+    truth: ChunkLevelTruthTables,
+    metrics: Sequence[str],
+    ks: Sequence[int],
+    *,
+    block_rows: int = BLOCK_ROWS,
 ) -> pa.Table:
     """Score the chunk ids of hits: a ``SCORES`` row for each metric, k and answerable query, in this order.
 
-    The places of the hits are not looked at. Raises as ``score_token_level`` does.
+    The hits have the schema ``CHUNK_HITS``. Raises as ``score_token_level`` does.
     """
     names = _requested(metrics, ks, CHUNK_LEVEL_METRICS)
     check_schema(truth.chunks, TRUTH_CHUNKS, "truth chunks")
-    matched = match_rows(truth.queries, hits, truth.chunks)
+    matched = match_rows(truth.queries, hits, truth.chunks, CHUNK_HITS)
     hit_offsets, truth_offsets = matched.hits.offsets, matched.truth.offsets
     (hit_chunk, truth_chunk), ids = number_strings([hits.column("chunk_id"), truth.chunks.column("chunk_id")])
     hit_chunk, truth_chunk = hit_chunk[matched.hits.rows], truth_chunk[matched.truth.rows]
     scores = _unfilled(names, ks, len(matched.query_ids))
-    for first, last in _blocks(hit_offsets, truth_offsets, LAST_POSITION):
+    for first, last in _blocks(hit_offsets, truth_offsets, block_rows, block_rows):
         sweep = ChunkSweep(
             hit_chunk[hit_offsets[first] : hit_offsets[last]],
             hit_offsets[first : last + 1] - hit_offsets[first],
@@ -155,26 +162,27 @@ def _unfilled(names: Sequence[MetricName], ks: Sequence[int], queries: int) -> S
     return {(str(name), k): np.empty(queries) for name in names for k in _cuts(name, ks)}
 
 
-def _fill(scores: Scores, formulas: SpanFormulas, ks: Sequence[int], hits: SpanRows, truth: SpanRows) -> None:
+def _fill(
+    scores: Scores, formulas: SpanFormulas, ks: Sequence[int], hits: SpanRows, truth: SpanRows, block_rows: int
+) -> None:
     last_end = int(max(hits.end.max(initial=0), truth.end.max(initial=0)))
     documents = int(max(hits.doc.max(initial=0), truth.doc.max(initial=0))) + 1
-    most_queries = LAST_POSITION // (documents << last_end.bit_length())
-    if not most_queries:
-        raise TableError(f"{documents} documents with ends up to {last_end} are more than can be numbered: check the ends")
-    for first, last in _blocks(hits.offsets, truth.offsets, most_queries):
+    for first, last in _blocks(hits.offsets, truth.offsets, block_rows, most_on_line(documents, last_end)):
         sweep = SpanSweep(hits.block(first, last), truth.block(first, last), documents, last_end)
         for name, formula in formulas:
             for k in _cuts(name, ks):
                 scores[str(name), k][first:last] = formula(sweep, k or None)
 
 
-def _blocks(hit_offsets: Counts, truth_offsets: Counts, most_queries: int) -> Iterator[tuple[int, int]]:
-    """Ranges of queries that together have about ``BLOCK_SPANS`` rows."""
+def _blocks(
+    hit_offsets: Counts, truth_offsets: Counts, block_rows: int, most_queries: int
+) -> Iterator[tuple[int, int]]:
+    """Ranges of queries that together have about ``block_rows`` rows."""
     rows = hit_offsets + truth_offsets
     queries = len(rows) - 1
     first = 0
     while first < queries:
-        last = int(np.searchsorted(rows, rows[first] + BLOCK_SPANS, side="right")) - 1
+        last = int(np.searchsorted(rows, rows[first] + block_rows, side="right")) - 1
         last = max(first + 1, min(last, first + most_queries, queries))
         yield first, last
         first = last

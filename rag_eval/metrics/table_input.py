@@ -12,6 +12,8 @@ from rag_eval.metrics.formulas import Counts
 from rag_eval.metrics.span_sweep import SpanRows
 from rag_eval.tables import HITS, QUERIES, check_schema
 
+LAST_POSITION = 2**62
+
 
 @dataclass(frozen=True)
 class RowOrder:
@@ -33,14 +35,14 @@ class MatchedRows:
     truth: RowOrder
 
 
-def match_rows(queries: pa.Table, hits: pa.Table, truth: pa.Table) -> MatchedRows:
-    """Find the rows of every answerable query.
+def match_rows(queries: pa.Table, hits: pa.Table, truth: pa.Table, hits_schema: pa.Schema = HITS) -> MatchedRows:
+    """Find the rows of every answerable query; hits of chunk-level retrieval have the schema ``CHUNK_HITS``.
 
     Raises ``TableError`` when two queries share an id, when a row names an unknown query, or when the ranks of a query
     are not 1, 2, … without a gap; ``GroundTruthError`` when an answerable query has no truth or another has.
     """
     check_schema(queries, QUERIES, "queries")
-    check_schema(hits, HITS, "hits")
+    check_schema(hits, hits_schema, "hits")
     ids = queries.column("query_id").combine_chunks()
     if len(pc.unique(ids)) < len(ids):
         counts = pc.value_counts(ids)
@@ -58,7 +60,7 @@ def match_rows(queries: pa.Table, hits: pa.Table, truth: pa.Table) -> MatchedRow
 
 def number_strings(columns: Sequence[pa.ChunkedArray]) -> tuple[list[Counts], pa.Array]:
     """The strings of all columns as numbers, and the strings by number, in the order in which they first occur."""
-    chunks = [chunk for column in columns for chunk in column.chunks]
+    chunks = [chunk for column in columns for chunk in column.chunks if len(chunk)]
     if not chunks:
         return [np.zeros(0, dtype=np.int64) for _ in columns], pa.array([], pa.string())
     encoded = pa.chunked_array(chunks).dictionary_encode()
@@ -78,6 +80,16 @@ def span_rows(table: pa.Table, doc: Counts, order: RowOrder, what: str) -> SpanR
             f"{table.column('doc_id')[row].as_py()!r}, which holds no character ({len(wrong)} such rows)"
         )
     return SpanRows(order.offsets, doc[order.rows], start[order.rows], end[order.rows])
+
+
+def most_on_line(documents: int, last_end: int) -> int:
+    """How many queries fit on one line of 64-bit positions; raises ``TableError`` when not even one does."""
+    most = LAST_POSITION // (documents << last_end.bit_length())
+    if not most:
+        raise TableError(
+            f"{documents} documents with ends up to {last_end} are more than can be numbered: check the ends"
+        )
+    return most
 
 
 def _look_up(table: pa.Table, ids: pa.Array, what: str) -> Counts:

@@ -13,7 +13,7 @@ from rag_eval.metrics.chunked_corpus import MAX_MIN_K, ChunkLine
 from rag_eval.metrics.formulas import Counts
 from rag_eval.metrics.registry import needed
 from rag_eval.metrics.span_sweep import SpanRows
-from rag_eval.metrics.table_input import match_rows, number_strings, span_rows
+from rag_eval.metrics.table_input import RowOrder, match_rows, most_on_line, number_strings, span_rows
 from rag_eval.metrics.units import TokenUnit
 from rag_eval.tables import CHUNKS, TRUTH_SPANS, TokenLevelTruthTables, check_schema
 from rag_eval.tokens import count_tokens
@@ -99,25 +99,27 @@ class SpanTables:
     def _touching_chunks(self) -> SpanRows | None:
         if self._chunks is None:
             return None
-        start, end = self._chunks.column("start").to_numpy(), self._chunks.column("end").to_numpy()
-        return touching_chunks(self.truth, self._chunk_doc, start, end)
+        all_rows = RowOrder(slice(None), np.array([0, len(self._chunk_doc)]))
+        return touching_chunks(self.truth, span_rows(self._chunks, self._chunk_doc, all_rows, "chunks"))
 
     def _touching(self, name: MetricName) -> SpanRows:
         return needed(self._touching_chunks, str(name), "chunks")
 
 
-def touching_chunks(truth: SpanRows, doc: Counts, start: Counts, end: Counts) -> SpanRows:
-    """For each query the chunks, given by their places, that touch its truth; each chunk once."""
-    # Two more than any end: a chunk at the end of one document does not touch the next.
-    length = int(max(end.max(initial=0), truth.end.max(initial=0))) + 2
-    line = ChunkLine.build(doc * length + start, doc * length + end)
+def touching_chunks(truth: SpanRows, chunks: SpanRows) -> SpanRows:
+    """For each query the chunks that touch its truth, each once; ``chunks`` are those of the whole corpus."""
+    # One more than the last end: a chunk at the end of one document does not touch the next.
+    last = int(max(chunks.end.max(initial=0), truth.end.max(initial=0))) + 1
+    most_on_line(int(max(chunks.doc.max(initial=0), truth.doc.max(initial=0))) + 1, last)
+    length = last + 1
+    line = ChunkLine.build(chunks.doc * length + chunks.start, chunks.doc * length + chunks.end)
     reference, chunk = line.touching(truth.doc * length + truth.start, truth.doc * length + truth.end)
     query = np.repeat(np.arange(truth.queries), np.diff(truth.offsets))[reference]
-    chunks = len(line.starts) + 1
-    query, chunk = np.divmod(np.unique(query * chunks + chunk), chunks)
+    count = len(line.starts) + 1
+    query, chunk = np.divmod(np.unique(query * count + chunk), count)
     offsets = np.searchsorted(query, np.arange(truth.queries + 1))
-    chunk_doc, chunk_start = np.divmod(line.starts[chunk], length)
-    return SpanRows(offsets, chunk_doc, chunk_start, line.ends[chunk] - chunk_doc * length)
+    doc, start = np.divmod(line.starts[chunk], length)
+    return SpanRows(offsets, doc, start, line.ends[chunk] - doc * length)
 
 
 def _in_tokens(rows: SpanRows, doc_ids: Sequence[str], unit: TokenUnit) -> SpanRows:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from rag_eval.config import Configuration
+from rag_eval.config.benchmark import Configuration
 from rag_eval.errors import BenchmarkFailedError
 from rag_eval.files import write_atomically
 from rag_eval.metrics.table import average_scores, score_name

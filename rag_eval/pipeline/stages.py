@@ -6,9 +6,10 @@ Raise a stage's version whenever the same inputs would give another result.
 import numpy as np
 import pyarrow as pa
 
-from rag_eval.config import ChunkerConfig, LocalEmbedderConfig
+from rag_eval.config.chunkers import ChunkerConfig
+from rag_eval.config.embedders import LocalEmbedderConfig
 from rag_eval.digests import data_sha256
-from rag_eval.embedding.base import Vectors
+from rag_eval.embedding.base import Vectors, embed_queries
 from rag_eval.errors import ArtifactError
 from rag_eval.ground_truth.check import check_against_corpus
 from rag_eval.ground_truth.native import read_token_level
@@ -97,11 +98,15 @@ def retrieve(
     if problem:
         raise ArtifactError(f"{problem}: run again to make it anew")
     asked = workspace.read_table(queries)
-    built = embedder.build()
-    vectors = np.stack([built.embed_query(text) for text in asked.column("text").to_pylist()])
-    found = LanceDBVectorStore(workspace.root / index.uri).search_many(vectors, k)
-    found = found.append_column("query_id", asked.column("query_id").take(found.column("query_index")))
-    return workspace.write_table("hits", found.select(HITS.names).cast(HITS))
+    vectors = embed_queries(embedder.build(), asked.column("text").to_pylist())
+    store = LanceDBVectorStore(workspace.root / index.uri)
+    found = store.search_many(vectors, k)
+    query, rank = np.nonzero(found.numbers >= 0)
+    hits = store.take(found.numbers[query, rank], ["doc_id", "start", "end", "chunk_id"])
+    hits = hits.append_column("query_id", asked.column("query_id").take(pa.array(query)))
+    hits = hits.append_column("rank", pa.array((rank + 1).astype(np.int32)))
+    hits = hits.append_column("score", pa.array(found.scores[query, rank]))
+    return workspace.write_table("hits", hits.select(HITS.names).cast(HITS))
 
 
 @stage(version=1)

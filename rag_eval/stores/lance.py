@@ -1,74 +1,203 @@
-"""Vectors with their places in a LanceDB table, searched exactly.
+"""Vectors with their chunks in a LanceDB table, searched exactly unless an index is asked for: the pipeline's default.
 
 Vectors are scaled to length 1 and compared by dot product, which is the cosine; LanceDB's own cosine search leaves
 out zero vectors without a word, the dot product keeps them, at score 0.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from rag_eval.embedding.base import Vectors
-from rag_eval.errors import TableError
-from rag_eval.tables import CHUNKS, check_schema
+from rag_eval.errors import ConfigurationError, TableError
+from rag_eval.stores.base import AnyChunk
+from rag_eval.stores.builtin import BuiltInStore
+from rag_eval.stores.lance_index import LanceIndex
+from rag_eval.stores.lance_rows import (
+    ROWS,
+    chunks_from_rows,
+    places_of_rows,
+    rows_of_chunks,
+    rows_of_table,
+    with_table,
+)
+from rag_eval.stores.ordering import Candidates, score_margin
+from rag_eval.stores.places import Integers, Places
+from rag_eval.tables import CHUNKS, PLAIN_CHUNKS, check_schema
 
 if TYPE_CHECKING:
     from lancedb.query import LanceVectorQueryBuilder
+    from lancedb.table import Table
 
-TABLE = "chunks"
-PLACES = ["chunk_id", "doc_id", "start", "end"]
+QUERIES_AT_ONCE = 1024
+FOUND_AT_ONCE = 2**22
+SPARE = 16
 
 
-class LanceDBVectorStore:
-    """One table of chunks and vectors below a folder."""
+class LanceDBVectorStore(BuiltInStore):
+    """One table of chunks and vectors in a LanceDB database; for one writer at a time.
 
-    def __init__(self, folder: Path) -> None:
-        """Use the LanceDB database in ``folder``, which need not exist yet."""
+    A store opened on an existing table searches it at once. With an ``index`` it is the index that decides which
+    chunks come back and at which scores (equal ones are ordered by place); every ``add`` builds it anew.
+    """
+
+    def __init__(
+        self,
+        uri: str | Path,
+        *,
+        table: str = "chunks",
+        index: LanceIndex | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        """Use the database in a folder, which need not exist yet, or at an object-store URI such as ``s3://…``.
+
+        Raises ``TableError`` when the table is there and does not hold chunks, ``ConfigurationError`` when it has
+        not the index asked for.
+        """
         import lancedb
 
-        self._database = lancedb.connect(folder)
+        self._database = lancedb.connect(str(uri), storage_options=dict(storage_options) if storage_options else None)
+        self._table_name, self._index = table, index
+        self._table: Table | None = None
+        self._version, self._offsets = 0, np.empty(0, np.int64)
+        self._load()
+        if index is not None and self._table is not None:
+            kinds = [found.index_type for found in self._table.list_indices()]
+            if index.kind not in kinds:
+                raise ConfigurationError(
+                    f"the LanceDB table {table!r} has the indexes {kinds}, not {index.kind}: "
+                    f"fill it by a store with index={index}"
+                )
 
     @property
     def name(self) -> str:
-        """The store."""
-        return "lancedb"
+        """The store, and its index where it has one."""
+        return "lancedb" if self._index is None else f"lancedb(index={self._index})"
+
+    def add(self, chunks: Sequence[AnyChunk], embeddings: Vectors) -> None:
+        """Keep chunks with their vectors; raises as every store does, and on metadata that JSON would change."""
+        self._load()
+        super().add(chunks, embeddings)
 
     def add_table(self, chunks: pa.Table, vectors: Vectors) -> None:
-        """Keep the chunks with their vectors, row by row; raises ``TableError`` when their numbers differ."""
-        check_schema(chunks, CHUNKS, "chunks")
-        if len(vectors) != chunks.num_rows:
-            raise TableError(f"there are {chunks.num_rows} chunks and {len(vectors)} vectors: give one for each")
-        flat = pa.array(unit_vectors(vectors).reshape(-1))
-        rows = chunks.select(PLACES).append_column("vector", pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]))
-        # LanceDB gives equal scores in row order: sorted rows make that the order of document and start.
-        self._database.create_table(TABLE, rows.sort_by([("doc_id", "ascending"), ("start", "ascending")]))
+        """Keep the rows of a chunks table, with places or with ordinals, and their vectors; raises as ``add`` does."""
+        self._load()
+        placed = "ordinal" not in chunks.column_names
+        check_schema(chunks, CHUNKS if placed else PLAIN_CHUNKS, "chunks")
+        units = self._checked(chunks.num_rows, vectors)
+        if chunks.num_rows:
+            self._write(rows_of_table(chunks), units, with_table(self._places, chunks, placed))
 
-    def search_many(self, queries: Vectors, k: int) -> pa.Table:
-        """The ``k`` best chunks of each query: query_index, rank (from 1), score (cosine) and place, ties by place."""
-        table = self._database.open_table(TABLE)
-        found = (
-            cast("LanceVectorQueryBuilder", table.search(unit_vectors(queries), vector_column_name="vector"))
-            .distance_type("dot")
-            .bypass_vector_index()
-            .limit(k)
-            .select([*PLACES, "_distance"])
-            .to_arrow()
-        )
-        if "query_index" not in found.column_names:  # LanceDB leaves it out for a single query
-            found = found.append_column("query_index", pa.array(np.zeros(found.num_rows, np.int32)))
-        score = 1.0 - found.column("_distance").to_numpy()
-        found = found.drop_columns(["_distance"]).append_column("score", pa.array(score.astype(np.float32)))
-        found = found.sort_by(
-            [("query_index", "ascending"), ("score", "descending"), ("doc_id", "ascending"), ("start", "ascending")]
-        )
-        query = found.column("query_index").to_numpy()
-        rank = np.arange(len(query)) - np.searchsorted(query, query) + 1
-        return found.append_column("rank", pa.array(rank.astype(np.int32)))
+    def take(self, numbers: Integers, columns: Sequence[str]) -> pa.Table:
+        """Columns of the table for the chunks of these numbers, in the order asked for."""
+        wanted, back = np.unique(numbers, return_inverse=True)
+        if self._table is None or not len(wanted):
+            return ROWS.empty_table().select(columns)
+        found = self._table.take_offsets(self._offsets[wanted].tolist()).select(["number", *columns]).to_arrow()
+        order = np.argsort(found.column("number").to_numpy())  # LanceDB gives rows as they lie in the table
+        return found.select(columns).take(pa.array(order[back])).combine_chunks()
 
+    def chunks(self, numbers: Integers) -> list[AnyChunk]:
+        """The chunks of these numbers, in the order asked for."""
+        return chunks_from_rows(self.take(numbers, ROWS.names))
 
-def unit_vectors(vectors: Vectors) -> Vectors:
-    """The vectors scaled to length 1; zero vectors stay zero."""
-    length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.asarray(vectors / np.where(length == 0, 1, length), np.float32)
+    def clear(self) -> None:
+        """Forget all chunks and drop the table; the next may have another dimension."""
+        self._load()
+        if self._table is not None:
+            self._database.drop_table(self._table_name)
+            self._load()
+
+    def _load(self) -> None:
+        """Read where the chunks of the table stand, unless that is known for its newest version."""
+        try:
+            table = self._database.open_table(self._table_name)
+        except ValueError as error:
+            if "not found" not in str(error):
+                raise
+            self._places, self._dimension, self._table = Places(), None, None
+            return
+        if self._table is not None and table.version == self._version:
+            return
+        columns = set(table.schema.names)
+        if columns != {*ROWS.names, "number", "vector"}:
+            raise TableError(
+                f"the LanceDB table {self._table_name!r} has the columns {sorted(columns)}, "
+                "which are not those of a store: name another table"
+            )
+        rows = table.search().select(["number", "doc_id", "start", "end", "ordinal"]).to_arrow()
+        numbers = rows.column("number").to_numpy()
+        self._offsets = np.argsort(numbers)
+        if not np.array_equal(numbers[self._offsets], np.arange(len(numbers))):
+            raise TableError(
+                f"the LanceDB table {self._table_name!r} misses chunks, or was filled by two writers at once: "
+                "clear it and fill it anew"
+            )
+        self._places = places_of_rows(rows.take(pa.array(self._offsets)))
+        self._dimension = table.schema.field("vector").type.list_size
+        self._table, self._version = table, table.version
+
+    def _keep(self, chunks: Sequence[AnyChunk], units: Vectors, places: Places) -> None:
+        self._write(rows_of_chunks(chunks, places), units, places)
+
+    def _write(self, rows: pa.Table, units: Vectors, places: Places) -> None:
+        numbers = np.arange(len(self._places), len(places))
+        vectors = pa.FixedSizeListArray.from_arrays(pa.array(units.reshape(-1)), units.shape[1])
+        rows = rows.append_column("number", pa.array(numbers)).append_column("vector", vectors)
+        if self._table is None:
+            self._table = self._database.create_table(self._table_name, rows)
+        else:
+            self._table.add(rows)
+        if self._index is not None:
+            self._table.create_index("vector", config=self._index.config())
+        self._offsets = np.concatenate([self._offsets[: len(self._places)], numbers])
+        self._places, self._dimension, self._version = places, units.shape[1], self._table.version
+
+    def _vectors(self, numbers: Integers) -> Vectors:
+        column = self.take(numbers, ["vector"]).column("vector").combine_chunks()
+        vectors: Vectors = column.values.to_numpy().reshape(-1, column.type.list_size)
+        return vectors
+
+    def _candidates(self, units: Vectors, k: int) -> Iterator[Candidates]:
+        depth = min(k + SPARE, len(self))
+        step = max(1, min(QUERIES_AT_ONCE, FOUND_AT_ONCE // depth))
+        for begin in range(0, len(units), step):
+            block = units[begin : begin + step]
+            if self._index is not None:
+                found = self._search(block, k)
+                yield Candidates(found.queries + begin, found.numbers, found.scores)
+            else:
+                yield from self._exact(units, block, begin, k, depth)
+
+    def _exact(self, units: Vectors, block: Vectors, begin: int, k: int, depth: int) -> Iterator[Candidates]:
+        """What reaches the floor of each query; queries whose ties go deeper are searched again, one by one."""
+        found = self._search(block, depth)
+        order = np.lexsort((-found.scores, found.queries))
+        scores = found.scores[order].reshape(len(block), depth)
+        floor = scores[:, k - 1] - score_margin(units.shape[1])
+        cut_off = (scores[:, -1] >= floor) & (depth < len(self))
+        kept = order[((scores >= floor[:, None]) & ~cut_off[:, None]).ravel()]
+        yield from self._scored(units, found.queries[kept] + begin, found.numbers[kept])
+        for row in np.flatnonzero(cut_off):
+            numbers = self._search(block[row : row + 1], len(self), floor[row]).numbers
+            yield from self._scored(units, np.full(len(numbers), begin + row), numbers)
+
+    def _search(self, units: Vectors, limit: int, floor: float | None = None) -> Candidates:
+        """What LanceDB finds for a batch, at its own scores; at or above ``floor`` where one is given."""
+        table = cast("Table", self._table)  # there are chunks, so there is a table
+        query = cast("LanceVectorQueryBuilder", table.search(units, vector_column_name="vector"))
+        query = query.distance_type("dot").limit(limit).select(["number", "_distance"])
+        query = query.bypass_vector_index() if self._index is None else self._index.tune(query)
+        if floor is not None:
+            query = query.distance_range(upper_bound=1 - floor)
+        found = query.to_arrow()
+        numbers = found.column("number").to_numpy()
+        # LanceDB leaves the column out for a single query.
+        several = "query_index" in found.column_names
+        queries = found.column("query_index").to_numpy() if several else np.zeros(len(numbers))
+        scores: NDArray[np.float32] = 1 - found.column("_distance").to_numpy()
+        return Candidates(queries.astype(np.int64), numbers, scores)

@@ -42,9 +42,9 @@ class TokenLevelGroundTruth:
 
 @dataclass(frozen=True, slots=True)
 class ChunkLevelGroundTruth:
-    """A query and the ids of the chunks that answer it.
+    """A query and the ids of the chunks that answer it, made with one chunker and true for no other.
 
-    Unanswerable queries: as in ``TokenLevelGroundTruth``.
+    The chunker's name stands in the query's metadata. Unanswerable queries: as in ``TokenLevelGroundTruth``.
     """
 
     query: Query
@@ -54,6 +54,12 @@ class ChunkLevelGroundTruth:
     def __post_init__(self) -> None:
         object.__setattr__(self, "relevant_chunk_ids", tuple(self.relevant_chunk_ids))
         check_answerable(self.query, len(self.relevant_chunk_ids), "chunk ids", self.unanswerable)
+
+    @property
+    def chunker(self) -> str | None:
+        """The name of the chunker that the ids were made with, ``query.metadata["chunker"]``; None if it is not said."""
+        name = self.query.metadata.get("chunker")
+        return name if isinstance(name, str) else None
 
 
 def check_answerable(query: Query, answers: int, kind: str, unanswerable: bool) -> None:

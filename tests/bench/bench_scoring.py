@@ -194,9 +194,8 @@ def main() -> int:
     figures = run()
     for figure in figures:
         target = "" if figure["target"] is None else f"(target {figure['target']:g})"
-        print(
-            f"{figure['name']:<72} {figure['value']:>12.4g} {figure['unit']:<6} {target:<18} {'ok' if figure['ok'] else 'MISSED'}"
-        )
+        verdict = "ok" if figure["ok"] else "MISSED"
+        print(f"{figure['name']:<72} {figure['value']:>10.4g} {figure['unit']:<6} {target:<16} {verdict}")
     return 0 if all(figure["ok"] for figure in figures) else 1
 
 

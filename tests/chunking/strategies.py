@@ -87,7 +87,8 @@ NASTY_SAMPLES = [
     " " * 300 + "x" + " " * 300,
     "\n" * 300 + "x" + "\n" * 300,
     "x. y? z! " * 60 + "\n\n" + "p.q?r!s" * 40,
-    "# Title\n\nIntro text.\n\n## Code\n\n```python\ndef f():\n\n    return 1\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nEnd",
+    "# Title\n\nIntro text.\n\n## Code\n\n```python\ndef f():\n\n    return 1\n```\n\n"
+    "| a | b |\n|---|---|\n| 1 | 2 |\n\nEnd",
     "word\t" * 100 + "\n" + "  indented\n\n\n    more\n" * 12,
 ]
 

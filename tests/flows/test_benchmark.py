@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from flows.benchmark import benchmark
-from rag_eval.config import BenchmarkConfig, RecursiveTokenConfig
+from rag_eval.config.benchmark import BenchmarkConfig
+from rag_eval.config.chunkers import RecursiveTokenConfig
 from rag_eval.errors import BenchmarkFailedError, GroundTruthError
 from rag_eval.pipeline.outcome import BenchmarkOutcome
 from rag_eval.pipeline.workspace import Workspace

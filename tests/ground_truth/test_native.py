@@ -6,9 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import nasty_texts
 
-from rag_eval import CharacterSpan, DocumentId, Query, TokenLevelGroundTruth
+from rag_eval import (
+    CharacterSpan,
+    ChunkLevelGroundTruth,
+    DocumentId,
+    Query,
+    TokenLevelGroundTruth,
+    generate_chunk_id,
+)
 from rag_eval.errors import GroundTruthError
-from rag_eval.ground_truth.native import read_token_level, write_token_level
+from rag_eval.ground_truth.native import read_chunk_level, read_token_level, write_chunk_level, write_token_level
 
 SPAN = {"doc_id": "a.md", "start": 0, "end": 3, "text": "one"}
 spans = st.builds(
@@ -40,6 +47,21 @@ def test_what_is_written_is_read_back(
     assert read_token_level(path) == items
 
 
+def test_chunk_level_truth_is_read_back_with_its_chunker(tmp_path: Path) -> None:
+    items = [
+        ChunkLevelGroundTruth(Query.from_text("why?", {"chunker": "Halves(2)"}), [generate_chunk_id("é")]),
+        ChunkLevelGroundTruth(Query.from_text("where?"), [], unanswerable=True),
+    ]
+    write_chunk_level(tmp_path / "c.jsonl", items)
+    read = read_chunk_level(tmp_path / "c.jsonl")
+    assert read == items
+    assert [item.chunker for item in read] == ["Halves(2)", None]
+    with pytest.raises(GroundTruthError, match=r"c\.jsonl, line 1: this is chunk-level ground truth"):
+        read_token_level(tmp_path / "c.jsonl")
+    with pytest.raises(GroundTruthError, match="has no relevant chunk ids"):
+        read_chunk_level(write(tmp_path / "d.jsonl", {"query": "why?", "relevant_chunk_ids": []}))
+
+
 def test_a_file_without_header_or_ids_is_read(tmp_path: Path) -> None:
     path = write(tmp_path / "t.jsonl", {"query": "why?", "relevant_spans": [SPAN]})
     path.write_text("\n" + path.read_text() + "\n\n")
@@ -58,7 +80,11 @@ def test_a_file_without_header_or_ids_is_read(tmp_path: Path) -> None:
         ('{"query": "  ", "relevant_spans": [], "unanswerable": true}', r"line 2: the query is empty"),
         ('{"query": "why?", "relevant_spans": [], "spans": []}', r"line 2: spans: Extra inputs are not permitted"),
         ('{"format": "rag-eval/token-level", "version": 2}', r"line 2: version: Input should be 1"),
-        ('{"format": "rag-eval/chunk-level", "version": 1}', r"line 2: format: Input should be 'rag-eval/token-level'"),
+        ('{"format": "rag-eval/other", "version": 1}', r"line 2: format: Input should be 'rag-eval/token-level' or"),
+        (
+            '{"format": "rag-eval/chunk-level", "version": 1}',
+            "line 2: this is chunk-level ground truth and the evaluat",
+        ),
         (
             '{"query": "why?", "relevant_spans": [{"doc_id": "a", "start": "0", "end": 3, "text": "one"}]}',
             r"line 2: relevant_spans\.0\.start: Input should be a valid integer",

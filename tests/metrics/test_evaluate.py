@@ -71,9 +71,9 @@ def test_nothing_given_is_changed() -> None:
 
 
 def test_a_mix_of_levels_is_named() -> None:
-    with pytest.raises(ConfigurationError, match="token-level evaluation scores character spans.*'chunk_1'"):
+    with pytest.raises(ConfigurationError, match=r"token-level evaluation scores character spans.*'chunk_1'"):
         evaluate_token_level([{"retrieved": ["chunk_1"], "ground_truth": []}], [SpanRecall()])  # type: ignore[list-item]
-    with pytest.raises(ConfigurationError, match="chunk-level evaluation scores chunk ids.*CharacterSpan"):
+    with pytest.raises(ConfigurationError, match=r"chunk-level evaluation scores chunk ids.*CharacterSpan"):
         evaluate_chunk_level([ChunkLevelResult([span(0, 1)], [])], [ChunkRecall()])  # type: ignore[list-item]
 
 
@@ -99,6 +99,8 @@ evaluate_chunk_level([], [SpanRecall()])
 
 def test_a_type_checker_rejects_a_mix_of_levels() -> None:
     api = pytest.importorskip("mypy.api")
-    report, _, status = api.run(["--strict", "--ignore-missing-imports", "--follow-imports=silent", "-c", MIX])
+    report, _, status = api.run(
+        ["--strict", "--ignore-missing-imports", "--follow-imports=silent", "--config-file=", "-c", MIX]
+    )
     assert status == 1
     assert [line.split(":")[1] for line in report.splitlines() if ": error:" in line] == ["5", "6"], report

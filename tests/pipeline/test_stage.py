@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.config import LocalEmbedderConfig, RecursiveCharacterConfig, RecursiveTokenConfig
+from rag_eval.config.chunkers import RecursiveCharacterConfig, RecursiveTokenConfig
+from rag_eval.config.embedders import LocalEmbedderConfig
 from rag_eval.errors import ConfigurationError
 from rag_eval.pipeline import stages
 from rag_eval.pipeline.references import CorpusSource, IndexRef, TableRef, TokenLevelTruthRef

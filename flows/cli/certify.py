@@ -1,0 +1,85 @@
+"""``rag-eval certify``: what a chunker does to text that breaks chunkers."""
+
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import get_args
+
+from pydantic import TypeAdapter, ValidationError
+from rich.console import Console
+
+from rag_eval.chunking.certificate import Certificate, compare_certificates
+from rag_eval.chunking.certify import certify
+from rag_eval.config.chunkers import ChunkerConfig
+from rag_eval.errors import ConfigurationError
+from rag_eval.types.document import Corpus
+
+
+def built_in_chunkers() -> list[str]:
+    """The names of the built-in chunkers."""
+    union, _ = get_args(ChunkerConfig)
+    return [config.model_fields["type"].default for config in get_args(union)]
+
+
+def run_certification(chunkers: list[str], settings: list[str], texts: Path | None, glob: str) -> list[Certificate]:
+    """Certify the chunkers named, or all built-in ones, and print what was found."""
+    given = {document.id: document.content for document in Corpus.from_folder(texts, glob)} if texts else None
+    if settings and len(chunkers) != 1:
+        raise ConfigurationError("--set goes with one built-in chunker: name it")
+    console = Console(soft_wrap=True, markup=False, highlight=False)
+    certificates = []
+    for name in chunkers or built_in_chunkers():
+        certificate = certify(find_chunker(name, settings), given)
+        certificates.append(certificate)
+        if chunkers:
+            console.print(certificate.to_markdown())
+    if not chunkers:
+        console.print(compare_certificates(certificates), end="")
+    return certificates
+
+
+def find_chunker(name: str, settings: list[str]) -> object:
+    """A built-in chunker by name and settings, or any object as ``module:name``; raises ``ConfigurationError``."""
+    if ":" in name:
+        if settings:
+            raise ConfigurationError(f"{name} brings its own settings: leave --set to the built-in chunkers")
+        return _imported(name)
+    if name not in built_in_chunkers():
+        raise ConfigurationError(
+            f"there is no chunker {name!r}: use one of {', '.join(built_in_chunkers())}, or your own as module:name"
+        )
+    try:
+        return TypeAdapter(ChunkerConfig).validate_python({"type": name, **dict(map(_setting, settings))}).build()
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigurationError(f"{name}, {'.'.join(map(str, first['loc'][1:]))}: {first['msg']}") from None
+
+
+def _setting(text: str) -> tuple[str, object]:
+    key, separator, value = text.partition("=")
+    if not separator:
+        raise ConfigurationError(f"--set {text!r} has no value: write it like --set chunk_size=200")
+    try:
+        return key, json.loads(value)
+    except json.JSONDecodeError:
+        return key, value
+
+
+def _imported(path: str) -> object:
+    module_name, _, names = path.partition(":")
+    # A chunker beside the user's shell prompt can be named without being installed.
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: object = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"{module_name!r} cannot be imported ({error}): check the name and the folder"
+        ) from None
+    for name in names.split("."):
+        if not hasattr(found, name):
+            raise ConfigurationError(f"there is no {name!r} in {module_name!r}: check the part after the colon")
+        found = getattr(found, name)
+    return found

@@ -1,0 +1,50 @@
+"""Windows of a fixed number of tokens over one encoding of the whole text.
+
+The tokens' ends are mapped to code points and the source is sliced there; nothing is decoded, so nothing can come back
+different. An end inside a code point moves left, to where the code point starts.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rag_eval.chunking.base import BuiltInChunker, Cut
+from rag_eval.chunking.sizes import check_size_and_overlap
+from rag_eval.tokens import check_encoding, token_ends
+
+
+@dataclass(frozen=True)
+class FixedTokenChunker(BuiltInChunker):
+    """Windows of ``tokens_per_chunk`` tokens, each ``chunk_overlap`` tokens into the one before; whitespace is kept.
+
+    The last window ends with the text and may be shorter. A window that the moved ends leave empty, or inside another,
+    is left out.
+
+    Raises ``ConfigurationError`` on sizes that are not whole numbers, ``tokens_per_chunk`` < 1, ``chunk_overlap``
+    outside [0, tokens_per_chunk), or an unknown encoding.
+    """
+
+    tokens_per_chunk: int = 100
+    chunk_overlap: int = 0
+    encoding: str = "cl100k_base"
+
+    def __post_init__(self) -> None:
+        check_size_and_overlap("tokens_per_chunk", self.tokens_per_chunk, self.chunk_overlap)
+        check_encoding(self.encoding)
+
+    def cuts(self, text: str) -> list[Cut]:
+        """Where the chunks stand: starts and ends strictly increasing, no cut empty.
+
+        Raises ``TextEncodingError`` on a lone surrogate.
+        """
+        if not text:
+            return []
+        borders = np.concatenate(([0], token_ends(text, self.encoding)))
+        tokens, step = len(borders) - 1, self.tokens_per_chunk - self.chunk_overlap
+        # A window that starts in the overlap of one that reaches the end would add nothing.
+        first = np.arange(0, max(tokens - self.chunk_overlap, 1), step)
+        starts, ends = borders[first], borders[np.minimum(first + self.tokens_per_chunk, tokens)]
+        last_of_start = np.append(starts[1:] > starts[:-1], True)
+        starts, ends = starts[last_of_start], ends[last_of_start]
+        first_of_end = np.append(True, ends[1:] > ends[:-1]) & (starts < ends)
+        return list(zip(starts[first_of_end].tolist(), ends[first_of_end].tolist(), strict=True))

@@ -1,0 +1,1 @@
+"""Settings from outside: what to compare, validated, and built into the parts."""

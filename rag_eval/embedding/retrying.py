@@ -1,0 +1,76 @@
+"""Asking a service again: how often, after which wait, and when to stop."""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from rag_eval.errors import ConfigurationError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why one request failed, in words for a message.
+
+    A value and not an exception, so that nothing of the request (its headers hold the key) hangs on to the error.
+    ``may_pass`` says whether asking again can help, ``retry_after`` the seconds the service asks to wait.
+    """
+
+    reason: str
+    advice: str
+    may_pass: bool = False
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Ask again at most ``max_retries`` times and for at most ``give_up_after`` seconds in all.
+
+    Before retry n (from 0) it waits ``backoff`` · 2ⁿ seconds, at most ``max_backoff``, less up to half of it at
+    random; never less than the service asks for. Where that would pass ``give_up_after`` it gives up at once.
+    """
+
+    max_retries: int = 5
+    backoff: float = 0.5
+    max_backoff: float = 30.0
+    give_up_after: float = 300.0
+
+    def __post_init__(self) -> None:
+        if self.max_retries < 0 or self.backoff < 0 or self.max_backoff < 0 or self.give_up_after <= 0:
+            raise ConfigurationError(f"{self} cannot be used: give numbers from 0 up, and time above 0")
+
+    def run(self, attempt: Callable[[float], T | Failure], stopped: threading.Event) -> T | Failure:
+        """The first answer of ``attempt`` that is none of the passing failures, or the last failure.
+
+        ``attempt`` is given the seconds that are left. Setting ``stopped`` ends a wait, and with it the retries.
+        """
+        started = time.monotonic()
+        number = 0
+        while True:
+            answer = attempt(self.give_up_after - (time.monotonic() - started))
+            if not isinstance(answer, Failure) or not answer.may_pass:
+                return answer
+            if number == self.max_retries:
+                return _given_up(answer, number, None)
+            wait = self.wait_before_retry(number, answer.retry_after)
+            if time.monotonic() - started + wait >= self.give_up_after:
+                return _given_up(answer, number, f"waiting {wait:.3g} s more would pass {self.give_up_after:g} s")
+            if stopped.wait(wait):
+                return _given_up(answer, number, "another request had failed for good")
+            number += 1
+
+    def wait_before_retry(self, number: int, retry_after: float | None) -> float:
+        """The seconds to wait before retry ``number``, counted from 0."""
+        # The exponent is bounded because 2.0 ** 1024 overflows.
+        wait = min(self.backoff * 2.0 ** min(number, 60), self.max_backoff)
+        spread = wait * random.uniform(0.5, 1.0)  # noqa: S311  # keeps clients apart, guards nothing
+        return spread if retry_after is None else max(retry_after, 0.0) + (wait - spread)
+
+
+def _given_up(failure: Failure, number: int, why: str | None) -> Failure:
+    attempts = "1 attempt" if number == 0 else f"{number + 1} attempts"
+    return replace(failure, reason=f"{failure.reason}, after {attempts}" + (f" ({why})" if why else ""))

@@ -1,0 +1,177 @@
+"""Embeddings by a model of the sentence-transformers library, which comes with the extra of that name."""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rag_eval.embedding.base import Vectors
+from rag_eval.embedding.checks import check_texts, checked_vectors
+from rag_eval.embedding.usage import Usage, UsageCounter
+from rag_eval.errors import ConfigurationError, preview
+
+logger = logging.getLogger(__name__)
+
+
+class Encoder(Protocol):
+    """What is used of a ``SentenceTransformer``.
+
+    If it has ``encode_document`` and ``encode_query``, which put the model's own prompts before texts and questions,
+    they are used instead; with ``tokenizer`` tokens are counted.
+    """
+
+    def encode(
+        self,
+        sentences: list[str],
+        /,
+        *,
+        batch_size: int,
+        show_progress_bar: bool,
+        convert_to_numpy: bool,
+        normalize_embeddings: bool,
+    ) -> Any:
+        """The vectors of the sentences, a row each."""
+
+
+class SentenceTransformersEmbedder:
+    """A sentence-transformers model, by its name, its folder or as a loaded object.
+
+    A name is loaded at the first use, and only from this machine unless ``local_files_only=False``; an object needs a
+    ``name`` that no other model has. Texts longer than the model takes are cut by it, which is said in the log.
+    ``truncate_dim`` keeps that many leading numbers, ``normalize`` scales vectors to length 1.
+
+    Raises ``ConfigurationError`` when the library or the model is missing, or the model gives vectors that cannot be
+    used.
+    """
+
+    symmetric = False  # models may put different prompts before texts and questions
+
+    def __init__(
+        self,
+        model: str | Encoder,
+        *,
+        name: str | None = None,
+        revision: str | None = None,
+        device: str | None = None,
+        batch_size: int = 32,
+        normalize: bool = False,
+        truncate_dim: int | None = None,
+        local_files_only: bool = True,
+    ) -> None:
+        if not model or not (isinstance(model, str) or hasattr(model, "encode")):
+            raise ConfigurationError(f"{model!r} is no model: give a name, a folder or an object with encode")
+        if not isinstance(model, str) and not name:
+            raise ConfigurationError("a loaded model needs a name that tells it from all others: give name")
+        if not isinstance(model, str) and (revision or device or truncate_dim):
+            raise ConfigurationError("revision, device and truncate_dim are for models loaded here: set them on yours")
+        if batch_size < 1 or (truncate_dim is not None and truncate_dim < 1):
+            raise ConfigurationError(f"batch_size is {batch_size} and truncate_dim {truncate_dim}: give at least 1")
+        self._source, self._batch_size, self._normalize = model, batch_size, normalize
+        self._options = {
+            "revision": revision,
+            "device": device,
+            "truncate_dim": truncate_dim,
+            "local_files_only": local_files_only,
+        }
+        self._name = name or f"sentence-transformers/{model}" + (f"@{revision}" if revision else "")
+        if truncate_dim is not None:
+            self._name += f"/{truncate_dim}"
+        if normalize:
+            self._name += "/normalized"
+        self._loading = threading.Lock()
+        self._loaded: Encoder | None = None if isinstance(model, str) else model
+        self._dimension: int | None = None
+        self._counter = UsageCounter(price_per_million_tokens=0.0)
+
+    def __repr__(self) -> str:
+        return f"SentenceTransformersEmbedder({self._name!r})"
+
+    @property
+    def name(self) -> str:
+        """The model, its revision, and what changes its vectors."""
+        return self._name
+
+    @property
+    def dimension(self) -> int:
+        """How many numbers a vector has, found by embedding a word."""
+        if self._dimension is None:
+            self._dimension = self.embed(["dimension"]).shape[1]
+        return self._dimension
+
+    @property
+    def usage(self) -> Usage:
+        """Texts and tokens so far (None when the model has no tokenizer); no requests, no cost."""
+        return self._counter.usage
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """The vectors of the texts, in their order."""
+        return self._encode(texts, "encode_document")
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        """The vector of a question, with the model's prompt for questions if it has one."""
+        vector: NDArray[np.float32] = self.embed_queries([text])[0]
+        return vector
+
+    def embed_queries(self, texts: Sequence[str]) -> Vectors:
+        """The vectors of the questions, in their order."""
+        return self._encode(texts, "encode_query")
+
+    def _encode(self, texts: Sequence[str], method: str) -> Vectors:
+        check_texts(texts)
+        if not texts:
+            return np.zeros((0, self.dimension), np.float32)
+        model = self._model()
+        encode: Callable[..., object] = getattr(model, method, model.encode)
+        given = encode(
+            list(texts),
+            batch_size=self._batch_size,
+            show_progress_bar=False,
+            convert_to_numpy=True,
+            normalize_embeddings=self._normalize,
+        )
+        vectors = checked_vectors(given, len(texts), self._name, self._dimension)
+        self._dimension = vectors.shape[1]
+        self._counter.add(texts=len(texts), tokens=self._count_tokens(model, texts))
+        return vectors
+
+    def _count_tokens(self, model: Encoder, texts: Sequence[str]) -> int | None:
+        """The tokens that the model read of the texts, without its prompts."""
+        tokenizer = getattr(model, "tokenizer", None)
+        if not callable(tokenizer):
+            return None
+        lengths = [len(ids) for ids in tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]]
+        limit: int | None = getattr(model, "max_seq_length", None)
+        if limit is None:
+            return sum(lengths)
+        over = [place for place, length in enumerate(lengths) if length > limit]
+        if over:
+            logger.warning(
+                "%s reads %d tokens of a text: %d of %d were cut, first text %d with %d tokens (%s)",
+                *(self._name, limit, len(over), len(texts), over[0], lengths[over[0]], preview(texts[over[0]])),
+            )
+        return sum(min(length, limit) for length in lengths)
+
+    def _model(self) -> Encoder:
+        with self._loading:
+            if self._loaded is None:
+                self._loaded = self._load()
+            return self._loaded
+
+    def _load(self) -> Encoder:
+        try:
+            from sentence_transformers import SentenceTransformer
+        except ImportError:
+            raise ConfigurationError(
+                "sentence-transformers is not installed: pip install 'rag-eval[sentence-transformers]'"
+            ) from None
+        try:
+            model: Encoder = SentenceTransformer(self._source, **self._options)
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(
+                f"the model {self._source!r} cannot be loaded ({preview(str(error), 200)}): check its name, and give "
+                "local_files_only=False if it is to be downloaded"
+            ) from None
+        return model

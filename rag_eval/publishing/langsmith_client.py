@@ -1,0 +1,62 @@
+"""LangSmith clients, built in one place: every setting is explicit, and the key is handed on and never shown."""
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rag_eval.errors import ConfigurationError, preview
+
+if TYPE_CHECKING:
+    from langsmith import Client
+
+DEFAULT_ENDPOINT = "https://api.smith.langchain.com"
+# Nothing listens on the discard port of this machine: a call that slips through is refused at once.
+NOWHERE = "http://127.0.0.1:9"
+
+
+def langsmith_client(
+    api_key: str | None = None,
+    endpoint: str | None = None,
+    *,
+    timeout_seconds: float = 30.0,
+    on_upload_error: Callable[[Exception], None] | None = None,
+) -> "Client":
+    """A client for a LangSmith server; ``close()`` it to send what is still waiting and to end its threads.
+
+    The key and the endpoint default to ``LANGSMITH_API_KEY`` and ``LANGSMITH_ENDPOINT``, the endpoint further to the
+    vendor's own. Runs and feedback are uploaded in the background, where the client only logs what fails:
+    ``on_upload_error`` is told. Raises ``ConfigurationError`` without a key or with an endpoint that is no web address.
+    """
+    key = api_key or os.environ.get("LANGSMITH_API_KEY")
+    if not key:
+        raise ConfigurationError("LangSmith asks for a key and none was given: set LANGSMITH_API_KEY, or give api_key")
+    url = endpoint or os.environ.get("LANGSMITH_ENDPOINT") or DEFAULT_ENDPOINT
+    if not url.startswith(("http://", "https://")):
+        raise ConfigurationError(f"the LangSmith endpoint is {preview(url)}: it starts with http:// or https://")
+    if timeout_seconds <= 0:
+        raise ConfigurationError(f"the time-out for LangSmith is {timeout_seconds} seconds: use more than 0")
+    from langsmith import Client
+
+    return Client(
+        api_url=url.rstrip("/"),
+        api_key=key,
+        timeout_ms=max(1, round(timeout_seconds * 1000)),
+        disable_prompt_cache=True,
+        tracing_error_callback=on_upload_error,
+    )
+
+
+def offline_client() -> "Client":
+    """A client for ``evaluate`` or ``aevaluate`` with ``upload_results=False``: no key, no threads, no connection."""
+    from langsmith import Client
+    from urllib3.util import Retry
+
+    return Client(
+        api_url=NOWHERE,
+        api_key="offline",
+        info={},
+        auto_batch_tracing=False,
+        tracing_sampling_rate=0.0,  # aevaluate would send the target's runs even so
+        retry_config=Retry(0),
+        disable_prompt_cache=True,
+    )

@@ -1,0 +1,1 @@
+"""Putting retrieved candidates into a better order."""

@@ -1,0 +1,72 @@
+"""Reranking by Cohere's service, or a compatible one."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from rag_eval.errors import ConfigurationError, ServiceError
+from rag_eval.retrieval.base import C
+
+DEFAULT_MODEL = "rerank-v3.5"
+
+
+class CohereReranker:
+    """Orders candidates by Cohere's relevance scores (extra ``cohere``; key from ``api_key`` or ``CO_API_KEY``).
+
+    Answers 408, 429 and 5xx are tried again by the SDK, ``max_retries`` times. Raises ``ConfigurationError`` without
+    the extra or a key, and ``ServiceError`` when the service fails or names a chunk that it was not given.
+    """
+
+    def __init__(
+        self,
+        model: str = DEFAULT_MODEL,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout: float = 30.0,
+        max_retries: int = 3,
+    ) -> None:
+        self._model = model
+        self._options: dict[str, Any] = {"max_retries": max_retries}
+        self._client = _client(api_key, base_url, timeout)
+
+    @property
+    def name(self) -> str:
+        """The model."""
+        return f"CohereReranker({self._model})"
+
+    def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
+        """The ``top_k`` best of the chunks, best first."""
+        import httpx
+        from cohere.core.api_error import ApiError
+
+        texts = [chunk.content for chunk in chunks]
+        try:
+            answer = self._client.rerank(
+                model=self._model, query=query, documents=texts, top_n=top_k, request_options=self._options
+            )
+        except ApiError as error:
+            # The error's own text holds the request's headers, the key among them.
+            raise ServiceError(
+                f"{self.name} failed with status {error.status_code} on {len(texts)} chunks: "
+                "check the key, the model's name and the service's limits"
+            ) from None
+        except (httpx.HTTPError, ValueError) as error:
+            raise ServiceError(f"{self.name} gave no usable answer ({type(error).__name__}): try again") from None
+        order = [result.index for result in answer.results or []]
+        if len(set(order)) != len(order) or not all(0 <= number < len(chunks) for number in order):
+            raise ServiceError(
+                f"{self.name} ranked the chunks {order}, of 0 to {len(chunks) - 1}: its answer is unusable"
+            )
+        return [chunks[number] for number in order[:top_k]]
+
+
+def _client(api_key: str | None, base_url: str | None, timeout: float) -> Any:
+    try:
+        import cohere
+    except ImportError:
+        raise ConfigurationError("CohereReranker needs cohere: pip install 'rag-eval[cohere]'") from None
+    key = api_key or os.environ.get("CO_API_KEY")
+    if not key:
+        raise ConfigurationError("CohereReranker needs a key: give api_key, or set CO_API_KEY")
+    return cohere.ClientV2(api_key=key, base_url=base_url, timeout=timeout)

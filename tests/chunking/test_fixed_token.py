@@ -1,0 +1,102 @@
+from typing import Any
+
+import pytest
+from cut_contract import check_cuts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import NASTY_SAMPLES, nasty_texts
+
+from rag_eval.chunking.fixed_token import FixedTokenChunker
+from rag_eval.errors import ConfigurationError, TextEncodingError
+from rag_eval.tokens import ENCODINGS, get_encoding
+
+
+def plain_windows(text: str, size: int, overlap: int, encoding: str) -> list[tuple[int, int]]:
+    """Windows over the tokens, their byte borders moved left to characters, without the empty and the contained."""
+    coder = get_encoding(encoding)
+    tokens = [coder.decode_single_token_bytes(token) for token in coder.encode_ordinary(text)]
+    utf8 = text.encode()
+
+    def place(token: int) -> int:
+        return len(utf8[: len(b"".join(tokens[:token]))].decode(errors="ignore"))
+
+    windows, first = [], 0
+    while first < len(tokens):
+        windows.append((place(first), place(min(first + size, len(tokens)))))
+        if first + size >= len(tokens):
+            break
+        first += size - overlap
+    windows = [(start, end) for start, end in dict.fromkeys(windows) if start < end]
+    return [w for w in windows if not any(v != w and v[0] <= w[0] and w[1] <= v[1] for v in windows)]
+
+
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(nasty_texts(120), st.integers(1, 12), st.integers(0, 11), st.sampled_from(ENCODINGS))
+def test_cuts_equal_plain_windows(text: str, size: int, overlap: int, encoding: str) -> None:
+    overlap = min(overlap, size - 1)
+    chunker = FixedTokenChunker(size, overlap, encoding)
+    assert chunker.cuts(text) == plain_windows(text, size, overlap, encoding)
+    check_cuts(chunker, text)
+
+
+@pytest.mark.parametrize("text", NASTY_SAMPLES)
+@pytest.mark.parametrize(("size", "overlap"), [(100, 0), (7, 3), (2, 1), (1, 0)])
+def test_contract_on_nasty_samples(text: str, size: int, overlap: int) -> None:
+    check_cuts(FixedTokenChunker(size, overlap), text)
+
+
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(nasty_texts(200), st.integers(1, 20))
+def test_without_overlap_the_chunks_make_up_the_text(text: str, size: int) -> None:
+    assert "".join(FixedTokenChunker(size).chunk(text)) == text
+
+
+def test_windows_hold_the_tokens_they_say() -> None:
+    text = "The quick brown fox jumps over the lazy dog. " * 20
+    coder = get_encoding("cl100k_base")
+    tokens = coder.encode_ordinary(text)
+    chunks = FixedTokenChunker(30, 10).chunk(text)
+    assert chunks[:-1] == [coder.decode(tokens[i : i + 30]) for i in range(0, 20 * (len(chunks) - 1), 20)]
+    assert text.endswith(chunks[-1])
+
+
+def test_no_window_starts_inside_the_overlap_of_the_last() -> None:
+    text = " word" * 40
+    assert len(FixedTokenChunker(20, 10).cuts(text)) == 3
+    assert len(FixedTokenChunker(40, 39).cuts(text)) == 1
+    assert len(FixedTokenChunker(100, 50).cuts(text)) == 1
+
+
+def test_an_emoji_is_never_cut() -> None:
+    text = "👍🏽" * 30
+    assert all("\ufffd" not in chunk and chunk for chunk in FixedTokenChunker(1).chunk(text))
+    assert "".join(FixedTokenChunker(1).chunk(text)) == text
+
+
+def test_special_token_text_is_ordinary() -> None:
+    assert FixedTokenChunker(2).chunk("<|endoftext|>")[0] == "<|"
+
+
+def test_a_lone_surrogate_is_refused() -> None:
+    with pytest.raises(TextEncodingError, match="lone surrogate"):
+        FixedTokenChunker().cuts("\udfff")
+
+
+def test_name_tells_the_settings() -> None:
+    assert FixedTokenChunker().name == "FixedTokenChunker(tokens_per_chunk=100, chunk_overlap=0, encoding=cl100k_base)"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"tokens_per_chunk": 0},
+        {"tokens_per_chunk": 1.5},
+        {"tokens_per_chunk": True},
+        {"chunk_overlap": -1},
+        {"chunk_overlap": 100},
+        {"encoding": "gpt-4"},
+    ],
+)
+def test_unusable_settings_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        FixedTokenChunker(**settings)

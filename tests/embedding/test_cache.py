@@ -1,0 +1,306 @@
+import logging
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_eval.embedding.base import Embedder, Vectors, is_embedder
+from rag_eval.embedding.cache import CachedEmbedder, CacheStatistics, EmbeddingCache
+from rag_eval.embedding.local import LocalEmbedder
+from rag_eval.embedding.segment_folder import MAX_SMALL_SEGMENTS, SegmentFolder
+from rag_eval.embedding.segments import Digests, prefixes_of
+from rag_eval.embedding.usage import Usage
+from rag_eval.errors import ArtifactError, ConfigurationError, TextEncodingError
+
+TEXTS = [f"text number {number}" for number in range(100)]
+
+
+class OwnEmbedder:
+    """What a user would write: no more than an embedder needs; questions are embedded differently."""
+
+    def __init__(self, name: str = "own", dimension: int = 4) -> None:
+        self.name, self.dimension = name, dimension
+        self.embedded: list[str] = []
+        self.fails_after: int | None = None
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        if self.fails_after is not None and len(self.embedded) >= self.fails_after:
+            raise OSError("the lights went out")
+        self.embedded += texts
+        return np.array([self.vector(text) for text in texts], np.float32).reshape(-1, self.dimension)
+
+    def embed_query(self, text: str) -> np.ndarray:
+        self.embedded.append(text)
+        return -np.array(self.vector(text), np.float32)
+
+    def vector(self, text: str) -> list[float]:
+        return [float(len(text)), float(sum(text.encode()) % 997), *[1.0] * (self.dimension - 2)]
+
+
+def segment_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*/*.arrow"))
+
+
+def test_it_is_the_embedder_with_the_same_vectors(tmp_path: Path) -> None:
+    local = LocalEmbedder()
+    cached = CachedEmbedder(local, EmbeddingCache(tmp_path))
+    assert is_embedder(cached)
+    assert isinstance(cached, Embedder)
+    assert (cached.name, cached.dimension, cached.symmetric) == (local.name, local.dimension, True)
+    for _ in range(2):
+        assert np.array_equal(cached.embed(TEXTS), local.embed(TEXTS))
+        assert np.array_equal(cached.embed_query(TEXTS[7]), local.embed_query(TEXTS[7]))
+
+
+def test_only_unseen_texts_are_embedded_and_it_says_so(tmp_path: Path) -> None:
+    own = OwnEmbedder()
+    cached = CachedEmbedder(own, EmbeddingCache(tmp_path))
+    cached.embed(TEXTS[:60])
+    assert cached.last_call == CacheStatistics(hits=0, misses=60)
+    again = CachedEmbedder(own, EmbeddingCache(tmp_path))
+    given = again.embed(TEXTS[40:])
+    assert np.array_equal(given, OwnEmbedder().embed(TEXTS[40:]))
+    assert again.last_call == CacheStatistics(hits=20, misses=40)
+    assert own.embedded == TEXTS
+    again.embed(TEXTS)
+    assert again.last_call == CacheStatistics(hits=100, misses=0)
+    assert again.statistics == CacheStatistics(hits=120, misses=40)
+    assert again.statistics.hit_rate == 0.75
+    assert CacheStatistics().hit_rate == 0.0
+
+
+def test_a_repeated_text_is_embedded_once(tmp_path: Path) -> None:
+    own = OwnEmbedder()
+    cached = CachedEmbedder(own, EmbeddingCache(tmp_path))
+    texts = ["a", "bb", "a", "a", "ccc", "bb"]
+    assert np.array_equal(cached.embed(texts), OwnEmbedder().embed(texts))
+    assert own.embedded == ["a", "bb", "ccc"]
+    assert cached.statistics == CacheStatistics(hits=3, misses=3)
+
+
+def test_questions_are_kept_apart_unless_the_embedder_says_they_are_the_same(tmp_path: Path) -> None:
+    own = OwnEmbedder()
+    for _ in range(2):
+        cached = CachedEmbedder(own, EmbeddingCache(tmp_path))
+        assert cached.embed(["a"])[0, 0] == 1
+        assert cached.embed_query("a")[0] == -1
+        assert np.array_equal(cached.embed_queries(["a", "bb"])[:, 0], [-1, -2])
+    assert own.embedded == ["a", "a", "bb"]
+
+
+def test_embedders_of_different_names_share_nothing(tmp_path: Path) -> None:
+    cache = EmbeddingCache(tmp_path)
+    for name in ("model/256", "model-256", "MODEL/256", "model/256 ", "../model", "模型", "x" * 500):
+        own = OwnEmbedder(name)
+        CachedEmbedder(own, cache).embed(["a"])
+        assert own.embedded == ["a"]
+    assert len(list(tmp_path.iterdir())) == 7
+    assert all(path.parent.parent == tmp_path for path in segment_files(tmp_path))
+
+
+def test_nothing_to_embed(tmp_path: Path) -> None:
+    cached = CachedEmbedder(LocalEmbedder(), EmbeddingCache(tmp_path / "cache"))
+    assert cached.embed([]).shape == (0, 256)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_usage_is_that_of_the_embedder(tmp_path: Path) -> None:
+    cached = CachedEmbedder(LocalEmbedder(), EmbeddingCache(tmp_path))
+    cached.embed(TEXTS)
+    used = cached.usage
+    cached.embed(TEXTS)
+    assert cached.usage == used
+    assert used.texts == 100
+    own = CachedEmbedder(OwnEmbedder(), EmbeddingCache(tmp_path))
+    own.embed(["a", "a"])
+    assert own.usage == Usage(requests=0, texts=1, tokens=None, cost=None)
+
+
+def test_what_was_finished_before_an_error_is_kept(tmp_path: Path) -> None:
+    own = OwnEmbedder()
+    own.fails_after = 70
+    cached = CachedEmbedder(own, EmbeddingCache(tmp_path), keep_every=10)
+    with pytest.raises(OSError, match="lights"):
+        cached.embed(TEXTS)
+    own.fails_after = None
+    cached.embed(TEXTS)
+    assert own.embedded == TEXTS
+
+
+@pytest.mark.parametrize("harm", ["cut", "emptied", "flipped", "renamed"])
+def test_an_altered_file_is_dropped_said_and_made_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, harm: str
+) -> None:
+    own = OwnEmbedder()
+    open_already = CachedEmbedder(own, EmbeddingCache(tmp_path))
+    open_already.embed(TEXTS[:50])
+    first = segment_files(tmp_path)
+    open_already.embed(TEXTS)
+    (path,) = first
+    content = bytearray(path.read_bytes())
+    if harm == "flipped":
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    elif harm == "renamed":
+        os.replace(path, path.with_name("0" * 64 + ".arrow"))
+        path = path.with_name("0" * 64 + ".arrow")
+    else:
+        os.truncate(path, 0 if harm == "emptied" else len(content) - 100)
+    for cached in (open_already, CachedEmbedder(own, EmbeddingCache(tmp_path))):
+        own.embedded.clear()
+        assert np.array_equal(cached.embed(TEXTS), OwnEmbedder().embed(TEXTS))
+        assert own.embedded == (TEXTS[:50] if cached is open_already else [])
+    assert f"{path} was cut or altered" in caplog.text
+    assert caplog.text.count("was cut or altered") == 1
+    assert not path.exists() or harm != "renamed"
+
+
+def test_other_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
+    cached = CachedEmbedder(OwnEmbedder(), EmbeddingCache(tmp_path))
+    cached.embed(TEXTS)
+    folder = segment_files(tmp_path)[0].parent
+    (folder / "notes.txt").write_text("mine")
+    (folder / "other.arrow").write_bytes(b"mine")
+    assert cached.embed(TEXTS).shape == (100, 4)
+    assert {path.name for path in folder.iterdir()} >= {"notes.txt", "other.arrow"}
+
+
+def test_what_a_crash_left_is_removed_after_a_day(tmp_path: Path) -> None:
+    cached = CachedEmbedder(OwnEmbedder(), EmbeddingCache(tmp_path))
+    cached.embed(["a"])
+    folder = segment_files(tmp_path)[0].parent
+    old, fresh = folder / ".part-1-old", folder / ".part-2-fresh"
+    for path in (old, fresh):
+        path.write_bytes(b"half a segment")
+    os.utime(old, (time.time() - 90_000,) * 2)
+    cached.embed(["b"])
+    assert not old.exists()
+    assert fresh.exists()
+
+
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    blocked = tmp_path / "cache"
+    blocked.write_text("a file where the folder should be")
+    with pytest.raises(ConfigurationError, match="not a folder"):
+        EmbeddingCache(blocked)
+
+
+def test_a_full_disk_is_said_and_loses_no_vectors(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("rag_eval.embedding.segment_folder.write_segment", full)
+    cached = CachedEmbedder(OwnEmbedder(), EmbeddingCache(tmp_path))
+    assert np.array_equal(cached.embed(TEXTS), OwnEmbedder().embed(TEXTS))
+    assert "100 vectors could not be kept" in caplog.text
+
+
+def test_many_small_writes_end_in_few_files_with_every_row(tmp_path: Path) -> None:
+    own = OwnEmbedder()
+    cached = CachedEmbedder(own, EmbeddingCache(tmp_path))
+    texts = [f"query {number}" for number in range(200)]
+    for text in texts:
+        cached.embed([text])
+    assert len(segment_files(tmp_path)) <= MAX_SMALL_SEGMENTS + 1
+    assert np.array_equal(CachedEmbedder(own, EmbeddingCache(tmp_path)).embed(texts), OwnEmbedder().embed(texts))
+    assert own.embedded == texts
+
+
+def test_a_reader_does_not_mind_that_segments_are_merged(tmp_path: Path) -> None:
+    own = OwnEmbedder()
+    reader = CachedEmbedder(own, EmbeddingCache(tmp_path))
+    writer = CachedEmbedder(own, EmbeddingCache(tmp_path))
+    for number in range(60):
+        writer.embed([f"query {number}"])
+        assert reader.embed([f"query {other}" for other in range(number + 1)]).shape == (number + 1, 4)
+    assert reader.statistics.misses == 0
+
+
+def test_threads_share_one_cache(tmp_path: Path) -> None:
+    cached = CachedEmbedder(LocalEmbedder(), EmbeddingCache(tmp_path), keep_every=7)
+    expected = LocalEmbedder().embed(TEXTS)
+    with ThreadPoolExecutor(8) as pool:
+        for start, vectors in enumerate(pool.map(lambda n: cached.embed(TEXTS[n:] + TEXTS[:n]), range(40))):
+            assert np.array_equal(vectors, np.roll(expected, -start, axis=0))
+    assert cached.statistics.hits + cached.statistics.misses == 4000
+
+
+def test_vectors_of_two_sizes_under_one_name_are_refused(tmp_path: Path) -> None:
+    CachedEmbedder(OwnEmbedder(dimension=4), EmbeddingCache(tmp_path)).embed(["a"])
+    grown = CachedEmbedder(OwnEmbedder(dimension=5), EmbeddingCache(tmp_path))
+    with pytest.raises(ArtifactError, match="4 and of 5 numbers"):
+        grown.embed(["b"])
+
+
+def test_bad_vectors_are_refused_and_not_kept(tmp_path: Path) -> None:
+    class Wrong(OwnEmbedder):
+        def embed(self, texts: Sequence[str]) -> Vectors:
+            return np.full((len(texts), 4), np.nan, np.float32)
+
+    with pytest.raises(ConfigurationError, match="NaN"):
+        CachedEmbedder(Wrong(), EmbeddingCache(tmp_path)).embed(["a"])
+    assert segment_files(tmp_path) == []
+
+
+def test_texts_and_parts_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
+    cache = EmbeddingCache(tmp_path)
+    with pytest.raises(ConfigurationError, match="one string"):
+        CachedEmbedder(OwnEmbedder(), cache).embed("letters")
+    with pytest.raises(TextEncodingError, match="text 1"):
+        CachedEmbedder(OwnEmbedder(), cache).embed(["a", "\ud800"])
+    with pytest.raises(ConfigurationError, match="not an embedder"):
+        CachedEmbedder(LocalEmbedder, cache)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="keep_every"):
+        CachedEmbedder(OwnEmbedder(), cache, keep_every=0)
+
+
+def test_hits_and_misses_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="rag_eval")
+    CachedEmbedder(OwnEmbedder(), EmbeddingCache(tmp_path)).embed(["a", "a", "b"])
+    assert "1 hits, 2 misses (own)" in caplog.text
+
+
+def test_vectors_are_the_callers_own(tmp_path: Path) -> None:
+    cached = CachedEmbedder(OwnEmbedder(), EmbeddingCache(tmp_path))
+    cached.embed(TEXTS)
+    vectors = cached.embed(TEXTS)
+    vectors[:] = 0
+    assert cached.embed(TEXTS).any()
+
+
+# Digests with few different bytes, so that many share their first 8 without being equal.
+digest_lists = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), min_size=1, max_size=40)
+
+
+def as_digests(pairs: list[tuple[int, int]]) -> Digests:
+    return np.array([[255] * 7 + [first] + [0] * 23 + [last] for first, last in pairs], np.uint8)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.lists(digest_lists, max_size=4), digest_lists)
+def test_lookup_agrees_with_a_dictionary(
+    tmp_path_factory: pytest.TempPathFactory, written: list[list[tuple[int, int]]], asked: list[tuple[int, int]]
+) -> None:
+    kept = SegmentFolder(tmp_path_factory.mktemp("segments"))
+    for pairs in written:
+        kept.add(as_digests(pairs), np.array(pairs, np.float32))
+    found, vectors = kept.find(as_digests(asked))
+    known = {pair for pairs in written for pair in pairs}
+    assert found.tolist() == [pair in known for pair in asked]
+    for pair, vector in zip(asked, vectors, strict=True):
+        if pair in known:
+            assert tuple(vector) == pair
+
+
+def test_prefixes_sort_as_the_bytes_do() -> None:
+    digests = np.random.default_rng(1).integers(0, 256, (500, 32), dtype=np.uint8)
+    by_bytes = sorted(range(500), key=lambda row: digests[row].tobytes())
+    assert np.argsort(prefixes_of(digests)).tolist() == by_bytes

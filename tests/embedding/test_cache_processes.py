@@ -1,0 +1,85 @@
+"""Several processes on one cache, some of them killed: nothing wrong is ever read, nothing finished is lost."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
+from rag_eval.embedding.local import LocalEmbedder
+
+ROOT = Path(__file__).parent.parent.parent
+TEXTS = [f"text number {number}, of all {number % 7} kinds" for number in range(3_000)]
+
+WRITER = """
+import sys
+from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
+from rag_eval.embedding.local import LocalEmbedder
+folder, turn = sys.argv[1], int(sys.argv[2])
+texts = [f"text number {number}, of all {number % 7} kinds" for number in range(3_000)]
+texts = texts[turn * 500:] + texts[:turn * 500]
+LocalEmbedder().embed_query("load the model")
+print("ready", flush=True)
+cached = CachedEmbedder(LocalEmbedder(), EmbeddingCache(folder), keep_every=25)
+for begin in range(0, len(texts), 50):
+    cached.embed(texts[begin:begin + 50])
+"""
+
+
+def start(folder: Path, turn: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITER, str(folder), str(turn)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def check_everything_is_right(folder: Path) -> CachedEmbedder:
+    cached = CachedEmbedder(LocalEmbedder(), EmbeddingCache(folder))
+    assert np.array_equal(cached.embed(TEXTS), LocalEmbedder().embed(TEXTS))
+    return cached
+
+
+def test_processes_that_write_the_same_texts_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    writers = [start(tmp_path, turn) for turn in range(3)]
+    for writer in writers:
+        _, told = writer.communicate(timeout=60)
+        assert writer.returncode == 0, told
+        assert told == ""
+    cached = check_everything_is_right(tmp_path)
+    assert cached.statistics.misses == 0
+    assert list(tmp_path.glob("*/.part-*")) == []
+    assert caplog.text == ""
+
+
+def test_processes_that_are_killed_at_any_moment(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    survivor = start(tmp_path, 5)
+    killed = 0
+    for turn in range(4):
+        writer = start(tmp_path, turn)
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n"
+        time.sleep(0.02 + 0.05 * turn)
+        writer.send_signal(signal.SIGKILL)
+        writer.communicate(timeout=30)
+        killed += writer.returncode == -signal.SIGKILL
+    assert killed >= 1
+    _, told = survivor.communicate(timeout=60)
+    assert survivor.returncode == 0, told
+    cached = check_everything_is_right(tmp_path)
+    assert cached.statistics.misses == 0
+    assert caplog.text == ""
+
+
+def test_what_a_killed_process_finished_is_kept(tmp_path: Path) -> None:
+    writer = start(tmp_path, 0)
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == "ready\n"
+    deadline = time.monotonic() + 20
+    while len(list(tmp_path.glob("*/*.arrow"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    writer.send_signal(signal.SIGKILL)
+    writer.communicate(timeout=30)
+    cached = check_everything_is_right(tmp_path)
+    assert cached.statistics.hits >= 75

