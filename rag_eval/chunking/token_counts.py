@@ -110,7 +110,7 @@ class TokenCounter:
 def _clean_before(character: str) -> NDArray[np.bool_] | None:
     """By the code of the preceding character, capped: whether the place between the two is clean; None if it never is.
 
-    The third rule of the module is left out: separators are not preceded by line ends often enough.
+    The rule for line ends is left out here: it is for finding places, and a separator seldom follows a line end.
     """
     if not character.isascii() or character.isalnum() or character == "'":
         return None

@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
+
+import httpx
 
 from rag_eval.errors import ConfigurationError, ServiceError
 from rag_eval.retrieval.base import C
@@ -28,7 +30,18 @@ class CohereReranker:
     ) -> None:
         self._model = model
         self._options: dict[str, Any] = {"max_retries": max_retries}
-        self._client = _client(api_key, base_url, timeout)
+        self._connection = httpx.Client(timeout=timeout)
+        self._client = _client(api_key, base_url, self._connection)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; also done on leaving a ``with`` block."""
+        self._connection.close()
 
     @property
     def name(self) -> str:
@@ -37,7 +50,6 @@ class CohereReranker:
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
         """The ``top_k`` best of the chunks, best first."""
-        import httpx
         from cohere.core.api_error import ApiError
 
         texts = [chunk.content for chunk in chunks]
@@ -61,7 +73,7 @@ class CohereReranker:
         return [chunks[number] for number in order[:top_k]]
 
 
-def _client(api_key: str | None, base_url: str | None, timeout: float) -> Any:
+def _client(api_key: str | None, base_url: str | None, connection: httpx.Client) -> Any:
     try:
         import cohere
     except ImportError:
@@ -69,4 +81,4 @@ def _client(api_key: str | None, base_url: str | None, timeout: float) -> Any:
     key = api_key or os.environ.get("CO_API_KEY")
     if not key:
         raise ConfigurationError("CohereReranker needs a key: give api_key, or set CO_API_KEY")
-    return cohere.ClientV2(api_key=key, base_url=base_url, timeout=timeout)
+    return cohere.ClientV2(api_key=key, base_url=base_url, httpx_client=connection)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rag_eval.errors import TableError
 from rag_eval.stores.base import AnyChunk
 from rag_eval.types.chunk import PositionAwareChunk
+from rag_eval.types.ids import encode_utf8
 
 Integers = NDArray[np.int64]
 
@@ -54,10 +55,13 @@ class Places:
     def with_chunks(self, chunks: Sequence[AnyChunk]) -> "Places":
         """These places and those of the chunks; plain chunks go on counting where their document stopped.
 
-        Raises ``TableError`` when a place is there already, or when the chunks mix the two kinds.
+        Raises ``TableError`` when a place is there already, or when the chunks mix the two kinds, and
+        ``TextEncodingError`` on a document id that UTF-8 cannot hold.
         """
         placed = isinstance(chunks[0], PositionAwareChunk)
         doc_ids = [chunk.doc_id for chunk in chunks]
+        for doc_id in dict.fromkeys(doc_ids):
+            encode_utf8(doc_id, f"the document id {doc_id!r}")
         starts, ends = [], []
         next_ordinal: dict[str, int] = {}
         for chunk in chunks:

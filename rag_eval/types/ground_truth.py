@@ -57,7 +57,7 @@ class ChunkLevelGroundTruth:
 
     @property
     def chunker(self) -> str | None:
-        """The name of the chunker that the ids were made with, ``query.metadata["chunker"]``; None if it is not said."""
+        """The name of the chunker behind the ids: ``query.metadata["chunker"]``, None if it is not said."""
         name = self.query.metadata.get("chunker")
         return name if isinstance(name, str) else None
 

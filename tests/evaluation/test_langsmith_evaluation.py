@@ -69,13 +69,12 @@ def test_token_level_truth_is_pulled_and_the_run_published(server: LangSmithServ
     assert outputs[0][1] == ferry.text
 
 
-def test_with_truth_at_hand_and_no_key_the_run_stays_local(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_truth_at_hand_and_no_key_the_run_stays_local(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LANGSMITH_API_KEY", raising=False)
     corpus = Corpus.from_folder(folder)
     truth = folder / "truth.jsonl"
-    truth.write_text('{"query": "coffee?", "relevant_spans": [{"doc_id": "b.md", "start": 0, "end": 3, "text": "The"}]}')
+    span = '{"doc_id": "b.md", "start": 0, "end": 3, "text": "The"}'
+    truth.write_text(f'{{"query": "coffee?", "relevant_spans": [{span}]}}')
     result = TokenLevelEvaluation(corpus, truth, langsmith_dataset_name="spans").run(CHUNKER, LocalEmbedder())
     assert result.experiment_url is None
     with pytest.raises(ConfigurationError, match="LangSmith asks for a key and none was given"):
@@ -97,12 +96,12 @@ def test_a_run_that_cannot_be_published_is_not_lost(server: LangSmithServer, fol
 def test_a_dataset_of_the_other_type_or_none_is_refused_by_name(server: LangSmithServer, folder: Path) -> None:
     corpus = Corpus.from_folder(folder)
     upload("spans", [span_example("when?", corpus.documents[0].span(0, 25))])
-    with pytest.raises(GroundTruthError, match="'spans' holds token-level ground truth .* the evaluation is chunk-level"):
+    with pytest.raises(GroundTruthError, match=r"'spans' holds token-level ground truth .* is chunk-level"):
         ChunkLevelEvaluation(corpus, langsmith_dataset_name="spans")
     with pytest.raises(GroundTruthError, match="there is no LangSmith dataset 'nothing'"):
         TokenLevelEvaluation(corpus, langsmith_dataset_name="nothing")
     upload("broken", [{"inputs": {"question": "when?"}, "reference_outputs": {"relevant_spans": []}}])
-    with pytest.raises(GroundTruthError, match="has no inputs.query"):
+    with pytest.raises(GroundTruthError, match=r"has no inputs\.query"):
         TokenLevelEvaluation(corpus, langsmith_dataset_name="broken")
 
 
@@ -114,7 +113,10 @@ def test_chunk_level_truth_in_any_spelling(server: LangSmithServer, folder: Path
         [
             {"inputs": {"query": "boat at noon"}, "reference_outputs": {"relevant_chunk_ids": [ferry]}},
             {"inputs": {"query": "captain's coffee"}, "reference_outputs": {"relevantChunkIds": [coffee, ferry]}},
-            {"inputs": {"query": "coffee at noon"}, "reference_outputs": {"chunk_ids": [ferry], "metadata": {"persona": "crew"}}},
+            {
+                "inputs": {"query": "coffee at noon"},
+                "reference_outputs": {"chunk_ids": [ferry], "metadata": {"persona": "crew"}},
+            },
         ],
     )
     result = ChunkLevelEvaluation(Corpus.from_folder(folder), langsmith_dataset_name="chunks").run(
@@ -126,7 +128,8 @@ def test_chunk_level_truth_in_any_spelling(server: LangSmithServer, folder: Path
 
 def test_the_metrics_interface_runs_with_all_defaults(server: LangSmithServer, folder: Path) -> None:
     whole = RecursiveCharacterChunker().chunk((folder / "a.md").read_text())
-    upload("kb", [{"inputs": {"query": "boat"}, "reference_outputs": {"relevant_chunk_ids": [generate_chunk_id(whole[0])]}}])
+    ids = [generate_chunk_id(whole[0])]
+    upload("kb", [{"inputs": {"query": "boat"}, "reference_outputs": {"relevant_chunk_ids": ids}}])
     result = Evaluation(langsmith_dataset_name="kb", kb_data_path=str(folder)).run()
     assert result.metrics == {"recall@5": 1.0, "precision@5": 0.5, "f1@5": pytest.approx(2 / 3)}
     assert result.experiment_url

@@ -86,6 +86,19 @@ def test_a_compacted_table_is_the_same_store(tmp_path: Path) -> None:
     assert LanceDBVectorStore(tmp_path).chunks(np.arange(90)) == kept
 
 
+def test_rows_that_lie_in_another_order_are_the_same_store(tmp_path: Path) -> None:
+    kept, embeddings, queries = chunks(40), random_vectors(40, 8, 3), random_vectors(7, 8, 4)
+    LanceDBVectorStore(tmp_path).add(kept, embeddings)
+    database = lancedb.connect(tmp_path)
+    rows = database.open_table("chunks").to_arrow().take(pa.array(np.random.default_rng(5).permutation(40)))
+    database.create_table("chunks", rows, mode="overwrite")
+    moved = LanceDBVectorStore(tmp_path)
+    moved.add([chunk("new.md", 0)], embeddings[:1])
+    kept.append(chunk("new.md", 0))
+    assert moved.chunks(np.arange(41)) == kept
+    assert_same(moved.search_many(queries, 6), naive(kept, np.concatenate([embeddings, embeddings[:1]]), queries, 6))
+
+
 def test_what_another_store_added_meanwhile_is_seen_before_adding(tmp_path: Path) -> None:
     one, two = LanceDBVectorStore(tmp_path), LanceDBVectorStore(tmp_path)
     one.add([chunk("a.md", 0)], vectors([[1, 0]]))

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag_eval.errors import ConfigurationError, TableError
+from rag_eval.errors import ConfigurationError, TableError, TextEncodingError
 from rag_eval.stores.base import VectorStore
 from rag_eval.stores.builtin import BuiltInStore
 from tests.stores.contract import ALL, HAS_CHROMA, assert_same, chunk, chunks, naive, numbers_of, plain, vectors
@@ -257,6 +257,12 @@ def test_chunks_with_and_without_a_place_are_not_mixed(store: BuiltInStore) -> N
     store.add([plain("a.md")], np.ones((1, 2), np.float32))
     with pytest.raises(TableError, match="cannot share a store"):
         store.add([chunk("a.md", 0)], np.ones((1, 2), np.float32))
+
+
+def test_a_document_id_that_utf8_cannot_hold_is_refused(store: BuiltInStore) -> None:
+    with pytest.raises(TextEncodingError, match=r"the document id '.udc80.md' has a lone surrogate"):
+        store.add([chunk("\udc80.md", 0)], np.ones((1, 2), np.float32))
+    assert len(store) == 0
 
 
 def test_the_vectors_given_are_left_as_they_were(store: BuiltInStore) -> None:

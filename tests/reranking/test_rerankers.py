@@ -1,0 +1,114 @@
+"""Rerankers: the embedded one, a cross-encoder's interface, and Cohere's SDK over HTTP to loopback."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rag_eval import (
+    Chunk,
+    CohereReranker,
+    CrossEncoderReranker,
+    DocumentId,
+    LexicalReranker,
+    Reranker,
+    generate_chunk_id,
+)
+from rag_eval.errors import ConfigurationError, ServiceError
+from tests.doubles.loopback import LoopbackServer, Request
+
+KEY = "secret-cohere-key"
+TEXTS = ["rye bread and butter", "the ferry leaves at noon", "ferry", "nothing of the kind"]
+CHUNKS = [Chunk(generate_chunk_id(text), text, DocumentId("a.md")) for text in TEXTS]
+
+
+class CohereServer(LoopbackServer):
+    """Ranks by the length of the text, shortest first, unless told what to answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: list[int] | None = None
+
+    def answer(self, request: Request) -> tuple[int, Any]:
+        if request.headers.get("authorization") != f"Bearer {KEY}":
+            return 401, {"message": f"invalid api token {KEY}"}
+        asked = request.json()
+        order = self.order or sorted(range(len(asked["documents"])), key=lambda n: len(asked["documents"][n]))
+        results = [{"index": number, "relevance_score": 1 / (1 + rank)} for rank, number in enumerate(order)]
+        return 200, {"id": "1", "results": results[: asked["top_n"]], "meta": {"api_version": {"version": "2"}}}
+
+
+@pytest.fixture
+def server() -> Iterator[CohereServer]:
+    pytest.importorskip("cohere")
+    with CohereServer() as server:
+        yield server
+
+
+def test_the_lexical_reranker_puts_shared_words_first_and_keeps_the_order_of_the_rest() -> None:
+    reranker: Reranker = LexicalReranker()
+    assert [chunk.content for chunk in reranker.rerank("ferry", CHUNKS, 4)] == [TEXTS[2], TEXTS[1], TEXTS[0], TEXTS[3]]
+    assert len(reranker.rerank("ferry", CHUNKS, 2)) == 2
+    assert reranker.rerank("ferry", [], 2) == []
+
+
+def test_a_cross_encoder_orders_by_its_scores() -> None:
+    class ByLength:
+        def predict(self, pairs: list[tuple[str, str]], /) -> Any:
+            return np.array([len(text) for _, text in pairs])
+
+    reranker = CrossEncoderReranker(ByLength(), name="length")
+    assert [chunk.content for chunk in reranker.rerank("?", CHUNKS, 2)] == [TEXTS[1], TEXTS[0]]
+    assert reranker.name == "CrossEncoderReranker(length)"
+
+
+@pytest.mark.parametrize("scores", [[1.0], [1.0, 2.0, float("nan"), 4.0]])
+def test_a_cross_encoder_with_unusable_scores_is_refused(scores: list[float]) -> None:
+    class Odd:
+        def predict(self, pairs: list[tuple[str, str]], /) -> Any:
+            return scores
+
+    with pytest.raises(ConfigurationError, match="scores for 4 chunks, or one that is not a number"):
+        CrossEncoderReranker(Odd()).rerank("?", CHUNKS, 2)
+
+
+def test_cohere_ranks_over_http(server: CohereServer) -> None:
+    with CohereReranker(api_key=KEY, base_url=server.url) as reranker:
+        assert [chunk.content for chunk in reranker.rerank("boat?", CHUNKS, 2)] == [TEXTS[2], TEXTS[3]]
+    (request,) = server.requests
+    assert request.json()["documents"] == TEXTS
+    assert request.json()["query"] == "boat?"
+
+
+def test_cohere_is_asked_again_after_a_passing_failure(server: CohereServer) -> None:
+    server.fail("POST", "/v2/rerank", status=503, times=1)
+    with CohereReranker(api_key=KEY, base_url=server.url) as reranker:
+        assert len(reranker.rerank("boat?", CHUNKS, 4)) == 4
+
+
+def test_a_refusal_is_one_sentence_without_the_key(server: CohereServer) -> None:
+    with (
+        CohereReranker(api_key=KEY + "-wrong", base_url=server.url) as reranker,
+        pytest.raises(ServiceError, match="failed with status 401 on 4 chunks") as caught,
+    ):
+        reranker.rerank("boat?", CHUNKS, 2)
+    assert KEY not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("order", [[0, 0], [9], [-1]])
+def test_an_order_of_other_chunks_is_refused(server: CohereServer, order: list[int]) -> None:
+    server.order = order
+    with (
+        CohereReranker(api_key=KEY, base_url=server.url) as reranker,
+        pytest.raises(ServiceError, match="its answer is unusable"),
+    ):
+        reranker.rerank("boat?", CHUNKS, 2)
+
+
+def test_cohere_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cohere")
+    monkeypatch.delenv("CO_API_KEY", raising=False)
+    with pytest.raises(ConfigurationError, match="give api_key, or set CO_API_KEY"):
+        CohereReranker()

@@ -1,0 +1,74 @@
+"""The README keeps its promises: its code runs, and its commands, options and keys are the real ones."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import typer
+from typer.main import get_command
+
+import rag_eval
+from flows.cli.main import app
+from rag_eval.ground_truth.native import read_chunk_level, read_token_level
+from rag_eval.metrics import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
+from rag_eval.sample import CORPUS
+
+README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^ *```(\w+)\n(.*?)^ *```", README, re.MULTILINE | re.DOTALL)
+
+
+def blocks(language: str) -> list[str]:
+    return [text for kind, text in BLOCKS if kind == language]
+
+
+def commands() -> dict[str, typer.core.TyperCommand]:
+    return dict(get_command(app).commands)  # type: ignore[attr-defined]  # a group has commands
+
+
+def test_the_python_runs_from_top_to_bottom(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {}
+    for text in blocks("python"):
+        exec(compile(text, "README.md", "exec"), names)  # noqa: S102  # the README's own code
+    printed = capsys.readouterr().out
+    assert "RecursiveTokenChunker(chunk_size=200, chunk_overlap=0, encoding=cl100k_base): 0." in printed
+
+
+def test_every_command_and_option_is_in_the_readme_and_real() -> None:
+    used = {word for text in blocks("bash") for word in re.findall(r"rag-eval (\w+)", text)}
+    assert used == set(commands())
+    for name, command in commands().items():
+        table = README.split(f"| option of `rag-eval {name}`", 1)[1].split("\n\n", 1)[0]
+        documented = set(re.findall(r"^\| `(--[\w-]+)`", table, re.MULTILINE))
+        real = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+        assert documented == real - {"--help"}
+
+
+def test_every_chunker_metric_and_part_named_exists() -> None:
+    tables = README.split("## Your own documents", 1)[1]
+    for name in re.findall(r"`([A-Z]\w+(?:Chunker|Embedder|Store|Reranker|Retriever|Evaluation|Adapter))`", tables):
+        assert hasattr(rag_eval, name), f"{name} is not exported"
+    metrics = README.split("## Metrics", 1)[1].split("##", 1)[0]
+    for name in [*CHUNK_LEVEL_METRICS, *TOKEN_LEVEL_METRICS]:
+        assert f"`{name}`" in metrics, f"{name} is not in the README"
+
+
+def test_the_example_of_ground_truth_can_be_read(tmp_path: Path) -> None:
+    (line,) = (text.strip() for text in blocks("json"))
+    (tmp_path / "truth.jsonl").write_text(line, encoding="utf-8")
+    (item,) = read_token_level(tmp_path / "truth.jsonl")
+    assert item.relevant_spans[0].text == "The last ferry leaves Storvåg at 22:40."
+
+
+def test_the_keys_of_ground_truth_are_those_documented(tmp_path: Path) -> None:
+    table = README.split("## The ground-truth format", 1)[1].split("\n\nA span", 1)[0]
+    documented = set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
+    assert documented == {"query", "relevant_spans", "relevant_chunk_ids", "unanswerable", "id", "metadata"}
+    full = {"id": "query_1", "query": "?", "unanswerable": True, "metadata": {"chunker": "x"}}
+    (tmp_path / "a.jsonl").write_text(json.dumps(full | {"relevant_spans": []}))
+    (tmp_path / "b.jsonl").write_text(json.dumps(full | {"relevant_chunk_ids": []}))
+    assert read_token_level(tmp_path / "a.jsonl")[0].query.id == read_chunk_level(tmp_path / "b.jsonl")[0].query.id
+
+
+def test_the_sample_document_named_is_there() -> None:
+    assert (CORPUS / "fares-and-ticketing.md").is_file()
