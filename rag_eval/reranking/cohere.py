@@ -4,8 +4,6 @@ import os
 from collections.abc import Sequence
 from typing import Any, Self
 
-import httpx
-
 from rag_eval.errors import ConfigurationError, ServiceError
 from rag_eval.retrieval.base import C
 
@@ -30,8 +28,7 @@ class CohereReranker:
     ) -> None:
         self._model = model
         self._options: dict[str, Any] = {"max_retries": max_retries}
-        self._connection = httpx.Client(timeout=timeout)
-        self._client = _client(api_key, base_url, self._connection)
+        self._client, self._connection = _connect(api_key, base_url, timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -50,6 +47,7 @@ class CohereReranker:
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
         """The ``top_k`` best of the chunks, best first."""
+        import httpx
         from cohere.core.api_error import ApiError
 
         texts = [chunk.content for chunk in chunks]
@@ -73,7 +71,7 @@ class CohereReranker:
         return [chunks[number] for number in order[:top_k]]
 
 
-def _client(api_key: str | None, base_url: str | None, connection: httpx.Client) -> Any:
+def _connect(api_key: str | None, base_url: str | None, timeout: float) -> Any:
     try:
         import cohere
     except ImportError:
@@ -81,4 +79,8 @@ def _client(api_key: str | None, base_url: str | None, connection: httpx.Client)
     key = api_key or os.environ.get("CO_API_KEY")
     if not key:
         raise ConfigurationError("CohereReranker needs a key: give api_key, or set CO_API_KEY")
-    return cohere.ClientV2(api_key=key, base_url=base_url, httpx_client=connection)
+    import httpx
+
+    # Our own connection: the SDK leaves the one it makes open.
+    connection = httpx.Client(timeout=timeout)
+    return cohere.ClientV2(api_key=key, base_url=base_url, httpx_client=connection), connection
