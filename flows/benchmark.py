@@ -2,69 +2,68 @@
 
 from prefect import flow, task, unmapped
 from prefect.cache_policies import NO_CACHE
-from prefect.futures import wait
 from prefect.transactions import CommitMode, transaction
 
 from rag_eval.config.benchmark import BenchmarkConfig, Configuration
-from rag_eval.pipeline.outcome import (
-    BenchmarkOutcome,
-    ConfigurationOutcome,
-    conclude,
-    count_answerable,
-    new_run_name,
-    summarise,
-)
-from rag_eval.pipeline.references import CorpusSource, TableRef, TokenLevelTruthRef, TruthSource
+from rag_eval.pipeline.inputs import BenchmarkInputs
+from rag_eval.pipeline.outcome import BenchmarkOutcome, ConfigurationOutcome, conclude, summarise
+from rag_eval.pipeline.references import CorpusSource, TableRef, TruthSource
 from rag_eval.pipeline.workspace import Workspace
 from tasks import stages
-from tasks.fan_out import split_by_success
+from tasks.artifacts import show_comparison, show_configuration
+from tasks.fan_out import gather, side_by_side
 from tasks.runner import StageRunner
 
 
 @flow(name="evaluate-configuration", flow_run_name="{configuration.name}")
 def evaluate_configuration(
-    workspace: Workspace, configuration: Configuration, documents: TableRef, truth: TokenLevelTruthRef
+    workspace: Workspace, configuration: Configuration, inputs: BenchmarkInputs
 ) -> ConfigurationOutcome:
-    """Chunk, embed, index, retrieve and score with one configuration."""
-    run, k = StageRunner(workspace), configuration.k
-    chunks = run(stages.chunk, documents, configuration.chunker)
-    embeddings = run(stages.embed, chunks, configuration.embedder)
-    index = run(stages.index, chunks, embeddings)
-    hits = run(stages.retrieve, index, truth.queries, configuration.embedder, k)
-    scores = run(stages.score, hits, truth, configuration.metrics, k)
-    return summarise(workspace, configuration, chunks, scores, run.work)
+    """Chunk, retrieve, rerank and score with one configuration."""
+    run = StageRunner(workspace, configuration.name)
+    chunks = run(stages.chunk, inputs.documents, configuration.chunker, inputs.chunk_truth)
+    hits = retrieve(run, configuration, chunks, inputs)
+    if configuration.reranker.type != "none":
+        hits = run(stages.rerank, hits, chunks, inputs.queries, configuration.reranker, inputs.deepest_k)
+    scores = run(stages.score, hits, inputs.truth, inputs.documents, chunks, inputs.metrics, inputs.ks)
+    outcome = summarise(workspace, configuration, chunks, hits, scores, run.work)
+    show_configuration(outcome)
+    return outcome
+
+
+def retrieve(run: StageRunner, configuration: Configuration, chunks: TableRef, inputs: BenchmarkInputs) -> TableRef:
+    """Find candidates by vectors, by words, or by both."""
+    rankings: list[TableRef] = []
+    embedder, store, depth = configuration.embedder, configuration.store, inputs.depth
+    if embedder is not None and store is not None:
+        embeddings = run(stages.embed, chunks, embedder)
+        index = run(stages.index, chunks, embeddings, store)
+        rankings.append(run(stages.retrieve_by_vector, chunks, index, inputs.queries, embedder, store, depth))
+    if configuration.retrieval in ("bm25", "hybrid"):
+        rankings.append(run(stages.retrieve_by_words, chunks, inputs.queries, depth))
+    return run(stages.fuse, rankings, inputs.queries, depth) if len(rankings) > 1 else rankings[0]
 
 
 # The fan-out maps over a task because Prefect maps tasks, not flows; nothing of it is cached.
 @task(name="evaluate", task_run_name="{configuration.name}", cache_policy=NO_CACHE)
-def evaluate(
-    workspace: Workspace, configuration: Configuration, documents: TableRef, truth: TokenLevelTruthRef
-) -> ConfigurationOutcome:
+def evaluate(workspace: Workspace, configuration: Configuration, inputs: BenchmarkInputs) -> ConfigurationOutcome:
     """Run the subflow of one configuration."""
     # Eager: what the subflow's tasks finish is kept at once, so that a killed run continues where it was.
     with transaction(commit_mode=CommitMode.EAGER):
-        return evaluate_configuration(workspace, configuration, documents, truth)
+        return evaluate_configuration(workspace, configuration, inputs)
 
 
-@flow(name="benchmark")
+@flow(name="benchmark", task_runner=side_by_side())
 def benchmark(config: BenchmarkConfig, workspace: Workspace) -> BenchmarkOutcome:
     """Compare the configurations on one corpus and one ground truth."""
     corpus, truth_file = CorpusSource.of(config.corpus, config.glob), TruthSource.of(config.ground_truth)
     run = StageRunner(workspace)
     documents = run(stages.load_corpus, corpus)
-    truth = run(stages.load_ground_truth, truth_file, documents)
+    truth = run(stages.load_ground_truth, truth_file, documents, config.evaluation_type)
+    inputs = BenchmarkInputs.of(config, documents, truth)
     configurations = config.configurations()
-    evaluations = evaluate.map(unmapped(workspace), configurations, unmapped(documents), unmapped(truth))
-    wait(evaluations)
-    done, failed = split_by_success(configurations, evaluations)
-    answerable, unanswerable = count_answerable(workspace, truth.queries)
-    outcome = BenchmarkOutcome(
-        run=new_run_name(),
-        documents=documents.rows,
-        answerable=answerable,
-        unanswerable=unanswerable,
-        configurations=done,
-        failures=failed,
-        stages=run.work,
-    )
+    evaluations = evaluate.map(unmapped(workspace), configurations, unmapped(inputs))
+    done, failed = gather(configurations, evaluations)
+    outcome = BenchmarkOutcome.of(workspace, config, corpus, truth_file, inputs, done, failed, run.work)
+    show_comparison(outcome)
     return conclude(workspace, outcome)

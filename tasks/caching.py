@@ -14,6 +14,8 @@ from prefect.context import TaskRunContext
 from prefect.logging import get_run_logger
 from pydantic import BaseModel
 
+from rag_eval.errors import ConfigurationError
+from rag_eval.pipeline.housekeeping import mark_used
 from rag_eval.pipeline.references import IndexRef, TableRef
 from rag_eval.pipeline.stage import Stage
 from rag_eval.pipeline.workspace import Workspace
@@ -42,6 +44,8 @@ class StageKey(CachePolicy):
             if problems:
                 get_run_logger().warning("%s: %s is computed again", problems[0], self.stage.name)
                 (workspace.results / key).unlink(missing_ok=True)
+            for used in (workspace.results / key, *(workspace.root / ref.uri for ref in _references(kept))):
+                mark_used(used)
         return key
 
 
@@ -57,6 +61,13 @@ def stage_task(stage: Stage[P, R]) -> Task[P, R]:
         cache_result_in_memory=False,
         persist_result=True,
     )
+
+
+def key_of(task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> str:
+    """The cache key of a call of a stage task."""
+    if not isinstance(task.cache_policy, StageKey) or task.cache_policy.stage is None:
+        raise ConfigurationError(f"{task.name} is not the task of a stage")
+    return task.cache_policy.stage.key(*args, **kwargs)
 
 
 def _references(value: object) -> Iterator[TableRef | IndexRef]:

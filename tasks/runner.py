@@ -1,29 +1,75 @@
 """Running stages one after another, and remembering which of them had to work."""
 
-from typing import Concatenate, ParamSpec, TypeVar
+import threading
+import time
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from prefect import Task
-from prefect.client.schemas.objects import State
+from prefect.client.schemas.objects import State, TaskRun
 
-from rag_eval.pipeline.outcome import Work
+from rag_eval.errors import ServiceError
+from rag_eval.pipeline.outcome import StageWork
+from rag_eval.pipeline.references import Effort
 from rag_eval.pipeline.workspace import Workspace
+from tasks.caching import key_of
+from tasks.progress import StageEvent, Status, tell
 
 P = ParamSpec("P")
 R = TypeVar("R")
+RETRY_DELAYS = [2.0, 10.0, 30.0]
+
+_keys_at_work: dict[str, threading.Lock] = {}
 
 
 class StageRunner:
     """Runs stage tasks in one workspace; ``work`` says for each whether its body ran or a kept result served."""
 
-    def __init__(self, workspace: Workspace) -> None:
-        """Run in this workspace, where the tasks' results are kept too."""
+    def __init__(self, workspace: Workspace, configuration: str | None = None) -> None:
         self._workspace = workspace
-        self.work: dict[str, Work] = {}
+        self._configuration = configuration
+        self.work: dict[str, StageWork] = {}
 
     def __call__(self, task: Task[Concatenate[Workspace, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """The task's result; raises what the task raised."""
-        placed = task.with_options(result_storage=self._workspace.results)
-        state: State[R] = placed(self._workspace, *args, return_state=True, **kwargs)
-        result = state.result()
-        self.work[task.name] = "reused" if state.name == "Cached" else "computed"
+        """The task's result; raises what the task raised.
+
+        A stage with a part that uses the network is tried again when the service fails; no other is.
+        """
+        remote = any(getattr(argument, "remote", False) for argument in (*args, *kwargs.values()))
+        placed: Task[Any, R] = task.with_options(
+            result_storage=self._workspace.results,
+            refresh_cache=self._workspace.refresh,
+            retries=len(RETRY_DELAYS) if remote else 0,
+            retry_delay_seconds=RETRY_DELAYS,
+            retry_condition_fn=_is_service_failure,
+        )
+        self._tell(task.name, "started")
+        started = time.perf_counter()
+        # Two configurations of one run may need the same work: the second waits and finds it done.
+        with _keys_at_work.setdefault(key_of(task, self._workspace, *args, **kwargs), threading.Lock()):
+            state = cast("State[R]", placed(self._workspace, *args, return_state=True, **kwargs))
+        try:
+            result = state.result()
+        except BaseException:
+            self._tell(task.name, "failed")
+            raise
+        reused = state.name == "Cached"
+        self.work[task.name] = StageWork(
+            work="reused" if reused else "computed",
+            effort=None if reused else effort_of(result),
+            seconds=round(time.perf_counter() - started, 3),
+        )
+        self._tell(task.name, "reused" if reused else "computed")
         return result
+
+    def _tell(self, stage: str, status: Status) -> None:
+        tell(StageEvent(self._configuration, stage, status))
+
+
+def effort_of(result: object) -> Effort | None:
+    """How much of a stage had to be done, where its result says so."""
+    found = getattr(result, "effort", None) or getattr(getattr(result, "queries", None), "effort", None)
+    return found if isinstance(found, Effort) else None
+
+
+def _is_service_failure(task: Task[Any, Any], run: TaskRun, state: State[Any]) -> bool:
+    return isinstance(state.result(raise_on_failure=False), ServiceError)

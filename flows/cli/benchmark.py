@@ -1,43 +1,66 @@
-"""``rag-eval run``: start the benchmark flow and print the ranked table."""
+"""``rag-eval run``: start the benchmark flow, show how it goes, and print what it found."""
 
 from pathlib import Path
 
 from rich.console import Console
 
-from flows.cli.prefect_home import use_local_prefect
-from flows.cli.ranking import print_ranking
+from flows.cli.ranking import print_outcome
+from flows.cli.server import prefect_server
 from rag_eval import sample
 from rag_eval.config.benchmark import BenchmarkConfig
-from rag_eval.config.chunkers import RecursiveTokenConfig
+from rag_eval.config.load import load_config
 from rag_eval.errors import BenchmarkFailedError, ConfigurationError
 from rag_eval.pipeline.outcome import BenchmarkOutcome
 from rag_eval.pipeline.references import CorpusSource, TruthSource
 from rag_eval.pipeline.workspace import Workspace
 
 
-def run_benchmark(corpus: Path | None, truth: Path | None, glob: str, k: int, workspace: Path) -> None:
-    """Run the benchmark on a folder, or on the sample, and print what it found."""
-    if (corpus is None) != (truth is None):
-        raise ConfigurationError("--corpus and --truth go together: give both, or neither for the sample")
-    config = BenchmarkConfig(
-        corpus=(corpus or sample.CORPUS).absolute(),
-        glob=glob,
-        ground_truth=(truth or sample.GROUND_TRUTH).absolute(),
-        chunkers=[RecursiveTokenConfig(chunk_size=size) for size in (60, 300)],
-        k=k,
-    )
+def chosen_benchmark(config: Path | None, corpus: Path | None, truth: Path | None, glob: str | None) -> BenchmarkConfig:
+    """The benchmark of a file, or the sample's, with what the command line puts in its place.
+
+    Raises ``ConfigurationError`` when the sample's documents are to be scored against other truth, or the reverse.
+    """
+    if config is None and (corpus is None) != (truth is None):
+        raise ConfigurationError("--corpus and --truth go together unless a benchmark file has the other: give both")
+    chosen = load_config(config or sample.BENCHMARK)
+    given = {"corpus": corpus and corpus.absolute(), "ground_truth": truth and truth.absolute(), "glob": glob}
+    return chosen.model_copy(update={key: value for key, value in given.items() if value is not None})
+
+
+def run_benchmark(config: BenchmarkConfig, workspace: Workspace, *, as_json: bool) -> None:
+    """Run the benchmark and print the ranking, or the whole outcome as JSON; raises ``BenchmarkFailedError``."""
     # A wrong path is said before a server is started.
     CorpusSource.of(config.corpus, config.glob)
     TruthSource.of(config.ground_truth)
-    console = Console()
-    kept = Workspace(root=workspace.absolute())
+    failure: BenchmarkFailedError | None = None
     try:
-        with console.status(use_local_prefect(kept)):
-            from flows.benchmark import benchmark
-
-            outcome = benchmark(config, kept)
+        outcome = _run(config, workspace, Console(stderr=True))
     except BenchmarkFailedError as error:
-        print_ranking(console, BenchmarkOutcome.model_validate_json(error.summary.read_bytes()), k)
-        raise
-    print_ranking(console, outcome, k)
-    console.print(f"Kept in {kept.runs / outcome.run}", highlight=False, soft_wrap=True, markup=False)
+        failure, outcome = error, BenchmarkOutcome.model_validate_json(error.summary.read_bytes())
+    print_result(outcome, workspace, as_json=as_json)
+    if failure is not None:
+        raise failure
+
+
+def print_result(outcome: BenchmarkOutcome, workspace: Workspace, *, as_json: bool) -> None:
+    """Print the ranking and where it is kept, or the whole outcome as JSON."""
+    console = Console()
+    if as_json:
+        console.file.write(outcome.model_dump_json(indent=2) + "\n")
+        return
+    print_outcome(console, outcome)
+    console.print(f"Kept in {workspace.runs / outcome.run}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _run(config: BenchmarkConfig, workspace: Workspace, console: Console) -> BenchmarkOutcome:
+    with prefect_server(workspace.root / "prefect") as server:
+        kind = "a temporary Prefect server" if server.is_temporary else f"the Prefect server at {server.api}"
+        with console.status(f"Starting on {kind} …"):
+            from flows.benchmark import benchmark
+            from flows.cli.live import LiveTable
+            from tasks.progress import listening
+
+            server.wait()
+        table = LiveTable([configuration.name for configuration in config.configurations()])
+        with table.shown(console), listening(table.told):
+            return benchmark(config, workspace)

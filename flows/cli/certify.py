@@ -5,7 +5,6 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import get_args
 
 from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
@@ -13,14 +12,9 @@ from rich.console import Console
 from rag_eval.chunking.certificate import Certificate, compare_certificates
 from rag_eval.chunking.certify import certify
 from rag_eval.config.chunkers import ChunkerConfig
+from rag_eval.config.registry import CHUNKERS
 from rag_eval.errors import ConfigurationError
 from rag_eval.types.document import Corpus
-
-
-def built_in_chunkers() -> list[str]:
-    """The names of the built-in chunkers."""
-    union, _ = get_args(ChunkerConfig)
-    return [config.model_fields["type"].default for config in get_args(union)]
 
 
 def run_certification(chunkers: list[str], settings: list[str], texts: Path | None, glob: str) -> list[Certificate]:
@@ -30,7 +24,7 @@ def run_certification(chunkers: list[str], settings: list[str], texts: Path | No
         raise ConfigurationError("--set goes with one built-in chunker: name it")
     console = Console(soft_wrap=True, markup=False, highlight=False)
     certificates = []
-    for name in chunkers or built_in_chunkers():
+    for name in chunkers or CHUNKERS:
         certificate = certify(find_chunker(name, settings), given)
         certificates.append(certificate)
         if chunkers:
@@ -46,9 +40,9 @@ def find_chunker(name: str, settings: list[str]) -> object:
         if settings:
             raise ConfigurationError(f"{name} brings its own settings: leave --set to the built-in chunkers")
         return _imported(name)
-    if name not in built_in_chunkers():
+    if name not in CHUNKERS:
         raise ConfigurationError(
-            f"there is no chunker {name!r}: use one of {', '.join(built_in_chunkers())}, or your own as module:name"
+            f"there is no chunker {name!r}: use one of {', '.join(CHUNKERS)}, or your own as module:name"
         )
     try:
         return TypeAdapter(ChunkerConfig).validate_python({"type": name, **dict(map(_setting, settings))}).build()

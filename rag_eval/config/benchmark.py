@@ -1,42 +1,162 @@
 """What a benchmark is to compare."""
 
+from itertools import product
 from pathlib import Path
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StrictInt,
+    StrictStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from rag_eval.config.chunkers import ChunkerConfig
-from rag_eval.config.embedders import LocalEmbedderConfig
-from rag_eval.config.settings import Settings
+from rag_eval.config.embedders import EmbedderConfig, LocalEmbedderConfig
+from rag_eval.config.metrics import DEFAULT_METRICS, check_metric
+from rag_eval.config.rerankers import NoRerankerConfig, RerankerConfig
+from rag_eval.config.settings import Name, Settings
+from rag_eval.config.stores import LanceDBConfig, StoreConfig
+from rag_eval.errors import ConfigurationError
+from rag_eval.types.ids import EvaluationType
+
+RetrievalMode = Literal["vector", "bm25", "hybrid"]
+
+MAX_CONFIGURATIONS = 1_000
+"""More than that is taken for a mistake in a grid."""
+
+LARGEST_K = 2**31 - 1
+"""What the tables can hold."""
+
+DEFAULT_EMBEDDER = LocalEmbedderConfig()
+DEFAULT_STORE = LanceDBConfig()
+DEFAULT_RERANKER = NoRerankerConfig()
 
 
 class Configuration(Settings):
-    """One way to chunk, embed and search."""
+    """One way to chunk, search and rerank; BM25 has neither embedder nor store."""
 
     chunker: ChunkerConfig
-    embedder: LocalEmbedderConfig
-    metrics: list[str]
-    k: int
+    retrieval: RetrievalMode
+    embedder: EmbedderConfig | None
+    store: StoreConfig | None
+    reranker: RerankerConfig
+
+    @model_validator(mode="after")
+    def _check_parts(self) -> Self:
+        for part, given in (("embedder", self.embedder), ("store", self.store)):
+            if self.retrieval == "bm25" and given is not None:
+                raise ValueError(f"bm25 has no {part}: leave it None")
+            if self.retrieval != "bm25" and given is None:
+                raise ValueError(f"{self.retrieval} lacks its {part}: give one")
+        return self
 
     @property
     def name(self) -> str:
-        """What tells this configuration from the others of its benchmark."""
-        return self.chunker.label
+        """What no other configuration is called: chunker and mode, then the parts that are not the default."""
+        parts = ((self.embedder, DEFAULT_EMBEDDER), (self.store, DEFAULT_STORE), (self.reranker, DEFAULT_RERANKER))
+        others = [part.label for part, default in parts if part is not None and part != default]
+        return ", ".join([self.chunker.label, self.retrieval, *others])
+
+
+def _check_path(path: object) -> object:
+    if isinstance(path, str) and (not path or "\0" in path):
+        raise ValueError(f"expected a path, found the text {path!r}")
+    return path
+
+
+def _check_metric(metric: str, info: ValidationInfo) -> str:
+    if "evaluation_type" not in info.data:  # it has an error of its own
+        return metric
+    try:
+        return check_metric(metric, info.data["evaluation_type"])
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from None
+
+
+InputPath = Annotated[Path, BeforeValidator(_check_path)]
+Metric = Annotated[StrictStr, AfterValidator(_check_metric)]
 
 
 class BenchmarkConfig(Settings):
     """Documents, the truth about them, and the ways to compare."""
 
-    corpus: Path
-    glob: str = "**/*.md"
-    ground_truth: Path
-    chunkers: list[ChunkerConfig] = Field(min_length=1)
-    embedder: LocalEmbedderConfig = LocalEmbedderConfig()
-    metrics: list[str] = Field(default=["span_recall", "span_precision", "span_iou"], min_length=1)
-    k: int = Field(default=5, ge=1)
+    corpus: InputPath = Field(description="The folder of the documents.")
+    glob: Name = Field(default="**/*.md", description="Which files of the folder are documents.")
+    ground_truth: InputPath = Field(description="The file of questions and what answers them.")
+    evaluation_type: EvaluationType = Field(default="token-level", description="What is scored: spans, or chunk ids.")
+    chunkers: list[ChunkerConfig] = Field(min_length=1, description="How documents are cut.")
+    embedders: list[EmbedderConfig] = Field(
+        default=[DEFAULT_EMBEDDER], min_length=1, description="What turns texts into vectors."
+    )
+    stores: list[StoreConfig] = Field(
+        default=[DEFAULT_STORE],
+        min_length=1,
+        description="What searches the vectors: LanceDB, with or without an index. A benchmark has no other store, "
+        "because its indexes are kept for later runs.",
+    )
+    retrieval: list[RetrievalMode] = Field(default=["vector"], min_length=1, description="How chunks are found.")
+    rerankers: list[RerankerConfig] = Field(
+        default=[DEFAULT_RERANKER], min_length=1, description="What puts the chunks found into a better order."
+    )
+    k: list[Annotated[StrictInt, Field(ge=1, le=LARGEST_K)]] = Field(
+        default=[5], min_length=1, description="How many hits count, in increasing order."
+    )
+    metrics: list[Metric] = Field(
+        default_factory=lambda data: DEFAULT_METRICS[data.get("evaluation_type", "token-level")],
+        min_length=1,
+        description="What is measured, without a number of hits; default: recall, precision and IoU or F1.",
+    )
+    fetch_k: StrictInt | None = Field(
+        default=None, ge=1, description="How many candidates are fused or reranked; null: ten times k, at least 50."
+    )
+
+    @field_validator("k")
+    @classmethod
+    def _check_k(cls, k: list[int]) -> list[int]:
+        if sorted(set(k)) != k:
+            raise ValueError(f"expected numbers in increasing order, each once, found {k}")
+        return k
+
+    @field_validator("metrics")
+    @classmethod
+    def _check_metrics(cls, metrics: list[str]) -> list[str]:
+        for place, metric in enumerate(metrics):
+            if metric in metrics[:place]:
+                raise ValueError(f"{metric} stands twice: ask for each metric once")
+        return metrics
+
+    @field_validator("fetch_k")
+    @classmethod
+    def _check_fetch_k(cls, fetch_k: int | None, info: ValidationInfo) -> int | None:
+        largest = max(info.data.get("k", [1]))
+        if fetch_k is not None and fetch_k < largest:
+            raise ValueError(f"fetch_k is {fetch_k} and the largest k is {largest}: fetch at least as many")
+        return fetch_k
+
+    @model_validator(mode="after")
+    def _check_count(self) -> Self:
+        count = self._count()
+        if count > MAX_CONFIGURATIONS:
+            raise ValueError(f"the grid has {count:,} configurations: at most {MAX_CONFIGURATIONS:,} are run at once")
+        return self
+
+    def _count(self) -> int:
+        """How many configurations there are, without making them."""
+        modes = set(self.retrieval)
+        searched = len(modes - {"bm25"}) * len(set(self.embedders)) * len(set(self.stores))
+        return len(set(self.chunkers)) * len(set(self.rerankers)) * (searched + len(modes & {"bm25"}))
 
     def configurations(self) -> list[Configuration]:
-        """Every way to compare, in the order given."""
-        return [
-            Configuration(chunker=chunker, embedder=self.embedder, metrics=self.metrics, k=self.k)
-            for chunker in self.chunkers
-        ]
+        """Every way to compare, each once: chunkers slowest, then modes, embedders, stores and rerankers."""
+        ways: dict[Configuration, None] = {}
+        for chunker, mode in product(self.chunkers, self.retrieval):
+            searched = [(None, None)] if mode == "bm25" else product(self.embedders, self.stores)
+            for (embedder, store), reranker in product(searched, self.rerankers):
+                way = Configuration(chunker=chunker, retrieval=mode, embedder=embedder, store=store, reranker=reranker)
+                ways[way] = None
+        return list(ways)

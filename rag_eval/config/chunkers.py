@@ -1,11 +1,12 @@
 """The chunkers by name: settings that build them, with a label short enough for a table.
 
-Every ``build`` raises ``ConfigurationError`` on settings that cannot be.
+Every ``build`` raises ``ConfigurationError`` on settings that contradict each other and on an unknown encoding.
 """
 
+from abc import abstractmethod
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StrictFloat, StrictInt, StrictStr
 
 from rag_eval.chunking.base import BuiltInChunker
 from rag_eval.chunking.cluster_semantic import ClusterSemanticChunker
@@ -16,135 +17,132 @@ from rag_eval.chunking.recursive_token import RecursiveTokenChunker
 from rag_eval.chunking.semantic import SemanticChunker
 from rag_eval.chunking.sentence import SentenceChunker
 from rag_eval.chunking.separators import DEFAULT_SEPARATORS
-from rag_eval.config.embedders import LocalEmbedderConfig
-from rag_eval.config.settings import Settings
+from rag_eval.config.embedders import EmbedderConfig, LocalEmbedderConfig
+from rag_eval.config.settings import Component, Name
 
-USUAL_ENCODING = "cl100k_base"
+Separators = Annotated[
+    tuple[StrictStr, ...], Field(min_length=1, description="Where to split, in the order in which they are tried.")
+]
+Encoding = Annotated[Name, Field(description="The tiktoken encoding that counts tokens.")]
 
 
-class RecursiveCharacterConfig(Settings):
+class _Chunker(Component):
+    @abstractmethod
+    def build(self) -> BuiltInChunker:
+        """The chunker."""
+
+    def check(self) -> None:
+        """Build it: that needs no model and no network."""
+        self.build()
+
+
+class RecursiveCharacterConfig(_Chunker):
     """Recursive chunks measured in characters."""
 
-    type: Literal["recursive-character"] = "recursive-character"
-    chunk_size: int = 1000
-    chunk_overlap: int = 200
-    separators: tuple[str, ...] = DEFAULT_SEPARATORS
+    always_shown = ("chunk_size", "chunk_overlap")
 
-    @property
-    def label(self) -> str:
-        """The kind and its sizes."""
-        return f"{self.type} {self.chunk_size}/{self.chunk_overlap}{_other_separators(self.separators)}"
+    type: Literal["recursive-character"] = "recursive-character"
+    chunk_size: StrictInt = Field(default=1000, ge=1, description="The most characters of a chunk.")
+    chunk_overlap: StrictInt = Field(default=200, ge=0, description="The most characters shared with the chunk before.")
+    separators: Separators = DEFAULT_SEPARATORS
 
     def build(self) -> BuiltInChunker:
         """The chunker."""
         return RecursiveCharacterChunker(self.chunk_size, self.chunk_overlap, self.separators)
 
 
-class RecursiveTokenConfig(Settings):
+class RecursiveTokenConfig(_Chunker):
     """Recursive chunks measured in tokens."""
 
-    type: Literal["recursive-token"] = "recursive-token"
-    chunk_size: int = 400
-    chunk_overlap: int = 0
-    separators: tuple[str, ...] = DEFAULT_SEPARATORS
-    encoding: str = USUAL_ENCODING
+    always_shown = ("chunk_size", "chunk_overlap")
 
-    @property
-    def label(self) -> str:
-        """The kind and its sizes, and the encoding where it is not the usual one."""
-        others = _other_separators(self.separators) + _other_encoding(self.encoding)
-        return f"{self.type} {self.chunk_size}/{self.chunk_overlap}{others}"
+    type: Literal["recursive-token"] = "recursive-token"
+    chunk_size: StrictInt = Field(default=400, ge=1, description="The most tokens of a chunk.")
+    chunk_overlap: StrictInt = Field(default=0, ge=0, description="The most tokens shared with the chunk before.")
+    separators: Separators = DEFAULT_SEPARATORS
+    encoding: Encoding = "cl100k_base"
 
     def build(self) -> BuiltInChunker:
         """The chunker."""
         return RecursiveTokenChunker(self.chunk_size, self.chunk_overlap, self.separators, self.encoding)
 
 
-class FixedTokenConfig(Settings):
+class FixedTokenConfig(_Chunker):
     """Windows of a fixed number of tokens."""
 
-    type: Literal["fixed-token"] = "fixed-token"
-    tokens_per_chunk: int = 100
-    chunk_overlap: int = 0
-    encoding: str = USUAL_ENCODING
+    always_shown = ("tokens_per_chunk", "chunk_overlap")
 
-    @property
-    def label(self) -> str:
-        """The kind and its sizes, and the encoding where it is not the usual one."""
-        return f"{self.type} {self.tokens_per_chunk}/{self.chunk_overlap}{_other_encoding(self.encoding)}"
+    type: Literal["fixed-token"] = "fixed-token"
+    tokens_per_chunk: StrictInt = Field(default=100, ge=1, description="The tokens of a chunk.")
+    chunk_overlap: StrictInt = Field(default=0, ge=0, description="The tokens shared with the chunk before.")
+    encoding: Encoding = "cl100k_base"
 
     def build(self) -> BuiltInChunker:
         """The chunker."""
         return FixedTokenChunker(self.tokens_per_chunk, self.chunk_overlap, self.encoding)
 
 
-class SentenceConfig(Settings):
+class SentenceConfig(_Chunker):
     """Whole sentences."""
 
-    type: Literal["sentence"] = "sentence"
-    max_chunk_size: int = 1000
-    sentence_overlap: int = 0
+    always_shown = ("max_chunk_size", "sentence_overlap")
 
-    @property
-    def label(self) -> str:
-        """The kind and its sizes."""
-        return f"{self.type} {self.max_chunk_size}/{self.sentence_overlap}"
+    type: Literal["sentence"] = "sentence"
+    max_chunk_size: StrictInt = Field(default=1000, ge=1, description="The most characters of a chunk.")
+    sentence_overlap: StrictInt = Field(default=0, ge=0, description="The sentences shared with the chunk before.")
 
     def build(self) -> BuiltInChunker:
         """The chunker."""
         return SentenceChunker(self.max_chunk_size, self.sentence_overlap)
 
 
-class MarkdownConfig(Settings):
+class MarkdownConfig(_Chunker):
     """Sections and blocks of Markdown."""
 
-    type: Literal["markdown"] = "markdown"
-    max_chunk_size: int = 1000
+    always_shown = ("max_chunk_size",)
 
-    @property
-    def label(self) -> str:
-        """The kind and its size."""
-        return f"{self.type} {self.max_chunk_size}"
+    type: Literal["markdown"] = "markdown"
+    max_chunk_size: StrictInt = Field(default=1000, ge=1, description="The most characters of a chunk.")
 
     def build(self) -> BuiltInChunker:
         """The chunker."""
         return MarkdownChunker(self.max_chunk_size)
 
 
-class SemanticConfig(Settings):
-    """Sentences up to where the text turns to something else."""
-
-    type: Literal["semantic"] = "semantic"
-    embedder: LocalEmbedderConfig = LocalEmbedderConfig()
-    breakpoint_percentile: float = 95.0
-    window: int = 1
-    max_chunk_size: int | None = None
+class _EmbeddingChunkerConfig(_Chunker):
+    embedder: EmbedderConfig = Field(default=LocalEmbedderConfig(), description="What tells how similar texts are.")
 
     @property
-    def label(self) -> str:
-        """The kind, the percentile, and the sizes that were set."""
-        window = "" if self.window == 1 else f" window {self.window}"
-        limit = "" if self.max_chunk_size is None else f" max {self.max_chunk_size}"
-        return f"{self.type} p{self.breakpoint_percentile:g}{window}{limit}"
+    def remote(self) -> bool:
+        """Where its embedder is."""
+        return self.embedder.remote
+
+
+class SemanticConfig(_EmbeddingChunkerConfig):
+    """Sentences up to where the text turns to something else."""
+
+    always_shown = ("breakpoint_percentile",)
+
+    type: Literal["semantic"] = "semantic"
+    breakpoint_percentile: StrictFloat = Field(
+        default=95.0, ge=0, le=100, description="The percentile of the distances above which a chunk ends."
+    )
+    window: StrictInt = Field(default=1, ge=0, description="How many sentences on either side are embedded along.")
+    max_chunk_size: StrictInt | None = Field(default=None, ge=1, description="The most characters; null: no limit.")
 
     def build(self) -> BuiltInChunker:
         """The chunker."""
         return SemanticChunker(self.embedder.build(), self.breakpoint_percentile, self.window, self.max_chunk_size)
 
 
-class ClusterSemanticConfig(Settings):
+class ClusterSemanticConfig(_EmbeddingChunkerConfig):
     """Consecutive pieces grouped by how similar they are."""
 
-    type: Literal["cluster-semantic"] = "cluster-semantic"
-    embedder: LocalEmbedderConfig = LocalEmbedderConfig()
-    max_chunk_size: int = 1000
-    piece_size: int | None = None
+    always_shown = ("max_chunk_size",)
 
-    @property
-    def label(self) -> str:
-        """The kind and its sizes."""
-        pieces = "" if self.piece_size is None else f" of {self.piece_size}"
-        return f"{self.type} {self.max_chunk_size}{pieces}"
+    type: Literal["cluster-semantic"] = "cluster-semantic"
+    max_chunk_size: StrictInt = Field(default=1000, ge=1, description="The most characters of a chunk.")
+    piece_size: StrictInt | None = Field(default=None, ge=1, description="The most characters of a piece; null: usual.")
 
     def build(self) -> BuiltInChunker:
         """The chunker."""
@@ -162,11 +160,3 @@ ChunkerConfig = Annotated[
     Field(discriminator="type"),
 ]
 """Any of the chunkers, told apart by ``type``."""
-
-
-def _other_separators(separators: tuple[str, ...]) -> str:
-    return "" if separators == DEFAULT_SEPARATORS else f" by {'|'.join(map(repr, separators))}"
-
-
-def _other_encoding(encoding: str) -> str:
-    return "" if encoding == USUAL_ENCODING else f" {encoding}"

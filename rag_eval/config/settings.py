@@ -1,9 +1,82 @@
 """What all settings have in common."""
 
-from pydantic import BaseModel, ConfigDict
+import json
+import re
+from typing import Annotated, ClassVar
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, StrictStr, StringConstraints, WithJsonSchema
+
+# What reads as one word wherever it stands in a label.
+_PLAIN = re.compile(r"[A-Za-z0-9._/:@+-]+")
 
 
 class Settings(BaseModel):
-    """Validated settings: frozen, and with no key that is not declared."""
+    """Validated settings: frozen, with no key that is not declared, and never quoted in an error, for secrets' sake."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+
+
+class Component(Settings):
+    """A part of a configuration, chosen by its ``type``; ``label`` tells it from every other with other settings."""
+
+    always_shown: ClassVar[tuple[str, ...]] = ()
+    """The settings that the label holds even where they are the default."""
+
+    type: str
+
+    @property
+    def label(self) -> str:
+        """The type, the settings that are always shown, and every other that is not the default."""
+        sizes = "/".join(shown(getattr(self, name)) for name in self.always_shown)
+        others = [
+            f"{name}={shown(getattr(self, name))}"
+            for name, field in type(self).model_fields.items()
+            if name != "type" and name not in self.always_shown and getattr(self, name) != field.default
+        ]
+        return " ".join([self.type, *([sizes] if sizes else []), *others])
+
+    @property
+    def remote(self) -> bool:
+        """Whether it uses the network."""
+        return False
+
+    def check(self) -> None:
+        """Raise ``ConfigurationError`` on settings that contradict each other; loads nothing and asks no service."""
+
+
+def shown(value: object) -> str:
+    """A setting in a label: different values are written differently, and nothing in one can be taken for an end."""
+    if isinstance(value, Component):
+        return f"({value.label})"
+    if isinstance(value, str):
+        return value if _PLAIN.fullmatch(value) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def check_address(address: str) -> str:
+    """The address; raises ``ValueError``, without quoting it, unless it is http(s) with host, port and path alone."""
+    form = "expected an address such as http://localhost:8000/v1"
+    try:
+        parts = urlsplit(address)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ValueError(form)
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise ValueError(f"{form} without a user, a query or a fragment: the key is read from the environment")
+    return address
+
+
+Address = Annotated[
+    StrictStr,
+    AfterValidator(check_address),
+    WithJsonSchema({"type": "string", "pattern": "^https?://[^/@?#]+(/[^?#]*)?$"}),
+]
+"""Where a service answers; it holds no credentials."""
+
+Name = Annotated[StrictStr, StringConstraints(min_length=1)]
+"""Text that is not empty."""

@@ -7,6 +7,9 @@ from typing import Protocol, TypeGuard, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from rag_eval.embedding.checks import checked_vectors
+from rag_eval.errors import ConfigurationError, preview
+
 Vectors = NDArray[np.float32]
 """One vector a row."""
 
@@ -15,7 +18,8 @@ Vectors = NDArray[np.float32]
 class Embedder(Protocol):
     """Turns texts into vectors of one dimension.
 
-    An embedder may also have an attribute ``symmetric``: True says that ``embed_query(text)`` is ``embed([text])[0]``.
+    An embedder may also have an attribute ``symmetric``: True says that ``embed_query(text)`` is ``embed([text])[0]``;
+    and one ``known_dimension``, None as long as ``dimension`` would have to ask a service or load a model.
     """
 
     @property
@@ -34,10 +38,10 @@ class Embedder(Protocol):
 
 
 @runtime_checkable
-class EmbedsBatches(Protocol):
+class EmbedsAsReady(Protocol):
     """An embedder that hands over vectors as they are ready, so that a failure does not lose the finished ones."""
 
-    def embed_batches(self, texts: Sequence[str], places: Sequence[int]) -> Iterator[tuple[Sequence[int], Vectors]]:
+    def embed_as_ready(self, texts: Sequence[str], places: Sequence[int]) -> Iterator[tuple[Sequence[int], Vectors]]:
         """The vectors of the texts at the given places, in batches of (places, vectors), in any order."""
 
 
@@ -58,25 +62,53 @@ def is_embedder(candidate: object) -> TypeGuard[Embedder]:
     return not isinstance(candidate, type) and all(getattr_static(candidate, part, None) is not None for part in parts)
 
 
+def check_embedder(candidate: object) -> None:
+    """Raise ``ConfigurationError`` unless the object is an embedder; a class of embedders is none."""
+    if not is_embedder(candidate):
+        raise ConfigurationError(
+            f"{preview(repr(candidate))} is not an embedder: give an object with name, dimension, embed and embed_query"
+        )
+
+
+def known_dimension(embedder: Embedder) -> int | None:
+    """The embedder's dimension, None where it says that it would have to find it out."""
+    if getattr_static(embedder, "known_dimension", None) is None:
+        return embedder.dimension
+    known: int | None = embedder.known_dimension  # type: ignore[attr-defined]  # optional
+    return known
+
+
 def is_symmetric(embedder: Embedder) -> bool:
     """Whether the embedder says that a question's vector is that of any text; False when it says nothing."""
     return getattr(embedder, "symmetric", False) is True
 
 
 def embed_queries(embedder: Embedder, texts: Sequence[str]) -> Vectors:
-    """The vectors of many questions, in their order, together where the embedder can and else one by one."""
-    if isinstance(embedder, EmbedsQueries):
-        return embedder.embed_queries(texts)
-    if is_symmetric(embedder):
-        return embedder.embed(texts)
+    """The vectors of many questions, in their order, together where the embedder can and else one by one.
+
+    Raises ``ConfigurationError`` when they are not one finite vector of the embedder's dimension for each question.
+    """
     if not texts:
         return np.zeros((0, embedder.dimension), np.float32)
-    return np.stack([np.asarray(embedder.embed_query(text), np.float32) for text in texts])
+    given: object
+    if isinstance(embedder, EmbedsQueries):
+        given = embedder.embed_queries(texts)
+    elif is_symmetric(embedder):
+        given = embedder.embed(texts)
+    else:
+        given = [embedder.embed_query(text) for text in texts]
+    return checked_vectors(given, len(texts), embedder.name, embedder.dimension)
 
 
 def text_vectors(embedder: Embedder, texts: Sequence[str]) -> Vectors:
-    """The vectors of texts, in their order; a text that stands several times is embedded once."""
+    """The vectors of texts, in their order; a text that stands several times is embedded once.
+
+    Raises ``ConfigurationError`` when they are not one finite vector of the embedder's dimension for each text.
+    """
+    if not texts:
+        return np.zeros((0, embedder.dimension), np.float32)
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    distinct = embedder.embed(list(numbers))
+    # Asked for its dimension afterwards, an embedder that learns it from its first vectors knows it.
+    distinct = checked_vectors(embedder.embed(list(numbers)), len(numbers), embedder.name, embedder.dimension)
     vectors: Vectors = distinct[[numbers[text] for text in texts]]
     return vectors

@@ -1,6 +1,7 @@
 """Vectors that were made once are not made again: a cache on disk, shared by all configurations and runs.
 
-A vector is kept by its embedder's name and the sha256 of its text. Vectors of questions are kept apart, unless the
+A vector is kept by its embedder's name, its dimension and the sha256 of its text: a folder holds vectors of one name
+and one dimension, and is refused to an embedder of the same name that knows of another. Vectors of questions are kept apart, unless the
 embedder says (``symmetric``) that it embeds a question like any text.
 """
 
@@ -15,7 +16,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_eval.embedding.base import Embedder, EmbedsBatches, Vectors, embed_queries, is_embedder, is_symmetric
+from rag_eval.embedding.base import (
+    Embedder,
+    EmbedsAsReady,
+    Vectors,
+    check_embedder,
+    embed_queries,
+    is_symmetric,
+    known_dimension,
+)
 from rag_eval.embedding.checks import check_texts, checked_vectors
 from rag_eval.embedding.segment_folder import SegmentFolder
 from rag_eval.embedding.segments import DIGEST_BYTES, Digests
@@ -79,10 +88,7 @@ class CachedEmbedder:
     """
 
     def __init__(self, embedder: Embedder, cache: EmbeddingCache, *, keep_every: int = KEEP_EVERY) -> None:
-        if not is_embedder(embedder):
-            raise ConfigurationError(
-                f"{embedder!r} is not an embedder: give an object with name, dimension, embed and embed_query"
-            )
+        check_embedder(embedder)
         if keep_every < 1:
             raise ConfigurationError(f"keep_every is {keep_every}: give at least 1")
         self._embedder, self._cache, self._keep_every = embedder, cache, keep_every
@@ -100,8 +106,13 @@ class CachedEmbedder:
 
     @property
     def dimension(self) -> int:
-        """The embedder's; where vectors are kept, it is not asked."""
-        return self._cache.collection(self.name).dimension() or self._embedder.dimension
+        """The embedder's; where it would have to find it out, that of the vectors that are kept."""
+        return self.known_dimension or self._embedder.dimension
+
+    @property
+    def known_dimension(self) -> int | None:
+        """The dimension, None where only the embedder could find it out."""
+        return known_dimension(self._embedder) or self._cache.collection(self.name).dimension()
 
     @property
     def symmetric(self) -> bool:
@@ -147,7 +158,7 @@ class CachedEmbedder:
             self._count(CacheStatistics())
             return self._embedder.embed([])
         digests = _digests(texts)
-        found, vectors = kept.find(digests)
+        found, vectors = kept.find(digests, known_dimension(self._embedder))
         first: dict[bytes, int] = {}
         missing = np.flatnonzero(~found).tolist()
         sources = [first.setdefault(digests[place].tobytes(), place) for place in missing]
@@ -187,8 +198,8 @@ class CachedEmbedder:
         return vectors
 
     def _make(self, texts: Sequence[str], places: Sequence[int]) -> Iterator[tuple[Sequence[int], Vectors]]:
-        if isinstance(self._embedder, EmbedsBatches):
-            yield from self._embedder.embed_batches(texts, places)
+        if isinstance(self._embedder, EmbedsAsReady):
+            yield from self._embedder.embed_as_ready(texts, places)
         else:
             for block in self._blocks(places):
                 yield block, self._embedder.embed([texts[place] for place in block])

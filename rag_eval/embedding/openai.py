@@ -80,10 +80,10 @@ class OpenAIEmbedder:
 
     @property
     def name(self) -> str:
-        """Model and dimension; the host where it is not OpenAI's; the limit where texts are cut to it."""
+        """Model and dimension; the server where it is not OpenAI's; the limit where texts are cut to it."""
         name = self._model if self._known is None else f"{self._model}/{self._known}"
-        if self._client.host != DEFAULT_HOST:
-            name += f"@{self._client.host}"
+        if self._client.server != DEFAULT_HOST:
+            name += f"@{self._client.server}"
         if self._too_long == "truncate" and self._limits.max_tokens_per_text is not None:
             name += f"/first-{self._limits.max_tokens_per_text}-{self._limits.encoding}"
         return name
@@ -98,6 +98,11 @@ class OpenAIEmbedder:
         return self._dimension
 
     @property
+    def known_dimension(self) -> int | None:
+        """The dimension as far as it is known without asking."""
+        return self._dimension
+
+    @property
     def usage(self) -> Usage:
         """Requests, texts, tokens as the service counts them (by ``limits.encoding`` where it does not) and cost."""
         return self._counter.usage
@@ -106,7 +111,7 @@ class OpenAIEmbedder:
         """The vectors of the texts, in their order; no texts ask for nothing."""
         check_texts(texts)
         vectors = np.zeros((len(texts), self._dimension or 0), np.float32)
-        for places, rows in self.embed_batches(texts, range(len(texts))):
+        for places, rows in self.embed_as_ready(texts, range(len(texts))):
             if vectors.shape[1] != rows.shape[1]:
                 vectors = np.zeros((len(texts), rows.shape[1]), np.float32)
             vectors[places] = rows
@@ -117,7 +122,7 @@ class OpenAIEmbedder:
         vector: NDArray[np.float32] = self.embed([text])[0]
         return vector
 
-    def embed_batches(self, texts: Sequence[str], places: Sequence[int]) -> Iterator[tuple[list[int], Vectors]]:
+    def embed_as_ready(self, texts: Sequence[str], places: Sequence[int]) -> Iterator[tuple[list[int], Vectors]]:
         """The vectors of the texts at these places, a batch whenever an answer is there.
 
         After a batch has failed for good no other is begun, those under way are handed over, and then it raises.

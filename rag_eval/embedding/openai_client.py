@@ -45,6 +45,8 @@ class OpenAIClient:
             raise ConfigurationError(f"the time-out is {timeout} seconds: give a number above 0")
         self._base_url = base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_BASE_URL
         self.host = _host(self._base_url)
+        # One host may serve several models behind several paths; /v1 is the protocol's own.
+        self.server = self.host + urlsplit(self._base_url).path.rstrip("/").removesuffix("/v1")
         self._given_key = None if api_key is None else SecretStr(api_key.strip())
         self._key = SecretStr("")
         self._timeout = timeout

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from rag_eval.embedding.base import Vectors
 from rag_eval.embedding.segments import (
     SEGMENT_NAME,
-    AlteredSegmentError,
     Digests,
     Segment,
     Stamp,
@@ -49,10 +48,16 @@ class SegmentFolder:
         """How many numbers the kept vectors have; None when there are none."""
         return _dimension(self.folder, self._segments())
 
-    def find(self, digests: Digests) -> tuple[NDArray[np.bool_], Vectors]:
-        """Which digests are kept, and an array with their vectors, zeros elsewhere."""
+    def find(self, digests: Digests, dimension: int | None = None) -> tuple[NDArray[np.bool_], Vectors]:
+        """Which digests are kept, and an array with their vectors, zeros elsewhere.
+
+        Raises ``ArtifactError`` when a dimension is asked for and the kept vectors are of another.
+        """
         segments = self._segments()
-        vectors = np.zeros((len(digests), _dimension(self.folder, segments) or 0), np.float32)
+        kept = _dimension(self.folder, segments)
+        if kept is not None and dimension not in (None, kept):
+            raise ArtifactError(_two_sizes(self.folder, kept, dimension))
+        vectors = np.zeros((len(digests), kept or 0), np.float32)
         prefixes = prefixes_of(digests)
         missing = np.argsort(prefixes)  # in the order of the files, so that they are read from front to back
         for segment in segments:
@@ -140,7 +145,7 @@ class SegmentFolder:
             return open_segment(path, stamp)
         except FileNotFoundError:
             raise
-        except AlteredSegmentError as error:
+        except ArtifactError as error:
             logger.warning("%s was cut or altered (%s): it is dropped, and its texts are embedded again", path, error)
             try:
                 path.unlink(missing_ok=True)
@@ -159,8 +164,8 @@ def _dimension(folder: Path, segments: list[Segment]) -> int | None:
     return sizes[0] if sizes else None
 
 
-def _two_sizes(folder: Path, one: int, other: int) -> str:
+def _two_sizes(folder: Path, one: int, other: int | None) -> str:
     return (
-        f"the embedding cache {str(folder)!r} is for one model, but was given vectors of {one} and of {other} numbers: "
+        f"the embedding cache {str(folder)!r} is for one model, but was asked for vectors of {one} and of {other} numbers: "
         "give embedders of different models different names, or remove the folder when the model was replaced"
     )

@@ -1,11 +1,8 @@
 """Files of an embedding cache: each holds some texts' digests, sorted, with their vectors, and never changes.
 
-A segment is an Arrow IPC file of one record batch, written under a scratch name and renamed to the sha256 of its
-bytes. So writers need no lock, a reader meets a whole file or none, and a file that was cut or altered is known by
-its name. Equal rows in two segments are harmless.
+A segment is one of ``arrow_files``, of one record batch. Equal rows in two segments are harmless.
 """
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rag_eval.digests import file_sha256
+from rag_eval.arrow_files import read_table, write_table
 from rag_eval.embedding.base import Vectors
-from rag_eval.files import scratch_path
 
 Digests = NDArray[np.uint8]
 """sha256 digests, one a row of 32 bytes."""
@@ -27,10 +23,6 @@ SEGMENT_NAME = re.compile(r"[0-9a-f]{64}\.arrow")
 
 Stamp = tuple[int, int, int]
 """A file's inode, size and time of change: another stamp is another file, or other bytes."""
-
-
-class AlteredSegmentError(Exception):
-    """A segment's bytes are not those it was written with."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,21 +77,12 @@ def write_segment(folder: Path, digests: Digests, vectors: Vectors) -> Path:
         ],
         names=["text_sha256", "vector"],
     )
-    with scratch_path(folder) as scratch:
-        with pa.OSFile(str(scratch), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
-        path = folder / f"{file_sha256(scratch)}.arrow"
-        os.replace(scratch, path)
-    return path
+    return write_table(folder, table)
 
 
 def open_segment(path: Path, stamp: Stamp) -> Segment:
-    """The segment, checked against its name; raises ``AlteredSegmentError``, or ``OSError`` when it is gone."""
-    found = file_sha256(path)
-    if found != path.stem:
-        raise AlteredSegmentError(f"sha256 {found[:12]}…, written as {path.stem[:12]}…")
-    with pa.memory_map(str(path)) as source:
-        table = pa.ipc.open_file(source).read_all()
+    """The segment, checked against its name; raises ``ArtifactError``, or ``OSError`` when it is gone."""
+    table = read_table(path)
     digests = np.frombuffer(table.column("text_sha256").chunk(0).buffers()[1], np.uint8).reshape(-1, DIGEST_BYTES)
     vectors = table.column("vector").chunk(0)
     matrix = vectors.values.to_numpy().reshape(-1, vectors.type.list_size)

@@ -102,6 +102,11 @@ class SentenceTransformersEmbedder:
         return self._dimension
 
     @property
+    def known_dimension(self) -> int | None:
+        """The dimension as far as it is known without loading the model."""
+        return self._dimension
+
+    @property
     def usage(self) -> Usage:
         """Texts and tokens so far (None when the model has no tokenizer); no requests, no cost."""
         return self._counter.usage

@@ -7,41 +7,54 @@ from pydantic import BaseModel, ConfigDict
 from rag_eval.digests import file_sha256, files_sha256
 from rag_eval.errors import GroundTruthError
 from rag_eval.files import matching_files
+from rag_eval.types.ids import EvaluationType
 
 
-class Reference(BaseModel):
-    """Something that is known by its digest; the digest alone goes into a cache key."""
-
+class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Reference(_Frozen):
+    """Something that is known by its digest; the digest alone goes into a cache key."""
 
     digest: str
 
 
+class Effort(_Frozen):
+    """How much of a stage had to be done when it ran: ``fresh`` of ``total`` units, the rest was kept from before."""
+
+    fresh: int
+    total: int
+    unit: str
+
+
 class TableRef(Reference):
-    """A table in the workspace: where, the sha256 of its file, how many rows."""
+    """A table in the workspace: where, the sha256 of its file, how many rows, and what it took to make it."""
 
     uri: str
     rows: int
+    effort: Effort | None = None
 
 
 class IndexRef(Reference):
-    """A LanceDB index in the workspace: where, the digest of what it was made from, how many rows.
+    """A LanceDB index in the workspace: where, the digest of what it was made from, how many rows and bytes.
 
     The digest is the same whenever the index is built again; the checksum covers the bytes of this build.
     """
 
     uri: str
     rows: int
+    size: int
     checksum: str
+    effort: Effort | None = None
 
 
-class TokenLevelTruthRef(BaseModel):
-    """Token-level ground truth in the workspace: every query, and the spans of the answerable ones."""
+class TruthRef(_Frozen):
+    """Ground truth in the workspace: every query, and the spans or chunk ids of the answerable ones."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+    evaluation_type: EvaluationType
     queries: TableRef
-    spans: TableRef
+    answers: TableRef
 
 
 class CorpusSource(Reference):

@@ -11,10 +11,12 @@ from pathlib import Path
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
+from rag_eval.arrow_files import read_table, write_table
 from rag_eval.digests import file_sha256, files_sha256
 from rag_eval.errors import ArtifactError
 from rag_eval.files import scratch_path
-from rag_eval.pipeline.references import IndexRef, TableRef
+from rag_eval.pipeline.references import Effort, IndexRef, TableRef
+from rag_eval.types.ids import text_sha256
 
 
 class Workspace(BaseModel):
@@ -23,6 +25,8 @@ class Workspace(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     root: Path
+    refresh: bool = False
+    """Make everything again instead of using what is kept; not part of any key."""
 
     @property
     def results(self) -> Path:
@@ -34,26 +38,35 @@ class Workspace(BaseModel):
         """Where the outcome of each run is kept."""
         return self.root / "runs"
 
-    def write_table(self, stage: str, table: pa.Table) -> TableRef:
+    @property
+    def embedding_cache(self) -> Path:
+        """Where vectors are kept, by embedder and text."""
+        return self.root / "cache" / "embeddings"
+
+    def chunk_cache(self, chunker_name: str) -> Path:
+        """Where the cuts of one chunker are kept, by document."""
+        return self.root / "cache" / "chunks" / text_sha256(chunker_name)[:32]
+
+    def write_table(self, kind: str, table: pa.Table, effort: Effort | None = None) -> TableRef:
         """Keep a table and give back its reference; writing the same content twice keeps one file."""
         # One chunk a column, no schema metadata: equal tables make equal files.
-        table = table.combine_chunks().replace_schema_metadata(None)
-        folder = self.root / "tables" / stage
-        with scratch_path(folder) as scratch:
-            with pa.OSFile(str(scratch), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-                writer.write_table(table)
-            digest = file_sha256(scratch)
-            path = folder / f"{digest[:32]}.arrow"
-            os.replace(scratch, path)
-        return TableRef(uri=path.relative_to(self.root).as_posix(), digest=digest, rows=table.num_rows)
+        path = write_table(self.root / "tables" / kind, table.combine_chunks().replace_schema_metadata(None))
+        uri = path.relative_to(self.root).as_posix()
+        return TableRef(uri=uri, digest=path.stem, rows=table.num_rows, effort=effort)
 
     def read_table(self, ref: TableRef) -> pa.Table:
         """The table, memory-mapped; raises ``ArtifactError`` when it is gone or is not what was written."""
+        try:
+            return read_table(self.root / ref.uri)
+        except (OSError, ArtifactError):
+            raise ArtifactError(f"{self.damage(ref)}: run again to make it anew") from None
+
+    def index_folder(self, ref: IndexRef) -> Path:
+        """The folder of an index; raises ``ArtifactError`` when it is gone or is not what was written."""
         problem = self.damage(ref)
         if problem:
             raise ArtifactError(f"{problem}: run again to make it anew")
-        with pa.memory_map(str(self.root / ref.uri)) as source:
-            return pa.ipc.open_file(source).read_all()
+        return self.root / ref.uri
 
     def write_index(self, digest: str, rows: int, build: Callable[[Path], None]) -> IndexRef:
         """Keep the index that ``build`` makes in the folder it is given, and give back its reference."""
@@ -61,11 +74,12 @@ class Workspace(BaseModel):
         with scratch_path(folder) as scratch:
             scratch.mkdir()
             build(scratch)
-            checksum = _tree_sha256(scratch)
+            checksum, size = _tree_sha256(scratch), _tree_size(scratch)
             # The name holds the checksum: two builds of one index differ in their files and must not mix.
             path = folder / f"{digest[:24]}-{checksum[:8]}"
             os.replace(scratch, path)
-        return IndexRef(uri=path.relative_to(self.root).as_posix(), digest=digest, rows=rows, checksum=checksum)
+        uri = path.relative_to(self.root).as_posix()
+        return IndexRef(uri=uri, digest=digest, rows=rows, size=size, checksum=checksum)
 
     def damage(self, ref: TableRef | IndexRef) -> str | None:
         """What is wrong with the stored work behind a reference, in a few words; None when it is whole."""
@@ -82,6 +96,10 @@ class Workspace(BaseModel):
             f"{ref.uri} in the workspace {str(self.root)!r} was altered "
             f"(sha256 {found[:12]}…, written as {expected[:12]}…)"
         )
+
+
+def _tree_size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _tree_sha256(folder: Path) -> str:

@@ -5,6 +5,7 @@ score(q, d) = Σ over words w of q: idf(w) · tf / (tf + k1 · (1 − b + b · |
 idf(w) = ln(1 + (N − n(w) + ½) / (n(w) + ½)). A word that stands twice in a query counts twice.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -49,8 +50,8 @@ class BM25Index:
 
 
 def check_parameters(k1: float, b: float) -> None:
-    """Raise ``ConfigurationError`` unless k1 >= 0 and 0 <= b <= 1."""
-    if k1 < 0 or not 0 <= b <= 1:
+    """Raise ``ConfigurationError`` unless k1 is a number of 0 or more and 0 <= b <= 1."""
+    if not (math.isfinite(k1) and k1 >= 0 and 0 <= b <= 1):
         raise ConfigurationError(f"BM25 has k1 = {k1} and b = {b}: k1 must be 0 or more, b between 0 and 1")
 
 

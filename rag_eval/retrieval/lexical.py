@@ -6,6 +6,7 @@ from typing import Generic, Literal, overload
 from rag_eval.errors import ConfigurationError
 from rag_eval.retrieval.base import C, Hit
 from rag_eval.retrieval.bm25 import BM25Index, best_first, check_parameters
+from rag_eval.retrieval.checks import check_k
 from rag_eval.retrieval.chunked import AnyChunker, chunker_name, cut
 from rag_eval.types.chunk import Chunk, PositionAwareChunk
 from rag_eval.types.document import Corpus
@@ -16,7 +17,7 @@ from rag_eval.types.ids import EvaluationType
 class BM25Retriever(Generic[C]):
     """BM25 over the chunks' words; a chunk that shares no word with the query is not retrieved.
 
-    Raises ``ConfigurationError`` on k1 < 0 or b outside [0, 1].
+    Raises ``ConfigurationError`` on k1 < 0, b outside [0, 1], or what is not a chunker.
     """
 
     @overload
@@ -51,6 +52,7 @@ class BM25Retriever(Generic[C]):
         self._chunker = chunker
         self._k1, self._b = k1, b
         self._evaluation_type: EvaluationType = evaluation_type
+        self._chunker_name = chunker_name(chunker, evaluation_type)
         self._indexed: tuple[list[C], BM25Index] | None = None
 
     @property
@@ -61,19 +63,20 @@ class BM25Retriever(Generic[C]):
     @property
     def chunker_name(self) -> str:
         """The chunker and its settings, as this evaluation type uses it."""
-        return chunker_name(self._chunker, self._evaluation_type)
+        return self._chunker_name
 
     def indexed_chunks(self) -> list[C]:
         """The chunks of the indexed corpus; raises ``ConfigurationError`` before ``index``."""
         return self._ready()[0]
 
     def index(self, corpus: Corpus) -> None:
-        """Chunk a corpus and count its words, in place of any before."""
+        """Chunk a corpus and count its words, in place of any before; raises ``ConfigurationError`` without chunks."""
         chunks: list[C] = cut(self._chunker, corpus, self._evaluation_type)
         self._indexed = chunks, BM25Index([chunk.content for chunk in chunks], self._k1, self._b)
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[list[Hit[C]]]:
-        """For each query its k best chunks; raises ``ConfigurationError`` before ``index``."""
+        """For each query its k best chunks; raises ``ConfigurationError`` before ``index``, and on k below 1."""
+        check_k(k)
         chunks, index = self._ready()
         found = []
         for query in queries:

@@ -4,3 +4,4 @@ from pathlib import Path
 
 CORPUS = Path(__file__).parent / "corpus"
 GROUND_TRUTH = Path(__file__).parent / "ground_truth.jsonl"
+BENCHMARK = Path(__file__).parent / "benchmark.yaml"

@@ -66,9 +66,9 @@ class BuiltInStore(ABC):
         blank = ~units.any(axis=1)
         asked = np.flatnonzero(~blank)
         found = self._candidates(units[asked], count) if size and len(asked) else iter(())
-        result = best((_renumbered(part, asked) for part in found), self._places.rank, len(units), k)
-        result.numbers[blank, :count] = self._places.order[:count]
-        result.scores[blank, :count] = 0
+        result = best((_renumbered(part, asked) for part in found), self._places.rank, len(units), count)
+        result.numbers[blank] = self._places.order[:count]
+        result.scores[blank] = 0
         return result
 
     @abstractmethod

@@ -4,6 +4,7 @@ Vectors are scaled to length 1 and compared by dot product, which is the cosine;
 out zero vectors without a word, the dot product keeps them, at score 0.
 """
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from rag_eval.embedding.base import Vectors
 from rag_eval.errors import ConfigurationError, TableError
-from rag_eval.stores.base import AnyChunk
+from rag_eval.stores.base import AnyChunk, SearchResult
 from rag_eval.stores.builtin import BuiltInStore
 from rag_eval.stores.lance_index import LanceIndex
 from rag_eval.stores.lance_rows import (
@@ -36,11 +37,14 @@ if TYPE_CHECKING:
 QUERIES_AT_ONCE = 1024
 FOUND_AT_ONCE = 2**22
 SPARE = 16
+# A table that is dropped and made anew counts its versions from 1 again: this tells the two apart.
+IDENTITY = b"rag_eval.table"
 
 
 class LanceDBVectorStore(BuiltInStore):
     """One table of chunks and vectors in a LanceDB database; for one writer at a time.
 
+    A search raises ``TableError`` when another store has cleared the table since this one last read it.
     A store opened on an existing table searches it at once. With an ``index`` it is the index that decides which
     chunks come back and at which scores (equal ones are ordered by place); every ``add`` builds it anew.
     """
@@ -63,6 +67,7 @@ class LanceDBVectorStore(BuiltInStore):
         self._database = lancedb.connect(str(uri), storage_options=dict(storage_options) if storage_options else None)
         self._table_name, self._index = table, index
         self._table: Table | None = None
+        self._identity: bytes | None = None
         self._version, self._offsets = 0, np.empty(0, np.int64)
         self._load()
         if index is not None and self._table is not None:
@@ -82,6 +87,17 @@ class LanceDBVectorStore(BuiltInStore):
         """Keep chunks with their vectors; raises as every store does, and on metadata that JSON would change."""
         self._load()
         super().add(chunks, embeddings)
+
+    def search_many(self, vectors: Vectors, k: int) -> SearchResult:
+        """The k best chunks of every vector; raises as every store does, and when the table is another by now."""
+        if self._table is not None:
+            table = self._open()
+            if table is None or _identity(table) != self._identity:
+                raise TableError(
+                    f"the LanceDB table {self._table_name!r} was cleared by another store since this one read it: "
+                    "give each its own table, or open a new store"
+                )
+        return super().search_many(vectors, k)
 
     def add_table(self, chunks: pa.Table, vectors: Vectors) -> None:
         """Keep the rows of a chunks table, with places or with ordinals, and their vectors; raises as ``add`` does."""
@@ -114,14 +130,11 @@ class LanceDBVectorStore(BuiltInStore):
 
     def _load(self) -> None:
         """Read where the chunks of the table stand, unless that is known for its newest version."""
-        try:
-            table = self._database.open_table(self._table_name)
-        except ValueError as error:
-            if "not found" not in str(error):
-                raise
+        table = self._open()
+        if table is None:
             self._places, self._dimension, self._table = Places(), None, None
             return
-        if self._table is not None and table.version == self._version:
+        if self._table is not None and (self._identity, self._version) == (_identity(table), table.version):
             return
         columns = set(table.schema.names)
         if columns != {*ROWS.names, "number", "vector"}:
@@ -139,7 +152,16 @@ class LanceDBVectorStore(BuiltInStore):
             )
         self._places = places_of_rows(rows.take(pa.array(self._offsets)))
         self._dimension = table.schema.field("vector").type.list_size
-        self._table, self._version = table, table.version
+        self._table, self._identity, self._version = table, _identity(table), table.version
+
+    def _open(self) -> "Table | None":
+        """The table as it is now, None where there is none."""
+        try:
+            return self._database.open_table(self._table_name)
+        except ValueError as error:
+            if "not found" not in str(error):
+                raise
+            return None
 
     def _keep(self, chunks: Sequence[AnyChunk], units: Vectors, places: Places) -> None:
         self._write(rows_of_chunks(chunks, places), units, places)
@@ -149,6 +171,8 @@ class LanceDBVectorStore(BuiltInStore):
         vectors = pa.FixedSizeListArray.from_arrays(pa.array(units.reshape(-1)), units.shape[1])
         rows = rows.append_column("number", pa.array(numbers)).append_column("vector", vectors)
         if self._table is None:
+            self._identity = uuid.uuid4().hex.encode()
+            rows = rows.replace_schema_metadata({IDENTITY: self._identity})
             self._table = self._database.create_table(self._table_name, rows)
         else:
             self._table.add(rows)
@@ -201,3 +225,7 @@ class LanceDBVectorStore(BuiltInStore):
         queries = found.column("query_index").to_numpy() if several else np.zeros(len(numbers))
         scores: NDArray[np.float32] = 1 - found.column("_distance").to_numpy()
         return Candidates(queries.astype(np.int64), numbers, scores)
+
+
+def _identity(table: "Table") -> bytes | None:
+    return (table.schema.metadata or {}).get(IDENTITY)

@@ -1,27 +1,30 @@
 """``make bench``: run every benchmark and write what was seen to ``RESULTS.md``.
 
-Each module ``bench_*`` has ``run()``, which gives a list of figures. Figures are CPU seconds, ratios within one run, or
-memory; inputs are seeded. With names as arguments, only those modules are run and the file is left alone.
+Each module ``bench_*`` has ``run()``, which gives a list of figures, and runs in a process of its own, so that memory
+is its own too. Figures are CPU seconds, ratios within one run, or memory; inputs are seeded. With names as arguments,
+only those modules are run and the file is left alone.
 """
 
-import importlib
+import json
 import platform
+import subprocess
 import sys
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "RESULTS.md"
+CHILD = "import importlib, json, sys; json.dump(importlib.import_module(sys.argv[1]).run(), open(sys.argv[2], 'w'))"
 
 
 def main(names: list[str]) -> int:
-    chosen = names or sorted(path.stem for path in HERE.glob("bench_*.py"))
     sections = []
     missed = 0
-    for name in chosen:
+    for name in names or sorted(path.stem for path in HERE.glob("bench_*.py")):
         print(f"\n{name}", flush=True)
-        figures: list[dict[str, Any]] = importlib.import_module(f"tests.bench.{name}").run()
+        figures = figures_of(name)
         rows = [row(figure) for figure in figures]
         missed += sum(not figure["ok"] for figure in figures)
         print("\n".join(rows), flush=True)
@@ -34,8 +37,16 @@ def main(names: list[str]) -> int:
     return min(missed, 1)
 
 
+def figures_of(name: str) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "figures.json"
+        subprocess.run([sys.executable, "-c", CHILD, f"tests.bench.{name}", str(output)], check=True)
+        figures: list[dict[str, Any]] = json.loads(output.read_text())
+    return figures
+
+
 def row(figure: dict[str, Any]) -> str:
-    target = "" if figure["target"] is None else f"{figure['target']:g} {figure['unit']}"
+    target = "" if figure["target"] is None else f"{figure['target']:.3g} {figure['unit']}"
     verdict = "" if figure["target"] is None else ("reached" if figure["ok"] else "missed")
     return f"| {figure['name']} | {figure['value']:.4g} {figure['unit']} | {target} | {verdict} |"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from rag_eval.embedding.base import EmbedsBatches, embed_queries, is_embedder
+from rag_eval.embedding.base import EmbedsAsReady, embed_queries, is_embedder
 from rag_eval.embedding.batching import RequestLimits
 from rag_eval.embedding.openai import PRICES, OpenAIEmbedder
 from rag_eval.embedding.retrying import RetryPolicy
@@ -44,7 +44,7 @@ def test_it_gives_every_text_its_own_vector_and_asks_with_the_key(server: OpenAI
     assert is_embedder(embedder)
     assert not is_embedder(OpenAIEmbedder)
     assert isinstance(embedder, ReportsUsage)
-    assert isinstance(embedder, EmbedsBatches)
+    assert isinstance(embedder, EmbedsAsReady)
     vectors = embedder.embed(TEXTS)
     assert vectors.dtype == np.float32
     assert np.array_equal(vectors, expected(TEXTS))

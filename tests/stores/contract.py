@@ -63,6 +63,7 @@ def naive(
         place = (piece.start, piece.end) if isinstance(piece, PositionAwareChunk) else (ordinal,)
         places.append((piece.doc_id, *place))
     units, asked = _units(embeddings), _units(queries)
+    k = min(k, len(units))
     result = SearchResult(np.full((len(queries), k), -1), np.full((len(queries), k), -np.inf, np.float32))
     for row, query in enumerate(asked):
         rounded = [round(math.fsum((unit * query).tolist()) * 2**24) / 2**24 for unit in units]

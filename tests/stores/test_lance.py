@@ -111,6 +111,29 @@ def test_what_another_store_added_meanwhile_is_seen_before_adding(tmp_path: Path
     assert [hit.chunk.doc_id for hit in LanceDBVectorStore(tmp_path).search(vectors([1, 0, 0]), 9)] == ["c.md"]
 
 
+@pytest.mark.parametrize("dimension", [2, 3])
+def test_a_table_that_another_store_cleared_and_refilled_is_not_taken_for_the_old_one(
+    tmp_path: Path, dimension: int
+) -> None:
+    stale, other = LanceDBVectorStore(tmp_path), LanceDBVectorStore(tmp_path)
+    stale.add([chunk("a.md", 0), chunk("a.md", 4)], vectors([[1, 0], [0, 1]]))
+    other.clear()
+    other.add([chunk("x.md", 0), chunk("y.md", 0)], np.eye(2, dimension, dtype=np.float32))  # version 1 once more
+    with pytest.raises(TableError, match="'chunks' was cleared by another store since this one read it"):
+        stale.search(vectors([1, 0]), 2)
+    if dimension == 3:
+        with pytest.raises(TableError, match="2 dimensions, the store's vectors have 3"):
+            stale.add([chunk("z.md", 0)], vectors([[1, 1]]))
+    else:
+        stale.add([chunk("z.md", 0)], vectors([[1, 1]]))
+        found = [hit.chunk.doc_id for hit in stale.search(vectors([1, 0]), 9)]
+        assert found == ["x.md", "z.md", "y.md"]
+        assert found == [hit.chunk.doc_id for hit in LanceDBVectorStore(tmp_path).search(vectors([1, 0]), 9)]
+    other.clear()
+    with pytest.raises(TableError, match="was cleared by another store"):
+        stale.search_many(np.ones((1, dimension), np.float32), 2)
+
+
 def test_rows_of_two_writers_at_once_are_refused(tmp_path: Path) -> None:
     LanceDBVectorStore(tmp_path).add(chunks(3), np.eye(3, dtype=np.float32))
     table = lancedb.connect(tmp_path).open_table("chunks")

@@ -1,0 +1,31 @@
+"""``rag-eval cache``."""
+
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+
+from rag_eval.errors import ConfigurationError
+from rag_eval.pipeline.housekeeping import clear, holdings, prune
+from rag_eval.pipeline.workspace import Workspace
+
+
+def print_holdings(root: Path, days: float | None, clear_all: bool) -> None:
+    """Prune or clear if asked to, then print what the workspace holds."""
+    if not root.is_dir():
+        raise ConfigurationError(f"there is no workspace {str(root)!r}: run a benchmark first, or check the path")
+    if days is not None and clear_all:
+        raise ConfigurationError("--prune and --clear do not go together: give one")
+    console, workspace = Console(), Workspace(root=root)
+    if clear_all or days is not None:
+        gone = clear(workspace) if clear_all else prune(workspace, days or 0)
+        console.print(f"{gone.kind}: {gone.files} files, {decimal(gone.size)}")
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("work")
+    table.add_column("files", justify="right")
+    table.add_column("size", justify="right")
+    for holding in holdings(workspace):
+        table.add_row(holding.kind, str(holding.files), decimal(holding.size))
+    console.print(table)

@@ -1,0 +1,81 @@
+"""Hits as tables: made from chunk numbers, fused, reranked. Hits of plain chunks have ordinals in place of places."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rag_eval.retrieval.base import Reranker
+from rag_eval.retrieval.hybrid import RANK_CONSTANT, place_of
+from rag_eval.tables import CHUNK_HITS, CHUNKS, HITS, chunks_from_table, plain_chunks_from_table
+
+Numbers = NDArray[np.int64]
+
+
+def hits_at(
+    chunks: pa.Table, queries: pa.Table, query: Numbers, rank: Numbers, number: Numbers, score: NDArray[np.floating]
+) -> pa.Table:
+    """Hits from row numbers: of the query, of the chunk, and the rank from 0."""
+    schema = schema_of(chunks)
+    places = [name for name in schema.names if name not in ("query_id", "rank", "score")]
+    found = chunks.select(places).take(pa.array(number))
+    found = found.append_column("query_id", queries.column("query_id").take(pa.array(query)))
+    found = found.append_column("rank", pa.array((rank + 1).astype(np.int32)))
+    found = found.append_column("score", pa.array(score.astype(np.float32)))
+    return found.select(schema.names).cast(schema)
+
+
+def fuse_tables(rankings: Sequence[pa.Table], queries: pa.Table, depth: int) -> pa.Table:
+    """Several rankings as one, by reciprocal rank fusion; equal scores by place."""
+    import polars as pl
+
+    schema = rankings[0].schema
+    places = [name for name in schema.names if name not in ("query_id", "rank", "score")]
+    order = [name for name in places if name != "chunk_id"]
+    asked = pl.DataFrame({"query_id": queries.column("query_id").to_numpy()}).with_row_index("asked")
+    scored = pl.concat([pl.DataFrame(ranking) for ranking in rankings]).with_columns(
+        (1.0 / (RANK_CONSTANT + pl.col("rank"))).alias("score")
+    )
+    fused = (
+        scored.group_by(["query_id", *places], maintain_order=True)
+        .agg(pl.col("score").sum())
+        .join(asked, on="query_id")
+        .sort(["asked", "score", *order], descending=[False, True] + [False] * len(order))
+        .with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int32).over("query_id").alias("rank"))
+        .filter(pl.col("rank") <= depth)
+    )
+    return fused.select(schema.names).to_arrow().cast(schema)
+
+
+def rerank_table(hits: pa.Table, chunks: pa.Table, queries: pa.Table, reranker: Reranker, k: int) -> pa.Table:
+    """The k best hits of every query in the reranker's order, with 1 / rank as their score."""
+    numbers, found = _chunks_of(chunks)
+    by_query: dict[str, list[int]] = {}
+    order = "start" if "start" in hits.column_names else "ordinal"
+    for row in hits.to_pylist():
+        by_query.setdefault(row["query_id"], []).append(numbers[row["doc_id"], row[order], row.get("end", row[order])])
+    query: list[int] = []
+    rank: list[int] = []
+    number: list[int] = []
+    for place, asked in enumerate(queries.to_pylist()):
+        candidates = [found[one] for one in by_query.get(asked["query_id"], [])]
+        kept = reranker.rerank(asked["text"], candidates, k)[:k] if candidates else []
+        query += [place] * len(kept)
+        rank += range(len(kept))
+        number += [numbers[place_of(chunk)] for chunk in kept]
+    ranks = np.array(rank, np.int64)
+    return hits_at(chunks, queries, np.array(query, np.int64), ranks, np.array(number, np.int64), 1 / (ranks + 1))
+
+
+def schema_of(chunks: pa.Table) -> pa.Schema:
+    """The schema that hits of these chunks have."""
+    return HITS if "start" in chunks.column_names else CHUNK_HITS
+
+
+def _chunks_of(table: pa.Table) -> tuple[dict[tuple[str, int, int], int], Sequence[Any]]:
+    """The chunks of one kind or the other, and their numbers by place."""
+    placed = table.schema.equals(CHUNKS)
+    found: Sequence[Any] = chunks_from_table(table) if placed else plain_chunks_from_table(table)
+    return {place_of(chunk): number for number, chunk in enumerate(found)}, found

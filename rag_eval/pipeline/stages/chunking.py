@@ -1,0 +1,38 @@
+"""Cutting the documents."""
+
+from rag_eval.config.chunkers import ChunkerConfig
+from rag_eval.evaluation.chunker_match import check_chunk_ids, check_chunker
+from rag_eval.pipeline.chunk_cache import ChunkCache
+from rag_eval.pipeline.references import Effort, TableRef, TruthRef
+from rag_eval.pipeline.stage import stage
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.retrieval.chunked import in_place_order, without_positions
+from rag_eval.tables import (
+    ChunkLevelTruthTables,
+    chunk_truth_from_tables,
+    chunks_to_table,
+    documents_from_table,
+    plain_chunks_to_table,
+)
+
+
+@stage(version=1)
+def chunk(workspace: Workspace, documents: TableRef, chunker: ChunkerConfig, chunk_truth: TruthRef | None) -> TableRef:
+    """Cut every document that this chunker has not cut before.
+
+    With ``chunk_truth``, for chunk-level evaluation, the chunks have no places, and truth that was made with another
+    chunker, or on other documents, is refused.
+    """
+    built = chunker.build()
+    cache = ChunkCache(workspace.chunk_cache(built.name))
+    read = documents_from_table(workspace.read_table(documents))
+    cut, fresh = cache.chunk(built, read, refresh=workspace.refresh)
+    effort = Effort(fresh=fresh, total=len(read), unit="documents")
+    if chunk_truth is None:
+        return workspace.write_table("chunks", chunks_to_table(in_place_order(cut)), effort)
+    tables = ChunkLevelTruthTables(workspace.read_table(chunk_truth.queries), workspace.read_table(chunk_truth.answers))
+    truth = chunk_truth_from_tables(tables)
+    plain = without_positions(cut)
+    check_chunker(truth, built.name)
+    check_chunk_ids(truth, plain)
+    return workspace.write_table("plain-chunks", plain_chunks_to_table(plain), effort)

@@ -1,0 +1,37 @@
+"""What is going on while a flow runs, told to whoever listens in the same process."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+Status = Literal["started", "computed", "reused", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class StageEvent:
+    """A stage of a configuration (None: of the whole benchmark) has come to a status."""
+
+    configuration: str | None
+    stage: str
+    status: Status
+
+
+Listener = Callable[[StageEvent], None]
+_listeners: list[Listener] = []
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Have every event of this process told to ``listener``, which is called from the threads that work."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
+
+
+def tell(event: StageEvent) -> None:
+    """Tell every listener."""
+    for listener in list(_listeners):
+        listener(event)

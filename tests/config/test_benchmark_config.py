@@ -1,0 +1,260 @@
+"""What a benchmark compares: every combination once, each under a name of its own, and the same after JSON."""
+
+import json
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from rag_eval.config.benchmark import BenchmarkConfig, Configuration
+from rag_eval.config.chunkers import MarkdownConfig, RecursiveTokenConfig, SemanticConfig
+from rag_eval.config.embedders import LocalEmbedderConfig, OpenAIEmbedderConfig
+from rag_eval.config.registry import CHUNKERS, EMBEDDERS, RERANKERS, members_of
+from rag_eval.config.rerankers import LexicalRerankerConfig, NoRerankerConfig
+from rag_eval.config.settings import Component
+from rag_eval.config.stores import HnswConfig, IvfPqConfig, LanceDBConfig
+
+FEW = settings(max_examples=150, deadline=None, derandomize=True)
+
+
+def benchmark(**given: Any) -> BenchmarkConfig:
+    return BenchmarkConfig.model_validate(
+        {"corpus": "docs", "ground_truth": "truth.jsonl", "chunkers": [{"type": "markdown"}]} | given
+    )
+
+
+def test_the_defaults_need_nothing_but_documents_truth_and_chunkers() -> None:
+    config = benchmark()
+    assert (config.corpus, config.glob, config.ground_truth) == (Path("docs"), "**/*.md", Path("truth.jsonl"))
+    assert (config.evaluation_type, config.k, config.fetch_k) == ("token-level", [5], None)
+    assert config.metrics == ["span_recall", "span_precision", "span_iou"]
+    assert config.configurations() == [
+        Configuration(
+            chunker=MarkdownConfig(),
+            retrieval="vector",
+            embedder=LocalEmbedderConfig(),
+            store=LanceDBConfig(),
+            reranker=NoRerankerConfig(),
+        )
+    ]
+
+
+def test_the_default_metrics_follow_the_evaluation_type() -> None:
+    assert benchmark(evaluation_type="chunk-level").metrics == ["chunk_recall", "chunk_precision", "chunk_f1"]
+
+
+def test_configurations_are_the_product_in_order_and_bm25_stands_once_for_chunker_and_reranker() -> None:
+    config = benchmark(
+        chunkers=[{"type": "markdown"}, {"type": "recursive-token", "chunk_size": 300}],
+        retrieval=["vector", "bm25"],
+        embedders=[{"type": "local"}, {"type": "openai"}],
+        stores=[{"type": "lancedb"}, {"type": "lancedb", "index": {"type": "hnsw", "m": 8}}],
+        rerankers=[{"type": "none"}, {"type": "lexical", "k1": 2}],
+    )
+    assert [one.name for one in config.configurations()] == [
+        f"{chunker}, {way}"
+        for chunker in ("markdown 1000", "recursive-token 300/0")
+        for way in (
+            "vector",
+            "vector, lexical k1=2",
+            "vector, lancedb hnsw m=8",
+            "vector, lancedb hnsw m=8, lexical k1=2",
+            "vector, openai text-embedding-3-small",
+            "vector, openai text-embedding-3-small, lexical k1=2",
+            "vector, openai text-embedding-3-small, lancedb hnsw m=8",
+            "vector, openai text-embedding-3-small, lancedb hnsw m=8, lexical k1=2",
+            "bm25",
+            "bm25, lexical k1=2",
+        )
+    ]
+
+
+def test_what_is_listed_twice_is_run_once() -> None:
+    config = benchmark(
+        chunkers=[{"type": "markdown"}, {"type": "sentence"}, {"type": "markdown", "max_chunk_size": 1000}],
+        retrieval=["bm25", "vector", "bm25"],
+        embedders=[{"type": "local"}, {"type": "local"}],
+    )
+    assert [one.name for one in config.configurations()] == [
+        "markdown 1000, bm25",
+        "markdown 1000, vector",
+        "sentence 1000/0, bm25",
+        "sentence 1000/0, vector",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        ({"retrieval": "bm25", "embedder": {"type": "local"}, "store": None}, "bm25 has no embedder"),
+        ({"retrieval": "bm25", "embedder": None, "store": {"type": "lancedb"}}, "bm25 has no store"),
+        ({"retrieval": "vector", "embedder": None, "store": {"type": "lancedb"}}, "vector lacks its embedder"),
+        ({"retrieval": "hybrid", "embedder": {"type": "local"}, "store": None}, "hybrid lacks its store"),
+    ],
+)
+def test_a_configuration_has_the_parts_that_its_mode_needs(parts: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        Configuration.model_validate({"chunker": {"type": "markdown"}, "reranker": {"type": "none"}} | parts)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"k": []}, "at least 1 item"),
+        ({"k": [0]}, "greater than or equal to 1"),
+        ({"k": [2**31]}, "less than or equal to"),
+        ({"k": [True]}, "valid integer"),
+        ({"k": [5, 3]}, r"increasing order, each once, found \[5, 3\]"),
+        ({"k": [3, 3]}, r"increasing order, each once, found \[3, 3\]"),
+        ({"k": [1, 10], "fetch_k": 9}, "fetch_k is 9 and the largest k is 10"),
+        ({"chunkers": []}, "at least 1 item"),
+        ({"retrieval": []}, "at least 1 item"),
+        ({"metrics": []}, "at least 1 item"),
+        ({"metrics": ["span_recall", "span_recall"]}, "span_recall stands twice"),
+        ({"metrics": ["chunk_f1"]}, "'chunk_f1' is a metric of chunk-level evaluation and .* is token-level"),
+        (
+            {"metrics": ["span_iou"], "evaluation_type": "chunk-level"},
+            "'span_iou' is a metric of token-level evaluation and .* is chunk-level",
+        ),
+        ({"metrics": ["recall"]}, "no metric 'recall' here: use one of span_recall"),
+        ({"metrics": ["span_recall@5"]}, "names a number of hits: write span_recall and put 5 into k"),
+        ({"metrics": ["span_recall@min"]}, "has no @min"),
+        ({"metrics": ["span_recall(klingon)"]}, "encoding 'klingon' is not known"),
+        ({"metrics": ["chroma_iou(cl100k_base)"]}, "is not counted in tokens"),
+        ({"corpus": ""}, "expected a path"),
+        ({"corpus": "a\0b"}, "expected a path"),
+        ({"glob": ""}, "at least 1 character"),
+        ({"surprise": 1}, "Extra inputs"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(given: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        benchmark(**given)
+
+
+def test_metrics_with_a_unit_or_min_are_known() -> None:
+    names = ["span_recall(cl100k_base)", "tokens_retrieved(o200k_base)", "chroma_iou@min", "precision_omega"]
+    assert benchmark(metrics=names, fetch_k=5).metrics == names
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        benchmark().glob = "*"  # type: ignore[misc]
+
+
+def test_a_thousand_configurations_are_run_and_no_more() -> None:
+    sizes = [MarkdownConfig(max_chunk_size=size) for size in range(1, 502)]
+    assert len(benchmark(chunkers=sizes[:500], retrieval=["vector", "bm25"]).configurations()) == 1000
+    # What is listed twice counts once.
+    assert len(benchmark(chunkers=sizes[:500] * 3, retrieval=["vector", "bm25"]).configurations()) == 1000
+    with pytest.raises(ValidationError, match="the grid has 1,002 configurations: at most 1,000"):
+        benchmark(chunkers=sizes, retrieval=["vector", "bm25"])
+
+
+TEXTS = st.sampled_from(["a", "b", "a b", "a, b", "a=1", 'a"', "(a)", "none", "a\n", "\x00", "é", "", " ", "a/0"])
+NUMBERS = st.integers(0, 3) | st.sampled_from([10, 95, 100])
+FRACTIONS = st.sampled_from([0.0, 0.5, 0.1 + 0.2, 0.3, 1.0, 95.0, 95.00000001])
+
+
+def values(key: str, annotation: Any) -> st.SearchStrategy[Any]:
+    members = members_of(annotation)
+    if members:
+        return component(members)
+    if key == "base_url":
+        return st.sampled_from([None, "http://a", "http://a/v1", "https://a:8000/v1"])
+    parts = get_args(annotation)
+    kinds = {part for part in (annotation, *parts) if isinstance(part, type)}
+    if get_origin(annotation) is tuple:
+        return st.lists(TEXTS, min_size=1, max_size=3)
+    choices = [st.none()] if type(None) in kinds else []
+    for kind, strategy in ((bool, st.booleans()), (int, NUMBERS), (float, FRACTIONS), (str, TEXTS)):
+        choices += [strategy] if kind in kinds else []
+    return st.one_of(choices) if choices else st.sampled_from(parts)
+
+
+@st.composite
+def component(draw: st.DrawFn, members: dict[str, type[Component]]) -> Component:
+    """Any settings of any member, right ones: what is refused is drawn again with fewer settings."""
+    model = draw(st.sampled_from(list(members.values())))
+    given: dict[str, Any] = {}
+    for key, field in model.model_fields.items():
+        if key != "type" and (field.is_required() or draw(st.booleans())):
+            given[key] = draw(values(key, field.annotation))
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        wrong = {str(one["loc"][0]) for one in error.errors()}
+        kept = {key: value for key, value in given.items() if key not in wrong}
+        return model.model_validate({key: "m" for key in wrong if model.model_fields[key].is_required()} | kept)
+
+
+def stores() -> st.SearchStrategy[LanceDBConfig]:
+    return st.builds(LanceDBConfig, index=component(members_of(LanceDBConfig.model_fields["index"].annotation)))
+
+
+BENCHMARKS = st.builds(
+    lambda chunkers, embedders, stores, rerankers: benchmark(
+        chunkers=chunkers,
+        embedders=embedders,
+        stores=stores,
+        rerankers=rerankers,
+        retrieval=["vector", "bm25", "hybrid"],
+    ),
+    st.lists(component(CHUNKERS), min_size=1, max_size=4),
+    st.lists(component(EMBEDDERS), min_size=1, max_size=3),
+    st.lists(stores(), min_size=1, max_size=2),
+    st.lists(component(RERANKERS), min_size=1, max_size=3),
+)
+
+
+@FEW
+@given(BENCHMARKS)
+def test_no_two_configurations_share_a_name(config: BenchmarkConfig) -> None:
+    configurations = config.configurations()
+    assert len(set(configurations)) == len(configurations)
+    assert len({one.name for one in configurations}) == len(configurations)
+
+
+def test_names_are_unique_over_many_near_misses() -> None:
+    chunkers = [
+        RecursiveTokenConfig(separators=separators)
+        for separators in [(",",), ('","',), (",", ","), ('"', '"'), ('","', ","), (",", '","'), ("a b",), ("a", "b")]
+    ] + [
+        SemanticConfig(embedder=OpenAIEmbedderConfig(model=model), window=window)
+        for model in ("m", "m window=2", "m) window=2", "m)", '"m"')
+        for window in (1, 2)
+    ]
+    embedders = [
+        OpenAIEmbedderConfig(model=model) for model in ("m", "m, lexical", "m dimensions=2", "m, lancedb hnsw")
+    ]
+    embedders.append(OpenAIEmbedderConfig(model="m", dimensions=2))
+    ways = benchmark(
+        chunkers=chunkers,
+        embedders=embedders,
+        stores=[LanceDBConfig(), LanceDBConfig(index=HnswConfig())],
+        rerankers=[NoRerankerConfig(), LexicalRerankerConfig()],
+    ).configurations()
+    assert len({way.name for way in ways}) == len(ways) == len(chunkers) * 20
+
+
+@FEW
+@given(BENCHMARKS)
+def test_a_benchmark_survives_json(config: BenchmarkConfig) -> None:
+    stored = json.loads(json.dumps(config.model_dump(mode="json")))
+    back = BenchmarkConfig.model_validate(stored)
+    assert back == config
+    assert back.configurations() == config.configurations()
+    for way in config.configurations():
+        assert Configuration.model_validate_json(way.model_dump_json()) == way
+
+
+def test_indexes_are_told_apart_in_a_name() -> None:
+    ways = benchmark(stores=[LanceDBConfig(index=index) for index in (IvfPqConfig(), HnswConfig(), HnswConfig(ef=50))])
+    assert [way.name for way in ways.configurations()] == [
+        "markdown 1000, vector, lancedb ivf-pq",
+        "markdown 1000, vector, lancedb hnsw",
+        "markdown 1000, vector, lancedb hnsw ef=50",
+    ]

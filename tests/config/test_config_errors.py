@@ -1,0 +1,201 @@
+"""What is wrong in a file is said in one sentence: the file, the place in it, what is expected and what is there."""
+
+import pytest
+
+from rag_eval.config.benchmark import BenchmarkConfig
+from rag_eval.config.load import load_config
+from rag_eval.config.registry import CHUNKERS
+from rag_eval.errors import ConfigurationError
+from tests.config.conftest import Write
+
+NAMES = ", ".join(CHUNKERS)
+KEYS = ", ".join(BenchmarkConfig.model_fields)
+
+WRONG_CHUNKERS = {
+    "[markdown, {type: recursive-token, chunk_sise: 3}]": (
+        "chunkers[1].chunk_sise: recursive-token has no such key (did you mean chunk_size?): "
+        "use one of type, chunk_size, chunk_overlap, separators, encoding"
+    ),
+    "[markdown, {type: markdown, 7: 3}]": (
+        "chunkers[1].'7': markdown has no such key: use one of type, max_chunk_size"
+    ),
+    "[markdwn]": f"chunkers[0]: there is no chunker 'markdwn' (did you mean markdown?): use one of {NAMES}",
+    "{type: xyz}": f"chunkers.type: there is no chunker 'xyz': use one of {NAMES}",
+    "[{type: [markdown, sentence]}]": f"chunkers[0].type: expected one name, found a list: use one of {NAMES}",
+    "[{max_chunk_size: 3}]": f"chunkers[0]: the type of the chunker is missing: use one of {NAMES}",
+    "": f"chunkers: expected a chunker, by name or with settings, found nothing: use one of {NAMES}",
+    "[[markdown]]": f"chunkers[0]: expected a chunker, by name or with settings, found a list: use one of {NAMES}",
+    "[]": "chunkers: an empty grid: give at least one value",
+    "[{type: sentence, max_chunk_size: []}]": "chunkers[0].max_chunk_size: an empty grid: give at least one value",
+    "{type: recursive-token, separators: []}": "chunkers.separators: an empty grid: give at least one value",
+    "{type: recursive-token, separators: [[a], []]}": (
+        "chunkers.separators[1]: an empty grid: give at least one value"
+    ),
+    "{type: semantic, embedder: []}": "chunkers.embedder: an empty grid: give at least one value",
+    "{type: sentence, max_chunk_size: '300'}": (
+        "chunkers.max_chunk_size: expected a whole number, found the text '300'"
+    ),
+    "{type: sentence, max_chunk_size: [200, 1.5]}": "chunkers.max_chunk_size[1]: expected a whole number, found 1.5",
+    "{type: sentence, max_chunk_size: [[200]]}": "chunkers.max_chunk_size[0]: expected a whole number, found a list",
+    "{type: sentence, max_chunk_size: {a: b}}": "chunkers.max_chunk_size: expected a whole number, found a mapping",
+    "{type: sentence, max_chunk_size: yes}": "chunkers.max_chunk_size: expected a whole number, found true",
+    "{type: sentence, max_chunk_size: null}": "chunkers.max_chunk_size: expected a whole number, found nothing",
+    "{type: sentence, max_chunk_size: 0}": "chunkers.max_chunk_size: expected a number of at least 1, found 0",
+    "{type: sentence, max_chunk_size: 2024-01-31}": (
+        "chunkers.max_chunk_size: expected a whole number, found a date or time"
+    ),
+    "{type: sentence, max_chunk_size: !!binary aGk=}": "chunkers.max_chunk_size: expected a whole number, found bytes",
+    "{type: semantic, breakpoint_percentile: .nan}": (
+        "chunkers.breakpoint_percentile: expected a finite number, found nan"
+    ),
+    "{type: semantic, breakpoint_percentile: [50, 101]}": (
+        "chunkers.breakpoint_percentile[1]: expected a number of at most 100, found 101"
+    ),
+    "{type: recursive-token, separators: [a, 1]}": "chunkers.separators[1]: expected text, found 1",
+    "{type: recursive-token, separators: [[a], [b, 1]]}": "chunkers.separators[1][1]: expected text, found 1",
+    "{type: recursive-token, separators: [[a], b]}": "chunkers.separators[0]: expected text, found a list",
+    "{type: recursive-token, separators: a}": "chunkers.separators: expected a list, found the text 'a'",
+    "{type: recursive-token, encoding: klingon}": (
+        "chunkers: the encoding 'klingon' is not known: use one of cl100k_base, o200k_base"
+    ),
+    "[markdown, {type: recursive-token, chunk_size: [200, 100], chunk_overlap: [0, 100]}]": (
+        "chunkers[1]: chunk_overlap is 100 and chunk_size is 100: the overlap must be smaller, or no chunk gets ahead"
+    ),
+    "{type: semantic, embedder: locl}": (
+        "chunkers.embedder: there is no embedder 'locl' (did you mean local?): "
+        "use one of local, openai, sentence-transformers"
+    ),
+    "{type: semantic, embedder: [local, {type: openai, dimensions: [2, 0]}]}": (
+        "chunkers.embedder[1].dimensions[1]: expected a number of at least 1, found 0"
+    ),
+}
+
+WRONG_SETTINGS = {
+    "embedders: {type: openai, base_url: 'http://me:geheim@host/v1'}": (
+        "embedders.base_url: expected an address such as http://localhost:8000/v1 without a user, a query or a "
+        "fragment: the key is read from the environment"
+    ),
+    "embedders: {type: openai, max_tokens: 10}": (
+        "embedders: RequestLimits(max_texts=2048, max_tokens=10, max_tokens_per_text=8192, encoding='cl100k_base') "
+        "cannot be used: a text may not be longer than a request"
+    ),
+    "embedders: [local, sentence-transformers]": "embedders[1].model: it is missing: give a value",
+    "embedders: {type: sentence-transformers, model: ''}": (
+        "embedders.model: expected text that is not empty, found the text ''"
+    ),
+    "embedders: {type: openai, too_long: cut}": (
+        "embedders.too_long: expected 'refuse' or 'truncate', found the text 'cut'"
+    ),
+    "embedders: {type: openai, timeout: 0}": "embedders.timeout: expected a number above 0, found 0",
+    "embedders: {type: openai, timeout: soon}": "embedders.timeout: expected a number, found the text 'soon'",
+    "embedders: {type: sentence-transformers, model: m, normalize: 1}": (
+        "embedders.normalize: expected true or false, found 1"
+    ),
+    "embedders: {type: local, model: m}": "embedders.model: local has no such key: use one of type",
+    "stores: memory": "stores: there is no store 'memory': use one of lancedb",
+    "stores: {type: lancedb, index: [none, hnws]}": (
+        "stores.index[1]: there is no index 'hnws' (did you mean hnsw?): use one of none, ivf-pq, hnsw"
+    ),
+    "rerankers: [null]": (
+        "rerankers[0]: expected a reranker, by name or with settings, found nothing: "
+        "use one of none, lexical, cohere, cross-encoder"
+    ),
+    "retrieval: [vector, bm52]": "retrieval[1]: expected 'vector', 'bm25' or 'hybrid', found the text 'bm52'",
+    "retrieval: vectors": "retrieval: expected 'vector', 'bm25' or 'hybrid', found the text 'vectors'",
+    "retrieval: []": "retrieval: an empty grid: give at least one value",
+    "evaluation_type: tokens": ("evaluation_type: expected 'chunk-level' or 'token-level', found the text 'tokens'"),
+    "k: 0": "k: expected a number of at least 1, found 0",
+    "k: [1, five]": "k[1]: expected a whole number, found the text 'five'",
+    "k: []": "k: an empty grid: give at least one value",
+    "k: [3, 1]": "k: expected numbers in increasing order, each once, found [3, 1]",
+    "fetch_k: 4": "fetch_k: fetch_k is 4 and the largest k is 5: fetch at least as many",
+    "fetch_k: [10, 20]": "fetch_k: expected a whole number, found a list",
+    "metrics: [span_iou, span_iou]": "metrics: span_iou stands twice: ask for each metric once",
+    "metrics: [span_iou, 3]": "metrics[1]: expected text, found 3",
+    "metrics: [span_iou, span_recall@5]": (
+        "metrics[1]: 'span_recall@5' names a number of hits: write span_recall and put 5 into k"
+    ),
+    "metrics: span iou": (
+        "metrics: 'span iou' is not a metric's name: write it like span_recall, span_recall@5, chroma_iou@min "
+        "or span_recall(cl100k_base)@5"
+    ),
+    "metrics: [span_iou, chunk_f1]": (
+        "metrics[1]: 'chunk_f1' is a metric of chunk-level evaluation and evaluation_type is token-level: use one of "
+        "span_recall, span_precision, span_iou, span_hit_rate, span_mrr, span_map, span_ndcg, chroma_recall, "
+        "chroma_precision, chroma_iou, precision_omega, tokens_retrieved"
+    ),
+    "glob: ''": "glob: expected text that is not empty, found the text ''",
+    "embeders: local": f"embeders: a benchmark has no such key (did you mean embedders?): use one of {KEYS}",
+    "1: 2": f"'1': a benchmark has no such key: use one of {KEYS}",
+}
+
+
+def message_of(write: Write, text: str, *, bare: bool = False) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        load_config(write(text, bare=bare))
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("chunkers", WRONG_CHUNKERS)
+def test_a_wrong_chunker_is_named_with_its_place(write: Write, chunkers: str) -> None:
+    assert message_of(write, f"chunkers: {chunkers}") == f"bench.yaml, {WRONG_CHUNKERS[chunkers]}"
+
+
+@pytest.mark.parametrize("setting", WRONG_SETTINGS)
+def test_a_wrong_setting_is_named_with_its_place(write: Write, setting: str) -> None:
+    assert message_of(write, f"chunkers: markdown\n{setting}") == f"bench.yaml, {WRONG_SETTINGS[setting]}"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ground_truth: t\nchunkers: markdown", "corpus: it is missing: give a value"),
+        ("corpus: c\nchunkers: markdown", "ground_truth: it is missing: give a value"),
+        ("corpus: c\nground_truth: t", "chunkers: it is missing: give a value"),
+        ("corpus: ''\nground_truth: t\nchunkers: markdown", "corpus: expected a path, found the text ''"),
+        ("corpus: 3\nground_truth: t\nchunkers: markdown", "corpus: expected a path, found 3"),
+        ("corpus: c\nground_truth: [t]\nchunkers: markdown", "ground_truth: expected a path, found a list"),
+        ('corpus: "a\\0b"\nground_truth: t\nchunkers: markdown', "corpus: expected a path"),
+    ],
+)
+def test_documents_truth_and_chunkers_are_needed(write: Write, text: str, expected: str) -> None:
+    assert message_of(write, text, bare=True).startswith(f"bench.yaml, {expected}")
+
+
+@pytest.mark.parametrize("section", ["embedders: {type: openai, api_key: geheim}", "api_key: geheim"])
+def test_a_key_in_a_file_is_refused_and_not_repeated(write: Write, section: str) -> None:
+    message = message_of(write, f"chunkers: markdown\n{section}")
+    assert message.endswith("(keys of services are read from the environment)")
+    assert "geheim" not in message
+
+
+def test_the_first_error_is_told_however_many_there_are(write: Write) -> None:
+    text = "chunkers: [{type: markdown, max_chunk_size: [0, x], y: 1}]\nembedders: nope\nk: []\nmetrics: []\n"
+    messages = {message_of(write, text) for _ in range(3)}
+    assert messages == {"bench.yaml, chunkers[0].y: markdown has no such key: use one of type, max_chunk_size"}
+
+
+def test_a_grid_of_more_than_a_thousand_is_refused_with_its_count(write: Write) -> None:
+    sizes, overlaps = list(range(1000, 1100)), list(range(10))
+    grid = f"chunkers: {{type: recursive-token, chunk_size: {sizes}, chunk_overlap: {overlaps}}}\n"
+    assert len(load_config(write(grid)).configurations()) == 1000
+    assert message_of(write, grid + "retrieval: [vector, bm25, hybrid]") == (
+        "bench.yaml: the grid has 3,000 configurations: at most 1,000 are run at once"
+    )
+    assert message_of(write, "chunkers: [&c {type: recursive-token, chunk_size: [1, 2]}, " + "*c, " * 500 + "]") == (
+        "bench.yaml, chunkers: the grid has 1,002 chunkers: at most 1,000 are compared at once"
+    )
+    huge = ", ".join(
+        f"{key}: {list(range(1, 1001))}" for key in ("m", "nprobes", "ef", "ef_construction", "num_partitions")
+    )
+    assert message_of(write, f"chunkers: markdown\nstores: {{type: lancedb, index: {{type: hnsw, {huge}}}}}") == (
+        "bench.yaml, stores: the grid has 1,000,000,000,000,000 stores: at most 1,000 are compared at once"
+    )
+
+
+def test_a_long_text_is_cut_in_a_message(write: Write) -> None:
+    assert len(message_of(write, f"chunkers: markdown\nk: {'x' * 100_000}")) < 200
+    assert len(message_of(write, f"chunkers: markdown\n{'x' * 1000}: 1")) < 400
+    assert len(message_of(write, f"chunkers: {'x' * 10_000}")) < 400
