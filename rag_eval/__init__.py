@@ -12,18 +12,38 @@ from rag_eval.chunking.recursive_character import RecursiveCharacterChunker
 from rag_eval.chunking.recursive_token import RecursiveTokenChunker
 from rag_eval.chunking.semantic import SemanticChunker
 from rag_eval.chunking.sentence import SentenceChunker
-from rag_eval.embedding.base import Embedder
-from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
+from rag_eval.embedding.base import Embedder, Vectors
+from rag_eval.embedding.batching import RequestLimits
+from rag_eval.embedding.cache import CachedEmbedder, CacheStatistics, EmbeddingCache
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.embedding.openai import OpenAIEmbedder
+from rag_eval.embedding.retrying import RetryPolicy
 from rag_eval.embedding.sentence_transformers import SentenceTransformersEmbedder
 from rag_eval.embedding.usage import Usage
-from rag_eval.errors import RagEvalError
+from rag_eval.errors import (
+    ArtifactError,
+    BenchmarkFailedError,
+    ConfigurationError,
+    CorpusError,
+    CorpusFolderError,
+    DuplicateDocumentError,
+    EmptyCorpusError,
+    GroundTruthError,
+    InvalidSpanError,
+    RagEvalError,
+    ServiceError,
+    SpanError,
+    SpanMismatchError,
+    TableError,
+    TextEncodingError,
+)
 from rag_eval.evaluation.chunk_losses import chunk_level_losses
 from rag_eval.evaluation.evaluations import ChunkLevelEvaluation, TokenLevelEvaluation
-from rag_eval.evaluation.experiment import ExperimentTables, run_experiment
+from rag_eval.evaluation.experiment import ExperimentResult, ExperimentTables, run_experiment
 from rag_eval.evaluation.langsmith_evaluation import Evaluation
+from rag_eval.evaluation.langsmith_link import UnpublishedRunWarning
 from rag_eval.evaluation.losses import HitStages, average_losses
+from rag_eval.evaluation.run_losses import retrieval_losses
 from rag_eval.evaluation.span_losses import token_level_losses
 from rag_eval.ground_truth.native import read_chunk_level, read_token_level, write_chunk_level, write_token_level
 from rag_eval.metrics import (
@@ -64,12 +84,14 @@ from rag_eval.reranking.cross_encoder import CrossEncoderReranker
 from rag_eval.reranking.lexical import LexicalReranker
 from rag_eval.retrieval.base import Hit, Reranker, Retriever
 from rag_eval.retrieval.callable import CallableRetriever
+from rag_eval.retrieval.chunked import AnyChunker
 from rag_eval.retrieval.hybrid import HybridRetriever
 from rag_eval.retrieval.lexical import BM25Retriever
 from rag_eval.retrieval.vector import VectorRAGRetriever
-from rag_eval.stores.base import VectorStore
+from rag_eval.stores.base import AnyChunk, SearchResult, StoreHit, VectorStore
 from rag_eval.stores.chroma import ChromaVectorStore
 from rag_eval.stores.lance import LanceDBVectorStore
+from rag_eval.stores.lance_index import Hnsw, IvfPq
 from rag_eval.stores.memory import InMemoryVectorStore
 from rag_eval.types.chunk import Chunk, PositionAwareChunk
 from rag_eval.types.document import Corpus, Document
@@ -95,7 +117,12 @@ from rag_eval.types.result import ChunkLevelRunOutput, EvaluationResult, TokenLe
 from rag_eval.types.span import CharacterSpan
 
 __all__ = [
+    "AnyChunk",
+    "AnyChunker",
+    "ArtifactError",
     "BM25Retriever",
+    "BenchmarkFailedError",
+    "CacheStatistics",
     "CachedEmbedder",
     "CallableRetriever",
     "Certificate",
@@ -123,21 +150,31 @@ __all__ = [
     "ChunkerPositionAdapter",
     "ClusterSemanticChunker",
     "CohereReranker",
+    "ConfigurationError",
     "Corpus",
+    "CorpusError",
+    "CorpusFolderError",
     "CrossEncoderReranker",
     "Document",
     "DocumentId",
+    "DuplicateDocumentError",
     "Embedder",
     "EmbeddingCache",
+    "EmptyCorpusError",
     "Evaluation",
     "EvaluationResult",
     "EvaluationType",
+    "ExperimentResult",
     "ExperimentTables",
     "FixedTokenChunker",
+    "GroundTruthError",
     "Hit",
     "HitStages",
+    "Hnsw",
     "HybridRetriever",
     "InMemoryVectorStore",
+    "InvalidSpanError",
+    "IvfPq",
     "LanceDBVectorStore",
     "LexicalReranker",
     "LocalEmbedder",
@@ -154,19 +191,28 @@ __all__ = [
     "RagEvalError",
     "RecursiveCharacterChunker",
     "RecursiveTokenChunker",
+    "RequestLimits",
     "Reranker",
     "Retriever",
+    "RetryPolicy",
+    "SearchResult",
     "SemanticChunker",
     "SentenceChunker",
     "SentenceTransformersEmbedder",
+    "ServiceError",
     "SkippedChunkWarning",
+    "SpanError",
     "SpanHitRate",
     "SpanIoU",
     "SpanMAP",
     "SpanMRR",
+    "SpanMismatchError",
     "SpanNDCG",
     "SpanPrecision",
     "SpanRecall",
+    "StoreHit",
+    "TableError",
+    "TextEncodingError",
     "TokenLevelDatasetExample",
     "TokenLevelEvaluation",
     "TokenLevelGroundTruth",
@@ -174,9 +220,11 @@ __all__ = [
     "TokenLevelRunOutput",
     "TokenUnit",
     "TokensRetrieved",
+    "UnpublishedRunWarning",
     "Usage",
     "VectorRAGRetriever",
     "VectorStore",
+    "Vectors",
     "as_chunker",
     "as_position_aware",
     "average_losses",
@@ -193,6 +241,7 @@ __all__ = [
     "merge_overlapping_spans",
     "read_chunk_level",
     "read_token_level",
+    "retrieval_losses",
     "run_experiment",
     "score_chunk_level",
     "score_token_level",

@@ -5,6 +5,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from rag_eval.files import unreadable
+
 
 def file_sha256(path: Path) -> str:
     """The sha256 of a file's bytes, in hex."""
@@ -13,12 +15,19 @@ def file_sha256(path: Path) -> str:
 
 
 def files_sha256(folder: Path, paths: Iterable[Path]) -> str:
-    """The sha256 of the names (relative to ``folder``) and bytes of the files, in the given order, in hex."""
+    """The sha256 of the names (relative to ``folder``) and bytes of the files, in the given order, in hex.
+
+    Raises ``CorpusError`` when a file cannot be read.
+    """
     digest = hashlib.sha256()
     for path in paths:
         name = path.relative_to(folder).as_posix()
+        try:
+            content = file_sha256(path)
+        except OSError as error:
+            raise unreadable(path, error) from None
         # A file name need not be UTF-8; surrogateescape is how Python reads such names.
-        digest.update(f"{name}\0{file_sha256(path)}\n".encode("utf-8", "surrogateescape"))
+        digest.update(f"{name}\0{content}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 
 

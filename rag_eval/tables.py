@@ -7,6 +7,7 @@ A conversion to a table and back gives equal values. Metadata travels as JSON te
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,6 +17,9 @@ from rag_eval.types.document import Corpus, Document
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import text_sha256
 from rag_eval.types.span import CharacterSpan
+
+
+Row = dict[str, Any]
 
 
 def _schema(**fields: pa.DataType) -> pa.Schema:
@@ -84,6 +88,9 @@ class ChunkLevelTruthTables:
 def check_schema(table: pa.Table, schema: pa.Schema, what: str) -> pa.Table:
     """The table unchanged; raises ``TableError`` when a column is missing, superfluous, of another type or empty."""
     expected, found = set(schema.names), set(table.schema.names)
+    if len(found) < table.num_columns:
+        repeated = min(name for name in found if table.schema.names.count(name) > 1)
+        raise TableError(f"the {what} table has the column {repeated!r} more than once: keep one")
     if expected != found:
         raise TableError(
             f"the {what} table has the columns {sorted(found)}, it needs {sorted(expected)}: "
@@ -110,12 +117,15 @@ def documents_to_table(corpus: Corpus) -> pa.Table:
 
 
 def documents_from_table(table: pa.Table) -> list[Document]:
-    """The documents in row order; raises ``TableError`` when a content is not the one its sha256 was taken of."""
+    """The documents in row order.
+
+    Raises ``TableError`` when a content is not the one its sha256 was taken of, or metadata is not a JSON object.
+    """
     rows = check_schema(table, DOCUMENTS, "documents").to_pylist()
     for row in rows:
         if text_sha256(row["content"]) != row["sha256"]:
             raise TableError(f"the content of document {row['doc_id']!r} is not the one its sha256 was taken of")
-    return [Document(row["doc_id"], row["content"], json.loads(row["metadata"])) for row in rows]
+    return [Document(row["doc_id"], row["content"], _metadata(row, f"document {row['doc_id']!r}")) for row in rows]
 
 
 def chunks_to_table(chunks: Iterable[PositionAwareChunk]) -> pa.Table:
@@ -130,13 +140,18 @@ def chunks_to_table(chunks: Iterable[PositionAwareChunk]) -> pa.Table:
 
 
 def chunks_from_table(table: pa.Table) -> list[PositionAwareChunk]:
-    """The chunks in row order."""
-    return [
-        PositionAwareChunk(
-            row["chunk_id"], row["content"], row["doc_id"], row["start"], row["end"], json.loads(row["metadata"])
+    """The chunks in row order; raises ``TableError`` when a place does not fit its text."""
+    return [_placed_chunk(row) for row in check_schema(table, CHUNKS, "chunks").to_pylist()]
+
+
+def _placed_chunk(row: Row) -> PositionAwareChunk:
+    doc_id, start, end, content = row["doc_id"], row["start"], row["end"], row["content"]
+    if not 0 <= start < end or end - start != len(content):
+        raise TableError(
+            f"the chunks table has [{start}, {end}) of {doc_id!r} as the place of {preview(content)}, "
+            f"which is {len(content)} characters long: start must be 0 or more, end as many past it"
         )
-        for row in check_schema(table, CHUNKS, "chunks").to_pylist()
-    ]
+    return PositionAwareChunk(row["chunk_id"], content, doc_id, start, end, _metadata(row, f"a chunk of {doc_id!r}"))
 
 
 def plain_chunks_to_table(chunks: Iterable[Chunk]) -> pa.Table:
@@ -153,7 +168,7 @@ def plain_chunks_to_table(chunks: Iterable[Chunk]) -> pa.Table:
 def plain_chunks_from_table(table: pa.Table) -> list[Chunk]:
     """The chunks in row order."""
     return [
-        Chunk(row["chunk_id"], row["content"], row["doc_id"], json.loads(row["metadata"]))
+        Chunk(row["chunk_id"], row["content"], row["doc_id"], _metadata(row, f"a chunk of {row['doc_id']!r}"))
         for row in check_schema(table, PLAIN_CHUNKS, "chunks").to_pylist()
     ]
 
@@ -202,7 +217,7 @@ def metadata_to_json(metadata: Mapping[str, object], where: str) -> str:
     try:
         text = json.dumps(dict(metadata), ensure_ascii=False, sort_keys=True, allow_nan=False)
         text.encode("utf-8")
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise TableError(f"the metadata of {where} cannot be kept as JSON: {error}") from None
     if json.loads(text) != dict(metadata):
         raise TableError(
@@ -210,6 +225,16 @@ def metadata_to_json(metadata: Mapping[str, object], where: str) -> str:
             "use strings as keys, and lists rather than tuples"
         )
     return text
+
+
+def _metadata(row: Row, where: str) -> dict[str, object]:
+    try:
+        metadata = json.loads(row["metadata"])
+    except (ValueError, RecursionError) as error:
+        raise TableError(f"the metadata of {where} is not JSON: {error}") from None
+    if not isinstance(metadata, dict):
+        raise TableError(f"the metadata of {where} is {preview(row['metadata'])}: it must be a JSON object")
+    return metadata
 
 
 def _queries_to_table(truth: Iterable[TokenLevelGroundTruth | ChunkLevelGroundTruth]) -> pa.Table:
@@ -222,7 +247,7 @@ def _queries_to_table(truth: Iterable[TokenLevelGroundTruth | ChunkLevelGroundTr
 
 def _queries_from_table(table: pa.Table) -> list[tuple[Query, bool]]:
     return [
-        (Query(row["query_id"], row["text"], json.loads(row["metadata"])), row["unanswerable"])
+        (Query(row["query_id"], row["text"], _metadata(row, f"query {row['query_id']!r}")), row["unanswerable"])
         for row in check_schema(table, QUERIES, "queries").to_pylist()
     ]
 
@@ -235,7 +260,21 @@ def _check_known(what: str, left_over: Mapping[str, object]) -> None:
 
 
 def table_of(schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> pa.Table:
-    """The rows, each in the order of the schema's columns, as a table."""
+    """The rows, each in the order of the schema's columns, as a table.
+
+    Raises ``TableError`` on a value that its column cannot hold.
+    """
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
-    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)]
+    arrays = [_array(column, field) for column, field in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _array(column: Sequence[object], field: pa.Field) -> pa.Array:
+    try:
+        array = pa.array(column, type=field.type)
+    # Arrow's own errors are of these kinds too.
+    except (OverflowError, TypeError, ValueError) as error:
+        raise TableError(f"column {field.name!r} is of {field.type}, a value does not fit: {error}") from None
+    if array.null_count and not field.nullable:
+        raise TableError(f"column {field.name!r} needs a value in every row, {array.null_count} rows have none")
+    return array

@@ -16,7 +16,8 @@ from tasks.progress import StageEvent, Status, tell
 
 P = ParamSpec("P")
 R = TypeVar("R")
-RETRY_DELAYS = [2.0, 10.0, 30.0]
+RETRY_DELAYS = [5.0, 30.0]
+"""After the embedders' and rerankers' own, quick attempts: for a service that is away for longer."""
 
 _keys_at_work: dict[str, threading.Lock] = {}
 

@@ -93,3 +93,54 @@ def test_truth_of_an_unknown_query_is_refused() -> None:
     tables = t.token_truth_to_tables([TokenLevelGroundTruth(Query.from_text("why?"), [doc.span(0, 2)])])
     with pytest.raises(TableError, match="names 1 queries that are not there, first 'query_"):
         t.token_truth_from_tables(t.TokenLevelTruthTables(tables.queries.slice(0, 0), tables.spans))
+
+
+@pytest.mark.parametrize("metadata", ["{broken", "[1]", "[" * 200_000])
+def test_metadata_that_is_not_a_json_object_is_refused(metadata: str) -> None:
+    text = pa.array([metadata], pa.string())
+    doc = Document(DocumentId("a.md"), "text")
+    documents = t.documents_to_table(Corpus([doc]))
+    with pytest.raises(TableError, match=r"metadata of document 'a\.md' is"):
+        t.documents_from_table(documents.set_column(3, "metadata", text))
+    queries = t.token_truth_to_tables([TokenLevelGroundTruth(Query.from_text("why?"), [doc.span(0, 2)])])
+    broken = t.TokenLevelTruthTables(queries.queries.set_column(3, "metadata", text), queries.spans)
+    with pytest.raises(TableError, match="metadata of query 'query_"):
+        t.token_truth_from_tables(broken)
+    chunks = t.chunks_to_table([PositionAwareChunk(generate_pa_chunk_id("te"), "te", doc.id, 0, 2)])
+    with pytest.raises(TableError, match=r"metadata of a chunk of 'a\.md'"):
+        t.chunks_from_table(chunks.set_column(5, "metadata", text))
+
+
+def test_a_column_that_stands_twice_is_refused() -> None:
+    table = t.documents_to_table(Corpus([Document(DocumentId("a.md"), "text")]))
+    with pytest.raises(TableError, match="has the column 'sha256' more than once"):
+        t.documents_from_table(table.append_column("sha256", table.column("sha256")))
+
+
+@pytest.mark.parametrize(("start", "end"), [(-5, 2), (-3, 0), (0, 2), (3, 0)])
+def test_a_place_that_does_not_fit_its_text_is_refused(start: int, end: int) -> None:
+    table = t.chunks_to_table([PositionAwareChunk(generate_pa_chunk_id("one"), "one", DocumentId("a.md"), start, end)])
+    with pytest.raises(TableError, match=r"of 'a\.md' as the place of 'one', which is 3 characters long"):
+        t.chunks_from_table(table)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (("q", "a.md", 2**70, 2**70 + 1, "x"), "column 'start' is of int64, a value does not fit"),
+        (("q", "a.md", "0", 1, "x"), "column 'start' is of int64, a value does not fit"),
+        (("q", "\ud800", 0, 1, "x"), "column 'doc_id' is of string, a value does not fit"),
+        (("q", None, 0, 1, "x"), "column 'doc_id' needs a value in every row, 1 rows have none"),
+    ],
+)
+def test_a_value_that_its_column_cannot_hold_is_refused(row: tuple[object, ...], message: str) -> None:
+    with pytest.raises(TableError, match=message):
+        t.table_of(t.TRUTH_SPANS, [row])
+
+
+def test_metadata_nested_too_deep_is_refused() -> None:
+    nested: list[object] = []
+    for _ in range(100_000):
+        nested = [nested]
+    with pytest.raises(TableError, match=r"metadata of document 'a\.md' cannot be kept as JSON"):
+        t.documents_to_table(Corpus([Document(DocumentId("a.md"), "text", {"key": nested})]))

@@ -4,12 +4,14 @@ from pathlib import Path
 
 from rich.console import Console
 
+from flows.cli.quiet import quiet_prefect
 from flows.cli.ranking import print_outcome
 from flows.cli.server import prefect_server
 from rag_eval import sample
 from rag_eval.config.benchmark import BenchmarkConfig
 from rag_eval.config.load import load_config
 from rag_eval.errors import BenchmarkFailedError, ConfigurationError
+from rag_eval.pipeline.housekeeping import sweep
 from rag_eval.pipeline.outcome import BenchmarkOutcome
 from rag_eval.pipeline.references import CorpusSource, TruthSource
 from rag_eval.pipeline.workspace import Workspace
@@ -32,6 +34,7 @@ def run_benchmark(config: BenchmarkConfig, workspace: Workspace, *, as_json: boo
     # A wrong path is said before a server is started.
     CorpusSource.of(config.corpus, config.glob)
     TruthSource.of(config.ground_truth)
+    sweep(workspace)
     failure: BenchmarkFailedError | None = None
     try:
         outcome = _run(config, workspace, Console(stderr=True))
@@ -56,11 +59,16 @@ def _run(config: BenchmarkConfig, workspace: Workspace, console: Console) -> Ben
     with prefect_server(workspace.root / "prefect") as server:
         kind = "a temporary Prefect server" if server.is_temporary else f"the Prefect server at {server.api}"
         with console.status(f"Starting on {kind} …"):
+            from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+
             from flows.benchmark import benchmark
             from flows.cli.live import LiveTable
             from tasks.progress import listening
 
+            quiet_prefect()
             server.wait()
         table = LiveTable([configuration.name for configuration in config.configurations()])
-        with table.shown(console), listening(table.told):
+        # Nobody watches this process from afar, and every subflow would wait a second for its last heartbeat.
+        no_heartbeat = temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None})
+        with no_heartbeat, table.shown(console), listening(table.told):
             return benchmark(config, workspace)

@@ -36,7 +36,10 @@ def ranking(outcome: BenchmarkOutcome) -> Table:
     table.add_column("chunks", justify="right")
     for column in columns:
         # The cut goes below the name, so that the table fits a narrow terminal.
-        heading = column.replace("span_", "").replace("chunk_", "").replace("@", "\n@")
+        heading = (
+            column.removeprefix("span_").removeprefix("chunk_").removesuffix("_retrieved").replace("_retrieved@", "@")
+        )
+        heading = heading.replace("@", "\n@")
         table.add_column(heading, justify="right", style="bold" if column == by else None)
     for place, one in enumerate(outcome.ranked(), start=1):
         values = [_number(one.metrics[column]) for column in columns]

@@ -25,10 +25,21 @@ from rag_eval.files import scratch_path
 
 LOCAL_API = "http://127.0.0.1:4200/api"
 START_SECONDS = 180.0
-QUIET = {
-    "DO_NOT_TRACK": "1",
-    "PREFECT_LOGGING_LEVEL": "ERROR",
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+QUIET = {"DO_NOT_TRACK": "1", "PREFECT_LOGGING_LEVEL": "WARNING", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+# A server that ends with the command schedules nothing and is asked for no history; keeping one would only hold the
+# database when a run wants it.
+NO_SERVICES = {
+    f"PREFECT_SERVER_SERVICES_{service}_ENABLED": "false"
+    for service in (
+        "CANCELLATION_CLEANUP",
+        "EVENT_PERSISTER",
+        "FOREMAN",
+        "LATE_RUNS",
+        "PAUSE_EXPIRATIONS",
+        "SCHEDULER",
+        "TASK_RUN_RECORDER",
+        "TRIGGERS",
+    )
 }
 
 
@@ -74,7 +85,7 @@ def prefect_server(home: Path) -> Iterator[PrefectServer]:
     if named:
         if not answers(named, 10.0):
             raise ServiceError(f"the Prefect server at {named} does not answer: start it, or unset PREFECT_API_URL")
-        os.environ.setdefault("PREFECT_LOGGING_LEVEL", "ERROR")
+        os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
         yield PrefectServer(named)
         return
     if answers(LOCAL_API, 0.5):
@@ -113,6 +124,7 @@ def _temporary_server(home: Path) -> Iterator[PrefectServer]:
         process = subprocess.Popen(  # noqa: S603  # our own module
             [sys.executable, "-m", "flows.cli.server_process", str(port), str(os.getpid())],
             env=os.environ
+            | NO_SERVICES
             | {
                 "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database}",
                 "PREFECT_API_DATABASE_MIGRATE_ON_START": "false" if migrated else "true",

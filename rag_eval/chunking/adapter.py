@@ -5,7 +5,8 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rag_eval.chunking.base import Cut, PositionAwareChunker
+from rag_eval.chunking.base import PositionAwareChunker
+from rag_eval.chunking.coverage import count_characters, uncovered_characters
 from rag_eval.chunking.foreign import ForeignChunker
 from rag_eval.chunking.placement import Placement, place
 from rag_eval.errors import preview
@@ -49,7 +50,8 @@ class ChunkerPositionAdapter:
     1. A place that the chunker claims (``start_index``) is used if the document has exactly this text there. Other
        claims are counted in ``wrong_claims`` and the piece is searched like any other.
     2. Candidates start after the previous chunk's start. One that continues at the previous end, with only whitespace
-       between, wins; else the nearest to that end (of two as near, the later).
+       between, wins; else the nearest to that end (of two as near, the later). A candidate further past that end than
+       1,000 characters, four times the piece and the pieces left out since is no neighbour: it counts under 3.
     3. If there is none, the document is searched from the beginning, and only a unique match is accepted.
     4. A piece whose whitespace, Unicode normal form or quotes were changed is compared in a form that these do not
        change (NFKD, straight quotes, no whitespace). It is placed where it continues at the previous end, where it is
@@ -57,13 +59,17 @@ class ChunkerPositionAdapter:
        next to the previous chunk is preferred to an exact one further away. The chunk is the document's own text there.
     5. Any other piece is left out with a ``SkippedChunkWarning`` and counted in ``skipped_chunks``.
 
+    Where 2 preferred a place after the previous end to one inside the previous chunk, and some piece of the document
+    found no place, all are placed a second time preferring the one inside, as overlapping chunks need it; of the two
+    readings the one that leaves fewer characters uncovered is kept, then the one that leaves fewer pieces out.
+
     Chunks keep the order in which they were given, and ``document.content[start:end] == chunk.content`` holds for each.
 
     Limits. In text that repeats, a chunk that overlaps the previous one can be taken for a copy of itself that
     continues there, and a verified claim can still point at the wrong copy. Words that the chunker added, dropped,
-    lowercased or reordered inside a piece make it unfindable. All searches together may read the document 200 times,
-    or 10⁹ characters if that is more; after that a piece is found only within four times its length and 1,000
-    characters of the previous end, so that the cost stays in proportion to the text.
+    lowercased or reordered inside a piece make it unfindable. The searches of one reading may together go through the
+    document 200 times, or through 10⁹ characters if that is more; after that a piece is found only next to the previous
+    one, so that the cost stays in proportion to the text.
 
     ``skipped_chunks``, ``wrong_claims`` and ``uncovered_share`` cover the documents seen so far, each as last chunked;
     ``reports`` has them one by one. One adapter may be used from several threads.
@@ -141,27 +147,8 @@ def as_position_aware(chunker: object, name: str | None = None) -> PositionAware
     return ChunkerPositionAdapter(chunker, name)
 
 
-def uncovered_stretches(text: str, cuts: Sequence[Cut]) -> list[Cut]:
-    """The stretches of the text outside all cuts, in order."""
-    stretches = []
-    covered = 0
-    for start, end in sorted(cuts):
-        if start > covered:
-            stretches.append((covered, start))
-        covered = max(covered, end)
-    if covered < len(text):
-        stretches.append((covered, len(text)))
-    return stretches
-
-
-def count_characters(text: str) -> int:
-    """How many characters are not whitespace."""
-    return sum(map(len, text.split()))
-
-
 def _report(doc: Document, placements: Sequence[Placement]) -> PlacementReport:
     cuts = [placement.cut for placement in placements if placement.cut is not None]
-    uncovered = (count_characters(doc.content[start:end]) for start, end in uncovered_stretches(doc.content, cuts))
     return PlacementReport(
         doc_id=doc.id,
         given_chunks=len(placements),
@@ -169,5 +156,5 @@ def _report(doc: Document, placements: Sequence[Placement]) -> PlacementReport:
         aligned_chunks=len(cuts) - sum(placement.exact for placement in placements),
         wrong_claims=sum(placement.claim_is_wrong for placement in placements),
         characters=count_characters(doc.content),
-        uncovered_characters=sum(uncovered),
+        uncovered_characters=uncovered_characters(doc.content, cuts),
     )

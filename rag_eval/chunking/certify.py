@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
-from rag_eval.chunking.adapter import ChunkerPositionAdapter, count_characters, uncovered_stretches
+from rag_eval.chunking.adapter import ChunkerPositionAdapter
 from rag_eval.chunking.base import Cut, PositionAwareChunker
 from rag_eval.chunking.certificate import Certificate, Check, CounterExample, Positions
+from rag_eval.chunking.coverage import count_characters, uncovered_stretches
 from rag_eval.chunking.cutting import trim
 from rag_eval.chunking.foreign import ForeignChunker
 from rag_eval.chunking.nasty_texts import nasty_texts
 from rag_eval.chunking.placement import place
-from rag_eval.chunking.size_limits import find_size_limit
+from rag_eval.chunking.size_limits import SizeLimit, find_size_limit
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.types.document import Document
 from rag_eval.types.ids import DocumentId, encode_utf8
@@ -34,6 +35,7 @@ class _Seen:
     cut: Cut | None
     exact: bool
     positions: Positions
+    note: str = ""
 
 
 _Run = Callable[[str], list[_Seen]]
@@ -48,10 +50,11 @@ def certify(
 
     Any chunker that ``as_position_aware`` accepts can be certified. Where it knows or claims positions, those are
     checked as they are; else the positions that ``ChunkerPositionAdapter`` finds for its pieces, and a piece that has
-    none, or is not in the text to the letter, is not an exact slice. The checks:
+    none, or is not in the text to the letter, is not an exact slice. Counter-examples to order and coverage then say
+    that the adapter found the places, and how many chunks it left out: the fault may be in the search. The checks:
 
     - *runs*: no text makes it raise;
-    - *exact slices*: the text at a chunk's place is the chunk, and no chunk is empty;
+    - *exact slices*: the text at a chunk's place is the chunk, no chunk is empty, and each names its document;
     - *increasing starts*: each chunk starts after the one before;
     - *coverage*: every character that is not whitespace is in a chunk;
     - *determinism*: a second run gives the same;
@@ -59,22 +62,21 @@ def certify(
       own measure (``find_size_limit``); where there is none, the check does not apply.
 
     ``texts`` are given by name, or get names by number; the default is ``nasty_texts()``.
-    Raises ``ConfigurationError`` on something that is not a chunker or without texts, and ``TextEncodingError`` on a
-    text with a lone surrogate.
+    Raises ``ConfigurationError`` on something that is not a chunker or without texts, ``TextEncodingError`` on a text
+    with a lone surrogate, and whatever ``fits`` raises.
     """
     named = _named(texts)
     run, name = _runner(chunker)
-    if fits is None and (limit := find_size_limit(_innermost(chunker))):
-        fits = limit.kept_by
-    tally = _Tally(fits)
+    tally = _Tally(fits, find_size_limit(_innermost(chunker)) if fits is None else None)
     for text_name, text in named.items():
         tally.look_at(text_name, text, run)
     return Certificate(name, tally.positions, len(named), tally.chunks, tally.skipped, tuple(tally.checks()))
 
 
 class _Tally:
-    def __init__(self, fits: Callable[[str], bool] | None) -> None:
+    def __init__(self, fits: Callable[[str], bool] | None, declared: SizeLimit | None) -> None:
         self.fits = fits
+        self.declared = declared
         self.positions: Positions = "found"
         self.chunks = 0
         self.skipped = 0
@@ -85,13 +87,15 @@ class _Tally:
     def look_at(self, name: str, text: str, run: _Run) -> None:
         try:
             seen, again = run(text), run(text)
-            too_large = [chunk for chunk in seen if self.fits is not None and not self.fits(chunk.text)]
+            too_large = [chunk for chunk in seen if self.declared and not self.declared.kept_by(chunk.text)]
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # noqa: BLE001  # foreign code; a panic in Rust is not even an Exception
             first_line = str(error).partition("\n")[0]
             self._count("runs", 1, [CounterExample(name, None, preview(f"{type(error).__name__}: {first_line}", 100))])
             return
+        if self.fits is not None:
+            too_large = [chunk for chunk in seen if not self.fits(chunk.text)]
         self.positions = seen[0].positions if seen else self.positions
         self.chunks += len(seen)
         self.skipped += sum(chunk.cut is None for chunk in seen)
@@ -104,7 +108,7 @@ class _Tally:
 
     def checks(self) -> Iterator[Check]:
         for check in CHECKS:
-            applies = check != "size limit" or self.fits is not None
+            applies = check != "size limit" or self.fits is not None or self.declared is not None
             yield Check(check, applies, self.failures[check], self.looked_at[check], self.examples.get(check))
 
     def _count(self, check: str, looked_at: int, failures: list[CounterExample]) -> None:
@@ -117,12 +121,14 @@ class _Tally:
 def _named(texts: Mapping[str, str] | Iterable[str] | None) -> dict[str, str]:
     if texts is None:
         return nasty_texts()
-    if isinstance(texts, str):
-        raise ConfigurationError("texts is one string: give a list of texts, or texts by name")
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise ConfigurationError(f"texts is {preview(str(texts))}: give a list of texts, or texts by name")
     named = dict(texts) if isinstance(texts, Mapping) else {f"text {i}": text for i, text in enumerate(texts, 1)}
     if not named:
         raise ConfigurationError("there are no texts to certify on: give at least one, or leave texts out")
     for name, text in named.items():
+        if not isinstance(text, str):
+            raise ConfigurationError(f"the text {name!r} is {preview(repr(text))}: give strings")
         encode_utf8(text, f"the text {name!r}")
     return named
 
@@ -138,8 +144,13 @@ def _runner(chunker: object) -> tuple[_Run, str]:
 
 
 def _own(chunker: PositionAwareChunker, text: str) -> list[_Seen]:
-    chunks = chunker.chunk_with_positions(Document(DocumentId("certified"), text))
-    return [_Seen(c.content, (c.start, c.end), _is_slice(text, c.content, c.start, c.end), "own") for c in chunks]
+    document = Document(DocumentId("certified"), text)
+    seen = []
+    for chunk in chunker.chunk_with_positions(document):
+        note = "" if chunk.doc_id == document.id else f" (of {chunk.doc_id!r}, the document is {document.id!r})"
+        exact = not note and _is_slice(text, chunk.content, chunk.start, chunk.end)
+        seen.append(_Seen(chunk.content, (chunk.start, chunk.end), exact, "own", note))
+    return seen
 
 
 def _found(foreign: ForeignChunker, text: str) -> list[_Seen]:
@@ -175,15 +186,24 @@ def _lost(name: str, text: str, seen: list[_Seen]) -> Iterator[CounterExample]:
         first, last = trim(text, start, end)
         if first < last:
             lost = text[first:last]
-            yield CounterExample(name, first, preview(lost, _PREVIEW), count_characters(lost))
+            yield CounterExample(name, first, preview(lost, _PREVIEW) + _finder(seen), count_characters(lost))
 
 
 def _disorder(name: str, seen: list[_Seen]) -> Iterator[CounterExample]:
     placed = [(chunk.cut, chunk) for chunk in seen if chunk.cut is not None]
     for (before, _), (cut, chunk) in pairwise(placed):
         if cut[0] <= before[0]:
-            yield CounterExample(name, cut[0], f"after a start at {before[0]}: {preview(chunk.text, _PREVIEW)}")
+            detail = f"after a start at {before[0]}: {preview(chunk.text, _PREVIEW)}{_finder(seen)}"
+            yield CounterExample(name, cut[0], detail)
+
+
+def _finder(seen: list[_Seen]) -> str:
+    """Who found the places, where it was not the chunker: what is out of order or lost may be misplaced."""
+    if not seen or seen[0].positions != "found":
+        return ""
+    skipped = sum(chunk.cut is None for chunk in seen)
+    return f" (places found by the adapter, {skipped:,} of {len(seen):,} chunks without one)"
 
 
 def _example(name: str, chunk: _Seen) -> CounterExample:
-    return CounterExample(name, chunk.cut[0] if chunk.cut else None, preview(chunk.text, _PREVIEW))
+    return CounterExample(name, chunk.cut[0] if chunk.cut else None, preview(chunk.text, _PREVIEW) + chunk.note)

@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_eval.chunking.base import BuiltInChunker, Cut
-from rag_eval.chunking.cutting import check_at_least, cut_to_size, pack
+from rag_eval.chunking.cutting import cut_to_size, pack
 from rag_eval.chunking.sentence import sentence_cuts
 from rag_eval.chunking.similarity import UnitVectors, check_embedder, unit_vectors
+from rag_eval.chunking.sizes import check_at_least
 from rag_eval.embedding.base import Embedder
 from rag_eval.errors import ConfigurationError
 

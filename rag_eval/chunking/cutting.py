@@ -7,16 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from rag_eval.chunking.base import Cut
-from rag_eval.errors import ConfigurationError
 
 _LINE = re.compile(r"[^\r\n\u2028\u2029]+")
 _NOT_SPACE = re.compile(r"\S")
-
-
-def check_at_least(setting: str, value: object, minimum: int) -> None:
-    """Raise ``ConfigurationError`` unless the value is a whole number of at least ``minimum``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-        raise ConfigurationError(f"{setting} is {value!r}: give a whole number of at least {minimum}")
 
 
 def trim(text: str, start: int, end: int) -> Cut:

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from rag_eval.chunking.base import BuiltInChunker, Cut
-from rag_eval.chunking.cutting import check_at_least, cut_to_size, pack
+from rag_eval.chunking.cutting import cut_to_size, pack
 from rag_eval.chunking.markdown_blocks import Block, markdown_blocks
+from rag_eval.chunking.sizes import check_at_least
 from rag_eval.types.chunk import PositionAwareChunk
 from rag_eval.types.document import Document
 

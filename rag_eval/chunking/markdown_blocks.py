@@ -57,9 +57,9 @@ def markdown_blocks(text: str) -> list[Block]:
 class _Reader:
     def __init__(self, text: str) -> None:
         self.lines = [_Line(m.start(), m.end(), m[0].rstrip("\r\n")) for m in _LINE.finditer(text)]
-        if self.lines and text.startswith("\ufeff"):
-            first = self.lines[0]
-            self.lines[0] = _Line(first.start, first.end, first.text[1:])
+        # A byte-order mark hides what the first line is; alone on it, it is all that the line holds.
+        if text.startswith("\ufeff") and (rest := self.lines[0].text[1:]).strip():
+            self.lines[0] = _Line(0, self.lines[0].end, rest)
         self.blocks: list[Block] = []
         self.open = _Open.NOTHING
         self.opened_at = 0

@@ -30,7 +30,8 @@ def nasty_texts() -> dict[str, str]:
         "right to left": "مرحبا بالعالم؟ هذا نص طويل. שלום עולם! \u202eabc\u202c \u200fمزيج mixed עברית " * 50,
         "special tokens": "<|endoftext|> text <|fim_prefix|>more<|endofprompt|> </s><s>[INST] <pad>\n\n" * 50,
         "NUL and control characters": "before\x00after \x00\x00 \x07bell\x1b[31mred\x1b[0m \x7f \ufffd\n" * 60,
-        "byte-order marks": "\ufeff# Title\n\nText with one\ufeff inside and zero\u200bwidth\u00adsoft parts.\n" * 30,
+        "byte-order marks": "\ufeff\r\n"
+        + "\ufeff# Title\n\nText with one\ufeff inside and zero\u200bwidth\u00adsoft parts.\n" * 30,
         "Markdown": _MARKDOWN * 12,
         "source code": _CODE * 20,
         "long blank runs": ("word" + " " * 700 + "word\n" + "\n" * 300) * 5,

@@ -1,11 +1,12 @@
 """Finding where in a source the pieces of a chunker stand."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rag_eval.chunking.alignment import AlignedText, aligned_form
 from rag_eval.chunking.base import Cut
+from rag_eval.chunking.coverage import uncovered_characters
 from rag_eval.chunking.foreign import Piece
 
 _NOT_SPACE = re.compile(r"\S")
@@ -32,14 +33,24 @@ class Placement:
 
 def place(source: str, pieces: Iterable[Piece]) -> list[Placement]:
     """Every piece with its place in the source, in the order given; ``ChunkerPositionAdapter`` states the rule."""
-    placer = _Placer(source)
-    return [placer.place(piece) for piece in pieces]
+    pieces = list(pieces)
+    placer = _Placer(source, prefer_overlap=False)
+    nearest = [placer.place(piece) for piece in pieces]
+    if not placer.passed_over_overlap or all(placement.cut for placement in nearest):
+        return nearest
+    # Taking an overlapping piece for a later copy of itself leads away from where the next ones stand.
+    placer = _Placer(source, prefer_overlap=True)
+    overlapping = [placer.place(piece) for piece in pieces]
+    return min(nearest, overlapping, key=lambda placements: _left_over(source, placements))
 
 
 class _Placer:
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, prefer_overlap: bool) -> None:
         self.source = source
+        self.prefer_overlap = prefer_overlap
+        self.passed_over_overlap = False
         self.previous: Cut = (-1, 0)
+        self.skipped_since = 0
         self.allowance = max(_CHARACTERS_AT_LEAST, _SCANS_OF_THE_SOURCE * len(source))
         self._aligned: AlignedText | None = None
 
@@ -49,6 +60,7 @@ class _Placer:
             self.previous = (start, start + len(piece.text))
             return Placement(piece, self.previous, exact=True, claim_is_wrong=False)
         cut, exact = self._search(piece.text) if piece.text else (None, False)
+        self.skipped_since = 0 if cut else self.skipped_since + len(piece.text)
         self.previous = cut or self.previous
         return Placement(piece, cut, exact, claim_is_wrong=piece.has_claim)
 
@@ -82,18 +94,19 @@ class _Placer:
         """The place nearest to the previous end, if there is one that starts inside the previous chunk."""
         previous_start, previous_end = self.previous
         before = self._last_start(text, previous_start + 1, previous_end)
-        if before < 0:
-            return -1
+        if before < 0 or self.prefer_overlap:
+            return before
         # As near on the other side means new text, which is the likelier.
         after = self._find(self.source, text, previous_end, 2 * previous_end - before + len(text))
+        self.passed_over_overlap |= after >= 0
         return after if after >= 0 else before
 
     def _elsewhere(self, text: str) -> int:
-        """The first place after the previous end; else the only one before."""
-        previous_start, previous_end = self.previous
-        stop = len(self.source) if self.allowance > 0 else previous_end + _reach(text)
+        """The first place in reach of the previous end; else the only one in the source."""
+        previous_end = self.previous[1]
+        stop = previous_end + self.skipped_since + _reach(text) + len(text)
         found = self._find(self.source, text, previous_end, stop)
-        return found if found >= 0 else self._only_place(self.source, text, max(0, previous_start) + len(text))
+        return found if found >= 0 else self._only_place(self.source, text, len(self.source))
 
     def _aligned_continuing(self, text: str, form: str) -> Cut | None:
         """The stretch that continues at the previous end, once aligned."""
@@ -147,6 +160,11 @@ class _Placer:
         found = haystack.find(text, begin, stop)
         self.allowance -= (found if found >= 0 else min(stop, len(haystack))) - begin
         return found
+
+
+def _left_over(source: str, placements: Sequence[Placement]) -> tuple[int, int]:
+    cuts = [placement.cut for placement in placements if placement.cut]
+    return uncovered_characters(source, cuts), len(placements) - len(cuts)
 
 
 def _shifted(cut: Cut, by: int) -> Cut:

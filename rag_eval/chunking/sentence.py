@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from rag_eval.chunking.base import BuiltInChunker, Cut
-from rag_eval.chunking.cutting import check_at_least, cut_to_size, pack, trim
+from rag_eval.chunking.cutting import cut_to_size, pack, trim
+from rag_eval.chunking.sizes import check_at_least
 
 # These end a sentence wherever they stand: CJK, Arabic, Urdu, Devanagari, Armenian, Ethiopic, Khmer, Burmese.
 _FIRM_STOPS = frozenset("。｡！？؟۔।॥։።។။‼⁇⁈⁉")

@@ -29,6 +29,11 @@ class LocalEmbedderConfig(_Embedder):
 
     type: Literal["local"] = "local"
 
+    @property
+    def identity(self) -> str | None:
+        """The model: its weights come with a package, and change when that does."""
+        return LocalEmbedder().name
+
     def build(self) -> Embedder:
         """The embedder."""
         return LocalEmbedder()

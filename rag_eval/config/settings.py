@@ -37,6 +37,11 @@ class Component(Settings):
         return " ".join([self.type, *([sizes] if sizes else []), *others])
 
     @property
+    def identity(self) -> str | None:
+        """What beside the settings decides the result, such as the version of a model; None where nothing does."""
+        return None
+
+    @property
     def remote(self) -> bool:
         """Whether it uses the network."""
         return False

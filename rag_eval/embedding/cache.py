@@ -1,8 +1,8 @@
 """Vectors that were made once are not made again: a cache on disk, shared by all configurations and runs.
 
 A vector is kept by its embedder's name, its dimension and the sha256 of its text: a folder holds vectors of one name
-and one dimension, and is refused to an embedder of the same name that knows of another. Vectors of questions are kept apart, unless the
-embedder says (``symmetric``) that it embeds a question like any text.
+and one dimension, and is refused to an embedder of the same name that knows of another. Vectors of questions are kept
+apart, unless the embedder says (``symmetric``) that it embeds a question like any text.
 """
 
 import hashlib
@@ -83,7 +83,7 @@ class CachedEmbedder:
     """An embedder that embeds only texts it has not seen: same name, same dimension, same vectors.
 
     New vectors are kept in blocks of about ``keep_every`` while embedding goes on, so that a crash or an error loses
-    at most one block. Raises what the embedder raises; ``ConfigurationError`` when it gives the wrong number of
+    at most one block. Raises what the embedder raises; ``ConfigurationError`` when it gives the wrong number or size of
     vectors, or NaN, which are not kept; ``ArtifactError`` when its vectors differ in size from those kept.
     """
 
@@ -181,7 +181,8 @@ class CachedEmbedder:
         done: set[int] = set()
         try:
             for batch, given in make(texts, places):
-                fresh = checked_vectors(given, len(batch), self.name, None if vectors is None else vectors.shape[1])
+                dimension = known_dimension(self._embedder) if vectors is None else vectors.shape[1]
+                fresh = checked_vectors(given, len(batch), self.name, dimension)
                 if vectors is None:
                     vectors = np.zeros((len(places), fresh.shape[1]), np.float32)
                 vectors[[rows[place] for place in batch]] = fresh

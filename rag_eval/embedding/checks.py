@@ -19,7 +19,7 @@ def check_texts(texts: Sequence[str]) -> None:
         raise ConfigurationError(f"the texts to embed are {given}: give a list of strings")
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise ConfigurationError(f"text {number} of those to embed is {preview(repr(text))}: give a list of strings")
+            raise ConfigurationError(f"text {number} to embed is {preview(repr(text))}: give a list of strings")
         if not text.isascii():
             encode_utf8(text, f"text {number}")
 

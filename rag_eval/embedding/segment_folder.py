@@ -166,6 +166,6 @@ def _dimension(folder: Path, segments: list[Segment]) -> int | None:
 
 def _two_sizes(folder: Path, one: int, other: int | None) -> str:
     return (
-        f"the embedding cache {str(folder)!r} is for one model, but was asked for vectors of {one} and of {other} numbers: "
+        f"the embedding cache {str(folder)!r} is for one model, but met vectors of {one} and of {other} numbers: "
         "give embedders of different models different names, or remove the folder when the model was replaced"
     )

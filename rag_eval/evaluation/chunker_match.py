@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from rag_eval.errors import GroundTruthError
+from rag_eval.retrieval.hybrid import HybridRetriever
 from rag_eval.types.chunk import Chunk
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth
 
@@ -18,6 +19,13 @@ class HasChunks(Protocol):
 
     def indexed_chunks(self) -> Sequence[Chunk]:
         """All chunks of the indexed corpus."""
+
+
+def parts_with_chunks(retriever: object) -> list[HasChunks]:
+    """The retriever, or the parts of a hybrid, as far as they tell how their corpus was cut."""
+    if isinstance(retriever, HybridRetriever):
+        return [found for part in retriever.retrievers for found in parts_with_chunks(part)]
+    return [retriever] if isinstance(retriever, HasChunks) else []
 
 
 def check_chunker(truth: Sequence[ChunkLevelGroundTruth], chunker_name: str) -> None:

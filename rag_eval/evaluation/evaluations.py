@@ -1,14 +1,16 @@
 """Evaluations in one call: a corpus and its ground truth, then a run for each chunker and embedder to compare."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from rag_eval.embedding.base import Embedder
-from rag_eval.errors import GroundTruthError
-from rag_eval.evaluation.experiment import ExperimentTables, run_experiment
+from rag_eval.errors import GroundTruthError, ServiceError
+from rag_eval.evaluation.experiment import ExperimentResult, ExperimentTables, run_experiment
 from rag_eval.evaluation.langsmith_link import LangSmithLink
+from rag_eval.evaluation.preparation import check_corpus
 from rag_eval.ground_truth.native import read_chunk_level, read_token_level
 from rag_eval.metrics.base import ChunkLevelMetric, TokenLevelMetric
 from rag_eval.publishing.langsmith_datasets import chunk_level_truth, token_level_truth
@@ -19,7 +21,6 @@ from rag_eval.stores.base import VectorStore
 from rag_eval.types.document import Corpus
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, SpanRecord, TokenLevelGroundTruth
 from rag_eval.types.ids import QueryId
-from rag_eval.types.result import EvaluationResult
 
 if TYPE_CHECKING:
     from langsmith import Client
@@ -33,7 +34,8 @@ class TokenLevelEvaluation:
     ``ground_truth`` is a list or a JSON-lines file; without it, it is read from the LangSmith dataset. With
     ``langsmith_dataset_name`` and a key (``LANGSMITH_API_KEY``, or a ``langsmith_client``) every run is published to
     that dataset and ``experiment_url`` is filled; otherwise it is None.
-    Raises ``GroundTruthError`` when there is no ground truth or it cannot be read.
+    Raises ``GroundTruthError`` when there is no ground truth or it cannot be read, or there is a key and the dataset
+    is not there or empty; ``ConfigurationError`` on what is not a corpus, or an endpoint that is no web address.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class TokenLevelEvaluation:
         langsmith_dataset_name: str | None = None,
         langsmith_client: "Client | None" = None,
     ) -> None:
+        check_corpus(corpus)
         self.corpus = corpus
         self._link = _link(langsmith_dataset_name, langsmith_client)
         self.ground_truth: Sequence[TokenLevelGroundTruth] = _load(
@@ -57,11 +60,11 @@ class TokenLevelEvaluation:
         self,
         chunker: AnyChunker,
         embedder: Embedder,
-        k: int = 5,
+        k: int | Sequence[int] = 5,
         vector_store: VectorStore | None = None,
         reranker: Reranker | None = None,
         metrics: Sequence[TokenLevelMetric] | None = None,
-    ) -> EvaluationResult:
+    ) -> ExperimentResult:
         """Chunk, embed, index, retrieve and score; see ``run_experiment`` for the result and the errors.
 
         Unless given, the store is in memory and the metrics are span recall, precision and IoU. A plain chunker is
@@ -102,6 +105,7 @@ class ChunkLevelEvaluation:
         langsmith_dataset_name: str | None = None,
         langsmith_client: "Client | None" = None,
     ) -> None:
+        check_corpus(corpus)
         self.corpus = corpus
         self._link = _link(langsmith_dataset_name, langsmith_client)
         self.ground_truth: Sequence[ChunkLevelGroundTruth] = _load(
@@ -115,11 +119,11 @@ class ChunkLevelEvaluation:
         self,
         chunker: AnyChunker,
         embedder: Embedder,
-        k: int = 5,
+        k: int | Sequence[int] = 5,
         vector_store: VectorStore | None = None,
         reranker: Reranker | None = None,
         metrics: Sequence[ChunkLevelMetric] | None = None,
-    ) -> EvaluationResult:
+    ) -> ExperimentResult:
         """Chunk, embed, index, retrieve and score; see ``run_experiment`` for the result and the errors.
 
         Unless given, the store is in memory and the metrics are chunk recall, precision and F1.
@@ -143,7 +147,13 @@ class ChunkLevelEvaluation:
 
 
 def _link(dataset_name: str | None, client: "Client | None") -> LangSmithLink | None:
-    return None if dataset_name is None else LangSmithLink(dataset_name, client)
+    if dataset_name is None:
+        return None
+    link = LangSmithLink(dataset_name, client)
+    if link.has_key:
+        with suppress(ServiceError):  # a service that is down keeps nobody from evaluating
+            link.examples()
+    return link
 
 
 def _load(
@@ -165,12 +175,12 @@ def _load(
 
 def _published(
     link: LangSmithLink | None,
-    result: EvaluationResult,
+    result: ExperimentResult,
     name: str,
     outputs: Callable[[ExperimentTables], dict[QueryId, dict[str, object]]],
-) -> EvaluationResult:
+) -> ExperimentResult:
     if link is None or not link.has_key:
         return result
-    tables = cast("ExperimentTables", result.raw_results)
+    tables = result.raw_results
     url = link.publish("rag-eval", outputs(tables), tables.scores, {"retriever": name})
     return replace(result, experiment_url=url)

@@ -1,21 +1,22 @@
 """One experiment: a corpus, the truth about it, a retriever, and metrics."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Literal, TypeVar, cast, overload
 
 import pyarrow as pa
 
-from rag_eval.errors import ConfigurationError, GroundTruthError
-from rag_eval.evaluation.chunker_match import HasChunks, check_chunk_ids, check_chunker
+from rag_eval.errors import ConfigurationError
 from rag_eval.evaluation.hit_tables import chunk_hits_table, span_hits_table
-from rag_eval.evaluation.scoring import Case, check_metrics, score_cases
-from rag_eval.ground_truth.check import check_against_corpus
-from rag_eval.metrics.base import ChunkLevelMetric, TokenLevelMetric, check_cut
+from rag_eval.evaluation.preparation import checked_truth, index_chunk_level, index_token_level
+from rag_eval.evaluation.scoring import Case, MetricAtCut, metrics_at_cuts, score_cases
+from rag_eval.metrics.base import ChunkLevelMetric, TokenLevelMetric
 from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkPrecision, ChunkRecall
 from rag_eval.metrics.span_metrics import SpanIoU, SpanPrecision, SpanRecall
-from rag_eval.metrics.table import average_scores, score_chunk_level, score_name, score_token_level
-from rag_eval.retrieval.base import Retriever
+from rag_eval.metrics.table import average_scores, score_chunk_level, score_token_level
+from rag_eval.retrieval.base import Hit, Retriever
+from rag_eval.retrieval.checks import checked_hits
 from rag_eval.tables import chunk_truth_to_tables, token_truth_to_tables
 from rag_eval.types.chunk import Chunk, PositionAwareChunk
 from rag_eval.types.document import Corpus
@@ -42,6 +43,13 @@ class ExperimentTables:
     unanswerable: tuple[QueryId, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ExperimentResult(EvaluationResult):
+    """The averages of an experiment by metric name, and the rows they come from."""
+
+    raw_results: ExperimentTables = field(kw_only=True)
+
+
 @overload
 def run_experiment(
     *,
@@ -51,7 +59,7 @@ def run_experiment(
     retriever: Retriever[PositionAwareChunk],
     metrics: Sequence[TokenLevelMetric] | None = None,
     k: int | Sequence[int] = 5,
-) -> EvaluationResult: ...
+) -> ExperimentResult: ...
 
 
 @overload
@@ -63,7 +71,7 @@ def run_experiment(
     retriever: Retriever[Chunk],
     metrics: Sequence[ChunkLevelMetric] | None = None,
     k: int | Sequence[int] = 5,
-) -> EvaluationResult: ...
+) -> ExperimentResult: ...
 
 
 def run_experiment(
@@ -74,121 +82,111 @@ def run_experiment(
     retriever: Retriever[PositionAwareChunk] | Retriever[Chunk],
     metrics: Sequence[TokenLevelMetric] | Sequence[ChunkLevelMetric] | None = None,
     k: int | Sequence[int] = 5,
-) -> EvaluationResult:
+) -> ExperimentResult:
     """Index the corpus, retrieve for every query, score.
 
     ``result.metrics`` has the averages over the answerable queries: ``span_recall`` for one k, ``span_recall@5`` for
-    each of several. ``result.raw_results`` is an ``ExperimentTables``. Metrics, unless given: recall, precision and
-    IoU of spans, or recall, precision and F1 of chunks.
+    each of several. A metric with a cut of its own (``SpanRecall(k=10)``, or any whose name ends in ``@10``) is scored
+    on so many hits, whatever k is, and keeps its name. Metrics, unless given: recall, precision and IoU of spans, or
+    recall, precision and F1 of chunks.
+
+    There is one retrieval, as deep as the largest k needs. Retrievers that look at more candidates than they keep
+    (hybrids, and whatever has a reranker) take their depth from it unless they have a ``fetch_k``, so that the first
+    five hits at k = [5, 20] need not be those at k = 5: set ``fetch_k`` where they are to be compared.
+
     Raises ``ConfigurationError`` on a k, a metric or a retriever that does not fit the evaluation type,
     ``GroundTruthError`` on truth that does not fit it, the corpus or the chunker, and what the parts raise.
     """
+    several = isinstance(k, Iterable)
     ks = _checked_ks(k)
-    if not ground_truth:
-        raise GroundTruthError("there is no query to evaluate: give ground truth")
     if evaluation_type == "token-level":
-        tables = _run_token_level(
-            corpus,
-            _of_type(ground_truth, TokenLevelGroundTruth, evaluation_type),
-            cast("Retriever[PositionAwareChunk]", retriever),
+        spans_at = metrics_at_cuts(
+            evaluation_type,
             cast("Sequence[TokenLevelMetric]", metrics) if metrics is not None else DEFAULT_TOKEN_LEVEL_METRICS,
             ks,
+            several=several,
         )
+        truth = checked_truth(ground_truth, TokenLevelGroundTruth)
+        tables = _run_token_level(corpus, truth, cast("Retriever[PositionAwareChunk]", retriever), spans_at, ks)
+        keys = _keys(spans_at)
     elif evaluation_type == "chunk-level":
-        tables = _run_chunk_level(
-            corpus,
-            _of_type(ground_truth, ChunkLevelGroundTruth, evaluation_type),
-            cast("Retriever[Chunk]", retriever),
+        ids_at = metrics_at_cuts(
+            evaluation_type,
             cast("Sequence[ChunkLevelMetric]", metrics) if metrics is not None else DEFAULT_CHUNK_LEVEL_METRICS,
             ks,
+            several=several,
         )
+        chunk_truth = checked_truth(ground_truth, ChunkLevelGroundTruth)
+        tables = _run_chunk_level(corpus, chunk_truth, cast("Retriever[Chunk]", retriever), ids_at, ks)
+        keys = _keys(ids_at)
     else:
         raise ConfigurationError(f"there is no evaluation type {evaluation_type!r}: use 'token-level' or 'chunk-level'")
     averages = average_scores(tables.scores).to_pylist()
-    one_k = isinstance(k, int)
-    named = {row["metric"] if one_k and row["k"] == k else score_name(row["metric"], row["k"]): row for row in averages}
-    return EvaluationResult({name: row["mean"] for name, row in named.items()}, raw_results=tables)
+    return ExperimentResult({keys[row["metric"], row["k"]]: row["mean"] for row in averages}, raw_results=tables)
 
 
 def _run_token_level(
     corpus: Corpus,
-    truth: Sequence[TokenLevelGroundTruth],
+    truth: list[TokenLevelGroundTruth],
     retriever: Retriever[PositionAwareChunk],
-    metrics: Sequence[TokenLevelMetric],
+    metrics: Sequence[MetricAtCut[CharacterSpan]],
     ks: Sequence[int],
 ) -> ExperimentTables:
-    check_metrics("token-level", metrics)
-    check_against_corpus(truth, corpus)
+    index_token_level(corpus, truth, retriever)
     queries = [item.query for item in truth]
-    retriever.index(corpus)
-    found = retriever.retrieve(queries, max(ks))
+    depth = max(*ks, *(metric.depth(item.relevant_spans for item in truth) for metric in metrics))
+    found: list[list[Hit[PositionAwareChunk]]] = checked_hits(
+        retriever.retrieve(queries, depth), len(queries), retriever.name, PositionAwareChunk
+    )
     hits = span_hits_table(queries, found, corpus)
-    truth_tables = token_truth_to_tables(truth)
+    tables = token_truth_to_tables(truth)
     cases: list[Case[CharacterSpan]] = [
         Case(item.query.id, [hit.chunk.to_span() for hit in found_hits], item.relevant_spans)
         for item, found_hits in zip(truth, found, strict=True)
         if not item.unanswerable
     ]
     scores = score_cases(
-        "token-level", metrics, ks, cases, lambda names: score_token_level(hits, truth_tables, names, ks)
+        "token-level", metrics, cases, lambda names, cuts: score_token_level(hits, tables, names, cuts)
     )
     return ExperimentTables(hits, scores, _unanswerable(truth))
 
 
 def _run_chunk_level(
     corpus: Corpus,
-    truth: Sequence[ChunkLevelGroundTruth],
+    truth: list[ChunkLevelGroundTruth],
     retriever: Retriever[Chunk],
-    metrics: Sequence[ChunkLevelMetric],
+    metrics: Sequence[MetricAtCut[ChunkId]],
     ks: Sequence[int],
 ) -> ExperimentTables:
-    check_metrics("chunk-level", metrics)
+    index_chunk_level(corpus, truth, retriever)
     queries = [item.query for item in truth]
-    if isinstance(retriever, HasChunks):
-        check_chunker(truth, retriever.chunker_name)
-    _check_truth_is_given(truth)
-    retriever.index(corpus)
-    if isinstance(retriever, HasChunks):
-        check_chunk_ids(truth, retriever.indexed_chunks())
-    found = retriever.retrieve(queries, max(ks))
+    depth = max(*ks, *(metric.depth(item.relevant_chunk_ids for item in truth) for metric in metrics))
+    found: list[list[Hit[Chunk]]] = checked_hits(
+        retriever.retrieve(queries, depth), len(queries), retriever.name, Chunk
+    )
     hits = chunk_hits_table(queries, found)
-    truth_tables = chunk_truth_to_tables(truth)
+    tables = chunk_truth_to_tables(truth)
     cases: list[Case[ChunkId]] = [
         Case(item.query.id, [hit.chunk.id for hit in found_hits], item.relevant_chunk_ids)
         for item, found_hits in zip(truth, found, strict=True)
         if not item.unanswerable
     ]
     scores = score_cases(
-        "chunk-level", metrics, ks, cases, lambda names: score_chunk_level(hits, truth_tables, names, ks)
+        "chunk-level", metrics, cases, lambda names, cuts: score_chunk_level(hits, tables, names, cuts)
     )
     return ExperimentTables(hits, scores, _unanswerable(truth))
 
 
-def _checked_ks(k: int | Sequence[int]) -> list[int]:
-    ks = [k] if isinstance(k, int) else list(k)
-    if not ks or len(set(ks)) != len(ks):
-        raise ConfigurationError(f"k = {k!r} must be one whole number, or several different ones")
-    for value in ks:
-        check_cut(value, "the run")
+def _checked_ks(k: object) -> list[int]:
+    given = list(k) if isinstance(k, Iterable) and not isinstance(k, str) else [k]
+    ks = [int(one) for one in given if isinstance(one, Integral) and not isinstance(one, bool) and int(one) > 0]
+    if not ks or len(set(ks)) < len(given):
+        raise ConfigurationError(f"k = {k!r} must be a whole number of 1 or more, or several different ones")
     return ks
 
 
-def _of_type(truth: Sequence[object], kind: type[T], evaluation_type: EvaluationType) -> Sequence[T]:
-    for item in truth:
-        if not isinstance(item, kind):
-            raise GroundTruthError(
-                f"this is a {evaluation_type} evaluation and needs {kind.__name__}, it was given a "
-                f"{type(item).__name__}: use the ground truth, or the evaluation, of the other type"
-            )
-    return cast("Sequence[T]", truth)
-
-
-def _check_truth_is_given(truth: Sequence[ChunkLevelGroundTruth]) -> None:
-    for item in truth:
-        if not item.relevant_chunk_ids and not item.unanswerable:
-            raise GroundTruthError(
-                f"{item.query.id} has no relevant chunk ids: add them, or declare the query unanswerable"
-            )
+def _keys(metrics: Sequence[MetricAtCut[T]]) -> dict[tuple[str, int], str]:
+    return {(metric.label, metric.k): metric.key for metric in metrics}
 
 
 def _unanswerable(truth: Sequence[TokenLevelGroundTruth | ChunkLevelGroundTruth]) -> tuple[QueryId, ...]:

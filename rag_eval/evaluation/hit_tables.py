@@ -1,12 +1,11 @@
-"""What a retriever found, checked and as tables."""
+"""What a retriever found, as tables."""
 
 from collections.abc import Sequence
 
 import pyarrow as pa
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.retrieval.base import Hit
-from rag_eval.retrieval.hybrid import place_of
+from rag_eval.retrieval.base import Hit, place_of
 from rag_eval.tables import CHUNK_HITS, HITS, table_of
 from rag_eval.types.chunk import Chunk, PositionAwareChunk
 from rag_eval.types.document import Corpus
@@ -19,9 +18,8 @@ def span_hits_table(
     """The hits of token-level retrieval.
 
     Raises ``SpanMismatchError`` when a chunk is not what its document has at its place, and ``ConfigurationError``
-    when a list or a place is missing.
+    when its document is not in the corpus.
     """
-    check_found(queries, found, PositionAwareChunk)
     documents = corpus.by_id()
     for chunk in {place_of(hit.chunk): hit.chunk for hits in found for hit in hits}.values():
         if chunk.doc_id not in documents:
@@ -36,26 +34,10 @@ def span_hits_table(
 
 
 def chunk_hits_table(queries: Sequence[Query], found: Sequence[Sequence[Hit[Chunk]]]) -> pa.Table:
-    """The hits of chunk-level retrieval; raises ``ConfigurationError`` when a list or an ordinal is missing."""
-    check_found(queries, found, Chunk)
+    """The hits of chunk-level retrieval; raises ``ConfigurationError`` when an ordinal is missing."""
     rows = [
         (query.id, rank, hit.score, hit.chunk.doc_id, place_of(hit.chunk)[1], hit.chunk.id)
         for query, hits in zip(queries, found, strict=True)
         for rank, hit in enumerate(hits, start=1)
     ]
     return table_of(CHUNK_HITS, rows)
-
-
-def check_found(queries: Sequence[Query], found: Sequence[Sequence[Hit[object]]], kind: type) -> None:  # type: ignore[type-var]
-    """Raise ``ConfigurationError`` unless there is a list of chunks of this kind for every query."""
-    if len(found) != len(queries):
-        raise ConfigurationError(
-            f"the retriever answered {len(found)} of {len(queries)} queries: it must give a list for each"
-        )
-    for hits in found:
-        for hit in hits:
-            if not isinstance(hit.chunk, kind):
-                raise ConfigurationError(
-                    f"the retriever gave a {type(hit.chunk).__name__}, this evaluation needs a {kind.__name__}: "
-                    "use a retriever of the same evaluation type"
-                )

@@ -2,6 +2,8 @@
 
 import contextlib
 import io
+import warnings
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -10,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 from rag_eval.chunking.recursive_character import RecursiveCharacterChunker
 from rag_eval.embedding.base import Embedder
 from rag_eval.embedding.local import LocalEmbedder
-from rag_eval.errors import ServiceError
+from rag_eval.errors import ConfigurationError, ServiceError, preview
 from rag_eval.evaluation.chunker_match import check_chunk_ids, check_chunker
+from rag_eval.evaluation.langsmith_link import UnpublishedRunWarning
 from rag_eval.evaluation.metrics import ChunkLevelF1, ChunkLevelPrecision, ChunkLevelRecall, Metrics
 from rag_eval.evaluation.metrics.base import get_langsmith_evaluators
-from rag_eval.evaluation.metrics.extraction import RELEVANT_CHUNK_IDS
 from rag_eval.publishing.langsmith_client import langsmith_client
 from rag_eval.publishing.langsmith_datasets import chunk_level_truth, read_examples
+from rag_eval.publishing.langsmith_experiments import check_uploads
+from rag_eval.publishing.langsmith_records import RELEVANT_CHUNK_IDS
 from rag_eval.retrieval.base import Reranker
 from rag_eval.retrieval.chunked import AnyChunker
 from rag_eval.retrieval.vector import VectorRAGRetriever
@@ -30,6 +34,9 @@ if TYPE_CHECKING:
     from langsmith import Client
     from langsmith.schemas import Example
 
+    from rag_eval.evaluation.metrics.evaluator import MetricEvaluator
+
+REASON_CHARACTERS = 300
 DEFAULT_METRICS: dict[str, Metrics] = {
     "recall": ChunkLevelRecall(),
     "precision": ChunkLevelPrecision(),
@@ -70,12 +77,16 @@ class Evaluation:
         """Retrieve for every example, let LangSmith evaluate, and give back the averages by feedback key.
 
         Unless given: recall, precision and F1; recursive chunks of 1,000 characters; the local embedder; the store
-        in memory. Examples that cannot be scored (see ``Metrics``) are outside the averages; a metric that scored
-        none is left out. ``raw_results`` is LangSmith's own result.
-        Raises ``GroundTruthError`` when the dataset was made with another chunker or other documents, and
-        ``ServiceError`` when LangSmith fails.
+        in memory. Examples that cannot be scored (see ``Metrics``) are outside the averages. ``raw_results`` is
+        LangSmith's own result. ``experiment_url`` is None, with an ``UnpublishedRunWarning``, when LangSmith evaluated
+        and did not keep all runs and scores.
+        Raises ``ConfigurationError`` on a k or metrics that cannot be used, and when a metric scored no example at
+        all, with the first reason; ``GroundTruthError`` when the dataset was made with another chunker or other
+        documents, and ``ServiceError`` when LangSmith fails.
         """
-        client = self._client or langsmith_client()
+        evaluators = _evaluators(DEFAULT_METRICS if metrics is None else metrics, k)
+        failures: list[Exception] | None = None if self._client else []
+        client = self._client or langsmith_client(on_upload_error=None if failures is None else failures.append)
         try:
             examples = read_examples(client, self._dataset_name)
             retriever = VectorRAGRetriever(
@@ -87,7 +98,7 @@ class Evaluation:
             )
             retriever.index(self._corpus)
             self._check_chunks(examples, retriever)
-            return _evaluate(client, examples, retriever, DEFAULT_METRICS if metrics is None else metrics, k)
+            return _evaluate(client, examples, retriever, evaluators, k, failures)
         finally:
             if client is not self._client:
                 client.close()
@@ -104,13 +115,12 @@ def _evaluate(
     client: "Client",
     examples: "Sequence[Example]",
     retriever: VectorRAGRetriever[Chunk],
-    metrics: Mapping[str, Metrics] | Collection[Metrics],
+    evaluators: "Sequence[MetricEvaluator]",
     k: int,
+    upload_errors: list[Exception] | None,
 ) -> EvaluationResult:
     from langsmith.evaluation import evaluate
     from langsmith.utils import LangSmithError
-
-    evaluators = get_langsmith_evaluators(metrics, k)
 
     def retrieve(inputs: dict[str, Any]) -> dict[str, list[str]]:
         (hits,) = retriever.retrieve([Query.from_text(inputs["query"])], k)
@@ -129,15 +139,50 @@ def _evaluate(
                 disable_evaluator_tracing=True,
             )
         rows = list(results)
+        client.flush()
         url = results.url
     except LangSmithError as error:
         raise ServiceError(
             f"LangSmith did not take the experiment ({type(error).__name__}): check the key and the endpoint"
         ) from None
-    scores: dict[str, list[float]] = {evaluator.name: [] for evaluator in evaluators}
+    scores = _scores(rows, [evaluator.name for evaluator in evaluators])
+    given = Counter({key: len(values) for key, values in scores.items()})
+    try:
+        check_uploads(client, results.experiment_name, len(rows), given, upload_errors)
+    except ServiceError as error:
+        warnings.warn(f"{error}; the averages are complete without it", UnpublishedRunWarning, stacklevel=3)
+        url = None
+    return EvaluationResult({key: fmean(values) for key, values in scores.items()}, url, results)
+
+
+def _evaluators(metrics: Mapping[str, Metrics] | Collection[Metrics], k: int) -> "list[MetricEvaluator]":
+    given = list(metrics.values()) if isinstance(metrics, Mapping) else metrics
+    evaluators = get_langsmith_evaluators(metrics, k)
+    if not evaluators:
+        raise ConfigurationError("there is no metric to compute: name at least one, or leave metrics out")
+    for metric in given:
+        if metric.level != "chunk-level":
+            raise ConfigurationError(
+                f"{type(metric).__name__} is a {metric.level} metric and this is a chunk-level evaluation: "
+                "use one that derives from Metrics, or TokenLevelEvaluation"
+            )
+    return evaluators
+
+
+def _scores(rows: Sequence[Any], keys: Sequence[str]) -> dict[str, list[float]]:
+    """The scores by feedback key; raises ``ConfigurationError``, with the first reason, when there are none for one."""
+    scores: dict[str, list[float]] = {key: [] for key in keys}
+    reasons: dict[str, str] = {}
     for row in rows:
         for feedback in row["evaluation_results"]["results"]:
             if feedback.key in scores and feedback.score is not None:
                 scores[feedback.key].append(float(feedback.score))
-    averages = {key: fmean(values) for key, values in scores.items() if values}
-    return EvaluationResult(averages, url, results)
+            else:
+                reasons.setdefault(feedback.key, row["run"].error or feedback.comment or "without a reason")
+    for key, values in scores.items():
+        if not values:
+            first = reasons.get(key, "without feedback").splitlines()[0]  # the rest of an error is its traceback
+            raise ConfigurationError(
+                f"{key} scored none of the {len(rows)} examples, the first for {preview(first, REASON_CHARACTERS)}"
+            )
+    return scores

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rag_eval.errors import ServiceError
+from rag_eval.errors import RagEvalError, ServiceError
 from rag_eval.metrics.table import score_name
 from rag_eval.publishing.langsmith_client import langsmith_client
 from rag_eval.publishing.langsmith_datasets import query_of, read_examples
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class UnpublishedRunWarning(UserWarning):
-    """A run is complete, and LangSmith did not take it."""
+    """A run is complete, and LangSmith did not take it, or not all of it."""
 
 
 class LangSmithLink:
@@ -55,24 +55,36 @@ class LangSmithLink:
     ) -> str | None:
         """Send a run as an experiment and give back its address.
 
-        None, with an ``UnpublishedRunWarning``, when LangSmith does not take it: the run itself is not lost by that.
+        None, with an ``UnpublishedRunWarning``, when that fails: the run itself is not lost by it. The same warning,
+        and the address, when the dataset lacks queries of the run.
         """
         by_query: dict[str, dict[str, float]] = {}
         for row in scores.to_pylist():
             by_query.setdefault(row["query_id"], {})[score_name(row["metric"], row["k"])] = row["value"]
         failures: list[Exception] = []
-        client = self._client or langsmith_client(on_upload_error=failures.append)
+        client: Client | None = None
         try:
+            client = self._client or langsmith_client(on_upload_error=failures.append)
             outcomes = _outcomes(self.examples(), self.dataset_name, outputs, by_query)
-            return publish_experiment(client, name, outcomes, metadata, failures)
-        except ServiceError as error:
-            warnings.warn(f"{error}; the run is complete without it", UnpublishedRunWarning, stacklevel=3)
+            ours = client is not self._client
+            url = publish_experiment(client, name, outcomes, metadata, failures if ours else None)
+        except RagEvalError as error:
+            warnings.warn(f"{error}; the run is complete without it", UnpublishedRunWarning, stacklevel=4)
             return None
         finally:
             self._close(client)
+        absent = len(outputs.keys() - {query_of(one.example, self.dataset_name).id for one in outcomes})
+        if absent:
+            warnings.warn(
+                f"{absent} of the {len(outputs)} queries of the run are not in the LangSmith dataset "
+                f"{self.dataset_name!r}, and not in its experiment: add them there",
+                UnpublishedRunWarning,
+                stacklevel=4,
+            )
+        return url
 
-    def _close(self, client: "Client") -> None:
-        if client is not self._client:
+    def _close(self, client: "Client | None") -> None:
+        if client is not None and client is not self._client:
             client.close()
 
 

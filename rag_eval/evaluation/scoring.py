@@ -1,16 +1,19 @@
 """Scores from metric objects: built-in ones in one sweep over the tables, others query by query."""
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from numbers import Real
+from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag_eval.errors import ConfigurationError
-from rag_eval.metrics.base import MetricName
+from rag_eval.errors import ConfigurationError, preview
+from rag_eval.metrics.chroma import ChromaMetric
 from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
-from rag_eval.metrics.table import NO_CUT
+from rag_eval.metrics.table import NO_CUT, score_name
 from rag_eval.tables import SCORES, table_of
 from rag_eval.types.ids import EvaluationType, QueryId
 
@@ -19,6 +22,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 # These need more than hits and truth: all chunks, or the documents' tokens.
 _NOT_SWEPT = {"precision_omega", "tokens_retrieved"}
+_OWN_CUT = re.compile(r"(?P<label>.+)@(?P<k>[1-9][0-9]*)", re.DOTALL)
 REGISTRIES: Mapping[EvaluationType, Mapping[str, type]] = {
     "token-level": TOKEN_LEVEL_METRICS,
     "chunk-level": CHUNK_LEVEL_METRICS,
@@ -45,69 +49,115 @@ class Case(Generic[T]):
     relevant: Sequence[T]
 
 
+@dataclass(frozen=True, slots=True)
+class MetricAtCut(Generic[T]):
+    """A metric on the first ``cut`` hits (None: as many as it wants), its label and k in the scores, and its key."""
+
+    metric: Metric[T]
+    label: str
+    k: int
+    cut: int | None
+    key: str
+
+    def depth(self, truth: Iterable[Sequence[Any]]) -> int:
+        """How many hits it needs, given what is relevant to each query."""
+        if isinstance(self.metric, ChromaMetric) and self.metric.k == "min" and self.metric.chunks is not None:
+            return max(map(self.metric.chunks.min_k, truth), default=0)
+        return self.cut or 0
+
+
+def metrics_at_cuts(
+    evaluation_type: EvaluationType, metrics: Sequence[Metric[T]], ks: Sequence[int], *, several: bool
+) -> list[MetricAtCut[T]]:
+    """Each metric at each k, or at the cut that its own name states: ``span_recall@10`` sees ten hits at any k.
+
+    With ``several`` ks the keys have ``@k``; a metric with a cut of its own keeps its name.
+    Raises ``ConfigurationError`` without metrics, on what is not a metric of this level, and when two would have the
+    same rows.
+    """
+    columns: list[MetricAtCut[T]] = []
+    for metric in _checked(evaluation_type, metrics):
+        name = metric.name
+        stated = _OWN_CUT.fullmatch(name)
+        if name == "precision_omega" or name.endswith("@min"):
+            columns.append(MetricAtCut(metric, name, NO_CUT, None, name))
+        elif stated is not None:
+            columns.append(MetricAtCut(metric, stated["label"], int(stated["k"]), int(stated["k"]), name))
+        else:
+            columns += [MetricAtCut(metric, name, k, k, score_name(name, k) if several else name) for k in ks]
+    refuse_repeated(score_name(column.label, column.k) for column in columns)
+    return columns
+
+
+def refuse_repeated(names: Iterable[str]) -> None:
+    """Raise ``ConfigurationError`` when two metrics have one name."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ConfigurationError(f"two metrics have the name {name!r}: give each its own, or leave one out")
+        seen.add(name)
+
+
 def score_cases(
     evaluation_type: EvaluationType,
-    metrics: Sequence[Metric[T]],
-    ks: Sequence[int],
+    columns: Sequence[MetricAtCut[T]],
     cases: Sequence[Case[T]],
-    sweep: Callable[[list[str]], pa.Table],
+    sweep: Callable[[list[str], list[int]], pa.Table],
 ) -> pa.Table:
-    """A ``SCORES`` row for each metric, k and case, in this order; ``sweep`` scores built-in metrics by name.
+    """A ``SCORES`` row for each metric at its cut and case, in this order; ``sweep`` scores built-in ones by name.
 
-    Raises ``ConfigurationError`` when a metric belongs to the other level or two share a name.
+    Raises ``ConfigurationError`` when a metric gives anything but a finite number.
     """
-    check_metrics(evaluation_type, metrics)
-    swept = [metric.name for metric in metrics if _is_swept(metric, REGISTRIES[evaluation_type])]
-    scores = sweep(swept) if swept else None
+    swept = [column for column in columns if _is_swept(column, REGISTRIES[evaluation_type])]
+    names, ks = dict.fromkeys(column.label for column in swept), dict.fromkeys(column.k for column in swept)
+    scores = sweep(list(names), list(ks)) if swept else None
     parts = []
-    for metric in metrics:
-        if scores is not None and metric.name in swept:
-            parts.append(scores.filter(pc.equal(scores.column("metric"), metric.name)))
+    for column in columns:
+        if scores is not None and column in swept:
+            rows = pc.and_(pc.equal(scores.column("metric"), column.label), pc.equal(scores.column("k"), column.k))
+            parts.append(scores.filter(rows))
         else:
-            parts.append(_score_one_by_one(metric, ks, cases))
+            values = ((case.query_id, column.label, column.k, _score(column, case)) for case in cases)
+            parts.append(table_of(SCORES, list(values)))
     return pa.concat_tables(parts)
 
 
-def check_metrics(evaluation_type: EvaluationType, metrics: Sequence[Metric[T]]) -> None:
-    """Raise ``ConfigurationError`` without metrics, when one is of the other level, or when two share a name."""
-    if not metrics:
+def _checked(evaluation_type: EvaluationType, metrics: Sequence[Metric[T]]) -> list[Metric[T]]:
+    if isinstance(metrics, str | Mapping) or not isinstance(metrics, Iterable):
+        raise ConfigurationError(f"metrics is {preview(repr(metrics))}: give a list of metrics, such as [SpanRecall()]")
+    given = list(metrics)
+    if not given:
         raise ConfigurationError("there is no metric to compute: name at least one, or leave metrics out")
     other: EvaluationType = "chunk-level" if evaluation_type == "token-level" else "token-level"
-    for metric in metrics:
+    for metric in given:
+        told = metric.__name__ if isinstance(metric, type) else preview(repr(metric))
+        if isinstance(metric, type):
+            raise ConfigurationError(f"{told} is a class, not a metric: write {told}()")
+        if hasattr(metric, "to_langsmith_evaluator"):
+            raise ConfigurationError(
+                f"{told} is a metric for LangSmith's evaluate: use one of {', '.join(REGISTRIES[evaluation_type])}"
+            )
+        if not isinstance(getattr(metric, "name", None), str) or not callable(getattr(metric, "calculate", None)):
+            raise ConfigurationError(
+                f"{told} is not a metric: give an object with name and calculate(retrieved, ground_truth)"
+            )
         if isinstance(metric, tuple(REGISTRIES[other].values())):
             raise ConfigurationError(
                 f"{metric.name} is a {other} metric and this is a {evaluation_type} evaluation: "
                 f"use one of {', '.join(REGISTRIES[evaluation_type])}, or a {other} evaluation"
             )
-    names = [metric.name for metric in metrics]
-    repeated = [name for name in names if names.count(name) > 1]
-    if repeated:
-        raise ConfigurationError(f"two metrics have the name {repeated[0]!r}: give each its own")
+    return given
 
 
-def _is_swept(metric: Metric[T], registry: Mapping[str, type]) -> bool:
+def _is_swept(column: MetricAtCut[T], registry: Mapping[str, type]) -> bool:
     """Whether the metric is a built-in one, to the letter: a subclass may calculate otherwise."""
-    return metric.name not in _NOT_SWEPT and registry.get(metric.name) is type(metric)
+    return column.label not in _NOT_SWEPT and registry.get(column.metric.name) is type(column.metric)
 
 
-def _score_one_by_one(metric: Metric[T], ks: Sequence[int], cases: Sequence[Case[T]]) -> pa.Table:
-    base, own_cut = _own_cut(metric.name)
-    rows = [
-        (case.query_id, base, row_k, float(metric.calculate(case.retrieved[:k], case.relevant)))
-        for k, row_k in ([(max(ks), own_cut)] if own_cut is not None else [(k, k) for k in ks])
-        for case in cases
-    ]
-    return table_of(SCORES, rows)
-
-
-def _own_cut(name: str) -> tuple[str, int | None]:
-    """The name without a cut of its own, and that cut; metrics without one are computed at every k of the run."""
-    if name == "precision_omega":
-        return name, NO_CUT
-    try:
-        parsed = MetricName.parse(name)
-    except ConfigurationError:  # a custom metric may be called anything
-        return name, None
-    if isinstance(parsed.k, int):
-        return str(MetricName(parsed.base, parsed.unit)), parsed.k
-    return name, NO_CUT if parsed.k == "min" else None
+def _score(column: MetricAtCut[T], case: Case[T]) -> float:
+    value: object = column.metric.calculate(case.retrieved[: column.cut], case.relevant)
+    if not isinstance(value, Real) or not math.isfinite(value):
+        raise ConfigurationError(
+            f"{column.metric.name}.calculate gave {preview(repr(value))} for {case.query_id}: return a finite number"
+        )
+    return float(value)

@@ -9,8 +9,11 @@ from rag_eval.errors import ConfigurationError, preview
 from rag_eval.types.ids import ChunkId
 from rag_eval.types.span import CharacterSpan
 
-Cut = int | Literal["min"] | None
+Depth = int | Literal["min"] | None
 """How many hits count: the first k, as many as there are chunks that touch a reference, or all that are given."""
+
+LARGEST_K = 2**31 - 1
+"""What the column k of a scores table can hold."""
 
 _NAME = re.compile(r"(?P<base>[a-z][a-z0-9_]*)(\((?P<unit>[^()@]+)\))?(@(?P<k>min|[1-9][0-9]*))?")
 
@@ -45,7 +48,7 @@ class MetricName:
 
     base: str
     unit: str | None = None
-    k: Cut = None
+    k: Depth = None
 
     @classmethod
     def parse(cls, text: str) -> "MetricName":
@@ -60,7 +63,7 @@ class MetricName:
                 "or span_recall(cl100k_base)@5"
             )
         cut = match["k"]
-        k: Cut = None if cut is None else "min" if cut == "min" else int(cut)
+        k: Depth = None if cut is None else "min" if cut == "min" else int(cut)
         return cls(match["base"], match["unit"], k)
 
     def __str__(self) -> str:
@@ -70,7 +73,7 @@ class MetricName:
 
 
 def check_cut(k: int | None, where: str) -> None:
-    """Raise ``ConfigurationError``, naming ``where``, unless k is a whole number of 1 or more, or not given."""
-    if k is None or (isinstance(k, int) and not isinstance(k, bool) and k >= 1):
+    """Raise ``ConfigurationError``, naming ``where``, unless k is a whole number of 1 to 2³¹ - 1, or not given."""
+    if k is None or (isinstance(k, int) and not isinstance(k, bool) and 1 <= k <= LARGEST_K):
         return
-    raise ConfigurationError(f"{where} has k = {k!r}: use a whole number of 1 or more, or None for all hits")
+    raise ConfigurationError(f"{where} has k = {k!r}: use a whole number of 1 to {LARGEST_K}, or None for all hits")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.metrics.base import Cut, MetricName, check_cut
+from rag_eval.metrics.base import Depth, MetricName, check_cut
 from rag_eval.metrics.chunked_corpus import ChunkedCorpus
 from rag_eval.metrics.formulas import Values, ratio
 from rag_eval.metrics.span_counts import SpanCase, SpanCounts
@@ -28,7 +28,7 @@ class ChromaMetric(ABC):
     """
 
     label: ClassVar[str]
-    k: Cut = None
+    k: Depth = None
     chunks: ChunkedCorpus | None = None
 
     def __post_init__(self) -> None:

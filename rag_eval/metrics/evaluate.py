@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
+from numbers import Real
 from statistics import fmean
 from typing import TypedDict
 
@@ -46,12 +48,13 @@ def evaluate_chunk_level(
 ) -> dict[str, float]:
     """The mean of each metric over the results, by the metric's name; 0 for each when there are no results.
 
-    Raises ``ConfigurationError`` when two metrics share a name, when a record lacks a side, or when it holds spans.
+    Raises ``ConfigurationError`` when two metrics share a name or one gives no finite number, when a record lacks a
+    side, or when a side is not a sequence of chunk ids.
     """
     _check_names([metric.name for metric in metrics])
     pairs = [_chunk_level(result) for result in results]
     return {
-        metric.name: _mean([metric.calculate(pair.retrieved, pair.ground_truth) for pair in pairs])
+        metric.name: _mean(metric.name, [metric.calculate(pair.retrieved, pair.ground_truth) for pair in pairs])
         for metric in metrics
     }
 
@@ -61,12 +64,13 @@ def evaluate_token_level(
 ) -> dict[str, float]:
     """The mean of each metric over the results, by the metric's name; 0 for each when there are no results.
 
-    Raises ``ConfigurationError`` when two metrics share a name, when a record lacks a side, or when it holds ids.
+    Raises ``ConfigurationError`` when two metrics share a name or one gives no finite number, when a record lacks a
+    side, or when a side is not a sequence of character spans.
     """
     _check_names([metric.name for metric in metrics])
     pairs = [_token_level(result) for result in results]
     return {
-        metric.name: _mean([metric.calculate(pair.retrieved, pair.ground_truth) for pair in pairs])
+        metric.name: _mean(metric.name, [metric.calculate(pair.retrieved, pair.ground_truth) for pair in pairs])
         for metric in metrics
     }
 
@@ -75,7 +79,8 @@ def _chunk_level(result: ChunkLevelResult | ChunkLevelRecord) -> ChunkLevelResul
     if not isinstance(result, ChunkLevelResult):
         _check_sides(result)
         result = ChunkLevelResult(result["retrieved"], result["ground_truth"])
-    _check_items([*result.retrieved, *result.ground_truth], str, "chunk-level", "chunk ids")
+    for side in (result.retrieved, result.ground_truth):
+        _check_items(side, str, "chunk-level", "chunk ids")
     return result
 
 
@@ -83,7 +88,8 @@ def _token_level(result: TokenLevelResult | TokenLevelRecord) -> TokenLevelResul
     if not isinstance(result, TokenLevelResult):
         _check_sides(result)
         result = TokenLevelResult(result["retrieved"], result["ground_truth"])
-    _check_items([*result.retrieved, *result.ground_truth], CharacterSpan, "token-level", "character spans")
+    for side in (result.retrieved, result.ground_truth):
+        _check_items(side, CharacterSpan, "token-level", "character spans")
     return result
 
 
@@ -92,7 +98,9 @@ def _check_sides(record: object) -> None:
         raise ConfigurationError(f"a result needs retrieved and ground_truth, this one is {preview(repr(record))}")
 
 
-def _check_items(items: Sequence[object], kind: type, level: str, what: str) -> None:
+def _check_items(items: object, kind: type, level: str, what: str) -> None:
+    if isinstance(items, str) or not isinstance(items, Sequence):
+        raise ConfigurationError(f"{level} evaluation scores a list of {what}, it was given {preview(repr(items))}")
     for item in items:
         if not isinstance(item, kind):
             raise ConfigurationError(
@@ -107,5 +115,8 @@ def _check_names(names: Sequence[str]) -> None:
         raise ConfigurationError(f"two metrics have the name {repeated[0]!r}: give each its own")
 
 
-def _mean(values: Sequence[float]) -> float:
+def _mean(metric: str, values: Sequence[float]) -> float:
+    for value in values:
+        if not isinstance(value, Real) or not isfinite(value):
+            raise ConfigurationError(f"the metric {metric!r} gave {value!r}: a metric must give a finite number")
     return fmean(values) if values else 0.0

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from rag_eval.files import SCRATCH_PREFIX
 from rag_eval.pipeline.workspace import Workspace
 
 KINDS = ("tables", "indexes", "results", "cache", "runs")
@@ -57,6 +58,14 @@ def clear(workspace: Workspace) -> Holding:
     for kind in (*PRUNABLE, "cache"):
         shutil.rmtree(workspace.root / kind, ignore_errors=True)
     return Holding("cleared", sum(one.files for one in gone), sum(one.size for one in gone))
+
+
+def sweep(workspace: Workspace) -> None:
+    """Remove what killed writers left half written more than a day ago."""
+    limit = time.time() - SECONDS_A_DAY
+    for path in workspace.root.rglob(f"{SCRATCH_PREFIX}*"):
+        if path.exists() and path.stat().st_mtime < limit:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def mark_used(path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Generic, ParamSpec, TypeVar
 
 from pydantic import BaseModel
 
+from rag_eval.config.settings import Component
 from rag_eval.digests import data_sha256
 from rag_eval.errors import ConfigurationError
 from rag_eval.pipeline.references import Reference
@@ -52,6 +53,10 @@ def key_part(value: object) -> object:
     """What of an argument goes into a key, as plain data; raises ``ConfigurationError`` on what has no digest."""
     if isinstance(value, Reference):
         return {"digest": value.digest}
+    if isinstance(value, Component):
+        return {"identity": value.identity} | {
+            name: key_part(getattr(value, name)) for name in type(value).model_fields
+        }
     if isinstance(value, BaseModel):
         return {"type": type(value).__name__} | {
             name: key_part(getattr(value, name)) for name in type(value).model_fields

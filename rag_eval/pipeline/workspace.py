@@ -77,7 +77,8 @@ class Workspace(BaseModel):
             checksum, size = _tree_sha256(scratch), _tree_size(scratch)
             # The name holds the checksum: two builds of one index differ in their files and must not mix.
             path = folder / f"{digest[:24]}-{checksum[:8]}"
-            os.replace(scratch, path)
+            if not path.exists():
+                os.replace(scratch, path)
         uri = path.relative_to(self.root).as_posix()
         return IndexRef(uri=uri, digest=digest, rows=rows, size=size, checksum=checksum)
 

@@ -1,6 +1,7 @@
 """LangSmith clients, built in one place: every setting is explicit, and the key is handed on and never shown."""
 
 import os
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,11 @@ def langsmith_client(
         raise ConfigurationError("LangSmith asks for a key and none was given: set LANGSMITH_API_KEY, or give api_key")
     url = endpoint or os.environ.get("LANGSMITH_ENDPOINT") or DEFAULT_ENDPOINT
     if not url.startswith(("http://", "https://")):
-        raise ConfigurationError(f"the LangSmith endpoint is {preview(url)}: it starts with http:// or https://")
+        # A user and a password may stand before the host, and keys after it.
+        host = re.split(r"[/?#]", url.split("://")[-1].rpartition("@")[2])[0]
+        raise ConfigurationError(
+            f"the LangSmith endpoint at {preview(host)} is no web address: it starts with http:// or https://"
+        )
     if timeout_seconds <= 0:
         raise ConfigurationError(f"the time-out for LangSmith is {timeout_seconds} seconds: use more than 0")
     from langsmith import Client

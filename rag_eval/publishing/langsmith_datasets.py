@@ -1,22 +1,24 @@
 """Ground truth in LangSmith datasets."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from rag_eval.errors import GroundTruthError, RagEvalError, ServiceError, preview
-from rag_eval.evaluation.metrics.extraction import (
+from rag_eval.publishing.langsmith_records import (
     RELEVANT_CHUNK_IDS,
     RELEVANT_SPANS,
+    is_unanswerable,
     relevant_chunk_ids,
     relevant_spans,
 )
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import ChunkId, EvaluationType, QueryId, QueryText, generate_query_id
-from rag_eval.types.span import CharacterSpan
 
 if TYPE_CHECKING:
     from langsmith import Client
     from langsmith.schemas import Example
+
+Item = TypeVar("Item")
 
 TRUTH_KEYS: Mapping[EvaluationType, Sequence[str]] = {"token-level": RELEVANT_SPANS, "chunk-level": RELEVANT_CHUNK_IDS}
 
@@ -47,7 +49,11 @@ def read_examples(client: "Client", dataset_name: str) -> "list[Example]":
 def token_level_truth(examples: "Sequence[Example]", dataset_name: str) -> list[TokenLevelGroundTruth]:
     """The examples as token-level ground truth; raises ``GroundTruthError`` naming the example."""
     return [
-        TokenLevelGroundTruth(query_of(example, dataset_name), _spans(example, dataset_name), is_unanswerable(example))
+        TokenLevelGroundTruth(
+            query_of(example, dataset_name),
+            _read(relevant_spans, example, dataset_name),
+            is_unanswerable(example),
+        )
         for example in _of_type(examples, "token-level", dataset_name)
     ]
 
@@ -57,7 +63,7 @@ def chunk_level_truth(examples: "Sequence[Example]", dataset_name: str) -> list[
     return [
         ChunkLevelGroundTruth(
             query_of(example, dataset_name),
-            [ChunkId(name) for name in relevant_chunk_ids(example)],
+            [ChunkId(name) for name in _read(relevant_chunk_ids, example, dataset_name)],
             is_unanswerable(example),
         )
         for example in _of_type(examples, "chunk-level", dataset_name)
@@ -76,19 +82,14 @@ def query_of(example: "Example", dataset_name: str) -> Query:
     return Query(QueryId(given if isinstance(given, str) else generate_query_id(text)), QueryText(text), metadata)
 
 
-def is_unanswerable(example: "Example") -> bool:
-    """Whether the example is declared unanswerable, in its metadata or its outputs."""
-    return _metadata(example).get("unanswerable") is True or (example.outputs or {}).get("unanswerable") is True
-
-
 def _metadata(example: "Example") -> dict[str, object]:
     inner = (example.outputs or {}).get("metadata")
     return (dict(inner) if isinstance(inner, Mapping) else {}) | dict(example.metadata or {})
 
 
-def _spans(example: "Example", dataset_name: str) -> list[CharacterSpan]:
+def _read(read: "Callable[[Example], list[Item]]", example: "Example", dataset_name: str) -> list[Item]:
     try:
-        return relevant_spans(example)
+        return read(example)
     except RagEvalError as error:
         raise GroundTruthError(f"example {example.id} of the LangSmith dataset {dataset_name!r}: {error}") from None
 

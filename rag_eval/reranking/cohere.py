@@ -14,7 +14,8 @@ class CohereReranker:
     """Orders candidates by Cohere's relevance scores (extra ``cohere``; key from ``api_key`` or ``CO_API_KEY``).
 
     Answers 408, 429 and 5xx are tried again by the SDK, ``max_retries`` times. Raises ``ConfigurationError`` without
-    the extra or a key, and ``ServiceError`` when the service fails or names a chunk that it was not given.
+    the extra or a key, and ``ServiceError`` when the service fails, does not rank as many chunks as it was asked for,
+    or names one that it was not given.
     """
 
     def __init__(
@@ -46,29 +47,43 @@ class CohereReranker:
         return f"CohereReranker({self._model})"
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
-        """The ``top_k`` best of the chunks, best first."""
+        """The ``top_k`` best of the chunks, best first; without chunks nothing is asked."""
+        if not chunks:
+            return []
+        answer = self._ask(query, [chunk.content for chunk in chunks], top_k)
+        if isinstance(answer, str):
+            raise ServiceError(f"{self.name} {answer}")
+        wanted = min(top_k, len(chunks))
+        ranked = sorted(answer, key=lambda found: -found[1])[:wanted]
+        order = [number for number, _ in ranked]
+        if len(set(order)) != wanted or not all(0 <= number < len(chunks) for number in order):
+            raise ServiceError(
+                f"{self.name} ranked the chunks {order}, asked for {wanted} of 0 to {len(chunks) - 1}: "
+                "its answer is unusable"
+            )
+        return [chunks[number] for number in order]
+
+    def _ask(self, query: str, texts: list[str], top_k: int) -> list[tuple[int, float]] | str:
+        """The numbers and scores of the best, or why there are none, in words that continue the reranker's name.
+
+        A failure is a value, because the errors of the SDK hold the request's headers, the key among them, and an
+        error raised while one is handled would carry it along.
+        """
         import httpx
         from cohere.core.api_error import ApiError
 
-        texts = [chunk.content for chunk in chunks]
         try:
             answer = self._client.rerank(
                 model=self._model, query=query, documents=texts, top_n=top_k, request_options=self._options
             )
+            return [(int(found.index), float(found.relevance_score)) for found in answer.results]
         except ApiError as error:
-            # The error's own text holds the request's headers, the key among them.
-            raise ServiceError(
-                f"{self.name} failed with status {error.status_code} on {len(texts)} chunks: "
+            return (
+                f"failed with status {error.status_code} on {len(texts)} chunks: "
                 "check the key, the model's name and the service's limits"
-            ) from None
-        except (httpx.HTTPError, ValueError) as error:
-            raise ServiceError(f"{self.name} gave no usable answer ({type(error).__name__}): try again") from None
-        order = [result.index for result in answer.results or []]
-        if len(set(order)) != len(order) or not all(0 <= number < len(chunks) for number in order):
-            raise ServiceError(
-                f"{self.name} ranked the chunks {order}, of 0 to {len(chunks) - 1}: its answer is unusable"
             )
-        return [chunks[number] for number in order[:top_k]]
+        except (httpx.HTTPError, AttributeError, TypeError, ValueError) as error:
+            return f"gave no usable answer ({type(error).__name__}): try again"
 
 
 def _connect(api_key: str | None, base_url: str | None, timeout: float) -> Any:

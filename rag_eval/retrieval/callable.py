@@ -1,13 +1,18 @@
 """A system that you already have, as a retriever."""
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from numbers import Integral
+from typing import TypeGuard
 
 from rag_eval.chunking.adapter import SkippedChunkWarning
 from rag_eval.chunking.alignment import AlignedText, aligned_form
 from rag_eval.errors import ConfigurationError, SpanMismatchError, preview
 from rag_eval.retrieval.base import Hit
-from rag_eval.types.chunk import PositionAwareChunk
+from rag_eval.retrieval.checks import check_k
+from rag_eval.types.chunk import Chunk, PositionAwareChunk
 from rag_eval.types.document import Corpus, Document
 from rag_eval.types.ground_truth import Query
 from rag_eval.types.ids import generate_pa_chunk_id
@@ -23,12 +28,18 @@ class CallableRetriever:
     """Any function ``search(query, k)`` that returns places, or texts that can be placed.
 
     Each answer is (doc_id, start, end), a ``CharacterSpan``, a ``PositionAwareChunk``, a mapping with ``doc_id``,
-    ``start`` and ``end``, or a text: a string, or a mapping with ``text`` and perhaps ``doc_id``. A text is placed
-    where the corpus has it exactly once, to the letter or after evening out whitespace, Unicode form and quotes; other
-    texts are left out with a ``SkippedChunkWarning`` and counted in ``unplaced``. A hit's score is 1 / rank.
+    ``start`` and ``end``, or a text: a string, a ``Chunk``, or a mapping with ``text`` and perhaps ``doc_id``. A text
+    that comes with a place must stand there. One without is placed where the corpus has it exactly once, to the letter
+    or after evening out whitespace, Unicode form and quotes; other texts are left out with a ``SkippedChunkWarning``
+    and counted in ``unplaced``. A hit's score is 1 / rank.
+    Raises ``ConfigurationError`` on what is not a function, or an ``async`` one.
     """
 
     def __init__(self, search: Callable[[str, int], Iterable[Answer]], name: str | None = None) -> None:
+        if not callable(search) or inspect.iscoroutinefunction(search):
+            raise ConfigurationError(
+                f"{preview(repr(search))} cannot be searched with: give a function of a query and k that is not async"
+            )
         self._search = search
         self._name: str = name or getattr(search, "__qualname__", None) or type(search).__name__
         self._documents: dict[str, Document] = {}
@@ -49,27 +60,39 @@ class CallableRetriever:
     def retrieve(self, queries: Sequence[Query], k: int) -> list[list[Hit[PositionAwareChunk]]]:
         """For each query what the function returns, cut at k.
 
-        Raises ``SpanMismatchError`` when a place is not in the corpus and ``ConfigurationError`` on an answer of
-        another kind.
+        Raises ``SpanError`` when a place is not in the corpus or has another text, and ``ConfigurationError`` before
+        ``index``, on k below 1, and on an answer of another kind.
         """
+        check_k(k)
+        if not self._documents:
+            raise ConfigurationError(f"{self._name} has no corpus yet: call index(corpus) first")
         found = []
         for query in queries:
-            placed = [self._place(answer, query) for answer in list(self._search(query.text, k))[:k]]
+            answers = self._search(query.text, k)
+            if not isinstance(answers, Iterable) or isinstance(answers, str | bytes | Mapping):
+                raise ConfigurationError(
+                    f"{self._name} returned {preview(repr(answers))} for {query.id}: it must return a list of answers"
+                )
+            placed = [self._place(answer, query) for answer in islice(answers, k)]
             chunks = [chunk for chunk in placed if chunk is not None]
             found.append([Hit(chunk, 1 / rank) for rank, chunk in enumerate(chunks, start=1)])
         return found
 
     def _place(self, answer: Answer, query: Query) -> PositionAwareChunk | None:
-        if isinstance(answer, CharacterSpan | PositionAwareChunk):
-            return self._chunk(answer.doc_id, answer.start, answer.end)
+        if isinstance(answer, CharacterSpan):
+            return self._chunk(answer.doc_id, answer.start, answer.end, answer.text)
+        if isinstance(answer, PositionAwareChunk):
+            return self._chunk(answer.doc_id, answer.start, answer.end, answer.content)
         if isinstance(answer, str):
-            return self._place_text(answer, self._documents.values(), query)
+            return self._place_text(answer, None, query)
+        if isinstance(answer, Chunk):
+            return self._place_text(answer.content, answer.doc_id, query)
         if isinstance(answer, Mapping):
-            if {"doc_id", "start", "end"} <= answer.keys():
-                return self._chunk(answer["doc_id"], answer["start"], answer["end"])
-            if isinstance(answer.get("text"), str):
-                within = [self._document(answer["doc_id"])] if "doc_id" in answer else self._documents.values()
-                return self._place_text(answer["text"], within, query)
+            doc_id, start, end, text = (answer.get(key) for key in ("doc_id", "start", "end", "text"))
+            if doc_id is not None and start is not None and end is not None:
+                return self._chunk(doc_id, start, end, text)
+            if isinstance(text, str):
+                return self._place_text(text, doc_id, query)
         if isinstance(answer, tuple | list) and len(answer) == 3:
             return self._chunk(*answer)
         raise ConfigurationError(
@@ -84,14 +107,17 @@ class CallableRetriever:
             )
         return self._documents[str(doc_id)]
 
-    def _chunk(self, doc_id: object, start: object, end: object) -> PositionAwareChunk:
-        if not isinstance(start, int) or not isinstance(end, int):
+    def _chunk(self, doc_id: object, start: object, end: object, text: object = None) -> PositionAwareChunk:
+        if not _is_whole(start) or not _is_whole(end):
             raise ConfigurationError(f"{self._name} returned the place [{start!r}, {end!r}): use whole numbers")
-        span = self._document(doc_id).span(start, end)
-        return PositionAwareChunk(generate_pa_chunk_id(span.text), span.text, span.doc_id, start, end)
+        document = self._document(doc_id)
+        span = document.span(int(start), int(end))
+        if isinstance(text, str) and text != span.text:
+            document.check_span(CharacterSpan(span.doc_id, span.start, span.end, text))
+        return PositionAwareChunk(generate_pa_chunk_id(span.text), span.text, span.doc_id, span.start, span.end)
 
-    def _place_text(self, text: str, within: Iterable[Document], query: Query) -> PositionAwareChunk | None:
-        documents = list(within)
+    def _place_text(self, text: str, doc_id: object, query: Query) -> PositionAwareChunk | None:
+        documents = list(self._documents.values()) if doc_id is None else [self._document(doc_id)]
         places = [
             (document, start, start + len(text)) for document in documents for start in _starts(document.content, text)
         ]
@@ -118,6 +144,10 @@ class CallableRetriever:
             aligned = self._aligned[document.id]
             places += [(document, *aligned.span(start, start + len(form))) for start in _starts(aligned.form, form)]
         return places
+
+
+def _is_whole(number: object) -> TypeGuard[int]:
+    return isinstance(number, Integral) and not isinstance(number, bool)
 
 
 def _starts(content: str, text: str) -> list[int]:

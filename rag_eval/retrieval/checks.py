@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from numbers import Integral
+from typing import Any
 
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.retrieval.base import C, Hit, Reranker, place_of
@@ -25,8 +26,8 @@ def check_k(k: int, what: str = "k") -> None:
         raise ConfigurationError(f"{what} is {k!r}: ask for at least one chunk")
 
 
-def checked_hits(found: object, queries: int, name: str, kind: type[C]) -> list[list[Hit[C]]]:
-    """What a retriever gave, read once: a list of hits with chunks of this kind for every query.
+def checked_hits(found: object, queries: int, name: str, *kinds: type) -> list[list[Hit[Any]]]:
+    """What a retriever gave, read once: a list of hits with chunks of these kinds for every query.
 
     Raises ``ConfigurationError``, naming the retriever, when it is anything else.
     """
@@ -40,9 +41,10 @@ def checked_hits(found: object, queries: int, name: str, kind: type[C]) -> list[
         for hit in hits:
             if not isinstance(hit, Hit):
                 raise ConfigurationError(f"{name} gave {preview(repr(hit))}: wrap every chunk as Hit(chunk, score)")
-            if not isinstance(hit.chunk, kind):
+            if not isinstance(hit.chunk, kinds):
+                needed = " or ".join(kind.__name__ for kind in kinds)
                 raise ConfigurationError(
-                    f"{name} gave a {type(hit.chunk).__name__}, here a {kind.__name__} is needed: "
+                    f"{name} gave a {type(hit.chunk).__name__}, this evaluation needs a {needed}: "
                     "use a retriever of the same evaluation type"
                 )
     return checked

@@ -1,32 +1,64 @@
 """A corpus cut into chunks, for one kind of evaluation or the other."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeGuard
 
 from rag_eval.chunking.adapter import as_position_aware
 from rag_eval.chunking.base import Chunker, PositionAwareChunker
 from rag_eval.chunking.foreign import as_chunker
+from rag_eval.errors import ConfigurationError
 from rag_eval.types.chunk import Chunk, PositionAwareChunk
 from rag_eval.types.document import Corpus, Document
 from rag_eval.types.ids import DocumentId, EvaluationType, generate_chunk_id
 
-AnyChunker = Chunker | PositionAwareChunker
-"""Any chunker will do: a plain one is wrapped where places are needed."""
+
+class TextSplitter(Protocol):
+    """A text splitter in LangChain's manner."""
+
+    def split_text(self, text: str, /) -> Iterable[object]:
+        """The pieces, as strings or as objects with a text."""
+
+
+class NamelessChunker(Protocol):
+    """A chunker in chonkie's manner: without a name of its own."""
+
+    def chunk(self, text: str, /) -> Iterable[object]:
+        """The pieces, as strings or as objects with a text."""
+
+
+AnyChunker = Chunker | PositionAwareChunker | TextSplitter | NamelessChunker | Callable[[str], Iterable[object]]
+"""Any chunker will do, one of another library or a function too: it is wrapped where a name or places are needed."""
 
 
 def cut(chunker: AnyChunker, corpus: Corpus, evaluation_type: EvaluationType) -> list[Any]:
     """The chunks of the corpus that the evaluation needs, in the order that breaks ties: by document, then place.
 
     They are ``PositionAwareChunk`` for token-level and ``Chunk`` for chunk-level evaluation.
+    Raises ``ConfigurationError`` when there are none.
+    """
+    used = usable_chunker(chunker, evaluation_type)
+    chunks: list[Any]
+    if evaluation_type == "token-level":
+        chunks = cut_with_positions(as_position_aware(used), corpus)
+    else:
+        chunks = cut_without_positions(used, corpus)
+    if not chunks:
+        skipped = getattr(used, "skipped_chunks", 0)
+        raise ConfigurationError(
+            f"{used.name} made no chunk of {len(corpus)} documents ({skipped} were left out for lack of a sure place): "
+            "there is nothing to search, check the chunker and the documents"
+        )
+    return chunks
+
+
+def usable_chunker(chunker: AnyChunker, evaluation_type: EvaluationType) -> Chunker | PositionAwareChunker:
+    """The chunker as the evaluation uses it: with a name, and with the adapter where one is needed.
+
+    Raises ``ConfigurationError`` when the object is not a chunker.
     """
     if evaluation_type == "token-level":
-        return cut_with_positions(as_position_aware(chunker), corpus)
-    return cut_without_positions(chunker, corpus)
-
-
-def chunker_name(chunker: AnyChunker, evaluation_type: EvaluationType) -> str:
-    """The name of the chunker as the evaluation uses it: with the adapter where one is needed."""
-    return as_position_aware(chunker).name if evaluation_type == "token-level" else chunker.name
+        return as_position_aware(chunker)
+    return chunker if _has_only_positions(chunker) else as_chunker(chunker)
 
 
 def cut_with_positions(chunker: PositionAwareChunker, corpus: Corpus) -> list[PositionAwareChunk]:
@@ -62,6 +94,11 @@ def cut_without_positions(chunker: AnyChunker, corpus: Corpus) -> list[Chunk]:
 
 
 def _texts(chunker: AnyChunker, document: Document) -> list[str]:
-    if isinstance(chunker, PositionAwareChunker) and not isinstance(chunker, Chunker):
+    if _has_only_positions(chunker):
         return [chunk.content for chunk in chunker.chunk_with_positions(document)]
     return as_chunker(chunker).chunk(document.content)
+
+
+def _has_only_positions(chunker: object) -> TypeGuard[PositionAwareChunker]:
+    is_class = isinstance(chunker, type)
+    return not is_class and isinstance(chunker, PositionAwareChunker) and not isinstance(chunker, Chunker)

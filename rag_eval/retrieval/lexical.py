@@ -7,7 +7,7 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.retrieval.base import C, Hit
 from rag_eval.retrieval.bm25 import BM25Index, best_first, check_parameters
 from rag_eval.retrieval.checks import check_k
-from rag_eval.retrieval.chunked import AnyChunker, chunker_name, cut
+from rag_eval.retrieval.chunked import AnyChunker, cut, usable_chunker
 from rag_eval.types.chunk import Chunk, PositionAwareChunk
 from rag_eval.types.document import Corpus
 from rag_eval.types.ground_truth import Query
@@ -52,7 +52,7 @@ class BM25Retriever(Generic[C]):
         self._chunker = chunker
         self._k1, self._b = k1, b
         self._evaluation_type: EvaluationType = evaluation_type
-        self._chunker_name = chunker_name(chunker, evaluation_type)
+        self._chunker_name = usable_chunker(chunker, evaluation_type).name
         self._indexed: tuple[list[C], BM25Index] | None = None
 
     @property

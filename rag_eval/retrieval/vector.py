@@ -1,18 +1,22 @@
 """Retrieval by vectors: chunk, embed, store, search, and rerank where a reranker is given."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
+from contextlib import suppress
 from typing import Generic, Literal, overload
 
-from rag_eval.embedding.base import Embedder, embed_queries, text_vectors
+from rag_eval.embedding.base import Embedder, Vectors, check_embedder, embed_queries, text_vectors
 from rag_eval.errors import ConfigurationError
 from rag_eval.retrieval.base import C, Hit, Reranker, candidates_for
-from rag_eval.retrieval.chunked import AnyChunker, chunker_name, cut
+from rag_eval.retrieval.checks import RERANKER, STORE, check_k, check_part, reranked
+from rag_eval.retrieval.chunked import AnyChunker, cut, usable_chunker
 from rag_eval.stores.base import SearchResult, VectorStore
 from rag_eval.stores.memory import InMemoryVectorStore
 from rag_eval.types.chunk import Chunk, PositionAwareChunk
 from rag_eval.types.document import Corpus
 from rag_eval.types.ground_truth import Query
 from rag_eval.types.ids import EvaluationType
+
+_FILLING = "_rag_eval_filling"
 
 
 class VectorRAGRetriever(Generic[C]):
@@ -21,6 +25,8 @@ class VectorRAGRetriever(Generic[C]):
     With a reranker, ``fetch_k`` candidates are fetched (ten times k and at least 50 unless said) and the reranker
     keeps k of them; a hit's score is then 1 / rank, as rerankers' own scores do not compare.
     A plain chunker is wrapped by ``ChunkerPositionAdapter`` for token-level evaluation.
+    A store serves one retriever at a time: one whose store was filled by another since refuses to search.
+    Raises ``ConfigurationError`` on a part that is not what it should be, and on ``fetch_k`` below 1.
     """
 
     @overload
@@ -57,26 +63,40 @@ class VectorRAGRetriever(Generic[C]):
         fetch_k: int | None = None,
         evaluation_type: EvaluationType = "token-level",
     ) -> None:
+        check_embedder(embedder)
+        if vector_store is not None:
+            check_part(vector_store, "vector store", STORE)
+        if reranker is not None:
+            check_part(reranker, "reranker", RERANKER)
+        if fetch_k is not None:
+            check_k(fetch_k, "fetch_k")
         self._chunker = chunker
         self._embedder = embedder
         self._store = InMemoryVectorStore() if vector_store is None else vector_store
         self._reranker = reranker
         self._fetch_k = fetch_k
         self._evaluation_type: EvaluationType = evaluation_type
+        self._chunker_name = usable_chunker(chunker, evaluation_type).name
         self._chunks: list[C] | None = None
+        self._filling = object()
 
     @property
     def name(self) -> str:
-        """The names of the parts."""
+        """The names of the parts, and ``fetch_k`` where it is said and makes a difference."""
         parts = [self.chunker_name, self._embedder.name, self._store.name]
         if self._reranker is not None:
-            parts.append(self._reranker.name)
+            parts.append(self._reranker.name + (f" of {self._fetch_k}" if self._fetch_k is not None else ""))
         return " + ".join(parts)
 
     @property
     def chunker_name(self) -> str:
         """The chunker and its settings, as this evaluation type uses it."""
-        return chunker_name(self._chunker, self._evaluation_type)
+        return self._chunker_name
+
+    @property
+    def evaluation_type(self) -> EvaluationType:
+        """Which evaluation its chunks serve."""
+        return self._evaluation_type
 
     def indexed_chunks(self) -> list[C]:
         """The chunks of the indexed corpus; raises ``ConfigurationError`` before ``index``."""
@@ -85,14 +105,23 @@ class VectorRAGRetriever(Generic[C]):
         return self._chunks
 
     def index(self, corpus: Corpus) -> None:
-        """Chunk and embed a corpus and put it into the store, in place of any before."""
+        """Chunk and embed a corpus and put it into the store, in place of any before.
+
+        Raises ``ConfigurationError`` when there are no chunks or the embedder's vectors cannot be used, and what the
+        parts raise; what was indexed before is still there unless it was the store that failed.
+        """
         chunks: list[C] = cut(self._chunker, corpus, self._evaluation_type)
+        vectors = self._vectors(chunks)
+        self._chunks = None
         self._store.clear()
-        self._store.add(chunks, text_vectors(self._embedder, [chunk.content for chunk in chunks]))
+        self._store.add(chunks, vectors)
+        with suppress(AttributeError):  # a store that takes no attributes cannot be marked
+            setattr(self._store, _FILLING, self._filling)
         self._chunks = chunks
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[list[Hit[C]]]:
-        """For each query its k best chunks, reranked where there is a reranker."""
+        """For each query its k best chunks, reranked where there is a reranker; raises as ``search`` does."""
+        check_k(k)
         if self._reranker is None:
             return self.search(queries, k)
         candidates = self.search(queries, candidates_for(k, self._fetch_k))
@@ -101,14 +130,53 @@ class VectorRAGRetriever(Generic[C]):
         ]
 
     def search(self, queries: Sequence[Query], k: int) -> list[list[Hit[C]]]:
-        """For each query its k best chunks as the store ranks them, before any reranking."""
+        """For each query its k best chunks as the store ranks them, before any reranking.
+
+        Raises ``ConfigurationError`` before ``index``, on k below 1, and when the store holds other chunks by now.
+        """
         chunks = self.indexed_chunks()
-        found = self._store.search_many(embed_queries(self._embedder, [query.text for query in queries]), k)
-        return hits_of(found, chunks)
+        self._check_store(len(chunks))
+        return self._search(self._store, queries, k)
+
+    def stages(self, queries: Sequence[Query], k: int) -> tuple[list[list[Hit[C]]], ...]:
+        """What exact search finds, what the store finds, and what is left of it after the reranker; raises as they do.
+
+        For the exact search the chunks are embedded once more, unless the store is the one in memory.
+        """
+        chunks, searched = self.indexed_chunks(), self.search(queries, k)
+        exact = searched
+        if not isinstance(self._store, InMemoryVectorStore):
+            store = InMemoryVectorStore()
+            store.add(chunks, self._vectors(chunks))
+            exact = self._search(store, queries, k)
+        return exact, searched, self.retrieve(queries, k)
+
+    def _vectors(self, chunks: Sequence[C]) -> Vectors:
+        return text_vectors(self._embedder, [chunk.content for chunk in chunks])
+
+    def _search(self, store: VectorStore, queries: Sequence[Query], k: int) -> list[list[Hit[C]]]:
+        vectors = embed_queries(self._embedder, [query.text for query in queries])
+        return hits_of(store.search_many(vectors, k), self.indexed_chunks(), store.name)
+
+    def _check_store(self, chunks: int) -> None:
+        refilled = getattr(self._store, _FILLING, self._filling) is not self._filling
+        if refilled or (isinstance(self._store, Sized) and len(self._store) != chunks):
+            raise ConfigurationError(
+                f"the store of {self.name} was filled with other chunks since: give each retriever a store of its own"
+            )
 
 
-def hits_of(found: SearchResult, chunks: Sequence[C]) -> list[list[Hit[C]]]:
-    """A store's result as hits, the chunks being numbered as they were added."""
+def hits_of(found: SearchResult, chunks: Sequence[C], store: str) -> list[list[Hit[C]]]:
+    """A store's result as hits, the chunks being numbered as they were added.
+
+    Raises ``ConfigurationError``, naming the store, on a number that no chunk has.
+    """
+    last = int(found.numbers.max(initial=-1))
+    if last >= len(chunks):
+        raise ConfigurationError(
+            f"the store {store} found chunk number {last}, it was given {len(chunks)}: "
+            "it must number chunks from 0 in the order they were added, and forget all on clear()"
+        )
     return [
         [Hit(chunks[number], score) for number, score in zip(numbers, scores, strict=True) if number >= 0]
         for numbers, scores in zip(found.numbers.tolist(), found.scores.tolist(), strict=True)
@@ -116,8 +184,6 @@ def hits_of(found: SearchResult, chunks: Sequence[C]) -> list[list[Hit[C]]]:
 
 
 def rerank_hits(reranker: Reranker, query: str, hits: Sequence[Hit[C]], k: int) -> list[Hit[C]]:
-    """The k best hits after reranking, with 1 / rank as their score."""
-    if not hits:
-        return []
-    kept = reranker.rerank(query, [hit.chunk for hit in hits], k)[:k]
+    """The k best hits after reranking, with 1 / rank as their score; raises as ``reranked`` does."""
+    kept = reranked(reranker, query, [hit.chunk for hit in hits], k)
     return [Hit(chunk, 1 / rank) for rank, chunk in enumerate(kept, start=1)]

@@ -27,7 +27,8 @@ class SearchResult:
     """The best chunks of many queries, a row a query, best first.
 
     There are k columns, or as many as the store has chunks where these are fewer. ``numbers`` counts chunks in the
-    order they were added; -1 (at score -inf) fills up where fewer were found. ``scores`` are cosine similarities, 0 wherever one side is a zero vector.
+    order they were added; -1 (at score -inf) fills up where fewer were found. ``scores`` are cosine similarities, 0
+    wherever one side is a zero vector.
     """
 
     numbers: NDArray[np.int64]

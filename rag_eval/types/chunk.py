@@ -9,19 +9,25 @@ from rag_eval.types.span import CharacterSpan
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a document that does not know its place; used in chunk-level evaluation."""
+    """A piece of a document that does not know its place; used in chunk-level evaluation.
+
+    The metadata is copied, one level deep.
+    """
 
     id: ChunkId
     content: str
     doc_id: DocumentId
     metadata: Mapping[str, object] = field(default_factory=dict, hash=False)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "metadata", dict(self.metadata))
+
 
 @dataclass(frozen=True, slots=True)
 class PositionAwareChunk:
     """A piece of a document at ``[start, end)``; used in token-level evaluation.
 
-    The id names the text; the place is (doc_id, start, end).
+    The id names the text; the place is (doc_id, start, end). The metadata is copied, one level deep.
     """
 
     id: PositionAwareChunkId
@@ -30,6 +36,9 @@ class PositionAwareChunk:
     start: int
     end: int
     metadata: Mapping[str, object] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "metadata", dict(self.metadata))
 
     def to_span(self) -> CharacterSpan:
         """The chunk's place and text; raises ``InvalidSpanError`` when the two disagree."""

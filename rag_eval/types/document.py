@@ -12,9 +12,9 @@ from rag_eval.types.span import CharacterSpan, check_bounds
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One text with its id; the content is kept exactly as read.
+    """One text with its id; the content is kept exactly as read, the metadata is copied, one level deep.
 
-    Raises ``TextEncodingError`` when the content cannot be written as UTF-8.
+    Raises ``TextEncodingError`` when the id or the content cannot be written as UTF-8.
     """
 
     id: DocumentId
@@ -22,7 +22,9 @@ class Document:
     metadata: Mapping[str, object] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
+        encode_utf8(self.id, f"the document id {self.id!r}", "rename the file, its name is not UTF-8")
         encode_utf8(self.content, f"document {self.id!r}")
+        object.__setattr__(self, "metadata", dict(self.metadata))
 
     def span(self, start: int, end: int) -> CharacterSpan:
         """The span ``[start, end)`` of this document with its text.
@@ -38,7 +40,11 @@ class Document:
         return CharacterSpan(self.id, start, end, self.content[start:end])
 
     def check_span(self, span: CharacterSpan) -> None:
-        """Raise ``SpanMismatchError`` unless this document has the span's text at the span's place."""
+        """Raise ``SpanMismatchError`` unless the span is of this document, which has its text at its place."""
+        if span.doc_id != self.id:
+            raise SpanMismatchError(
+                f"the span [{span.start}, {span.end}) is of {span.doc_id!r}, this document is {self.id!r}"
+            )
         found = self.span(span.start, span.end).text
         if found != span.text:
             raise SpanMismatchError(
@@ -49,7 +55,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """The documents of one evaluation, in a fixed order.
+    """The documents of one evaluation, in a fixed order. The metadata is copied, one level deep.
 
     Raises ``EmptyCorpusError`` without documents and ``DuplicateDocumentError`` when two share an id.
     """
@@ -59,6 +65,7 @@ class Corpus:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "documents", tuple(self.documents))
+        object.__setattr__(self, "metadata", dict(self.metadata))
         if not self.documents:
             raise EmptyCorpusError("the corpus has no documents: give it at least one")
         seen: set[DocumentId] = set()
@@ -72,8 +79,11 @@ class Corpus:
         """Read every file that ``glob`` matches below ``folder``, sorted by id.
 
         A document's id is its POSIX path relative to the folder. Files are read as UTF-8 and nothing is normalised:
-        line ends and a byte-order mark stay as they are.
-        Raises ``CorpusFolderError``, ``EmptyCorpusError`` or ``TextEncodingError``.
+        line ends and a byte-order mark stay as they are. ``*`` and ``**`` match hidden files and folders too
+        (``.git/notes.md``). A link to a file is read like a file, under the link's own path; ``**`` does not enter a
+        folder that is a link.
+        Raises ``CorpusFolderError``, ``EmptyCorpusError``, ``TextEncodingError``, ``CorpusError`` on a file that
+        cannot be read, or ``ConfigurationError`` on a pattern that is none.
         """
         folder = Path(folder)
         documents = [

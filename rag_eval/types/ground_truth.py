@@ -11,11 +11,14 @@ from rag_eval.types.span import CharacterSpan
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question."""
+    """A question. The metadata is copied, one level deep."""
 
     id: QueryId
     text: QueryText
     metadata: Mapping[str, object] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "metadata", dict(self.metadata))
 
     @classmethod
     def from_text(cls, text: str, metadata: Mapping[str, object] | None = None) -> "Query":

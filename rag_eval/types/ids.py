@@ -44,13 +44,13 @@ def text_sha256(text: str) -> str:
     return hashlib.sha256(encode_utf8(text)).hexdigest()
 
 
-def encode_utf8(text: str, what: str = "the text") -> bytes:
-    """The text in UTF-8; raises ``TextEncodingError``, naming ``what``, on a lone surrogate."""
+def encode_utf8(text: str, what: str = "the text", remedy: str = "decode the source with its real encoding") -> bytes:
+    """The text in UTF-8; raises ``TextEncodingError``, naming ``what`` and the ``remedy``, on a lone surrogate."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
         around = text[max(0, error.start - 10) : error.start + 10]
         raise TextEncodingError(
             f"{what} has a lone surrogate at character {error.start} ({preview(around)}), "
-            "which UTF-8 cannot hold: decode the source with its real encoding"
+            f"which UTF-8 cannot hold: {remedy}"
         ) from None

@@ -10,7 +10,8 @@ from rag_eval.types.ids import DocumentId
 class CharacterSpan:
     """``[start, end)`` of one document and the text that stands there.
 
-    Raises ``InvalidSpanError`` when the span is empty, reversed or negative, or when its text has another length.
+    Raises ``InvalidSpanError`` when the span is empty, reversed or negative, when its text has another length, or when
+    start and end are not integers.
     """
 
     doc_id: DocumentId
@@ -43,7 +44,12 @@ class CharacterSpan:
 
 
 def check_bounds(doc_id: str, start: int, end: int) -> None:
-    """Raise ``InvalidSpanError`` unless ``0 <= start < end``."""
+    """Raise ``InvalidSpanError`` unless both are integers and ``0 <= start < end``."""
+    # A type is compared faster than an instance is checked; numpy's integers and bool are other types.
+    if type(start) is not int or type(end) is not int:
+        raise InvalidSpanError(
+            f"the span [{start!r}, {end!r}) of {doc_id!r} has bounds that are not Python integers: use int(…)"
+        )
     if not 0 <= start < end:
         raise InvalidSpanError(
             f"the span [{start}, {end}) of {doc_id!r} holds no character: start must be 0 or more and below end"

@@ -75,6 +75,9 @@ NASTY_SAMPLES = [
     "Line one\r\nLine two\r\n\r\nParagraph two\rlone return\r\r",
     "NUL\x00in\x00text\x00\x00 and \x0bvertical\x0cfeeds \x1cseparators\x85next",
     "line\u2028separator\u2029paragraph\u2028\u2029 no-break\u00a0space zero\u200bwidth",
+    "\ufeff",
+    "\ufeff\nB",
+    "\ufeff \r\n# B",
     "\ufeffbyte-order mark at the start, and one \ufeff inside",
     "👍🏽 👩\u200d👩\u200d👧 🇳🇱🇧🇪 " * 12,
     "👍🏽" * 60,
@@ -102,4 +105,5 @@ def nasty_texts(max_size: int = 200) -> st.SearchStrategy[str]:
         st.lists(st.sampled_from(FRAGMENTS), min_size=1, max_size=8),
         st.integers(1, max(1, max_size // 4)),
     )
-    return (joined | repeated | any_characters).map(lambda text: text[:max_size])
+    marked = joined.map(lambda text: "\ufeff" + text)
+    return (joined | repeated | any_characters | marked).map(lambda text: text[:max_size])

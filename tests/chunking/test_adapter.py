@@ -16,7 +16,7 @@ from rag_eval.chunking.adapter import ChunkerPositionAdapter, SkippedChunkWarnin
 from rag_eval.chunking.alignment import AlignedText, aligned_form
 from rag_eval.chunking.base import Chunker, Cut, PositionAwareChunker
 from rag_eval.chunking.foreign import ForeignChunker, Piece, as_chunker
-from rag_eval.chunking.placement import place
+from rag_eval.chunking.placement import Placement, place
 from rag_eval.chunking.sentence import SentenceChunker
 from rag_eval.errors import ConfigurationError
 from rag_eval.types.document import Document
@@ -42,8 +42,8 @@ def giving(*pieces: object) -> ChunkerPositionAdapter:
     return ChunkerPositionAdapter(lambda text: list(pieces), name="fixed")
 
 
-def naive_place(source: str, text: str, previous: Cut) -> int | None:
-    """The rule for exact pieces, by listing every occurrence."""
+def naive_place(source: str, text: str, previous: Cut, prefer_overlap: bool) -> int | None:
+    """The rule for exact pieces of short texts, by listing every occurrence."""
     start, end = previous
     occurrences = [m.start() for m in re.finditer(f"(?={re.escape(text)})", source)]
     candidates = [c for c in occurrences if c > start]
@@ -51,24 +51,31 @@ def naive_place(source: str, text: str, previous: Cut) -> int | None:
         if candidate >= end and not source[end:candidate].strip():
             return candidate
     if candidates:
-        return min(candidates, key=lambda c: (abs(c - end), -c))
+        return min(candidates, key=lambda c: (prefer_overlap and c >= end, abs(c - end), -c))
     return occurrences[0] if len(occurrences) == 1 else None
 
 
-def assert_placed_by_the_rule(source: str, pieces: list[str]) -> None:
+def follows_the_rule(source: str, placements: list[Placement], prefer_overlap: bool) -> bool:
     previous = (-1, 0)
-    for placement in place(source, map(Piece, pieces)):
+    for placement in placements:
         text = placement.piece.text
-        expected = naive_place(source, text, previous)
+        expected = naive_place(source, text, previous, prefer_overlap)
         if placement.cut is None:
-            assert expected is None
+            if expected is not None:
+                return False
             continue
         start, end = placement.cut
-        if placement.exact:
-            assert (start, end) == (expected, expected + len(text))
-        else:
-            assert aligned_form(text) in aligned_form(source[start:end])
+        if placement.exact and (start, end) != (expected, start + len(text)):
+            return False
+        if not placement.exact and aligned_form(text) not in aligned_form(source[start:end]):
+            return False
         previous = placement.cut
+    return True
+
+
+def assert_placed_by_the_rule(source: str, pieces: list[str]) -> None:
+    placements = place(source, map(Piece, pieces))
+    assert follows_the_rule(source, placements, False) or follows_the_rule(source, placements, True)
 
 
 def test_repeated_pieces_land_one_after_the_other() -> None:
@@ -93,6 +100,34 @@ def test_repeated_pieces_land_one_after_the_other() -> None:
 )
 def test_the_rule(source: str, pieces: list[str], expected: list[Cut | None]) -> None:
     assert places(source, pieces) == expected
+
+
+FAR = "-" * 5000
+
+
+@pytest.mark.parametrize(
+    ("source", "pieces", "expected"),
+    [
+        (f"ab zz {FAR} cd {FAR} cd", ["ab", "cd"], [(0, 2), None]),
+        (f"ab cd {FAR} cd", ["ab", "cd", "cd"], [(0, 2), (3, 5), None]),
+        (f"ab zz {FAR} cd", ["ab", "cd"], [(0, 2), (5007, 5009)]),
+        (f"ab {FAR[:900]} cd {FAR} cd", ["ab", "cd"], [(0, 2), (904, 906)]),
+        (f"ab {FAR} cd {FAR} cd", ["ab", "?" * 5000, "cd"], [(0, 2), None, (5004, 5006)]),
+        (f"ab cd {FAR} ef {FAR} ef", ["ab", "ef", "cd"], [(0, 2), None, (3, 5)]),
+    ],
+)
+def test_far_from_the_previous_chunk_only_a_unique_match_counts(
+    source: str, pieces: list[str], expected: list[Cut | None]
+) -> None:
+    assert places(source, pieces) == expected
+
+
+def test_overlapping_windows_of_repeated_text_do_not_lead_to_a_later_copy() -> None:
+    notice = "| copyright by the company all rights reserved " * 12
+    source = f"{notice}end of part one. {' '.join(map(str, range(500)))} {notice}end of part two."
+    words = [match.span() for match in re.finditer(r"\S+", source)]
+    cuts = [(words[i][0], words[min(i + 12, len(words)) - 1][1]) for i in range(0, len(words) - 6, 6)]
+    assert places(source, [source[start:end] for start, end in cuts]) == cuts
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from chunker_contract import TrigramEmbedder
@@ -140,6 +140,31 @@ def test_the_size_limit_is_given_found_or_does_not_apply() -> None:
     assert certify(Broken(), ["aa"]).passed
 
 
+def test_a_fits_that_raises_is_not_the_fault_of_the_chunker() -> None:
+    with pytest.raises(ZeroDivisionError):
+        certify(str.split, ["aaa b"], fits=lambda text: 1 // 0 > 0)
+
+
+def test_a_chunk_of_another_document_is_not_an_exact_slice() -> None:
+    class Elsewhere(Placed):
+        def chunk_with_positions(self, doc: Document) -> list[PositionAwareChunk]:
+            return [replace(chunk, doc_id="other.md") for chunk in super().chunk_with_positions(doc)]
+
+    certificate = certify(Elsewhere(lambda text: [(text, 0, len(text))]), {"t": "a b"})
+    assert failed(certificate) == ["exact slices"]
+    assert "t at 0: 'a b' (of 'other.md'" in str(check(certificate, "exact slices").example)
+
+
+def test_what_the_adapter_could_not_place_is_said_beside_what_is_lost() -> None:
+    pieces = ["ab", "cd"]  # "cd" stands twice, too far away to tell which it is
+    certificate = certify(lambda text: pieces, {"t": f"ab {'-' * 5000} cd {'-' * 5000} cd"})
+    assert str(check(certificate, "coverage").example).endswith(
+        "(places found by the adapter, 1 of 2 chunks without one)"
+    )
+    out_of_order = certify(lambda text: ["b", "a"], {"t": "a b"})
+    assert "(places found by the adapter, 0 of 2" in str(check(out_of_order, "increasing starts").example)
+
+
 def test_claims_are_certified_as_they_are() -> None:
     certificate = certify(lambda text: [Claim("ab", 0), Claim("ab", 2)], ["ab ab"])
     assert certificate.positions == "claimed"
@@ -169,7 +194,9 @@ def test_the_certificate_as_a_table() -> None:
     assert lines[2].startswith("| check")
     assert len({len(line) for line in lines[2:]}) == 1
     assert "\x00" not in text
-    assert next(line for line in lines if "coverage" in line).endswith(r"pipes at 0: 'a\|b\\x00' |")
+    assert next(line for line in lines if "coverage" in line).endswith(
+        r"pipes at 0: 'a\|b\\x00' (places found by the adapter, 1 of 1 chunks without one) |"
+    )
 
 
 def test_certificates_side_by_side() -> None:
@@ -184,8 +211,12 @@ def test_what_cannot_be_certified() -> None:
         certify(5)
     with pytest.raises(ConfigurationError, match="no texts"):
         certify(str.split, [])
-    with pytest.raises(ConfigurationError, match="one string"):
+    with pytest.raises(ConfigurationError, match="texts is 'text': give a list"):
         certify(str.split, "text")
+    with pytest.raises(ConfigurationError, match="texts is '5': give a list"):
+        certify(str.split, 5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="the text 'text 1' is '1': give strings"):
+        certify(str.split, [1])  # type: ignore[list-item]
     with pytest.raises(TextEncodingError, match="'bad'"):
         certify(str.split, {"bad": "\ud800"})
 

@@ -10,6 +10,7 @@ from strategies import NASTY_SAMPLES, nasty_texts
 
 from rag_eval.chunking.base import Cut
 from rag_eval.chunking.cluster_semantic import ClusterSemanticChunker, best_grouping, mean_similarity
+from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError
 
 
@@ -92,8 +93,7 @@ def test_contract(text: str, piece_size: int, more: int) -> None:
 
 @pytest.mark.parametrize("text", NASTY_SAMPLES)
 def test_contract_with_the_local_embedder(text: str) -> None:
-    local = pytest.importorskip("rag_eval.embedding.local")
-    check_contract(ClusterSemanticChunker(local.LocalEmbedder(), 80, 20), text, 80)
+    check_contract(ClusterSemanticChunker(LocalEmbedder(), 80, 20), text, 80)
 
 
 def test_name_and_settings() -> None:

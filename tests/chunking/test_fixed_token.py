@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from cut_contract import check_cuts
+from chunker_contract import check_contract
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import NASTY_SAMPLES, nasty_texts
@@ -36,13 +36,13 @@ def test_cuts_equal_plain_windows(text: str, size: int, overlap: int, encoding: 
     overlap = min(overlap, size - 1)
     chunker = FixedTokenChunker(size, overlap, encoding)
     assert chunker.cuts(text) == plain_windows(text, size, overlap, encoding)
-    check_cuts(chunker, text)
+    check_contract(chunker, text)
 
 
 @pytest.mark.parametrize("text", NASTY_SAMPLES)
 @pytest.mark.parametrize(("size", "overlap"), [(100, 0), (7, 3), (2, 1), (1, 0)])
 def test_contract_on_nasty_samples(text: str, size: int, overlap: int) -> None:
-    check_cuts(FixedTokenChunker(size, overlap), text)
+    check_contract(FixedTokenChunker(size, overlap), text)
 
 
 @settings(deadline=None, derandomize=True, max_examples=100)

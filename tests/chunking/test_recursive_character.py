@@ -2,7 +2,7 @@ import time
 from typing import Any
 
 import pytest
-from cut_contract import check_cuts
+from chunker_contract import check_contract
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recursive_twin import expected_cuts, langchain_spans
@@ -31,7 +31,7 @@ def test_cuts_equal_the_plain_algorithm(text: str, size: int, overlap: int, sepa
     overlap = min(overlap, size - 1)
     chunker = RecursiveCharacterChunker(size, overlap, separators)
     assert chunker.cuts(text) == expected_cuts(langchain_spans(text, separators, size, overlap, len), text)
-    check_cuts(chunker, text)
+    check_contract(chunker, text)
 
 
 @settings(deadline=None, derandomize=True, max_examples=150)
@@ -44,7 +44,7 @@ def test_no_chunk_is_longer_than_the_size_when_characters_may_be_split(text: str
 @pytest.mark.parametrize("text", NASTY_SAMPLES)
 @pytest.mark.parametrize(("size", "overlap"), [(1000, 200), (50, 0), (30, 29), (1, 0)])
 def test_contract_on_nasty_samples(text: str, size: int, overlap: int) -> None:
-    check_cuts(RecursiveCharacterChunker(size, overlap), text)
+    check_contract(RecursiveCharacterChunker(size, overlap), text)
 
 
 def test_repeated_text_lands_where_it_was_taken_from() -> None:

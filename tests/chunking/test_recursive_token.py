@@ -3,7 +3,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from cut_contract import check_cuts
+from chunker_contract import check_contract
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recursive_twin import expected_cuts, langchain_spans, pieces_of
@@ -68,7 +68,7 @@ def test_cuts_equal_the_plain_algorithm(
     chunker = RecursiveTokenChunker(size, overlap, separators, encoding)
     spans = langchain_spans(text, separators, size, overlap, token_length(encoding))
     assert chunker.cuts(text) == expected_cuts(spans, text)
-    check_cuts(chunker, text)
+    check_contract(chunker, text)
 
 
 @settings(deadline=None, derandomize=True, max_examples=500)
@@ -91,14 +91,14 @@ def test_pieces_are_counted_as_if_encoded_alone(text: str, separator: str, encod
 @pytest.mark.parametrize("text", NASTY_SAMPLES)
 @pytest.mark.parametrize(("size", "overlap"), [(400, 0), (20, 19), (1, 0)])
 def test_contract_on_nasty_samples(text: str, size: int, overlap: int) -> None:
-    check_cuts(RecursiveTokenChunker(size, overlap), text)
+    check_contract(RecursiveTokenChunker(size, overlap), text)
 
 
 def test_special_token_text_is_ordinary() -> None:
     text = "<|endoftext|> " * 20
     chunker = RecursiveTokenChunker(10, 0)
     assert all(len(get_encoding("cl100k_base").encode_ordinary(chunk)) <= 10 for chunk in chunker.chunk(text))
-    check_cuts(chunker, text)
+    check_contract(chunker, text)
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\n\t\u3000\r\n"])

@@ -7,6 +7,7 @@ from strategies import NASTY_SAMPLES, nasty_texts
 
 from rag_eval.chunking.semantic import SemanticChunker, neighbour_distances
 from rag_eval.chunking.similarity import unit_vectors
+from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError
 
 CATS = "Cats purr when cats sleep. Cats hunt mice while cats wait. Cats purr and cats sleep again."
@@ -62,8 +63,7 @@ def test_contract(text: str, percentile: float, window: int, size: int | None) -
 
 @pytest.mark.parametrize("text", NASTY_SAMPLES)
 def test_contract_with_the_local_embedder(text: str) -> None:
-    local = pytest.importorskip("rag_eval.embedding.local")
-    check_contract(SemanticChunker(local.LocalEmbedder(), 50, max_chunk_size=60), text, 60)
+    check_contract(SemanticChunker(LocalEmbedder(), 50, max_chunk_size=60), text, 60)
 
 
 def test_name_holds_the_settings_and_the_embedder() -> None:

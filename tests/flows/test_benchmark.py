@@ -5,62 +5,112 @@ import logging
 import shutil
 from pathlib import Path
 
+import httpx
 import pytest
+from prefect.settings import PREFECT_API_URL
 
 from flows.benchmark import benchmark
+from rag_eval import (
+    ChunkLevelGroundTruth,
+    Corpus,
+    LocalEmbedder,
+    Query,
+    RecursiveTokenChunker,
+    TokenLevelEvaluation,
+    generate_chunk_id,
+    write_chunk_level,
+)
 from rag_eval.config.benchmark import BenchmarkConfig
-from rag_eval.config.chunkers import RecursiveTokenConfig
+from rag_eval.config.chunkers import MarkdownConfig, RecursiveTokenConfig
 from rag_eval.errors import BenchmarkFailedError, GroundTruthError
-from rag_eval.pipeline.outcome import BenchmarkOutcome
+from rag_eval.pipeline.outcome import BenchmarkOutcome, read_outcome
+from rag_eval.pipeline.references import Effort
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.sample import CORPUS, GROUND_TRUTH
+from tests.flows.benchmarks import EVERY_STAGE, LARGE, SMALL, STAGES, TWO, folder_of
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
-CONFIG = BenchmarkConfig(
-    corpus=CORPUS,
-    ground_truth=GROUND_TRUTH,
-    chunkers=[RecursiveTokenConfig(chunk_size=60), RecursiveTokenConfig(chunk_size=300)],
-)
 
 
 def test_a_run_scores_every_configuration_and_a_second_one_computes_nothing(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path)
-    first = benchmark(CONFIG, workspace)
-    assert [one.name for one in first.configurations] == [one.name for one in CONFIG.configurations()]
+    first = benchmark(TWO, workspace)
+    assert [one.name for one in first.configurations] == [one.name for one in TWO.configurations()]
     assert (first.answerable, first.unanswerable) == (70, 2)
     small, large = first.configurations
-    assert small.chunks > 2 * large.chunks
+    assert small.chunks.count > 2 * large.chunks.count
     for one in first.configurations:
         assert set(one.metrics) == {"span_recall@5", "span_precision@5", "span_iou@5"}
         assert one.queries == 70
         assert one.scores.rows == 70 * 3
     assert large.metrics["span_recall@5"] > small.metrics["span_recall@5"] + 0.05
     assert small.metrics["span_precision@5"] > large.metrics["span_precision@5"] + 0.05
+    assert first.ranked()[0].name == large.name
     assert first.work() == (12, 0)
 
-    again = benchmark(CONFIG, workspace)
+    again = benchmark(TWO, workspace)
     assert again.work() == (0, 12)
     assert [one.metrics for one in again.configurations] == [one.metrics for one in first.configurations]
     assert [one.scores for one in again.configurations] == [one.scores for one in first.configurations]
 
     kept = [json.loads((workspace.runs / run / "summary.json").read_text()) for run in (first.run, again.run)]
     assert [BenchmarkOutcome.model_validate(one) for one in kept] == [first, again]
+    assert read_outcome(workspace) == again
+    assert read_outcome(workspace, first.run) == first
+
+    assert benchmark(TWO, workspace.model_copy(update={"refresh": True})).work() == (12, 0)
+
+
+def test_the_pipeline_gives_what_the_library_gives(tmp_path: Path) -> None:
+    outcome = benchmark(TWO, Workspace(root=tmp_path))
+    evaluation = TokenLevelEvaluation(Corpus.from_folder(CORPUS), GROUND_TRUTH)
+    for one, size in zip(outcome.configurations, (60, 300), strict=True):
+        result = evaluation.run(RecursiveTokenChunker(chunk_size=size), LocalEmbedder(), k=5)
+        assert {name.removesuffix("@5"): value for name, value in one.metrics.items()} == dict(result.metrics)
+
+
+def test_every_stage_runs_and_configurations_share_work(tmp_path: Path) -> None:
+    config = EVERY_STAGE.model_copy(update={"retrieval": ["vector", "bm25", "hybrid"]})
+    outcome = benchmark(config, Workspace(root=tmp_path))
+    by_stage = {stage: (computed, reused) for stage, (computed, reused, _) in outcome.work_by_stage().items()}
+    assert set(by_stage) == set(STAGES)
+    assert by_stage["chunk"] == (1, 2)
+    assert by_stage["embed"] == by_stage["index"] == by_stage["retrieve-by-vector"] == (1, 1)
+    assert by_stage["score"] == (3, 0)
+
+
+def test_one_edited_document_of_a_hundred_is_cut_and_embedded_alone(tmp_path: Path) -> None:
+    folder, truth = folder_of(tmp_path, 100)
+    config = BenchmarkConfig(corpus=folder, ground_truth=truth, chunkers=[SMALL])
+    workspace = Workspace(root=tmp_path / "work")
+    first = benchmark(config, workspace)
+    (folder / "050.md").write_text("# Ship 50\n\nShip number 50 was sold and leaves no more.\n")
+    second = benchmark(config, workspace)
+    efforts = [{stage: done.effort for stage, done in run.configurations[0].stages.items()} for run in (first, second)]
+    assert [(efforts[run]["chunk"].fresh, efforts[run]["chunk"].total) for run in (0, 1)] == [(100, 100), (1, 100)]
+    assert [efforts[run]["embed"].fresh for run in (0, 1)] == [100, 1]
+    other = BenchmarkConfig(corpus=folder, ground_truth=truth, chunkers=[MarkdownConfig(), LARGE])
+    headings, whole = benchmark(other, workspace).configurations
+    assert headings.stages["embed"].effort == Effort(fresh=0, total=100, unit="texts")  # cut otherwise, the same texts
+    assert whole.stages["embed"].work == "reused"  # the very same chunks
 
 
 def test_lost_or_altered_work_is_done_again_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     workspace = Workspace(root=tmp_path)
-    config = CONFIG.model_copy(update={"chunkers": CONFIG.chunkers[:1]})
+    config = TWO.model_copy(update={"chunkers": [SMALL]})
     first = benchmark(config, workspace)
     (chunks,) = (tmp_path / "tables" / "chunks").iterdir()
     chunks.write_bytes(chunks.read_bytes()[:-9])
     shutil.rmtree(tmp_path / "indexes")
+    for segment in (tmp_path / "cache" / "embeddings").rglob("*.arrow"):
+        segment.write_bytes(segment.read_bytes()[:200])
     with caplog.at_level(logging.WARNING):
         again = benchmark(config, workspace)
-    assert again.configurations[0].stages == {
+    assert {stage: done.work for stage, done in again.configurations[0].stages.items()} == {
         "chunk": "computed",
         "embed": "reused",
         "index": "computed",
-        "retrieve": "reused",
+        "retrieve-by-vector": "reused",
         "score": "reused",
     }
     assert again.configurations[0].metrics == first.configurations[0].metrics
@@ -72,11 +122,14 @@ def test_lost_or_altered_work_is_done_again_and_said(tmp_path: Path, caplog: pyt
 
 def test_a_failing_configuration_leaves_the_others_complete(tmp_path: Path) -> None:
     broken = RecursiveTokenConfig.model_construct(type="recursive-token", chunk_size=60, chunk_overlap=90)
-    config = CONFIG.model_copy(update={"chunkers": [CONFIG.chunkers[1], broken]})
-    with pytest.raises(BenchmarkFailedError, match="1 of 2 configurations failed") as caught:
+    config = TWO.model_copy(update={"chunkers": [LARGE, broken]})
+    with pytest.raises(
+        BenchmarkFailedError, match=r"1 of 2 configurations failed: .*overlap must be smaller"
+    ) as caught:
         benchmark(config, Workspace(root=tmp_path))
-    outcome = BenchmarkOutcome.model_validate_json(caught.value.summary.read_bytes())
-    assert [one.name for one in outcome.configurations] == [CONFIG.configurations()[1].name]
+    outcome = json.loads(caught.value.summary.read_text())
+    assert [one["name"] for one in outcome["configurations"]] == ["recursive-token 300/0, vector"]
+    assert list(outcome["failures"]) == ["recursive-token 60/90, vector"]
 
 
 def test_truth_that_does_not_fit_the_corpus_stops_the_run(tmp_path: Path) -> None:
@@ -85,4 +138,35 @@ def test_truth_that_does_not_fit_the_corpus_stops_the_run(tmp_path: Path) -> Non
     document = next(folder.glob("fares*.md"))
     document.write_text("An added line.\n" + document.read_text(encoding="utf-8"), encoding="utf-8")
     with pytest.raises(GroundTruthError, match="the document has changed or the offsets are not code points"):
-        benchmark(CONFIG.model_copy(update={"corpus": folder}), Workspace(root=tmp_path / "work"))
+        benchmark(TWO.model_copy(update={"corpus": folder}), Workspace(root=tmp_path / "work"))
+
+
+def test_chunk_level_runs_and_refuses_another_chunker(tmp_path: Path) -> None:
+    texts = [text for document in Corpus.from_folder(CORPUS) for text in LARGE.build().chunk(document.content)]
+    asked = Query.from_text(texts[3], {"chunker": LARGE.build().name})
+    write_chunk_level(tmp_path / "t.jsonl", [ChunkLevelGroundTruth(asked, [generate_chunk_id(texts[3])])])
+    config = BenchmarkConfig(
+        corpus=CORPUS,
+        ground_truth=tmp_path / "t.jsonl",
+        evaluation_type="chunk-level",
+        chunkers=[LARGE],
+        retrieval=["vector", "bm25", "hybrid"],
+        k=[1, 5],
+    )
+    outcome = benchmark(config, Workspace(root=tmp_path / "work"))
+    for one in outcome.configurations:
+        assert one.metrics["chunk_recall@1"] == 1.0
+        assert one.metrics["chunk_precision@5"] == pytest.approx(0.2)
+    with pytest.raises(BenchmarkFailedError, match=r"made with .*chunk_size=300.* this run uses .*chunk_size=60"):
+        benchmark(config.model_copy(update={"chunkers": [SMALL]}), Workspace(root=tmp_path / "work"))
+
+
+def test_a_run_leaves_artifacts_to_look_at(tmp_path: Path) -> None:
+    benchmark(TWO.model_copy(update={"chunkers": [SMALL]}), Workspace(root=tmp_path))
+    # Over HTTP, because Prefect's own client asks the server for artifacts in a way that the server refuses.
+    with httpx.Client(timeout=30) as client:
+        answer = client.post(f"{PREFECT_API_URL.value()}/artifacts/filter", json={"sort": "CREATED_DESC"}).json()
+    found = {artifact["key"]: artifact["data"] for artifact in reversed(answer)}
+    assert json.loads(found["comparison"])[0]["configuration"] == "recursive-token 60/0, vector"
+    assert found["progress"] == 100.0
+    assert "span\\_recall@5" in found["configuration-recursive-token-60-0-vector"]

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from rag_eval import (
     ChunkLevelGroundTruth,
     DocumentId,
     Query,
+    QueryId,
+    QueryText,
     TokenLevelGroundTruth,
     generate_chunk_id,
 )
@@ -75,16 +78,33 @@ def test_a_file_without_header_or_ids_is_read(tmp_path: Path) -> None:
     [
         ("{broken", r"line 2: not JSON .* write one JSON object a line"),
         ('["a list"]', r"line 2: the line: Input should be a valid dictionary"),
-        ('{"query": "why?"}', r"line 2: relevant_spans: Field required"),
+        ('{"query": "why?"}', r"line 2: 'why\?' has no relevant spans: add them, or declare"),
+        ('{"relevant_spans": []}', r"line 2: query: Field required"),
+        ('{"query": "why?", "unanswerable": true, "id": ""}', r"line 2: id: String should have at least 1 character"),
+        ('{"query": "why?", "query": "how?", "unanswerable": true}', r"line 2: the key 'query' stands twice"),
+        ('{"query": "why?", "unanswerable": true, "metadata": {"a": {"b": 1, "b": 2}}}', r"line 2: the key 'b' stands"),
+        ('{"query": "why?", "unanswerable": true, "metadata": {"a": NaN}}', r"line 2: NaN is not a number"),
+        ('{"query": "why?", "unanswerable": true, "metadata": {"a": -Infinity}}', r"line 2: -Infinity is not a number"),
+        ('{"query": "why\\ud800", "unanswerable": true}', r"line 2: the text has a lone surrogate at character 3"),
+        ('{"query": "why?", "unanswerable": true, "id": "\\ud800"}', r"line 2: id: Input should be a valid string"),
+        ('{"query": "why?", "unanswerable": true, "metadata": {"a": "\\ud800"}}', r"line 2: the metadata of 'why\?' "),
+        (
+            '{"query": "why?", "relevant_spans": [{"doc_id": "\\udfff", "start": 0, "end": 1, "text": "x"}]}',
+            r"line 2: the text has a lone surrogate",
+        ),
+        (
+            '{"query": "why?", "relevant_spans": [{"doc_id": "a", "start": %d, "end": %d, "text": "x"}]}'
+            % (2**70, 2**70 + 1),
+            r"line 2: relevant_spans\.0\.start: Input should be less than",
+        ),
+        (
+            '{"query": "why?", "unanswerable": true, "metadata": {"a": %s1%s}}' % ("[" * 200_000, "]" * 200_000),
+            r"line 2: .*too deep in each other",
+        ),
         ('{"query": "why?", "relevant_spans": []}', r"line 2: 'why\?' has no relevant spans: add them, or declare"),
         ('{"query": "  ", "relevant_spans": [], "unanswerable": true}', r"line 2: the query is empty"),
         ('{"query": "why?", "relevant_spans": [], "spans": []}', r"line 2: spans: Extra inputs are not permitted"),
-        ('{"format": "rag-eval/token-level", "version": 2}', r"line 2: version: Input should be 1"),
-        ('{"format": "rag-eval/other", "version": 1}', r"line 2: format: Input should be 'rag-eval/token-level' or"),
-        (
-            '{"format": "rag-eval/chunk-level", "version": 1}',
-            "line 2: this is chunk-level ground truth and the evaluat",
-        ),
+        ('{"format": "rag-eval/token-level", "version": 1}', r"line 2: the line that names the format stands before"),
         (
             '{"query": "why?", "relevant_spans": [{"doc_id": "a", "start": "0", "end": 3, "text": "one"}]}',
             r"line 2: relevant_spans\.0\.start: Input should be a valid integer",
@@ -102,6 +122,67 @@ def test_a_bad_line_is_named(tmp_path: Path, record: str, reason: str) -> None:
         read_token_level(path)
 
 
+@pytest.mark.parametrize(
+    ("header", "reason"),
+    [
+        ('{"format": "rag-eval/token-level", "version": 2}', "this is version 2 of the format"),
+        ('{"format": "rag-eval/token-level", "version": true}', "version: Input should be a valid integer"),
+        ('{"format": "rag-eval/other", "version": 1}', "format: Input should be 'rag-eval/token-level' or"),
+        ('{"format": "rag-eval/chunk-level", "version": 1}', "this is chunk-level ground truth and the evaluat"),
+    ],
+)
+def test_a_bad_header_is_named(tmp_path: Path, header: str, reason: str) -> None:
+    (tmp_path / "t.jsonl").write_text("\n" + header + "\n")
+    with pytest.raises(GroundTruthError, match=rf"t\.jsonl, line 2: {reason}"):
+        read_token_level(tmp_path / "t.jsonl")
+
+
+def test_an_unanswerable_query_need_not_list_what_it_has_not(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.jsonl", {"query": "why?", "unanswerable": True})
+    (tokens,), (chunks,) = read_token_level(path), read_chunk_level(path)
+    assert (tokens.relevant_spans, chunks.relevant_chunk_ids) == ((), ())
+
+
+def test_a_byte_order_mark_is_passed_over_and_a_path_may_be_a_string(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.jsonl", {"query": "why?", "unanswerable": True})
+    path.write_bytes("\ufeff".encode() + path.read_bytes())
+    truth = read_token_level(str(path))
+    assert [item.query.text for item in truth] == ["why?"]
+    write_token_level(str(tmp_path / "u.jsonl"), truth)
+    assert read_token_level(tmp_path / "u.jsonl") == truth
+
+
+UNANSWERABLE = TokenLevelGroundTruth(Query.from_text("why?"), [], unanswerable=True)
+
+
+@pytest.mark.parametrize(
+    ("items", "reason"),
+    [
+        ([], "holds no query"),
+        ([UNANSWERABLE, UNANSWERABLE], "the query id query_.* stands in line 2 too"),
+        ([TokenLevelGroundTruth(Query.from_text("why?"), [])], "has no relevant spans"),
+        ([TokenLevelGroundTruth(Query.from_text(" "), [], unanswerable=True)], "the query is empty"),
+        ([replace(UNANSWERABLE, query=Query(QueryId(""), QueryText("why?")))], "id: String should have at least 1"),
+        ([replace(UNANSWERABLE, query=Query(QueryId("q"), QueryText("\ud800")))], "lone surrogate"),
+        *(
+            ([replace(UNANSWERABLE, query=Query.from_text("why?", {"key": value}))], reason)
+            for value, reason in [
+                ((1, 2), "would not be read back the same"),
+                ({1: "a"}, "would not be read back the same"),
+                (float("nan"), "cannot be kept as JSON"),
+                ({1}, "cannot be kept as JSON"),
+            ]
+        ),
+    ],
+)
+def test_what_would_not_be_read_back_is_not_written(
+    tmp_path: Path, items: list[TokenLevelGroundTruth], reason: str
+) -> None:
+    with pytest.raises(GroundTruthError, match=reason):
+        write_token_level(tmp_path / "t.jsonl", items)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_two_queries_with_one_id_are_named(tmp_path: Path) -> None:
     record = {"query": "why?", "relevant_spans": [SPAN]}
     with pytest.raises(GroundTruthError, match=r"line 2: the query id query_\w{8} stands in line 1 too"):
@@ -112,5 +193,10 @@ def test_two_queries_with_one_id_are_named(tmp_path: Path) -> None:
 def test_a_missing_or_empty_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(GroundTruthError, match="is not there"):
         read_token_level(tmp_path / "none.jsonl")
+    with pytest.raises(GroundTruthError, match="is a folder: give the ground-truth file in it"):
+        read_token_level(tmp_path)
+    (tmp_path / "latin.jsonl").write_bytes(b"caf\xe9")
+    with pytest.raises(GroundTruthError, match=r"latin\.jsonl' is not UTF-8: byte 3"):
+        read_token_level(tmp_path / "latin.jsonl")
     with pytest.raises(GroundTruthError, match="holds no query"):
         read_token_level(write(tmp_path / "t.jsonl", {"format": "rag-eval/token-level", "version": 1}))

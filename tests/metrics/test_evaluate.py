@@ -1,6 +1,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from rag_eval.errors import ConfigurationError
@@ -15,6 +16,7 @@ from rag_eval.metrics import (
     evaluate_token_level,
 )
 from rag_eval.types.ids import ChunkId, DocumentId
+from rag_eval.types.result import ChunkLevelRunOutput
 from rag_eval.types.span import CharacterSpan
 
 
@@ -75,6 +77,36 @@ def test_a_mix_of_levels_is_named() -> None:
         evaluate_token_level([{"retrieved": ["chunk_1"], "ground_truth": []}], [SpanRecall()])  # type: ignore[list-item]
     with pytest.raises(ConfigurationError, match=r"chunk-level evaluation scores chunk ids.*CharacterSpan"):
         evaluate_chunk_level([ChunkLevelResult([span(0, 1)], [])], [ChunkRecall()])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("retrieved", ["abc", None, 5, {ChunkId("a")}, ChunkLevelRunOutput([ChunkId("a")])])
+def test_a_side_that_is_not_a_list_is_named(retrieved: object) -> None:
+    with pytest.raises(ConfigurationError, match="chunk-level evaluation scores a list of chunk ids, it was given"):
+        evaluate_chunk_level([{"retrieved": retrieved, "ground_truth": []}], [ChunkRecall()])  # type: ignore[typeddict-item]
+    with pytest.raises(ConfigurationError, match="token-level evaluation scores a list of character spans"):
+        evaluate_token_level([{"retrieved": [], "ground_truth": retrieved}], [SpanRecall()])  # type: ignore[typeddict-item]
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf"), None, "1", 1j])
+def test_a_metric_that_gives_no_finite_number_is_named(score: object) -> None:
+    class Odd:
+        name = "odd"
+
+        def calculate(self, retrieved: object, ground_truth: object) -> object:
+            return score
+
+    with pytest.raises(ConfigurationError, match="the metric 'odd' gave .*: a metric must give a finite number"):
+        evaluate_token_level([TokenLevelResult([], [])], [Odd()])  # type: ignore[list-item]
+
+
+def test_a_metric_may_give_numbers_of_numpy() -> None:
+    class Half:
+        name = "half"
+
+        def calculate(self, retrieved: object, ground_truth: object) -> float:
+            return np.float32(0.5)  # type: ignore[return-value]
+
+    assert evaluate_token_level([TokenLevelResult([], [])], [Half()]) == {"half": 0.5}
 
 
 @pytest.mark.parametrize("record", [{"retrieved": []}, TokenLevelResult([], []), None])

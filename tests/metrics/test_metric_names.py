@@ -108,7 +108,7 @@ def test_what_a_metric_cannot_do_is_said(text: str, message: str) -> None:
         token_level_metric(text)
 
 
-@pytest.mark.parametrize("k", [0, -1, 2.5, True, "5"])
+@pytest.mark.parametrize("k", [0, -1, 2.5, True, "5", 2**31])
 def test_a_cut_is_a_whole_number_of_one_or_more(k: object) -> None:
     for make in (lambda: SpanRecall(k), lambda: ChunkNDCG(k), lambda: TokensRetrieved(k), lambda: ChromaIoU(k)):
         with pytest.raises(ConfigurationError, match="whole number"):

@@ -296,6 +296,7 @@ def test_chunks_are_checked_like_hits() -> None:
         ({"metrics": ["span_recall", "span_recall"]}, "twice"),
         ({"ks": [1, 1]}, "twice"),
         ({"ks": [0]}, "whole number"),
+        ({"ks": [2**31]}, "whole number of 1 to 2147483647"),
         ({"ks": []}, "at least one k"),
         ({"metrics": ["precision_omega"]}, "needs the chunks"),
         ({"metrics": ["chroma_iou@min"]}, "needs the chunks"),

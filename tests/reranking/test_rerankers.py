@@ -29,10 +29,13 @@ class CohereServer(LoopbackServer):
     def __init__(self) -> None:
         super().__init__()
         self.order: list[int] | None = None
+        self.answered: object = None
 
     def answer(self, request: Request) -> tuple[int, Any]:
         if request.headers.get("authorization") != f"Bearer {KEY}":
             return 401, {"message": f"invalid api token {KEY}"}
+        if self.answered is not None:
+            return 200, self.answered
         asked = request.json()
         order = self.order or sorted(range(len(asked["documents"])), key=lambda n: len(asked["documents"][n]))
         results = [{"index": number, "relevance_score": 1 / (1 + rank)} for rank, number in enumerate(order)]
@@ -95,6 +98,35 @@ def test_a_refusal_is_one_sentence_without_the_key(server: CohereServer) -> None
         reranker.rerank("boat?", CHUNKS, 2)
     assert KEY not in str(caught.value)
     assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None  # the SDK's own error holds the request's headers
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"id": "1", "results": [{"index": 0, "relevance_score": 1.0}]},
+        {"id": "1", "results": []},
+        {"id": "1"},
+        [1, 2],
+        {"id": "1", "results": [{"index": "first", "relevance_score": 1.0}]},
+    ],
+)
+def test_an_answer_of_too_few_chunks_or_none_is_refused(server: CohereServer, answer: object) -> None:
+    server.answered = answer
+    with (
+        CohereReranker(api_key=KEY, base_url=server.url) as reranker,
+        pytest.raises(ServiceError, match=r"its answer is unusable|gave no usable answer"),
+    ):
+        reranker.rerank("boat?", CHUNKS, 3)
+
+
+def test_cohere_results_count_by_their_scores_and_without_chunks_nothing_is_asked(server: CohereServer) -> None:
+    server.answered = {"id": "1", "results": [{"index": n, "relevance_score": n / 10} for n in range(4)]}
+    with CohereReranker(api_key=KEY, base_url=server.url) as reranker:
+        assert [chunk.content for chunk in reranker.rerank("boat?", CHUNKS, 2)] == [TEXTS[3], TEXTS[2]]
+        assert len(reranker.rerank("boat?", CHUNKS, 9)) == 4
+        assert reranker.rerank("boat?", [], 3) == []
+    assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize("order", [[0, 0], [9], [-1]])

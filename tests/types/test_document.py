@@ -1,10 +1,24 @@
+import os
 from pathlib import Path
 
 import pytest
 
-from rag_eval import CharacterSpan, Corpus, Document, DocumentId, PositionAwareChunk, generate_pa_chunk_id
+from rag_eval import (
+    CharacterSpan,
+    Chunk,
+    Corpus,
+    Document,
+    DocumentId,
+    PositionAwareChunk,
+    Query,
+    generate_chunk_id,
+    generate_pa_chunk_id,
+)
+from rag_eval.digests import files_sha256
 from rag_eval.errors import (
+    ArtifactError,
     ConfigurationError,
+    CorpusError,
     CorpusFolderError,
     DuplicateDocumentError,
     EmptyCorpusError,
@@ -12,6 +26,7 @@ from rag_eval.errors import (
     SpanMismatchError,
     TextEncodingError,
 )
+from rag_eval.files import read_text, write_atomically
 
 DOC = Document(DocumentId("a.md"), "one\r\ntwo 👩🏽‍🚀 three")
 
@@ -39,7 +54,14 @@ def test_a_span_with_other_text_is_refused_showing_both_shortened() -> None:
     assert len(message) < 350
 
 
+def test_a_span_of_another_document_is_refused() -> None:
+    with pytest.raises(SpanMismatchError, match=r"\[0, 3\) is of 'b.md', this document is 'a.md'"):
+        DOC.check_span(CharacterSpan(DocumentId("b.md"), 0, 3, "one"))
+
+
 def test_a_lone_surrogate_is_refused() -> None:
+    with pytest.raises(TextEncodingError, match=r"document id '\\udcff.md' has a lone surrogate.*rename the file"):
+        Document(DocumentId("\udcff.md"), "a")
     with pytest.raises(TextEncodingError, match=r"document 'bad.md' has a lone surrogate at character 1"):
         Document(DocumentId("bad.md"), "a\udfff")
 
@@ -58,6 +80,19 @@ def test_a_list_of_documents_is_frozen() -> None:
     assert list(corpus) == [DOC]
     assert len(corpus) == 1
     assert corpus.by_id() == {"a.md": DOC}
+
+
+def test_metadata_is_copied() -> None:
+    given = {"key": 1}
+    values = [
+        Document(DocumentId("a.md"), "one", given),
+        Corpus([DOC], given),
+        Chunk(generate_chunk_id("one"), "one", DOC.id, given),
+        PositionAwareChunk(generate_pa_chunk_id("one"), "one", DOC.id, 0, 3, given),
+        Query.from_text("why?", given),
+    ]
+    given["key"] = 2
+    assert [value.metadata for value in values] == [{"key": 1}] * 5
 
 
 def test_from_folder_reads_bytes_as_they_are(tmp_path: Path) -> None:
@@ -81,9 +116,53 @@ def test_from_folder_says_what_is_wrong(tmp_path: Path) -> None:
         Corpus.from_folder(tmp_path)
     with pytest.raises(CorpusFolderError, match="not a folder"):
         Corpus.from_folder(tmp_path / "latin.md")
-    for pattern in ("", "/etc/*", "../*.md"):
+    for pattern in ("", ".", "./", "/etc/*", "../*.md"):
         with pytest.raises(ConfigurationError, match="must be relative"):
             Corpus.from_folder(tmp_path, pattern)
+    for pattern in ("**.md", "***/x", "a/b**"):
+        with pytest.raises(ConfigurationError, match=r"has \*\* beside other characters"):
+            Corpus.from_folder(tmp_path, pattern)
+
+
+def test_hidden_folders_are_read_and_links_to_folders_are_not_entered(tmp_path: Path) -> None:
+    for name in (".hidden/a.md", "real/b.md"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("text")
+    (tmp_path / "link").symlink_to(tmp_path / "real", target_is_directory=True)
+    (tmp_path / "c.md").symlink_to(tmp_path / "real" / "b.md")
+    assert [document.id for document in Corpus.from_folder(tmp_path)] == [".hidden/a.md", "c.md", "real/b.md"]
+
+
+def test_a_file_whose_name_is_not_utf8_is_named(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"caf\xe9.md")).write_text("text")
+    with pytest.raises(TextEncodingError, match=r"'caf\\udce9\.md'.*rename the file"):
+        Corpus.from_folder(tmp_path)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "folder.md").mkdir()
+    with pytest.raises(CorpusError, match=r"folder\.md' cannot be read \(Is a directory\)"):
+        read_text(tmp_path / "folder.md")
+    with pytest.raises(CorpusError, match=r"folder\.md' cannot be read \(Is a directory\)"):
+        files_sha256(tmp_path, [tmp_path / "folder.md"])
+
+
+def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(ArtifactError, match=r"file.*' cannot be made"):
+            write_atomically(folder / "data", b"")
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(ArtifactError, match=r"taken' cannot be written \(Is a directory\)"):
+        write_atomically(tmp_path / "taken", b"")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "taken"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(ArtifactError, match="cannot be written to"):
+        write_atomically(tmp_path / "data", b"")
 
 
 def test_a_chunk_knows_its_span() -> None:

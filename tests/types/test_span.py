@@ -1,5 +1,6 @@
 import dataclasses
 
+import numpy as np
 import pytest
 
 from rag_eval import CharacterSpan, DocumentId
@@ -34,6 +35,12 @@ def test_spans_of_different_documents_do_not_overlap() -> None:
 def test_a_span_without_characters_is_refused(start: int, end: int) -> None:
     with pytest.raises(InvalidSpanError, match=r"\[.*\) of 'a.md' holds no character"):
         CharacterSpan(A, start, end, "")
+
+
+@pytest.mark.parametrize(("start", "end"), [(0.0, 1), (0, 1.0), (False, True), ("0", "1"), (None, 1), (np.int64(0), 1)])
+def test_bounds_that_are_not_integers_are_refused(start: object, end: object) -> None:
+    with pytest.raises(InvalidSpanError, match=r"of 'a.md' has bounds that are not Python integers"):
+        CharacterSpan(A, start, end, "x")  # type: ignore[arg-type]  # the point of the test
 
 
 def test_a_text_of_another_length_is_refused() -> None:

@@ -2,7 +2,7 @@
 
 from rag_eval.evaluation.metrics.base import Metrics, get_langsmith_evaluators
 from rag_eval.evaluation.metrics.chunk_level import ChunkLevelF1, ChunkLevelPrecision, ChunkLevelRecall
-from rag_eval.evaluation.metrics.scoring import Feedback
+from rag_eval.evaluation.metrics.feedback import Feedback
 from rag_eval.evaluation.metrics.token_level import (
     TokenLevelIoU,
     TokenLevelMetrics,

@@ -11,8 +11,9 @@ from collections.abc import Collection, Mapping, Set
 from typing import TYPE_CHECKING, TypeVar
 
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.evaluation.metrics.extraction import RELEVANT_CHUNK_IDS, relevant_chunk_ids, retrieved_chunk_ids
-from rag_eval.evaluation.metrics.scoring import LangSmithMetric
+from rag_eval.evaluation.metrics.feedback import LangSmithMetric
+from rag_eval.evaluation.scoring import refuse_repeated
+from rag_eval.publishing.langsmith_records import RELEVANT_CHUNK_IDS, relevant_chunk_ids, retrieved_chunk_ids
 
 if TYPE_CHECKING:
     from langsmith.schemas import Example, Run
@@ -75,10 +76,7 @@ def get_langsmith_evaluators(
     evaluators = [metric.to_langsmith_evaluator(name, k) for name, metric in named]
     if isinstance(metrics, Set):
         evaluators.sort(key=lambda evaluator: evaluator.name)
-    names = [evaluator.name for evaluator in evaluators]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigurationError(f"two metrics have the name {name!r}: give each its own, in a mapping")
+    refuse_repeated(evaluator.name for evaluator in evaluators)
     return evaluators
 
 

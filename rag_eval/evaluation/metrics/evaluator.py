@@ -5,7 +5,7 @@ from collections.abc import Callable
 from langsmith.evaluation.evaluator import DynamicRunEvaluator
 from langsmith.schemas import Example, Run
 
-from rag_eval.evaluation.metrics.scoring import Feedback
+from rag_eval.evaluation.metrics.feedback import Feedback
 
 Score = Callable[[Run, Example | None], Feedback]
 

@@ -3,9 +3,9 @@
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
-from rag_eval.evaluation.metrics.extraction import RELEVANT_SPANS, relevant_spans, retrieved_spans
-from rag_eval.evaluation.metrics.scoring import LangSmithMetric
+from rag_eval.evaluation.metrics.feedback import LangSmithMetric
 from rag_eval.metrics.span_metrics import SpanIoU, SpanMetric, SpanPrecision, SpanRecall
+from rag_eval.publishing.langsmith_records import RELEVANT_SPANS, relevant_spans, retrieved_spans
 from rag_eval.types.span import CharacterSpan
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Reading the corpus and the ground truth."""
 
-from rag_eval.errors import ArtifactError
+from rag_eval.errors import ArtifactError, GroundTruthError
 from rag_eval.ground_truth.check import check_against_corpus
 from rag_eval.ground_truth.native import read_chunk_level, read_token_level
 from rag_eval.pipeline.references import CorpusSource, Effort, TableRef, TruthRef, TruthSource
@@ -34,6 +34,10 @@ def load_ground_truth(
     else:
         chunk_tables = chunk_truth_to_tables(read_chunk_level(source.path))
         queries, kind, answers = chunk_tables.queries, "truth-chunks", chunk_tables.chunks
+    if all(queries.column("unanswerable").to_pylist()):
+        raise GroundTruthError(
+            f"every query of {str(source.path)!r} is declared unanswerable: there is nothing to score"
+        )
     if TruthSource.of(source.path).digest != source.digest:
         raise ArtifactError(f"the ground-truth file {str(source.path)!r} changed while it was read: run again")
     effort = Effort(fresh=queries.num_rows, total=queries.num_rows, unit="queries")

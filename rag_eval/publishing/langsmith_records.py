@@ -31,6 +31,15 @@ class _SpanRecord(BaseModel):
     text: str
 
 
+def is_unanswerable(example: "Example | None") -> bool:
+    """Whether an example is declared unanswerable: in its metadata, its outputs, or the metadata of these."""
+    if example is None:
+        return False
+    outputs = example.outputs if isinstance(example.outputs, Mapping) else {}
+    sides = (example.metadata, outputs, outputs.get("metadata"))
+    return any(isinstance(side, Mapping) and side.get("unanswerable") is True for side in sides)
+
+
 def relevant_chunk_ids(example: "Example | None") -> list[str]:
     """The relevant chunk ids of an example, [] without; raises ``GroundTruthError`` on anything but ids."""
     return _relevant(example, RELEVANT_CHUNK_IDS, _chunk_id)

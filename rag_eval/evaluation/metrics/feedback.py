@@ -4,12 +4,12 @@ import copy
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, ClassVar, Generic, TypedDict, TypeVar
 
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.metrics.base import check_cut
+from rag_eval.publishing.langsmith_records import is_unanswerable
 from rag_eval.types.ids import EvaluationType
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class LangSmithMetric(ABC, Generic[Item]):
         if isinstance(run.error, str) and run.error:
             return _not_scored(name, f"not scored, the run failed: {preview(run.error, ERROR_CHARACTERS)}")
         truth = self._ground_truth(example)
-        if not truth and _declared_unanswerable(example):
+        if not truth and is_unanswerable(example):
             return {"key": name, "score": None, "comment": "not scored, the query is declared unanswerable"}
         if not truth and self.needs_ground_truth:
             return _not_scored(
@@ -130,8 +130,3 @@ def name_and_cut(name: str, k: int | None) -> tuple[str, int | None]:
 
 def _not_scored(name: str, comment: str) -> Feedback:
     return {"key": name, "score": None, "comment": comment, "extra": {"error": True}}
-
-
-def _declared_unanswerable(example: "Example | None") -> bool:
-    sides = () if example is None else (example.outputs, example.metadata)
-    return any(isinstance(side, Mapping) and side.get("unanswerable") is True for side in sides)

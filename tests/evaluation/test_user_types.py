@@ -1,0 +1,112 @@
+"""Parts that a user writes, and the README's code, under a strict type checker."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+USER = """
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rag_eval import (
+    AnyChunk, BM25Retriever, CallableRetriever, CharacterSpan, Chunk, ChunkId, ChunkLevelEvaluation,
+    ChunkLevelGroundTruth, Corpus, Hit, HybridRetriever, LocalEmbedder, PositionAwareChunk, Query,
+    RecursiveCharacterChunker, SearchResult, SpanRecall, StoreHit, TokenLevelEvaluation, TokenLevelGroundTruth,
+    VectorRAGRetriever, retrieval_losses, run_experiment,
+)
+
+class MyEmbedder:
+    name = "mine"
+    dimension = 3
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        return np.ones((len(texts), 3), np.float32)
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        return np.ones(3, np.float32)
+
+class MyStore:
+    name = "mine"
+    def add(self, chunks: Sequence[AnyChunk], embeddings: NDArray[np.float32]) -> None: ...
+    def search(self, vector: NDArray[np.float32], k: int) -> list[StoreHit]:
+        return []
+    def search_many(self, vectors: NDArray[np.float32], k: int) -> SearchResult:
+        return SearchResult(np.full((len(vectors), k), -1), np.zeros((len(vectors), k), np.float32))
+    def clear(self) -> None: ...
+
+AChunk = TypeVar("AChunk", Chunk, PositionAwareChunk)
+
+class MyReranker:
+    name = "mine"
+    def rerank(self, query: str, chunks: Sequence[AChunk], top_k: int) -> list[AChunk]:
+        return list(chunks[:top_k])
+
+class MyRetriever:
+    name = "mine"
+    def index(self, corpus: Corpus) -> None: ...
+    def retrieve(self, queries: Sequence[Query], k: int) -> list[list[Hit[PositionAwareChunk]]]:
+        return [[] for _ in queries]
+
+class MyMetric:
+    name = "mine"
+    def calculate(self, retrieved: Sequence[CharacterSpan], ground_truth: Sequence[CharacterSpan]) -> float:
+        return 0.0
+
+class MyChunkMetric:
+    name = "mine"
+    def calculate(self, retrieved: Sequence[ChunkId], ground_truth: Sequence[ChunkId]) -> float:
+        return 0.0
+
+class MySplitter:
+    def split_text(self, text: str) -> list[str]:
+        return [text]
+
+def split(text: str) -> list[str]:
+    return [text]
+
+def use(corpus: Corpus, truth: list[TokenLevelGroundTruth], ids: list[ChunkLevelGroundTruth]) -> None:
+    chunker, embedder = RecursiveCharacterChunker(), LocalEmbedder()
+    evaluation = TokenLevelEvaluation(corpus, truth)
+    evaluation.run(split, MyEmbedder(), [1, 5], MyStore(), MyReranker(), [MyMetric(), SpanRecall()])
+    evaluation.run(MySplitter(), embedder).raw_results.scores.to_pylist()
+    ChunkLevelEvaluation(corpus, ids).run(split, MyEmbedder(), metrics=[MyChunkMetric()]).raw_results.hits.num_rows
+    spans = HybridRetriever([VectorRAGRetriever(chunker, embedder), BM25Retriever(chunker)])
+    own = HybridRetriever([MyRetriever(), CallableRetriever(lambda query, k: [])], MyReranker())
+    for retriever in (spans, own):
+        run_experiment(evaluation_type="token-level", corpus=corpus, ground_truth=truth, retriever=retriever)
+    vectors = VectorRAGRetriever(chunker, embedder, evaluation_type="chunk-level")
+    chunks = HybridRetriever([vectors, BM25Retriever(chunker, evaluation_type="chunk-level")])
+    run_experiment(evaluation_type="chunk-level", corpus=corpus, ground_truth=ids, retriever=chunks)
+    retrieval_losses(VectorRAGRetriever(chunker, embedder), corpus, truth, [5])
+    run_experiment(evaluation_type="chunk-level", corpus=corpus, ground_truth=ids, retriever=spans)  # refused
+    HybridRetriever([vectors, BM25Retriever(chunker)])  # refused
+    retrieval_losses(vectors, corpus, truth, [5])  # refused
+    evaluation.run(LocalEmbedder(), embedder)  # refused
+"""
+
+
+def errors_of(tmp_path: Path, code: str) -> list[int]:
+    file = tmp_path / "user.py"
+    file.write_text(code, encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
+    found = re.findall(r"user\.py:(\d+): error:", done.stdout)
+    assert ": error:" not in re.sub(r"user\.py:\d+: error:", "", done.stdout), done.stdout
+    return sorted({int(line) for line in found})
+
+
+def test_parts_that_users_write_fit_and_mixes_do_not(tmp_path: Path) -> None:
+    refused = [number for number, line in enumerate(USER.splitlines(), start=1) if line.endswith("# refused")]
+    assert len(refused) == 4
+    assert errors_of(tmp_path, USER) == refused
+
+
+def test_the_readmes_code_is_well_typed(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
+    assert any("HybridRetriever([" in block for block in blocks)
+    assert errors_of(tmp_path, "\n".join(blocks)) == []

@@ -1,0 +1,47 @@
+"""Small benchmarks for the flow tests."""
+
+from pathlib import Path
+
+from rag_eval.config.benchmark import BenchmarkConfig
+from rag_eval.config.chunkers import RecursiveTokenConfig
+from rag_eval.config.rerankers import LexicalRerankerConfig
+from rag_eval.sample import CORPUS, GROUND_TRUTH
+
+SMALL, LARGE = RecursiveTokenConfig(chunk_size=60), RecursiveTokenConfig(chunk_size=300)
+TWO = BenchmarkConfig(corpus=CORPUS, ground_truth=GROUND_TRUTH, chunkers=[SMALL, LARGE])
+EVERY_STAGE = BenchmarkConfig(
+    corpus=CORPUS,
+    ground_truth=GROUND_TRUTH,
+    chunkers=[LARGE],
+    retrieval=["hybrid"],
+    rerankers=[LexicalRerankerConfig()],
+    k=[1, 5],
+)
+STAGES = [
+    "load-corpus",
+    "load-ground-truth",
+    "chunk",
+    "embed",
+    "index",
+    "retrieve-by-vector",
+    "retrieve-by-words",
+    "fuse",
+    "rerank",
+    "score",
+]
+
+
+def folder_of(tmp_path: Path, documents: int) -> tuple[Path, Path]:
+    """A corpus of so many documents and ground truth for it."""
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    for number in range(documents):
+        text = f"# Ship {number}\n\nShip number {number} leaves at {number % 24}:00 from quay {number * 7}.\n"
+        (folder / f"{number:03}.md").write_text(text)
+    truth = tmp_path / "truth.jsonl"
+    content = (folder / "000.md").read_text()
+    truth.write_text(
+        '{"query": "When does ship number 0 leave?", "relevant_spans": '
+        f'[{{"doc_id": "000.md", "start": 0, "end": 8, "text": "{content[:8]}"}}]}}\n'
+    )
+    return folder, truth

@@ -1,0 +1,54 @@
+import logging
+from pathlib import Path
+
+import pytest
+
+from rag_eval import Document, DocumentId, MarkdownChunker, PositionAwareChunk
+from rag_eval.pipeline.chunk_cache import MANY_FILES, ChunkCache
+
+DOCS = [
+    Document(DocumentId(f"{n}.md"), f"# Title {n}\n\nText of number {n}. 👩🏽‍🚀\n\n## More\n\nAnd more.")
+    for n in range(5)
+]
+CHUNKER = MarkdownChunker(max_chunk_size=30)
+
+
+def plain(documents: list[Document]) -> list[PositionAwareChunk]:
+    return [chunk for document in documents for chunk in CHUNKER.chunk_with_positions(document)]
+
+
+def test_only_documents_that_changed_are_cut_and_the_chunks_are_the_same(tmp_path: Path) -> None:
+    cache = ChunkCache(tmp_path)
+    assert cache.chunk(CHUNKER, DOCS) == (plain(DOCS), 5)
+    assert cache.chunk(CHUNKER, DOCS) == (plain(DOCS), 0)
+    edited = [*DOCS[:2], Document(DOCS[2].id, "Something else."), *DOCS[3:]]
+    assert cache.chunk(CHUNKER, edited) == (plain(edited), 1)
+    assert cache.chunk(CHUNKER, edited, refresh=True) == (plain(edited), 5)
+
+
+def test_a_document_moved_or_doubled_is_not_cut_again_and_one_without_chunks_is_remembered(tmp_path: Path) -> None:
+    cache = ChunkCache(tmp_path)
+    twice = [DOCS[0], Document(DocumentId("copy.md"), DOCS[0].content), Document(DocumentId("empty.md"), " \n ")]
+    chunks, fresh = cache.chunk(CHUNKER, twice)
+    assert fresh == 2
+    assert chunks == plain(twice)
+    assert {chunk.doc_id for chunk in chunks} == {"0.md", "copy.md"}
+    assert cache.chunk(CHUNKER, twice)[1] == 0
+
+
+def test_a_file_that_was_cut_is_dropped_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cache = ChunkCache(tmp_path)
+    cache.chunk(CHUNKER, DOCS)
+    (file,) = tmp_path.glob("*.arrow")
+    file.write_bytes(file.read_bytes()[:-5])
+    with caplog.at_level(logging.WARNING):
+        assert cache.chunk(CHUNKER, DOCS) == (plain(DOCS), 5)
+    assert "was cut or altered" in caplog.text
+
+
+def test_many_small_files_become_one(tmp_path: Path) -> None:
+    cache = ChunkCache(tmp_path)
+    for number in range(MANY_FILES + 2):
+        cache.chunk(CHUNKER, [Document(DocumentId("a.md"), f"Version {number}.")])
+    assert len(list(tmp_path.glob("*.arrow"))) <= 3
+    assert cache.chunk(CHUNKER, [Document(DocumentId("a.md"), "Version 0.")])[1] == 0

@@ -1,0 +1,75 @@
+"""What functions of all kinds return, read as places or refused."""
+
+from collections.abc import Iterator
+from itertools import count
+
+import numpy as np
+import pytest
+
+from rag_eval import CallableRetriever, CharacterSpan, Chunk, Corpus, Document, DocumentId, Query, generate_chunk_id
+from rag_eval.errors import ConfigurationError, SpanError
+
+CORPUS = Corpus([Document(DocumentId("a.md"), "one two three four"), Document(DocumentId("b.md"), "red green blue")])
+ASKED = [Query.from_text("?")]
+
+
+def contents(answers: object) -> list[str]:
+    retriever = CallableRetriever(lambda query, k: answers, name="ours")  # type: ignore[arg-type, return-value]
+    retriever.index(CORPUS)
+    return [hit.chunk.content for hit in retriever.retrieve(ASKED, 3)[0]]
+
+
+@pytest.mark.parametrize("answers", ["one two", {"doc_id": "a.md", "start": 0, "end": 3}, None, 7, b"one"])
+def test_what_is_not_a_list_of_answers_is_refused(answers: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"ours returned .* it must return a list of answers"):
+        contents(answers)
+
+
+def test_an_async_function_is_refused_at_once() -> None:
+    async def search(query: str, k: int) -> list[str]:
+        return []
+
+    with pytest.raises(ConfigurationError, match="not async"):
+        CallableRetriever(search)  # type: ignore[arg-type]
+
+
+def test_an_endless_answer_is_read_as_far_as_it_counts() -> None:
+    def endless() -> Iterator[tuple[str, int, int]]:
+        return (("a.md", start, start + 1) for start in count())
+
+    assert contents(endless()) == ["o", "n", "e"]
+
+
+def test_numbers_of_numpy_are_places_and_truth_values_are_not() -> None:
+    assert contents([("a.md", np.int64(0), np.int32(3))]) == ["one"]
+    for place in ((False, True), (0.0, 3.0)):
+        with pytest.raises(ConfigurationError, match="use whole numbers"):
+            contents([("a.md", *place)])
+
+
+def test_places_that_are_not_known_are_found_by_the_text() -> None:
+    answers = [
+        {"doc_id": "b.md", "start": None, "end": None, "text": "green"},
+        {"doc_id": None, "text": "two three"},
+        Chunk(generate_chunk_id("red"), "red", DocumentId("b.md")),
+    ]
+    assert contents(answers) == ["green", "two three", "red"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"doc_id": "a.md", "start": 0, "end": 3, "text": "two"},
+        {"doc_id": "a.md", "start": 0, "end": 3, "text": "something else"},
+        CharacterSpan(DocumentId("a.md"), 0, 3, "two"),
+    ],
+)
+def test_a_text_that_contradicts_its_place_is_refused(answer: object) -> None:
+    with pytest.raises(SpanError, match=r"'two'|something else"):
+        contents([answer])
+    assert contents([{"doc_id": "a.md", "start": 0, "end": 3, "text": "one"}]) == ["one"]
+
+
+def test_before_index_there_is_no_corpus() -> None:
+    with pytest.raises(ConfigurationError, match=r"ours has no corpus yet: call index\(corpus\) first"):
+        CallableRetriever(lambda query, k: ["one"], name="ours").retrieve(ASKED, 1)

@@ -1,0 +1,235 @@
+"""Parts that do not keep their word are named, before a wrong number is."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from rag_eval import (
+    BM25Retriever,
+    CallableRetriever,
+    Chunk,
+    Corpus,
+    Document,
+    DocumentId,
+    Hit,
+    HybridRetriever,
+    InMemoryVectorStore,
+    LocalEmbedder,
+    PositionAwareChunk,
+    Query,
+    RecursiveCharacterChunker,
+    SearchResult,
+    SkippedChunkWarning,
+    VectorRAGRetriever,
+    generate_pa_chunk_id,
+)
+from rag_eval.errors import ConfigurationError
+from rag_eval.retrieval.base import C
+from rag_eval.retrieval.checks import reranked
+from rag_eval.retrieval.hybrid import fuse
+
+ONE = Corpus([Document(DocumentId("a.md"), "one two three. four five six. seven eight nine.")])
+TWO = Corpus([Document(DocumentId("b.md"), "red green blue. black white grey. pink brown gold. silver.")])
+CHUNKER = RecursiveCharacterChunker(chunk_size=16, chunk_overlap=0)
+ASKED = [Query.from_text("one two three")]
+
+
+def chunk(start: int) -> PositionAwareChunk:
+    return PositionAwareChunk(generate_pa_chunk_id("x"), "x", DocumentId("a.md"), start, start + 1)
+
+
+CANDIDATES = [chunk(start) for start in range(4)]
+
+
+class Reranks:
+    name = "Reranks"
+
+    def __init__(self, give: Callable[[Sequence[C], int], object]) -> None:
+        self._give = give
+
+    def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
+        return self._give(chunks, top_k)  # type: ignore[return-value]  # the point of the tests
+
+
+@pytest.mark.parametrize(
+    "give",
+    [
+        lambda chunks, k: [chunk(9), *chunks[: k - 1]],
+        lambda chunks, k: [chunks[0]] * k,
+        lambda chunks, k: chunks[: k - 1],
+        lambda chunks, k: [],
+        lambda chunks, k: None,
+        lambda chunks, k: list(range(k)),
+        lambda chunks, k: [(found, 1.0) for found in chunks],
+    ],
+)
+def test_a_reranker_must_give_so_many_of_its_candidates(give: Callable[[Sequence[C], int], object]) -> None:
+    with pytest.raises(ConfigurationError, match=r"Reranks gave .* must give 3 different ones of the chunks"):
+        reranked(Reranks(give), "?", CANDIDATES, 3)
+    retriever = VectorRAGRetriever(CHUNKER, LocalEmbedder(), reranker=Reranks(give))
+    retriever.index(ONE)
+    with pytest.raises(ConfigurationError, match="Reranks gave"):
+        retriever.retrieve(ASKED, 3)
+
+
+def test_a_reranker_may_give_more_or_one_by_one_and_all_where_they_are_fewer() -> None:
+    assert reranked(Reranks(lambda chunks, k: (one for one in reversed(chunks))), "?", CANDIDATES, 3) == [
+        *reversed(CANDIDATES[1:])
+    ]
+    assert reranked(Reranks(lambda chunks, k: list(chunks)), "?", CANDIDATES, 9) == CANDIDATES
+    assert reranked(Reranks(lambda chunks, k: None), "?", [], 9) == []
+
+
+def test_a_corpus_without_chunks_is_refused_with_the_chunker_and_the_count() -> None:
+    class Lost:
+        name = "lost"
+
+        def chunk(self, text: str) -> list[str]:
+            return ["nothing of it"]
+
+    class Empty(Lost):
+        def chunk(self, text: str) -> list[str]:
+            return []
+
+    for retriever in (VectorRAGRetriever(Lost(), LocalEmbedder()), BM25Retriever(Lost())):
+        with (
+            pytest.warns(SkippedChunkWarning),
+            pytest.raises(ConfigurationError, match=r"\(lost\) made no chunk of 1 documents \(1 were left out"),
+        ):
+            retriever.index(ONE)
+    with pytest.raises(ConfigurationError, match="lost made no chunk of 1 documents"):
+        VectorRAGRetriever(Empty(), LocalEmbedder(), evaluation_type="chunk-level").index(ONE)
+
+
+def test_a_failed_embedding_leaves_the_index_as_it_was_and_a_failed_store_leaves_none() -> None:
+    class Flaky(LocalEmbedder):
+        down = False
+
+        def embed(self, texts: Sequence[str]) -> np.ndarray:
+            if self.down:
+                raise OSError("service down")
+            return super().embed(texts)
+
+    class Full(InMemoryVectorStore):
+        full = False
+
+        def add(self, chunks: Sequence[Chunk | PositionAwareChunk], embeddings: np.ndarray) -> None:
+            if self.full:
+                raise OSError("disk full")
+            super().add(chunks, embeddings)
+
+    embedder, store = Flaky(), Full()
+    retriever = VectorRAGRetriever(CHUNKER, embedder, store)
+    retriever.index(ONE)
+    before = retriever.retrieve(ASKED, 2)
+    embedder.down = True
+    with pytest.raises(OSError, match="service down"):
+        retriever.index(TWO)
+    embedder.down = False
+    assert retriever.retrieve(ASKED, 2) == before
+    store.full = True
+    with pytest.raises(OSError, match="disk full"):
+        retriever.index(TWO)
+    with pytest.raises(ConfigurationError, match="has no corpus yet"):
+        retriever.retrieve(ASKED, 2)
+
+
+def test_one_store_serves_one_retriever_at_a_time() -> None:
+    store = InMemoryVectorStore()
+    first, second = (VectorRAGRetriever(CHUNKER, LocalEmbedder(), store) for _ in range(2))
+    first.index(ONE)
+    second.index(ONE)
+    assert second.retrieve(ASKED, 1)[0][0].chunk.content == "one two three."
+    with pytest.raises(ConfigurationError, match="was filled with other chunks since: give each retriever a store"):
+        first.retrieve(ASKED, 1)
+    first.index(TWO)
+    assert first.retrieve(ASKED, 1)
+    hybrid = HybridRetriever([first, second])
+    hybrid.index(ONE)
+    with pytest.raises(ConfigurationError, match="was filled with other chunks since"):
+        hybrid.retrieve(ASKED, 1)
+    store.clear()
+    with pytest.raises(ConfigurationError, match="was filled with other chunks since"):
+        second.retrieve(ASKED, 1)
+
+
+def test_a_store_that_numbers_chunks_otherwise_is_named() -> None:
+    class Far(InMemoryVectorStore):
+        def search_many(self, vectors: np.ndarray, k: int) -> SearchResult:
+            return SearchResult(np.full((len(vectors), 1), 99), np.ones((len(vectors), 1), np.float32))
+
+    retriever = VectorRAGRetriever(CHUNKER, LocalEmbedder(), Far())
+    retriever.index(ONE)
+    with pytest.raises(ConfigurationError, match=r"the store in-memory found chunk number 99, it was given \d"):
+        retriever.retrieve(ASKED, 1)
+
+
+def test_a_place_that_a_ranking_has_twice_counts_once() -> None:
+    fused = fuse([[Hit(chunk(1), 1.0)] * 3, [Hit(chunk(2), 1.0)]])
+    assert [(hit.chunk.start, hit.score) for hit in fused] == [(1, 1 / 61), (2, 1 / 61)]
+
+
+def test_the_parts_of_a_hybrid_are_held_to_their_word() -> None:
+    class Part:
+        name = "part"
+
+        def __init__(self, give: object) -> None:
+            self._give = give
+
+        def index(self, corpus: Corpus) -> None: ...
+
+        def retrieve(self, queries: Sequence[Query], k: int) -> list[list[Hit[PositionAwareChunk]]]:
+            return self._give  # type: ignore[return-value]  # the point of the test
+
+    for give, reason in (
+        ([], "part answered 0 of 1 queries"),
+        (None, "part gave 'None'"),
+        ([[chunk(1)]], "wrap every"),
+    ):
+        hybrid = HybridRetriever([BM25Retriever(CHUNKER), Part(give)])
+        hybrid.index(ONE)
+        with pytest.raises(ConfigurationError, match=reason):
+            hybrid.retrieve(ASKED, 1)
+    mixed = HybridRetriever([BM25Retriever(CHUNKER), BM25Retriever(CHUNKER, evaluation_type="chunk-level")])  # type: ignore[list-item]
+    mixed.index(ONE)
+    with pytest.raises(ConfigurationError, match="has chunk-level and token-level parts"):
+        mixed.retrieve(ASKED, 1)
+
+
+def test_k_and_fetch_k_are_at_least_one_and_fetch_k_is_in_the_name() -> None:
+    reranker = Reranks(lambda chunks, k: chunks[:k])
+    parts = [BM25Retriever(CHUNKER), VectorRAGRetriever(CHUNKER, LocalEmbedder())]
+    for retriever in (*parts, HybridRetriever(parts), VectorRAGRetriever(CHUNKER, LocalEmbedder(), reranker=reranker)):
+        retriever.index(ONE)
+        for k in (0, -1):
+            with pytest.raises(ConfigurationError, match=f"k is {k}: ask for at least one chunk"):
+                retriever.retrieve(ASKED, k)
+        assert len(retriever.retrieve(ASKED, np.int64(1))[0]) == 1  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="fetch_k is 0"):
+        HybridRetriever(parts, fetch_k=0)
+    names = [VectorRAGRetriever(CHUNKER, LocalEmbedder(), None, reranker, fetch_k=n).name for n in (None, 20, 30)]
+    names += [HybridRetriever(parts, fetch_k=n).name for n in (None, 20, 30)]
+    assert len(set(names)) == 6
+    assert VectorRAGRetriever(CHUNKER, LocalEmbedder(), fetch_k=20).name == parts[1].name
+    with pytest.raises(ConfigurationError, match="k1 = nan"):
+        BM25Retriever(CHUNKER, k1=float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: VectorRAGRetriever(CHUNKER, "text-embedding-3-small"), "is not an embedder"),
+        (lambda: VectorRAGRetriever(CHUNKER, LocalEmbedder), "is not an embedder"),
+        (lambda: VectorRAGRetriever(LocalEmbedder(), LocalEmbedder()), "is not a chunker"),
+        (lambda: VectorRAGRetriever(RecursiveCharacterChunker, LocalEmbedder()), "is not a chunker"),
+        (lambda: BM25Retriever(RecursiveCharacterChunker, evaluation_type="chunk-level"), "is not a chunker"),
+        (lambda: VectorRAGRetriever(CHUNKER, LocalEmbedder(), InMemoryVectorStore), "is not a vector store"),
+        (lambda: VectorRAGRetriever(CHUNKER, LocalEmbedder(), reranker="cohere"), "is not a reranker"),
+        (lambda: HybridRetriever([BM25Retriever(CHUNKER), CHUNKER]), "is not a retriever"),
+        (lambda: CallableRetriever("search"), "cannot be searched with"),
+    ],
+)
+def test_a_wrong_part_is_refused_where_it_is_given(make: Callable[[], object], reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        make()
