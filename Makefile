@@ -1,9 +1,9 @@
 # make run    the benchmark of the sample
 # make test   lint, types, tests
 # make bench  speed and memory against other libraries, written to tests/bench/RESULTS.md
-# Both set up .venv first, and only when pyproject.toml or constraints.txt changed.
+# Each sets up .venv first, and only when pyproject.toml or constraints.txt changed.
 
-PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 .DEFAULT_GOAL := help

@@ -2,6 +2,7 @@
 
 import json
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from typer.main import get_command
 
 import rag_eval
 from flows.cli.main import app
+from rag_eval.config.benchmark import BenchmarkConfig
+from rag_eval.config.load import load_config
 from rag_eval.ground_truth.native import read_chunk_level, read_token_level
 from rag_eval.metrics import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
 from rag_eval.sample import CORPUS
@@ -38,9 +41,11 @@ def test_every_command_and_option_is_in_the_readme_and_real() -> None:
     used = {word for text in blocks("bash") for word in re.findall(r"rag-eval (\w+)", text)}
     assert used == set(commands())
     for name, command in commands().items():
+        real = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+        if real == {"--help"} or not real:
+            continue
         table = README.split(f"| option of `rag-eval {name}`", 1)[1].split("\n\n", 1)[0]
         documented = set(re.findall(r"^\| `(--[\w-]+)`", table, re.MULTILINE))
-        real = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
         assert documented == real - {"--help"}
 
 
@@ -68,6 +73,24 @@ def test_the_keys_of_ground_truth_are_those_documented(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps(full | {"relevant_spans": []}))
     (tmp_path / "b.jsonl").write_text(json.dumps(full | {"relevant_chunk_ids": []}))
     assert read_token_level(tmp_path / "a.jsonl")[0].query.id == read_chunk_level(tmp_path / "b.jsonl")[0].query.id
+
+
+def test_the_benchmark_file_is_valid_and_its_keys_are_those_documented(tmp_path: Path) -> None:
+    (text,) = blocks("yaml")
+    (tmp_path / "benchmark.yaml").write_text(textwrap.dedent(text))
+    assert len(load_config(tmp_path / "benchmark.yaml").configurations()) == 18
+    table = README.split("The keys of a benchmark file:", 1)[1].split("\n\nFiles may", 1)[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(BenchmarkConfig.model_fields)
+
+
+def test_the_figures_are_those_of_the_benchmark() -> None:
+    results = (Path(__file__).parent / "bench" / "RESULTS.md").read_text(encoding="utf-8")
+    quoted = README.split("## Speed", 1)[1].split("\n\n", 2)[2].split("\n\n## ", 1)[0]
+    rows = [line for line in quoted.splitlines() if line.startswith("| ") and "figure" not in line]
+    assert len(rows) >= 8
+    for row in rows:
+        name, seen = (cell.strip() for cell in row.strip("|").split("|")[:2])
+        assert f"| {name} | {seen} |" in results, name
 
 
 def test_the_sample_document_named_is_there() -> None:

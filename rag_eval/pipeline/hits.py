@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from rag_eval.retrieval.base import Reranker, place_of
 from rag_eval.retrieval.hybrid import RANK_CONSTANT
+from rag_eval.retrieval.checks import reranked
 from rag_eval.tables import CHUNK_HITS, CHUNKS, HITS, chunks_from_table, plain_chunks_from_table
 
 Numbers = NDArray[np.int64]
@@ -61,7 +62,7 @@ def rerank_table(hits: pa.Table, chunks: pa.Table, queries: pa.Table, reranker: 
     number: list[int] = []
     for place, asked in enumerate(queries.to_pylist()):
         candidates = [found[one] for one in by_query.get(asked["query_id"], [])]
-        kept = reranker.rerank(asked["text"], candidates, k)[:k] if candidates else []
+        kept = reranked(reranker, asked["text"], candidates, k) if candidates else []
         query += [place] * len(kept)
         rank += range(len(kept))
         number += [numbers[place_of(chunk)] for chunk in kept]
