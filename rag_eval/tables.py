@@ -18,7 +18,6 @@ from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevel
 from rag_eval.types.ids import text_sha256
 from rag_eval.types.span import CharacterSpan
 
-
 Row = dict[str, Any]
 
 

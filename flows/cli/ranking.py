@@ -30,7 +30,7 @@ def ranking(outcome: BenchmarkOutcome) -> Table:
     cut = by.partition("@")[2]
     columns = [name for name in outcome.configurations[0].metrics if name.partition("@")[2] in (cut, "")]
     title = f"{outcome.documents} documents, {outcome.answerable} queries"
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1, 0, 0))
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=0, pad_edge=False)
     table.add_column("#", justify="right")
     table.add_column("configuration", overflow="fold")
     table.add_column("chunks", justify="right")

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.errors import ConfigurationError, preview
+from rag_eval.metrics.base import refuse_repeated
 from rag_eval.metrics.chroma import ChromaMetric
 from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
 from rag_eval.metrics.table import NO_CUT, score_name
@@ -87,15 +88,6 @@ def metrics_at_cuts(
             columns += [MetricAtCut(metric, name, k, k, score_name(name, k) if several else name) for k in ks]
     refuse_repeated(score_name(column.label, column.k) for column in columns)
     return columns
-
-
-def refuse_repeated(names: Iterable[str]) -> None:
-    """Raise ``ConfigurationError`` when two metrics have one name."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise ConfigurationError(f"two metrics have the name {name!r}: give each its own, or leave one out")
-        seen.add(name)
 
 
 def score_cases(

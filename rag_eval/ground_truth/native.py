@@ -114,7 +114,7 @@ def read_chunk_level(path: str | Path) -> list[ChunkLevelGroundTruth]:
 def write_token_level(path: str | Path, truth: Iterable[TokenLevelGroundTruth]) -> None:
     """Write ground truth so that reading it gives the same; the file is replaced at once or not at all.
 
-    Raises ``GroundTruthError`` when it would not be read back the same, and ``ArtifactError`` when it cannot be written.
+    Raises ``GroundTruthError`` when it would not be read back the same, ``ArtifactError`` when it cannot be written.
     """
 
     def answers(item: TokenLevelGroundTruth) -> dict[str, object]:
@@ -127,7 +127,7 @@ def write_token_level(path: str | Path, truth: Iterable[TokenLevelGroundTruth]) 
 def write_chunk_level(path: str | Path, truth: Iterable[ChunkLevelGroundTruth]) -> None:
     """Write ground truth so that reading it gives the same; the file is replaced at once or not at all.
 
-    Raises ``GroundTruthError`` when it would not be read back the same, and ``ArtifactError`` when it cannot be written.
+    Raises ``GroundTruthError`` when it would not be read back the same, ``ArtifactError`` when it cannot be written.
     """
 
     def answers(item: ChunkLevelGroundTruth) -> dict[str, object]:

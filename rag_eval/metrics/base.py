@@ -1,7 +1,7 @@
 """What a metric is, and how its name is written: ``span_recall@5``, ``span_iou(cl100k_base)``, ``chroma_iou@min``."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
@@ -77,3 +77,12 @@ def check_cut(k: int | None, where: str) -> None:
     if k is None or (isinstance(k, int) and not isinstance(k, bool) and 1 <= k <= LARGEST_K):
         return
     raise ConfigurationError(f"{where} has k = {k!r}: use a whole number of 1 to {LARGEST_K}, or None for all hits")
+
+
+def refuse_repeated(names: Iterable[str]) -> None:
+    """Raise ``ConfigurationError`` when two metrics have one name."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ConfigurationError(f"two metrics have the name {name!r}: give each its own, or leave one out")
+        seen.add(name)

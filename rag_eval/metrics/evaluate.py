@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import TypedDict
 
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.metrics.base import ChunkLevelMetric, TokenLevelMetric
+from rag_eval.metrics.base import ChunkLevelMetric, TokenLevelMetric, refuse_repeated
 from rag_eval.types.ids import ChunkId
 from rag_eval.types.span import CharacterSpan
 
@@ -51,7 +51,7 @@ def evaluate_chunk_level(
     Raises ``ConfigurationError`` when two metrics share a name or one gives no finite number, when a record lacks a
     side, or when a side is not a sequence of chunk ids.
     """
-    _check_names([metric.name for metric in metrics])
+    refuse_repeated(metric.name for metric in metrics)
     pairs = [_chunk_level(result) for result in results]
     return {
         metric.name: _mean(metric.name, [metric.calculate(pair.retrieved, pair.ground_truth) for pair in pairs])
@@ -67,7 +67,7 @@ def evaluate_token_level(
     Raises ``ConfigurationError`` when two metrics share a name or one gives no finite number, when a record lacks a
     side, or when a side is not a sequence of character spans.
     """
-    _check_names([metric.name for metric in metrics])
+    refuse_repeated(metric.name for metric in metrics)
     pairs = [_token_level(result) for result in results]
     return {
         metric.name: _mean(metric.name, [metric.calculate(pair.retrieved, pair.ground_truth) for pair in pairs])
@@ -107,12 +107,6 @@ def _check_items(items: object, kind: type, level: str, what: str) -> None:
                 f"{level} evaluation scores {what}, it was given {preview(repr(item))}: "
                 "use the evaluation of the other level, or convert"
             )
-
-
-def _check_names(names: Sequence[str]) -> None:
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise ConfigurationError(f"two metrics have the name {repeated[0]!r}: give each its own")
 
 
 def _mean(metric: str, values: Sequence[float]) -> float:

@@ -8,8 +8,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rag_eval.retrieval.base import Reranker, place_of
-from rag_eval.retrieval.hybrid import RANK_CONSTANT
 from rag_eval.retrieval.checks import reranked
+from rag_eval.retrieval.hybrid import RANK_CONSTANT
 from rag_eval.tables import CHUNK_HITS, CHUNKS, HITS, chunks_from_table, plain_chunks_from_table
 
 Numbers = NDArray[np.int64]

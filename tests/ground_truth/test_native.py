@@ -93,12 +93,11 @@ def test_a_file_without_header_or_ids_is_read(tmp_path: Path) -> None:
             r"line 2: the text has a lone surrogate",
         ),
         (
-            '{"query": "why?", "relevant_spans": [{"doc_id": "a", "start": %d, "end": %d, "text": "x"}]}'
-            % (2**70, 2**70 + 1),
+            '{"query": "?", "relevant_spans": [{"doc_id": "a", "start": 9223372036854775808, "end": 1, "text": "x"}]}',
             r"line 2: relevant_spans\.0\.start: Input should be less than",
         ),
         (
-            '{"query": "why?", "unanswerable": true, "metadata": {"a": %s1%s}}' % ("[" * 200_000, "]" * 200_000),
+            '{"query": "why?", "unanswerable": true, "metadata": {"a": ' + "[" * 200_000 + "]" * 200_000 + "}}",
             r"line 2: .*too deep in each other",
         ),
         ('{"query": "why?", "relevant_spans": []}', r"line 2: 'why\?' has no relevant spans: add them, or declare"),

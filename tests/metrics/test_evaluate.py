@@ -95,7 +95,7 @@ def test_a_metric_that_gives_no_finite_number_is_named(score: object) -> None:
         def calculate(self, retrieved: object, ground_truth: object) -> object:
             return score
 
-    with pytest.raises(ConfigurationError, match="the metric 'odd' gave .*: a metric must give a finite number"):
+    with pytest.raises(ConfigurationError, match=r"the metric 'odd' gave .*: a metric must give a finite number"):
         evaluate_token_level([TokenLevelResult([], [])], [Odd()])  # type: ignore[list-item]
 
 

@@ -149,7 +149,7 @@ def test_langchain_is_placed_where_our_chunker_cuts(size: int, overlap: int) -> 
     adapter = ChunkerPositionAdapter(langchain.RecursiveCharacterTextSplitter(chunk_size=size, chunk_overlap=overlap))
     found = {(chunk.start, chunk.end) for chunk in adapter.chunk_with_positions(document)}
     # Where two of LangChain's chunks start at one place, ours is the longer.
-    longest = {start: end for start, end in sorted(found)}
+    longest = dict(sorted(found))
     assert list(longest.items()) == RecursiveCharacterChunker(size, overlap).cuts(document.content)
     assert (adapter.skipped_chunks, adapter.uncovered_share) == (0, 0.0)
 

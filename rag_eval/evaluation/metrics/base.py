@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.evaluation.metrics.feedback import LangSmithMetric
-from rag_eval.evaluation.scoring import refuse_repeated
+from rag_eval.metrics.base import refuse_repeated
 from rag_eval.publishing.langsmith_records import RELEVANT_CHUNK_IDS, relevant_chunk_ids, retrieved_chunk_ids
 
 if TYPE_CHECKING:
