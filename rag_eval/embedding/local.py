@@ -8,6 +8,7 @@ configures the root logger and may look for a model hub.
 import importlib.util
 from collections.abc import Sequence
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,8 +39,8 @@ class LocalEmbedder:
 
     @property
     def name(self) -> str:
-        """The model."""
-        return "wordllama-l2-supercat-256"
+        """The model, with the version of the package that brings its weights."""
+        return f"wordllama-l2-supercat-256@{_package_version()}"
 
     @property
     def dimension(self) -> int:
@@ -78,6 +79,14 @@ def _mean_vectors(texts: Sequence[str]) -> tuple[Vectors, int]:
             vectors[row] = mean / (np.linalg.norm(mean) or 1.0)
             tokens += len(encoding.ids)
     return vectors, tokens
+
+
+@cache
+def _package_version() -> str:
+    try:
+        return version("wordllama")
+    except PackageNotFoundError:
+        raise ConfigurationError("the local embedder needs the package wordllama: install it") from None
 
 
 @cache
