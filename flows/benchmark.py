@@ -6,7 +6,7 @@ from prefect.transactions import CommitMode, transaction
 
 from rag_eval.config.benchmark import BenchmarkConfig, Configuration
 from rag_eval.pipeline.inputs import BenchmarkInputs
-from rag_eval.pipeline.outcome import BenchmarkOutcome, ConfigurationOutcome, conclude, summarise
+from rag_eval.pipeline.outcome import BenchmarkOutcome, ConfigurationOutcome, conclude, keep, summarise
 from rag_eval.pipeline.references import CorpusSource, TableRef, TruthSource
 from rag_eval.pipeline.workspace import Workspace
 from tasks import stages
@@ -65,5 +65,6 @@ def benchmark(config: BenchmarkConfig, workspace: Workspace) -> BenchmarkOutcome
     evaluations = evaluate.map(unmapped(workspace), configurations, unmapped(inputs))
     done, failed = gather(configurations, evaluations)
     outcome = BenchmarkOutcome.of(workspace, config, corpus, truth_file, inputs, done, failed, run.work)
+    kept = keep(workspace, outcome)
     show_comparison(outcome)
-    return conclude(workspace, outcome)
+    return conclude(outcome, kept)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import typer
 from rich.console import Console
 
 from flows.cli.quiet import quiet_prefect
@@ -11,10 +12,13 @@ from rag_eval import sample
 from rag_eval.config.benchmark import BenchmarkConfig
 from rag_eval.config.load import load_config
 from rag_eval.errors import BenchmarkFailedError, ConfigurationError
+from rag_eval.files import scratch_path
+from rag_eval.ground_truth.check import check_against_corpus
+from rag_eval.ground_truth.native import read_chunk_level, read_token_level
 from rag_eval.pipeline.housekeeping import sweep
 from rag_eval.pipeline.outcome import BenchmarkOutcome
-from rag_eval.pipeline.references import CorpusSource, TruthSource
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.types.document import Corpus
 
 
 def chosen_benchmark(config: Path | None, corpus: Path | None, truth: Path | None, glob: str | None) -> BenchmarkConfig:
@@ -29,17 +33,30 @@ def chosen_benchmark(config: Path | None, corpus: Path | None, truth: Path | Non
     return chosen.model_copy(update={key: value for key, value in given.items() if value is not None})
 
 
+def check_files(config: BenchmarkConfig) -> None:
+    """Read the documents and the truth, and raise what is wrong with them."""
+    corpus = Corpus.from_folder(config.corpus, config.glob)
+    if config.evaluation_type == "token-level":
+        check_against_corpus(read_token_level(config.ground_truth), corpus)
+    else:
+        read_chunk_level(config.ground_truth)
+
+
 def run_benchmark(config: BenchmarkConfig, workspace: Workspace, *, as_json: bool) -> None:
     """Run the benchmark and print the ranking, or the whole outcome as JSON; raises ``BenchmarkFailedError``."""
-    # A wrong path is said before a server is started.
-    CorpusSource.of(config.corpus, config.glob)
-    TruthSource.of(config.ground_truth)
-    sweep(workspace)
+    # What is wrong with the files is said before a server is started.
+    check_files(config)
+    with scratch_path(workspace.root):
+        sweep(workspace)
+    (workspace.root / ".gitignore").write_text("*\n")
     failure: BenchmarkFailedError | None = None
     try:
         outcome = _run(config, workspace, Console(stderr=True))
     except BenchmarkFailedError as error:
         failure, outcome = error, BenchmarkOutcome.model_validate_json(error.summary.read_bytes())
+    except KeyboardInterrupt:
+        Console(stderr=True).print("rag-eval: stopped; what was finished is kept")
+        raise typer.Exit(130) from None
     print_result(outcome, workspace, as_json=as_json)
     if failure is not None:
         raise failure

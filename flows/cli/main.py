@@ -56,11 +56,14 @@ def run(
 
 @app.command()
 def validate(config: Annotated[Path, typer.Argument(help="A benchmark as YAML or TOML.")]) -> None:
-    """Check a benchmark file and list its configurations."""
+    """Check a benchmark file, its documents and its ground truth, and list its configurations."""
+    from flows.cli.benchmark import check_files
     from flows.cli.listing import print_configurations
     from rag_eval.config.load import load_config
 
-    print_configurations(load_config(config))
+    chosen = load_config(config)
+    check_files(chosen)
+    print_configurations(chosen)
 
 
 @app.command()
@@ -140,9 +143,6 @@ def main() -> None:
     except RagEvalError as error:
         _say(str(error))
         sys.exit(1 if isinstance(error, BenchmarkFailedError) else 2)
-    except KeyboardInterrupt:
-        _say("stopped; what was finished is kept")
-        sys.exit(130)
     except Exception as error:  # noqa: BLE001  # the last place where a fault of ours can be put into a sentence
         _say(f"{type(error).__name__}: {error}; run with --debug before the command to see where")
         sys.exit(1)

@@ -9,7 +9,14 @@ def quiet_prefect() -> None:
     if os.environ.get("RAG_EVAL_DEBUG"):
         return
     # On the loggers, because Prefect sets its handlers up anew when a flow starts.
-    for name in ("prefect", "prefect.engine", "prefect.flow_runs", "prefect.task_runs"):
+    for name in (
+        "prefect",
+        "prefect._internal.concurrency",
+        "prefect.engine",
+        "prefect.events.clients",
+        "prefect.flow_runs",
+        "prefect.task_runs",
+    ):
         logging.getLogger(name).addFilter(_is_our_warning)
 
 

@@ -16,7 +16,10 @@ def print_outcome(console: Console, outcome: BenchmarkOutcome) -> None:
     for name, reason in outcome.failures.items():
         console.print(Text(f"failed: {name}: {reason}", style="red"), soft_wrap=True)
     if outcome.unanswerable:
-        console.print(f"{outcome.unanswerable} unanswerable queries stand apart, outside the averages.")
+        console.print(f"Declared unanswerable, outside the averages: {outcome.unanswerable}.", highlight=False)
+    others = [str(k) for k in outcome.config.k if f"@{k}" not in outcome.ranking_metric]
+    if others:
+        console.print(f"The averages at k = {', '.join(others)} too: rag-eval show --json", highlight=False)
     computed, reused = outcome.work()
     if not computed:
         console.print(f"Nothing computed: all {reused} stages reused.")
@@ -29,7 +32,7 @@ def ranking(outcome: BenchmarkOutcome) -> Table:
     by = outcome.ranking_metric
     cut = by.partition("@")[2]
     columns = [name for name in outcome.configurations[0].metrics if name.partition("@")[2] in (cut, "")]
-    title = f"{outcome.documents} documents, {outcome.answerable} queries"
+    title = f"{outcome.documents} documents, {outcome.answerable} queries; ranked by {by}"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=0, pad_edge=False)
     table.add_column("#", justify="right")
     table.add_column("configuration", overflow="fold")

@@ -21,7 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from rag_eval.errors import ServiceError
-from rag_eval.files import scratch_path
+from rag_eval.files import SCRATCH_PREFIX, scratch_path
 
 LOCAL_API = "http://127.0.0.1:4200/api"
 START_SECONDS = 180.0
@@ -89,7 +89,7 @@ def prefect_server(home: Path) -> Iterator[PrefectServer]:
         yield PrefectServer(named)
         return
     if answers(LOCAL_API, 0.5):
-        os.environ |= QUIET | {"PREFECT_API_URL": LOCAL_API}
+        os.environ.update({**QUIET, **os.environ, "PREFECT_API_URL": LOCAL_API})
         yield PrefectServer(LOCAL_API)
         return
     with _temporary_server(home) as server:
@@ -100,9 +100,9 @@ def answers(api: str, seconds: float) -> bool:
     """Whether a Prefect server answers there."""
     try:
         with urllib.request.urlopen(f"{api.rstrip('/')}/health", timeout=seconds) as answer:  # noqa: S310  # http by rule
-            return bool(answer.status == 200)
-    except urllib.error.HTTPError:
-        return True  # a server that wants to know who asks
+            return bool(answer.status == 200 and answer.read(16).strip() == b"true")
+    except urllib.error.HTTPError as error:
+        return error.code in (401, 403)  # a server that wants to know who asks
     except (OSError, ValueError):
         return False
 
@@ -111,7 +111,7 @@ def answers(api: str, seconds: float) -> bool:
 def _temporary_server(home: Path) -> Iterator[PrefectServer]:
     home.mkdir(parents=True, exist_ok=True)
     template = _template()
-    with tempfile.TemporaryDirectory(prefix="rag-eval-prefect-") as folder:
+    with tempfile.TemporaryDirectory(prefix=SCRATCH_PREFIX, dir=home) as folder:
         database = Path(folder) / "prefect.db"
         migrated = template.is_file()
         if migrated:
@@ -120,7 +120,7 @@ def _temporary_server(home: Path) -> Iterator[PrefectServer]:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         api = f"http://127.0.0.1:{port}/api"
-        os.environ |= QUIET | {"PREFECT_HOME": str(home.absolute()), "PREFECT_API_URL": api}
+        os.environ.update({**QUIET, **os.environ, "PREFECT_HOME": str(home.absolute()), "PREFECT_API_URL": api})
         process = subprocess.Popen(  # noqa: S603  # our own module
             [sys.executable, "-m", "flows.cli.server_process", str(port), str(os.getpid())],
             env=os.environ

@@ -44,6 +44,11 @@ class OpenAIEmbedderConfig(_Embedder):
 
     always_shown = ("model",)
 
+    @property
+    def identity(self) -> str | None:
+        """The model and the server, which the environment (OPENAI_BASE_URL) may name."""
+        return self.build().name
+
     type: Literal["openai"] = "openai"
     model: Name = Field(default="text-embedding-3-small", description="The model's name.")
     dimensions: StrictInt | None = Field(default=None, ge=1, description="How many numbers to ask for; null: all.")

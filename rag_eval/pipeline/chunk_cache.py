@@ -52,7 +52,8 @@ class ChunkCache:
         self, chunker: PositionAwareChunker, documents: Sequence[Document], *, refresh: bool = False
     ) -> tuple[list[PositionAwareChunk], int]:
         """The chunks of all documents, in order, and how many documents had to be cut; ``refresh`` cuts them all."""
-        known = {} if refresh else self._read()
+        kept_before, files = self._read()
+        known = {} if refresh else kept_before
         digests = [text_sha256(document.content) for document in documents]
         fresh: dict[str, DocumentCuts] = {}
         chunks: list[PositionAwareChunk] = []
@@ -68,11 +69,14 @@ class ChunkCache:
                 [metadata_to_json(chunk.metadata, f"a chunk of {document.id!r}") for chunk in made],
             )
             chunks += made
-        self._keep(fresh, known)
+        if fresh:
+            self._keep(fresh, kept_before, files, replace=refresh)
         return chunks, len(fresh)
 
-    def _read(self) -> dict[str, DocumentCuts]:
+    def _read(self) -> tuple[dict[str, DocumentCuts], list[Path]]:
+        """All kept cuts, and the files they are in."""
         known: dict[str, DocumentCuts] = {}
+        files = []
         for path in sorted(self._folder.glob("*.arrow")):
             try:
                 rows = read_table(path).to_pylist()
@@ -82,19 +86,20 @@ class ChunkCache:
                 logger.warning("%s was cut or altered (%s): it is dropped, its documents are cut again", path, error)
                 path.unlink(missing_ok=True)
                 continue
+            files.append(path)
             for row in rows:
                 known[row["document_sha256"]] = DocumentCuts(row["starts"], row["ends"], row["metadata"])
-        return known
+        return known, files
 
-    def _keep(self, fresh: dict[str, DocumentCuts], known: dict[str, DocumentCuts]) -> None:
-        if not fresh:
-            return
-        before = list(self._folder.glob("*.arrow"))
-        if len(before) < MANY_FILES:
+    def _keep(
+        self, fresh: dict[str, DocumentCuts], known: dict[str, DocumentCuts], files: list[Path], *, replace: bool
+    ) -> None:
+        if len(files) < MANY_FILES and not replace:
             self._write(fresh)
             return
         merged = self._write(known | fresh)
-        for path in before:
+        # Only what was read: another run may have added a file since.
+        for path in files:
             if path != merged:
                 path.unlink(missing_ok=True)
 

@@ -2,6 +2,7 @@
 
 import secrets
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Literal
 
 import pyarrow.compute as pc
@@ -82,7 +83,7 @@ class BenchmarkOutcome(_Outcome):
         """The outcome of a run that ends now."""
         unanswerable = sum(workspace.read_table(inputs.queries).column("unanswerable").to_pylist())
         return cls(
-            run=datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S-") + secrets.token_hex(2),
+            run=datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S-%f-") + secrets.token_hex(2),
             config=config,
             corpus=corpus,
             ground_truth=ground_truth,
@@ -98,7 +99,9 @@ class BenchmarkOutcome(_Outcome):
     def ranking_metric(self) -> str:
         """What configurations are ranked by: the first metric at the k nearest to 5."""
         nearest = min(self.config.k, key=lambda k: (abs(k - 5), k))
-        names = [score_name(metric, k) for metric in self.config.metrics for k in (nearest, 0)]
+        # What the context costs says nothing about what it holds.
+        qualities = [name for name in self.config.metrics if not name.startswith("tokens_retrieved")]
+        names = [score_name(metric, k) for metric in qualities or self.config.metrics for k in (nearest, 0)]
         known = self.configurations[0].metrics if self.configurations else {}
         return next((name for name in names if name in known), names[0])
 
@@ -153,10 +156,15 @@ def summarise(
     )
 
 
-def conclude(workspace: Workspace, outcome: BenchmarkOutcome) -> BenchmarkOutcome:
-    """Keep the outcome and give it back; raises ``BenchmarkFailedError`` when a configuration failed."""
+def keep(workspace: Workspace, outcome: BenchmarkOutcome) -> Path:
+    """Keep the outcome and give back its file."""
     path = workspace.runs / outcome.run / SUMMARY
     write_atomically(path, outcome.model_dump_json(indent=2).encode())
+    return path
+
+
+def conclude(outcome: BenchmarkOutcome, path: Path) -> BenchmarkOutcome:
+    """The outcome; raises ``BenchmarkFailedError``, with the file it is kept in, when a configuration failed."""
     if outcome.failures:
         total = len(outcome.failures) + len(outcome.configurations)
         reasons = "; ".join(f"{name} ({reason})" for name, reason in outcome.failures.items())

@@ -15,8 +15,11 @@ from rag_eval.tables import (
     plain_chunks_to_table,
 )
 
+VERSION = 1
+"""Raise it whenever a chunker cuts otherwise than before: kept cuts of another version are not used."""
 
-@stage(version=1)
+
+@stage(version=VERSION)
 def chunk(workspace: Workspace, documents: TableRef, chunker: ChunkerConfig, chunk_truth: TruthRef | None) -> TableRef:
     """Cut every document that this chunker has not cut before.
 
@@ -24,7 +27,7 @@ def chunk(workspace: Workspace, documents: TableRef, chunker: ChunkerConfig, chu
     chunker, or on other documents, is refused.
     """
     built = chunker.build()
-    cache = ChunkCache(workspace.chunk_cache(built.name))
+    cache = ChunkCache(workspace.chunk_cache(f"{built.name} v{VERSION}"))
     read = documents_from_table(workspace.read_table(documents))
     cut, fresh = cache.chunk(built, read, refresh=workspace.refresh)
     effort = Effort(fresh=fresh, total=len(read), unit="documents")
