@@ -48,7 +48,7 @@ def figures_of(name: str) -> list[dict[str, Any]]:
 def row(figure: dict[str, Any]) -> str:
     target = "" if figure["target"] is None else f"{figure['target']:.3g} {figure['unit']}"
     verdict = "" if figure["target"] is None else ("reached" if figure["ok"] else "missed")
-    return f"| {figure['name']} | {figure['value']:.4g} {figure['unit']} | {target} | {verdict} |"
+    return f"| {figure['name']} | {figure['value']:.4g} {figure['unit']}".rstrip() + f" | {target} | {verdict} |"
 
 
 def heading() -> str:
