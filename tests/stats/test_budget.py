@@ -1,0 +1,130 @@
+"""Recall at equal token budgets against a plain loop, and the document each query belongs to."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_eval.errors import ConfigurationError
+from rag_eval.metrics.span_metrics import SpanRecall
+from rag_eval.stats.budget import BUDGETS, chunk_budget_scores, span_budget_scores
+from rag_eval.stats.documents import documents_by_chunks, documents_by_spans
+from rag_eval.tables import (
+    CHUNK_HITS,
+    HITS,
+    PLAIN_CHUNKS,
+    QUERIES,
+    TRUTH_CHUNKS,
+    TRUTH_SPANS,
+    ChunkLevelTruthTables,
+    TokenLevelTruthTables,
+    table_of,
+)
+from rag_eval.tokens import count_tokens
+from rag_eval.types.document import Document
+from rag_eval.types.span import CharacterSpan
+
+TEXTS = ["alpha beta 🙂 gamma " * 14, "δέλτα ε <|endoftext|> ζ\r\n" * 12]
+DOCUMENTS = [Document(f"{number}.md", text) for number, text in enumerate(TEXTS)]
+
+place = st.tuples(st.integers(0, 1), st.integers(0, 199), st.integers(1, 60))
+cases = st.lists(
+    st.tuples(st.lists(place, max_size=6), st.lists(place, min_size=1, max_size=3)), min_size=1, max_size=5
+)
+
+
+def span_of(where: tuple[int, int, int]) -> CharacterSpan:
+    number, start, length = where
+    return CharacterSpan(f"{number}.md", start, start + length, TEXTS[number][start : start + length])
+
+
+def tables_of(rows: list[tuple[list[CharacterSpan], list[CharacterSpan]]]) -> tuple[pa.Table, TokenLevelTruthTables]:
+    hits, spans, queries = [], [], [("nobody", "?", True, "{}")]
+    for number, (found, truth) in enumerate(rows):
+        queries.append((f"q{number}", "?", False, "{}"))
+        hits += [(f"q{number}", rank, 0.5, s.doc_id, s.start, s.end, "c") for rank, s in enumerate(found, start=1)]
+        spans += [(f"q{number}", s.doc_id, s.start, s.end, s.text) for s in truth]
+    truth_tables = TokenLevelTruthTables(table_of(QUERIES, queries), table_of(TRUTH_SPANS, spans))
+    return table_of(HITS, hits), truth_tables
+
+
+def values_of(scores: pa.Table, metric: str, k: int) -> list[float]:
+    return [row["value"] for row in scores.to_pylist() if (row["metric"], row["k"]) == (metric, k)]
+
+
+@given(cases, st.sets(st.integers(1, 60), min_size=1, max_size=3))
+@settings(deadline=None, derandomize=True, max_examples=30)
+def test_a_budget_takes_whole_hits_as_long_as_they_fit(
+    given_cases: list[tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]], budgets: set[int]
+) -> None:
+    rows = [([span_of(one) for one in found], [span_of(one) for one in truth]) for found, truth in given_cases]
+    hits, truth_tables = tables_of(rows)
+    scores = span_budget_scores(hits, truth_tables, DOCUMENTS, sorted(budgets))
+    assert scores.num_rows == len(rows) * (2 * len(budgets) + 1)
+    largest = max(budgets)
+    for number, (found, truth) in enumerate(rows):
+        costs = [count_tokens(hit.text, "cl100k_base") for hit in found]
+        curve = []
+        for budget in range(1, largest + 1):
+            taken = 0
+            while taken < len(found) and sum(costs[: taken + 1]) <= budget:
+                taken += 1
+            curve.append(SpanRecall().calculate(found[:taken], truth))
+            if budget in budgets:
+                assert values_of(scores, "recall_within_tokens", budget)[number] == pytest.approx(curve[-1])
+                assert values_of(scores, "tokens_within_budget", budget)[number] == sum(costs[:taken])
+        # The curve is a step function that rises at whole tokens; the area to its last step is the sum before it.
+        area = sum([0.0, *curve][:largest]) / largest
+        assert values_of(scores, "recall_token_area", largest)[number] == pytest.approx(area)
+
+
+def test_large_chunks_win_at_equal_k_and_not_at_equal_cost() -> None:
+    truth = [CharacterSpan("0.md", 0, 40, TEXTS[0][:40])]
+    exact, whole = CharacterSpan("0.md", 0, 40, TEXTS[0][:40]), CharacterSpan("0.md", 0, 200, TEXTS[0][:200])
+    hits, tables = tables_of([([exact], truth), ([whole], truth)])
+    scores = span_budget_scores(hits, tables, DOCUMENTS, [20, 2_000])
+    assert values_of(scores, "recall_within_tokens", 2_000) == [1, 1]
+    assert values_of(scores, "recall_within_tokens", 20) == [1, 0]
+    small, large = values_of(scores, "recall_token_area", 2_000)
+    assert 1 > small > large > 0.9
+
+
+def test_chunk_ids_have_a_budget_too() -> None:
+    chunks = table_of(
+        PLAIN_CHUNKS,
+        [("chunk_a", "a.md", 0, "one two three", "{}"), ("chunk_b", "b.md", 0, "four " * 30, "{}")],
+    )
+    queries = table_of(QUERIES, [(name, "?", False, "{}") for name in ("q0", "q1", "q2")])
+    truth = [("q0", "chunk_a"), ("q0", "chunk_b"), ("q1", "chunk_b"), ("q2", "chunk_a")]
+    rows = [("q0", "chunk_a"), ("q0", "chunk_b"), ("q1", "chunk_b"), ("q1", "chunk_b")]
+    hits = [(query, 1 + (place % 2), 0.5, "a.md", 0, chunk) for place, (query, chunk) in enumerate(rows)]
+    tables = ChunkLevelTruthTables(queries, table_of(TRUTH_CHUNKS, truth))
+    scores = chunk_budget_scores(table_of(CHUNK_HITS, hits), tables, chunks, [10, 100])
+    assert values_of(scores, "recall_within_tokens", 10) == [0.5, 0, 0]
+    assert values_of(scores, "recall_within_tokens", 100) == [1, 1, 0]
+    cost_a, cost_b = count_tokens("one two three", "cl100k_base"), count_tokens("four " * 30, "cl100k_base")
+    assert values_of(scores, "tokens_within_budget", 100) == [cost_a + cost_b, 2 * cost_b, 0]
+    expected = [(100 - cost_a + 100 - cost_a - cost_b) / 200, (100 - cost_b) / 100, 0]
+    np.testing.assert_allclose(values_of(scores, "recall_token_area", 100), expected)
+    empty = chunk_budget_scores(table_of(CHUNK_HITS, []), tables, chunks)
+    assert set(values_of(empty, "recall_within_tokens", BUDGETS[0])) == {0.0}
+    with pytest.raises(ConfigurationError, match="'chunk_b' was retrieved and is not among the chunks"):
+        chunk_budget_scores(table_of(CHUNK_HITS, hits), tables, chunks.slice(0, 1))
+
+
+@pytest.mark.parametrize("budgets", [[], [0, 5], [5, 5]])
+def test_budgets_that_are_none_are_refused(budgets: list[int]) -> None:
+    hits, truth = tables_of([([], [span_of((0, 0, 5))])])
+    with pytest.raises(ConfigurationError, match="each once"):
+        span_budget_scores(hits, truth, DOCUMENTS, budgets)
+
+
+def test_a_query_belongs_to_the_document_with_most_of_its_truth() -> None:
+    rows = [("q", "b", 0, 5), ("q", "a", 0, 3), ("q", "a", 10, 12), ("r", "b", 0, 5), ("r", "c", 0, 6)]
+    spans = table_of(TRUTH_SPANS, [(query, doc, start, end, "x" * (end - start)) for query, doc, start, end in rows])
+    assert documents_by_spans(spans) == {"q": "a", "r": "c"}
+    chunks = [("1", "b", 0, "x", "{}"), ("2", "a", 0, "y", "{}"), ("2", "c", 0, "y", "{}"), ("3", "c", 1, "z", "{}")]
+    truth = [("q", "1"), ("q", "2"), ("r", "2"), ("r", "3"), ("s", "unknown")]
+    found = documents_by_chunks(table_of(TRUTH_CHUNKS, truth), table_of(PLAIN_CHUNKS, chunks))
+    assert found == {"q": "a", "r": "c", "s": ""}

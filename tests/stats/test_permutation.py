@@ -1,0 +1,91 @@
+"""p-values: scipy's where every pattern is looked at, uniform when there is no difference, small when there is one."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from rag_eval.stats.permutation import Alternative, holm, sign_flip_p_values
+
+
+@pytest.mark.parametrize("alternative", ["two-sided", "greater"])
+@pytest.mark.parametrize("units", [2, 5, 9])
+def test_exact_p_values_are_scipys(units: int, alternative: Alternative) -> None:
+    rng = np.random.default_rng(units)
+    sums = np.round(rng.normal(0.3, 1, (4, units)), 1)  # rounded, so that ties occur
+    ours = sign_flip_p_values(sums, rng, alternative)
+    for row, p in zip(sums, ours, strict=True):
+        theirs = stats.permutation_test(
+            (row,), lambda x, axis: x.sum(axis), permutation_type="samples", alternative=alternative, n_resamples=np.inf
+        )
+        assert p == pytest.approx(theirs.pvalue, abs=1e-12)
+
+
+def test_random_flips_come_close_to_all_of_them() -> None:
+    rng = np.random.default_rng(3)
+    sums = rng.normal(0.4, 1, (5, 12))
+    exact = sign_flip_p_values(sums, rng, flips=2**12)
+    drawn = sign_flip_p_values(sums, rng, flips=4_000)
+    # Four standard errors of a share of 4,000.
+    np.testing.assert_allclose(drawn, exact, atol=4 * 0.5 / np.sqrt(4_000))
+
+
+@pytest.mark.parametrize("units", [13, 40])
+def test_p_values_are_uniform_when_there_is_no_difference(units: int) -> None:
+    rng = np.random.default_rng(20240711)
+    found = []
+    for _ in range(40):
+        sizes = 1 + rng.poisson(4, units)
+        # Questions of one document move together.
+        sums = sizes * rng.normal(0, 0.2, (50, units)) + np.sqrt(sizes) * rng.normal(0, 0.3, (50, units))
+        found.append(sign_flip_p_values(sums, rng, flips=2_000))
+    p_values = np.concatenate(found)
+    assert stats.kstest(p_values, "uniform").pvalue > 0.01
+    for level in (0.05, 0.1, 0.5):
+        tolerance = 3 * np.sqrt(level * (1 - level) / len(p_values))
+        assert abs((p_values <= level).mean() - level) < tolerance
+
+
+def test_a_difference_is_found_and_no_difference_is_one() -> None:
+    rng = np.random.default_rng(0)
+    p_values = sign_flip_p_values(np.array([np.full(20, 0.5), np.zeros(20)]), rng, flips=1_000)
+    assert p_values[0] == pytest.approx(1 / 1_000, abs=1e-3)
+    assert p_values[0] > 0
+    assert p_values[1] == 1
+    assert sign_flip_p_values(np.array([[0.7]]), rng)[0] == 1
+    assert sign_flip_p_values(np.array([[-0.5] * 8]), rng, "greater")[0] == 1
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
+@settings(deadline=None, derandomize=True)
+def test_holm_is_the_largest_bonferroni_over_every_set_that_holds_it(p_values: list[float]) -> None:
+    """Closed testing: reject one hypothesis when Bonferroni rejects every set of hypotheses that has it."""
+    numbers = range(len(p_values))
+    sets = [chosen for size in numbers for chosen in itertools.combinations(numbers, size + 1)]
+    expected = [
+        min(1.0, max(len(chosen) * min(p_values[i] for i in chosen) for chosen in sets if number in chosen))
+        for number in numbers
+    ]
+    np.testing.assert_allclose(holm(np.array(p_values)), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("documents", [8, 30])
+def test_a_drop_of_just_what_is_allowed_is_seldom_called_larger(documents: int) -> None:
+    """Sparse, skewed differences, as scores have them: most queries stay, a few are lost, fewer are won."""
+    rng = np.random.default_rng(20240711)
+    allowed, simulations = 0.04, 600
+    alarms = seen = 0
+    for _ in range(simulations):
+        number = np.repeat(np.arange(documents), 1 + rng.poisson(6, documents))
+        chance = rng.random(len(number))
+        for extra in (0.0, 0.3):
+            drops = np.where(chance < 0.06 + allowed + extra, 1.0, np.where(chance > 0.94, -1.0, 0.0))
+            sums = np.bincount(number, drops - allowed, documents)[None]
+            failed = sign_flip_p_values(sums, rng, "greater", 1_000)[0] < 0.05
+            alarms += failed and not extra
+            seen += failed and extra > 0
+    assert alarms / simulations < 0.05 + 3 * np.sqrt(0.05 * 0.95 / simulations), alarms / simulations
+    assert seen / simulations > (0.8 if documents == 8 else 0.99), seen / simulations
