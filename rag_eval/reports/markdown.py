@@ -1,12 +1,15 @@
 """Results as Markdown and as rows of a table."""
 
 from rag_eval.pipeline.outcome import BenchmarkOutcome, ConfigurationOutcome, StageWork
+from rag_eval.stats.ranks import place_labels
 
 
 def comparison_rows(outcome: BenchmarkOutcome) -> list[dict[str, str | int | float]]:
     """A row for each configuration, best first, all with the same keys."""
     rows: list[dict[str, str | int | float]] = []
-    for rank, one in enumerate(outcome.ranked(), start=1):
+    ranked = outcome.ranked()
+    places = place_labels([one.metrics[outcome.ranking_metric] for one in ranked])
+    for rank, one in zip(places, ranked, strict=True):
         averages = {name: round(value, 4) for name, value in one.metrics.items()}
         rows.append({"rank": rank, "configuration": one.name, "chunks": one.chunks.count, **averages})
     return rows
@@ -34,13 +37,13 @@ def configuration_markdown(outcome: ConfigurationOutcome) -> str:
 
 def work_in_words(stage: StageWork) -> str:
     """Such as ``computed (3 of 100 documents)``."""
-    if stage.effort is None:
+    if stage.effort is None or stage.work != "computed":
         return stage.work
     return f"{stage.work} ({stage.effort.fresh} of {stage.effort.total} {stage.effort.unit})"
 
 
 def escape_markdown(text: str) -> str:
-    """Text from outside that stays text: no table cell, tag, link or code begins or ends in it."""
-    for character in "\\`*_{}[]<>|#":
+    """Text from outside that stays text, on one line: no table cell, tag, link, entity or code begins or ends in it."""
+    for character in "\\`*_{}[]<>|#~&":
         text = text.replace(character, f"\\{character}")
-    return text.replace("\n", " ")
+    return " ".join(text.split())

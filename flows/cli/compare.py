@@ -1,0 +1,167 @@
+"""``rag-eval compare``: two runs, or two configurations."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from flows.cli.figures import basis, interval, number, p_value, plain_table, print_json, signed
+from flows.cli.options import DEFAULT_WORKSPACE, AllowDifferentOption, JsonOption, WorkspaceOption
+from flows.cli.text import counted, say, visible
+
+if TYPE_CHECKING:
+    from rag_eval.results.compare import ComparedConfigurations, QueryChange, RunComparison
+
+STYLES = {"better": "green", "worse": "red", "no difference shown": ""}
+_TEXT_CELLS = 60
+
+
+def compare(
+    before: Annotated[str, typer.Argument(help="latest, baseline, a run's name, or the start of it.")],
+    after: Annotated[str, typer.Argument(help="The run to hold against it, named the same way.")],
+    configurations: Annotated[
+        list[str] | None,
+        typer.Option("--configuration", help="Compare this one only, or NAME=NAME for two; may be repeated."),
+    ] = None,
+    metrics: Annotated[
+        list[str] | None, typer.Option("--metric", help="Such as span_recall@5; may be repeated.")
+    ] = None,
+    queries: Annotated[int, typer.Option(min=0, help="How many queries to show that became better, and worse.")] = 5,
+    allow_different: AllowDifferentOption = False,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare two runs on the same queries: what became better, what worse, and what cannot be told apart."""
+    from rag_eval.pipeline.workspace import Workspace
+    from rag_eval.results.compare import compare_runs, name_pairs
+    from rag_eval.results.runs import read_run
+
+    kept = Workspace.at(workspace)
+    old, new = read_run(kept, before), read_run(kept, after)
+    pairs = name_pairs(old, new, configurations) if configurations else None
+    found = compare_runs(kept, old, new, pairs=pairs, metrics=metrics, allow_different=allow_different)
+    console = Console()
+    if as_json:
+        print_json(console, _as_data(found, queries))
+        return
+    _print_comparison(console, found)
+    for row in _rows_to_open(found, bool(configurations)) if queries else []:
+        _print_queries(console, row, found.query_changes(row), queries)
+
+
+def _as_data(found: "RunComparison", queries: int) -> dict[str, object]:
+    rows = []
+    for row in found.rows:
+        worse, better = _worse_and_better(found.query_changes(row), queries)
+        shown = {"worse": [asdict(one) for one in worse], "better": [asdict(one) for one in better]}
+        rows.append(asdict(row) | {"queries": shown})
+    return {
+        "before": found.before.run,
+        "after": found.after.run,
+        "differences": found.differences,
+        "queries": found.queries,
+        "left_out": found.left_out,
+        "comparisons": rows,
+    }
+
+
+def _print_comparison(console: Console, found: "RunComparison") -> None:
+    first = found.rows[0].comparison
+    console.print(Text(f"{found.before.run} → {found.after.run}"), soft_wrap=True)
+    console.print(f"{basis(found.queries, first.units, first.unit)}; change is after minus before", highlight=False)
+    for difference in found.differences:
+        console.print(Text(f"Careful: {visible(difference)}", style="yellow"), soft_wrap=True)
+    changed = [row for row in found.rows if row.comparison.better or row.comparison.worse]
+    main = [row for row in changed if row.metric == found.metrics[0]]
+    others = [row for row in changed if row.metric != found.metrics[0]]
+    shown = main + [row for row in others if row.comparison.verdict != "no difference shown"]
+    for metric in dict.fromkeys(row.metric for row in shown):
+        console.print(_table(metric, [row for row in shown if row.metric == metric]))
+    if any(row.comparison.verdict == "no difference shown" for row in shown):
+        console.print("unsure: the difference may be chance.", highlight=False)
+    if len(changed) > len(shown):
+        quiet = ", ".join(dict.fromkeys(row.metric for row in others))
+        console.print(
+            f"Unsure and not listed: {counted(len(changed) - len(shown), 'further comparisons')}, by {quiet}.",
+            highlight=False,
+        )
+    unchanged = len(found.rows) - len(changed)
+    if unchanged:
+        console.print(
+            f"Every query scores as before in {unchanged} of {counted(len(found.rows), 'comparisons')}.",
+            highlight=False,
+        )
+    for sentence in _left_out(found):
+        say(console, sentence)
+
+
+def _left_out(found: "RunComparison") -> list[str]:
+    """A line for each way in which configurations miss their counterpart."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for name, fates in found.fates().items():
+        alike.setdefault(fates, []).append(name)
+    return [f"Left out, {_fates(*fates)}: {'; '.join(names)}" for fates, names in alike.items()]
+
+
+def _fates(before: str, after: str) -> str:
+    if before == after:
+        return f"{before} in both runs"
+    if "not there" in (before, after):
+        here, fate = ("before", before) if after == "not there" else ("after", after)
+        return f"only in the run {here}{', where it failed' if fate == 'failed' else ''}"
+    return f"failed in the run {'before' if before == 'failed' else 'after'}"
+
+
+def _table(metric: str, rows: list["ComparedConfigurations"]) -> Table:
+    from rag_eval.stats.directions import higher_is_better
+    from rag_eval.stats.ranks import best_first
+
+    columns = {"configuration": False, "before": True, "after": True, "change": True, "95 % interval": True, "p": True}
+    table = plain_table(metric, columns | {"verdict": False}, fixed="verdict")
+    order = best_first([row.comparison.after for row in rows], higher_is_better=higher_is_better(metric))
+    for row in (rows[place] for place in order):
+        one = row.comparison
+        name = row.before if row.before == row.after else f"{row.before} → {row.after}"
+        table.add_row(
+            Text(visible(name)),
+            number(one.before),
+            number(one.after),
+            signed(one.difference),
+            interval(one.low, one.high, with_sign=True),
+            p_value(one.p_adjusted),
+            Text("unsure" if one.verdict == "no difference shown" else one.verdict, style=STYLES[one.verdict]),
+        )
+    return table
+
+
+def _rows_to_open(found: "RunComparison", all_named: bool) -> list["ComparedConfigurations"]:
+    """The configurations named, or the one that is best now."""
+    from rag_eval.stats.directions import higher_is_better
+
+    rows = [row for row in found.rows if row.metric == found.metrics[0]]
+    sign = 1 if higher_is_better(found.metrics[0]) else -1
+    return rows if all_named else [max(rows, key=lambda row: sign * row.comparison.after)]
+
+
+def _worse_and_better(changes: list["QueryChange"], most: int) -> tuple[list["QueryChange"], list["QueryChange"]]:
+    worse = [change for change in changes if change.gain < 0][:most]
+    better = [change for change in reversed(changes) if change.gain > 0][:most]
+    return worse, better
+
+
+def _print_queries(console: Console, row: "ComparedConfigurations", changes: list["QueryChange"], most: int) -> None:
+    one = row.comparison
+    title = f"{row.after}, {row.metric}: {one.better} better, {one.worse} worse, {one.equal} equal"
+    if not changes:
+        return
+    console.print(Text(visible(title), style="italic"), soft_wrap=True)
+    table = plain_table(None, {"": False, "before": True, "after": True, "query": False, "document": False})
+    for label, kind in zip(("worse", "better"), _worse_and_better(changes, most), strict=True):
+        for change in kind:
+            text = visible(change.text if len(change.text) <= _TEXT_CELLS else change.text[: _TEXT_CELLS - 1] + "…")
+            cells = (number(change.before), number(change.after), Text(text), Text(visible(change.document)))
+            table.add_row(Text(label, style=STYLES[label]), *cells)
+    console.print(table)

@@ -1,0 +1,118 @@
+"""``rag-eval gate``: whether a run is fit to follow the baseline."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from flows.cli.figures import basis, interval, number, p_value, plain_table, print_json
+from flows.cli.options import DEFAULT_WORKSPACE, AllowDifferentOption, JsonOption, WorkspaceOption
+from flows.cli.text import counted, say, visible
+
+if TYPE_CHECKING:
+    from rag_eval.results.gate import Gate
+    from rag_eval.stats.scores import Unit
+
+GATE_FAILED = 3
+
+
+def gate(
+    run: Annotated[str, typer.Argument(help="latest, a run's name, or the start of it.")] = "latest",
+    metric: Annotated[
+        str | None, typer.Option(help="Such as span_recall@5; without it, what the baseline is ranked by.")
+    ] = None,
+    max_drop: Annotated[float, typer.Option(help="How far the metric may drop.")] = 0.0,
+    configurations: Annotated[
+        list[str] | None,
+        typer.Option("--configuration", help="Look at this one; without it, at all of the baseline; may be repeated."),
+    ] = None,
+    allow_different: AllowDifferentOption = False,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Hold a run against the baseline; exit code 3 when a metric dropped further than allowed, and surely so."""
+    from rag_eval.pipeline.workspace import Workspace
+    from rag_eval.results.gate import run_gate
+    from rag_eval.results.runs import BASELINE, read_run
+
+    kept = Workspace.at(workspace)
+    baseline, candidate = read_run(kept, BASELINE), read_run(kept, run)
+    found = run_gate(
+        kept,
+        baseline,
+        candidate,
+        metric or baseline.ranking_metric,
+        max_drop,
+        configurations=configurations,
+        allow_different=allow_different,
+    )
+    console = Console()
+    if as_json:
+        print_json(console, asdict(found) | {"passed": found.passed})
+    else:
+        _print_gate(console, found)
+    if not found.passed:
+        raise typer.Exit(GATE_FAILED)
+
+
+def _print_gate(console: Console, found: "Gate") -> None:
+    console.print(Text(f"{found.run}, held against the baseline {found.baseline}"), soft_wrap=True)
+    tested = basis(found.queries, found.units, found.unit)
+    console.print(f"{tested}; {found.metric} may drop by {found.max_drop:g}", highlight=False)
+    for difference in found.differences:
+        console.print(Text(f"Careful: {visible(difference)}", style="yellow"), soft_wrap=True)
+    changed = [check for check in found.checks if check.changed]
+    if changed:
+        columns = {"configuration": False, "baseline": True, "run": True, "drop": True, "95 % interval": True}
+        table = plain_table(None, columns | {"p": True, "verdict": False}, fixed="verdict")
+        for check in changed:
+            table.add_row(
+                Text(visible(check.configuration)),
+                number(check.before),
+                number(check.after),
+                number(check.drop),
+                interval(check.low, check.high),
+                p_value(check.p),
+                Text("ok", style="green") if check.passed else Text("dropped", style="red"),
+            )
+        console.print(table)
+    if len(found.checks) > len(changed):
+        unchanged = counted(len(found.checks) - len(changed), "configurations")
+        console.print(f"{unchanged} with every score as in the baseline.", highlight=False)
+    noticed = [check.noticed_from for check in changed if check.noticed_from is not None]
+    if not found.can_fail:
+        say(console, too_few(found.units, found.unit, len(found.checks)), "yellow")
+    elif noticed:
+        console.print(f"A drop of less than about {min(noticed):.3f} goes unnoticed here.", highlight=False)
+    for name, reason in found.missing.items():
+        sentence = f"{visible(name)} is in the baseline and has no score in this run: {visible(reason)}"
+        console.print(Text(sentence, style="red"), soft_wrap=True)
+    if found.passed:
+        console.print(Text("The gate is passed.", style="green"))
+        return
+    dropped = sum(not check.passed for check in found.checks)
+    reasons = [f"{counted(dropped, 'configurations')} dropped by more than {found.max_drop:g}"] if dropped else []
+    reasons += [f"{counted(len(found.missing), 'configurations')} without scores"] if found.missing else []
+    console.print(Text(f"The gate failed: {' and '.join(reasons)}.", style="bold red"), soft_wrap=True)
+    say(console, f"If that is meant: rag-eval baseline set {found.run}{_one_only(found)}")
+
+
+def too_few(units: int, unit: "Unit", configurations: int) -> str:
+    """That no drop can fail the gate, and what would let one."""
+    from rag_eval.results.gate import fewest_units, most_configurations
+
+    together = f"{counted(units, unit)} and {counted(configurations, 'configurations')}"
+    fewest = fewest_units(configurations)
+    ways = [f"ask about {fewest} documents" if unit == "documents" else f"ask {fewest} questions"]
+    most = most_configurations(units)
+    if most:
+        few = "one" if most == 1 else f"at most {most}"
+        ways.insert(0, f"gate {few} of them with --configuration, such as the one you ship")
+    return f"With {together} no drop can be told from chance, so no drop can fail the gate: {', or '.join(ways)}."
+
+
+def _one_only(found: "Gate") -> str:
+    gone = bool(found.missing) and bool(found.checks)
+    return "; or gate what you ship: rag-eval gate --configuration NAME" if gone else ""

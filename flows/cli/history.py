@@ -1,0 +1,84 @@
+"""``rag-eval history``: the runs over time."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from flows.cli.figures import interval, number, plain_table, print_json, signed
+from flows.cli.options import DEFAULT_WORKSPACE, JsonOption, WorkspaceOption
+from flows.cli.text import counted, visible
+
+if TYPE_CHECKING:
+    from rag_eval.results.history import History
+
+# A run's name up to the second, which is enough to name it.
+_TO_THE_SECOND = len("2026-01-31T12-00-00")
+
+
+def history(
+    metric: Annotated[
+        str | None, typer.Option(help="Such as span_recall@5; without it, what the latest run is ranked by.")
+    ] = None,
+    configuration: Annotated[
+        str | None, typer.Option(help="Follow this configuration; without it, the best of each run.")
+    ] = None,
+    last: Annotated[int, typer.Option(help="How many runs to show.")] = 20,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the runs over time, oldest first, by one metric."""
+    from rag_eval.pipeline.workspace import Workspace
+    from rag_eval.results import history as store
+
+    found = store.history(Workspace.at(workspace), metric, configuration, last)
+    console = Console()
+    if as_json:
+        trend = [entry.run for entry in found.trend()]
+        print_json(console, asdict(found) | {"trend": trend})
+        return
+    _print_history(console, found, "configuration" if configuration else "best configuration")
+
+
+def _print_history(console: Console, found: "History", what: str) -> None:
+    from rag_eval.results.history import sparkline
+
+    heading = found.metric.replace("@", "\n@")
+    columns = {"run": False, what: False, heading: True, "95 % interval": True, "change": True}
+    several = len({entry.data for entry in found.entries}) > 1
+    table = plain_table(None, columns | ({"data": False} if several else {}), fixed="run")
+    names = [entry.run for entry in found.entries]
+    before: dict[str, float] = {}
+    for entry in found.entries:
+        shared = sum(name.startswith(entry.run[:_TO_THE_SECOND]) for name in names) > 1
+        run = entry.run if shared else entry.run[:_TO_THE_SECOND]
+        failed = f", {entry.failures} failed" if entry.failures else ""
+        cells = ["–", "–", ""]
+        if entry.estimate is not None:
+            mean = entry.estimate.mean
+            change = signed(mean - before[entry.data]) if entry.data in before else ""
+            cells = [number(mean), interval(entry.estimate.low, entry.estimate.high), change]
+            before[entry.data] = mean
+        name = Text(visible(entry.configuration or "no score") + failed)
+        data = [entry.data] if several else []
+        table.add_row(Text(run + (" *" if entry.is_baseline else "")), name, *cells, *data)
+    console.print(table)
+    shown = {entry.data: entry for entry in found.entries}
+    for letter, entry in shown.items():
+        digests = f"corpus {entry.corpus_digest[:12]}…, truth {entry.truth_digest[:12]}…"
+        size = f"{counted(entry.documents, 'documents')}, {counted(entry.queries, 'queries')}"
+        console.print(f"{letter}: {size} ({digests})", highlight=False, soft_wrap=True)
+    if any(entry.is_baseline for entry in found.entries):
+        console.print("* the baseline")
+    trend = [entry.estimate.mean for entry in found.trend() if entry.estimate is not None]
+    if len(trend) > 1:
+        bars, letter = sparkline(trend), found.trend()[-1].data
+        console.print(
+            Text(f"{bars}  {found.metric} on data {letter}: {number(trend[0])} to {number(trend[-1])}"), soft_wrap=True
+        )
+    if found.earlier:
+        console.print(f"{counted(found.earlier, 'earlier runs')}: rag-eval history --last", highlight=False)
+    for problem in found.unreadable:
+        console.print(Text(visible(problem), style="yellow"), soft_wrap=True)

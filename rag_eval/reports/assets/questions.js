@@ -1,0 +1,95 @@
+// The questions: what is known about each, and in which order they are looked at.
+
+const overlay = manifest.overlay;
+const places = { truth: null, documents: null, queries: null, pieces: null, texts: null };
+
+/** Load what every question needs. */
+async function loadQuestions() {
+  const names = Object.keys(places);
+  const loaded = await Promise.all(names.map(section));
+  names.forEach((name, i) => (places[name] = loaded[i]));
+}
+
+/** Load the hits and chunks of a side. */
+async function loadSide(side) {
+  const [hits, chunks, scores] = await Promise.all([
+    section(`hits-${side}`),
+    section(`chunks-${overlay.sides[side].chunks}`),
+    section(`scores-${side}`),
+  ]);
+  return { number: side, name: overlay.sides[side].name, hits, chunks, scores };
+}
+
+/** The scores of a side by one metric, a value for each question; NaN where there is none. */
+function scoresOf(side, metric) {
+  const count = places.queries.ids.length;
+  const place = overlay.metrics.indexOf(metric);
+  return side.scores.subarray(place * count, (place + 1) * count);
+}
+
+/** The truth of a question: [document, start, end]. */
+function truthOf(question) {
+  const rows = [];
+  const { offsets } = places.queries;
+  for (let row = offsets[question]; row < offsets[question + 1]; row++) {
+    rows.push(places.truth.subarray(3 * row, 3 * row + 3));
+  }
+  return rows;
+}
+
+/** The first k hits of a question: {rank, document, start, end}. */
+function hitsOf(side, question, k) {
+  const found = [];
+  for (let rank = 1; rank <= Math.min(k, overlay.depth); rank++) {
+    const chunk = side.hits[question * overlay.depth + rank - 1];
+    if (chunk >= 0) {
+      const [document, start, end] = side.chunks.subarray(3 * chunk, 3 * chunk + 3);
+      found.push({ rank, document, start, end });
+    }
+  }
+  return found;
+}
+
+const ORDERS = {
+  worst: { label: "Worst of A first", key: (a) => a },
+  differ: { label: "Where A and B differ most", key: (a, b) => -Math.abs(a - b), pair: true },
+  better: { label: "Where A is better than B", key: (a, b) => b - a, pair: true },
+  lower: { label: "Where A is worse than B", key: (a, b) => a - b, pair: true },
+  best: { label: "Best of A first", key: (a) => -a },
+  dataset: { label: "As in the dataset", key: (a, b, question) => question },
+};
+
+const SHOWN = {
+  all: { label: "All questions", test: () => true },
+  nothing: { label: "A finds nothing", test: (a) => a === 0 },
+  part: { label: "A finds a part", test: (a) => a > 0 && a < 1 },
+  everything: { label: "A finds everything", test: (a) => a >= 1 },
+  better: { label: "A beats B", test: (a, b) => a > b, pair: true },
+  worse: { label: "B beats A", test: (a, b) => a < b, pair: true },
+  unanswerable: { label: "Declared unanswerable", test: (a, b, question) => places.queries.unanswerable[question] > 0 },
+};
+
+/** The questions that pass the filters, in the order asked for. */
+function chosenQuestions(a, b, { shown, order, search, document, tag }) {
+  const { ids, texts, searchable, documents, tags, unanswerable } = places.queries;
+  const words = search.toLowerCase().split(/\s+/).filter(Boolean);
+  const kept = [];
+  for (let question = 0; question < ids.length; question++) {
+    if (
+      SHOWN[shown].test(a[question], b[question], question) &&
+      (document < 0 || documents[question].includes(document)) &&
+      (tag < 0 || tags[question].includes(tag)) &&
+      words.every((word) => searchable[question].includes(word))
+    ) {
+      kept.push(question);
+    }
+  }
+  const key = Float64Array.from(texts, (_, question) => ORDERS[order].key(a[question], b[question], question));
+  // What has no score comes last; equal ones stay as in the dataset.
+  const rank = (question) => (unanswerable[question] || Number.isNaN(key[question]) ? Infinity : key[question]);
+  const compare = (x, y) => {
+    const difference = rank(x) - rank(y);
+    return Number.isNaN(difference) || difference === 0 ? x - y : difference;
+  };
+  return order === "dataset" ? kept : kept.sort(compare);
+}

@@ -1,0 +1,61 @@
+// What of a document was found, missed or brought along, and which stretches of it are worth showing.
+
+/** Intervals [start, end) by start; those that overlap or touch become one. */
+function merged(intervals) {
+  const result = [];
+  for (const [start, end] of [...intervals].sort((a, b) => a[0] - b[0])) {
+    const last = result.at(-1);
+    if (last && start <= last[1]) {
+      last[1] = Math.max(last[1], end);
+    } else if (start < end) {
+      result.push([start, end]);
+    }
+  }
+  return result;
+}
+
+/** The stretches of a document that are truth, retrieved, or both: {start, end, kind}, by start, none overlapping. */
+function marksOf(truth, hits) {
+  const sides = [merged(truth), merged(hits)];
+  const borders = [...new Set(sides.flat(2))].sort((a, b) => a - b);
+  const next = [0, 0];
+  const marks = [];
+  for (let i = 0; i + 1 < borders.length; i++) {
+    const start = borders[i];
+    const [relevant, retrieved] = sides.map((intervals, side) => {
+      while (next[side] < intervals.length && intervals[next[side]][1] <= start) {
+        next[side]++;
+      }
+      return next[side] < intervals.length && intervals[next[side]][0] <= start;
+    });
+    if (relevant || retrieved) {
+      const kind = relevant && retrieved ? "found" : relevant ? "missed" : "surplus";
+      marks.push({ start, end: borders[i + 1], kind });
+    }
+  }
+  return marks;
+}
+
+/** How many characters are found, missed and surplus. */
+function countMarks(marks) {
+  const counts = { found: 0, missed: 0, surplus: 0 };
+  for (const { start, end, kind } of marks) {
+    counts[kind] += end - start;
+  }
+  return counts;
+}
+
+const OUTSIDE = 240;
+const INSIDE = 1500;
+// A gap that is hardly longer than the button that opens it is no gap.
+const SMALL = 80;
+
+/** The stretches of a document to show: the borders of the spans with what stands around them. */
+function windowsOf(spans, length) {
+  const around = spans.flatMap(([start, end]) => [
+    [Math.max(0, start - OUTSIDE), Math.min(length, end, start + INSIDE)],
+    [Math.max(0, start, end - INSIDE), Math.min(length, end + OUTSIDE)],
+  ]);
+  const windows = around.length ? around : [[0, Math.min(length, 2 * OUTSIDE)]];
+  return merged(windows.map(([start, end]) => [start < SMALL ? 0 : start, Math.min(length, end + SMALL)]));
+}

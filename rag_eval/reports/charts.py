@@ -1,0 +1,251 @@
+"""The charts of a report: their rows, and how Vega-Lite draws them; the page brings colours and what is chosen.
+
+Series are told apart by the colour of their chunker and the dash or shape of the rest, so that neither colour nor
+memory has to hold a dozen.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import altair as alt
+
+Rows = list[dict[str, Any]]
+
+HEIGHT, BAR = 320, 32
+"""Of a chart, and of one bar or row of cells, in pixels."""
+
+COLOURS = 8
+"""How many series colours the page has."""
+
+TWO_LINES = "[split(datum.label, ', ')[0], substring(datum.label, length(split(datum.label, ', ')[0]) + 2)]"
+"""The chunker above the rest of a configuration's name: half as wide, so that a phone has room for the bars."""
+
+MOST_RINGS = 3
+"""How many drawn at one place are seen around each other; what is beyond has the size of the last."""
+
+_POINT = "Point at a line for its 95 % interval, click in the legend to see one kind alone."
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart: what it is called, what it says, its rows, and which of them are shown at first, by field."""
+
+    id: str
+    title: str
+    caption: str
+    rows: Rows
+    fields: list[str]
+    choices: dict[str, Any]
+    spec: dict[str, Any]
+    size: Literal["normal", "wide"] = "normal"
+    """Wide charts take a row of their own, and scroll on a narrow screen."""
+
+    def manifest(self) -> dict[str, Any]:
+        """What the page needs to draw it."""
+        return {name: getattr(self, name) for name in ("id", "rows", "fields", "choices", "spec")}
+
+
+def trade_off(rows: Rows, k: int) -> Chart:
+    """Recall against precision."""
+    import altair as alt
+
+    loose = alt.Scale(zero=False, padding=20)
+    base = _of_rows(alt).encode(
+        x=_share(alt, "precision", "precision →", loose), y=_share(alt, "recall", "recall →", loose)
+    )
+    points = base.mark_point(filled=True, opacity=1).encode(
+        shape=alt.Shape("search:N", title="search"),
+        color=_colour(alt, rows),
+        size=alt.Size("size:Q", scale=None, legend=None),
+        tooltip=_tips(alt, "configuration", "recall", "precision"),
+    )
+    points = points.transform_calculate(size=f"150 + 330 * {_ring()}")
+    many = base.transform_filter("datum.ring === 0 && datum.equal > 1").mark_text(align="left", dx=20, dy=-12)
+    many = many.encode(text=alt.Text("label:N")).transform_calculate(label="'×' + datum.equal")
+    return Chart(
+        "trade-off",
+        "Recall against precision",
+        "Up is more of the relevant text found, right is less text around it. Equal ones stand around each other.",
+        rows,
+        ["configuration", "k", "recall", "precision"],
+        {"k": k},
+        _drawn(alt, alt.layer(points, many)),
+    )
+
+
+def by_k(rows: Rows, metric: str, ks: Sequence[int]) -> Chart:
+    """A metric against the number of hits."""
+    import altair as alt
+
+    axis = alt.X("k:Q", title="first k hits", axis=alt.Axis(values=list(ks), grid=False))
+    return Chart(
+        "by-k",
+        "The more hits, the more is found",
+        f"Each metric by how many hits count. {_POINT}",
+        rows,
+        ["configuration", "metric", "k", "value", "low", "high"],
+        {"metric": metric},
+        _lines(alt, rows, axis, alt.Y("value:Q", title=None, scale=alt.Scale(zero=True)), "k", "value"),
+    )
+
+
+def by_budget(rows: Rows, budgets: Sequence[int]) -> Chart:
+    """Recall against the tokens of the context."""
+    import altair as alt
+
+    axis = alt.X(
+        "tokens:Q",
+        title="tokens of context",
+        scale=alt.Scale(type="log", nice=False),
+        axis=alt.Axis(values=list(budgets), grid=False, format=","),
+    )
+    return Chart(
+        "by-budget",
+        "Recall for the same money",
+        "What the first hits find within a budget of tokens: large chunks no longer win by bringing more text. "
+        f"{_POINT}",
+        rows,
+        ["configuration", "tokens", "recall", "low", "high"],
+        {},
+        _lines(alt, rows, axis, _share(alt, "recall", "recall", alt.Scale(domain=[0, 1])), "tokens", "recall"),
+    )
+
+
+def by_document(rows: Rows, metric: str, order: Sequence[str], most: int) -> Chart:
+    """A heat map of configurations and documents, of which there are at most so many."""
+    import altair as alt
+
+    base = _of_rows(alt).encode(
+        x=alt.X("document:N", title=None, axis=alt.Axis(labelAngle=-40, labelLimit=180)),
+        y=_names(alt, order),
+        tooltip=_tips(alt, "configuration", "document", "value", "questions"),
+    )
+    cells = base.mark_rect(stroke=None).encode(
+        color=alt.Color("value:Q", title=metric, scale=alt.Scale(domain=[0, 1], range="heatmap"))
+    )
+    # The page sets both to what can be read on its colours.
+    high, low = alt.value({"expr": "onHigh"}), alt.value({"expr": "onLow"})
+    values = base.mark_text(fontSize=11).encode(
+        text=alt.Text("value:Q", format=".2f"),
+        color=alt.when(alt.datum.value > 0.5).then(high).otherwise(low),
+    )
+    values = values.add_params(alt.param("onHigh", value="white"), alt.param("onLow", value="black"))
+    return Chart(
+        "by-document",
+        "Where each configuration is strong",
+        f"{metric} by document, at most the {most} asked about most. Click a cell to read its questions.",
+        rows,
+        ["configuration", "document", "value", "questions"],
+        {},
+        _drawn(alt, alt.layer(cells, values), height=BAR * len(order)),
+        size="wide",
+    )
+
+
+def by_loss(rows: Rows, k: int, order: Sequence[str], parts: Sequence[str], unit: str) -> Chart:
+    """What is found and where the rest is lost, stacked."""
+    import altair as alt
+
+    hues = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"]
+    colours = alt.Scale(domain=list(parts), range=hues[: len(parts)])
+    scale, axis = alt.Scale(nice=False), alt.Axis(format="%")
+    x = alt.X("share:Q", title=f"share of the {unit}", stack="zero", scale=scale, axis=axis)
+    bars = (
+        _of_rows(alt)
+        .mark_bar()
+        .encode(
+            x=x,
+            y=_names(alt, order),
+            color=alt.Color("part:N", scale=colours, legend=alt.Legend(title=None)),
+            order=alt.Order("order:Q"),
+            tooltip=_tips(alt, "configuration", "part", "share"),
+        )
+    )
+    return Chart(
+        "by-loss",
+        "Where the rest is lost",
+        "What k chunks could not hold is the chunker's loss, what was ranked too low the search's. Left of zero is "
+        "what a reranker brought back.",
+        rows,
+        ["configuration", "k", "part", "share"],
+        {"k": k},
+        _drawn(alt, bars, height=BAR * len(order)),
+    )
+
+
+def _lines(alt: Any, rows: Rows, x: "alt.X", y: "alt.Y", place: str, value: str) -> dict[str, Any]:
+    """A line for each configuration; the one that is pointed at shows its interval, equal ones show as stripes."""
+    # Where colours tell the searches apart already, dashes need no legend of their own.
+    strokes = alt.Legend(symbolType="stroke", symbolSize=500, symbolStrokeWidth=2) if _several(rows) else None
+    picked = [
+        alt.selection_point(name=f"one_{field}", fields=[field], bind="legend")
+        for field in (("chunker", "search") if _several(rows) else ("search",))
+    ]
+    base = _of_rows(alt).encode(x=x, color=_colour(alt, rows), detail="configuration:N")
+    near = alt.selection_point(name="near", on="pointerover", clear="pointerout", fields=["configuration"], empty=False)
+    line = base.mark_line(point=alt.OverlayMarkDef(filled=True, size=70)).encode(
+        y=y,
+        shape=alt.Shape("search:N", legend=None),
+        strokeDash=alt.StrokeDash("search:N", title="search", legend=strokes),
+        strokeWidth=alt.StrokeWidth("width:Q", scale=None, legend=None),
+        opacity=alt.when(*picked).then(alt.value(1)).otherwise(alt.value(0.08)),
+        tooltip=_tips(alt, "configuration", place, value, "low", "high"),
+    )
+    band = base.mark_area().encode(
+        y=alt.Y("low:Q", title=None),
+        y2="high:Q",
+        opacity=alt.when(near).then(alt.value(0.18)).otherwise(alt.value(0)),
+    )
+    line = line.transform_calculate(width=f"2 + 5 * {_ring()}")
+    return _drawn(alt, alt.layer(band, line.add_params(near, *picked)))
+
+
+def _ring() -> str:
+    return f"min(datum.ring, {MOST_RINGS})"
+
+
+def _names(alt: Any, order: Sequence[str]) -> Any:
+    return alt.Y("configuration:N", title=None, sort=list(order), axis=alt.Axis(labelExpr=TWO_LINES, labelOffset=-7))
+
+
+def _of_rows(alt: Any) -> Any:
+    return alt.Chart(alt.NamedData("rows"))
+
+
+def _colour(alt: Any, rows: Rows) -> Any:
+    """The colour of a series: its chunker's, or that of the search where all have one chunker."""
+    if _several(rows):
+        # In the order of the ranking: the page draws what stands behind others first.
+        return alt.Color("chunker:N", title="chunker", sort=list(dict.fromkeys(row["chunker"] for row in rows)))
+    return alt.Color("search:N", title="search")
+
+
+def _several(rows: Rows) -> bool:
+    return len({row["chunker"] for row in rows}) > 1
+
+
+def _share(alt: Any, field: str, title: str, scale: Any) -> Any:
+    channel = alt.X if field == "precision" else alt.Y
+    return channel(f"{field}:Q", title=title, scale=scale, axis=alt.Axis(format="%", tickCount=6))
+
+
+def _tips(alt: Any, *fields: str) -> list[Any]:
+    words = {"configuration", "document", "part"}
+    whole = {"k", "tokens", "questions"}
+    return [
+        alt.Tooltip(f"{field}:N" if field in words else f"{field}:Q", format=_format(field, words, whole))
+        for field in fields
+    ]
+
+
+def _format(field: str, words: set[str], whole: set[str]) -> str:
+    return "" if field in words else "," if field in whole else ".3f"
+
+
+def _drawn(alt: Any, chart: Any, height: int = HEIGHT) -> dict[str, Any]:
+    spec: dict[str, Any] = chart.properties(width="container", height=height).to_dict()
+    # The address of the schema is the only one in the page, and the page shall hold none.
+    del spec["$schema"]
+    return spec

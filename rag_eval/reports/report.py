@@ -1,0 +1,116 @@
+"""What a report says, from the tables that a run left in the workspace."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rag_eval.errors import ArtifactError
+from rag_eval.pipeline.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.reports.against import verdict_sentence
+from rag_eval.reports.answer import Answer, answer
+from rag_eval.reports.chart_rows import charts_of
+from rag_eval.reports.charts import Chart
+from rag_eval.reports.limits import Questions
+from rag_eval.reports.overlay import Overlay, pack_overlay
+from rag_eval.reports.ranking import RankingRow, ranking_of, ranking_rows
+from rag_eval.reports.sides import Side
+from rag_eval.results.compare import RunComparison, compare_runs
+from rag_eval.results.score_files import read_scores
+from rag_eval.results.scores import RunScores
+
+
+@dataclass(frozen=True)
+class Report:
+    """The answer, the ranking, the charts, the questions and the run it is about, beside an earlier run if asked."""
+
+    outcome: BenchmarkOutcome
+    answer: Answer
+    ranking: list[RankingRow]
+    charts: list[Chart]
+    overlay: Overlay | None
+    compared: RunComparison | None
+
+
+def build_report(
+    workspace: Workspace,
+    outcome: BenchmarkOutcome,
+    scores: RunScores | None = None,
+    against: BenchmarkOutcome | None = None,
+    *,
+    allow_different: bool = False,
+) -> Report:
+    """All that a report says, from the tables of a run; beside an earlier run if one is given.
+
+    Raises ``ArtifactError`` when a table is gone, and ``ConfigurationError`` when the runs cannot be compared.
+    """
+    known = read_scores(workspace, outcome) if scores is None else scores
+    ranking = ranking_of(outcome, known)
+    rows = ranking_rows(outcome, ranking)
+    ranked = [row.outcome for row in rows]
+    compared = None
+    if against is not None:
+        compared = compare_runs(workspace, against, outcome, allow_different=allow_different)
+    said = answer(outcome, ranking)
+    if compared is not None:
+        said = Answer(said.headline, [*said.sentences, verdict_sentence(compared)])
+    return Report(
+        outcome=outcome,
+        answer=said,
+        ranking=rows,
+        charts=charts_of(workspace, outcome, ranked, known),
+        overlay=_overlay(workspace, outcome, ranked, compared) if ranked else None,
+        compared=compared,
+    )
+
+
+def questions_of(
+    workspace: Workspace,
+    outcome: BenchmarkOutcome,
+    ranked: Sequence[ConfigurationOutcome],
+    earlier: Sequence[Side] = (),
+) -> Questions:
+    """The questions of a run with its configurations, best first, and then those of an earlier run."""
+    truth = outcome.inputs.truth
+    return Questions(
+        evaluation_type=truth.evaluation_type,
+        documents=workspace.read_table(outcome.inputs.documents),
+        queries=workspace.read_table(truth.queries),
+        truth=workspace.read_table(truth.answers),
+        sides=[*(_side(workspace, one) for one in ranked), *earlier],
+        ks=outcome.config.k,
+        metrics=list(ranked[0].metrics),
+        ranking_metric=outcome.ranking_metric,
+    )
+
+
+def _overlay(
+    workspace: Workspace,
+    outcome: BenchmarkOutcome,
+    ranked: Sequence[ConfigurationOutcome],
+    compared: RunComparison | None,
+) -> Overlay:
+    notes: list[str] = []
+    earlier = _earlier_sides(workspace, compared, notes) if compared else []
+    packed = pack_overlay(questions_of(workspace, outcome, ranked, earlier))
+    return replace(packed, notes=notes + packed.notes)
+
+
+def _earlier_sides(workspace: Workspace, compared: RunComparison, notes: list[str]) -> list[Side]:
+    """The configurations of the earlier run, where its hits are of the same text and still there."""
+    if compared.differences:
+        notes.append(f"The hits of {compared.before.run} are not shown: they were found in other data.")
+        return []
+    try:
+        return [
+            _side(workspace, one, f"{one.name} (in {compared.before.run})")
+            for one in compared.before.ranked()
+            if any(row.before == one.name for row in compared.rows)
+        ]
+    except ArtifactError as error:
+        notes.append(f"The hits of {compared.before.run} are not shown: {error}.")
+        return []
+
+
+def _side(workspace: Workspace, one: ConfigurationOutcome, name: str | None = None) -> Side:
+    hits, chunks, scores = (workspace.read_table(table) for table in (one.hits, one.chunk_table, one.scores))
+    return Side(name or one.name, hits, chunks, one.chunk_table.digest, scores)

@@ -1,0 +1,69 @@
+"""Numbers and metrics in plain words."""
+
+from collections.abc import Sequence
+
+from rag_eval.metrics.base import MetricName
+from rag_eval.stats.directions import higher_is_better
+from rag_eval.stats.estimates import Estimate
+
+_NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_FOUND = {
+    "span_recall": "finds {} of the relevant text",
+    "chunk_recall": "finds {} of the relevant chunks",
+    "span_hit_rate": "finds something relevant for {} of the questions",
+    "chunk_hit_rate": "finds something relevant for {} of the questions",
+    "span_precision": "brings back text of which {} is relevant",
+    "chunk_precision": "brings back chunks of which {} are relevant",
+}
+
+
+def finding(metric: str, estimate: Estimate) -> str:
+    """Such as ``finds 73.9 % [64.2, 82.5] of the relevant text in the first five hits``."""
+    name = MetricName.parse(metric)
+    value = with_interval(metric, estimate)
+    phrase = _FOUND.get(name.base)
+    if phrase is None or name.unit is not None or not isinstance(name.k, int):
+        return f"has {metric} {value}"
+    return f"{phrase.format(value)} in the first {'hit' if name.k == 1 else f'{number_word(name.k)} hits'}"
+
+
+def with_interval(metric: str, estimate: Estimate) -> str:
+    """Such as ``73.9 % [64.2, 82.5]``; without an interval where there is none."""
+    if estimate.low is None or estimate.high is None:
+        return figure(metric, estimate.mean)
+    low, high = (figure(metric, end).removesuffix(" %") for end in (estimate.low, estimate.high))
+    return f"{figure(metric, estimate.mean)} [{low}, {high}]"
+
+
+def figure(metric: str, value: float) -> str:
+    """A share in per cent; a count as it is."""
+    return f"{100 * value:.1f} %" if higher_is_better(metric) else f"{value:,.0f}"
+
+
+def number_word(number: int) -> str:
+    """The number in letters, up to twelve."""
+    return _NUMBERS[number - 1] if 1 <= number <= len(_NUMBERS) else f"{number:,}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Such as ``1 document`` or ``14 documents``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Such as ``a``, ``a and b`` or ``a; b and c``: names may have commas."""
+    *others, last = names
+    return f"{'; '.join(others)} and {last}" if others else last
+
+
+def be(number: int) -> str:
+    """``is`` for one, ``are`` for others."""
+    return "is" if number == 1 else "are"
+
+
+def byte_size(size: int) -> str:
+    """Such as ``1.4 MB``."""
+    for unit, bytes_ in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= bytes_:
+            return f"{size / bytes_:.1f} {unit}"
+    return f"{size} B"

@@ -1,0 +1,50 @@
+"""Writing the reports of a run: ``report.html``, ``report.md`` and ``scores.parquet`` in its folder."""
+
+from pathlib import Path
+
+from rag_eval.pipeline.outcome import BenchmarkOutcome
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.reports.page import report_html
+from rag_eval.reports.report import Report, build_report
+from rag_eval.reports.report_markdown import report_markdown
+from rag_eval.reports.vega import vega_script
+from rag_eval.results.score_files import keep_scores
+
+MARKDOWN_FILE = "report.md"
+
+
+def keep_report(workspace: Workspace, outcome: BenchmarkOutcome) -> Report:
+    """Write the three files of a run that has just ended.
+
+    Raises ``ArtifactError`` when a table is gone or a file cannot be written.
+    """
+    report = build_report(workspace, outcome, keep_scores(workspace, outcome))
+    write_report(workspace, report, workspace.runs / outcome.run / MARKDOWN_FILE)
+    write_report(workspace, report, page_of(workspace, outcome))
+    return report
+
+
+def page_of(workspace: Workspace, outcome: BenchmarkOutcome, against: BenchmarkOutcome | None = None) -> Path:
+    """Where the page of a run is, or the page that holds it against another."""
+    name = "report" if against is None else f"report-against-{against.run}"
+    return workspace.runs / outcome.run / f"{name}.html"
+
+
+def page_address(workspace: Workspace, outcome: BenchmarkOutcome) -> str:
+    """The URI of a run's page: of the file, or of the object where the workspace is in a bucket."""
+    page = page_of(workspace, outcome)
+    if workspace.remote is None:
+        return page.absolute().as_uri()
+    return f"{workspace.remote.rstrip('/')}/{page.relative_to(workspace.root).as_posix()}"
+
+
+def write_report(workspace: Workspace, report: Report, path: Path) -> None:
+    """Write a report as a page, or as Markdown where the path ends in ``.md``.
+
+    Raises ``ArtifactError`` when it cannot be written.
+    """
+    if path.suffix == ".md":
+        content = report_markdown(report)
+    else:
+        content = report_html(report, vega_script(workspace.root / "cache" / "report"))
+    workspace.keep(path, content.encode())

@@ -1,0 +1,162 @@
+"""``history``, ``compare``, ``baseline`` and ``gate`` as a user meets them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli.main import app
+from rag_eval.config.chunkers import RecursiveTokenConfig
+from rag_eval.errors import ConfigurationError
+from rag_eval.pipeline.workspace import Workspace
+from tests.results.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
+
+COMMAND = str(Path(sys.executable).with_name("rag-eval"))
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A baseline, and three runs after it, the last with a failure."""
+    folder = tmp_path_factory.mktemp("kept")
+    config = write_data(folder)
+    workspace = Workspace(root=folder / ".rag-eval")
+    runs = [make_run(workspace, config, lost=lost) for lost in (0, 0.05, 0.3)]
+    runs.append(make_run(workspace, config, failing=[LARGE_NAME]))
+    found = Store(workspace, config, *runs)
+    assert "The baseline is" in said(found, "baseline", "set", runs[0].run[:-1])
+    return found
+
+
+def said(store: Store, *arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(app, [*arguments, "--workspace", str(store.workspace.root)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def told(store: Store, *arguments: str, code: int = 0) -> Any:
+    return json.loads(said(store, *arguments, "--json", code=code))
+
+
+def test_history_shows_runs_intervals_the_baseline_and_the_trend(kept: Store) -> None:
+    shown = said(kept, "history")
+    (marked,) = (line.split() for line in shown.splitlines() if " * " in line)
+    assert kept.good.run.startswith(marked[0])
+    assert "0.567…0.833" in shown
+    assert "A: 12 documents, 60 queries (corpus " in shown
+    assert "█▇▁█  span_recall@3 on data A: 1.000 to 0.983" in shown
+    data = told(kept, "history", "--metric", "span_precision@1", "--last", "2")
+    assert (data["metric"], data["earlier"], len(data["entries"])) == ("span_precision@1", 2, 2)
+    assert data["trend"] == [entry["run"] for entry in data["entries"]]
+    assert data["entries"][0]["estimate"]["unit"] == "documents"
+
+
+def test_the_baseline_is_shown(kept: Store) -> None:
+    assert told(kept, "baseline", "show")["run"] == kept.good.run
+    assert kept.good.run in said(kept, "baseline", "show")
+
+
+def test_compare_shows_differences_and_single_queries_whatever_they_hold(kept: Store) -> None:
+    shown = said(kept, "compare", "baseline", kept.much_worse.run, "--queries", "99")
+    assert "verdict" in shown
+    assert "-0.300" in shown
+    assert "worse" in shown
+    assert f"{LARGE_NAME}, span_recall@3: 0 better, 18 worse, 42 equal" in shown
+    # Text from outside neither steers the terminal nor is taken for markup.
+    assert "\x1b[31m" not in shown
+    assert "[red]" in shown
+    pair = f"{SMALL_NAME}={LARGE_NAME}"
+    data = told(kept, "compare", "latest", "baseline", "--configuration", pair, "--metric", "span_recall@3")
+    (row,) = data["comparisons"]
+    assert (row["before"], row["after"], row["metric"]) == (SMALL_NAME, LARGE_NAME, "span_recall@3")
+    assert row["comparison"]["verdict"] == "better"
+    assert len(row["queries"]["better"]) == 5
+    assert "Every query scores as before in 8 of 8 comparisons." in said(kept, "compare", "baseline", "baseline")
+
+
+def test_the_gate_passes_fails_and_says_what_is_missing(kept: Store) -> None:
+    passed = said(kept, "gate", kept.slightly_worse.run, "--metric", "span_recall@3", "--max-drop", "0.02")
+    assert "The gate is passed." in passed
+    assert "goes unnoticed here" in passed
+    failed = said(kept, "gate", kept.much_worse.run, "--metric", "span_recall@3", "--max-drop", "0.02", code=3)
+    assert "The gate failed: 2 configurations dropped by more than 0.02." in failed
+    assert failed.endswith(f"If that is meant: rag-eval baseline set {kept.much_worse.run}\n")
+    data = told(kept, "gate", kept.much_worse.run, "--configuration", LARGE_NAME, "--max-drop", "0.02", code=3)
+    assert (data["passed"], len(data["checks"]), data["metric"]) == (False, 1, "span_recall@3")
+    missing = said(kept, "gate", code=3)
+    assert f"{LARGE_NAME} is in the baseline and has no score in this run: it failed: no key" in missing
+    assert "1 configuration with every score as in the baseline." in missing
+    assert missing.endswith("; or gate what you ship: rag-eval gate --configuration NAME\n")
+
+
+def test_show_says_how_sure_the_ranking_is_and_ranks_at_another_k(kept: Store) -> None:
+    shown = said(kept, "show", kept.good.run)
+    assert f"Ship {LARGE_NAME}. It finds 100.0 % [100.0, 100.0] of the relevant text" in " ".join(shown.split())
+    assert "The other is worse." in " ".join(shown.split())
+    assert "≈" not in shown
+    assert "The averages at another k: rag-eval show --k 1" in shown
+    first = said(kept, "show", kept.good.run, "--k", "1")
+    assert "ranked by span_recall@1" in first
+    assert "rag-eval show --k 3" in first
+    with pytest.raises(ConfigurationError, match="was not measured at k = 7: use one of 1, 3"):
+        said(kept, "show", "--k", "7")
+    assert told(kept, "show", kept.good.run) == told(kept, "show", kept.good.run, "--k", "1")
+
+
+def test_too_little_to_fail_a_gate_is_said_when_the_baseline_is_set(kept: Store, tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path / ".rag-eval")
+    chunkers = [RecursiveTokenConfig(chunk_size=size) for size in (20, 30, 60, 90)]
+    config = write_data(tmp_path, documents=6, queries=1).model_copy(update={"chunkers": chunkers})
+    good = make_run(workspace, config)
+    own = Store(workspace, config, good, good, good, good)
+    sentence = (
+        "With 6 documents and 4 configurations no drop can be told from chance, so no drop can fail the gate: "
+        "gate at most 3 of them with --configuration, such as the one you ship, or ask about 7 documents."
+    )
+    assert sentence in said(own, "baseline", "set", "latest")
+    assert sentence in said(own, "gate")
+    assert "no drop" not in said(own, "gate", "--configuration", SMALL_NAME)
+    shown = said(own, "show")
+    assert "These questions cannot tell the 4 configurations apart." in shown
+    assert "≈ not distinguishable from the first on these questions" in shown
+    assert ["≈" in line for line in shown.splitlines() if ", bm25  " in line] == [False, True, True, True]
+    make_run(workspace, config.model_copy(update={"chunkers": [*chunkers[1:], RecursiveTokenConfig(chunk_size=70)]}))
+    compared = said(own, "compare", "baseline", "latest")
+    assert "Left out, only in the run before: recursive-token 20/0, bm25\n" in compared
+    assert "Left out, only in the run after: recursive-token 70/0, bm25\n" in compared
+
+
+def test_other_data_is_compared_only_when_allowed(kept: Store, tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path / ".rag-eval")
+    first = make_run(workspace, write_data(tmp_path / "a", documents=6))
+    second = make_run(workspace, write_data(tmp_path / "b", documents=5))
+    own = Store(workspace, kept.config, first, second, second, second)
+    said(own, "baseline", "set", first.run)
+    with pytest.raises(ConfigurationError, match=r"the corpus differs: 6 documents"):
+        said(own, "compare", "baseline", "latest")
+    assert "Careful: the corpus differs" in said(own, "compare", "baseline", "latest", "--allow-different")
+    gate = said(own, "gate", "--allow-different")
+    assert "25 queries in few documents, so that it holds for questions about these only" in gate
+    assert "The gate is passed." in gate
+    assert "B: 5 documents, 25 queries" in said(own, "history")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["gate", "--max-drop", "0.02"], 3, ""),
+        (["gate", "--max-drop", "-1"], 2, "the largest drop allowed is -1.0"),
+    ],
+)
+def test_exit_codes_of_the_program(kept: Store, arguments: list[str], code: int, sentence: str) -> None:
+    done = subprocess.run(
+        [COMMAND, *arguments], cwd=kept.workspace.root.parent, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert sentence in done.stderr
+    assert len(done.stderr.splitlines()) == (1 if sentence else 0)

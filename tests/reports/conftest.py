@@ -1,0 +1,88 @@
+"""Runs to report on, made once, and a browser to look at the reports with."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rag_eval import sample
+from rag_eval.config.load import load_config
+from rag_eval.pipeline.outcome import BenchmarkOutcome
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.reports.write import keep_report, page_of
+from tests.reports.report_runs import run
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+DESKTOP = {"width": 1440, "height": 900}
+
+
+class Kept:
+    """A run that was kept, and its workspace."""
+
+    def __init__(self, workspace: Workspace, outcome: BenchmarkOutcome) -> None:
+        self.workspace = workspace
+        self.outcome = outcome
+
+    @property
+    def page(self) -> Path:
+        """The run's page."""
+        return page_of(self.workspace, self.outcome)
+
+
+@pytest.fixture(scope="session")
+def sample_run(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    """The sample's twelve configurations, with their report."""
+    workspace = Workspace(root=tmp_path_factory.mktemp("sample"))
+    outcome = run(load_config(sample.BENCHMARK), workspace)
+    keep_report(workspace, outcome)
+    return Kept(workspace, outcome)
+
+
+class Opened:
+    """A report in the browser, and everything it said or asked for behind the reader's back."""
+
+    def __init__(self, page: "Page", file: Path, shows: str) -> None:
+        self.page = page
+        self.messages: list[str] = []
+        self.requests: list[str] = []
+        page.on("console", lambda message: self.messages.append(message.text))
+        page.on("pageerror", lambda error: self.messages.append(str(error)))
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.goto(file.as_uri())
+        page.wait_for_selector(shows)
+
+    def choose(self, control: str, value: str) -> None:
+        """Choose an option of a select, or type into a field."""
+        element = self.page.locator(f"#{control}")
+        if element.evaluate("element => element.tagName") == "SELECT":
+            element.select_option(value)
+        else:
+            element.fill(value)
+
+    def questions(self) -> list[str]:
+        """The questions in the list, as far as they are in sight."""
+        return self.page.locator("#list .asked").all_inner_texts()
+
+    def draw_charts(self) -> None:
+        """Scroll past all charts, so that they are drawn."""
+        for figure in self.page.locator("figure").all():
+            figure.scroll_into_view_if_needed()
+            figure.locator(".drawing[data-drawn]").wait_for()
+
+
+@pytest.fixture
+def open_report(chromium: "Browser") -> "Iterator[Callable[..., Opened]]":
+    """Opens a report in a window of its own and waits for what it shows; options are those of a browser context."""
+    contexts = []
+
+    def opened(file: Path, shows: str = "#question[data-drawn]", **options: object) -> Opened:
+        context = chromium.new_context(**({"viewport": DESKTOP} | options))  # type: ignore[arg-type]  # their options
+        contexts.append(context)
+        return Opened(context.new_page(), file, shows)
+
+    yield opened
+    for context in contexts:
+        context.close()

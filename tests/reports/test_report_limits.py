@@ -1,0 +1,55 @@
+"""What is too much for one page is left out by rule, and said."""
+
+from dataclasses import replace
+
+import pytest
+
+from rag_eval.reports.limits import Questions, affordable
+from rag_eval.reports.overlay import pack_overlay
+from rag_eval.reports.report import questions_of
+from tests.reports.conftest import Kept
+
+
+@pytest.fixture(scope="module")
+def questions(sample_run: Kept) -> Questions:
+    return questions_of(sample_run.workspace, sample_run.outcome, sample_run.outcome.ranked())
+
+
+def test_everything_fits_on_the_sample(questions: Questions) -> None:
+    kept, notes = affordable(questions)
+    assert kept == questions
+    assert notes == []
+    overlay = pack_overlay(questions)
+    assert len(overlay.manifest["sides"]) == 12
+    assert overlay.notes == []
+    # Twelve configurations of four chunkers: what they share is carried once.
+    assert sum(section.name.startswith("chunks-") for section in overlay.sections) == 4
+
+
+def test_of_too_many_questions_the_worst_stay(questions: Questions) -> None:
+    kept, notes = affordable(questions, most_queries=10)
+    assert notes == ["10 of 72 questions are shown: those that the best answers worst."]
+    ids = set(kept.queries.column("query_id").to_pylist())
+    rows = questions.sides[0].scores.to_pylist()
+    best = {row["query_id"]: row["value"] for row in rows if (row["metric"], row["k"]) == ("span_recall", 5)}
+    assert max(best[query] for query in ids) <= min(value for query, value in best.items() if query not in ids)
+    overlay = pack_overlay(replace(questions, queries=kept.queries))
+    hits = next(section for section in overlay.sections if section.name == "hits-0")
+    assert len(hits.content) == 10 * 10 * 4
+
+
+def test_of_too_many_configurations_the_best_stay(questions: Questions) -> None:
+    kept, notes = affordable(questions, most_hits=72 * 10 * 3)
+    assert [side.name for side in kept.sides] == [side.name for side in questions.sides[:3]]
+    assert notes == ["The questions of the best 3 of 12 configurations are shown."]
+
+
+def test_of_too_many_scores_those_of_the_ranking_stay(questions: Questions) -> None:
+    at_cut, notes = affordable(questions, most_scores=72 * 12 * 5)
+    assert list(at_cut.metrics) == [
+        f"{name}@5" for name in ("span_recall", "span_precision", "span_iou", "span_ndcg", "tokens_retrieved")
+    ]
+    assert len(notes) == 1
+    alone, notes = affordable(questions, most_scores=100)
+    assert list(alone.metrics) == ["span_recall@5"]
+    assert notes[-1] == "Of each question's scores the page carries span_recall@5."

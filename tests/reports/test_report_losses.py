@@ -1,0 +1,38 @@
+"""Where recall is lost, from what a run kept: the parts add up, and stages come from configurations beside."""
+
+from pathlib import Path
+
+import pytest
+
+from rag_eval.config.benchmark import BenchmarkConfig
+from rag_eval.config.chunkers import RecursiveTokenConfig
+from rag_eval.config.rerankers import LexicalRerankerConfig, NoRerankerConfig
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.reports.losses import loss_rows
+from rag_eval.sample import CORPUS, GROUND_TRUTH
+from tests.reports.report_runs import run
+
+BOTH = BenchmarkConfig(
+    corpus=CORPUS,
+    ground_truth=GROUND_TRUTH,
+    chunkers=[RecursiveTokenConfig(chunk_size=100)],
+    rerankers=[NoRerankerConfig(), LexicalRerankerConfig()],
+    k=[1, 5],
+)
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_the_parts_add_up_and_the_rerankers_part_needs_the_run_without(tmp_path: Path, beside: bool) -> None:
+    config = BOTH if beside else BOTH.model_copy(update={"rerankers": [LexicalRerankerConfig()]})
+    workspace = Workspace(root=tmp_path)
+    outcome = run(config, workspace)
+    shares: dict[tuple[str, int], dict[str, float]] = {}
+    for row in loss_rows(workspace, outcome, outcome.configurations):
+        shares.setdefault((row["configuration"], row["k"]), {})[row["part"]] = row["share"]
+    assert len(shares) == 2 * len(outcome.configurations)
+    for (name, k), parts in shares.items():
+        one = next(one for one in outcome.configurations if one.name == name)
+        assert sum(parts.values()) == pytest.approx(1, abs=1e-4)
+        assert parts["found"] == pytest.approx(one.metrics[f"span_recall@{k}"], abs=1e-5)
+        is_reranked = one.configuration.reranker.type != "none"
+        assert (parts["moved out by reranker"] != 0) == (is_reranked and beside)

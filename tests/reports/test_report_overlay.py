@@ -1,0 +1,237 @@
+"""What is marked in the page, counted character by character in the browser, is what the metrics count."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from rag_eval import ChunkLevelGroundTruth, Query, generate_chunk_id, write_chunk_level
+from rag_eval.config.benchmark import BenchmarkConfig
+from rag_eval.config.chunkers import RecursiveCharacterConfig
+from rag_eval.metrics.span_counts import SpanCase
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.reports.overlay import pack_overlay
+from rag_eval.reports.report import build_report, questions_of
+from rag_eval.reports.write import keep_report, write_report
+from rag_eval.sample import CORPUS
+from rag_eval.types.document import Corpus
+from tests.reports.conftest import Kept, Opened
+from tests.reports.report_runs import run
+
+OpenReport = Callable[..., Opened]
+Counts = dict[str, dict[str, int]]
+
+# Opens one question after the other for every pair of sides, with all that is folded, and counts code points.
+COUNT = """
+async ([queries, sides, ks]) => {
+  const pane = document.getElementById("question");
+  pane.style.display = "none"; // to be counted, not looked at: laying it out would take most of the time
+  const later = () => new Promise((done) => setTimeout(done, 0));
+  const counts = {};
+  for (let a = 0; a < sides; a += 2) {
+    for (const k of ks) {
+      for (const query of queries) {
+        location.hash = `q=${encodeURIComponent(query)}&a=${a}&b=${(a + 1) % sides}&k=${k}`;
+        const drawing = [query, a, (a + 1) % sides, k].join(" ");
+        for (let turn = 0; pane.dataset.drawn !== drawing && turn < 2000; turn++) await later();
+        pane.querySelector(".more")?.click();
+        const folded = [...pane.querySelectorAll("details")];
+        folded.forEach((details) => (details.open = true));
+        while (folded.some((details) => details.children.length < 2)) await later();
+        for (let gap; (gap = pane.querySelector(".gap.found, .gap.missed, .gap.surplus")); ) gap.click();
+        for (const side of pane.querySelectorAll(".side")) {
+          const texts = `.text[data-side="${side.dataset.side}"]`;
+          const found = {};
+          for (const kind of ["found", "missed", "surplus"]) {
+            const marks = [...pane.querySelectorAll(`${texts} mark.${kind}`)];
+            found[kind] = marks.reduce((sum, mark) => sum + [...mark.textContent].length, 0);
+            found[`${kind}, said`] = Number(side.querySelector(`.count.${kind}`).dataset.amount);
+          }
+          found.hits = pane.querySelectorAll(`${texts} .rank`).length;
+          counts[`${query} ${side.dataset.side} ${k}`] = found;
+        }
+      }
+    }
+  }
+  pane.style.display = "";
+  return counts;
+}
+"""
+
+
+# The whole text of the first document as it stands in the page, and the part of it that is marked as relevant.
+READ = """
+async ([query]) => {
+  const pane = document.getElementById("question");
+  location.hash = `q=${encodeURIComponent(query)}&a=0&b=1&k=5`;
+  while (pane.dataset.drawn !== `${query} 0 1 5`) await new Promise((done) => setTimeout(done, 0));
+  const column = () => pane.querySelector('.document .text[data-side="0"]');
+  for (let gap; (gap = column().querySelector(".gap")); ) gap.click();
+  const joined = (marks) => [...column().querySelectorAll(marks)].map((mark) => mark.textContent).join("");
+  return [joined("[data-length]"), joined("mark.found, mark.missed")];
+}
+"""
+
+
+def counted(report: Opened, queries: list[str], sides: int, ks: list[int]) -> Counts:
+    report.choose("order", "dataset")
+    counts: Counts = report.page.evaluate(COUNT, [queries, sides, ks])
+    return counts
+
+
+def by_query(kept: Kept, table: str) -> dict[str, list[tuple[str, int, int]]]:
+    outcome = kept.outcome
+    reference = outcome.inputs.truth.answers if table == "truth" else outcome.configurations[int(table)].hits
+    places: dict[str, list[tuple[str, int, int]]] = {}
+    for row in kept.workspace.read_table(reference).to_pylist():
+        places.setdefault(row["query_id"], []).append((row["doc_id"], row["start"], row["end"]))
+    return places
+
+
+def expected_counts(kept: Kept, queries: list[str], ks: list[int]) -> Counts:
+    truth = by_query(kept, "truth")
+    ranked = [kept.outcome.configurations.index(one) for one in kept.outcome.ranked()]
+    counts: Counts = {}
+    for side, number in enumerate(ranked):
+        hits = by_query(kept, str(number))
+        for query in queries:
+            case = SpanCase(hits.get(query, []), truth.get(query, []))
+            for k in ks:
+                found = int(case.covered(k)[0])
+                amounts = {
+                    "found": found,
+                    "missed": int(case.truth[0]) - found,
+                    "surplus": int(case.retrieved(k)[0]) - found,
+                }
+                said = {f"{kind}, said": amount for kind, amount in amounts.items()}
+                counts[f"{query} {side} {k}"] = amounts | said | {"hits": len(hits.get(query, [])[:k])}
+    return counts
+
+
+def all_queries(kept: Kept) -> list[str]:
+    ids: list[str] = kept.workspace.read_table(kept.outcome.inputs.queries).column("query_id").to_pylist()
+    return ids
+
+
+def test_marks_equal_the_metrics_counts_for_every_query_of_the_sample(
+    sample_run: Kept, open_report: OpenReport
+) -> None:
+    report = open_report(sample_run.page)
+    queries = all_queries(sample_run)
+    counts = counted(report, queries, 12, [5])
+    assert len(counts) == 12 * 72
+    assert counts == expected_counts(sample_run, queries, [5])
+    some = queries[::12]
+    assert counted(report, some, 12, [1, 3, 10]) == expected_counts(sample_run, some, [1, 3, 10])
+    assert report.messages == []
+
+
+def test_what_is_not_carried_is_said_and_still_counted(
+    sample_run: Kept, open_report: OpenReport, tmp_path: Path
+) -> None:
+    workspace, outcome = sample_run.workspace, sample_run.outcome
+    questions = questions_of(workspace, outcome, outcome.ranked())
+    report = build_report(workspace, outcome)
+    write_report(
+        workspace, replace(report, overlay=pack_overlay(questions, most_characters=45_000)), tmp_path / "r.html"
+    )
+    opened = open_report(tmp_path / "r.html")
+    notice = opened.page.locator("#questions .notice").inner_text()
+    assert "too many for one page: it carries what stands around the first" in notice
+    queries = all_queries(sample_run)[:12]
+    counts, expected = counted(opened, queries, 2, [5]), expected_counts(sample_run, queries, [5])
+    absent = 0
+    for key, found in counts.items():
+        for kind in ("found", "missed", "surplus"):
+            assert found[f"{kind}, said"] == expected[key][kind]
+        assert found["missed"] == expected[key]["missed"]
+        absent += found["surplus"] < expected[key]["surplus"]
+    assert absent
+    assert "characters not carried in this report" in opened.page.locator("#question").text_content()
+    assert opened.messages == []
+
+
+NASTY = (
+    "\ufeff# Überschrift 🚢🚢\r\n\r\n<script>window.pwned = 1</script> </script><script>window.pwned = 2</script>\r\n"
+    "<!-- --> <img src=x onerror='window.pwned=3'> & &lt; ]]> \u2028\u2029 \0 \x1b[31m [bold]x[/bold] <|endoftext|>\n\n"
+    "👩‍👩‍👧‍👦 é e\u0301 中文字符 שלום \u202eabc\u202c 🇳🇴 𝔘𝔫𝔦𝔠𝔬𝔡𝔢 \t ${x} `y` $policy\n\n"
+) * 12
+SPANS = [(0, 40), (30, 260), (3, 4), (len(NASTY) - 30, len(NASTY)), (100, 1400)]
+
+
+def test_hostile_text_stays_text_and_is_counted_exactly(open_report: OpenReport, tmp_path: Path) -> None:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    doc_id = "<img src=x onerror=window.pwned=4> 🚢.md"
+    (folder / doc_id).write_text(NASTY, encoding="utf-8", newline="")
+    (folder / "other.md").write_text("Nothing is here. " * 60)
+    lines = []
+    for number, (start, end) in enumerate(SPANS):
+        span = {"doc_id": doc_id, "start": start, "end": end, "text": NASTY[start:end]}
+        query = f"</script><script>window.pwned=5</script> <!-- {number} 🚢?"
+        metadata = {"kind": "<b>bold</b>"}
+        lines.append(json.dumps({"query": query, "relevant_spans": [span], "metadata": metadata}))
+    (tmp_path / "truth.jsonl").write_text("\n".join(lines))
+    config = BenchmarkConfig(
+        corpus=folder,
+        ground_truth=tmp_path / "truth.jsonl",
+        chunkers=[
+            RecursiveCharacterConfig(chunk_size=size, chunk_overlap=overlap) for size, overlap in ((90, 30), (400, 0))
+        ],
+        retrieval=["bm25"],
+        k=[2, 5],
+    )
+    workspace = Workspace(root=tmp_path / "work")
+    kept = Kept(workspace, run(config, workspace))
+    keep_report(workspace, kept.outcome)
+    report = open_report(kept.page)
+    queries = all_queries(kept)
+    assert counted(report, queries, 2, [2, 5]) == expected_counts(kept, queries, [2, 5])
+    for query, (start, end) in zip(queries, SPANS, strict=True):
+        assert report.page.evaluate(READ, [query]) == [NASTY, NASTY[start:end]]
+    report.draw_charts()
+    assert report.page.evaluate("window.pwned") is None
+    assert report.page.locator("#question h4 bdi").first.inner_text() == doc_id
+    assert report.page.locator("img").count() == 0
+    assert report.page.locator("script").count() == report.page.locator("body > script").count()
+    assert report.messages == []
+    assert report.requests == [kept.page.as_uri()]
+
+
+def test_chunk_level_shows_whole_chunks_found_and_missed(open_report: OpenReport, tmp_path: Path) -> None:
+    chunker = RecursiveCharacterConfig(chunk_size=700)
+    texts = [text for document in Corpus.from_folder(CORPUS) for text in chunker.build().chunk(document.content)]
+    truth = [
+        ChunkLevelGroundTruth(
+            Query.from_text(texts[place][:80], {"chunker": chunker.build().name}),
+            [generate_chunk_id(texts[place]), generate_chunk_id(texts[place + 9])],
+        )
+        for place in (3, 20, 40)
+    ]
+    write_chunk_level(tmp_path / "truth.jsonl", truth)
+    config = BenchmarkConfig(
+        corpus=CORPUS,
+        ground_truth=tmp_path / "truth.jsonl",
+        evaluation_type="chunk-level",
+        chunkers=[chunker],
+        retrieval=["bm25", "vector"],
+        k=[1, 5],
+    )
+    workspace = Workspace(root=tmp_path / "work")
+    kept = Kept(workspace, run(config, workspace))
+    keep_report(workspace, kept.outcome)
+    report = open_report(kept.page)
+    assert "of the relevant chunks in the first five hits" in report.page.locator("#answer").inner_text()
+    counts = counted(report, all_queries(kept), 2, [1, 5])
+    relevant = {item.query.id: set(item.relevant_chunk_ids) for item in truth}
+    for side, one in enumerate(kept.outcome.ranked()):
+        hits = workspace.read_table(one.hits).to_pylist()
+        for query, wanted in relevant.items():
+            for k in (1, 5):
+                found = {row["chunk_id"] for row in hits if row["query_id"] == query and row["rank"] <= k}
+                said = counts[f"{query} {side} {k}"]
+                assert said["found, said"] == len(found & wanted)
+                assert said["missed, said"] == len(wanted - found)
+                assert said["surplus, said"] == len(found - wanted)
+    report.draw_charts()
+    assert report.messages == []

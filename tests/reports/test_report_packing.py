@@ -1,0 +1,52 @@
+"""Data inside the page comes out as it went in, and cannot break out."""
+
+import base64
+import html
+import json
+import re
+import zlib
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_eval.reports.html import element, text
+from rag_eval.reports.packing import json_element, numbers, records
+
+NASTY = st.text() | st.sampled_from(["</script>", "<!--", "<script>", "]]>", "\u2028", "&lt;", '"', "\\u003c"])
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.dictionaries(NASTY, st.lists(NASTY)))
+def test_json_comes_back_and_holds_no_markup(data: dict[str, list[str]]) -> None:
+    written = json_element("manifest", data)
+    inner = written.removeprefix('<script type="application/json" id="manifest">').removesuffix("</script>")
+    assert not set(inner) & set("<>&\u2028\u2029")
+    assert json.loads(inner) == data
+
+
+@settings(deadline=None, derandomize=True)
+@given(NASTY, NASTY)
+def test_text_in_markup_is_escaped(content: str, attribute: str) -> None:
+    written = element("p", content, title=attribute)
+    found = re.fullmatch(r'<p title="([^"<>]*)">([^<>]*)</p>', written, re.DOTALL)
+    assert found is not None
+    assert (html.unescape(found[1]), html.unescape(found[2])) == (
+        html.unescape(html.escape(attribute)),
+        html.unescape(html.escape(content)),
+    )
+    assert text(element("b", content)) == element("b", content)
+
+
+def unpack(written: str) -> bytes:
+    packed = re.fullmatch(r'<script type="text/plain" id="[\w-]+" data-kind="\w+">([A-Za-z0-9+/=]*)</script>', written)
+    assert packed is not None
+    return zlib.decompress(base64.b64decode(packed[1]))
+
+
+def test_sections_come_back() -> None:
+    values = np.array([[1, -1], [2**31 - 1, 0]])
+    assert np.frombuffer(unpack(numbers("hits-0", values).element()), "<i4").tolist() == values.ravel().tolist()
+    shares = np.array([0.5, np.nan, 1.0], dtype=np.float32)
+    assert np.array_equal(np.frombuffer(unpack(numbers("s", shares).element()), "<f4"), shares, equal_nan=True)
+    assert json.loads(unpack(records("queries", ["</script>🚢", 1]).element())) == ["</script>🚢", 1]

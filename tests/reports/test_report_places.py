@@ -1,0 +1,82 @@
+"""Stretches of documents against a naive twin, and which texts a report carries."""
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_eval.metrics.intervals import merge_places
+from rag_eval.reports.places import Places
+from rag_eval.reports.texts import CONTEXT, choose_texts, cut_texts
+
+ROW = st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(1, 25)).map(
+    lambda row: (row[0], row[1], sum(row[1:]))
+)
+ROWS = st.lists(ROW, max_size=25)
+
+
+def places(rows: list[tuple[int, int, int]]) -> Places:
+    return Places(*np.array(rows, dtype=np.int64).reshape(-1, 3).T)
+
+
+def as_rows(merged: Places) -> list[tuple[int, int, int]]:
+    return [(document, start, end) for document, start, end in merged.rows().tolist()]
+
+
+@settings(deadline=None, derandomize=True)
+@given(ROWS)
+def test_merging_is_that_of_the_metrics(rows: list[tuple[int, int, int]]) -> None:
+    expected = merge_places((str(document), start, end) for document, start, end in rows)
+    assert as_rows(places(rows).merged()) == [(int(d), s, e) for d, spans in sorted(expected.items()) for s, e in spans]
+
+
+@settings(deadline=None, derandomize=True)
+@given(ROWS, ROWS)
+def test_touching_is_sharing_a_character(rows: list[tuple[int, int, int]], others: list[tuple[int, int, int]]) -> None:
+    held = {(document, place) for document, start, end in others for place in range(start, end)}
+    expected = [
+        number
+        for number, (document, start, end) in enumerate(rows)
+        if any((document, place) in held for place in range(start, end))
+    ]
+    assert places(rows).touching(places(others).merged()).tolist() == expected
+
+
+LENGTHS = np.array([5_000, 100_000, 40, 80_000])
+TRUTH = places([(0, 100, 200), (1, 50_000, 50_100), (1, 50_300, 50_400)])
+HITS = places([(1, 90_000, 95_000), (2, 0, 40)])
+
+
+def test_whole_documents_where_that_is_affordable() -> None:
+    carried = choose_texts(LENGTHS, TRUTH, HITS)
+    assert carried.note is None
+    assert as_rows(carried.places) == [(0, 0, 5_000), (1, 0, 100_000), (2, 0, 40)]
+
+
+def test_else_what_stands_around_the_spans_and_the_page_says_so() -> None:
+    carried = choose_texts(LENGTHS, TRUTH, HITS, most=10_000)
+    assert as_rows(carried.places) == [
+        (0, 0, 200 + CONTEXT),
+        (1, 50_000 - CONTEXT, 50_400 + CONTEXT),
+        (1, 90_000 - CONTEXT, 95_000 + CONTEXT),
+        (2, 0, 40),
+    ]
+    assert carried.note == (
+        "The documents concerned have 105,040 characters, too many for one page: "
+        "it carries what stands around truth and hits."
+    )
+
+
+def test_else_around_truth_and_else_around_some_of_it() -> None:
+    around_truth = choose_texts(LENGTHS, TRUTH, HITS, most=2_000)
+    assert as_rows(around_truth.places) == [(0, 0, 200 + CONTEXT), (1, 50_000 - CONTEXT, 50_400 + CONTEXT)]
+    some = choose_texts(LENGTHS, TRUTH, HITS, most=1_000)
+    assert as_rows(some.places) == [(0, 0, 200 + CONTEXT)]
+    assert some.note is not None
+    assert "the first 1 of 3 spans of truth" in some.note
+    assert len(choose_texts(LENGTHS, TRUTH, HITS, most=10).places) == 0
+
+
+def test_texts_are_cut_in_code_points() -> None:
+    contents = pa.chunked_array([pa.array(["🚢a🚢b", "é中x"], pa.large_string())])
+    assert cut_texts(contents, places([(0, 1, 3), (0, 3, 4), (1, 0, 2)])) == ["a🚢".encode(), b"b", "é中".encode()]

@@ -1,0 +1,109 @@
+"""Real runs without Prefect: the stages called one after the other, searching by words."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rag_eval.config.benchmark import BenchmarkConfig
+from rag_eval.config.chunkers import RecursiveTokenConfig
+from rag_eval.pipeline import stages
+from rag_eval.pipeline.inputs import BenchmarkInputs
+from rag_eval.pipeline.outcome import BenchmarkOutcome, ConfigurationOutcome, Failure, keep, summarise
+from rag_eval.pipeline.references import CorpusSource, TableRef, TruthSource
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.score_files import keep_scores
+
+SMALL, LARGE = RecursiveTokenConfig(chunk_size=30), RecursiveTokenConfig(chunk_size=90)
+SMALL_NAME, LARGE_NAME = "recursive-token 30/0, bm25", "recursive-token 90/0, bm25"
+ODD = "<b>Ugly</b> [red]\x1b[31m \u202e☃ | *"
+
+
+@dataclass(frozen=True)
+class Store:
+    """A workspace, the benchmark that was run in it, and its runs."""
+
+    workspace: Workspace
+    config: BenchmarkConfig
+    good: BenchmarkOutcome
+    slightly_worse: BenchmarkOutcome
+    much_worse: BenchmarkOutcome
+    partly_failed: BenchmarkOutcome
+
+    @property
+    def runs(self) -> tuple[BenchmarkOutcome, ...]:
+        """The runs, oldest first."""
+        return (self.good, self.slightly_worse, self.much_worse, self.partly_failed)
+
+
+def write_data(folder: Path, documents: int = 12, queries: int = 5) -> BenchmarkConfig:
+    """A corpus with so many questions on each document, one of them in a language of its own, and one unanswerable."""
+    (folder / "docs").mkdir(parents=True)
+    lines = []
+    for number in range(documents):
+        text, spans = f"# Ship {number}\n\n", []
+        for deck in range(queries):
+            start = len(text)
+            text += f"Deck {deck} of ship {number} has cabin{number}x{deck} and {'berths ' * (deck + 3)}for guests.\n\n"
+            spans.append((start, len(text) - 2))
+        name = f"{number:02}.md"
+        (folder / "docs" / name).write_text(text, encoding="utf-8")
+        for deck, (start, end) in enumerate(spans):
+            query = f"Where is cabin{number}x{deck}{ODD if deck == 0 else ''}?"
+            span = {"doc_id": name, "start": start, "end": end, "text": text[start:end]}
+            lines.append(json.dumps({"id": f"q{number}-{deck}", "query": query, "relevant_spans": [span]}))
+    lines.append(json.dumps({"id": "nobody", "query": "Who?", "relevant_spans": [], "unanswerable": True}))
+    (folder / "truth.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    return BenchmarkConfig(
+        corpus=folder / "docs",
+        ground_truth=folder / "truth.jsonl",
+        chunkers=[SMALL, LARGE],
+        retrieval=["bm25"],
+        k=[1, 3],
+        metrics=["span_recall", "span_precision", "tokens_retrieved"],
+    )
+
+
+def make_run(
+    workspace: Workspace,
+    config: BenchmarkConfig,
+    *,
+    lost: float = 0,
+    failing: Sequence[str] = (),
+    with_scores: bool = True,
+) -> BenchmarkOutcome:
+    """Run the benchmark and keep it; a share of the queries finds nothing, and the configurations named fail."""
+    started = datetime.now(UTC)
+    corpus, truth_file = CorpusSource.of(config.corpus, config.glob), TruthSource.of(config.ground_truth)
+    documents = stages.load_corpus(workspace, corpus)
+    truth = stages.load_ground_truth(workspace, truth_file, documents, config.evaluation_type)
+    inputs = BenchmarkInputs.of(config, documents, truth)
+    done: list[ConfigurationOutcome] = []
+    failures = {}
+    for configuration in config.configurations():
+        if configuration.name in failing:
+            failures[configuration.name] = Failure(configuration=configuration, reason="no key", stages={})
+            continue
+        chunks = stages.chunk(workspace, inputs.documents, configuration.chunker, inputs.chunk_truth)
+        hits = stages.retrieve_by_words(workspace, chunks, inputs.queries, inputs.depth)
+        hits = _lose(workspace, hits, inputs.queries, lost)
+        scores = stages.score(workspace, hits, inputs.truth, inputs.documents, chunks, inputs.metrics, inputs.ks)
+        done.append(summarise(workspace, configuration, chunks, None, hits, scores, {}))
+    outcome = BenchmarkOutcome.of(workspace, started, config, corpus, truth_file, inputs, done, failures, {})
+    keep(workspace, outcome)
+    if with_scores:
+        keep_scores(workspace, outcome)
+    return outcome
+
+
+def _lose(workspace: Workspace, hits: TableRef, queries: TableRef, share: float) -> TableRef:
+    ids = workspace.read_table(queries).column("query_id").to_pylist()
+    gone = np.random.default_rng(1).choice(len(ids), round(share * len(ids)), replace=False)
+    table = workspace.read_table(hits)
+    left = pc.invert(pc.is_in(table.column("query_id"), pa.array([ids[place] for place in gone], pa.string())))
+    return workspace.write_table("hits", table.filter(left))

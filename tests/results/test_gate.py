@@ -1,0 +1,126 @@
+"""The gate: fails for a drop that is too large and surely so, and for a configuration without scores."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rag_eval.errors import ConfigurationError
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.gate import fewest_units, gate_units, most_configurations, run_gate
+from rag_eval.stats.permutation import holm, sign_flip_p_values
+from tests.results.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
+
+METRIC = "span_recall@3"
+
+
+def test_a_sure_drop_fails_and_an_unsure_one_does_not(store: Store) -> None:
+    bad = run_gate(store.workspace, store.good, store.much_worse, METRIC, 0.02)
+    assert not bad.passed
+    assert [check.passed for check in bad.checks] == [False, False]
+    assert bad.checks[1].drop == pytest.approx(0.3)
+    assert bad.checks[1].changed == 18
+    assert bad.checks[1].low is not None
+    assert 0.02 < bad.checks[1].low < 0.3
+    # 0.05 is more than 0.02, and three lost queries may be chance.
+    slight = run_gate(store.workspace, store.good, store.slightly_worse, METRIC, 0.02)
+    assert slight.passed
+    assert slight.checks[1].drop == pytest.approx(0.05)
+    assert slight.checks[1].noticed_from is not None
+    assert slight.checks[1].noticed_from > 0.05
+
+
+def test_a_drop_within_the_allowance_passes_however_sure_it_is(store: Store) -> None:
+    assert run_gate(store.workspace, store.good, store.much_worse, METRIC, 0.29).passed
+    assert not run_gate(store.workspace, store.good, store.much_worse, METRIC, 0.0).passed
+
+
+def test_the_same_scores_and_better_ones_pass(store: Store) -> None:
+    same = run_gate(store.workspace, store.good, store.good, METRIC, 0.0)
+    assert same.passed
+    assert {(check.p, check.drop, check.changed, check.noticed_from) for check in same.checks} == {(1, 0, 0, None)}
+    risen = run_gate(store.workspace, store.much_worse, store.good, METRIC, 0.0)
+    assert risen.passed
+    assert risen.checks[0].drop < 0
+
+
+def test_a_rise_of_costs_is_a_drop(store: Store) -> None:
+    risen = run_gate(store.workspace, store.much_worse, store.good, "tokens_retrieved@3", 1)
+    assert not risen.passed
+    assert risen.checks[1].drop > 10
+    assert run_gate(store.workspace, store.good, store.much_worse, "tokens_retrieved@3", 1).passed
+
+
+def test_p_values_are_adjusted_over_the_configurations_looked_at(store: Store) -> None:
+    both = run_gate(store.workspace, store.good, store.much_worse, METRIC, 0.02)
+    alone = run_gate(store.workspace, store.good, store.much_worse, METRIC, 0.02, configurations=[LARGE_NAME])
+    assert [check.configuration for check in alone.checks] == [LARGE_NAME]
+    assert both.checks[1].p == pytest.approx(2 * alone.checks[0].p)
+
+
+def test_a_configuration_without_scores_fails_the_gate(own_store: Store) -> None:
+    found = run_gate(own_store.workspace, own_store.good, own_store.partly_failed, METRIC, 0.5)
+    assert found.missing == {LARGE_NAME: "it failed: no key"}
+    assert [check.configuration for check in found.checks] == [SMALL_NAME]
+    assert not found.passed
+    only = own_store.config.model_copy(update={"chunkers": own_store.config.chunkers[:1]})
+    fewer = make_run(own_store.workspace, only)
+    gone = run_gate(own_store.workspace, own_store.good, fewer, METRIC, 0.5)
+    assert gone.missing == {LARGE_NAME: "the run does not have it"}
+    assert run_gate(own_store.workspace, own_store.good, fewer, METRIC, 0.5, configurations=[SMALL_NAME]).passed
+    nothing = make_run(own_store.workspace, own_store.config, failing=[SMALL_NAME, LARGE_NAME])
+    assert set(run_gate(own_store.workspace, own_store.good, nothing, METRIC, 0.5).missing) == {SMALL_NAME, LARGE_NAME}
+
+
+def test_what_cannot_be_tested_is_said(store: Store) -> None:
+    arguments = (store.workspace, store.good, store.much_worse)
+    with pytest.raises(ConfigurationError, match="use 0 or more, such as"):
+        run_gate(*arguments, METRIC, -0.1)
+    with pytest.raises(ConfigurationError, match="use 0 or more, such as"):
+        run_gate(*arguments, METRIC, math.nan)
+    with pytest.raises(
+        ConfigurationError, match=r"by 'recall@3' \(did you mean span_recall@3\?\): use one of .* others"
+    ):
+        run_gate(*arguments, "recall@3", 0.1)
+    with pytest.raises(ConfigurationError, match="there is no configuration 'markdown': use one of"):
+        run_gate(*arguments, METRIC, 0.1, configurations=["markdown"])
+
+
+def test_other_data_is_refused_unless_allowed(own_store: Store, tmp_path: Path) -> None:
+    other = make_run(own_store.workspace, write_data(tmp_path / "other", documents=11))
+    with pytest.raises(ConfigurationError, match=r"the corpus differs.*; the ground truth differs"):
+        run_gate(own_store.workspace, own_store.good, other, METRIC, 0.02)
+    found = run_gate(own_store.workspace, own_store.good, other, METRIC, 0.02, allow_different=True)
+    assert len(found.differences) == 2
+    assert (found.queries, found.units, found.passed) == (55, 11, True)
+
+
+def test_so_few_queries_that_nothing_can_be_shown_are_said(tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path / ".rag-eval")
+    config = write_data(tmp_path, documents=2, queries=2)
+    good, bad = make_run(workspace, config), make_run(workspace, config, lost=1)
+    found = run_gate(workspace, good, bad, METRIC, 0.0)
+    assert (found.units, found.unit) == (4, "queries")
+    assert found.passed
+    assert not found.can_fail
+    assert run_gate(workspace, good, good, METRIC, 0.0, configurations=[SMALL_NAME]).can_fail is False
+
+
+def test_the_fewest_units_are_those_with_which_a_drop_everywhere_is_sure() -> None:
+    assert [fewest_units(configurations) for configurations in (1, 3, 6, 12, 18, 25)] == [5, 6, 7, 8, 9, 9]
+    assert [most_configurations(units) for units in (1, 4, 5, 6, 7, 9)] == [0, 0, 1, 3, 6, 25]
+    for configurations in range(1, 60):
+        units = fewest_units(configurations)
+        drops = np.ones((configurations, units))
+        p_values = sign_flip_p_values(drops, np.random.default_rng(0), "greater")
+        assert holm(p_values)[0] < 0.05
+        fewer = sign_flip_p_values(drops[:, 1:], np.random.default_rng(0), "greater")
+        assert holm(fewer)[0] >= 0.05
+        assert most_configurations(units) >= configurations > most_configurations(units - 1)
+
+
+def test_what_a_gate_flips_is_known_from_the_baseline(store: Store) -> None:
+    units = gate_units(store.workspace, store.good)
+    found = run_gate(store.workspace, store.good, store.good, METRIC, 0.0)
+    assert (units.count, units.kind) == (found.units, found.unit) == (12, "documents")

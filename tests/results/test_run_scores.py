@@ -1,0 +1,155 @@
+"""A run's scores: collected from the tables, kept in the run's folder, read again when the tables are gone."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+
+from rag_eval.config.benchmark import BenchmarkConfig
+from rag_eval.errors import ArtifactError, ConfigurationError
+from rag_eval.pipeline import stages
+from rag_eval.pipeline.housekeeping import clear
+from rag_eval.pipeline.references import CorpusSource
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.collecting import collect_scores
+from rag_eval.results.score_files import SCORES_FILE, keep_scores, read_scores
+from tests.results.made_runs import LARGE, LARGE_NAME, ODD, SMALL, SMALL_NAME, Store, make_run, write_data
+
+
+def test_scores_are_those_of_the_summary_and_know_their_documents(store: Store) -> None:
+    scores = collect_scores(store.workspace, store.slightly_worse)
+    assert scores.configurations == (SMALL_NAME, LARGE_NAME)
+    assert len(scores.queries) == store.slightly_worse.answerable == 60
+    for one in store.slightly_worse.configurations:
+        for metric, mean in one.metrics.items():
+            assert scores.mean(one.name, metric) == pytest.approx(mean)
+    first = scores.queries[0]
+    assert (first.query_id, first.document, first.text) == ("q0-0", "00.md", f"Where is cabin0x0{ODD}?")
+    assert {"recall_within_tokens@1000", "recall_token_area@4000"} <= set(scores.metrics)
+    assert scores.mean(LARGE_NAME, "recall_within_tokens@4000") == pytest.approx(0.95)
+
+
+def test_what_was_kept_is_read_again_without_the_tables(own_store: Store) -> None:
+    workspace, run = own_store.workspace, own_store.good
+    collected = collect_scores(workspace, run)
+    clear(workspace)
+    with pytest.raises(ArtifactError, match="is gone from the workspace"):
+        collect_scores(workspace, run)
+    kept = read_scores(workspace, run)
+    assert (kept.cuts, kept.configurations, kept.queries) == (
+        collected.cuts,
+        collected.configurations,
+        collected.queries,
+    )
+    np.testing.assert_array_equal(kept.values, collected.values)
+    (one,) = read_scores(workspace, run, "span_recall@3").metrics
+    assert one == "span_recall@3"
+    (workspace.runs / run.run / SCORES_FILE).unlink()
+    with pytest.raises(ArtifactError, match="run again"):
+        read_scores(workspace, run)
+
+
+def test_other_programs_can_read_the_file(store: Store) -> None:
+    frame = pl.read_parquet(store.workspace.runs / store.good.run / SCORES_FILE)
+    assert frame.columns == ["metric", "k", "configuration", "query_id", "query", "document", "value"]
+    mean = frame.filter(
+        (pl.col("metric") == "span_recall") & (pl.col("k") == 3) & (pl.col("configuration") == LARGE_NAME)
+    )["value"].mean()
+    assert mean == pytest.approx(store.good.configurations[1].metrics["span_recall@3"])
+
+
+def test_estimates_and_ranking_come_from_one_seed(store: Store) -> None:
+    scores = read_scores(store.workspace, store.much_worse)
+    estimates = scores.estimates()
+    assert set(estimates) == {SMALL_NAME, LARGE_NAME}
+    assert list(estimates[SMALL_NAME]) == scores.metrics
+    assert scores.estimates() == estimates
+    assert scores.estimates(["span_recall@3"])[LARGE_NAME]["span_recall@3"].n == 60
+    ranking = scores.ranking("span_precision@1")
+    assert [placed.name for placed in ranking] == [SMALL_NAME, LARGE_NAME]
+    assert [placed.among_best for placed in ranking] == [True, False]
+    assert scores.ranking("tokens_retrieved@1")[0].name == SMALL_NAME
+
+
+def test_a_metric_or_configuration_that_is_not_there_is_named_with_what_is(store: Store) -> None:
+    scores = read_scores(store.workspace, store.good, "span_recal@3")
+    with pytest.raises(ConfigurationError, match=r"by 'span_recal@3' \(did you mean span_recall@3\?\): use one of"):
+        scores.paired("span_recal@3")
+    with pytest.raises(ConfigurationError, match="no configuration 'x': use one of"):
+        scores.mean("x", "span_recall@3")
+
+
+def test_a_run_whose_configurations_all_failed_has_no_scores(own_store: Store) -> None:
+    failed = make_run(own_store.workspace, own_store.config, failing=[SMALL_NAME, LARGE_NAME])
+    for scores in (read_scores(own_store.workspace, failed), collect_scores(own_store.workspace, failed)):
+        assert scores.estimates() == {}
+        with pytest.raises(ConfigurationError, match="every configuration failed"):
+            scores.paired("span_recall@3")
+
+
+@pytest.mark.parametrize("damage", ["cut", "rows", "order", "columns"])
+def test_a_damaged_file_is_one_sentence(own_store: Store, damage: str) -> None:
+    path = own_store.workspace.runs / own_store.good.run / SCORES_FILE
+    table = pq.read_table(path)
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-50])
+    else:
+        half = table.num_rows // 2
+        other = {
+            "rows": table.slice(0, table.num_rows - 7),
+            "order": table.take([*range(half, table.num_rows), *range(half)]).slice(3),
+            "columns": table.drop_columns("query"),
+        }
+        pq.write_table(other[damage], path)
+    with pytest.raises(ArtifactError, match=r"scores\.parquet'"):
+        read_scores(own_store.workspace, own_store.good)
+
+
+def test_chunk_level_scores_belong_to_documents_too(tmp_path: Path) -> None:
+    data = write_data(tmp_path, documents=7, queries=2)
+    workspace = Workspace(root=tmp_path / ".rag-eval")
+    documents = stages.load_corpus(workspace, CorpusSource.of(data.corpus, data.glob))
+    chunks = workspace.read_table(stages.chunk(workspace, documents, LARGE, None)).to_pylist()
+    name = LARGE.build().name
+    lines = [
+        {
+            "query": row["content"],
+            "relevant_chunk_ids": [row["chunk_id"].replace("pa_chunk_", "chunk_")],
+            "metadata": {"chunker": name},
+        }
+        for row in chunks
+    ]
+    truth = tmp_path / "chunks.jsonl"
+    truth.write_text("\n".join(map(json.dumps, lines)))
+    settings = {"evaluation_type": "chunk-level", "chunkers": [LARGE], "k": [1, 2]}
+    config = BenchmarkConfig(corpus=data.corpus, ground_truth=truth, retrieval=["bm25"], **settings)  # type: ignore[arg-type]
+    run = make_run(workspace, config)
+    scores = read_scores(workspace, run)
+    assert [query.document for query in scores.queries] == [row["doc_id"] for row in chunks]
+    assert scores.mean(LARGE_NAME, "chunk_recall@2") == 1
+    assert scores.mean(LARGE_NAME, "recall_within_tokens@4000") == 1
+    assert keep_scores(workspace, run).metrics == scores.metrics
+    assert SMALL.chunk_size < LARGE.chunk_size
+
+
+def test_what_the_run_before_has_for_the_same_hits_is_taken_from_there(own_store: Store, tmp_path: Path) -> None:
+    workspace = own_store.workspace
+    before = make_run(workspace, own_store.config)
+    path = workspace.runs / before.run / SCORES_FILE
+    # A mark that shows where a value comes from.
+    table = pq.read_table(path)
+    marked = np.where(np.array(table.column("metric").to_pylist()) == "recall_token_area", 0.125, table.column("value"))
+    pq.write_table(table.set_column(6, table.schema.field("value"), [marked]), path)
+    area = "recall_token_area@4000"
+    same = make_run(workspace, own_store.config)
+    assert read_scores(workspace, same).mean(LARGE_NAME, area) == 0.125
+    (workspace.runs / same.run / SCORES_FILE).write_bytes(b"damaged")
+    after_damage = make_run(workspace, own_store.config)
+    assert read_scores(workspace, after_damage).mean(LARGE_NAME, area) > 0.9
+    other_hits = make_run(workspace, own_store.config, lost=0.5)
+    assert read_scores(workspace, other_hits).mean(LARGE_NAME, area) < 0.6
+    other_data = make_run(workspace, write_data(tmp_path / "other", documents=3))
+    assert read_scores(workspace, other_data).mean(LARGE_NAME, area) > 0.9

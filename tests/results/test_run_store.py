@@ -1,0 +1,138 @@
+"""Runs by name, the baseline, and summaries of any version."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from rag_eval.errors import ArtifactError, ConfigurationError
+from rag_eval.pipeline.outcome import SUMMARY
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.runs import choose_baseline, find_run, read_baseline, read_run, run_names
+from rag_eval.results.summaries import read_summary
+from rag_eval.results.summary_schema import SCHEMA_FILE, schema_text, summary_schema
+from tests.results.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_a_run_is_found_by_name_by_its_start_and_by_role(own_store: Store) -> None:
+    workspace = own_store.workspace
+    names = [run.run for run in own_store.runs]
+    assert run_names(workspace) == names
+    assert find_run(workspace) == find_run(workspace, "latest") == names[-1]
+    assert find_run(workspace, names[1]) == names[1]
+    assert find_run(workspace, names[1][:-2]) == names[1]
+    assert read_run(workspace, names[2]) == own_store.much_worse
+    with pytest.raises(ConfigurationError, match="4 runs start with '2'"):
+        find_run(workspace, "2")
+    with pytest.raises(ConfigurationError, match=r"there is no run 'lastest' \(did you mean latest\?\)"):
+        find_run(workspace, "lastest")
+    with pytest.raises(ConfigurationError, match=r"there is no run '\.\./x'.*the latest are"):
+        find_run(workspace, "../x")
+    with pytest.raises(ConfigurationError, match="has no baseline: choose one"):
+        find_run(workspace, "baseline")
+    chosen = choose_baseline(workspace, names[0][:-1])
+    assert (chosen.run, find_run(workspace, "baseline")) == (names[0], names[0])
+    assert read_baseline(workspace) == chosen
+    choose_baseline(workspace)
+    assert read_baseline(workspace).run == names[-1]
+
+
+def test_a_workspace_without_runs_says_so(tmp_path: Path) -> None:
+    for run in ("latest", "baseline", "2024"):
+        with pytest.raises(ConfigurationError, match="there is no run yet"):
+            find_run(Workspace(root=tmp_path), run)
+
+
+def test_a_run_without_scores_is_no_baseline(own_store: Store) -> None:
+    failed = make_run(own_store.workspace, own_store.config, failing=[SMALL_NAME, LARGE_NAME])
+    with pytest.raises(ConfigurationError, match=f"every configuration of {failed.run} failed"):
+        choose_baseline(own_store.workspace, failed.run)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [("{", "is not a baseline"), ('["x"]', "is not a baseline"), ('{"run": "gone", "chosen": ""}', "'gone' is gone")],
+)
+def test_a_broken_baseline_is_one_sentence(own_store: Store, content: str, sentence: str) -> None:
+    (own_store.workspace.root / "baseline.json").write_text(content)
+    with pytest.raises(ArtifactError, match=sentence):
+        read_run(own_store.workspace, "baseline")
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"schema_version": None, "inputs": None}, "has no schema_version: it was written by an earlier rag-eval"),
+        ({"schema_version": 99}, "has the schema_version 99 and this rag-eval reads 1: use the version that wrote it"),
+        ({"schema_version": "\u001b[31m"}, r"has the schema_version '\\x1b\[31m'"),
+        ({"documents": "many"}, "is not a summary of version 1 at documents"),
+        ({"surprise": 1}, "is not a summary of version 1 at surprise"),
+    ],
+)
+def test_a_summary_of_another_kind_is_one_sentence(own_store: Store, changes: dict[str, object], sentence: str) -> None:
+    path = own_store.workspace.runs / own_store.good.run / SUMMARY
+    content = json.loads(path.read_bytes()) | changes
+    path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+    with pytest.raises(ArtifactError, match=sentence):
+        read_summary(path)
+
+
+def test_a_cut_or_missing_summary_is_one_sentence(own_store: Store) -> None:
+    path = own_store.workspace.runs / own_store.good.run / SUMMARY
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ArtifactError, match="is not JSON: the file was damaged"):
+        read_summary(path)
+    path.write_text("[]")
+    with pytest.raises(ArtifactError, match="has no schema_version"):
+        read_summary(path)
+    with pytest.raises(ArtifactError, match="cannot be read"):
+        read_summary(path.with_name("none.json"))
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.runs import choose_baseline
+from tests.results.made_runs import make_run, write_data
+root, own = map(Path, sys.argv[1:])
+workspace, config = Workspace(root=root), write_data(own, documents=2, queries=1)
+for _ in range(5):
+    choose_baseline(workspace, make_run(workspace, config).run)
+"""
+
+
+def test_several_writers_lose_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WRITER, str(tmp_path / ".rag-eval")]
+    writers = [subprocess.Popen([*command, str(tmp_path / own)], cwd=ROOT) for own in ("a", "b")]
+    assert [writer.wait(120) for writer in writers] == [0, 0]
+    workspace = Workspace(root=tmp_path / ".rag-eval")
+    names = run_names(workspace)
+    assert len(names) == 10
+    for name in names:
+        assert read_run(workspace, name).run == name
+    assert read_baseline(workspace).run in names
+
+
+def test_the_schema_file_is_current_and_fits_a_real_summary(store: Store) -> None:
+    assert SCHEMA_FILE.read_text(encoding="utf-8") == schema_text(), "run python -m rag_eval.results.summary_schema"
+    Draft202012Validator.check_schema(summary_schema())
+    validator = Draft202012Validator(summary_schema())
+    for run in store.runs:
+        content = json.loads((store.workspace.runs / run.run / SUMMARY).read_bytes())
+        validator.validate(content)
+        assert not validator.is_valid(content | {"schema_version": 2})
+
+
+def test_every_field_of_the_outcome_is_described() -> None:
+    schema = summary_schema()
+    for model, definition in [("summary", schema), *schema["$defs"].items()]:
+        if model.endswith(("Config", "Configuration")):
+            continue
+        for name, field in definition.get("properties", {}).items():
+            assert field.get("description"), f"{model}.{name} is not described in summary_schema.py"
