@@ -16,227 +16,138 @@ what stands there. A query without spans or chunk ids must be declared ``unanswe
 a byte-order mark at the start of the file. A key may stand once in an object, and NaN is not a number here.
 """
 
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, TypeVar
-
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from typing import Generic, TypeVar
 
 from rag_eval.errors import CorpusError, GroundTruthError, RagEvalError, preview
-from rag_eval.files import read_text, write_atomically
-from rag_eval.tables import metadata_to_json
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
-from rag_eval.types.ids import ChunkId, DocumentId, EvaluationType, QueryId, QueryText, encode_utf8, generate_query_id
-from rag_eval.types.span import CharacterSpan
+from rag_eval.files import read_text
+from rag_eval.ground_truth.records import (
+    ChunkLevelRecord,
+    Header,
+    TokenLevelRecord,
+    line_faults,
+    parsed_line,
+    query_name,
+)
+from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
+from rag_eval.types.ids import EvaluationType
 
-VERSION = 1
-T = TypeVar("T", TokenLevelGroundTruth, ChunkLevelGroundTruth)
-
-
-def _encodable(text: str) -> str:
-    encode_utf8(text)
-    return text
-
-
-_Text = Annotated[str, AfterValidator(_encodable)]
-_Offset = Annotated[int, Field(lt=2**63)]  # what a table can hold
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+Record = TypeVar("Record", TokenLevelRecord, ChunkLevelRecord)
+TYPES: dict[type[TokenLevelRecord] | type[ChunkLevelRecord], EvaluationType] = {
+    TokenLevelRecord: "token-level",
+    ChunkLevelRecord: "chunk-level",
+}
 
 
-class _Header(_Strict):
-    format: Literal["rag-eval/token-level", "rag-eval/chunk-level"]
-    version: int
+@dataclass(frozen=True, slots=True)
+class TruthLine(Generic[Record]):
+    """A line that is not empty: its number, the record it holds if it has the shape of one, and all its faults."""
 
+    number: int
+    record: Record | None
+    faults: list[str]
+    query: str | None
+    """The question, as far as the line tells one."""
 
-class _Record(_Strict):
-    id: Annotated[str, Field(min_length=1), AfterValidator(_encodable)] | None = None
-    query: _Text
-    unanswerable: bool = False
-    metadata: dict[str, object] = {}
-
-    def checked_query(self, answers: int, kind: str) -> Query:
-        if not self.query.strip():
-            raise GroundTruthError("the query is empty: write the question")
-        if not answers and not self.unanswerable:
-            raise GroundTruthError(
-                f'{preview(self.query)} has no relevant {kind}: add them, or declare it with "unanswerable": true'
-            )
-        metadata_to_json(self.metadata, preview(self.query))
-        return Query(QueryId(self.id or generate_query_id(self.query)), QueryText(self.query), self.metadata)
-
-
-class _Span(_Strict):
-    doc_id: _Text
-    start: _Offset
-    end: _Offset
-    text: _Text
-
-
-class _TokenLevelRecord(_Record):
-    relevant_spans: list[_Span] = []
-
-    def ground_truth(self) -> TokenLevelGroundTruth:
-        query = self.checked_query(len(self.relevant_spans), "spans")
-        spans = [CharacterSpan(DocumentId(s.doc_id), s.start, s.end, s.text) for s in self.relevant_spans]
-        return TokenLevelGroundTruth(query, spans, self.unanswerable)
-
-
-class _ChunkLevelRecord(_Record):
-    relevant_chunk_ids: list[_Text] = []
-
-    def ground_truth(self) -> ChunkLevelGroundTruth:
-        query = self.checked_query(len(self.relevant_chunk_ids), "chunk ids")
-        return ChunkLevelGroundTruth(query, [ChunkId(name) for name in self.relevant_chunk_ids], self.unanswerable)
-
-
-def _token_level(data: object) -> TokenLevelGroundTruth:
-    return _TokenLevelRecord.model_validate(data).ground_truth()
-
-
-def _chunk_level(data: object) -> ChunkLevelGroundTruth:
-    return _ChunkLevelRecord.model_validate(data).ground_truth()
+    @property
+    def place(self) -> str:
+        """``line 3, query_1f2e3d4c 'When does …?'``, as a message begins; less of it where the line does not tell."""
+        if self.record is not None:
+            return f"line {self.number}, {query_name(self.record.query_id, self.record.query)}"
+        return f"line {self.number}" if self.query is None else f"line {self.number}, {preview(self.query)}"
 
 
 def read_token_level(path: str | Path) -> list[TokenLevelGroundTruth]:
-    """The ground truth of a file, in its order; raises ``GroundTruthError`` naming the file and the line."""
-    return _read(Path(path), "token-level", _token_level)
+    """The ground truth of a file, in its order; raises ``GroundTruthError`` naming the file, the line and the query."""
+    return [record.ground_truth() for record in sound_records(read_truth_text(path), path, TokenLevelRecord)]
 
 
 def read_chunk_level(path: str | Path) -> list[ChunkLevelGroundTruth]:
-    """The ground truth of a file, in its order; raises ``GroundTruthError`` naming the file and the line."""
-    return _read(Path(path), "chunk-level", _chunk_level)
+    """The ground truth of a file, in its order; raises ``GroundTruthError`` naming the file, the line and the query."""
+    return [record.ground_truth() for record in sound_records(read_truth_text(path), path, ChunkLevelRecord)]
 
 
-def write_token_level(path: str | Path, truth: Iterable[TokenLevelGroundTruth]) -> None:
-    """Write ground truth so that reading it gives the same; the file is replaced at once or not at all.
-
-    Raises ``GroundTruthError`` when it would not be read back the same, ``ArtifactError`` when it cannot be written.
-    """
-
-    def answers(item: TokenLevelGroundTruth) -> dict[str, object]:
-        spans = item.relevant_spans
-        return {"relevant_spans": [{"doc_id": s.doc_id, "start": s.start, "end": s.end, "text": s.text} for s in spans]}
-
-    _write(Path(path), "token-level", list(truth), answers, _token_level)
-
-
-def write_chunk_level(path: str | Path, truth: Iterable[ChunkLevelGroundTruth]) -> None:
-    """Write ground truth so that reading it gives the same; the file is replaced at once or not at all.
-
-    Raises ``GroundTruthError`` when it would not be read back the same, ``ArtifactError`` when it cannot be written.
-    """
-
-    def answers(item: ChunkLevelGroundTruth) -> dict[str, object]:
-        return {"relevant_chunk_ids": list(item.relevant_chunk_ids)}
-
-    _write(Path(path), "chunk-level", list(truth), answers, _chunk_level)
-
-
-def _read(path: Path, evaluation_type: EvaluationType, parse: Callable[[object], T]) -> list[T]:
+def read_truth_text(path: str | Path) -> str:
+    """The text of a ground-truth file without its byte-order mark; raises ``GroundTruthError`` when there is none."""
+    path = Path(path)
     if path.is_dir():
         raise GroundTruthError(f"{str(path)!r} is a folder: give the ground-truth file in it")
     if not path.exists():
         raise GroundTruthError(f"the ground-truth file {str(path)!r} is not there: check the path")
     try:
-        text = read_text(path)
+        return read_text(path).removeprefix("\ufeff")
     except CorpusError as error:
         raise GroundTruthError(str(error)) from None
-    return _parsed(text.removeprefix("\ufeff"), path, evaluation_type, parse)
 
 
-def _parsed(text: str, path: Path, evaluation_type: EvaluationType, parse: Callable[[object], T]) -> list[T]:
-    truth: list[T] = []
-    lines: dict[QueryId, int] = {}
+def truth_lines(text: str, kind: type[Record]) -> Iterator[TruthLine[Record]]:
+    """Every line of a file but its header and the empty ones, with all that is wrong with each by itself.
+
+    A header that does not fit is a line without a record.
+    """
+    lines: dict[str, int] = {}
     is_first = True
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
+        was_first, is_first = is_first, False
+        data: object = None
         try:
-            data = json.loads(line, object_pairs_hook=_object, parse_constant=_not_a_number)
-            was_first, is_first = is_first, False
+            data = parsed_line(line)
             if isinstance(data, dict) and "format" in data:
-                _check_header(data, evaluation_type, was_first)
+                _check_header(data, TYPES[kind], was_first)
                 continue
-            found = parse(data)
+            record = kind.model_validate(data)
         except (ValueError, RecursionError, RagEvalError) as error:
-            raise GroundTruthError(f"{path}, line {number}: {_reason(error)}") from None
-        if found.query.id in lines:
-            raise GroundTruthError(
-                f"{path}, line {number}: the query id {found.query.id} stands in line {lines[found.query.id]} too: "
-                "remove one, or give each its own id"
-            )
-        lines[found.query.id] = number
-        truth.append(found)
-    if not truth:
+            yield TruthLine(number, None, line_faults(error), _question(data))
+            continue
+        faults = record.faults()
+        if record.query_id in lines:
+            faults.append(f"its id stands in line {lines[record.query_id]} too: remove one, or give each its own id")
+        lines.setdefault(record.query_id, number)
+        yield TruthLine(number, record, faults, record.query)
+
+
+def sound_records(text: str, path: str | Path, kind: type[Record]) -> list[Record]:
+    """The records of a file's text.
+
+    Raises ``GroundTruthError`` with the first fault and how many more there are, and without any query.
+    """
+    lines = list(truth_lines(text, kind))
+    faults = [f"{path}, {line.place}: {fault}" for line in lines for fault in line.faults]
+    if faults:
+        more = f"{len(faults) - 1} more; " if len(faults) > 1 else ""
+        raise GroundTruthError(f"{faults[0]}; {more}rag-eval truth check lists all that is wrong with the file")
+    records = [line.record for line in lines if line.record is not None]
+    if not records:
         raise GroundTruthError(f"{path} holds no query: write one a line")
-    return truth
+    return records
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        repeated = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {preview(repeated)} stands twice in one object: keep one")
-    return found
+def truth_type(text: str) -> EvaluationType:
+    """Which type of ground truth a file's text holds: what its header says, else what its first query has.
+
+    A text that tells neither is token-level.
+    """
+    for line in text.split("\n"):
+        try:
+            data = parsed_line(line) if line.strip() else None
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(data, dict):
+            is_chunk_level = data.get("format") == "rag-eval/chunk-level" or "relevant_chunk_ids" in data
+            return "chunk-level" if is_chunk_level else "token-level"
+    return "token-level"
 
 
-def _not_a_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number that JSON has: leave it out")
+def _question(data: object) -> str | None:
+    query = data.get("query") if isinstance(data, dict) else None
+    return query if isinstance(query, str) else None
 
 
 def _check_header(data: object, evaluation_type: EvaluationType, is_first: bool) -> None:
     if not is_first:
         raise GroundTruthError("the line that names the format stands before all queries: remove this one")
-    header = _Header.model_validate(data)
-    if header.version != VERSION:
-        raise GroundTruthError(f"this is version {header.version} of the format, which is not known: use {VERSION}")
-    found = header.format.removeprefix("rag-eval/")
-    if found != evaluation_type:
-        raise GroundTruthError(
-            f"this is {found} ground truth and the evaluation is {evaluation_type}: use the one that fits the other"
-        )
-
-
-def _write(
-    path: Path,
-    evaluation_type: EvaluationType,
-    truth: list[T],
-    answers: Callable[[T], dict[str, object]],
-    parse: Callable[[object], T],
-) -> None:
-    lines = [json.dumps({"format": f"rag-eval/{evaluation_type}", "version": VERSION})]
-    for item in truth:
-        record: dict[str, object] = {"id": item.query.id, "query": item.query.text} | answers(item)
-        if item.unanswerable:
-            record["unanswerable"] = True
-        if item.query.metadata:
-            record["metadata"] = dict(item.query.metadata)
-        try:
-            lines.append(json.dumps(record, ensure_ascii=False, allow_nan=False))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise GroundTruthError(f"{item.query.id} cannot be kept as JSON: {error}") from None
-    text = "\n".join(lines) + "\n"
-    for item, found in zip(truth, _parsed(text, path, evaluation_type, parse), strict=True):
-        if found != item:
-            raise GroundTruthError(
-                f"{item.query.id} would not be read back the same: use strings as keys of its metadata, "
-                "and lists rather than tuples"
-            )
-    write_atomically(path, text.encode("utf-8"))
-
-
-def _reason(error: ValueError | RecursionError | RagEvalError) -> str:
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the line"
-        return f"{place}: {first['msg']}"
-    if isinstance(error, json.JSONDecodeError):
-        return f"not JSON ({error.msg} at character {error.colno}); write one JSON object a line"
-    if isinstance(error, RecursionError):
-        return "objects or lists stand too deep in each other: write one flat object a line"
-    return str(error)
+    Header.model_validate(data).check(evaluation_type)

@@ -7,6 +7,7 @@ from pathlib import Path
 from rag_eval.errors import DuplicateDocumentError, EmptyCorpusError, SpanMismatchError, preview
 from rag_eval.files import matching_files, read_text
 from rag_eval.types.ids import DocumentId, encode_utf8
+from rag_eval.types.offset_units import fitting_unit
 from rag_eval.types.span import CharacterSpan, check_bounds
 
 
@@ -45,11 +46,13 @@ class Document:
             raise SpanMismatchError(
                 f"the span [{span.start}, {span.end}) is of {span.doc_id!r}, this document is {self.id!r}"
             )
-        found = self.span(span.start, span.end).text
+        found = self.content[span.start : span.end]
         if found != span.text:
+            has = preview(found) if found else f"{len(self.content)} characters and nothing"
+            fitting = fitting_unit(self.content, span.start, span.end, span.text)
             raise SpanMismatchError(
-                f"{self.id!r} has {preview(found)} at [{span.start}, {span.end}), "
-                f"the span says {preview(span.text)}: the document has changed or the offsets are not code points"
+                f"{self.id!r} has {has} at [{span.start}, {span.end}), the span says {preview(span.text)}: "
+                f"{fitting or 'the document or the span has changed'}"
             )
 
 

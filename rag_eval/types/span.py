@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from rag_eval.errors import InvalidSpanError, preview
 from rag_eval.types.ids import DocumentId
+from rag_eval.types.offset_units import length_unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +23,7 @@ class CharacterSpan:
     def __post_init__(self) -> None:
         check_bounds(self.doc_id, self.start, self.end)
         if len(self.text) != self.end - self.start:
-            raise InvalidSpanError(
-                f"the span [{self.start}, {self.end}) of {self.doc_id!r} is {self.end - self.start} characters long, "
-                f"its text {preview(self.text)} is {len(self.text)}: count code points, not bytes"
-            )
+            raise InvalidSpanError(length_fault(self.doc_id, self.start, self.end, self.text))
 
     @property
     def length(self) -> int:
@@ -51,6 +49,19 @@ def check_bounds(doc_id: str, start: int, end: int) -> None:
             f"the span [{start!r}, {end!r}) of {doc_id!r} has bounds that are not Python integers: use int(…)"
         )
     if not 0 <= start < end:
-        raise InvalidSpanError(
-            f"the span [{start}, {end}) of {doc_id!r} holds no character: start must be 0 or more and below end"
-        )
+        raise InvalidSpanError(bounds_fault(doc_id, start, end))
+
+
+def bounds_fault(doc_id: str, start: int, end: int) -> str:
+    """What to say of bounds that are not ``0 <= start < end``."""
+    return f"the span [{start}, {end}) of {doc_id!r} holds no character: start must be 0 or more and below end"
+
+
+def length_fault(doc_id: str, start: int, end: int, text: str) -> str:
+    """What to say of a text that is not as long as its span, and of what was counted where that can be told."""
+    unit = length_unit(text, end - start)
+    advice = f"these are {unit}, count code points" if unit else "correct the numbers or the text"
+    return (
+        f"the span [{start}, {end}) of {doc_id!r} is {end - start} characters long, "
+        f"its text {preview(text)} is {len(text)}: {advice}"
+    )

@@ -18,7 +18,8 @@ from rag_eval import (
     generate_chunk_id,
 )
 from rag_eval.errors import GroundTruthError
-from rag_eval.ground_truth.native import read_chunk_level, read_token_level, write_chunk_level, write_token_level
+from rag_eval.ground_truth.native import read_chunk_level, read_token_level
+from rag_eval.ground_truth.writing import write_chunk_level, write_token_level
 
 SPAN = {"doc_id": "a.md", "start": 0, "end": 3, "text": "one"}
 spans = st.builds(
@@ -78,39 +79,60 @@ def test_a_file_without_header_or_ids_is_read(tmp_path: Path) -> None:
     [
         ("{broken", r"line 2: not JSON .* write one JSON object a line"),
         ('["a list"]', r"line 2: the line: Input should be a valid dictionary"),
-        ('{"query": "why?"}', r"line 2: 'why\?' has no relevant spans: add them, or declare"),
+        ('{"query": "why?"}', r"line 2, query_\w{8} 'why\?': it has no relevant spans: add them, or declare"),
         ('{"relevant_spans": []}', r"line 2: query: Field required"),
-        ('{"query": "why?", "unanswerable": true, "id": ""}', r"line 2: id: String should have at least 1 character"),
+        (
+            '{"query": "why?", "unanswerable": true, "id": ""}',
+            r"line 2, 'why\?': id: String should have at least 1 character",
+        ),
         ('{"query": "why?", "query": "how?", "unanswerable": true}', r"line 2: the key 'query' stands twice"),
         ('{"query": "why?", "unanswerable": true, "metadata": {"a": {"b": 1, "b": 2}}}', r"line 2: the key 'b' stands"),
         ('{"query": "why?", "unanswerable": true, "metadata": {"a": NaN}}', r"line 2: NaN is not a number"),
         ('{"query": "why?", "unanswerable": true, "metadata": {"a": -Infinity}}', r"line 2: -Infinity is not a number"),
-        ('{"query": "why\\ud800", "unanswerable": true}', r"line 2: the text has a lone surrogate at character 3"),
-        ('{"query": "why?", "unanswerable": true, "id": "\\ud800"}', r"line 2: id: Input should be a valid string"),
-        ('{"query": "why?", "unanswerable": true, "metadata": {"a": "\\ud800"}}', r"line 2: the metadata of 'why\?' "),
+        (
+            '{"query": "why\\ud800", "unanswerable": true}',
+            r"line 2, 'why.*': the text has a lone surrogate at character 3",
+        ),
+        (
+            '{"query": "why?", "unanswerable": true, "id": "\\ud800"}',
+            r"line 2, 'why\?': id: Input should be a valid string",
+        ),
+        (
+            '{"query": "why?", "unanswerable": true, "metadata": {"a": "\\ud800"}}',
+            r"line 2, query_\w{8} 'why\?': the metadata of the query ",
+        ),
         (
             '{"query": "why?", "relevant_spans": [{"doc_id": "\\udfff", "start": 0, "end": 1, "text": "x"}]}',
-            r"line 2: the text has a lone surrogate",
+            r"line 2, 'why\?': the text has a lone surrogate",
         ),
         (
             '{"query": "?", "relevant_spans": [{"doc_id": "a", "start": 9223372036854775808, "end": 1, "text": "x"}]}',
-            r"line 2: relevant_spans\.0\.start: Input should be less than",
+            r"line 2, '\?': relevant_spans\.0\.start: Input should be less than",
         ),
         (
             '{"query": "why?", "unanswerable": true, "metadata": {"a": ' + "[" * 200_000 + "]" * 200_000 + "}}",
             r"line 2: .*too deep in each other",
         ),
-        ('{"query": "why?", "relevant_spans": []}', r"line 2: 'why\?' has no relevant spans: add them, or declare"),
-        ('{"query": "  ", "relevant_spans": [], "unanswerable": true}', r"line 2: the query is empty"),
-        ('{"query": "why?", "relevant_spans": [], "spans": []}', r"line 2: spans: Extra inputs are not permitted"),
+        (
+            '{"query": "why?", "relevant_spans": []}',
+            r"line 2, query_\w{8} 'why\?': it has no relevant spans: add them, or declare",
+        ),
+        (
+            '{"query": "  ", "relevant_spans": [], "unanswerable": true}',
+            r"line 2, query_\w{8} '  ': the query is empty",
+        ),
+        (
+            '{"query": "why?", "relevant_spans": [], "spans": []}',
+            r"line 2, 'why\?': spans: Extra inputs are not permitted",
+        ),
         ('{"format": "rag-eval/token-level", "version": 1}', r"line 2: the line that names the format stands before"),
         (
             '{"query": "why?", "relevant_spans": [{"doc_id": "a", "start": "0", "end": 3, "text": "one"}]}',
-            r"line 2: relevant_spans\.0\.start: Input should be a valid integer",
+            r"line 2, 'why\?': relevant_spans\.0\.start: Input should be a valid integer",
         ),
         (
             '{"query": "why?", "relevant_spans": [{"doc_id": "a", "start": 3, "end": 3, "text": ""}]}',
-            r"line 2: the span \[3, 3\) of 'a' holds no character",
+            r"line 2, query_\w{8} 'why\?': the span \[3, 3\) of 'a' holds no character",
         ),
     ],
 )
@@ -158,7 +180,7 @@ UNANSWERABLE = TokenLevelGroundTruth(Query.from_text("why?"), [], unanswerable=T
     ("items", "reason"),
     [
         ([], "holds no query"),
-        ([UNANSWERABLE, UNANSWERABLE], "the query id query_.* stands in line 2 too"),
+        ([UNANSWERABLE, UNANSWERABLE], "line 3, query_.* 'why\\?': its id stands in line 2 too"),
         ([TokenLevelGroundTruth(Query.from_text("why?"), [])], "has no relevant spans"),
         ([TokenLevelGroundTruth(Query.from_text(" "), [], unanswerable=True)], "the query is empty"),
         ([replace(UNANSWERABLE, query=Query(QueryId(""), QueryText("why?")))], "id: String should have at least 1"),
@@ -184,7 +206,7 @@ def test_what_would_not_be_read_back_is_not_written(
 
 def test_two_queries_with_one_id_are_named(tmp_path: Path) -> None:
     record = {"query": "why?", "relevant_spans": [SPAN]}
-    with pytest.raises(GroundTruthError, match=r"line 2: the query id query_\w{8} stands in line 1 too"):
+    with pytest.raises(GroundTruthError, match=r"line 2, query_\w{8} 'why\?': its id stands in line 1 too"):
         read_token_level(write(tmp_path / "t.jsonl", record, record))
     assert len(read_token_level(write(tmp_path / "t.jsonl", record, record | {"id": "other"}))) == 2
 
@@ -199,3 +221,10 @@ def test_a_missing_or_empty_file_is_named(tmp_path: Path) -> None:
         read_token_level(tmp_path / "latin.jsonl")
     with pytest.raises(GroundTruthError, match="holds no query"):
         read_token_level(write(tmp_path / "t.jsonl", {"format": "rag-eval/token-level", "version": 1}))
+
+
+def test_the_error_says_how_many_faults_there_are_and_what_lists_them(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"query": "a", "relevant_spans": []}\nnonsense\n{"query": ""}\n', encoding="utf-8")
+    with pytest.raises(GroundTruthError, match=r"line 1, .*; 3 more; rag-eval truth check lists all that is wrong"):
+        read_token_level(path)

@@ -14,7 +14,6 @@ from rag_eval import (
     generate_chunk_id,
     generate_pa_chunk_id,
 )
-from rag_eval.digests import files_sha256
 from rag_eval.errors import (
     ArtifactError,
     ConfigurationError,
@@ -51,7 +50,15 @@ def test_a_span_with_other_text_is_refused_showing_both_shortened() -> None:
     message = str(caught.value)
     assert "'yyyy" in message
     assert "'zzzz" in message
+    assert message.endswith("the document or the span has changed")
     assert len(message) < 350
+
+
+@pytest.mark.parametrize(("content", "start"), [("één uur", 6), ("één uur en meer", 6)])
+def test_bytes_where_code_points_should_be_are_recognised(content: str, start: int) -> None:
+    doc = Document(DocumentId("a.md"), content)
+    with pytest.raises(SpanMismatchError, match=r"these are UTF-8 byte offsets, count code points: \[4, 7\)"):
+        doc.check_span(CharacterSpan(doc.id, start, start + 3, "uur"))
 
 
 def test_a_span_of_another_document_is_refused() -> None:
@@ -143,8 +150,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "folder.md").mkdir()
     with pytest.raises(CorpusError, match=r"folder\.md' cannot be read \(Is a directory\)"):
         read_text(tmp_path / "folder.md")
-    with pytest.raises(CorpusError, match=r"folder\.md' cannot be read \(Is a directory\)"):
-        files_sha256(tmp_path, [tmp_path / "folder.md"])
 
 
 def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
@@ -170,3 +175,16 @@ def test_a_chunk_knows_its_span() -> None:
     assert chunk.to_span() == DOC.span(5, 8)
     with pytest.raises(InvalidSpanError):
         PositionAwareChunk(generate_pa_chunk_id("two"), "two", DOC.id, 5, 9).to_span()
+
+
+def test_where_nothing_matches_it_is_said_what_the_folder_has(tmp_path: Path) -> None:
+    with pytest.raises(EmptyCorpusError, match=r"matches '\*\*/\*\.md': it holds no files"):
+        Corpus.from_folder(tmp_path)
+    for name in ("a.png", "b.png", "c.txt", "LICENSE", ".hidden.md.swp"):
+        (tmp_path / name).write_text("x", encoding="utf-8")
+    with pytest.raises(EmptyCorpusError) as caught:
+        Corpus.from_folder(tmp_path)
+    assert str(caught.value).endswith(
+        "it has 1 .txt file, 2 .png files, 1 other file; give --glob '**/*.txt', or glob in the benchmark file"
+    )
+    assert [document.id for document in Corpus.from_folder(tmp_path, "**/*.txt")] == ["c.txt"]

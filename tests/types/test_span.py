@@ -44,8 +44,11 @@ def test_bounds_that_are_not_integers_are_refused(start: object, end: object) ->
 
 
 def test_a_text_of_another_length_is_refused() -> None:
-    with pytest.raises(InvalidSpanError, match="is 2 characters long, its text '🙂🙂🙂' is 3"):
+    with pytest.raises(InvalidSpanError, match="is 2 characters long, its text '🙂🙂🙂' is 3: correct the numbers"):
         CharacterSpan(A, 0, 2, "🙂🙂🙂")
+    for end, unit in ((12, "UTF-8 byte"), (6, "UTF-16 unit")):
+        with pytest.raises(InvalidSpanError, match=f"these are {unit} offsets, count code points"):
+            CharacterSpan(A, 0, end, "🙂🙂🙂")
 
 
 def test_a_span_is_frozen() -> None:

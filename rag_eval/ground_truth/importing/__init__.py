@@ -1,0 +1,1 @@
+"""Ground truth from other people's formats: nothing is lost without a word."""

@@ -1,0 +1,102 @@
+"""Chroma's chunking evaluation: ``questions_df.csv`` beside a folder ``corpora``.
+
+A row has ``question``, ``references`` (a JSON list of ``content``, ``start_index``, ``end_index``) and ``corpus_id``,
+the name of a document without its ending.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rag_eval.errors import GroundTruthError, preview
+from rag_eval.ground_truth.importing.names import refuse_traversal
+from rag_eval.ground_truth.importing.placing import Placer
+from rag_eval.ground_truth.importing.questions import unique_questions
+from rag_eval.ground_truth.importing.result import ImportedTruth, ImportNotes, imported
+from rag_eval.ground_truth.importing.sources import documents_folder, source_text
+from rag_eval.types.document import Corpus, Document
+from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
+from rag_eval.types.span import CharacterSpan
+
+COLUMNS = ("question", "references", "corpus_id")
+LONGEST_FIELD = 1 << 30
+
+
+def read_chroma(path: Path, corpus: Path | None = None, glob: str = "**/*.md") -> ImportedTruth:
+    """The questions of a CSV file, or of the folder that holds it, with their references as spans.
+
+    The documents are in ``corpus``, by default the folder ``corpora`` beside the file. Raises ``GroundTruthError``
+    when the file or the folder cannot be used.
+    """
+    table = path / "questions_df.csv" if path.is_dir() else path
+    notes = ImportNotes()
+    rows = list(_rows(table))
+    folder = documents_folder(corpus, [table.parent / "corpora"])
+    documents = Corpus.from_folder(folder, glob).documents
+    by_name = {_name(document): document for document in documents}
+    placer = Placer(notes)
+    found = (_item(place, row, by_name, placer, notes) for place, row in rows)
+    truth = unique_questions((item for item in found if item is not None), notes)
+    return imported(truth, notes, documents, folder)
+
+
+def _rows(path: Path) -> Iterator[tuple[str, dict[str, str | None]]]:
+    before = csv.field_size_limit(LONGEST_FIELD)
+    try:
+        reader = csv.DictReader(io.StringIO(source_text(path), newline=""), strict=True)
+        missing = [name for name in COLUMNS if name not in (reader.fieldnames or [])]
+        if missing:
+            raise GroundTruthError(
+                f"{str(path)!r} has no column {', '.join(missing)}: it needs {', '.join(COLUMNS)}; "
+                "check that it is Chroma's questions file"
+            )
+        for row in reader:
+            yield f"{path.name}, line {reader.line_num}", row
+    except csv.Error as error:
+        raise GroundTruthError(f"{str(path)!r} is not a table ({error}): check that it is whole") from None
+    finally:
+        csv.field_size_limit(before)
+
+
+def _item(
+    place: str, row: dict[str, str | None], documents: dict[str, Document], placer: Placer, notes: ImportNotes
+) -> TokenLevelGroundTruth | None:
+    question, name = row["question"], row["corpus_id"]
+    if not question or not question.strip() or not name:
+        notes.leave_out("row without a question or a corpus", place)
+        return None
+    where = f"{place}, {preview(question)}"
+    refuse_traversal(name)
+    document = documents.get(name)
+    if document is None:
+        notes.leave_out("question about a document that is not there", f"{where}: {name!r}")
+        return None
+    references = _references(row["references"])
+    if references is None:
+        notes.leave_out("question whose references are not a list of objects", where)
+        return None
+    spans = []
+    for reference in references:
+        start, end, text = (reference.get(key) for key in ("start_index", "end_index", "content"))
+        found = placer.place(document, start, end, text, where)
+        if found is not None:
+            spans.append(CharacterSpan(document.id, *found, document.content[found[0] : found[1]]))
+    if not spans:
+        notes.leave_out("question without a reference that stands", where)
+        return None
+    return TokenLevelGroundTruth(Query.from_text(question, {"source": "chroma", "corpus_id": name}), spans)
+
+
+def _references(text: str | None) -> list[dict[str, Any]] | None:
+    try:
+        found = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, list) and all(isinstance(item, dict) for item in found) else None
+
+
+def _name(document: Document) -> str:
+    return document.id.rpartition(".")[0] or document.id

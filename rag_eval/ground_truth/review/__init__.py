@@ -1,0 +1,1 @@
+"""A local page to review ground truth on the documents' own text."""

@@ -1,0 +1,205 @@
+"""A review: decisions on queries, each saved at once.
+
+An accepted query is marked so in its metadata. A rejected one is moved to a file of its own beside the truth, so that
+what is left is what counts. Whatever happens between the two writes of a move, the query is in at least one file; one
+that is in both counts as not rejected.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rag_eval.errors import GroundTruthError, ReviewConflictError
+from rag_eval.ground_truth.native import read_truth_text, truth_type
+from rag_eval.ground_truth.review.documents import DocumentFolder
+from rag_eval.ground_truth.review.entries import Decision, Entry, Side, entry_or_fault, is_header
+from rag_eval.ground_truth.review.truth_file import TruthFile
+from rag_eval.ground_truth.writing import header_line
+from rag_eval.types.ids import QueryId
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSpan:
+    """A span that stays as it is: its number among the query's spans."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewSpan:
+    """A place in a document of which ``digest`` tells which text was seen."""
+
+    doc_id: str
+    start: int
+    end: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A line of a file: a query, or one that is carried along as it is."""
+
+    query_id: QueryId | None
+    line: str = ""
+
+
+def rejected_path(truth: Path) -> Path:
+    """Where the queries that a review rejects are kept: ``truth.rejected.jsonl`` beside ``truth.jsonl``."""
+    return truth.with_name(f"{truth.stem}.rejected{truth.suffix}")
+
+
+class ReviewSession:
+    """Ground truth under review. Not safe for threads: let one at a time in."""
+
+    def __init__(self, truth: Path, documents: DocumentFolder) -> None:
+        """Read the files; raises ``GroundTruthError`` when the truth is missing or chunk-level."""
+        if truth_type(read_truth_text(truth)) == "chunk-level":
+            raise GroundTruthError(
+                f"{str(truth)!r} holds chunk ids, which are no places in documents: nothing to review"
+            )
+        self.documents = documents
+        self._path = truth
+        self.reload()
+
+    def reload(self) -> None:
+        """Read both files again; what can be undone is forgotten."""
+        self._files: dict[Side, TruthFile] = {
+            "truth": TruthFile(self._path),
+            "rejected": TruthFile(rejected_path(self._path)),
+        }
+        self.entries: dict[QueryId, Entry] = {}
+        self.broken: list[str] = []
+        self._undo: list[tuple[QueryId, str, Side]] = []
+        self._slots: dict[Side, list[_Slot]] = {"truth": self._read("truth"), "rejected": self._read("rejected")}
+        known = {slot.query_id for slot in self._slots["truth"]}
+        # A query rejected earlier goes to the end of the truth if it is taken back.
+        self._slots["truth"] += [
+            slot for slot in self._slots["rejected"] if slot.query_id and slot.query_id not in known
+        ]
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self._path.name
+
+    @property
+    def is_current(self) -> bool:
+        """Whether nobody else has changed the files."""
+        return all(file.is_current for file in self._files.values())
+
+    @property
+    def can_undo(self) -> bool:
+        """Whether there is a decision of this session to take back."""
+        return bool(self._undo)
+
+    def decide(self, query_id: str, version: int, decision: Decision) -> Entry:
+        """Accept or reject a query; one that was rejected earlier can be accepted, and goes back to the truth.
+
+        Raises ``GroundTruthError`` when one is accepted that is not true, ``ReviewConflictError`` when the query or a
+        file was changed meanwhile, ``ArtifactError`` when it cannot be written.
+        """
+        entry = self._current(query_id, version)
+        if decision == "accepted":
+            self._check_true(entry)
+        side: Side = "rejected" if decision == "rejected" else "truth"
+        self._apply(QueryId(query_id), entry.changed({}, {"review": decision}), side)
+        return entry
+
+    def set_spans(self, query_id: str, version: int, spans: list[KeptSpan | NewSpan]) -> Entry:
+        """Give a query these spans, each place once; raises as ``decide`` does, and on impossible places."""
+        entry = self._current(query_id, version)
+        records = entry.record.relevant_spans
+        found: list[tuple[str, int, int, str]] = []
+        for span in spans:
+            if isinstance(span, NewSpan):
+                found.append(self._placed(span))
+            elif 0 <= span.number < len(records):
+                old = records[span.number]
+                found.append((old.doc_id, old.start, old.end, old.text))
+            else:
+                raise ReviewConflictError(f"there is no span {span.number} any more: reload")
+        if not found:
+            raise GroundTruthError("a query keeps at least one span: add another first, or reject the query")
+        keys = ("doc_id", "start", "end", "text")
+        data = [dict(zip(keys, values, strict=True)) for values in dict.fromkeys(found)]
+        self._apply(QueryId(query_id), entry.changed({"relevant_spans": data, "unanswerable": None}, {}), entry.side)
+        return entry
+
+    def undo(self) -> QueryId | None:
+        """Take back the last decision of this session; gives its query, None when there is none."""
+        if not self._undo:
+            return None
+        query_id, line, side = self._undo[-1]
+        self._apply(query_id, line, side)
+        del self._undo[-2:]
+        return query_id
+
+    def _read(self, side: Side) -> list[_Slot]:
+        slots = []
+        for number, line in enumerate(self._files[side].lines, start=1):
+            found = entry_or_fault(line)
+            if isinstance(found, str) or found.query_id in self.entries:
+                if side == "rejected" and not isinstance(found, str):
+                    continue  # the move to this file was not finished
+                slots.append(_Slot(None, line))
+                if line.strip() and not is_header(line):
+                    fault = found if isinstance(found, str) else f"the id {found.query_id} is taken"
+                    self.broken.append(f"line {number} of {self._files[side].path.name}: {fault}")
+            else:
+                self.entries[found.query_id] = Entry(line, found, side)
+                slots.append(_Slot(found.query_id))
+        return slots or [_Slot(None, header_line("token-level"))]
+
+    def _current(self, query_id: str, version: int) -> Entry:
+        entry = self.entries.get(QueryId(query_id))
+        if entry is None:
+            raise ReviewConflictError("this query is not in the file any more: reload")
+        if entry.version != version:
+            raise ReviewConflictError("this query was changed in another window: reload to see it")
+        return entry
+
+    def _check_true(self, entry: Entry) -> None:
+        record = entry.record
+        if not record.relevant_spans and not record.unanswerable:
+            raise GroundTruthError("it has no span: add one before you accept it")
+        fault = next((fault for fault in entry.span_faults(self.documents) if fault), None)
+        if fault:
+            raise GroundTruthError(f"adjust the span before you accept it: {fault}")
+
+    def _placed(self, span: NewSpan) -> tuple[str, int, int, str]:
+        seen = self.documents.get(span.doc_id)
+        if seen is None:
+            raise ReviewConflictError(f"the document {span.doc_id!r} cannot be read any more: reload")
+        if seen.digest != span.digest:
+            raise ReviewConflictError(f"the document {span.doc_id!r} has changed: reload to see it as it is now")
+        found = seen.document.span(span.start, span.end)
+        return found.doc_id, found.start, found.end, found.text
+
+    def _apply(self, query_id: QueryId, line: str, side: Side) -> None:
+        """Change one query and save; when that fails, everything is as before."""
+        entry = self.entries[query_id]
+        before = entry.line, entry.side
+        slots = [slot.query_id for slot in self._slots["rejected"]]
+        entry.put(line, side)
+        if side == "rejected" and query_id not in slots:
+            self._slots["rejected"].append(_Slot(query_id))
+        try:
+            self._save(first=side)
+        except BaseException:
+            entry.put(*before)
+            raise
+        entry.version += 1
+        self._undo.append((query_id, *before))
+
+    def _save(self, first: Side) -> None:
+        other: Side = "truth" if first == "rejected" else "rejected"
+        for file in self._files.values():
+            file.check_current()
+        # Where the query goes is written first, so that it is never in neither file.
+        for side in (first, other):
+            self._files[side].save(self._lines(side))
+
+    def _lines(self, side: Side) -> list[str]:
+        kept = [slot for slot in self._slots[side] if slot.query_id is None or self.entries[slot.query_id].side == side]
+        if not self._files[side].lines and all(slot.query_id is None for slot in kept):
+            return []  # no file for nothing but its header
+        return [slot.line if slot.query_id is None else self.entries[slot.query_id].line for slot in kept]

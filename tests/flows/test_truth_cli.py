@@ -1,0 +1,145 @@
+"""``rag-eval truth`` as a user meets it: import, check and review."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner, Result
+
+from flows.cli.main import app
+from rag_eval.errors import RagEvalError
+from rag_eval.sample import CORPUS, GROUND_TRUTH
+
+CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "LANGSMITH_"))}
+COMMAND = str(Path(sys.executable).with_name("rag-eval"))
+
+
+def truth_command(*arguments: str | Path) -> Result:
+    """The command within this process, which is quicker; what it prints and its exit code."""
+    return CliRunner().invoke(app, ["truth", *map(str, arguments)])
+
+
+def test_nothing_in_a_file_steers_the_terminal_or_is_changed_by_it(tmp_path: Path) -> None:
+    lines = [
+        {"query": "a :smile: [bold]?", "relevant_spans": [], "\x1b[2Jkey": 1},
+        {"query": "b", "relevant_spans": [{"doc_id": "\x9b31m.md", "start": 0, "end": 1, "text": "a"}]},
+    ]
+    truth = tmp_path / "truth\x1b[2J.jsonl"
+    truth.write_text("\n".join(map(json.dumps, lines)))
+    done = truth_command("check", truth, "--corpus", CORPUS)
+    assert done.exit_code == 1
+    assert r"'a :smile: [bold]?': '\x1b[2Jkey': Extra inputs" in done.output
+    assert not {"\x1b", "\x9b"} & set(done.output)
+
+
+def squad(path: Path) -> Path:
+    qas = [
+        {"id": "1", "question": "When?", "answers": [{"text": "22:40", "answer_start": 15}]},
+        {"id": "2", "question": "Never?", "answers": [], "is_impossible": True},
+        {"id": "3", "question": "Lost\x1b[31m?", "answers": [{"text": "nowhere at all", "answer_start": 3}]},
+    ]
+    paragraphs = [{"context": "Die Fähre fährt 22:40 ab.", "qas": qas}]
+    path.write_text(json.dumps({"data": [{"title": "F[red]ähre", "paragraphs": paragraphs}]}))
+    return path
+
+
+def test_an_import_says_what_it_did_and_can_be_checked(tmp_path: Path) -> None:
+    source, output = squad(tmp_path / "squad.json"), tmp_path / "out" / "truth.jsonl"
+    done = truth_command("import", "squad", source, "--output", output)
+    assert done.exit_code == 1  # something was left out
+    assert "Imported 2 queries (1 unanswerable) with 1 span, every one as its document has it." in done.output
+    assert (
+        "Left out: text that is not in its document, and too short to be searched for in other words: 1" in done.output
+    )
+    assert "Mended: text found at another place: 1" in done.output
+    assert "'F[red]ähre' is 'F%5Bred%5Dähre.md'" in done.output
+    assert "\x1b[31m" not in done.output
+    corpus = output.parent / "corpus"
+    assert [path.name for path in corpus.iterdir()] == ["F%5Bred%5Dähre.md"]
+    checked = truth_command("check", output, "--corpus", corpus)
+    assert checked.exit_code == 0
+    assert "2 queries (1 unanswerable), 1 span, all valid" in checked.output
+
+    told = json.loads(truth_command("import", "squad", source, "--output", output, "--json").output)
+    assert (told["queries"], told["answers"], told["documents"]) == (2, 1, 1)
+    assert told["next"].startswith(f"rag-eval run --corpus {corpus}")
+    assert [len(places) for places in told["left_out"].values()] == [1, 1]
+
+
+def test_check_reports_all_that_is_wrong_and_exits_with_1(tmp_path: Path) -> None:
+    lines = GROUND_TRUTH.read_text(encoding="utf-8").splitlines()
+    first = json.loads(lines[1])
+    first["relevant_spans"][0]["start"] += 1
+    first["relevant_spans"][0]["end"] += 1
+    second = json.loads(lines[2])
+    second["relevant_spans"][0]["doc_id"] = "[red]gone\x1b[31m.md"
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text("\n".join([lines[0], json.dumps(first), json.dumps(second), "{", *lines[3:]]), encoding="utf-8")
+    done = truth_command("check", broken, "--corpus", CORPUS)
+    assert done.exit_code == 1
+    assert "3 faults" in done.output
+    assert f"line 2, {first['id']}" in done.output
+    assert "the text stands at [744, 913)" in done.output
+    assert "'[red]gone\\x1b[31m.md', which is not in the corpus" in done.output
+    assert "line 4: not JSON" in done.output
+
+    told = json.loads(truth_command("check", broken, "--corpus", CORPUS, "--json").output)
+    assert [fault["line"] for fault in told["faults"]] == [2, 3, 4]
+    assert told["valid"] is False
+    assert len(told["coverage"]) == 14
+    assert truth_command("check", GROUND_TRUTH, "--corpus", CORPUS).exit_code == 0
+
+
+def test_a_mistake_is_one_sentence_and_exit_2(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [COMMAND, "truth", "import", "trec", "."], cwd=tmp_path, env=CLEAN, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"rag-eval: there is no kind 'trec': use one of chroma.*\n", done.stderr)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["check", GROUND_TRUTH], "give their folder with --corpus"),
+        (["review", GROUND_TRUTH, "--corpus", "nowhere"], "the corpus folder 'nowhere' is not there"),
+    ],
+)
+def test_what_is_missing_is_said(arguments: list[str | Path], sentence: str) -> None:
+    done = truth_command(*arguments)
+    assert isinstance(done.exception, RagEvalError), done.output
+    assert sentence in str(done.exception)
+
+
+def test_a_review_runs_until_it_is_interrupted(tmp_path: Path) -> None:
+    truth = tmp_path / "truth.jsonl"
+    truth.write_bytes(GROUND_TRUTH.read_bytes())
+    command = [COMMAND, "truth", "review", str(truth), "--corpus", str(CORPUS), "--no-browser"]
+    review = subprocess.Popen(command, env=CLEAN, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert review.stdout is not None
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/\?token=\S+", review.stdout.readline())
+        assert found is not None
+        home = found[0].partition("/?")[0]
+        with httpx.Client(base_url=home, headers={"Origin": home}, follow_redirects=True) as client:
+            assert "<title>" in client.get(found[0]).text
+            first = client.get("api/state").json()["queries"][0]["id"]
+            answer = client.post("api/decide", json={"id": first, "version": 0, "decision": "rejected"})
+            assert answer.json()["row"]["status"] == "rejected"
+        taken = subprocess.run([*command, "--port", found[1]], env=CLEAN, capture_output=True, text=True, check=False)
+        assert taken.returncode == 2
+        assert f"port {found[1]} cannot be used" in taken.stderr
+    finally:
+        review.send_signal(signal.SIGINT)
+        said, trouble = review.communicate(timeout=30)
+    assert (review.returncode, trouble) == (0, "")
+    assert "Ended; every decision is saved." in said
+    assert len(truth.read_bytes().splitlines()) == len(GROUND_TRUTH.read_bytes().splitlines()) - 1
+    assert first in (tmp_path / "truth.rejected.jsonl").read_text(encoding="utf-8")
