@@ -102,7 +102,16 @@ class LangSmithApi(DatasetsApi):
     # runs
 
     def ingest(self, request: Request) -> Record:
-        for part in request.parts():
+        parts = request.parts()
+        # A record is posted once; a request with one that is known is refused as a whole.
+        known = [
+            part.name
+            for part in parts
+            if part.name.removeprefix("post.") in self.runs or part.name.removeprefix("feedback.") in self.feedback
+        ]
+        if known:
+            raise Refusal(409, f"{known[0]} was received already")
+        for part in parts:
             operation, record_id, *field = part.name.split(".", 2)
             if operation == "feedback":
                 self._store_feedback(part.json())

@@ -19,6 +19,7 @@ class DatasetsApi:
     def __init__(self) -> None:
         self.datasets: dict[str, Record] = {}
         self.examples: dict[str, Record] = {}
+        self.deleted: set[str] = set()
 
     def list_datasets(self, request: Request) -> list[Record]:
         return page(named(self.datasets.values(), request, ()), request)
@@ -88,6 +89,7 @@ class DatasetsApi:
     def delete_example(self, _request: Request, example_id: str) -> Record:
         dataset = self.datasets[found(self.examples, example_id)["dataset_id"]]
         del self.examples[example_id]
+        self.deleted.add(example_id)  # an older version of the dataset still has it
         dataset["example_count"] -= 1
         return {}
 
@@ -98,7 +100,7 @@ class DatasetsApi:
 
     def _store_examples(self, dataset_id: str, given: dict[str, Record], *, new: bool) -> Record:
         dataset, stamp = found(self.datasets, dataset_id), now()
-        known = [example_id for example_id in given if example_id in self.examples]
+        known = [example_id for example_id in given if example_id in self.examples or example_id in self.deleted]
         if new and known:
             raise Refusal(409, f"Example {known[0]} already exists.")
         for example_id, one in given.items():

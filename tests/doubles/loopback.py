@@ -200,6 +200,7 @@ class _HttpServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body go apart, and the second would wait 40 ms for the first
     server: _HttpServer
 
     def do_GET(self) -> None:
@@ -217,7 +218,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    do_POST = do_PATCH = do_PUT = do_DELETE = do_GET
+    do_POST = do_PATCH = do_PUT = do_DELETE = do_HEAD = do_GET
 
     def _body(self, headers: dict[str, str]) -> bytes:
         if headers.get("transfer-encoding") == "chunked":

@@ -1,0 +1,251 @@
+"""``rag-eval generate``: have a model write ground truth for a folder of documents, after saying what it will cost."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rag_eval.generation.config import GenerationConfig
+    from rag_eval.pipeline.workspace import Workspace
+
+FINISH_SECONDS = 30.0
+"""How long a stopped command waits for answers that are under way, and will be paid."""
+
+OPTION_NAMES = {
+    "personas": "--persona",
+    "difficulties": "--difficulty",
+    "query_types": "--query-type",
+    "cross_document": "--cross-document",
+    "unanswerable": "--unanswerable",
+    "seed": "--seed",
+    "prices.input": "--input-price",
+    "prices.output": "--output-price",
+}
+"""The options of settings that are not called as the setting is, or are part of another."""
+
+
+def generate(
+    corpus: Annotated[Path, typer.Argument(help="Folder of documents.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The ground-truth file to write.")] = Path(
+        "truth.jsonl"
+    ),
+    glob: Annotated[str, typer.Option(help="Which files of the folder are documents.")] = "**/*.md",
+    model: Annotated[str, typer.Option(help="The model that writes the questions.")] = "gpt-4.1-mini",
+    base_url: Annotated[
+        str | None, typer.Option(help="A server that speaks OpenAI's protocol, in place of OPENAI_BASE_URL.")
+    ] = None,
+    queries_per_doc: Annotated[int, typer.Option(min=0, help="Questions for each document.")] = 5,
+    persona: Annotated[list[str] | None, typer.Option(help="Who asks; may be repeated.")] = None,
+    difficulty: Annotated[list[str] | None, typer.Option(help="easy, medium or hard; may be repeated.")] = None,
+    query_type: Annotated[
+        list[str] | None, typer.Option(help="factual, procedural, comparison, …; may be repeated.")
+    ] = None,
+    cross_document: Annotated[int, typer.Option(min=0, help="Questions that need several documents, in all.")] = 0,
+    unanswerable: Annotated[int, typer.Option(min=0, help="Questions that nothing answers, in all.")] = 0,
+    chunker: Annotated[
+        str | None, typer.Option(help="Chunk-level ground truth for this chunker, or yours as module:name.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting of the built-in chunker, such as chunk_size=200.")
+    ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--option", help="Any other setting, such as max_leakage=0.5 or window_tokens=4000."),
+    ] = None,
+    prompts: Annotated[Path | None, typer.Option(help="A folder with prompts in place of the built-in ones.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Decides what is left to chance.")] = None,
+    max_cost: Annotated[
+        float | None, typer.Option(help="The most to pay, in US dollars; what is done is kept.")
+    ] = None,
+    input_price: Annotated[
+        float | None, typer.Option(help="US dollars for a million tokens read, where they are not known.")
+    ] = None,
+    output_price: Annotated[
+        float | None, typer.Option(help="US dollars for a million tokens written, where they are not known.")
+    ] = None,
+    concurrency: Annotated[int, typer.Option(min=1, max=64, help="Requests under way at once.")] = 4,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that the service may be silent.")] = 120.0,
+    upload: Annotated[bool, typer.Option("--upload", help="Send the ground truth to LangSmith too.")] = False,
+    dataset_name: Annotated[str | None, typer.Option(help="The LangSmith dataset, in place of the default.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file if it is there.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and ask nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before paying.")] = False,
+    workspace: Annotated[str, typer.Option("--workspace", help="Where answers are kept between runs.")] = ".rag-eval",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")] = False,
+) -> None:
+    """Have a model write ground truth for your documents; exit code 1 when it ended before all was asked."""
+    from rich.console import Console
+
+    from flows.cli.certify import find_chunker
+    from rag_eval.errors import ConfigurationError
+    from rag_eval.pipeline.workspace import Workspace
+
+    if output.exists() and not overwrite and not dry_run:
+        raise ConfigurationError(f"{str(output)!r} is there already: give another --output, or --overwrite")
+    config = chosen_config(
+        {
+            "corpus": corpus,
+            "output": output,
+            "glob": glob,
+            "model": model,
+            "base_url": base_url,
+            "queries_per_doc": queries_per_doc,
+            "prices": _prices(input_price, output_price),
+            "max_cost": max_cost,
+            "prompts": prompts,
+            "concurrency": concurrency,
+            "timeout": timeout,
+            "upload": upload,
+            "dataset_name": dataset_name,
+        },
+        {
+            "personas": persona,
+            "difficulties": difficulty,
+            "query_types": query_type,
+            "cross_document": cross_document,
+            "unanswerable": unanswerable,
+            "seed": seed,
+        },
+        options or [],
+    )
+    if settings and chunker is None:
+        raise ConfigurationError("--set goes with a built-in chunker: name it with --chunker")
+    own = find_chunker(chunker, settings or []) if chunker else None
+    kept = Workspace.at(workspace).root
+    run_generation(config, kept, own, Console(stderr=True), ask=not yes, dry=dry_run, as_json=as_json)
+
+
+def chosen_config(given: dict[str, Any], kinds: dict[str, Any], options: list[str]) -> "GenerationConfig":
+    """The settings of the command line; raises ``ConfigurationError`` naming the first that cannot be used."""
+    from pydantic import ValidationError
+
+    from rag_eval.choices import choices
+    from rag_eval.config.places import reason_of
+    from rag_eval.errors import ConfigurationError
+    from rag_eval.generation.config import MOST_OUTPUT_TOKENS, GenerationConfig
+    from rag_eval.generation.options import FilterOptions, GenerationOptions
+
+    chosen: dict[str, Any] = {"max_output_tokens": MOST_OUTPUT_TOKENS}
+    filters: dict[str, Any] = {}
+    known = [name for name in (*GenerationOptions.model_fields, *FilterOptions.model_fields) if name != "filters"]
+    for text in options:
+        name, value = _option(text)
+        if name not in known:
+            raise ConfigurationError(f"--option {name}: there is no such setting, {choices(known, name)}")
+        (filters if name in FilterOptions.model_fields else chosen)[name] = value
+    chosen |= {name: value for name, value in kinds.items() if value not in (None, [])}
+    try:
+        return GenerationConfig.model_validate({**given, "options": {**chosen, "filters": filters}})
+    except ValidationError as error:
+        first = error.errors()[0]
+        keys = [str(part) for part in first["loc"] if part not in ("options", "filters")]
+        named = [f"--{name.replace('_', '-')}" for name in given if name == keys[0]]
+        # Settings that the command line calls otherwise, then its own, then those that --option sets.
+        place = OPTION_NAMES.get(keys[0]) or OPTION_NAMES.get(".".join(keys)) or "".join(named)
+        raise ConfigurationError(f"{place or f'--option {keys[0]}'}: {reason_of(first)}") from None
+
+
+def run_generation(
+    config: "GenerationConfig",
+    workspace: Path,
+    chunker: Any,
+    console: "Console",
+    *,
+    ask: bool,
+    dry: bool,
+    as_json: bool,
+) -> None:
+    """Estimate, confirm on a terminal, generate, write and print."""
+    from rich.console import Console
+
+    from flows.cli.generation_report import Bar, print_estimate, print_report
+    from flows.cli.stopping import Stopped, watched
+    from flows.cli.text import counted, say
+    from rag_eval.generation.service import ChatService
+    from rag_eval.pipeline.workspace import Workspace
+
+    bar = Bar(console)
+    generator = config.generator(workspace, bar.told, chunker)
+    with console.status("Reading the documents …"):
+        estimate = generator.estimate(config.queries_per_doc)
+    if dry and as_json:
+        _print_json({"estimate": estimate.model_dump()})
+        return
+    print_estimate(Console() if dry else console, estimate, config.model)
+    if dry:
+        return
+    if estimate.calls > estimate.cached:
+        # What is wrong with the key is said before anybody is asked to pay.
+        ChatService(config.base_url, config.timeout).connect()
+    if ask and estimate.calls > estimate.cached and sys.stdin.isatty() and console.is_terminal:
+        typer.confirm("Ask now?", abort=True, err=True)
+    prepare(Workspace(root=workspace))
+    truth: list[Any] = []
+    try:
+        with bar.shown(generator):
+            truth = watched(lambda: generator.generate(config.queries_per_doc, upload_to_langsmith=False), lambda: None)
+        if truth or not generator.report.stopped:
+            config.write(truth)
+        if config.upload:
+            generator.upload(truth, config.dataset_name)
+    except Stopped as stop:
+        with console.status("Waiting for the answers that are under way …"):
+            generator.asker.stop(FINISH_SECONDS)
+        stop.consequence = "what was answered is kept, and the same command goes on from there"
+        raise
+    finally:
+        report = generator.report
+        if as_json:
+            _print_json(
+                {"output": str(config.output), "estimate": estimate.model_dump(), "report": report.model_dump()}
+            )
+        else:
+            print_report(Console(), report, config.output if truth else None)
+    if report.stopped:
+        again = "a higher --max-cost and --overwrite" if truth else "a higher --max-cost"
+        say(
+            console,
+            f"rag-eval: stopped: {report.stopped}; {counted(report.unasked, 'questions')} not asked: "
+            f"the same command with {again} goes on from there",
+        )
+        raise typer.Exit(1)
+
+
+def prepare(workspace: "Workspace") -> None:
+    """Make the folder ready: out of version control, and without what killed writers left."""
+    from rag_eval.files import write_atomically
+    from rag_eval.pipeline.housekeeping import sweep
+
+    write_atomically(workspace.root / ".gitignore", b"*\n")
+    sweep(workspace)
+
+
+def _prices(read: float | None, written: float | None) -> dict[str, float] | None:
+    from rag_eval.errors import ConfigurationError
+
+    if read is None and written is None:
+        return None
+    if read is None or written is None:
+        raise ConfigurationError("--input-price and --output-price go together: give both")
+    return {"input": read, "output": written}
+
+
+def _option(text: str) -> tuple[str, Any]:
+    from rag_eval.errors import ConfigurationError
+
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise ConfigurationError(f"--option {text!r} has no value: write it like --option max_leakage=0.5")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, None if value == "off" else value
+
+
+def _print_json(data: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False) + "\n")

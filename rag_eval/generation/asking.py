@@ -1,0 +1,158 @@
+"""Asking the model: from the cache where it was asked before, within the budget, several requests at once."""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+
+from rag_eval.embedding.retrying import Failure, RetryPolicy
+from rag_eval.errors import ServiceError, preview
+from rag_eval.generation.answer_cache import AnswerCache
+from rag_eval.generation.answers import BadAnswer, read_answer
+from rag_eval.generation.assignments import Assignment, Reply
+from rag_eval.generation.budget import Budget, BudgetReachedError
+from rag_eval.generation.calling import CallFailure, ChatClient, call
+from rag_eval.generation.chat import Answer, ChatRequest
+from rag_eval.generation.ledger import Ledger
+from rag_eval.generation.prices import Prices
+
+DEFAULT_MOST_OUTPUT = 16_384
+"""What an answer is feared to take when its length is not limited."""
+
+# Other tokenizers than ours make more tokens of a text.
+INPUT_MARGIN = 1.25
+
+OnReply = Callable[[Reply], None]
+
+
+class AskingStoppedError(Exception):
+    """Asking was ended before this request was sent."""
+
+
+@dataclass
+class Asker:
+    """Sends requests, ``concurrency`` at once, whatever the number of threads that ask.
+
+    An answer is kept in the cache before it is used, a bad one too: what was paid is never paid again. After ``stop``,
+    an error for good or the end of the budget no further request is sent; those under way are finished and kept.
+    """
+
+    client: ChatClient
+    cache: AnswerCache
+    budget: Budget
+    ledger: Ledger
+    prices: Prices | None
+    retries: RetryPolicy
+    attempts: int
+    concurrency: int
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self._slots = threading.Semaphore(self.concurrency)
+        self._is_reached = False
+
+    def stop(self, seconds: float = 0.0) -> None:
+        """Send nothing more, and wait so long at most for the answers that are under way."""
+        self.stopped.set()
+        self.budget.wait_until_idle(seconds)
+
+    def ask(self, assignment: Assignment) -> Reply:
+        """The first answer that can be used, or None after so many attempts.
+
+        Raises ``ServiceError`` when the service fails for good, ``BudgetReachedError`` or ``AskingStoppedError``.
+        """
+        bad: list[BadAnswer] = []
+        for attempt in range(self.attempts):
+            answer = self._answer(assignment, attempt)
+            found = read_answer(answer, assignment.answer)
+            if not isinstance(found, BadAnswer):
+                return Reply(assignment, found, tuple(bad))
+            bad.append(found)
+        return Reply(assignment, None, tuple(bad))
+
+    def ask_in_turn(self, assignments: Sequence[Assignment]) -> list[Reply | None]:
+        """The replies one after the other, None for what was not asked any more; raises ``ServiceError``."""
+        return [self._try(assignment) for assignment in assignments]
+
+    def ask_at_once(self, assignments: Sequence[Assignment], on_reply: OnReply) -> list[Reply | None]:
+        """The replies in the order of the assignments, None for what was not asked any more.
+
+        Raises ``ServiceError`` after the requests under way are finished.
+        """
+        replies: list[Reply | None] = [None] * len(assignments)
+        waiting = iter(range(len(assignments)))
+        running: dict[Future[Reply | None], int] = {}
+        with ThreadPoolExecutor(self.concurrency, thread_name_prefix="asker") as pool:
+            try:
+                while True:
+                    while len(running) < self.concurrency and (place := next(waiting, None)) is not None:
+                        running[pool.submit(self._try, assignments[place])] = place
+                    if not running:
+                        return replies
+                    done, _ = wait(running, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        place = running.pop(future)
+                        replies[place] = reply = future.result()
+                        if reply is not None:
+                            on_reply(reply)
+            finally:
+                # Left early by an error or by Ctrl-C: the pool waits for what is under way, and begins nothing more.
+                if running:
+                    self.stop()
+
+    def _try(self, assignment: Assignment) -> Reply | None:
+        try:
+            return self.ask(assignment)
+        except (BudgetReachedError, AskingStoppedError):
+            return None
+        except BaseException:
+            self.stop()
+            raise
+
+    def _answer(self, assignment: Assignment, attempt: int) -> Answer:
+        request = assignment.request
+        digest = request.digest(attempt)
+        kept = self.cache.find(digest, request.max_output_tokens)
+        if kept is None:
+            with self.cache.alone(digest, self.stopped):
+                # Whoever had the lock before may have asked for the very same.
+                kept = self.cache.find(digest, request.max_output_tokens)
+                if kept is None:
+                    return self._fresh(assignment, attempt, digest)
+        self.ledger.add_answer(assignment.purpose, kept, fresh=False)
+        return kept
+
+    def _fresh(self, assignment: Assignment, attempt: int, digest: str) -> Answer:
+        if self.stopped.is_set():
+            raise AskingStoppedError
+        answer = self.retries.run(lambda _: self._call(assignment, attempt, digest), self.stopped)
+        if isinstance(answer, Failure):
+            if answer.may_pass and self.stopped.is_set():
+                raise AskingStoppedError  # it was not given the time to try again
+            raise ServiceError(
+                f"{assignment.request.model} gave no answer about {preview(assignment.about)}: {answer.reason}; "
+                f"{answer.advice}; what was answered is kept, and the same again goes on from there"
+            )
+        return answer
+
+    def _call(self, assignment: Assignment, attempt: int, digest: str) -> Answer | CallFailure:
+        request, purpose = assignment.request, assignment.purpose
+        with self._slots, self.budget.reserve(worst_cost(request, self.prices), self.stopped) as reservation:
+            answer = call(self.client, request, attempt)
+            if isinstance(answer, CallFailure):
+                self.ledger.add_failure(purpose, unsettled=answer.maybe_billed)
+                reservation.spent = reservation.most if answer.maybe_billed else 0.0
+                self._is_reached = self._is_reached or not answer.is_unreached
+                # A server that was never there is a wrong address, which does not pass.
+                return answer if self._is_reached else replace(answer, may_pass=False)
+            self._is_reached = True
+            reservation.spent = self.prices.cost(answer.input_tokens, answer.output_tokens) if self.prices else 0.0
+            self.ledger.add_answer(purpose, answer, fresh=True)
+            self.cache.keep(digest, answer)
+            return answer
+
+
+def worst_cost(request: ChatRequest, prices: Prices | None) -> float:
+    """The most that one call is feared to cost; 0 where the prices are not known."""
+    most = request.max_output_tokens or DEFAULT_MOST_OUTPUT
+    return prices.cost(int(request.input_tokens * INPUT_MARGIN), most) if prices else 0.0

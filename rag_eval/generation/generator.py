@@ -1,0 +1,282 @@
+"""What both generators have in common: planning, asking, putting together, and what it took."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import ClassVar, Generic, TypedDict, TypeVar
+
+from rag_eval.embedding.base import Embedder, check_embedder
+from rag_eval.embedding.local import LocalEmbedder
+from rag_eval.embedding.retrying import RetryPolicy
+from rag_eval.errors import ConfigurationError
+from rag_eval.evaluation.preparation import check_corpus
+from rag_eval.generation.answer_cache import AnswerCache
+from rag_eval.generation.asking import Asker
+from rag_eval.generation.assembly import Assembly, unverified
+from rag_eval.generation.assignments import Assignment, Desk, Reply
+from rag_eval.generation.briefs import Brief
+from rag_eval.generation.budget import Budget
+from rag_eval.generation.calling import ChatClient, check_client, is_openai, server_of, without_retries
+from rag_eval.generation.candidates import AnyQuestion, Candidate
+from rag_eval.generation.estimate import Estimate, estimated
+from rag_eval.generation.ledger import Ledger
+from rag_eval.generation.options import DEFAULT_MODEL, GenerationOptions
+from rag_eval.generation.passages import PassageIndex
+from rag_eval.generation.planning import Level, Planner
+from rag_eval.generation.prices import Prices, list_prices
+from rag_eval.generation.prompt_files import Prompts
+from rag_eval.generation.rendering import shown_passages
+from rag_eval.generation.report import GenerationReport, Upload
+from rag_eval.generation.uploading import upload
+from rag_eval.generation.windows import Window
+from rag_eval.publishing.langsmith_push import DEFAULT_DATASETS
+from rag_eval.types.document import Corpus, Document
+from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
+from rag_eval.types.ids import EvaluationType, QueryId, QueryText, generate_query_id, text_sha256
+
+T = TypeVar("T", TokenLevelGroundTruth, ChunkLevelGroundTruth)
+DEFAULT_WORKSPACE = Path(".rag-eval")
+
+OnProgress = Callable[[int, int], None]
+"""Told how many of how many requests are answered."""
+
+
+class GeneratorSettings(TypedDict, total=False):
+    """What a generator can be given by keyword; see ``SyntheticDatasetGenerator``."""
+
+    model: str
+    options: GenerationOptions | None
+    prices: Prices | None
+    max_cost: float | None
+    prompts: str | Path | None
+    embedder: Embedder | None
+    concurrency: int
+    retries: RetryPolicy | None
+    workspace: str | Path
+    on_progress: OnProgress
+
+
+class SyntheticDatasetGenerator(ABC, Generic[T]):
+    """Asks a language model for questions about documents, and keeps those whose answers it can place.
+
+    Of ``llm_client`` only ``chat.completions.create(model, messages, response_format)`` is needed; one that can ask
+    again by itself is told not to. Every answer is kept in ``workspace`` before it is used: the same generation again
+    pays nothing, and one that was interrupted goes on. ``concurrency`` requests are under way at once; what comes out
+    does not depend on it. ``prices`` are needed for models and servers other than OpenAI's where costs are to be known,
+    and for ``max_cost``: in US dollars, what one generation pays at most; what is done by then is kept. Before a call,
+    the price of ``options.max_output_tokens`` is put aside, or of 16,384 tokens where the length is not limited.
+    ``prompts`` is a folder with files to replace those in ``rag_eval/generation/prompts``. ``embedder`` tells similar
+    texts, by default the local one. ``on_progress`` is told the number of requests answered, and of all.
+    Raises ``ConfigurationError`` on what cannot be used.
+    """
+
+    evaluation_type: ClassVar[EvaluationType]
+    level: ClassVar[Level]
+
+    def __init__(
+        self,
+        llm_client: ChatClient,
+        corpus: Corpus,
+        *,
+        model: str = DEFAULT_MODEL,
+        options: GenerationOptions | None = None,
+        prices: Prices | None = None,
+        max_cost: float | None = None,
+        prompts: str | Path | None = None,
+        embedder: Embedder | None = None,
+        concurrency: int = 4,
+        retries: RetryPolicy | None = None,
+        workspace: str | Path = DEFAULT_WORKSPACE,
+        on_progress: OnProgress = lambda done, total: None,
+    ) -> None:
+        check_client(llm_client)
+        check_corpus(corpus)
+        self._client = llm_client
+        self._corpus = corpus
+        self._options = options or GenerationOptions()
+        self._embedder = embedder or LocalEmbedder()
+        check_embedder(self._embedder)
+        self._prices = prices or (list_prices(model) if is_openai(llm_client) else None)
+        _check_settings(model, concurrency, max_cost, self._prices)
+        self._max_cost, self._concurrency = max_cost, concurrency
+        self._retries = retries or RetryPolicy()
+        self._workspace = Path(workspace).absolute()
+        self._on_progress = on_progress
+        self._cache = AnswerCache(self._workspace / "cache" / "answers")
+        self._desk = Desk(server_of(llm_client), model, Prompts.load(prompts), self._options)
+        self._start()
+
+    def _start(self) -> None:
+        """Begin with empty counts and a full budget."""
+        self._upload: Upload | None = None
+        self._assembly = Assembly(self._options, self._embedder)
+        self._asker = Asker(
+            client=without_retries(self._client),
+            cache=self._cache,
+            budget=Budget(self._max_cost),
+            ledger=Ledger(self._prices),
+            prices=self._prices,
+            retries=self._retries,
+            attempts=self._options.attempts,
+            concurrency=self._concurrency,
+        )
+
+    @property
+    def asker(self) -> Asker:
+        """Who sends the requests of this generation."""
+        return self._asker
+
+    @property
+    def report(self) -> GenerationReport:
+        """What the last generation came to, so far: also after an error, or while it is under way."""
+        return GenerationReport(
+            evaluation_type=self.evaluation_type,
+            model=self._desk.model,
+            documents=len(self._corpus),
+            blank_documents=sum(not document.content.strip() for document in self._corpus),
+            asked=self._assembly.asked,
+            kept=self._assembly.kept,
+            unasked=self._assembly.unasked,
+            surplus=self._assembly.surplus,
+            dropped=self._assembly.dropped,
+            bad_answers=self._assembly.bad_answers,
+            excerpts=dict(self._assembly.excerpts),
+            ledger=tuple(self._asker.ledger.entries),
+            stopped=self._stopped_by,
+            upload=self._upload,
+        )
+
+    def generate(
+        self, queries_per_doc: int = 5, upload_to_langsmith: bool = True, dataset_name: str | None = None
+    ) -> list[T]:
+        """The ground truth, in the order of the documents; ``report`` says what was dropped and what it took.
+
+        It is sent to the LangSmith dataset, by default ``rag-eval-token-level-v1`` or ``rag-eval-chunk-level-v1``;
+        without a key or a connection it waits in the workspace's outbox. When ``max_cost`` is reached, what was
+        answered until then comes back, and ``report.stopped`` says so.
+        Raises ``ServiceError`` when the model's service fails for good; what was answered is kept, and generating
+        again goes on from there. ``ConfigurationError`` when there is nothing to ask.
+        """
+        self._start()
+        assignments = self.plan(queries_per_doc)
+        replies = self._ask(assignments)
+        verdicts = self._ask(self.verifications(replies))
+        truth = self.assemble(assignments, replies, verdicts)
+        if upload_to_langsmith:
+            self.upload(truth, dataset_name)
+        return truth
+
+    def estimate(self, queries_per_doc: int = 5) -> Estimate:
+        """About what ``generate`` would take; asks nothing."""
+        return estimated(len(self._corpus), self.plan(queries_per_doc), self._desk, self._cache, self._prices)
+
+    def plan(self, queries_per_doc: int = 5) -> list[Assignment]:
+        """What the model will be asked, in order; raises ``ConfigurationError`` when there is nothing to ask."""
+        options = self._options
+        if type(queries_per_doc) is not int or queries_per_doc < 0:
+            raise ConfigurationError(f"queries_per_doc is {queries_per_doc!r}: give a whole number from 0 up")
+        by_document = [found for document in self._corpus if (found := self._windows(document, options.window_tokens))]
+        if not by_document:
+            raise ConfigurationError("every document is blank: there is nothing to ask about")
+        if not queries_per_doc and not options.cross_document and not options.unanswerable:
+            raise ConfigurationError("no question is asked for: give queries_per_doc, cross_document or unanswerable")
+        planner = Planner(self._desk, self.level)
+        made = [one for windows in by_document for one in planner.per_document(windows, queries_per_doc)]
+        if options.cross_document:
+            size = options.window_tokens // options.documents_per_group
+            smaller = [window for document in self._corpus for window in self._windows(document, size)]
+            made += planner.cross_document(smaller, options.cross_document, self._embedder)
+        if options.unanswerable:
+            windows = [window for windows in by_document for window in windows]
+            made += planner.unanswerable(windows, options.unanswerable)
+        return made
+
+    def verifications(self, replies: Sequence[Reply | None]) -> list[Assignment]:
+        """What the model will be asked about the questions that are said to have no answer."""
+        questions = unverified(replies)
+        if not questions:
+            return []
+        index = PassageIndex(self._corpus.documents, self._embedder)
+        return [self._desk.verification(text, shown_passages(index.find(text))) for text in questions]
+
+    def assemble(
+        self, assignments: Sequence[Assignment], replies: Sequence[Reply | None], verdicts: Sequence[Reply | None]
+    ) -> list[T]:
+        """The ground truth of the replies; None stands for what was not asked."""
+        self._assembly = Assembly(self._options, self._embedder)
+        by_length = self.evaluation_type == "token-level"
+        found = self._assembly.candidates(assignments, replies, verdicts, self._place, by_length=by_length)
+        return [self._truth(query, candidate) for query, candidate in self._queries(found)]
+
+    def upload(self, truth: Sequence[T], dataset_name: str | None = None) -> None:
+        """Send the ground truth to LangSmith, or leave it in the outbox; an empty one goes nowhere."""
+        if truth:
+            self._upload = upload(truth, dataset_name or DEFAULT_DATASETS[self.evaluation_type], self._workspace)
+
+    def _ask(self, assignments: Sequence[Assignment]) -> list[Reply | None]:
+        if not assignments:
+            return []
+        done = count(1)
+        self._on_progress(0, len(assignments))
+        return self._asker.ask_at_once(assignments, lambda reply: self._on_progress(next(done), len(assignments)))
+
+    @property
+    def _stopped_by(self) -> str | None:
+        budget = self._asker.budget
+        if budget.is_reached:
+            return (
+                f"the next request could cost ${budget.refused:.4f}, most of it for an answer as long as "
+                f"max_output_tokens allows, and pass the limit of ${budget.limit:g}"
+            )
+        return "asking was ended" if self._asker.stopped.is_set() else None
+
+    def _queries(self, candidates: Sequence[Candidate]) -> Iterator[tuple[Query, Candidate]]:
+        taken: set[QueryId] = set()
+        for candidate in candidates:
+            query_id = generate_query_id(candidate.text)
+            if query_id in taken:  # two texts may share eight digits
+                query_id = QueryId("query_" + text_sha256(candidate.text))
+            taken.add(query_id)
+            yield Query(query_id, QueryText(candidate.text), self._metadata(candidate)), candidate
+
+    def _metadata(self, candidate: Candidate) -> dict[str, object]:
+        return {
+            "source_docs": self._sources(candidate),
+            "generation_type": "synthetic",
+            "generation_model": self._desk.model,
+            **candidate.brief.metadata(),
+            "seed": self._options.seed,
+            "prompt_hash": candidate.reply.assignment.prompt_hash,
+        }
+
+    def _sources(self, candidate: Candidate) -> list[str]:
+        """The documents behind a question: those of its answer, or what was shown where there is none."""
+        answering = {str(span.doc_id) for span in candidate.spans} | set(candidate.chunk_documents)
+        return sorted(answering or {str(window.doc_id) for window in candidate.reply.assignment.windows})
+
+    @abstractmethod
+    def _windows(self, document: Document, size: int) -> list[Window]:
+        """The document in parts of at most so many tokens; none when it is blank."""
+
+    @abstractmethod
+    def _place(self, reply: Reply, brief: Brief, text: str, question: AnyQuestion) -> Candidate:
+        """The candidate of a question with an answer; raises ``DropError``."""
+
+    @abstractmethod
+    def _truth(self, query: Query, candidate: Candidate) -> T:
+        """The candidate as ground truth."""
+
+
+def _check_settings(model: str, concurrency: int, max_cost: float | None, prices: Prices | None) -> None:
+    if not model:
+        raise ConfigurationError(f"the model has no name: give one, such as {DEFAULT_MODEL!r}")
+    if concurrency < 1:
+        raise ConfigurationError(f"concurrency is {concurrency}: give at least 1")
+    if max_cost is not None and not max_cost > 0:
+        raise ConfigurationError(f"max_cost is {max_cost}: give more than 0 US dollars, or none for no limit")
+    if max_cost is not None and prices is None:
+        raise ConfigurationError(
+            f"a limit on the cost needs prices, and those of {model!r} are not known at this server: "
+            "give --input-price and --output-price, or prices where this is called from Python"
+        )

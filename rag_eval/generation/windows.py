@@ -1,0 +1,76 @@
+"""Documents in parts that fit into one request."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from rag_eval.chunking.recursive_token import RecursiveTokenChunker
+from rag_eval.tokens import count_tokens
+from rag_eval.types.chunk import Chunk
+from rag_eval.types.document import Document
+from rag_eval.types.ids import DocumentId
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A part of a document that is shown to the model: ``[start, start + len(text))``, or some chunks of it."""
+
+    doc_id: DocumentId
+    text: str
+    tokens: int
+    start: int = 0
+    chunks: tuple[Chunk, ...] = ()
+
+    @property
+    def end(self) -> int:
+        """Where the part ends in the document."""
+        return self.start + len(self.text)
+
+
+def text_windows(document: Document, size: int, overlap: int, encoding: str) -> list[Window]:
+    """The document in windows of at most ``size`` tokens, cut at paragraphs, lines or sentences; none if it is blank.
+
+    Windows of a long document share up to ``overlap`` tokens, so that what stands at a cut is whole in one of them.
+    """
+    if not document.content.strip():
+        return []
+    tokens = count_tokens(document.content, encoding)
+    if tokens <= size:
+        return [Window(document.id, document.content, tokens)]
+    chunker = RecursiveTokenChunker(size, min(overlap, size // 2), encoding=encoding)
+    return [
+        Window(document.id, chunk.content, count_tokens(chunk.content, encoding), chunk.start)
+        for chunk in chunker.chunk_with_positions(document)
+        if chunk.content.strip()
+    ]
+
+
+def chunk_windows(chunks: Sequence[Chunk], size: int, encoding: str) -> list[Window]:
+    """The chunks of one document in runs of at most ``size`` tokens, a larger chunk by itself; blank ones left out."""
+    windows: list[Window] = []
+    run: list[Chunk] = []
+    filled = 0
+    for chunk in chunks:
+        if not chunk.content.strip():
+            continue
+        tokens = count_tokens(chunk.content, encoding)
+        if run and filled + tokens > size:
+            windows.append(_run_window(run, filled))
+            run, filled = [], 0
+        run.append(chunk)
+        filled += tokens
+    return [*windows, _run_window(run, filled)] if run else windows
+
+
+def spread(count: int, sizes: Sequence[int]) -> list[int]:
+    """So many questions over parts of these sizes: evenly along their whole length, each where its middle falls."""
+    ends = list(accumulate(sizes))
+    shares = [0] * len(sizes)
+    for number in range(count):
+        shares[bisect_right(ends, (number + 0.5) * ends[-1] / count)] += 1
+    return shares
+
+
+def _run_window(run: list[Chunk], tokens: int) -> Window:
+    return Window(run[0].doc_id, "\n".join(chunk.content for chunk in run), tokens, chunks=tuple(run))

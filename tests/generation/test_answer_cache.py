@@ -1,0 +1,99 @@
+"""Answers on disk: found again, never half, and asked for once by all who want them."""
+
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from rag_eval.errors import ConfigurationError
+from rag_eval.generation.answer_cache import AnswerCache
+from rag_eval.generation.chat import Answer
+
+DIGEST = "ab" * 32
+
+
+def answer(content: str = "x", finish_reason: str = "stop", limit: int | None = None) -> Answer:
+    return Answer(
+        content=content,
+        refusal=None,
+        finish_reason=finish_reason,
+        input_tokens=1,
+        output_tokens=2,
+        max_output_tokens=limit,
+    )
+
+
+def test_an_answer_is_found_again(tmp_path: Path) -> None:
+    cache = AnswerCache(tmp_path)
+    assert cache.find(DIGEST) is None
+    ugly = answer("\0\u2028\x1b[31m<|endoftext|>👩🏽‍🦽\r\n")
+    cache.keep(DIGEST, ugly)
+    assert AnswerCache(tmp_path).find(DIGEST) == ugly
+    assert cache.find("cd" * 32) is None
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-9], lambda data: b"", lambda data: data.replace(b"abab", b"cdcd")]
+)
+def test_a_damaged_answer_is_dropped_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: object) -> None:
+    cache = AnswerCache(tmp_path)
+    cache.keep(DIGEST, answer())
+    (path,) = tmp_path.rglob("*.json")
+    path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
+    with caplog.at_level(logging.WARNING):
+        assert cache.find(DIGEST) is None
+    assert "cut or altered" in caplog.text
+    assert not path.exists()
+
+
+def test_an_answer_that_was_cut_serves_no_higher_limit(tmp_path: Path) -> None:
+    cache = AnswerCache(tmp_path)
+    cache.keep(DIGEST, answer(finish_reason="length", limit=100))
+    assert cache.find(DIGEST, 100) is not None
+    assert cache.find(DIGEST, 50) is not None
+    assert cache.find(DIGEST, 101) is None
+    assert cache.find(DIGEST, None) is None
+    cache.keep(DIGEST, answer(limit=100))
+    assert cache.find(DIGEST, None) is not None
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match="is not a folder"):
+        AnswerCache(tmp_path / "file")
+
+
+def test_threads_that_want_one_answer_ask_once(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def want(number: int) -> Answer | None:
+        cache = AnswerCache(tmp_path)
+        with cache.alone(DIGEST, threading.Event()):
+            if cache.find(DIGEST) is None:
+                asked.append(number)
+                threading.Event().wait(0.1)
+                cache.keep(DIGEST, answer(str(number)))
+        return cache.find(DIGEST)
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(want, range(8)))
+    assert len(asked) == 1
+    assert found == [answer(str(asked[0]))] * 8
+
+
+def test_waiting_ends_when_asking_is_stopped(tmp_path: Path) -> None:
+    cache, stopped, inside = AnswerCache(tmp_path), threading.Event(), threading.Event()
+
+    def wait() -> None:
+        with cache.alone(DIGEST, stopped):
+            inside.set()
+
+    with cache.alone(DIGEST, threading.Event()):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        assert not inside.wait(0.2)
+        stopped.set()
+        assert inside.wait(5)
+        thread.join()

@@ -1,0 +1,73 @@
+"""What the model is asked to answer is a strict schema, and what it answers is not trusted."""
+
+import json
+
+import jsonschema
+import pytest
+
+from rag_eval.generation.answers import (
+    BadAnswer,
+    BareQuestions,
+    ChunkQuestions,
+    SpanQuestions,
+    Verdict,
+    read_answer,
+    response_format,
+)
+from rag_eval.generation.chat import Answer
+
+GOOD = {"questions": [{"number": 1, "question": "?", "excerpts": [{"document": "D1", "text": "t", "before": ""}]}]}
+
+
+def answer(content: str | None, **others: object) -> Answer:
+    given = {"refusal": None, "finish_reason": "stop", "input_tokens": 5, "output_tokens": 7, **others}
+    return Answer(content=content, **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("model", [SpanQuestions, ChunkQuestions, BareQuestions, Verdict])
+def test_the_schema_is_strict(model: type) -> None:
+    asked = response_format(model)
+    assert (asked["type"], asked["json_schema"]["strict"]) == ("json_schema", True)
+    schema = asked["json_schema"]["schema"]
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for part in (schema, *schema.get("$defs", {}).values()):
+        assert part["additionalProperties"] is False
+        assert sorted(part["required"]) == sorted(part["properties"])
+        for field in part["properties"].values():
+            assert "default" not in field
+            assert set(field) <= {"type", "title", "description", "items", "$ref"}
+    json.dumps(asked)
+
+
+def test_a_good_answer_is_read() -> None:
+    read = read_answer(answer(json.dumps(GOOD)), SpanQuestions)
+    assert isinstance(read, SpanQuestions)
+    assert read.questions[0].excerpts[0].text == "t"
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        (answer(None, refusal="I will not"), "refused"),
+        (answer(json.dumps(GOOD), finish_reason="length"), "truncated"),
+        (answer("", finish_reason="content_filter"), "filtered"),
+        (answer(None), "empty answer"),
+        (answer(" \n"), "empty answer"),
+        (answer(json.dumps(GOOD)[:-3]), "not the schema"),
+        (answer("Here you are: " + json.dumps(GOOD)), "not the schema"),
+        (answer("[]"), "not the schema"),
+        (answer("null"), "not the schema"),
+        (answer('{"questions": [{"number": "1", "question": "?", "excerpts": []}]}'), "not the schema"),
+        (answer('{"questions": [{"number": 1, "question": null, "excerpts": []}]}'), "not the schema"),
+        (answer('{"questions": [], "\\u001b[31mextra": 1}'), "not the schema"),
+        (answer("[" * 100_000), "not the schema"),
+        (answer("1" * 10_000), "not the schema"),
+        (answer('{"questions": NaN}'), "not the schema"),
+    ],
+)
+def test_a_bad_answer_is_named_and_shown_in_printable_characters(given: Answer, fault: str) -> None:
+    read = read_answer(given, SpanQuestions)
+    assert isinstance(read, BadAnswer)
+    assert read.fault == fault
+    assert read.detail.isprintable()
+    assert len(read.detail) <= 140
