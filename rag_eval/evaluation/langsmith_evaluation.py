@@ -19,8 +19,9 @@ from rag_eval.evaluation.metrics import ChunkLevelF1, ChunkLevelPrecision, Chunk
 from rag_eval.evaluation.metrics.base import get_langsmith_evaluators
 from rag_eval.publishing.langsmith_client import langsmith_client
 from rag_eval.publishing.langsmith_datasets import chunk_level_truth, read_examples
-from rag_eval.publishing.langsmith_experiments import check_uploads
 from rag_eval.publishing.langsmith_records import RELEVANT_CHUNK_IDS
+from rag_eval.publishing.langsmith_service import LangSmithService
+from rag_eval.publishing.langsmith_uploads import check_uploads
 from rag_eval.retrieval.base import Reranker
 from rag_eval.retrieval.chunked import AnyChunker
 from rag_eval.retrieval.vector import VectorRAGRetriever
@@ -88,7 +89,7 @@ class Evaluation:
         failures: list[Exception] | None = None if self._client else []
         client = self._client or langsmith_client(on_upload_error=None if failures is None else failures.append)
         try:
-            examples = read_examples(client, self._dataset_name)
+            examples = read_examples(LangSmithService(client), self._dataset_name)
             retriever = VectorRAGRetriever(
                 chunker or RecursiveCharacterChunker(),
                 embedder or LocalEmbedder(),

@@ -1,17 +1,20 @@
 """The link of an evaluation to a LangSmith dataset: ground truth from it, runs back to it."""
 
-import os
+import uuid
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from rag_eval.errors import RagEvalError, ServiceError
 from rag_eval.metrics.table import score_name
-from rag_eval.publishing.langsmith_client import langsmith_client
-from rag_eval.publishing.langsmith_datasets import query_of, read_examples
-from rag_eval.publishing.langsmith_experiments import ExampleOutcome, publish_experiment
+from rag_eval.publishing.langsmith_client import has_langsmith_key
+from rag_eval.publishing.langsmith_datasets import query_ids, read_examples
+from rag_eval.publishing.langsmith_experiments import ExampleOutcome, Experiment, publish_experiment
+from rag_eval.publishing.langsmith_service import BRIEF, LangSmithService
 from rag_eval.types.ids import QueryId
 
 if TYPE_CHECKING:
@@ -34,16 +37,13 @@ class LangSmithLink:
     @property
     def has_key(self) -> bool:
         """Whether LangSmith can be asked at all."""
-        return self._client is not None or bool(os.environ.get("LANGSMITH_API_KEY"))
+        return self._client is not None or has_langsmith_key()
 
     def examples(self) -> "list[Example]":
         """The examples of the dataset, read once; raises ``GroundTruthError`` or ``ServiceError``."""
         if self._examples is None:
-            client = self._client or langsmith_client()
-            try:
-                self._examples = read_examples(client, self.dataset_name)
-            finally:
-                self._close(client)
+            with self._service() as service:
+                self._examples = read_examples(service, self.dataset_name)
         return self._examples
 
     def publish(
@@ -61,19 +61,17 @@ class LangSmithLink:
         by_query: dict[str, dict[str, float]] = {}
         for row in scores.to_pylist():
             by_query.setdefault(row["query_id"], {})[score_name(row["metric"], row["k"])] = row["value"]
-        failures: list[Exception] = []
-        client: Client | None = None
+        # Experiments of one name stand side by side.
+        unique = uuid.uuid4()
         try:
-            client = self._client or langsmith_client(on_upload_error=failures.append)
-            outcomes = _outcomes(self.examples(), self.dataset_name, outputs, by_query)
-            ours = client is not self._client
-            url = publish_experiment(client, name, outcomes, metadata, failures if ours else None)
+            with self._service() as service:
+                outcomes = _outcomes(self.examples(), self.dataset_name, outputs, by_query)
+                experiment = Experiment(f"{name}-{unique.hex[:8]}", metadata, outcomes, datetime.now(UTC))
+                url = publish_experiment(service, experiment, lambda *names: uuid.uuid5(unique, "/".join(names)))
         except RagEvalError as error:
             warnings.warn(f"{error}; the run is complete without it", UnpublishedRunWarning, stacklevel=4)
             return None
-        finally:
-            self._close(client)
-        absent = len(outputs.keys() - {query_of(one.example, self.dataset_name).id for one in outcomes})
+        absent = len(outputs.keys() - set(query_ids([one.example for one in outcomes], self.dataset_name)))
         if absent:
             warnings.warn(
                 f"{absent} of the {len(outputs)} queries of the run are not in the LangSmith dataset "
@@ -83,9 +81,16 @@ class LangSmithLink:
             )
         return url
 
-    def _close(self, client: "Client | None") -> None:
-        if client is not None and client is not self._client:
-            client.close()
+    @contextmanager
+    def _service(self) -> Iterator[LangSmithService]:
+        if self._client is not None:
+            yield LangSmithService(self._client)
+            return
+        service = LangSmithService.connect(BRIEF)
+        try:
+            yield service
+        finally:
+            service.close()
 
 
 def _outcomes(
@@ -95,8 +100,7 @@ def _outcomes(
     scores: Mapping[str, Mapping[str, float]],
 ) -> list[ExampleOutcome]:
     found = []
-    for example in examples:
-        query_id = query_of(example, dataset_name).id
+    for query_id, example in zip(query_ids(examples, dataset_name), examples, strict=True):
         if query_id in outputs:
             found.append(ExampleOutcome(example, outputs[query_id], scores.get(query_id, {})))
     if not found:

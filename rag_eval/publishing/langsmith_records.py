@@ -1,4 +1,4 @@
-"""Chunk ids and spans, read from what LangSmith keeps of runs and examples."""
+"""What LangSmith keeps of examples and runs, in whichever spelling: queries, chunk ids and spans."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, TypeVar
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from rag_eval.errors import ConfigurationError, GroundTruthError, InvalidSpanError, RagEvalError, preview
-from rag_eval.types.ids import DocumentId
+from rag_eval.types.ground_truth import Query
+from rag_eval.types.ids import DocumentId, QueryId, QueryText, encode_utf8, generate_query_id
 from rag_eval.types.result import ChunkLevelRunOutput, TokenLevelRunOutput
 from rag_eval.types.span import CharacterSpan
 
@@ -20,6 +21,16 @@ RELEVANT_SPANS = ("relevant_spans", "relevantSpans")
 # LangSmith keeps what a target returns as it is when it is a dict, and under "output" otherwise.
 RETRIEVED_CHUNK_IDS = ("retrieved_chunk_ids", "retrievedChunkIds", "chunk_ids", "output", "outputs")
 RETRIEVED_SPANS = ("retrieved_spans", "retrievedSpans", "spans", "output", "outputs")
+METADATA_SPELLINGS = {
+    "sourceDocs": "source_docs",
+    "generationModel": "generation_model",
+    "generationType": "generation_type",
+    "queryType": "query_type",
+    "queryId": "query_id",
+}
+# Not metadata of the query: its id, what the item itself says, and the split that LangSmith gives every example.
+OWN_KEYS = ("query_id", "unanswerable")
+DEFAULT_SPLIT = ["base"]
 
 
 class _SpanRecord(BaseModel):
@@ -29,6 +40,32 @@ class _SpanRecord(BaseModel):
     start: int
     end: int
     text: str
+
+
+def query_of(example: "Example") -> Query:
+    """The query of an example: ``inputs.query``, its id from the metadata or made from the text.
+
+    Raises ``GroundTruthError`` when there is none, ``TextEncodingError`` when UTF-8 cannot hold it.
+    """
+    text = (example.inputs or {}).get("query")
+    if not isinstance(text, str) or not text.strip():
+        raise GroundTruthError("it has no inputs.query: add the question")
+    encode_utf8(text, "the query")
+    metadata = metadata_of(example)
+    given = metadata.get("query_id")
+    if metadata.get("dataset_split") == DEFAULT_SPLIT:
+        del metadata["dataset_split"]
+    kept = {key: value for key, value in metadata.items() if key not in OWN_KEYS}
+    query_id = given if isinstance(given, str) and given else generate_query_id(text)
+    return Query(QueryId(query_id), QueryText(text), kept)
+
+
+def metadata_of(example: "Example") -> dict[str, object]:
+    """The metadata of an example, of its outputs too, in snake_case; what is written so already wins."""
+    inner = (example.outputs or {}).get("metadata")
+    found = (dict(inner) if isinstance(inner, Mapping) else {}) | dict(example.metadata or {})
+    renamed = {METADATA_SPELLINGS[key]: value for key, value in found.items() if key in METADATA_SPELLINGS}
+    return renamed | {key: value for key, value in found.items() if key not in METADATA_SPELLINGS}
 
 
 def is_unanswerable(example: "Example | None") -> bool:

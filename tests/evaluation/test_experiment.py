@@ -25,7 +25,8 @@ from rag_eval.chunking.recursive_character import RecursiveCharacterChunker
 from rag_eval.errors import ConfigurationError, GroundTruthError, SpanMismatchError
 from rag_eval.evaluation.evaluations import ChunkLevelEvaluation, TokenLevelEvaluation
 from rag_eval.evaluation.experiment import ExperimentTables, run_experiment
-from rag_eval.ground_truth.native import read_token_level, write_chunk_level
+from rag_eval.ground_truth.native import read_token_level
+from rag_eval.ground_truth.writing import write_chunk_level
 from rag_eval.metrics import ChunkRecall, SpanMRR, SpanNDCG, SpanPrecision, SpanRecall, token_level_metric
 from rag_eval.reranking.lexical import LexicalReranker
 from rag_eval.retrieval.base import Hit, Retriever

@@ -1,8 +1,10 @@
 """What is sent to LangSmith arrives, or is said not to have; a finished run is never lost by it."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
 import pytest
 from langsmith import utils as langsmith_utils
@@ -21,9 +23,11 @@ from rag_eval import (
 )
 from rag_eval.errors import ConfigurationError, GroundTruthError, ServiceError
 from rag_eval.evaluation.metrics import ChunkLevelRecall, Metrics, TokenLevelRecall
-from rag_eval.publishing import langsmith_experiments
+from rag_eval.publishing import langsmith_uploads
 from rag_eval.publishing.langsmith_client import langsmith_client
-from rag_eval.publishing.langsmith_experiments import ExampleOutcome, check_uploads, publish_experiment
+from rag_eval.publishing.langsmith_experiments import ExampleOutcome, Experiment, publish_experiment
+from rag_eval.publishing.langsmith_service import LangSmithService
+from rag_eval.publishing.langsmith_uploads import check_uploads
 from tests.doubles.langsmith_server import KEY, LangSmithServer
 
 CHUNKER = RecursiveCharacterChunker(chunk_size=30, chunk_overlap=0)
@@ -32,7 +36,7 @@ FERRY = generate_chunk_id("The ferry leaves at noon.")
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[LangSmithServer]:
-    monkeypatch.setattr(langsmith_experiments, "READ_BACK_SECONDS", 0.3)
+    monkeypatch.setattr(langsmith_uploads, "READ_BACK_SECONDS", 0.3)
     with LangSmithServer() as server:
         monkeypatch.setenv("LANGSMITH_API_KEY", KEY)
         monkeypatch.setenv("LANGSMITH_ENDPOINT", server.url)
@@ -135,9 +139,12 @@ def test_the_keys_of_all_examples_are_announced(server: LangSmithServer) -> None
     client = langsmith_client()
     examples = list(client.list_examples(dataset_name="two"))
     outcomes = [ExampleOutcome(examples[0], {}, {}), ExampleOutcome(examples[1], {}, {"recall": 1.0})]
-    assert publish_experiment(client, "run", outcomes, {})
+    experiment = Experiment("run", {}, outcomes, datetime.now(UTC))
+    assert publish_experiment(
+        LangSmithService(client), experiment, lambda *names: uuid5(NAMESPACE_URL, "/".join(names))
+    )
     (body,) = [request.json() for request in server.requests if str(request) == "POST /sessions"]
-    with pytest.raises(ServiceError, match=r"has 2 of the 2 runs of the experiment 'run-[0-9a-f]+', and 1 of their 2"):
+    with pytest.raises(ServiceError, match=r"has 2 of the 2 runs of the experiment 'run', and 1 of their 2"):
         check_uploads(client, body["name"], 2, {"recall": 2}, None)
     client.close()
     assert body["evaluator_keys"] == ["recall"]

@@ -1,0 +1,164 @@
+"""``rag-eval publish``: send what waits in the outbox; and how the experiments of a run stand."""
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.cli.options import DEFAULT_WORKSPACE, JsonOption, WorkspaceOption
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import Console
+
+    from rag_eval.pipeline.outcome import BenchmarkOutcome
+    from rag_eval.pipeline.workspace import Workspace
+    from rag_eval.publishing.outbox import Delivery
+    from rag_eval.publishing.publications import Publication
+
+
+def publish(
+    run: Annotated[
+        str | None, typer.Argument(help="A run to publish too, by its name or the start of it.", show_default=False)
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="The LangSmith dataset for the run's experiments, or the latest run's.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be sent, and send nothing.")] = False,
+    withdraw: Annotated[
+        bool, typer.Option("--withdraw", help="Take back what waits, for the run or the dataset if given.")
+    ] = False,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Send what waits to be published; exit code 1 when something still waits."""
+    from rich.console import Console
+
+    from rag_eval.pipeline.workspace import Workspace
+    from rag_eval.publishing import delivering
+    from rag_eval.publishing.benchmarks import put_benchmark, unpublished
+    from rag_eval.publishing.publications import outbox_of
+
+    console, place = Console(), Workspace.at(workspace)
+    if withdraw:
+        taken = delivering.withdraw(place, _outcome(place, run).run if run else None, dataset)
+        _print(console, {"withdrawn": [parcel.key for parcel in taken]}, as_json)
+        return
+    chosen = [(_outcome(place, run), name) for name in _datasets(place, run, dataset)] if run or dataset else []
+    if dry_run:
+        new = [key for outcome, name in chosen for key in unpublished(place, outcome, name).values()]
+        _print(console, {"would be sent": [*(parcel.key for parcel in outbox_of(place).waiting()), *new]}, as_json)
+        return
+    for outcome, name in chosen:
+        put_benchmark(place, outcome, name)
+    with Console(stderr=True).status("Sending …"):
+        deliveries = delivering.deliver(place)
+    if as_json:
+        console.file.write(json.dumps([asdict(one) for one in deliveries], ensure_ascii=False, indent=2) + "\n")
+    else:
+        print_deliveries(console, deliveries)
+    if any(delivery.state != "sent" for delivery in deliveries):
+        raise typer.Exit(1)
+
+
+def print_deliveries(console: "Console", deliveries: "Sequence[Delivery]") -> None:
+    """Print what was sent and where to, then what waits, each reason once."""
+    from flows.cli.text import say
+
+    sent = [delivery for delivery in deliveries if delivery.receipt is not None]
+    for delivery in sent:
+        details = delivery.receipt.details if delivery.receipt else {}
+        say(console, f"sent: {delivery.key}")
+        for line in (details.get("url"), _absent(details.get("absent", 0), details.get("dataset")), _pushed(details)):
+            if line:
+                say(console, f"  {line}")
+    others = [delivery for delivery in deliveries if delivery.receipt is None]
+    for reason in dict.fromkeys(delivery.reason for delivery in others):
+        same = [delivery for delivery in others if delivery.reason == reason]
+        for delivery in same:
+            say(console, f"{delivery.state}: {delivery.key}", "yellow")
+        say(console, f"  {reason}", "yellow")
+    say(console, f"{len(sent)} sent, {len(others)} waiting." if deliveries else "Nothing waits to be published.")
+
+
+def print_publications(console: "Console", publications: "Sequence[Publication]") -> None:
+    """Print where the experiments of a run are, or why they wait."""
+    from flows.cli.text import counted, say
+    from rag_eval.publishing.publications import comparison_url
+
+    for dataset in dict.fromkeys(one.dataset for one in publications):
+        sent = [one for one in publications if one.dataset == dataset and one.url is not None]
+        if sent:
+            say(console, f"{counted(len(sent), 'experiments')} on {dataset!r}: {comparison_url(sent)}")
+            absent = _absent(max(one.absent for one in sent), dataset)
+            if absent:
+                say(console, absent, "yellow")
+    waiting = [one for one in publications if one.url is None]
+    if waiting:
+        reason = next((one.reason for one in waiting if one.reason), "nothing was sent yet")
+        count = counted(len(waiting), "experiments")
+        of_all = f" of {len(publications):,}" if len(waiting) < len(publications) else ""
+        say(console, f"Not sent: {count}{of_all} ({reason}); rag-eval publish sends what waits", "yellow")
+
+
+def _outcome(workspace: "Workspace", run: str | None) -> "BenchmarkOutcome":
+    from rag_eval.results.runs import LATEST, read_run
+
+    return read_run(workspace, run or LATEST)
+
+
+def _datasets(workspace: "Workspace", run: str | None, dataset: str | None) -> list[str]:
+    """The dataset that was asked for, or those that the run was put for, or that its benchmark names."""
+    from rag_eval.errors import ConfigurationError
+    from rag_eval.publishing.publications import read_publications
+
+    if dataset:
+        return [dataset]
+    outcome = _outcome(workspace, run)
+    noted = list(dict.fromkeys(one.dataset for one in read_publications(workspace, outcome.run)))
+    named = noted or [name for name in [outcome.config.langsmith_dataset] if name]
+    if not named:
+        raise ConfigurationError(f"the run {outcome.run} names no LangSmith dataset: give --dataset")
+    return named
+
+
+def _absent(absent: int, dataset: str | None) -> str | None:
+    from flows.cli.text import counted
+
+    return f"The dataset {dataset!r} lacks {counted(absent, 'queries')} of the run: push them" if absent else None
+
+
+def _pushed(details: "Mapping[str, Any]") -> str | None:
+    if "created" not in details:
+        return None
+    counts = [f"{details[key]:,} {key}" for key in ("created", "updated", "unchanged") if details.get(key)]
+    return ", ".join(counts) or "The dataset has examples of its own and was left as it is."
+
+
+def known_publications(workspace: "Workspace", run: str) -> "list[Publication]":
+    """How the experiments of a run stand; what is wrong with the note or the outbox is said and keeps nobody."""
+    from rich.console import Console
+
+    from flows.cli.text import say
+    from rag_eval.errors import ArtifactError
+    from rag_eval.publishing.publications import read_publications
+
+    try:
+        return read_publications(workspace, run)
+    except ArtifactError as error:
+        say(Console(stderr=True), f"rag-eval: {error}", "yellow")
+        return []
+
+
+def _print(console: "Console", told: dict[str, Any], as_json: bool) -> None:
+    from flows.cli.text import say
+
+    if as_json:
+        console.file.write(json.dumps(told, ensure_ascii=False, indent=2) + "\n")
+        return
+    for what, keys in told.items():
+        for key in keys:
+            say(console, f"{what}: {key}")
+        say(console, f"{len(keys)} {what}.")

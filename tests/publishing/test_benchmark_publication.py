@@ -1,0 +1,213 @@
+"""A benchmark to LangSmith: from the flow, through the outbox, to what ``publish`` and ``show`` say."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from flows.benchmark import benchmark
+from flows.cli.main import app
+from rag_eval.chunking.markdown import MarkdownChunker
+from rag_eval.config.benchmark import BenchmarkConfig
+from rag_eval.config.chunkers import MarkdownConfig
+from rag_eval.config.embedders import OpenAIEmbedderConfig
+from rag_eval.errors import ArtifactError, BenchmarkFailedError
+from rag_eval.ground_truth.writing import write_chunk_level
+from rag_eval.pipeline.housekeeping import clear
+from rag_eval.pipeline.outcome import BenchmarkOutcome
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.publishing.publications import PUBLISHED, outbox_of, read_publications
+from rag_eval.results.runs import read_run
+from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query
+from rag_eval.types.ids import generate_chunk_id
+from tests.doubles.langsmith_server import LangSmithServer
+from tests.flows.benchmarks import folder_of
+
+DONE, FAILED = "markdown 1000, bm25", "markdown 1000, vector, openai text-embedding-3-small"
+
+
+@pytest.fixture(scope="module")
+def finished(prefect_server: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The workspace of a run without a key, in which one of two configurations fails."""
+    folder = tmp_path_factory.mktemp("finished")
+    docs, truth = folder_of(folder, 3)
+    with truth.open("a") as file:
+        file.write('{"query": "Who is the captain?", "unanswerable": true}\n')
+    config = BenchmarkConfig(
+        corpus=docs,
+        ground_truth=truth,
+        chunkers=[MarkdownConfig()],
+        embedders=[OpenAIEmbedderConfig()],
+        retrieval=["bm25", "vector"],
+        k=[1, 2],
+        langsmith_dataset="ships",
+    )
+    with pytest.MonkeyPatch.context() as environment:
+        for name in ("LANGSMITH_API_KEY", "OPENAI_API_KEY"):
+            environment.delenv(name, raising=False)
+        with pytest.raises(BenchmarkFailedError, match="1 of 2 configurations failed"):
+            benchmark(config, Workspace(root=folder / "workspace"))
+    return folder / "workspace"
+
+
+@pytest.fixture
+def workspace(finished: Path, tmp_path: Path) -> Workspace:
+    """A copy of it."""
+    return Workspace(root=shutil.copytree(finished, tmp_path / "workspace"))
+
+
+def outcome_of(workspace: Workspace) -> BenchmarkOutcome:
+    return read_run(workspace)
+
+
+def rag_eval(*arguments: str, workspace: Workspace) -> Result:
+    return CliRunner().invoke(app, [*arguments, "--workspace", str(workspace.root)])
+
+
+def experiments(server: LangSmithServer) -> dict[str, dict[str, Any]]:
+    return {one["name"][:-9]: one for one in server.api.sessions.values() if one["reference_dataset_id"]}
+
+
+def test_without_a_key_the_run_is_complete_and_says_what_waits(workspace: Workspace) -> None:
+    outcome = outcome_of(workspace)
+    assert [one.name for one in outcome.configurations] == [DONE]
+    assert [(one.configuration, one.dataset, one.url) for one in read_publications(workspace, outcome.run)] == [
+        (DONE, "ships", None),
+        (FAILED, "ships", None),
+    ]
+    shown = rag_eval("show", workspace=workspace)
+    assert "Not sent: 2 experiments (LangSmith asks for a key" in shown.output
+    waits = rag_eval("publish", workspace=workspace)
+    assert waits.exit_code == 1
+    assert "0 sent, 3 waiting." in waits.output
+    assert waits.output.count("set LANGSMITH_API_KEY") == 1
+
+
+def test_publishing_later_sends_each_configuration_once_and_failed_ones_as_failed(
+    server: LangSmithServer, settings: None, workspace: Workspace
+) -> None:
+    outcome = outcome_of(workspace)
+    clear(workspace)  # what waits needs no table any more
+    sent = rag_eval("publish", workspace=workspace)
+    assert sent.exit_code == 0, sent.output
+    assert "3 sent, 0 waiting." in sent.output
+    assert "Nothing waits to be published." in rag_eval("publish", workspace=workspace).output
+    assert "Nothing waits" in rag_eval("publish", outcome.run, workspace=workspace).output
+    found = experiments(server)
+    assert found.keys() == {DONE, FAILED}
+    assert found[DONE]["extra"]["metadata"]["state"] == "completed"
+    assert found[DONE]["extra"]["metadata"]["run"] == outcome.run
+    assert found[FAILED]["extra"]["metadata"]["state"] == "failed"
+    runs = list(server.api.runs.values())
+    done = {run["inputs"]["query"]: run for run in runs if run["session_id"] == found[DONE]["id"]}
+    assert len(done) == 2
+    spans = done["When does ship number 0 leave?"]["outputs"]["retrieved_spans"]
+    assert len(spans) == 2
+    assert spans[0]["text"].startswith("# Ship ")
+    failed = [run for run in runs if run["session_id"] == found[FAILED]["id"]]
+    assert all("OPENAI_API_KEY" in run["error"] for run in failed)
+    assert len(failed) == 2
+    answered = done["When does ship number 0 leave?"]["id"]
+    assert {one["run_id"] for one in server.api.feedback.values()} == {answered}
+    for name, average in outcome.configurations[0].metrics.items():
+        assert server.scores(name) == [round(average, 4)]
+
+
+def test_addresses_are_kept_beside_the_run_and_shown(
+    server: LangSmithServer, settings: None, workspace: Workspace
+) -> None:
+    run = outcome_of(workspace).run
+    rag_eval("publish", workspace=workspace)
+    found = experiments(server)
+    noted = json.loads((workspace.runs / run / PUBLISHED).read_text())
+    assert [one["url"].rpartition("=")[2] for one in noted] == [found[DONE]["id"], found[FAILED]["id"]]
+    shown = rag_eval("show", workspace=workspace)
+    assert f"compare?selectedSessions={found[DONE]['id']}%2C{found[FAILED]['id']}" in shown.output.replace("\n", "")
+    published = json.loads(rag_eval("show", "--json", workspace=workspace).output)["published"]
+    assert published == noted
+    # A kill between the receipt and the note loses nothing.
+    for one in noted:
+        one["url"] = None
+    (workspace.runs / run / PUBLISHED).write_text(json.dumps(noted))
+    assert all(one.url for one in read_publications(workspace, run))
+    (workspace.runs / run / PUBLISHED).write_text("{")
+    with pytest.raises(ArtifactError, match="remove it, and publish the run again"):
+        read_publications(workspace, run)
+
+
+def test_a_run_can_go_to_another_dataset_and_what_waits_can_be_taken_back(
+    server: LangSmithServer, settings: None, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = outcome_of(workspace).run
+    dry = rag_eval("publish", "--dataset", "boats", "--dry-run", workspace=workspace)
+    assert (dry.exit_code, "5 would be sent." in dry.output) == (0, True)
+    assert (len(outbox_of(workspace).waiting()), server.requests) == (3, [])
+    monkeypatch.delenv("LANGSMITH_API_KEY")
+    waits = rag_eval("publish", run[:13], "--dataset", "boats", "--json", workspace=workspace)
+    assert waits.exit_code == 1
+    assert [one["state"] for one in json.loads(waits.output)] == ["waiting"] * 6
+    back = rag_eval("publish", "--withdraw", "--dataset", "ships", workspace=workspace)
+    assert (back.exit_code, "3 withdrawn." in back.output) == (0, True)
+    assert {one.dataset for one in read_publications(workspace, run)} == {"boats"}
+    monkeypatch.setenv("LANGSMITH_API_KEY", "test-key")
+    rag_eval("publish", workspace=workspace)
+    assert [one["name"] for one in server.api.datasets.values()] == ["boats"]
+
+
+def test_a_run_without_a_dataset_asks_for_one_and_tables_that_are_gone_are_named(workspace: Workspace) -> None:
+    outcome = outcome_of(workspace)
+    rag_eval("publish", "--withdraw", workspace=workspace)
+    summary = workspace.runs / outcome.run / "summary.json"
+    summary.write_text(summary.read_text().replace('"ships"', "null"))
+    asked = rag_eval("publish", outcome.run, workspace=workspace)
+    assert "names no LangSmith dataset: give --dataset" in str(asked.exception)
+    clear(workspace)
+    gone = rag_eval("publish", "--dataset", "ships", workspace=workspace)
+    assert "is gone from the workspace" in str(gone.exception)
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_an_outbox_that_cannot_be_used_loses_no_run(tmp_path: Path) -> None:
+    docs, truth = folder_of(tmp_path, 2)
+    config = BenchmarkConfig(
+        corpus=docs, ground_truth=truth, chunkers=[MarkdownConfig()], retrieval=["bm25"], langsmith_dataset="ships"
+    )
+    workspace = Workspace(root=tmp_path / "workspace")
+    workspace.root.mkdir()
+    (workspace.root / "outbox").write_text("no folder")
+    outcome = benchmark(config, workspace)
+    assert outcome.configurations[0].metrics["span_recall@5"] == 1.0
+    shown = rag_eval("show", workspace=workspace)
+    assert (shown.exit_code, DONE in shown.output) == (0, True)
+    assert "outbox" in shown.output
+
+
+@pytest.mark.usefixtures("prefect_server", "settings")
+def test_a_run_with_a_key_is_published_by_the_flow_in_chunks_too(server: LangSmithServer, tmp_path: Path) -> None:
+    docs, _ = folder_of(tmp_path, 3)
+    chunker, truth = MarkdownChunker(), tmp_path / "chunks.jsonl"
+    chunk_id = generate_chunk_id(chunker.chunk((docs / "000.md").read_text())[0])
+    query = Query.from_text("When does ship number 0 leave?", {"chunker": chunker.name})
+    write_chunk_level(truth, [ChunkLevelGroundTruth(query, [chunk_id])])
+    config = BenchmarkConfig(
+        corpus=docs,
+        ground_truth=truth,
+        evaluation_type="chunk-level",
+        chunkers=[MarkdownConfig()],
+        retrieval=["bm25"],
+        langsmith_dataset="chunks",
+    )
+    workspace = Workspace(root=tmp_path / "workspace")
+    outcome = benchmark(config, workspace)
+    (publication,) = read_publications(workspace, outcome.run)
+    (found,) = experiments(server).values()
+    assert str(publication.url).endswith(found["id"])
+    (run,) = server.api.runs.values()
+    assert chunk_id in run["outputs"]["retrieved_chunk_ids"]
+    (example,) = server.api.examples.values()
+    assert example["outputs"] == {"relevant_chunk_ids": [chunk_id]}
+    assert example["metadata"]["chunker"] == chunker.name
+    assert server.scores("chunk_recall@5") == [1.0]
