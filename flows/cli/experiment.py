@@ -1,0 +1,129 @@
+"""``rag-eval experiment``: run the experiments of a Python file, once or whenever it changes."""
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+LONGEST_DEFAULT = 40
+
+app = typer.Typer(help="Run any task on any data with any evaluators.", no_args_is_help=True)
+
+FileArgument = Annotated[Path, typer.Argument(help="A Python file that runs one experiment or more.")]
+ConcurrencyOption = Annotated[
+    int | None, typer.Option(min=1, help="How many calls may be under way at once, in place of the file's.")
+]
+FailUnderOption = Annotated[
+    list[str] | None, typer.Option("--fail-under", help="metric=value: exit code 3 when the average is below.")
+]
+OutputDirOption = Annotated[Path | None, typer.Option(help="The folder of the results, in place of the settings'.")]
+
+
+@app.command()
+def run(
+    file: FileArgument,
+    concurrency: ConcurrencyOption = None,
+    fail_under: FailUnderOption = None,
+    output_dir: OutputDirOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be sent to orq.ai, and send nothing.")
+    ] = False,
+) -> None:
+    """Run the experiments of a file; exit code 1 when a call failed, 3 when an average is below its gate."""
+    from rag_eval.errors import ExperimentFailedError
+    from rag_eval.experiments.files import run_file, runs_once
+    from rag_eval.experiments.gates import Gate, below
+    from rag_eval.experiments.running import failure_of
+    from rag_eval.experiments.session import Session
+
+    gates = [Gate.parse(text) for text in fail_under or []]
+    opened = Session(
+        concurrency,
+        output_dir,
+        _outputs(output_dir, as_json=as_json, dry_run=dry_run),
+        raises=False,
+        # A gate may be for a later experiment of the file, where there are several.
+        gates=gates if gates and runs_once(file) else (),
+    )
+    # What the file itself prints must not stand between the JSON.
+    aside = contextlib.redirect_stdout(sys.stderr) if as_json or dry_run else contextlib.nullcontext()
+    with aside:
+        results = run_file(file, opened)
+    if as_json:
+        typer.echo(json.dumps([_record(result) for result in results], indent=2, ensure_ascii=False))
+    failed = [result for result in results if result.failed]
+    if failed:
+        raise ExperimentFailedError("; ".join(map(failure_of, failed)), failed[0])
+    missed = below(results, gates)
+    for sentence in missed:
+        typer.echo(f"rag-eval: {sentence}", err=True)
+    if missed:
+        raise typer.Exit(3)
+
+
+@app.command()
+def watch(
+    file: FileArgument,
+    concurrency: ConcurrencyOption = None,
+    fail_under: FailUnderOption = None,
+    output_dir: OutputDirOption = None,
+) -> None:
+    """Run the experiments of a file, and again whenever a Python file beside it changes."""
+    from flows.cli.experiment_watch import watch_file
+
+    options = ["--concurrency", str(concurrency)] if concurrency else []
+    options += [word for gate in fail_under or [] for word in ("--fail-under", gate)]
+    options += ["--output-dir", str(output_dir)] if output_dir else []
+    watch_file(file, options)
+
+
+def evaluators() -> None:
+    """List the evaluators of experiments and their settings."""
+    import inspect
+
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from rag_eval.experiments.evaluators import EVALUATORS
+
+    console = Console()
+    for name, kind in EVALUATORS.items():
+        parameters = [
+            parameter.name + ("" if parameter.default is parameter.empty else f"={_default(parameter.default)}")
+            for parameter in inspect.signature(kind).parameters.values()
+            if parameter.name not in ("name", "client", "retries")
+        ]
+        sentence = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].replace("``", "").split())
+        console.print(Text(f"{name}({', '.join(parameters)})", style="bold"))
+        console.print(Padding(Text(sentence), (0, 0, 0, 2)))
+
+
+def _default(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= LONGEST_DEFAULT and not shown.startswith("<") else "…"
+
+
+def _outputs(output_dir: Path | None, *, as_json: bool, dry_run: bool) -> list[Any] | None:
+    """The outputs where the command line asks for others than the file does."""
+    if not as_json and not dry_run:
+        return None
+    from rag_eval.experiments.outputs.default import default_outputs
+    from rag_eval.experiments.outputs.json_file import JsonOutput
+    from rag_eval.experiments.outputs.orq import OrqOutput
+    from rag_eval.experiments.settings import load_settings
+
+    settings = load_settings().updated({"output_dir": output_dir} if output_dir else {})
+    if dry_run:
+        return [JsonOutput(settings.output_dir), OrqOutput(settings, dry_run=sys.stdout)]
+    return [output for output in default_outputs(settings) if output.name != "terminal"]
+
+
+def _record(result: Any) -> dict[str, Any]:
+    from rag_eval.experiments.outputs.json_file import head_record, summary_record
+
+    return head_record(result) | {"summary": summary_record(result), "saved": result.saved}

@@ -1,0 +1,99 @@
+"""Any value as JSON: what JSON does not know is written as the nearest thing it does."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from rag_eval.experiments.types import Average, ItemError, ItemResult, Score
+
+
+def encode(value: object) -> bytes:
+    """The value as one line of JSON: NaN becomes null, objects their fields, anything else its ``repr``."""
+    try:
+        return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError:
+        # Lone surrogates and integers beyond 64 bits, which the fast encoder does not take.
+        return json.dumps(_strict(value), ensure_ascii=True).encode()
+
+
+def decode(line: bytes) -> Any:
+    """What a line of JSON holds; raises ``ValueError`` when it is none."""
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return json.loads(line)  # integers beyond 64 bits and escaped surrogates
+
+
+def item_record(item: ItemResult) -> dict[str, Any]:
+    """A sample's result as it stands in files."""
+    record: dict[str, Any] = {
+        "input": item.input,
+        "output": item.output,
+        "taskResults": item.task_results,
+        "scores": {key: score.value for key, score in item.scores.items()},
+        "seconds": round(item.seconds, 6),
+    }
+    details = {
+        key: {"explanation": score.explanation, "passed": score.passed}
+        for key, score in item.scores.items()
+        if score.explanation is not None or score.passed is not None
+    }
+    if details:
+        record["scoreDetails"] = details
+    if item.id is not None:
+        record["id"] = item.id
+    if item.errors:
+        record["errors"] = [
+            {"task": error.task, "evaluator": error.evaluator, "message": error.message} for error in item.errors
+        ]
+    return record
+
+
+def item_of(index: int, record: Mapping[str, Any]) -> ItemResult:
+    """The result that a record holds; raises ``KeyError`` or ``TypeError`` when it is none."""
+    details = record.get("scoreDetails", {})
+    return ItemResult(
+        index=index,
+        input=record["input"],
+        output=record["output"],
+        task_results=record["taskResults"],
+        scores={key: Score(value, **details.get(key, {})) for key, value in record["scores"].items()},
+        errors=[ItemError(**error) for error in record.get("errors", [])],
+        seconds=record["seconds"],
+        id=record.get("id"),
+    )
+
+
+def average_record(average: Average) -> dict[str, Any]:
+    """An average as it stands in files."""
+    return dataclasses.asdict(average)
+
+
+def _plain(value: object) -> object:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if hasattr(value, "item") and not hasattr(value, "__len__"):  # a scalar of numpy's
+        return value.item()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=repr)
+    return repr(value)
+
+
+def _strict(value: object) -> object:
+    """The value in the types that the standard encoder takes, without NaN."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, Mapping):
+        return {str(key): _strict(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(part) for part in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _strict(dataclasses.asdict(value))
+    return _strict(_plain(value))

@@ -1,0 +1,177 @@
+"""Finished samples on disk, one line each: they survive a kill, and a rerun goes on where the last one ended.
+
+Lines stand in the order in which samples were finished; only their places are held in memory.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import weakref
+from array import array
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, overload
+
+from rag_eval.errors import ArtifactError
+from rag_eval.experiments.encoding import decode, encode, item_of, item_record
+from rag_eval.experiments.types import ItemResult, Row
+
+FOLDER = ".unfinished"
+
+
+class ItemLog(Sequence[ItemResult]):
+    """The samples of one run by their place in the data; open it with ``open_log``."""
+
+    def __init__(self, path: Path, descriptor: int, header: dict[str, Any], places: "array[int]") -> None:
+        self._path, self._descriptor, self._places = path, descriptor, places
+        # A program may run experiments without end, and keep none of their results.
+        self.close = weakref.finalize(self, os.close, descriptor)
+        """Let the log go, to be continued by a later run where it still has a name."""
+        self._end = os.fstat(descriptor).st_size
+        self.run = str(header["run"])
+        self.started = datetime.fromisoformat(header["started"])
+        self._resumable = sum(place >= 0 for place in places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, index: int) -> ItemResult: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[ItemResult]: ...
+    def __getitem__(self, index: int | slice) -> ItemResult | list[ItemResult]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        return item_of(index, self._read(self._places[index])["item"])
+
+    def __iter__(self) -> Iterator[ItemResult]:
+        return (self[index] for index in range(len(self)))
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """The samples as they stand in files, in the order of the data."""
+        return (self._read(place)["item"] for place in self._places)
+
+    def finished(self, index: int, row: Row) -> ItemResult | None:
+        """What an interrupted run made of the same row without an error; None where it has to be done."""
+        if self._resumable == 0 or index >= len(self._places) or self._places[index] < 0:
+            return None
+        record = self._read(self._places[index])
+        if record["row"] != row_digest(row) or "errors" in record["item"]:
+            return None
+        return item_of(index, record["item"])
+
+    def add(self, item: ItemResult, row: Row) -> None:
+        """Keep a finished sample; raises ``ArtifactError`` when it cannot be written."""
+        line = encode({"index": item.index, "row": row_digest(row), "item": item_record(item)}) + b"\n"
+        try:
+            written = os.write(self._descriptor, line)
+        except OSError as error:
+            raise ArtifactError(f"{str(self._path)!r} cannot be written ({error.strerror}): make room") from None
+        if written != len(line):
+            raise ArtifactError(f"{str(self._path)!r} cannot be written: the disk is full")
+        self._places.extend([-1] * (item.index + 1 - len(self._places)))
+        self._places[item.index] = self._end
+        self._end += len(line)
+
+    @property
+    def size(self) -> int:
+        """How many bytes the samples take on disk."""
+        return self._end
+
+    def cut(self, count: int) -> None:
+        """Forget what stands beyond the data, which has become shorter since an interrupted run."""
+        del self._places[count:]
+
+    def done(self) -> None:
+        """Take the log's name away: what is kept elsewhere need not be continued; it can still be read from here."""
+        self._path.unlink(missing_ok=True)
+
+    def _read(self, place: int) -> dict[str, Any]:
+        size = 4_096
+        while True:
+            block = os.pread(self._descriptor, size, place)
+            end = block.find(b"\n")
+            if end >= 0:
+                found: dict[str, Any] = decode(block[:end])
+                return found
+            if len(block) < size:
+                raise ArtifactError(f"{str(self._path)!r} was cut while it was read: run again")
+            size *= 4
+
+
+def open_log(folder: Path, name: str, fingerprint: str) -> ItemLog:
+    """The log of the interrupted run with this fingerprint, or a new one; raises ``ArtifactError`` without a place.
+
+    Where another process is at the same experiment right now, the log is a new one beside it.
+    """
+    unfinished = folder / FOLDER
+    try:
+        unfinished.mkdir(parents=True, exist_ok=True)
+        path = unfinished / f"{file_stem(name)}-{fingerprint[:16]}.jsonl"
+        descriptor = _locked(path)
+        if descriptor is None:
+            path = path.with_suffix(f".{secrets.token_hex(4)}.jsonl")
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+    except OSError as error:
+        raise ArtifactError(f"{str(unfinished)!r} cannot be written ({error.strerror}): use another folder") from None
+    header, places = _survey(descriptor)
+    return ItemLog(path, descriptor, header, places)
+
+
+def _locked(path: Path) -> int | None:
+    """The open file, locked for as long as this process has it open; None when another process has."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            return None
+        try:
+            if os.stat(path).st_ino == os.fstat(descriptor).st_ino:
+                return descriptor
+        except FileNotFoundError:
+            pass
+        os.close(descriptor)  # the run it belonged to ended meanwhile, and took its name away
+
+
+def _survey(descriptor: int) -> tuple[dict[str, Any], "array[int]"]:
+    """The header and where each sample stands; what a kill left half written is cut off."""
+    places: array[int] = array("q")
+    header: dict[str, Any] | None = None
+    end = 0
+    with os.fdopen(os.dup(descriptor), "rb") as lines:
+        lines.seek(0)
+        for line in lines:
+            try:
+                record = decode(line) if line.endswith(b"\n") else None
+            except ValueError:
+                record = None
+            if not isinstance(record, dict):
+                break
+            if header is None:
+                header = record
+            else:
+                index = int(record["index"])
+                places.extend([-1] * (index + 1 - len(places)))
+                places[index] = end
+            end += len(line)
+    os.ftruncate(descriptor, end)
+    if header is None:
+        header = {"run": secrets.token_hex(8), "started": datetime.now(UTC).isoformat(timespec="milliseconds")}
+        os.write(descriptor, encode(header) + b"\n")
+    return header, places
+
+
+def row_digest(row: Row) -> str:
+    """What tells a row from every other."""
+    return hashlib.blake2b(encode(row), digest_size=16).hexdigest()
+
+
+def file_stem(name: str) -> str:
+    """An experiment's name as it may stand in a file name on any system; raises nothing, loses what does not fit."""
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.")[:100] or "experiment"

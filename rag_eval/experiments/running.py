@@ -1,0 +1,202 @@
+"""Running an experiment: ``evaluatorq`` where there is no event loop of one's own, ``experiment`` where there is."""
+
+import asyncio
+import contextvars
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rag_eval.errors import ConfigurationError, ExperimentFailedError, RagEvalError
+from rag_eval.experiments.calls import Caller
+from rag_eval.experiments.data import Data, known_length, stream
+from rag_eval.experiments.engine import Engine
+from rag_eval.experiments.fingerprint import fingerprint
+from rag_eval.experiments.gates import check_known
+from rag_eval.experiments.item_log import ItemLog, open_log
+from rag_eval.experiments.naming import Named, named_evaluators, named_tasks
+from rag_eval.experiments.outputs.base import Output, Plan
+from rag_eval.experiments.session import current_session
+from rag_eval.experiments.settings import ExperimentSettings, load_settings
+from rag_eval.experiments.slots import Slots
+from rag_eval.experiments.types import ExperimentResult, ItemResult
+
+PARTS = ("data", "tasks", "evaluators")
+
+
+def evaluatorq(name: str, parts: Mapping[str, Any] | None = None, **options: Any) -> ExperimentResult:
+    """Run an experiment and wait for it; takes what ``experiment`` takes, inside a running event loop too."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(experiment(name, parts, **options))
+    return _beside(name, parts, options)
+
+
+async def experiment(
+    name: str,
+    parts: Mapping[str, Any] | None = None,
+    *,
+    data: Data | Any | None = None,
+    tasks: Sequence[Any] | None = None,
+    evaluators: Sequence[Any] | None = None,
+    concurrency: int | None = None,
+    timeout: float | None = None,
+    retries: int | None = None,
+    retry_delay: float = 1.0,
+    output_dir: str | Path | None = None,
+    outputs: Sequence[Output] | None = None,
+    raise_errors: bool = True,
+) -> ExperimentResult:
+    """Run every task on every row and every evaluator on every result.
+
+    ``parts`` may hold data, tasks and evaluators as one mapping. ``concurrency`` bounds the calls under way over the
+    whole run (5); ``timeout`` is seconds for one call and ``retries`` how often a failing one is tried again, after
+    ``retry_delay`` · 2^n seconds. An interrupted experiment continues when it is run again. Outputs are by default the
+    terminal, a JSON file in ``output_dir`` (./evaluations), and orq.ai where ``ORQ_API_KEY`` is set.
+
+    Raises ``ConfigurationError`` on parts that cannot be used, ``ExperimentError`` when the data cannot be read, and,
+    after all results are kept and unless ``raise_errors`` is off, ``ExperimentFailedError`` when a task or an evaluator
+    failed.
+    """
+    chosen = _parts(name, parts, {"data": data, "tasks": tasks, "evaluators": evaluators})
+    given = {"concurrency": concurrency, "timeout": timeout, "retries": retries, "output_dir": output_dir}
+    settings = _settings(given)
+    named, judges = named_tasks(chosen["tasks"]), named_evaluators(chosen["evaluators"])
+    shown = list(_outputs(outputs, settings))
+    plan = Plan(name, [one.name for one in named], [one.name for one in judges], known_length(chosen["data"]))
+    check_known(current_session().gates, plan.keys)
+    log = open_log(settings.output_dir, name, fingerprint(name, named, judges))
+    result = await _run(plan, chosen["data"], named, judges, settings, retry_delay, shown, log)
+    current_session().results.append(result)
+    if raise_errors and current_session().raises and result.failed:
+        raise ExperimentFailedError(failure_of(result), result)
+    return result
+
+
+def failure_of(result: ExperimentResult) -> str:
+    """What failed in an experiment, in a sentence."""
+    places = ", ".join(f"{place} ({count})" for place, count in list(result.errors.items())[:5])
+    return f"{result.name}: {result.failed} of its calls failed, in {places}"
+
+
+async def _run(
+    plan: Plan,
+    data: Any,
+    tasks: list[Named],
+    evaluators: list[Named],
+    settings: ExperimentSettings,
+    retry_delay: float,
+    outputs: list[Output],
+    log: ItemLog,
+) -> ExperimentResult:
+    slots = Slots(settings.concurrency)
+    caller = Caller(slots, settings.timeout, settings.retries, retry_delay)
+
+    def told(item: ItemResult) -> None:
+        for output in outputs:
+            output.sample(item)
+
+    engine = Engine(tasks, evaluators, caller, log, told)
+    begun = time.perf_counter()
+    rows = stream(data)
+    for output in outputs:
+        output.started(plan)
+    try:
+        await engine.run(rows, settings.concurrency)
+    except BaseException:
+        for output in outputs:
+            output.stopped()
+        log.close()
+        raise
+    finally:
+        await rows.aclose()
+        slots.close()
+    result = ExperimentResult(
+        name=plan.name,
+        run=log.run,
+        timestamp=log.started,
+        tasks=plan.tasks,
+        evaluators=plan.evaluators,
+        results=log,
+        averages={key: engine.averages[key].average() for key in plan.keys if key in engine.averages},
+        errors={place: engine.errors[place] for place in plan.places if place in engine.errors},
+        seconds=time.perf_counter() - begun,
+        resumed=engine.resumed,
+    )
+    await asyncio.to_thread(_put_out, outputs, result)
+    log.done()
+    return result
+
+
+def _put_out(outputs: list[Output], result: ExperimentResult) -> None:
+    """Give the results to every output, and raise the first failure when all had their turn."""
+    failures: list[RagEvalError] = []
+    for output in outputs:
+        try:
+            place = output.finished(result)
+        except RagEvalError as error:
+            failures.append(error)
+        else:
+            if place is not None:
+                result.saved[output.name] = place
+    if failures:
+        raise failures[0]
+
+
+def _parts(name: str, parts: Mapping[str, Any] | None, given: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(name, str) or not name.strip():
+        raise ConfigurationError("an experiment has no name: give one as its first argument")
+    unknown = set(parts or ()) - set(PARTS)
+    if unknown:
+        raise ConfigurationError(f"{name}: {', '.join(sorted(unknown))} is no part: the parts are {', '.join(PARTS)}")
+    chosen = dict(parts or {})
+    for part, value in given.items():
+        if value is not None and part in chosen:
+            raise ConfigurationError(f"{name}: {part} is given twice: once as an argument, once in the mapping")
+        if value is not None:
+            chosen[part] = value
+    chosen.setdefault("evaluators", [])
+    for part in ("data", "tasks"):
+        if part not in chosen:
+            raise ConfigurationError(f"{name}: {part} is missing: an experiment has {', '.join(PARTS)}")
+    return chosen
+
+
+def _settings(given: dict[str, Any]) -> ExperimentSettings:
+    above = current_session()
+    overrides = {key: value for key, value in given.items() if value is not None}
+    overrides |= {
+        key: value
+        for key, value in (("concurrency", above.concurrency), ("output_dir", above.output_dir))
+        if value is not None
+    }
+    return load_settings().updated(overrides)
+
+
+def _outputs(given: Sequence[Output] | None, settings: ExperimentSettings) -> Sequence[Output]:
+    from rag_eval.experiments.outputs.default import default_outputs
+
+    above = current_session().outputs
+    return above if above is not None else given if given is not None else default_outputs(settings)
+
+
+def _beside(name: str, parts: Mapping[str, Any] | None, options: dict[str, Any]) -> ExperimentResult:
+    """Run on a thread with a loop of its own: a notebook's loop cannot be waited for from within."""
+    done: list[ExperimentResult] = []
+    failed: list[BaseException] = []
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            done.append(context.run(asyncio.run, experiment(name, parts, **options)))
+        except BaseException as error:  # noqa: BLE001  # raised again by the caller
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="experiment")
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return done[0]

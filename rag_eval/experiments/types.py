@@ -1,0 +1,102 @@
+"""What an experiment is made of and what it gives."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+Row = Mapping[str, Any]
+"""One sample: ``input``, the expected ``output`` where there is one, and whatever else tasks and evaluators need."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What an evaluator found: a finite number, why, and whether that is good enough."""
+
+    value: float
+    explanation: str | None = None
+    passed: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemError:
+    """What went wrong with one sample: in a task, or in an evaluator of its result."""
+
+    task: str
+    evaluator: str | None
+    message: str
+
+    @property
+    def place(self) -> str:
+        """The task, and the evaluator where it was that."""
+        return self.task if self.evaluator is None else f"{self.task}/{self.evaluator}"
+
+
+@dataclass(frozen=True, slots=True)
+class ItemResult:
+    """One sample: what each task made of it (None where it failed) and every score that could be given."""
+
+    index: int
+    input: Any
+    output: Any
+    task_results: list[Any]
+    scores: dict[str, Score]
+    errors: list[ItemError] = field(default_factory=list)
+    seconds: float = 0.0
+    id: str | None = None
+    """The row's own ``id``, where it has one."""
+
+
+def score_key(tasks: Sequence[object], task: str, evaluator: str) -> str:
+    """What a score is called: the evaluator's name, after the task's where there are several."""
+    return evaluator if len(tasks) == 1 else f"{task}/{evaluator}"
+
+
+@dataclass(frozen=True, slots=True)
+class Average:
+    """The mean of ``n`` scores and its 95 % t-interval, which one score alone does not have.
+
+    ``passed`` is how many passed, of the ``judged`` ones that an evaluator said pass or fail about.
+    """
+
+    mean: float
+    n: int
+    low: float | None = None
+    high: float | None = None
+    passed: int = 0
+    judged: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentResult:
+    """A finished experiment; ``results`` stay on disk and are read one by one, in the order of the data."""
+
+    name: str
+    run: str
+    timestamp: datetime
+    tasks: list[str]
+    evaluators: list[str]
+    results: Sequence[ItemResult]
+    averages: dict[str, Average]
+    errors: dict[str, int]
+    seconds: float
+    resumed: int = 0
+    """How many samples were finished by an interrupted run before."""
+    saved: dict[str, str] = field(default_factory=dict)
+    """Where each output put the results, by the output's name."""
+
+    @property
+    def total(self) -> int:
+        """How many samples there were."""
+        return len(self.results)
+
+    @property
+    def failed(self) -> int:
+        """How many tasks and evaluations failed."""
+        return sum(self.errors.values())
+
+    @property
+    def path(self) -> Path | None:
+        """The JSON file, where one was written."""
+        return Path(self.saved["json"]) if "json" in self.saved else None

@@ -1,0 +1,27 @@
+"""General experiments as Prefect tasks."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from prefect import task
+from prefect.artifacts import create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
+
+from rag_eval.experiments.files import run_file
+from rag_eval.experiments.session import Session
+from rag_eval.experiments.types import ExperimentResult
+from rag_eval.reports.experiment_markdown import experiment_markdown
+from tasks.artifacts import as_a_convenience
+
+
+# Finished samples are kept by the experiment itself, so that a retry continues it.
+@task(name="experiment", cache_policy=NO_CACHE, persist_result=False)
+def experiments_of(file: str, concurrency: int | None) -> list[ExperimentResult]:
+    """Run the experiments of a file."""
+    return run_file(Path(file), Session(concurrency=concurrency, raises=False))
+
+
+def show_experiments(results: Sequence[ExperimentResult]) -> None:
+    """The averages of experiments, to look at in the UI."""
+    with as_a_convenience():
+        create_markdown_artifact(markdown="\n\n".join(map(experiment_markdown, results)), key="experiment")

@@ -1,0 +1,277 @@
+"""What a person does with experiments: run one, compare tasks, read what failed."""
+
+import asyncio
+import gc
+import json
+import re
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_eval.errors import ConfigurationError, ExperimentFailedError
+from rag_eval.experiments.evaluators import CosineSimilarity, ExactMatch
+from rag_eval.experiments.naming import evaluator, task
+from rag_eval.experiments.outputs.json_file import JsonOutput
+from rag_eval.experiments.running import evaluatorq, experiment
+from rag_eval.experiments.types import ExperimentResult, Score
+
+HELLO = [{"input": "Hello, how are you?", "output": "I'm good, thank you!"}]
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ORQ_API_KEY", raising=False)
+
+
+def quietly(name: str, **options: Any) -> ExperimentResult:
+    return evaluatorq(name, outputs=[JsonOutput("evaluations")], **options)
+
+
+def test_the_published_example_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:
+    result = evaluatorq(
+        "Experiment007",
+        data=[{"input": "Hello, how are you?", "output": "I'm good, thank you!"}],
+        tasks=[lambda row: row["input"] + row["output"]],
+        evaluators=[CosineSimilarity],
+    )
+    printed = capsys.readouterr().out
+    assert printed.startswith("✓ Experiment007 completed in ")
+    assert "• Total Samples: 1" in printed
+    assert "• Average CosineSimilarity: 0.8" in printed
+    assert result.path is not None
+    assert f"Results saved to: {result.path}" in printed
+    assert re.fullmatch(r"Experiment007-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.json", result.path.name)
+    written = json.loads(result.path.read_text())
+    assert written["experimentName"] == "Experiment007"
+    assert written["results"][0]["taskResults"] == ["Hello, how are you?I'm good, thank you!"]
+    assert written["results"][0]["scores"] == {"CosineSimilarity": pytest.approx(0.809, abs=0.001)}
+    assert written["summary"]["totalSamples"] == 1
+    assert written["summary"]["averageScores"] == written["results"][0]["scores"]
+    assert written["summary"]["executionTime"] >= 0
+
+
+def test_the_three_parts_may_be_one_mapping() -> None:
+    parts = {"data": HELLO, "tasks": [lambda row: row["output"]], "evaluators": [ExactMatch]}
+    assert evaluatorq("mapping", parts, outputs=[]).averages["ExactMatch"].mean == 1.0
+
+
+def test_tasks_are_compared_side_by_side() -> None:
+    @task("shout")
+    def upper(row: Any) -> str:
+        return str(row["input"]).upper()
+
+    async def whisper(row: Any) -> str:
+        return str(row["input"]).lower()
+
+    @evaluator("is-upper")
+    async def judge(result: str, expected: Any, row: Any) -> Score:
+        return Score(1.0, f"of {row['input']}", passed=True) if result.isupper() else Score(0.25, passed=False)
+
+    data = [{"input": "Ab"}, {"input": "Cd"}]
+    result = quietly("two", data=data, tasks=[upper, whisper], evaluators=[judge])
+    assert {key: average.mean for key, average in result.averages.items()} == {
+        "shout/is-upper": 1.0,
+        "whisper/is-upper": 0.25,
+    }
+    assert result.results[1].task_results == ["CD", "cd"]
+    assert result.results[0].scores["shout/is-upper"] == Score(1.0, "of Ab", True)
+    assert (result.averages["shout/is-upper"].passed, result.averages["whisper/is-upper"].passed) == (2, 0)
+
+
+def test_what_raises_is_counted_and_never_averaged() -> None:
+    def divide(row: Any) -> float:
+        return float(6 / row["input"])
+
+    def fussy(result: float, expected: Any) -> float:
+        if result == 3:
+            raise ValueError("three")
+        return result
+
+    with pytest.raises(
+        ExperimentFailedError, match=r"2 of its calls failed, in divide \(1\), divide/fussy \(1\)"
+    ) as raised:
+        quietly("bad", data=[{"input": number} for number in (0, 1, 2)], tasks=[divide], evaluators=[fussy])
+    result = raised.value.result
+    assert isinstance(result, ExperimentResult)
+    assert result.averages["fussy"].mean == 6
+    assert result.averages["fussy"].n == 1
+    assert result.results[0].errors[0].message == "ZeroDivisionError: division by zero"
+    assert result.results[0].task_results == [None]
+    assert result.path is not None
+    assert json.loads(result.path.read_text())["summary"]["errors"] == {"divide": 1, "divide/fussy": 1}
+    kept = quietly("bad", data=[{"input": 0}], tasks=[divide], evaluators=[], raise_errors=False)
+    assert kept.failed == 1
+
+
+@pytest.mark.parametrize("returned", [None, "high", float("nan"), float("inf"), {"value": "x"}, [1]])
+def test_a_score_must_be_one(returned: Any) -> None:
+    result = quietly("odd", data=HELLO, tasks=[lambda row: 1], evaluators=[lambda a, b: returned], raise_errors=False)
+    assert result.averages == {}
+    assert "return" in result.results[0].errors[0].message
+
+
+def test_averages_have_the_interval_of_student() -> None:
+    from scipy import stats
+
+    values = [0.1, 0.4, 0.8, 0.9, 0.3]
+    data = [{"input": value} for value in values]
+    average = quietly("t", data=data, tasks=[lambda row: row["input"]], evaluators=[lambda a, b: a]).averages[
+        "evaluator-1"
+    ]
+    low, high = stats.t.interval(0.95, 4, sum(values) / 5, stats.sem(values))
+    assert (average.low, average.high) == (pytest.approx(low), pytest.approx(high))
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_no_more_calls_are_under_way_than_allowed(is_async: bool) -> None:
+    lock, under_way, most = threading.Lock(), [0], [0]
+
+    def enter(step: int) -> None:
+        with lock:
+            under_way[0] += step
+            most[0] = max(most[0], under_way[0])
+
+    def blocking(row: Any) -> int:
+        enter(1)
+        time.sleep(0.002)
+        enter(-1)
+        return 1
+
+    async def waiting(row: Any) -> int:
+        enter(1)
+        await asyncio.sleep(0.002)
+        enter(-1)
+        return 1
+
+    work = waiting if is_async else blocking
+
+    @evaluator("judge")
+    def judged(result: Any, expected: Any) -> int:
+        return blocking({})
+
+    tasks = [task("one")(lambda row: work(row)), work]
+    quietly("bound", data=[{"input": n} for n in range(60)], tasks=tasks, evaluators=[judged], concurrency=3)
+    assert most[0] == 3
+
+
+def test_a_call_out_of_time_is_an_error_of_its_sample_alone() -> None:
+    async def slow(row: Any) -> int:
+        await asyncio.sleep(row["input"])
+        return 1
+
+    data = [{"input": 0}, {"input": 30}, {"input": 0}]
+    result = quietly("slow", data=data, tasks=[slow], evaluators=[], timeout=0.2, raise_errors=False)
+    assert [item.errors != [] for item in result.results] == [False, True, False]
+    assert result.results[1].errors[0].message == "TimeoutError: slow did not end within 0.2 seconds"
+
+
+def test_a_blocking_call_out_of_time_keeps_its_slot_until_it_ends() -> None:
+    lock, under_way, most = threading.Lock(), [0], [0]
+
+    def slow(row: Any) -> int:
+        with lock:
+            under_way[0] += 1
+            most[0] = max(most[0], under_way[0])
+        time.sleep(row["input"])
+        with lock:
+            under_way[0] -= 1
+        return 1
+
+    data = [{"input": 0.3}, *({"input": 0} for _ in range(5))]
+    result = quietly(
+        "stuck", data=data, tasks=[slow], evaluators=[ExactMatch], timeout=0.05, concurrency=1, raise_errors=False
+    )
+    assert most[0] == 1
+    assert [len(item.errors) for item in result.results] == [1, 0, 0, 0, 0, 0]
+
+
+def test_failing_calls_are_tried_again() -> None:
+    seen: dict[int, int] = {}
+
+    def flaky(row: Any) -> int:
+        seen[row["input"]] = seen.get(row["input"], 0) + 1
+        if seen[row["input"]] < 3:
+            raise ConnectionError
+        return 1
+
+    data = [{"input": n} for n in range(4)]
+    result = quietly("flaky", data=data, tasks=[flaky], evaluators=[], retries=2, retry_delay=0.001)
+    assert result.failed == 0
+    assert set(seen.values()) == {3}
+
+
+def test_it_runs_inside_a_loop_too() -> None:
+    async def notebook() -> tuple[ExperimentResult, ExperimentResult]:
+        inside = quietly("inside", data=HELLO, tasks=[lambda row: "x"], evaluators=[])
+        awaited = await experiment("awaited", data=HELLO, tasks=[lambda row: "y"], outputs=[])
+        return inside, awaited
+
+    inside, awaited = asyncio.run(notebook())
+    assert (inside.results[0].task_results, awaited.results[0].task_results) == (["x"], ["y"])
+
+
+@pytest.mark.parametrize(
+    ("message", "kept"),
+    [
+        ("Incorrect API key provided: very-secret-value", "Incorrect API key provided: <SOME_API_KEY>"),
+        ("Incorrect API key provided: sk-proj-0123456789abcdef.", "Incorrect API key provided: <key>."),
+        ("headers: Authorization: Bearer abcdef.0123456789==, x", "headers: Authorization: Bearer <key>, x"),
+        ("no key here, a task-of-some-length", "no key here, a task-of-some-length"),
+    ],
+)
+@pytest.mark.parametrize("kind", [ValueError, ConfigurationError])
+def test_keys_do_not_reach_results(
+    monkeypatch: pytest.MonkeyPatch, message: str, kept: str, kind: type[Exception]
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "very-secret-value")
+
+    def leak(row: Any) -> None:
+        raise kind(message)
+
+    def leaking(result: Any, expected: Any) -> None:
+        raise kind(message)
+
+    result = quietly(
+        "leak", data=HELLO, tasks=[leak, task("fine")(lambda row: 1)], evaluators=[leaking], raise_errors=False
+    )
+    sentence = f"ValueError: {kept}" if kind is ValueError else kept
+    assert [error.message for error in result.results[0].errors] == [sentence, sentence]
+    assert result.path is not None
+    assert "very-secret" not in result.path.read_text()
+
+
+def test_results_are_let_go_with_what_holds_them() -> None:
+    def opened() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = opened()
+    for number in range(5):
+        quietly(f"run {number}", data=HELLO, tasks=[str])
+    gc.collect()
+    assert opened() <= before
+
+
+def test_experiments_of_one_name_and_second_have_files_of_their_own() -> None:
+    results = [quietly("same", data=HELLO, tasks=[str]) for _ in range(3)]
+    assert len({result.path for result in results}) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"tasks": [str]}, "data is missing"),
+        ({"data": HELLO}, "tasks is missing"),
+        ({"data": HELLO, "tasks": []}, "has no tasks"),
+        ({"data": HELLO, "tasks": [3]}, "task 1 is a int"),
+        ({"data": HELLO, "tasks": [str, str]}, "two tasks are called 'str'"),
+        ({"data": HELLO, "tasks": [str], "evaluators": [3]}, "evaluator 1 is a int"),
+        ({"data": HELLO, "tasks": [str], "concurrency": 0}, "concurrency"),
+    ],
+)
+def test_a_wrong_part_is_named(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(sentence)):
+        quietly("wrong", **options)

@@ -1,0 +1,196 @@
+"""Results in orq.ai, over HTTP to a double: sent once, kept when it fails, and never with the key in them."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_eval.embedding.retrying import RetryPolicy
+from rag_eval.errors import ExperimentError, ServiceError
+from rag_eval.experiments.datasets import OrqDataset
+from rag_eval.experiments.evaluators import ExactMatch
+from rag_eval.experiments.outputs.json_file import JsonOutput
+from rag_eval.experiments.outputs.orq import OrqOutput
+from rag_eval.experiments.outputs.terminal import TerminalOutput
+from rag_eval.experiments.running import evaluatorq
+from rag_eval.experiments.settings import ExperimentSettings
+from rag_eval.publishing.orq import CHANNEL, orq_sender
+from rag_eval.publishing.outbox import Outbox
+from tests.doubles.loopback import refused_url
+from tests.doubles.orq_server import KEY, RECEIVE, OrqServer, data_point
+
+QUICK = RetryPolicy(max_retries=2, backoff=0.01, max_backoff=0.02, give_up_after=20)
+DATA = [{"input": "a", "output": "A"}, {"input": "b", "output": "x"}, {"input": "", "output": ""}]
+
+
+@pytest.fixture
+def orq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OrqServer]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ORQ_API_KEY", KEY)
+    with OrqServer({"d1": [data_point(number) for number in range(120)]}) as server:
+        monkeypatch.setenv("ORQ_BASE_URL", server.url)
+        yield server
+
+
+def shout(row: Any) -> str:
+    if not row["input"]:
+        raise ValueError("nothing to shout")
+    return str(row["input"]).upper()
+
+
+def run(**options: Any) -> Any:
+    return evaluatorq("shouting", data=DATA, tasks=[shout], evaluators=[ExactMatch], raise_errors=False, **options)
+
+
+def test_results_go_there_and_stay_here(orq: OrqServer, capsys: pytest.CaptureFixture[str]) -> None:
+    result = run()
+    (sent,) = orq.experiments.values()
+    assert sent["_name"] == "shouting"
+    assert [row["dataPoint"] for row in sent["results"]] == [
+        {"inputs": {"input": row["input"]}, "expectedOutput": row["output"]} for row in DATA
+    ]
+    first, _, failed = (row["jobResults"][0] for row in sent["results"])
+    assert first["jobName"] == "shout"
+    assert first["output"] == "A"
+    assert first["evaluatorScores"][0]["score"] == {"value": 1.0, "explanation": "", "pass": True}
+    assert failed["output"] is None
+    assert failed["error"] == "ValueError: nothing to shout"
+    assert failed["evaluatorScores"] == []
+    assert result.path.is_file()
+    assert result.saved["orq.ai"] == f"{orq.url}/experiments/s1"
+    assert f"orq.ai: {orq.url}/experiments/s1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("status", [429, 500, 503, None])
+def test_a_fault_that_passes_is_waited_for(orq: OrqServer, status: int | None) -> None:
+    orq.fail("POST", RECEIVE, status=status, retry_after=0.01 if status == 429 else None, times=2)
+    outbox = Outbox(Path("outbox"))
+    outbox.put(CHANNEL, "k", {"_name": "x", "_createdAt": "", "_endedAt": "", "_evaluationDuration": 1, "results": []})
+    (delivery,) = outbox.deliver({CHANNEL: orq_sender("http://unused.invalid", policy=QUICK)})
+    assert delivery.state == "sent"
+    assert len(orq.experiments) == 1
+    assert len({request.headers["idempotency-key"] for request in orq.requests}) == 1
+
+
+def test_a_service_that_is_silent_is_given_up(orq: OrqServer) -> None:
+    orq.fail("POST", RECEIVE, hang=True, times=9)
+    outbox = Outbox(Path("outbox"))
+    outbox.put(CHANNEL, "k", {"_name": "x"})
+    quick = RetryPolicy(max_retries=1, backoff=0.01, max_backoff=0.02, give_up_after=5)
+    (delivery,) = outbox.deliver({CHANNEL: orq_sender("http://unused.invalid", timeout=0.2, policy=quick)})
+    assert delivery.state == "waiting"
+    assert delivery.reason is not None
+    assert "after 2 attempts" in delivery.reason
+
+
+@pytest.mark.parametrize("problem", ["wrong key", "refused", "invalid"])
+def test_what_is_not_taken_waits_in_the_outbox(
+    orq: OrqServer, problem: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if problem == "wrong key":
+        monkeypatch.setenv("ORQ_API_KEY", "another-secret-key")
+    elif problem == "invalid":
+        orq.fail("POST", RECEIVE, status=400)
+    else:
+        monkeypatch.setenv("ORQ_BASE_URL", refused_url())
+    settings = ExperimentSettings()
+    result = run(outputs=[JsonOutput(settings.output_dir), OrqOutput(settings, policy=QUICK), TerminalOutput()])
+    assert "waits in the outbox" in result.saved["orq.ai"]
+    assert result.path.is_file()
+    monkeypatch.setenv("ORQ_API_KEY", KEY)
+    monkeypatch.setenv("ORQ_BASE_URL", orq.url)
+    (delivery,) = Outbox(Path(".rag-eval/outbox")).deliver({CHANNEL: orq_sender("http://unused.invalid")})
+    assert delivery.state == "sent"
+    assert len(orq.experiments) == 1
+    everything = capsys.readouterr().out + "".join(path.read_text() for path in Path().rglob("*") if path.is_file())
+    assert "another-secret-key" not in everything
+    assert KEY not in everything
+
+
+def test_a_parcel_that_is_refused_does_not_hold_up_the_next(orq: OrqServer) -> None:
+    run()
+    (body,) = orq.experiments.values()
+    outbox = Outbox(Path("outbox"))
+    for name in ("first", "second"):
+        outbox.put(CHANNEL, name, body)
+    orq.fail("POST", RECEIVE, status=422)
+    refused, sent = outbox.deliver({CHANNEL: orq_sender(orq.url)})
+    assert (refused.state, refused.reason) == ("waiting", "orq.ai does not take these results (it answered 422)")
+    assert sent.state == "sent"
+
+
+def test_without_a_key_results_stay_here(orq: OrqServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ORQ_API_KEY")
+    assert "orq.ai" not in run().saved
+    assert orq.requests == []
+
+
+def test_a_dry_run_prints_what_would_be_sent(orq: OrqServer) -> None:
+    shown = io.StringIO()
+    outputs = [OrqOutput(ExperimentSettings(), dry_run=shown)]
+    evaluatorq("dry", data=DATA[:1], tasks=[shout], evaluators=[ExactMatch], outputs=outputs)
+    assert json.loads(shown.getvalue())["results"][0]["jobResults"][0]["output"] == "A"
+    assert orq.requests == []
+
+
+def test_what_is_too_large_for_one_request_stays_here(orq: OrqServer) -> None:
+    result = run(outputs=[JsonOutput("out"), OrqOutput(ExperimentSettings(), largest=100)])
+    assert result.saved["orq.ai"] == "not sent: the results are larger than 100 bytes"
+    assert result.path.is_file()
+    assert orq.requests == []
+
+
+def test_a_dataset_is_read_page_by_page(orq: OrqServer) -> None:
+    rows = list(OrqDataset("d1").rows())
+    assert [row["input"] for row in rows] == [f"question {number}" for number in range(120)]
+    assert rows[7]["output"] == "answer 7"
+    assert len(orq.requests) == 3
+    result = evaluatorq(
+        "set", data=OrqDataset("d1"), tasks=[lambda row: row["output"]], evaluators=[ExactMatch], outputs=[]
+    )
+    assert result.averages["ExactMatch"].n == 120
+
+
+def test_a_dataset_that_cannot_be_read_is_said(orq: OrqServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ServiceError, match=r"the orq\.ai dataset 'gone' cannot be read"):
+        list(OrqDataset("gone").rows())
+    orq.fail("GET", "/v2/datasets/.*", status=500, times=9)
+    with pytest.raises(ServiceError, match=r"the orq\.ai dataset 'd1' cannot be read"):
+        list(OrqDataset("d1").rows())
+    monkeypatch.setenv("ORQ_BASE_URL", refused_url())
+    with pytest.raises(ServiceError, match=r"the orq\.ai dataset 'd1' cannot be read: ConnectError"):
+        list(OrqDataset("d1").rows())
+    monkeypatch.delenv("ORQ_API_KEY")
+    with pytest.raises(ExperimentError, match="ORQ_API_KEY is not set"):
+        list(OrqDataset("d1").rows())
+
+
+SCRIPT = """
+from rag_eval.experiments.running import evaluatorq
+evaluatorq("killed", data=[{"input": n, "output": n} for n in range(20)], tasks=[lambda row: row["input"]],
+           evaluators=[lambda a, b: a == b])
+"""
+
+
+def test_killed_while_sending_then_run_again_sends_once(orq: OrqServer, tmp_path: Path) -> None:
+    orq.fail("POST", RECEIVE, hang=True, times=1)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "script.py"]
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
+    while not orq.requests and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert subprocess.run(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL).returncode == 0
+    (sent,) = orq.experiments.values()
+    assert len(sent["results"]) == 20
+    assert len(list((tmp_path / "evaluations").glob("*.json"))) == 1

@@ -1,0 +1,64 @@
+"""The table of samples on terminals of several widths."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from rag_eval.experiments.evaluators import BLEU, Contains, CosineSimilarity, ExactMatch, LevenshteinSimilarity
+from rag_eval.experiments.outputs.terminal import TerminalOutput
+from rag_eval.experiments.running import evaluatorq
+
+TEXTS = ["When does the last ferry leave?", "[bold]x[/bold] \x1b[31m红色的字很长很长很长很长很长", "boom", "🛳️", ""]
+EVALUATORS = [ExactMatch, LevenshteinSimilarity, BLEU, CosineSimilarity, Contains]
+
+
+def concise(row: Any) -> str:
+    if row["input"] == "boom":
+        raise ValueError("no boom")
+    return str(row["input"]).upper()
+
+
+def thorough_and_with_a_long_name(row: Any) -> str:
+    return str(row["input"]) * 3
+
+
+def table(width: int, tasks: list[Any], evaluators: list[Any]) -> list[str]:
+    shown = io.StringIO()
+    evaluatorq(
+        "t",
+        data=[{"input": text, "output": text.upper()} for text in TEXTS],
+        tasks=tasks,
+        evaluators=evaluators,
+        outputs=[TerminalOutput(Console(file=shown, width=width))],
+        raise_errors=False,
+    )
+    return shown.getvalue().partition("Summary:")[0].splitlines()[2:]
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+@pytest.mark.parametrize("count", [0, 1, 3, 5])
+@pytest.mark.parametrize("tasks", [[concise], [concise, thorough_and_with_a_long_name]], ids=["one", "two"])
+def test_the_table_fits_and_keeps_its_frame(width: int, count: int, tasks: list[Any]) -> None:
+    lines = [line for line in table(width, tasks, EVALUATORS[:count]) if line]
+    assert max(map(cell_len, lines)) <= width
+    assert {line[-1] for line in lines} <= set("┓┃┩│┘")
+    assert all(line.isprintable() for line in lines)
+
+
+def test_scores_stand_in_columns_where_they_fit_and_else_below_each_other() -> None:
+    wide = table(120, [concise], EVALUATORS[:2])
+    assert "ExactMatch ┃ LevenshteinSimilarity" in wide[1]
+    assert wide[3].count("1.00") == 2
+    narrow = table(80, [concise, thorough_and_with_a_long_name], EVALUATORS)
+    assert "Scores" in narrow[1]
+    assert "ExactMatch   1.00" in narrow[3]
+    assert any("✗ ValueEr" in line and "ExactMatch failed" in line for line in narrow)
