@@ -5,22 +5,51 @@ and writers need no lock. One that was cut or altered no longer fits its name.
 """
 
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 
 from rag_eval.digests import file_sha256
 from rag_eval.errors import ArtifactError
-from rag_eval.files import scratch_path
+from rag_eval.files import scratch_path, writing
 
 
-def write_table(folder: Path, table: pa.Table) -> Path:
-    """Keep the table in the folder and give back its file, whose stem is the digest of its bytes."""
+def write_table(folder: Path, table: pa.Table, made_ns: int | None = None) -> Path:
+    """Keep the table in the folder and give back its file, whose stem is the digest of its bytes.
+
+    ``made_ns`` is the time of change that the file shall have, in nanoseconds, in place of now.
+    Raises ``ArtifactError`` when it cannot be written.
+    """
+    return write_parts(folder, table.schema, [table], made_ns)
+
+
+def write_parts(folder: Path, schema: pa.Schema, parts: Iterable[pa.Table], made_ns: int | None = None) -> Path:
+    """As ``write_table``, for a table that comes in parts, one at a time in memory.
+
+    Raises what making a part raises, besides.
+    """
     with scratch_path(folder) as scratch:
-        with pa.OSFile(str(scratch), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
-        path = folder / f"{file_sha256(scratch)}.arrow"
-        os.replace(scratch, path)
+        with writing(folder):
+            sink = pa.OSFile(str(scratch), "wb")
+        try:
+            with writing(folder):
+                writer = pa.ipc.new_file(sink, schema)
+            for part in parts:
+                with writing(folder):
+                    writer.write_table(part)
+            with writing(folder):
+                writer.close()
+        finally:
+            # What went wrong before is what is to be said, and not that a full disk cannot take the rest either.
+            with suppress(OSError):
+                sink.close()
+        with writing(folder):
+            if made_ns is not None:
+                os.utime(scratch, ns=(made_ns, made_ns))
+            path = folder / f"{file_sha256(scratch)}.arrow"
+            os.replace(scratch, path)
     return path
 
 

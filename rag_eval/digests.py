@@ -5,8 +5,6 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from rag_eval.files import unreadable
-
 
 def file_sha256(path: Path) -> str:
     """The sha256 of a file's bytes, in hex."""
@@ -17,18 +15,25 @@ def file_sha256(path: Path) -> str:
 def files_sha256(folder: Path, paths: Iterable[Path]) -> str:
     """The sha256 of the names (relative to ``folder``) and bytes of the files, in the given order, in hex.
 
-    Raises ``CorpusError`` when a file cannot be read.
+    Raises ``OSError``, with the file's name, when one cannot be read.
     """
     digest = hashlib.sha256()
     for path in paths:
-        name = path.relative_to(folder).as_posix()
-        try:
-            content = file_sha256(path)
-        except OSError as error:
-            raise unreadable(path, error) from None
-        # A file name need not be UTF-8; surrogateescape is how Python reads such names.
-        digest.update(f"{name}\0{content}\n".encode("utf-8", "surrogateescape"))
+        digest.update(_line(path.relative_to(folder).as_posix(), file_sha256(path)))
     return digest.hexdigest()
+
+
+def texts_sha256(texts: Iterable[tuple[str, str]]) -> str:
+    """What ``files_sha256`` gives for files of these names and texts."""
+    digest = hashlib.sha256()
+    for name, text in texts:
+        digest.update(_line(name, hashlib.sha256(text.encode()).hexdigest()))
+    return digest.hexdigest()
+
+
+def _line(name: str, content: str) -> bytes:
+    # A file name need not be UTF-8; surrogateescape is how Python reads such names.
+    return f"{name}\0{content}\n".encode("utf-8", "surrogateescape")
 
 
 def data_sha256(data: object) -> str:

@@ -12,21 +12,30 @@
     │   ├── InvalidSpanError        a span that is empty, reversed or negative
     │   └── SpanMismatchError       a span that its document does not bear out
     ├── GroundTruthError            a ground-truth file or record that cannot be used
+    │   └── ReviewConflictError     somebody else has changed what a review decides on
     ├── TableError                  an Arrow table or a value that does not fit its schema
     ├── ConfigurationError          a setting that cannot be used
     ├── ArtifactError               stored work that is gone, altered or unreadable
     ├── ServiceError                a remote service failed or answered nonsense
+    │   └── RequestRefusedError     a remote service does not take what it was sent
+    ├── ConfigurationFailedError    one configuration of a benchmark failed
     └── BenchmarkFailedError        configurations of a benchmark failed; the others are kept
 
 A message is one sentence that says what is wrong, where, and what to do. Catch ``RagEvalError`` to catch all.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rag_eval.pipeline.outcome import StageWork
 
 __all__ = [
     "ArtifactError",
     "BenchmarkFailedError",
     "ConfigurationError",
+    "ConfigurationFailedError",
     "CorpusError",
     "CorpusFolderError",
     "DuplicateDocumentError",
@@ -34,6 +43,8 @@ __all__ = [
     "GroundTruthError",
     "InvalidSpanError",
     "RagEvalError",
+    "RequestRefusedError",
+    "ReviewConflictError",
     "ServiceError",
     "SpanError",
     "SpanMismatchError",
@@ -84,6 +95,10 @@ class GroundTruthError(RagEvalError):
     """A ground-truth file or record cannot be used."""
 
 
+class ReviewConflictError(GroundTruthError):
+    """A decision was made on what somebody else has changed meanwhile; nothing was written."""
+
+
 class TableError(RagEvalError):
     """A table, or a value on its way into one, does not fit the declared schema."""
 
@@ -100,6 +115,21 @@ class ServiceError(RagEvalError):
     """A remote service failed, or answered something that cannot be used."""
 
 
+class RequestRefusedError(ServiceError):
+    """A remote service works, and does not take what it was sent."""
+
+
+class ConfigurationFailedError(RagEvalError):
+    """One configuration of a benchmark failed; ``stages`` is the work that was done for it until then, by stage."""
+
+    def __init__(self, reason: str, stages: "Mapping[str, StageWork]") -> None:
+        super().__init__(reason, stages)  # both, so that it can be pickled
+        self.stages = stages
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class BenchmarkFailedError(RagEvalError):
     """Configurations of a benchmark failed; ``summary`` is the file that holds what the others found."""
 
@@ -108,7 +138,25 @@ class BenchmarkFailedError(RagEvalError):
         self.summary = summary
 
 
+class ExperimentError(RagEvalError):
+    """An experiment cannot be run as it is described, or its data cannot be read."""
+
+
+class ExperimentFailedError(RagEvalError):
+    """Tasks or evaluators of an experiment failed; ``result`` is the ``ExperimentResult`` with all that succeeded."""
+
+    def __init__(self, message: str, result: object) -> None:
+        super().__init__(message)
+        self.result = result
+
+
 def preview(text: str, limit: int = PREVIEW_CHARACTERS) -> str:
     """The text quoted for a message: escaped, on one line, cut to ``limit`` characters."""
     cut = text if len(text) <= limit else text[: limit - 1] + "…"
     return repr(cut)
+
+
+def as_sentence(error: BaseException) -> str:
+    """The error for people: ours as it is, any other with its kind, on one line."""
+    text = str(error) if isinstance(error, RagEvalError) else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())

@@ -1,10 +1,13 @@
 """Reading files exactly as they are, and writing them whole or not at all."""
 
+import errno
 import os
 import shutil
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 from rag_eval.errors import (
@@ -18,6 +21,11 @@ from rag_eval.errors import (
 
 SCRATCH_PREFIX = ".part-"
 """How half-written files are called; whatever is left of them after a kill may be removed."""
+
+MOST_COUNTED = 10_000
+"""How many files of a folder are looked at to say what it holds."""
+SHOWN_KINDS = 3
+TEXT_SUFFIXES = (".md", ".txt", ".rst", ".adoc", ".html", ".org", ".tex")
 
 
 def matching_files(folder: Path, glob: str) -> list[Path]:
@@ -37,8 +45,19 @@ def matching_files(folder: Path, glob: str) -> list[Path]:
         raise ConfigurationError(f"the pattern {glob!r} has ** beside other characters: write it like '**/*.md'")
     paths = sorted((path for path in folder.glob(glob) if path.is_file()), key=lambda path: path.as_posix())
     if not paths:
-        raise EmptyCorpusError(f"no file in {str(folder)!r} matches {glob!r}: check the folder and the pattern")
+        raise EmptyCorpusError(f"no file in {str(folder)!r} matches {glob!r}: {_what_is_there(folder)}")
     return paths
+
+
+def _what_is_there(folder: Path) -> str:
+    """The commonest kinds of files in a folder, and the pattern for the first, for who gave another."""
+    seen = (path for path in folder.rglob("*") if not path.name.startswith(".") and path.is_file())
+    kinds = Counter(path.suffix if path.suffix[1:].isalnum() else "" for path in islice(seen, MOST_COUNTED))
+    if not kinds:
+        return "it holds no files, so check the path"
+    listed = sorted(kinds, key=lambda suffix: (suffix not in TEXT_SUFFIXES, -kinds[suffix], suffix))[:SHOWN_KINDS]
+    found = ", ".join(f"{kinds[suffix]} {suffix or 'other'} file{'s'[: kinds[suffix] != 1]}" for suffix in listed)
+    return f"it has {found}; give --glob '**/*{listed[0]}', or glob in the benchmark file"
 
 
 def read_text(path: Path) -> str:
@@ -69,12 +88,20 @@ def write_atomically(path: Path, data: bytes) -> None:
 
     Raises ``ArtifactError`` when it cannot be written.
     """
-    with scratch_path(path.parent) as scratch:
-        try:
-            scratch.write_bytes(data)
-            os.replace(scratch, path)
-        except OSError as error:
-            raise ArtifactError(f"{str(path)!r} cannot be written ({error.strerror}): check the place") from None
+    with scratch_path(path.parent) as scratch, writing(path):
+        scratch.write_bytes(data)
+        os.replace(scratch, path)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raise ``ArtifactError`` in place of an ``OSError`` of the block, which writes to ``path``."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        advice = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "check the place"
+        raise ArtifactError(f"{str(path)!r} cannot be written ({reason}): {advice}, then run again") from None
 
 
 @contextmanager

@@ -213,6 +213,8 @@ def chunk_truth_from_tables(tables: ChunkLevelTruthTables) -> list[ChunkLevelGro
 
 def metadata_to_json(metadata: Mapping[str, object], where: str) -> str:
     """Metadata as JSON text; raises ``TableError``, naming ``where``, when JSON would not give back the same."""
+    if not metadata:
+        return "{}"  # what most chunks have
     try:
         text = json.dumps(dict(metadata), ensure_ascii=False, sort_keys=True, allow_nan=False)
         text.encode("utf-8")

@@ -12,11 +12,12 @@ from prefect import Task
 from prefect.cache_policies import CachePolicy
 from prefect.context import TaskRunContext
 from prefect.logging import get_run_logger
+from prefect.results import ResultStore
 from pydantic import BaseModel
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.pipeline.housekeeping import mark_used
-from rag_eval.pipeline.references import IndexRef, TableRef
+from rag_eval.pipeline.references import IndexRef, Made, TableRef
 from rag_eval.pipeline.stage import Stage
 from rag_eval.pipeline.workspace import Workspace
 
@@ -26,7 +27,10 @@ R = TypeVar("R")
 
 @dataclass
 class StageKey(CachePolicy):
-    """The key of a task run is the key of its stage; a stored result whose files are gone or altered is dropped."""
+    """The key of a task run is the key of its stage; a kept result that cannot be used is dropped.
+
+    That is one that is older than a refresh allows, was cut or altered, or whose files were or are gone.
+    """
 
     stage: Stage[..., Any] | None = None
 
@@ -38,15 +42,35 @@ class StageKey(CachePolicy):
             return None
         key = self.stage.key(**inputs)
         workspace: Workspace = inputs["workspace"]
-        if task_ctx.result_store.exists(key):
-            kept = task_ctx.result_store.read(key).result
-            problems = [problem for ref in _references(kept) if (problem := workspace.damage(ref))]
-            if problems:
-                get_run_logger().warning("%s: %s is computed again", problems[0], self.stage.name)
-                (workspace.results / key).unlink(missing_ok=True)
-            for used in (workspace.results / key, *(workspace.root / ref.uri for ref in _references(kept))):
+        record = workspace.kept(workspace.results / key)
+        if not record.is_file():
+            return key
+        kept = _kept_result(task_ctx.result_store, key)
+        if kept is not None and workspace.is_too_old(kept):
+            record.unlink(missing_ok=True)
+            return key
+        problem = f"the kept result {key} was cut or altered" if kept is None else _damage(workspace, kept)
+        if problem:
+            get_run_logger().warning("%s: %s is computed again", problem, self.stage.name)
+            record.unlink(missing_ok=True)
+        else:
+            for used in (*(workspace.root / ref.uri for ref in _references(kept)), record):
                 mark_used(used)
+                workspace.ensure(used)
         return key
+
+
+def _kept_result(store: ResultStore, key: str) -> Made | None:
+    """What a stage made before; None when the record does not say."""
+    try:
+        kept = store.read(key).result
+    except Exception:  # noqa: BLE001  # bytes that are no record fail in as many ways as there are bytes
+        return None
+    return kept if isinstance(kept, Made) else None
+
+
+def _damage(workspace: Workspace, kept: Made) -> str | None:
+    return next((problem for ref in _references(kept) if (problem := workspace.damage(ref))), None)
 
 
 def stage_task(stage: Stage[P, R]) -> Task[P, R]:

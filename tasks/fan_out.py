@@ -1,47 +1,64 @@
-"""Configurations side by side: how many at once, and what became of each."""
+"""Configurations side by side: what became of each."""
 
-import os
 from collections.abc import Sequence
-from typing import Any, TypeVar, cast
+from typing import cast
 from uuid import UUID
 
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
-from prefect.futures import PrefectFuture
-from prefect.task_runners import ThreadPoolTaskRunner
+from prefect.futures import PrefectFuture, as_completed
 
 from rag_eval.config.benchmark import Configuration
-from rag_eval.errors import RagEvalError
-
-R = TypeVar("R")
-
-
-def side_by_side() -> Any:
-    """A task runner that evaluates as many configurations at once as there are cores."""
-    return ThreadPoolTaskRunner(max_workers=max(2, os.cpu_count() or 2))
+from rag_eval.errors import ConfigurationFailedError, as_sentence
+from rag_eval.pipeline.outcome import ConfigurationOutcome, Failure
+from tasks.artifacts import as_a_convenience
+from tasks.progress import StageEvent, tell
 
 
 def gather(
-    configurations: Sequence[Configuration], futures: Sequence[PrefectFuture[R]]
-) -> tuple[list[R], dict[str, str]]:
-    """The results of the runs that completed, and the reasons of those that did not by configuration name.
+    configurations: Sequence[Configuration], futures: Sequence[PrefectFuture[ConfigurationOutcome]], *, elsewhere: bool
+) -> tuple[list[ConfigurationOutcome], dict[str, Failure]]:
+    """The results of the runs that completed, and what became of those that did not, by configuration name.
 
-    A progress artifact is kept up to date meanwhile.
+    A progress artifact is kept up to date meanwhile, whichever run is done first. Runs that were ``elsewhere``, in
+    other processes, have told nothing here: their stages are told as each is done.
     """
-    progress = cast("UUID", create_progress_artifact(0.0, key="progress", description="Configurations evaluated"))
-    for number, future in enumerate(futures, start=1):
+    by_run = {future.task_run_id: one for future, one in zip(futures, configurations, strict=True)}
+    done: dict[str, ConfigurationOutcome] = {}
+    failed: dict[str, Failure] = {}
+    progress: UUID | None = None
+    with as_a_convenience():
+        progress = cast("UUID", create_progress_artifact(0.0, key="progress", description="Configurations evaluated"))
+    for number, future in enumerate(as_completed(list(futures)), start=1):
         future.wait()
-        update_progress_artifact(progress, 100 * number / len(futures))
-    done, failed = [], {}
-    for configuration, future in zip(configurations, futures, strict=True):
-        if future.state.is_completed():
-            done.append(future.result())
+        configuration = by_run[future.task_run_id]
+        ended = _ended(configuration, future)
+        if isinstance(ended, Failure):
+            failed[configuration.name] = ended
         else:
-            failed[configuration.name] = _reason(future)
-    return done, failed
+            done[configuration.name] = ended
+        if elsewhere:
+            _retell(configuration, ended)
+        with as_a_convenience():
+            if progress is not None:
+                update_progress_artifact(progress, 100 * number / len(futures))
+    names = [one.name for one in configurations]  # in the order given, whichever was done first
+    return [done[name] for name in names if name in done], {name: failed[name] for name in names if name in failed}
 
 
-def _reason(future: PrefectFuture[R]) -> str:
-    error = future.state.result(raise_on_failure=False)
-    if isinstance(error, RagEvalError):
-        return str(error)
-    return f"{type(error).__name__}: {error}" if isinstance(error, Exception) else str(future.state.message)
+def _ended(configuration: Configuration, future: PrefectFuture[ConfigurationOutcome]) -> ConfigurationOutcome | Failure:
+    state = future.state
+    if state.is_completed():
+        return future.result()
+    if not state.is_final():
+        reason = "the process that evaluated it ended before it was done: see whether it ran out of memory"
+        return Failure(configuration=configuration, reason=reason, stages={})
+    error = state.result(raise_on_failure=False)
+    reason = as_sentence(error) if isinstance(error, BaseException) else str(state.message)
+    stages = dict(error.stages) if isinstance(error, ConfigurationFailedError) else {}
+    return Failure(configuration=configuration, reason=reason, stages=stages)
+
+
+def _retell(configuration: Configuration, ended: ConfigurationOutcome | Failure) -> None:
+    reason = ended.reason if isinstance(ended, Failure) else None
+    for stage, done in ended.stages.items():
+        tell(StageEvent(configuration.name, stage, done.work, reason if done.work == "failed" else None))

@@ -5,16 +5,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-Status = Literal["started", "computed", "reused", "failed"]
+Status = Literal["started", "retrying", "computed", "reused", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
 class StageEvent:
-    """A stage of a configuration (None: of the whole benchmark) has come to a status."""
+    """A stage of a configuration (None: of the whole benchmark) has come to a status.
+
+    ``reason`` says in one sentence why a stage is tried again or has failed; None otherwise.
+    """
 
     configuration: str | None
     stage: str
     status: Status
+    reason: str | None = None
 
 
 Listener = Callable[[StageEvent], None]

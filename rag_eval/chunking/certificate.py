@@ -7,11 +7,12 @@ from typing import Literal
 Positions = Literal["own", "claimed", "found"]
 """Whose positions were checked: the chunker's own, those it claims, or those the adapter found for it."""
 
-_POSITIONS = {
+POSITIONS = {
     "own": "its own positions",
     "claimed": "the positions it claims",
     "found": "positions found by ChunkerPositionAdapter",
 }
+"""The same, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Certificate:
         skipped = f", {self.skipped_chunks:,} without a place" if self.skipped_chunks else ""
         return (
             f"**{_escaped(self.chunker)}**: {'passed' if self.passed else 'FAILED'} "
-            f"({self.texts:,} texts, {self.chunks:,} chunks{skipped}; {_POSITIONS[self.positions]})\n\n{_table(rows)}"
+            f"({self.texts:,} texts, {self.chunks:,} chunks{skipped}; {POSITIONS[self.positions]})\n\n{_table(rows)}"
         )
 
 

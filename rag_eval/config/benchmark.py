@@ -114,6 +114,9 @@ class BenchmarkConfig(Settings):
     fetch_k: StrictInt | None = Field(
         default=None, ge=1, description="How many candidates are fused or reranked; null: ten times k, at least 50."
     )
+    langsmith_dataset: Name | None = Field(
+        default=None, description="The LangSmith dataset that gets an experiment for every configuration."
+    )
 
     @field_validator("k")
     @classmethod

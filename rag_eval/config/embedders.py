@@ -43,6 +43,15 @@ class OpenAIEmbedderConfig(_Embedder):
     """A model of OpenAI, or of a server that speaks its protocol; the key is OPENAI_API_KEY of the environment."""
 
     always_shown = ("model",)
+    running = (
+        "max_texts",
+        "max_tokens",
+        "encoding_format",
+        "concurrency",
+        "timeout",
+        "max_retries",
+        "price_per_million_tokens",
+    )
 
     @property
     def identity(self) -> str | None:
@@ -93,6 +102,7 @@ class SentenceTransformersConfig(_Embedder):
     """A model of the sentence-transformers library (extra ``sentence-transformers``)."""
 
     always_shown = ("model",)
+    running = ("device", "batch_size", "local_files_only")
 
     type: Literal["sentence-transformers"] = "sentence-transformers"
     model: Name = Field(description="The model's name or folder.")
@@ -104,6 +114,11 @@ class SentenceTransformersConfig(_Embedder):
     normalize: StrictBool = Field(default=False, description="Whether vectors are scaled to length 1.")
     truncate_dim: StrictInt | None = Field(default=None, ge=1, description="How many leading numbers are kept.")
     local_files_only: StrictBool = Field(default=True, description="false lets it download the model.")
+
+    @property
+    def identity(self) -> str | None:
+        """The model with the digest of its folder, or its commit."""
+        return self.build().name
 
     @property
     def remote(self) -> bool:

@@ -8,10 +8,12 @@ from typing import get_origin
 
 from pydantic import ValidationError
 
-from rag_eval.config.places import EMPTY_GRID, Place, describe, reason_of, suggestion
+from rag_eval.choices import choices, suggestion
+from rag_eval.config.places import EMPTY_GRID, Place, describe, reason_of
 from rag_eval.config.registry import Kind, members_of
 from rag_eval.config.settings import Component
 from rag_eval.errors import ConfigurationError, preview
+from rag_eval.faults import Faults
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Value:
         """1."""
         return 1
 
-    def values(self) -> Iterator["Value"]:
+    def values(self, _: Faults) -> Iterator["Value"]:
         """Itself."""
         yield self
 
@@ -44,44 +46,55 @@ class Grid:
         """How many components the grid stands for, without making them."""
         return math.prod(sum(choice.size for choice in axis) for axis in self.axes.values())
 
-    def values(self) -> Iterator[Value]:
+    def values(self, faults: Faults) -> Iterator[Value]:
         """Its components as values of a setting."""
-        for component in self.components():
+        for component in self.components(faults):
             yield Value(component, self.place)
 
-    def components(self) -> Iterator[Component]:
-        """Every combination, the setting written first changing slowest; raises ``ConfigurationError``."""
-        choices = [[value for choice in axis for value in choice.values()] for axis in self.axes.values()]
+    def components(self, faults: Faults) -> Iterator[Component]:
+        """Every combination that can be, the setting written first changing slowest; what is wrong goes to faults."""
+        choices = [[value for choice in axis for value in choice.values(faults)] for axis in self.axes.values()]
         for combination in product(*choices):
-            component = self._validated(dict(zip(self.axes, combination, strict=True)))
-            try:
-                component.check()
-            except ConfigurationError as error:
-                raise self.place.fault(str(error)) from None
-            yield component
+            component = self._validated(dict(zip(self.axes, combination, strict=True)), faults)
+            if component is not None:
+                yield component
 
-    def _validated(self, chosen: dict[str, Value]) -> Component:
+    def _validated(self, chosen: dict[str, Value], faults: Faults) -> Component | None:
         try:
-            return self.model.model_validate({key: value.value for key, value in chosen.items()})
+            component = self.model.model_validate({key: value.value for key, value in chosen.items()})
+            component.check()
         except ValidationError as error:
-            first = error.errors()[0]
-            key, *inside = first["loc"]
-            place = chosen[str(key)].place if key in chosen else self.place.key(key)
-            for number in inside:
-                place = place.item(int(number))
-            raise place.fault(reason_of(first)) from None
+            for fault in error.errors():
+                key, *inside = fault["loc"]
+                place = chosen[str(key)].place if key in chosen else self.place.key(key)
+                for number in inside:
+                    place = place.item(int(number))
+                faults.add(place.fault(reason_of(fault)))
+            return None
+        except ConfigurationError as error:
+            faults.add(self.place.fault(str(error)))
+            return None
+        return component
 
 
-def read_grids(value: object, place: Place, kind: Kind) -> list[Grid]:
-    """One component or a list of them, each a name or settings; raises ``ConfigurationError`` on what is neither."""
+def read_grids(value: object, place: Place, kind: Kind, faults: Faults) -> list[Grid]:
+    """One component or a list of them, each a name or settings.
+
+    What is neither, and a setting that is not declared, is left out and put among the faults. Raises
+    ``ConfigurationError`` when it is the only one, or there is none.
+    """
     if not isinstance(value, list):
-        return [_read_grid(value, place, kind)]
+        return [_read_grid(value, place, kind, faults)]
     if not value:
         raise place.fault(EMPTY_GRID)
-    return [_read_grid(item, place.item(number), kind) for number, item in enumerate(value)]
+    grids = []
+    for number, item in enumerate(value):
+        with faults.noted():
+            grids.append(_read_grid(item, place.item(number), kind, faults))
+    return grids
 
 
-def _read_grid(value: object, place: Place, kind: Kind) -> Grid:
+def _read_grid(value: object, place: Place, kind: Kind, faults: Faults) -> Grid:
     settings = {"type": value} if isinstance(value, str) else value
     if not isinstance(settings, dict):
         raise place.fault(f"expected a {kind.name}, by name or with settings, found {describe(value)}: {_choice(kind)}")
@@ -92,19 +105,23 @@ def _read_grid(value: object, place: Place, kind: Kind) -> Grid:
     if not isinstance(name, str):
         raise named.fault(f"expected one name, found {describe(name)}: {_choice(kind)}")
     if name not in kind.members:
-        raise named.fault(f"there is no {kind.name} {preview(name)}{suggestion(name, kind.members)}: {_choice(kind)}")
+        meant = suggestion(name, kind.members)
+        raise named.fault(f"there is no {kind.name} {preview(name)}{meant}: {_choice(kind, name)}")
     model = kind.members[name]
+    axes = {}
     for key in settings:
         if key not in model.model_fields:
-            raise unknown_key(place, key, name, list(model.model_fields))
-    return Grid(model, place, {key: _read_axis(model, key, settings[key], place.key(key)) for key in settings})
+            faults.add(unknown_key(place, key, name, list(model.model_fields)))
+        else:
+            axes[key] = _read_axis(model, key, settings[key], place.key(key), faults)
+    return Grid(model, place, axes)
 
 
-def _read_axis(model: type[Component], key: str, value: object, place: Place) -> list[Value | Grid]:
+def _read_axis(model: type[Component], key: str, value: object, place: Place, faults: Faults) -> list[Value | Grid]:
     annotation = model.model_fields[key].annotation
     members = members_of(annotation)
     if members:
-        return list(read_grids(value, place, Kind(key, members)))
+        return list(read_grids(value, place, Kind(key, members), faults))
     if value == []:
         raise place.fault(EMPTY_GRID)
     is_list = get_origin(annotation) is tuple
@@ -117,8 +134,8 @@ def unknown_key(place: Place, key: object, owner: str, allowed: list[str]) -> Co
     """The error for a key that is not declared; a value is not quoted, it may be a secret."""
     hint = "" if not str(key).lower().endswith("key") else " (keys of services are read from the environment)"
     meant = suggestion(key, allowed)
-    return place.key(key).fault(f"{owner} has no such key{meant}: use one of {', '.join(allowed)}{hint}")
+    return place.key(key).fault(f"{owner} has no such key{meant}: {choices(allowed, key)}{hint}")
 
 
-def _choice(kind: Kind) -> str:
-    return f"use one of {kind.names}"
+def _choice(kind: Kind, written: object = "") -> str:
+    return choices(kind.members, written)

@@ -10,6 +10,7 @@ from rag_eval.config.grid import read_grids, unknown_key
 from rag_eval.config.places import Place, reason_of
 from rag_eval.config.reading import read_mapping
 from rag_eval.config.registry import SECTIONS
+from rag_eval.faults import Faults
 
 LISTS = ("retrieval", "k", "metrics")
 PATHS = ("corpus", "ground_truth")
@@ -20,31 +21,38 @@ def load_config(path: str | Path) -> BenchmarkConfig:
 
     A part is a name (``markdown``) or a mapping with ``type`` and settings; a list in a setting is a grid. Where a list
     is expected, a single value will do. Raises ``ConfigurationError`` on the first thing that is wrong: which file,
-    where in it, what was expected.
+    where in it, what was expected; everything else that is wrong stands in its notes.
     """
     path = Path(path)
     data = read_mapping(path)
     root = Place(path.name)
     allowed = list(BenchmarkConfig.model_fields)
-    for key in data:
-        if key not in allowed:
-            raise unknown_key(root, key, "a benchmark", allowed)
-    settings = {key: _read(key, value, root.key(key), path.absolute().parent) for key, value in data.items()}
+    settings, faults = {}, Faults()
+    for key, value in data.items():
+        with faults.noted():
+            if key not in allowed:
+                raise unknown_key(root, key, "a benchmark", allowed)
+            settings[key] = _read(key, value, root.key(key), path.absolute().parent, faults)
     try:
-        return BenchmarkConfig.model_validate(settings)
+        config = BenchmarkConfig.model_validate(settings)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise _place_of(first["loc"], root, data).fault(reason_of(first)) from None
+        for fault in error.errors():
+            # A section that lacks its faulty parts, and a default that waits for a sound setting, are no mistakes.
+            is_noted = bool(fault["loc"]) and fault["loc"][0] in SECTIONS and fault["loc"][0] in data
+            if not is_noted and fault["type"] != "default_factory_not_called":
+                faults.add(_place_of(fault["loc"], root, data).fault(reason_of(fault)))
+    faults.raise_any()
+    return config
 
 
-def _read(key: str, value: object, place: Place, folder: Path) -> object:
+def _read(key: str, value: object, place: Place, folder: Path, faults: Faults) -> object:
     """The value of a top-level key: parts made, single values listed, paths resolved."""
     if key in SECTIONS:
-        grids = read_grids(value, place, SECTIONS[key])
+        grids = read_grids(value, place, SECTIONS[key], faults)
         size = sum(grid.size for grid in grids)
         if size > MAX_CONFIGURATIONS:
             raise place.fault(f"the grid has {size:,} {key}: at most {MAX_CONFIGURATIONS:,} are compared at once")
-        return list(dict.fromkeys(component for grid in grids for component in grid.components()))
+        return list(dict.fromkeys(component for grid in grids for component in grid.components(faults)))
     if key in LISTS:
         return value if isinstance(value, list) else [value]
     if key in PATHS and isinstance(value, str) and value:

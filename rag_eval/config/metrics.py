@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from rag_eval.choices import choices
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.metrics.base import MetricName
 from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS, parse_metric_name
@@ -32,7 +33,7 @@ def check_metric(text: str, evaluation_type: EvaluationType) -> str:
     if name.base not in METRICS[evaluation_type] and name.base in METRICS[other]:
         raise ConfigurationError(
             f"{preview(text)} is a metric of {other} evaluation and evaluation_type is {evaluation_type}: "
-            f"use one of {', '.join(METRICS[evaluation_type])}"
+            f"{choices(METRICS[evaluation_type])}"
         )
     name = parse_metric_name(text, METRICS[evaluation_type])
     if name.unit is not None:

@@ -1,9 +1,7 @@
 """Where something stands in a settings file, and what is wrong there, in words."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import date, time
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from rag_eval.errors import PREVIEW_CHARACTERS, ConfigurationError, preview
@@ -67,12 +65,6 @@ def describe(value: object) -> str:
     if isinstance(value, dict):
         return "a mapping"
     return "a date or time" if isinstance(value, date | time) else type(value).__name__
-
-
-def suggestion(name: object, allowed: Iterable[str]) -> str:
-    """A question whether one of the allowed names was meant; empty if none is close."""
-    close = get_close_matches(str(name), allowed, n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def reason_of(error: "ErrorDetails") -> str:

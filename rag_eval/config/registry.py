@@ -17,11 +17,6 @@ class Kind:
     name: str
     members: dict[str, type[Component]]
 
-    @property
-    def names(self) -> str:
-        """The types, for a message."""
-        return ", ".join(self.members)
-
 
 def members_of(union: Any) -> dict[str, type[Component]]:
     """The components of a union, or of a single class, by their ``type``; empty if it holds anything else."""

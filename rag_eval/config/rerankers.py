@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StrictBool, StrictFloat, StrictInt
 
 from rag_eval.config.settings import Address, Component, Name
+from rag_eval.model_files import model_name
 from rag_eval.reranking.cohere import DEFAULT_MODEL, CohereReranker
 from rag_eval.reranking.cross_encoder import CrossEncoderReranker
 from rag_eval.reranking.lexical import LexicalReranker
@@ -37,6 +38,7 @@ class CohereRerankerConfig(Component):
     """A model of Cohere, or of a compatible service (extra ``cohere``); the key is CO_API_KEY of the environment."""
 
     always_shown = ("model",)
+    running = ("timeout", "max_retries")
 
     type: Literal["cohere"] = "cohere"
     model: Name = Field(default=DEFAULT_MODEL, description="The model's name.")
@@ -60,10 +62,16 @@ class CrossEncoderConfig(Component):
     """A cross-encoder on this machine (extra ``sentence-transformers``)."""
 
     always_shown = ("model",)
+    running = ("allow_download",)
 
     type: Literal["cross-encoder"] = "cross-encoder"
     model: Name = Field(description="The model's name or folder.")
     allow_download: StrictBool = Field(default=False, description="true lets it download the model.")
+
+    @property
+    def identity(self) -> str | None:
+        """The model with the digest of its folder, or its commit."""
+        return model_name(self.model)
 
     @property
     def remote(self) -> bool:

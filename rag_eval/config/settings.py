@@ -2,7 +2,7 @@
 
 import json
 import re
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StrictStr, StringConstraints, WithJsonSchema
@@ -20,6 +20,12 @@ class Settings(BaseModel):
 class Component(Settings):
     """A part of a configuration, chosen by its ``type``; ``label`` tells it from every other with other settings."""
 
+    running: ClassVar[tuple[str, ...]] = ()
+    """The settings that decide how the work goes and never what comes out: no part of a cache key."""
+
+    searching: ClassVar[tuple[str, ...]] = ()
+    """The settings that decide what is found in an index, and not the index."""
+
     always_shown: ClassVar[tuple[str, ...]] = ()
     """The settings that the label holds even where they are the default."""
 
@@ -35,6 +41,17 @@ class Component(Settings):
             if name != "type" and name not in self.always_shown and getattr(self, name) != field.default
         ]
         return " ".join([self.type, *([sizes] if sizes else []), *others])
+
+    def without(self, aspect: Literal["running", "searching"]) -> Self:
+        """The same with every setting of this aspect at its default, in the parts inside it too."""
+        settled: dict[str, object] = {}
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if name in getattr(self, aspect):
+                settled[name] = field.default
+            elif isinstance(value, Component):
+                settled[name] = value.without(aspect)
+        return self.model_copy(update=settled)
 
     @property
     def identity(self) -> str | None:

@@ -34,6 +34,8 @@ class NoIndexConfig(Component):
 class IvfPqConfig(Component):
     """Partitions and product quantisation."""
 
+    searching = ("nprobes", "refine_factor")
+
     type: Literal["ivf-pq"] = "ivf-pq"
     num_partitions: OptionalCount = Field(default=None, description="How many partitions; null: LanceDB's choice.")
     num_sub_vectors: OptionalCount = Field(default=None, description="Parts of a vector; null: LanceDB's choice.")
@@ -47,6 +49,8 @@ class IvfPqConfig(Component):
 
 class HnswConfig(Component):
     """Partitions with a neighbour graph over vectors rounded to one byte a number."""
+
+    searching = ("nprobes", "ef", "refine_factor")
 
     type: Literal["hnsw"] = "hnsw"
     num_partitions: OptionalCount = Field(default=None, description="How many partitions; null: LanceDB's choice.")

@@ -11,6 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,7 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.types.ids import encode_utf8, text_sha256
 
 KEEP_EVERY = 1_024
+EPOCH = datetime.fromtimestamp(0, UTC)
 
 logger = logging.getLogger(__name__)
 
@@ -83,15 +85,25 @@ class CachedEmbedder:
     """An embedder that embeds only texts it has not seen: same name, same dimension, same vectors.
 
     New vectors are kept in blocks of about ``keep_every`` while embedding goes on, so that a crash or an error loses
-    at most one block. Raises what the embedder raises; ``ConfigurationError`` when it gives the wrong number or size of
-    vectors, or NaN, which are not kept; ``ArtifactError`` when its vectors differ in size from those kept.
+    at most one block. With ``made_since`` only vectors kept since then are used; others are made anew and replaced.
+    Raises what the embedder raises; ``ConfigurationError`` when it gives the wrong number or size of vectors, or NaN,
+    which are not kept; ``ArtifactError`` when its vectors differ in size from those kept.
     """
 
-    def __init__(self, embedder: Embedder, cache: EmbeddingCache, *, keep_every: int = KEEP_EVERY) -> None:
+    def __init__(
+        self,
+        embedder: Embedder,
+        cache: EmbeddingCache,
+        *,
+        keep_every: int = KEEP_EVERY,
+        made_since: datetime | None = None,
+    ) -> None:
         check_embedder(embedder)
         if keep_every < 1:
             raise ConfigurationError(f"keep_every is {keep_every}: give at least 1")
         self._embedder, self._cache, self._keep_every = embedder, cache, keep_every
+        # Not by way of a float, which has not enough digits.
+        self._since_ns = 0 if made_since is None else 1_000 * ((made_since - EPOCH) // timedelta(microseconds=1))
         self._counting = threading.Lock()
         self._statistics = CacheStatistics()
         self._calls = threading.local()
@@ -112,7 +124,13 @@ class CachedEmbedder:
     @property
     def known_dimension(self) -> int | None:
         """The dimension, None where only the embedder could find it out."""
-        return known_dimension(self._embedder) or self._cache.collection(self.name).dimension()
+        return known_dimension(self._embedder) or self._cache.collection(self.name).dimension(self._since_ns)
+
+    @property
+    def folders(self) -> list[Path]:
+        """Where its vectors are kept: those of texts and, unless it is symmetric, of questions."""
+        kinds = [False] if self.symmetric else [False, True]
+        return [self._cache.collection(self.name, queries=queries).folder for queries in kinds]
 
     @property
     def symmetric(self) -> bool:
@@ -158,7 +176,7 @@ class CachedEmbedder:
             self._count(CacheStatistics())
             return self._embedder.embed([])
         digests = _digests(texts)
-        found, vectors = kept.find(digests, known_dimension(self._embedder))
+        found, vectors = kept.find(digests, known_dimension(self._embedder), self._since_ns)
         first: dict[bytes, int] = {}
         missing = np.flatnonzero(~found).tolist()
         sources = [first.setdefault(digests[place].tobytes(), place) for place in missing]
@@ -167,6 +185,8 @@ class CachedEmbedder:
         if places:
             new = self._made(texts, places, digests, kept, make)
             vectors = vectors if vectors.shape[1] == new.shape[1] else np.zeros((len(texts), new.shape[1]), np.float32)
+            if self._since_ns:
+                kept.retire(digests[places], self._since_ns)
             vectors[places] = new
             vectors[missing] = vectors[sources]
         return vectors
@@ -189,11 +209,11 @@ class CachedEmbedder:
                 ready += batch
                 done.update(batch)
                 if len(ready) >= self._keep_every:
-                    kept.add(digests[ready], vectors[[rows[place] for place in ready]])
+                    kept.add(digests[ready], vectors[[rows[place] for place in ready]], self._since_ns)
                     ready = []
         finally:
             if vectors is not None and ready:
-                kept.add(digests[ready], vectors[[rows[place] for place in ready]])
+                kept.add(digests[ready], vectors[[rows[place] for place in ready]], self._since_ns)
         if vectors is None or len(done) != len(places):
             raise ConfigurationError(f"the embedder {self.name} gave {len(done)} vectors for {len(places)} texts")
         return vectors

@@ -17,7 +17,7 @@ from rag_eval.embedding.openai_answer import BadAnswerError, read_tokens, read_v
 from rag_eval.embedding.openai_client import DEFAULT_HOST, OpenAIClient
 from rag_eval.embedding.retrying import Failure, RetryPolicy
 from rag_eval.embedding.usage import Usage, UsageCounter
-from rag_eval.errors import ConfigurationError, ServiceError, preview
+from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError, preview
 from rag_eval.tokens import count_tokens
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ class OpenAIEmbedder:
     overrides the known price; for other models and other servers the cost is unknown without it.
 
     Raises ``ServiceError`` when the service fails for good or answers vectors that cannot be right (another count,
-    another size, NaN), ``ConfigurationError`` on settings or texts that it cannot take.
+    another size, NaN), of the kind ``RequestRefusedError`` where trying again will not help; ``ConfigurationError`` on
+    settings or texts that it cannot take.
     """
 
     symmetric = True
@@ -194,7 +195,8 @@ class OpenAIEmbedder:
     def _error(self, batch: Batch, failure: Failure) -> ServiceError:
         first, last = batch.places[0], batch.places[-1]
         which = f"text {first}" if first == last else f"texts {first} to {last}"
-        return ServiceError(
+        kind = ServiceError if failure.may_pass else RequestRefusedError
+        return kind(
             f"{self.name} gave no vectors for {which} (the first is {preview(batch.texts[0])}): "
             f"{failure.reason}; {failure.advice}"
         )

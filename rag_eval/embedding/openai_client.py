@@ -12,13 +12,12 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from rag_eval.embedding.retrying import Failure
+from rag_eval.embedding.retrying import Failure, retry_after_of
 from rag_eval.errors import ConfigurationError, preview
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class OpenAIClient:
 
     def request(self, send: Send, seconds_left: float) -> object | Failure:
         """The JSON that the service answers, or why there is none."""
-        sdk = self._connect()
+        sdk = self.connect()
         timeout = max(0.001, min(self._timeout, seconds_left))
         body = self._read(sdk, send, timeout)
         if isinstance(body, Failure):
@@ -99,7 +98,7 @@ class OpenAIClient:
         status = error.status_code
         if status in (401, 403):
             # What the server says is left out: it may quote the key in a form that is not recognised.
-            return Failure(f"{self.host} refused the key ({status})", "check api_key or OPENAI_API_KEY")
+            return Failure(f"{self.host} refused the key ({status})", "check OPENAI_API_KEY")
         body = error.body
         told = body.get("message") if isinstance(body, dict) else body
         code = body.get("code") if isinstance(body, dict) else None
@@ -108,9 +107,9 @@ class OpenAIClient:
             return Failure(reason, "raise the account's quota")
         if status == 429:
             advice = "lower concurrency, or allow more retries"
-            return Failure(reason, advice, may_pass=True, retry_after=_retry_after(error.response.headers))
+            return Failure(reason, advice, may_pass=True, retry_after=retry_after_of(error.response.headers))
         if status in (408, 409) or status >= 500:
-            return Failure(reason, "try again later", may_pass=True, retry_after=_retry_after(error.response.headers))
+            return Failure(reason, "try again later", may_pass=True, retry_after=retry_after_of(error.response.headers))
         return Failure(reason, "check model, dimensions and base_url")
 
     def _unreachable(self, error: BaseException) -> Failure:
@@ -126,7 +125,8 @@ class OpenAIClient:
         key = self._key.get_secret_value()
         return preview(str(told).replace(key, "***") if key else str(told), QUOTED_CHARACTERS)
 
-    def _connect(self) -> "openai.OpenAI":
+    def connect(self) -> "openai.OpenAI":
+        """The SDK's client, made at the first call; raises ``ConfigurationError`` where a key is needed or unusable."""
         with self._lock:
             if self._sdk is None:
                 import openai
@@ -142,7 +142,7 @@ class OpenAIClient:
     def _find_key(self) -> SecretStr:
         key = self._given_key or SecretStr(os.environ.get("OPENAI_API_KEY", "").strip())
         if not key and self.host == DEFAULT_HOST:
-            raise ConfigurationError(f"{self.host} needs a key: give api_key, or set OPENAI_API_KEY")
+            raise ConfigurationError(f"{self.host} needs a key: set OPENAI_API_KEY")
         if not all("!" <= character <= "~" for character in key.get_secret_value()):
             raise ConfigurationError(
                 f"the key for {self.host} has characters that no key has, such as a space or a line end: check it"
@@ -156,30 +156,15 @@ def _host(base_url: str) -> str:
     try:
         port = parts.port
     except ValueError:
-        raise ConfigurationError("base_url has a port that is not a number from 0 to 65535") from None
+        raise ConfigurationError("the server's address has a port that is not a number from 0 to 65535") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigurationError("base_url must be an address such as http://localhost:8000/v1")
+        raise ConfigurationError("the server's address must be such as http://localhost:8000/v1")
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise ConfigurationError(
-            f"base_url for {parts.hostname} holds a user, a query or a fragment: give the address alone, "
-            "and the key as api_key"
+            f"the address of {parts.hostname} holds a user, a query or a fragment: give the address alone, "
+            "and the key as OPENAI_API_KEY"
         )
     return parts.hostname if port is None else f"{parts.hostname}:{port}"
-
-
-def _retry_after(headers: Any) -> float | None:
-    """The seconds that a service asks to wait, from ``retry-after-ms`` or ``retry-after`` (seconds or a date)."""
-    for header, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        try:
-            seconds = float(headers.get(header, "")) * unit
-        except ValueError:
-            continue
-        if 0 <= seconds < float("inf"):
-            return seconds
-    try:
-        return max(0.0, parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time.time())
-    except ValueError:
-        return None
 
 
 def _transport_errors() -> tuple[type[BaseException], ...]:

@@ -5,7 +5,8 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeVar
 
 from rag_eval.errors import ConfigurationError
 
@@ -69,6 +70,21 @@ class RetryPolicy:
         wait = min(self.backoff * 2.0 ** min(number, 60), self.max_backoff)
         spread = wait * random.uniform(0.5, 1.0)  # noqa: S311  # keeps clients apart, guards nothing
         return spread if retry_after is None else max(retry_after, 0.0) + (wait - spread)
+
+
+def retry_after_of(headers: Any) -> float | None:
+    """The seconds that a service asks to wait, from ``retry-after-ms`` or ``retry-after`` (seconds or a date)."""
+    for header, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers.get(header, "")) * unit
+        except ValueError:
+            continue
+        if 0 <= seconds < float("inf"):
+            return seconds
+    try:
+        return max(0.0, parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time.time())
+    except ValueError:
+        return None
 
 
 def _given_up(failure: Failure, number: int, why: str | None) -> Failure:

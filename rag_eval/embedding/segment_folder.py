@@ -8,6 +8,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,9 +24,11 @@ from rag_eval.embedding.segments import (
     merge_segments,
     open_segment,
     prefixes_of,
+    thin_segment,
     write_segment,
 )
 from rag_eval.errors import ArtifactError
+from rag_eval.files import SCRATCH_PREFIX
 
 MAX_SMALL_SEGMENTS = 16
 FULL_SEGMENT_BYTES = 128 * 2**20  # as large as this, a segment is not merged any more
@@ -44,16 +47,18 @@ class SegmentFolder:
         self._open: dict[str, Segment] = {}
         self._refused: dict[str, Stamp] = {}
 
-    def dimension(self) -> int | None:
-        """How many numbers the kept vectors have; None when there are none."""
-        return _dimension(self.folder, self._segments())
+    def dimension(self, since_ns: int = 0) -> int | None:
+        """How many numbers the vectors have that were made since then; None when there are none."""
+        return _dimension(self.folder, self._made_since(since_ns))
 
-    def find(self, digests: Digests, dimension: int | None = None) -> tuple[NDArray[np.bool_], Vectors]:
-        """Which digests are kept, and an array with their vectors, zeros elsewhere.
+    def find(
+        self, digests: Digests, dimension: int | None = None, since_ns: int = 0
+    ) -> tuple[NDArray[np.bool_], Vectors]:
+        """Which digests were made since then and kept, and an array with their vectors, zeros elsewhere.
 
         Raises ``ArtifactError`` when a dimension is asked for and the kept vectors are of another.
         """
-        segments = self._segments()
+        segments = self._made_since(since_ns)
         kept = _dimension(self.folder, segments)
         if kept is not None and dimension not in (None, kept):
             raise ArtifactError(_two_sizes(self.folder, kept, dimension))
@@ -69,36 +74,56 @@ class SegmentFolder:
         found[missing] = False
         return found, vectors
 
-    def add(self, digests: Digests, vectors: Vectors) -> None:
+    def add(self, digests: Digests, vectors: Vectors, since_ns: int = 0) -> None:
         """Keep vectors; a disk that cannot be written is said in the log, because the vectors are worth more.
 
-        Raises ``ArtifactError`` when the kept vectors are of another size.
+        Vectors of another size that were made before ``since_ns`` are of a model that was replaced, and go. Raises
+        ``ArtifactError`` when later ones are of another size.
         """
         if not len(digests):
             return
-        kept = self.dimension()
+        kept = self.dimension(since_ns)
         if kept is not None and kept != vectors.shape[1]:
             raise ArtifactError(_two_sizes(self.folder, kept, vectors.shape[1]))
         try:
+            for segment in self._segments():
+                if segment.vectors.shape[1] != vectors.shape[1]:
+                    segment.path.unlink(missing_ok=True)
             write_segment(self.folder, digests, vectors)
-        except OSError as error:
+        except (OSError, ArtifactError) as error:
             logger.warning("%d vectors could not be kept in %s: %s", len(digests), self.folder, error)
             return
+        # New vectors are not mixed with those that are about to be retired.
+        self._tidy(lambda: self._merge_small_segments(since_ns))
+
+    def retire(self, digests: Digests, since_ns: int) -> None:
+        """Remove the vectors of these digests that were made before then; what stays for a crash does no harm."""
+        self._tidy(lambda: self._thin(digests, since_ns))
+
+    def _tidy(self, work: Callable[[], None]) -> None:
         try:
             self._remove_old_scratch()
-            self._merge_small_segments()
-        except OSError as error:
+            work()
+        except (OSError, ArtifactError) as error:
             logger.warning("%s could not be tidied: %s", self.folder, error)
 
+    def _thin(self, digests: Digests, since_ns: int) -> None:
+        for segment in self._segments():
+            if segment.made_ns < since_ns:
+                thin_segment(self.folder, segment, digests)
+
+    def _made_since(self, since_ns: int) -> list[Segment]:
+        return [segment for segment in self._segments() if segment.made_ns >= since_ns]
+
     def _remove_old_scratch(self) -> None:
-        for path in self.folder.glob(".part-*"):
+        for path in self.folder.glob(f"{SCRATCH_PREFIX}*"):
             with suppress(FileNotFoundError):  # its writer has renamed it since
                 if time.time() - path.stat().st_mtime > SCRATCH_SECONDS:
                     path.unlink()
 
-    def _merge_small_segments(self) -> None:
+    def _merge_small_segments(self, since_ns: int) -> None:
         """Merge once there are many, each row again only when its segment has grown severalfold."""
-        small = [segment for segment in self._segments() if segment.vectors.nbytes < FULL_SEGMENT_BYTES]
+        small = [segment for segment in self._made_since(since_ns) if segment.vectors.nbytes < FULL_SEGMENT_BYTES]
         if len(small) <= MAX_SMALL_SEGMENTS:
             return
         chosen: list[Segment] = []

@@ -4,6 +4,7 @@ A segment is one of ``arrow_files``, of one record batch. Equal rows in two segm
 """
 
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,11 @@ class Segment:
     def __len__(self) -> int:
         return len(self.digests)
 
+    @property
+    def made_ns(self) -> int:
+        """When the vectors were made, in nanoseconds; of some of them it may be later."""
+        return self.stamp[2]
+
     def find(self, prefixes: NDArray[np.uint64], digests: Digests) -> NDArray[np.int64]:
         """The row of each digest, -1 where it is not here; ``prefixes`` are those of the digests."""
         rows = np.full(len(digests), -1, np.int64)
@@ -64,8 +70,8 @@ def prefixes_of(digests: Digests) -> NDArray[np.uint64]:
     return first
 
 
-def write_segment(folder: Path, digests: Digests, vectors: Vectors) -> Path:
-    """Keep the rows, each digest once (its first vector), and give back the file."""
+def write_segment(folder: Path, digests: Digests, vectors: Vectors, made_ns: int | None = None) -> Path:
+    """Keep the rows, each digest once (its first vector), as made now or at ``made_ns``, and give back the file."""
     keys = np.ascontiguousarray(digests).view(f"V{DIGEST_BYTES}")[:, 0]
     _, first = np.unique(keys, return_index=True)
     table = pa.Table.from_arrays(
@@ -77,7 +83,8 @@ def write_segment(folder: Path, digests: Digests, vectors: Vectors) -> Path:
         ],
         names=["text_sha256", "vector"],
     )
-    return write_table(folder, table)
+    # By this machine's clock: the one that files are stamped with lags behind it, and on a network drive is another.
+    return write_table(folder, table, time.time_ns() if made_ns is None else made_ns)
 
 
 def open_segment(path: Path, stamp: Stamp) -> Segment:
@@ -90,13 +97,30 @@ def open_segment(path: Path, stamp: Stamp) -> Segment:
 
 
 def merge_segments(folder: Path, segments: Sequence[Segment]) -> Path:
-    """Write one segment with the rows of all and remove those; who has them open can go on reading."""
+    """Write one segment with the rows of all and remove those; who has them open can go on reading.
+
+    Of equal digests the newest vector stays. The segment is as old as the oldest of them, so that none seems newer.
+    """
+    newest_first = sorted(segments, key=lambda segment: -segment.made_ns)
     path = write_segment(
         folder,
-        np.concatenate([segment.digests for segment in segments]),
-        np.concatenate([segment.vectors for segment in segments]),
+        np.concatenate([segment.digests for segment in newest_first]),
+        np.concatenate([segment.vectors for segment in newest_first]),
+        newest_first[-1].made_ns,
     )
     for segment in segments:
         if segment.path != path:
             segment.path.unlink(missing_ok=True)
     return path
+
+
+def thin_segment(folder: Path, segment: Segment, digests: Digests) -> None:
+    """Leave only the rows of other digests in the folder, as old as they were."""
+    rows = segment.find(prefixes_of(digests), digests)
+    kept = np.ones(len(segment), bool)
+    kept[rows[rows >= 0]] = False
+    if kept.all():
+        return
+    if kept.any():
+        write_segment(folder, segment.digests[kept], segment.vectors[kept], segment.made_ns)
+    segment.path.unlink(missing_ok=True)

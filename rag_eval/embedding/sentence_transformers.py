@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +13,10 @@ from rag_eval.embedding.base import Vectors
 from rag_eval.embedding.checks import check_texts, checked_vectors
 from rag_eval.embedding.usage import Usage, UsageCounter
 from rag_eval.errors import ConfigurationError, preview
+from rag_eval.model_files import model_name
+
+OWNER = "sentence-transformers"
+"""Whose models the library finds by their bare names."""
 
 logger = logging.getLogger(__name__)
 
@@ -70,29 +75,27 @@ class SentenceTransformersEmbedder:
         if batch_size < 1 or (truncate_dim is not None and truncate_dim < 1):
             raise ConfigurationError(f"batch_size is {batch_size} and truncate_dim {truncate_dim}: give at least 1")
         self._source, self._batch_size, self._normalize = model, batch_size, normalize
-        self._options = {
+        self._options: dict[str, Any] = {
             "revision": revision,
             "device": device,
             "truncate_dim": truncate_dim,
             "local_files_only": local_files_only,
         }
-        self._name = name or f"sentence-transformers/{model}" + (f"@{revision}" if revision else "")
-        if truncate_dim is not None:
-            self._name += f"/{truncate_dim}"
-        if normalize:
-            self._name += "/normalized"
+        self._given_name = name
         self._loading = threading.Lock()
         self._loaded: Encoder | None = None if isinstance(model, str) else model
         self._dimension: int | None = None
         self._counter = UsageCounter(price_per_million_tokens=0.0)
 
     def __repr__(self) -> str:
-        return f"SentenceTransformersEmbedder({self._name!r})"
+        return f"SentenceTransformersEmbedder({self._source!r})"
 
-    @property
+    @cached_property
     def name(self) -> str:
-        """The model, its revision, and what changes its vectors."""
-        return self._name
+        """The model with the digest of its folder or its commit, and what changes its vectors."""
+        revision, cut = self._options["revision"], self._options["truncate_dim"]
+        found = self._given_name or f"{OWNER}/{model_name(str(self._source), revision, (OWNER,))}"
+        return found + (f"/{cut}" if cut is not None else "") + ("/normalized" if self._normalize else "")
 
     @property
     def dimension(self) -> int:
@@ -137,7 +140,7 @@ class SentenceTransformersEmbedder:
             convert_to_numpy=True,
             normalize_embeddings=self._normalize,
         )
-        vectors = checked_vectors(given, len(texts), self._name, self._dimension)
+        vectors = checked_vectors(given, len(texts), self.name, self._dimension)
         self._dimension = vectors.shape[1]
         self._counter.add(texts=len(texts), tokens=self._count_tokens(model, texts))
         return vectors
@@ -155,7 +158,7 @@ class SentenceTransformersEmbedder:
         if over:
             logger.warning(
                 "%s reads %d tokens of a text: %d of %d were cut, first text %d with %d tokens (%s)",
-                *(self._name, limit, len(over), len(texts), over[0], lengths[over[0]], preview(texts[over[0]])),
+                *(self.name, limit, len(over), len(texts), over[0], lengths[over[0]], preview(texts[over[0]])),
             )
         return sum(min(length, limit) for length in lengths)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
+from rag_eval.choices import choices, suggestion
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.base import ChunkLevelMetric, MetricName, TokenLevelMetric
 from rag_eval.metrics.chroma import ChromaIoU, ChromaMetric, ChromaPrecision, ChromaRecall, PrecisionOmega
@@ -55,7 +56,8 @@ def parse_metric_name(text: str, known: Mapping[str, object]) -> MetricName:
     name = MetricName.parse(text)
     metric = known.get(name.base)
     if not isinstance(metric, type):
-        raise ConfigurationError(f"there is no metric {name.base!r} here: use one of {', '.join(known)}")
+        hint = suggestion(name.base, known)
+        raise ConfigurationError(f"there is no metric {name.base!r} here{hint}: {choices(known, name.base)}")
     if name.unit is not None and not issubclass(metric, SpanMetric | TokensRetrieved):
         raise ConfigurationError(f"{name.base} is not counted in tokens: leave out ({name.unit})")
     if name.k == "min" and not issubclass(metric, ChromaMetric):

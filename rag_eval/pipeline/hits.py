@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rag_eval.retrieval.base import Reranker, place_of
 from rag_eval.retrieval.checks import reranked
 from rag_eval.retrieval.hybrid import RANK_CONSTANT
-from rag_eval.tables import CHUNK_HITS, CHUNKS, HITS, chunks_from_table, plain_chunks_from_table
+from rag_eval.tables import CHUNK_HITS, HITS, chunks_from_table, plain_chunks_from_table
 
 Numbers = NDArray[np.int64]
 
@@ -52,17 +52,18 @@ def fuse_tables(rankings: Sequence[pa.Table], queries: pa.Table, depth: int) -> 
 
 def rerank_table(hits: pa.Table, chunks: pa.Table, queries: pa.Table, reranker: Reranker, k: int) -> pa.Table:
     """The k best hits of every query in the reranker's order, with 1 / rank as their score."""
-    numbers, found = _chunks_of(chunks)
+    rows, found = _candidates(hits, chunks)
+    numbers = {place_of(chunk): number for number, chunk in found.items()}
     by_query: dict[str, list[int]] = {}
-    order = "start" if "start" in hits.column_names else "ordinal"
-    for row in hits.to_pylist():
-        by_query.setdefault(row["query_id"], []).append(numbers[row["doc_id"], row[order], row.get("end", row[order])])
+    for asked_id, row in zip(hits.column("query_id").to_pylist(), rows, strict=True):
+        by_query.setdefault(asked_id, []).append(row)
     query: list[int] = []
     rank: list[int] = []
     number: list[int] = []
-    for place, asked in enumerate(queries.to_pylist()):
-        candidates = [found[one] for one in by_query.get(asked["query_id"], [])]
-        kept = reranked(reranker, asked["text"], candidates, k) if candidates else []
+    asked_texts = zip(queries.column("query_id").to_pylist(), queries.column("text").to_pylist(), strict=True)
+    for place, (asked_id, text) in enumerate(asked_texts):
+        candidates = [found[row] for row in by_query.get(asked_id, [])]
+        kept = reranked(reranker, text, candidates, k) if candidates else []
         query += [place] * len(kept)
         rank += range(len(kept))
         number += [numbers[place_of(chunk)] for chunk in kept]
@@ -75,8 +76,16 @@ def schema_of(chunks: pa.Table) -> pa.Schema:
     return HITS if "start" in chunks.column_names else CHUNK_HITS
 
 
-def _chunks_of(table: pa.Table) -> tuple[dict[tuple[str, int, int], int], Sequence[Any]]:
-    """The chunks of one kind or the other, and their numbers by place."""
-    placed = table.schema.equals(CHUNKS)
-    found: Sequence[Any] = chunks_from_table(table) if placed else plain_chunks_from_table(table)
-    return {place_of(chunk): number for number, chunk in enumerate(found)}, found
+def _candidates(hits: pa.Table, chunks: pa.Table) -> tuple[list[int], dict[int, Any]]:
+    """The row of each hit's chunk, and the chunks of these rows; the others, which are most, are left alone."""
+    import polars as pl
+
+    placed = "start" in chunks.column_names
+    place = ["doc_id", "start", "end"] if placed else ["doc_id", "ordinal"]
+    rows = pl.DataFrame(chunks.select(place)).with_row_index("row")
+    asked = pl.DataFrame(hits.select(place)).with_row_index("hit")
+    of_hits = asked.join(rows, on=place).sort("hit").get_column("row").to_numpy()
+    distinct = np.unique(of_hits)
+    taken = chunks.take(pa.array(distinct))
+    found: Sequence[Any] = chunks_from_table(taken) if placed else plain_chunks_from_table(taken)
+    return of_hits.tolist(), dict(zip(distinct.tolist(), found, strict=True))

@@ -1,12 +1,14 @@
 """Small references that tasks pass on in place of the data: each says where something is and what its digest is."""
 
+from datetime import datetime
 from pathlib import Path
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from rag_eval.digests import file_sha256, files_sha256
 from rag_eval.errors import GroundTruthError
-from rag_eval.files import matching_files
+from rag_eval.files import matching_files, unreadable
 from rag_eval.types.ids import EvaluationType
 
 
@@ -21,22 +23,42 @@ class Reference(_Frozen):
 
 
 class Effort(_Frozen):
-    """How much of a stage had to be done when it ran: ``fresh`` of ``total`` units, the rest was kept from before."""
+    """What a stage took when it ran: ``fresh`` of ``total`` units had to be done, the rest was kept from before.
+
+    ``tokens`` is what models read and ``cost`` what they charged for it, in US dollars: None where that is not known.
+    ``query_seconds`` is the part of a search or a reranking that grows with the queries: no reading of tables, no
+    building of an index, and no embedding of queries, whose vectors are kept from run to run.
+    """
 
     fresh: int
     total: int
     unit: str
+    seconds: float = 0.0
+    tokens: int | None = 0
+    cost: float | None = 0.0
+    query_seconds: float = 0.0
 
 
-class TableRef(Reference):
-    """A table in the workspace: where, the sha256 of its file, how many rows, and what it took to make it."""
+class Made(_Frozen):
+    """What a stage made, with when that began and what it took; both are kept with it and are no part of a key."""
+
+    made: AwareDatetime | None = None
+    effort: Effort | None = None
+
+    def taking(self, made: datetime, seconds: float) -> Self:
+        """The same, begun then and done after so many seconds."""
+        effort = self.effort and self.effort.model_copy(update={"seconds": round(seconds, 6)})
+        return self.model_copy(update={"made": made, "effort": effort})
+
+
+class TableRef(Made, Reference):
+    """A table in the workspace: where, the sha256 of its file, how many rows."""
 
     uri: str
     rows: int
-    effort: Effort | None = None
 
 
-class IndexRef(Reference):
+class IndexRef(Made, Reference):
     """A LanceDB index in the workspace: where, the digest of what it was made from, how many rows and bytes.
 
     The digest is the same whenever the index is built again; the checksum covers the bytes of this build.
@@ -46,10 +68,9 @@ class IndexRef(Reference):
     rows: int
     size: int
     checksum: str
-    effort: Effort | None = None
 
 
-class TruthRef(_Frozen):
+class TruthRef(Made):
     """Ground truth in the workspace: every query, and the spans or chunk ids of the answerable ones."""
 
     evaluation_type: EvaluationType
@@ -65,8 +86,12 @@ class CorpusSource(Reference):
 
     @classmethod
     def of(cls, folder: Path, glob: str) -> "CorpusSource":
-        """The folder as it is now; raises ``CorpusError`` when it is missing or nothing matches."""
-        return cls(folder=folder, glob=glob, digest=files_sha256(folder, matching_files(folder, glob)))
+        """The folder as it is now; raises ``CorpusError`` when it is missing, unreadable or nothing matches."""
+        paths = matching_files(folder, glob)
+        try:
+            return cls(folder=folder, glob=glob, digest=files_sha256(folder, paths))
+        except OSError as error:
+            raise unreadable(Path(error.filename or folder), error) from None
 
 
 class TruthSource(Reference):
@@ -76,7 +101,12 @@ class TruthSource(Reference):
 
     @classmethod
     def of(cls, path: Path) -> "TruthSource":
-        """The file as it is now; raises ``GroundTruthError`` when it is missing."""
+        """The file as it is now; raises ``GroundTruthError`` when it is missing or unreadable."""
         if not path.is_file():
             raise GroundTruthError(f"the ground-truth file {str(path)!r} is not there: check the path")
-        return cls(path=path, digest=file_sha256(path))
+        try:
+            return cls(path=path, digest=file_sha256(path))
+        except OSError as error:
+            raise GroundTruthError(
+                f"the ground-truth file {str(path)!r} cannot be read ({error.strerror}): check the file and its rights"
+            ) from None

@@ -4,9 +4,12 @@ The key is the stage's name and version, the digests of its inputs and its confi
 time, not the workspace, not the worker. Equal keys mean equal work.
 """
 
+import functools
 import inspect
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Generic, ParamSpec, TypeVar
 
 from pydantic import BaseModel
@@ -14,7 +17,7 @@ from pydantic import BaseModel
 from rag_eval.config.settings import Component
 from rag_eval.digests import data_sha256
 from rag_eval.errors import ConfigurationError
-from rag_eval.pipeline.references import Reference
+from rag_eval.pipeline.references import Made, Reference
 from rag_eval.pipeline.workspace import Workspace
 
 P = ParamSpec("P")
@@ -41,10 +44,19 @@ class Stage(Generic[P, R]):
 
 
 def stage(version: int) -> Callable[[Callable[P, R]], Stage[P, R]]:
-    """Make a function a stage under its own name; raise the version whenever its result would change."""
+    """Make a function a stage under its own name; raise the version whenever its result would change.
+
+    What the stage made says when and how long it was made, also to whoever uses it again.
+    """
 
     def decorate(function: Callable[P, R]) -> Stage[P, R]:
-        return Stage(function.__name__.replace("_", "-"), version, function)
+        @functools.wraps(function)
+        def timed(*args: P.args, **kwargs: P.kwargs) -> R:
+            made, started = datetime.now(UTC), time.perf_counter()
+            result = function(*args, **kwargs)
+            return result.taking(made, time.perf_counter() - started) if isinstance(result, Made) else result
+
+        return Stage(function.__name__.replace("_", "-"), version, timed)
 
     return decorate
 
@@ -54,13 +66,13 @@ def key_part(value: object) -> object:
     if isinstance(value, Reference):
         return {"digest": value.digest}
     if isinstance(value, Component):
-        return {"identity": value.identity} | {
-            name: key_part(getattr(value, name)) for name in type(value).model_fields
+        settled = value.without("running")
+        return {"identity": settled.identity} | {
+            name: key_part(getattr(settled, name)) for name in type(settled).model_fields
         }
     if isinstance(value, BaseModel):
-        return {"type": type(value).__name__} | {
-            name: key_part(getattr(value, name)) for name in type(value).model_fields
-        }
+        parts = type(value).model_fields.keys() - Made.model_fields.keys()
+        return {"type": type(value).__name__} | {name: key_part(getattr(value, name)) for name in parts}
     if isinstance(value, Mapping):
         return {str(name): key_part(part) for name, part in value.items() if not isinstance(part, Workspace)}
     if isinstance(value, list | tuple):

@@ -4,18 +4,20 @@ import os
 from collections.abc import Sequence
 from typing import Any, Self
 
-from rag_eval.errors import ConfigurationError, ServiceError
+from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError
 from rag_eval.retrieval.base import C
 
 DEFAULT_MODEL = "rerank-v3.5"
+PASSING = (408, 409, 429)
+"""The refusals that may pass: time-out, conflict, too many requests."""
 
 
 class CohereReranker:
     """Orders candidates by Cohere's relevance scores (extra ``cohere``; key from ``api_key`` or ``CO_API_KEY``).
 
     Answers 408, 429 and 5xx are tried again by the SDK, ``max_retries`` times. Raises ``ConfigurationError`` without
-    the extra or a key, and ``ServiceError`` when the service fails, does not rank as many chunks as it was asked for,
-    or names one that it was not given.
+    the extra or a key, and ``ServiceError`` when the service fails (``RequestRefusedError`` where trying again will not
+    help), does not rank as many chunks as it was asked for, or names one that it was not given.
     """
 
     def __init__(
@@ -51,8 +53,8 @@ class CohereReranker:
         if not chunks:
             return []
         answer = self._ask(query, [chunk.content for chunk in chunks], top_k)
-        if isinstance(answer, str):
-            raise ServiceError(f"{self.name} {answer}")
+        if isinstance(answer, ServiceError):
+            raise answer
         wanted = min(top_k, len(chunks))
         ranked = sorted(answer, key=lambda found: -found[1])[:wanted]
         order = [number for number, _ in ranked]
@@ -63,8 +65,8 @@ class CohereReranker:
             )
         return [chunks[number] for number in order]
 
-    def _ask(self, query: str, texts: list[str], top_k: int) -> list[tuple[int, float]] | str:
-        """The numbers and scores of the best, or why there are none, in words that continue the reranker's name.
+    def _ask(self, query: str, texts: list[str], top_k: int) -> list[tuple[int, float]] | ServiceError:
+        """The numbers and scores of the best, or why there are none.
 
         A failure is a value, because the errors of the SDK hold the request's headers, the key among them, and an
         error raised while one is handled would carry it along.
@@ -78,12 +80,14 @@ class CohereReranker:
             )
             return [(int(found.index), float(found.relevance_score)) for found in answer.results]
         except ApiError as error:
-            return (
-                f"failed with status {error.status_code} on {len(texts)} chunks: "
+            status = error.status_code or 0
+            kind = RequestRefusedError if 400 <= status < 500 and status not in PASSING else ServiceError
+            return kind(
+                f"{self.name} failed with status {status} on {len(texts)} chunks: "
                 "check the key, the model's name and the service's limits"
             )
         except (httpx.HTTPError, AttributeError, TypeError, ValueError) as error:
-            return f"gave no usable answer ({type(error).__name__}): try again"
+            return ServiceError(f"{self.name} gave no usable answer ({type(error).__name__}): try again")
 
 
 def _connect(api_key: str | None, base_url: str | None, timeout: float) -> Any:
@@ -93,7 +97,7 @@ def _connect(api_key: str | None, base_url: str | None, timeout: float) -> Any:
         raise ConfigurationError("CohereReranker needs cohere: pip install 'rag-eval[cohere]'") from None
     key = api_key or os.environ.get("CO_API_KEY")
     if not key:
-        raise ConfigurationError("CohereReranker needs a key: give api_key, or set CO_API_KEY")
+        raise ConfigurationError("CohereReranker needs a key: set CO_API_KEY")
     import httpx
 
     # Our own connection: the SDK leaves the one it makes open.

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rag_eval.errors import ConfigurationError
+from rag_eval.model_files import model_name
 from rag_eval.retrieval.base import C
 
 
@@ -28,11 +29,11 @@ class CrossEncoderReranker:
         self, model: str | CrossEncoderModel, *, allow_download: bool = False, name: str | None = None
     ) -> None:
         self._model = _load(model, allow_download) if isinstance(model, str) else model
-        self._name = name or (model if isinstance(model, str) else type(model).__name__)
+        self._name = name or (model_name(model) if isinstance(model, str) else type(model).__name__)
 
     @property
     def name(self) -> str:
-        """The model."""
+        """The model with the digest of its folder or its commit, where it was loaded here."""
         return f"CrossEncoderReranker({self._name})"
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:

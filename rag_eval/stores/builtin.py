@@ -9,11 +9,9 @@ from numpy.typing import NDArray
 from rag_eval.embedding.base import Vectors
 from rag_eval.errors import ConfigurationError, TableError
 from rag_eval.stores.base import AnyChunk, SearchResult, StoreHit
-from rag_eval.stores.ordering import Candidates, best, exact_scores
+from rag_eval.stores.ordering import DEFAULT, Blocks, Candidates, best, exact_scores
 from rag_eval.stores.places import Places
 from rag_eval.stores.vectors import unit_vectors
-
-NUMBERS_AT_ONCE = 2**22
 
 
 class BuiltInStore(ABC):
@@ -21,6 +19,7 @@ class BuiltInStore(ABC):
 
     _places: Places
     _dimension: int | None
+    _blocks: Blocks = DEFAULT
 
     @property
     @abstractmethod
@@ -66,7 +65,8 @@ class BuiltInStore(ABC):
         blank = ~units.any(axis=1)
         asked = np.flatnonzero(~blank)
         found = self._candidates(units[asked], count) if size and len(asked) else iter(())
-        result = best((_renumbered(part, asked) for part in found), self._places.rank, len(units), count)
+        parts = (_renumbered(part, asked) for part in found)
+        result = best(parts, self._places.rank, len(units), count, self._blocks.found)
         result.numbers[blank] = self._places.order[:count]
         result.scores[blank] = 0
         return result
@@ -93,10 +93,11 @@ class BuiltInStore(ABC):
 
     def _scored(self, units: Vectors, queries: NDArray[np.int64], numbers: NDArray[np.int64]) -> Iterator[Candidates]:
         """Pairs of query and chunk with their exact scores, a bounded number at once."""
-        step = max(1, NUMBERS_AT_ONCE // units.shape[1])
+        step = max(1, self._blocks.loaded // units.shape[1])
         for begin in range(0, len(numbers), step):
             query, number = queries[begin : begin + step], numbers[begin : begin + step]
-            yield Candidates(query, number, exact_scores(units[query], self._vectors(number)))
+            scores = exact_scores(units[query], self._vectors(number), self._blocks.summed)
+            yield Candidates(query, number, scores)
 
     def _checked(self, chunks: int, embeddings: Vectors) -> Vectors:
         if len(embeddings) != chunks:

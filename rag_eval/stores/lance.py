@@ -5,7 +5,7 @@ out zero vectors without a word, the dot product keeps them, at score 0.
 """
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -101,12 +101,21 @@ class LanceDBVectorStore(BuiltInStore):
 
     def add_table(self, chunks: pa.Table, vectors: Vectors) -> None:
         """Keep the rows of a chunks table, with places or with ordinals, and their vectors; raises as ``add`` does."""
+        self.add_tables([(chunks, vectors)])
+
+    def add_tables(self, parts: Iterable[tuple[pa.Table, Vectors]]) -> None:
+        """As ``add_table``, for a table that comes in parts, one at a time in memory; an index is built at the end.
+
+        When a part is refused, those before it are kept, without an index.
+        """
         self._load()
-        placed = "ordinal" not in chunks.column_names
-        check_schema(chunks, CHUNKS if placed else PLAIN_CHUNKS, "chunks")
-        units = self._checked(chunks.num_rows, vectors)
-        if chunks.num_rows:
-            self._write(rows_of_table(chunks), units, with_table(self._places, chunks, placed))
+        for chunks, vectors in parts:
+            placed = "ordinal" not in chunks.column_names
+            check_schema(chunks, CHUNKS if placed else PLAIN_CHUNKS, "chunks")
+            units = self._checked(chunks.num_rows, vectors)
+            if chunks.num_rows:
+                self._append(rows_of_table(chunks), units, with_table(self._places, chunks, placed))
+        self._build_index()
 
     def take(self, numbers: Integers, columns: Sequence[str]) -> pa.Table:
         """Columns of the table for the chunks of these numbers, in the order asked for."""
@@ -164,9 +173,10 @@ class LanceDBVectorStore(BuiltInStore):
             return None
 
     def _keep(self, chunks: Sequence[AnyChunk], units: Vectors, places: Places) -> None:
-        self._write(rows_of_chunks(chunks, places), units, places)
+        self._append(rows_of_chunks(chunks, places), units, places)
+        self._build_index()
 
-    def _write(self, rows: pa.Table, units: Vectors, places: Places) -> None:
+    def _append(self, rows: pa.Table, units: Vectors, places: Places) -> None:
         numbers = np.arange(len(self._places), len(places))
         vectors = pa.FixedSizeListArray.from_arrays(pa.array(units.reshape(-1)), units.shape[1])
         rows = rows.append_column("number", pa.array(numbers)).append_column("vector", vectors)
@@ -176,10 +186,13 @@ class LanceDBVectorStore(BuiltInStore):
             self._table = self._database.create_table(self._table_name, rows)
         else:
             self._table.add(rows)
-        if self._index is not None:
-            self._table.create_index("vector", config=self._index.config())
         self._offsets = np.concatenate([self._offsets[: len(self._places)], numbers])
         self._places, self._dimension, self._version = places, units.shape[1], self._table.version
+
+    def _build_index(self) -> None:
+        if self._index is not None and self._table is not None:
+            self._table.create_index("vector", config=self._index.config())
+            self._version = self._table.version
 
     def _vectors(self, numbers: Integers) -> Vectors:
         column = self.take(numbers, ["vector"]).column("vector").combine_chunks()

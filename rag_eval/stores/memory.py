@@ -8,12 +8,8 @@ from numpy.typing import NDArray
 from rag_eval.embedding.base import Vectors
 from rag_eval.stores.base import AnyChunk
 from rag_eval.stores.builtin import BuiltInStore
-from rag_eval.stores.ordering import Candidates, score_margin
+from rag_eval.stores.ordering import DEFAULT, Blocks, Candidates, score_margin
 from rag_eval.stores.places import Places
-
-QUERIES_AT_ONCE = 256
-ROWS_AT_ONCE = 16384
-POOL = 2**21
 
 Integers = NDArray[np.int64]
 
@@ -21,10 +17,12 @@ Integers = NDArray[np.int64]
 class InMemoryVectorStore(BuiltInStore):
     """One matrix of unit vectors, multiplied tile by tile.
 
-    A search needs memory for one tile of scores and the candidates, never for all queries times all chunks.
+    A search needs memory for one tile of scores and the candidates, never for all queries times all chunks; ``blocks``
+    says how much that is.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, blocks: Blocks = DEFAULT) -> None:
+        self._blocks = blocks
         self.clear()
 
     @property
@@ -55,41 +53,40 @@ class InMemoryVectorStore(BuiltInStore):
         return self._parts[0]
 
     def _candidates(self, units: Vectors, k: int) -> Iterator[Candidates]:
-        tile = np.empty(min(QUERIES_AT_ONCE, len(units)) * min(ROWS_AT_ONCE, len(self)), np.float32)
-        for begin in range(0, len(units), QUERIES_AT_ONCE):
-            end = min(begin + QUERIES_AT_ONCE, len(units))
-            for queries, numbers in _near(units, slice(begin, end), self._matrix(), k, tile):
+        most, rows = self._blocks.queries, self._blocks.rows
+        tile = np.empty(min(most, len(units)) * min(rows, len(self)), np.float32)
+        for begin in range(0, len(units), most):
+            for queries, numbers in self._near(units, slice(begin, min(begin + most, len(units))), k, tile):
                 yield from self._scored(units, queries, numbers)
 
+    def _near(
+        self, units: Vectors, block: slice, k: int, tile: NDArray[np.float32]
+    ) -> Iterator[tuple[Integers, Integers]]:
+        """Rows of ``units`` in a block, and for each the numbers of the chunks that may be among its best k.
 
-def _near(
-    units: Vectors, block: slice, matrix: Vectors, k: int, tile: NDArray[np.float32]
-) -> Iterator[tuple[Integers, Integers]]:
-    """Rows of ``units`` in a block, and for each the rows of ``matrix`` that may be among its best k.
+        One pass over the chunks: each tile is compared with the floor below which no chunk can matter, and the floor
+        rises with the best k seen so far. A block with too many ties is cut in two.
+        """
+        pool = self._filled(units[block], k, tile)
+        if pool is None:
+            middle = (block.start + block.stop) // 2
+            yield from self._near(units, slice(block.start, middle), k, tile)
+            yield from self._near(units, slice(middle, block.stop), k, tile)
+        else:
+            yield pool.queries + block.start, pool.numbers
 
-    One pass over the matrix: each tile is compared with the floor below which no chunk can matter, and the floor
-    rises with the best k seen so far. A block with too many ties is cut in two.
-    """
-    pool = _filled(units[block], matrix, k, tile)
-    if pool is None:
-        middle = (block.start + block.stop) // 2
-        yield from _near(units, slice(block.start, middle), matrix, k, tile)
-        yield from _near(units, slice(middle, block.stop), matrix, k, tile)
-    else:
-        yield pool.queries + block.start, pool.numbers
-
-
-def _filled(queries: Vectors, matrix: Vectors, k: int, tile: NDArray[np.float32]) -> "_Pool | None":
-    """The candidates of the queries; None when several queries have more than memory should hold."""
-    pool = _Pool(len(queries), k, np.float32(score_margin(matrix.shape[1])))
-    for begin in range(0, len(matrix), ROWS_AT_ONCE):
-        rows = matrix[begin : begin + ROWS_AT_ONCE]
-        scores = tile[: len(queries) * len(rows)].reshape(len(queries), len(rows))
-        pool.take(np.matmul(queries, rows.T, out=scores), begin)
-        if pool.size > POOL and len(queries) > 1:
-            return None
-    pool.prune()
-    return pool
+    def _filled(self, queries: Vectors, k: int, tile: NDArray[np.float32]) -> "_Pool | None":
+        """The candidates of the queries; None when several queries have more than memory should hold."""
+        matrix = self._matrix()
+        pool = _Pool(len(queries), k, np.float32(score_margin(matrix.shape[1])))
+        for begin in range(0, len(matrix), self._blocks.rows):
+            rows = matrix[begin : begin + self._blocks.rows]
+            scores = tile[: len(queries) * len(rows)].reshape(len(queries), len(rows))
+            pool.take(np.matmul(queries, rows.T, out=scores), begin)
+            if pool.size > self._blocks.candidates and len(queries) > 1:
+                return None
+        pool.prune()
+        return pool
 
 
 class _Pool:

@@ -24,8 +24,25 @@ from rag_eval.stores.vectors import row_dots
 STEP = 2.0**-24
 # Beyond the kernel's sum: LanceDB's 1 - dot and back, the rounding of a score, lengths a little off 1.
 SPARE_STEPS = 8
-NUMBERS_AT_ONCE = 2**17
-POOL = 2**22
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """How much a search takes at once, which bounds its memory and changes nothing that it finds.
+
+    ``queries`` and ``rows`` are the sides of a tile of scores; ``candidates`` how many of a block and ``found`` how
+    many of all blocks are held before the worst go; ``loaded`` and ``summed`` how many numbers are fetched and added.
+    """
+
+    queries: int = 256
+    rows: int = 2**14
+    candidates: int = 2**21
+    found: int = 2**22
+    loaded: int = 2**22
+    summed: int = 2**17  # what stays in the processor's cache
+
+
+DEFAULT = Blocks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +60,10 @@ def score_margin(dimension: int) -> float:
     return 2 * (lost / (1 - lost) + SPARE_STEPS * STEP)
 
 
-def exact_scores(queries: Vectors, vectors: Vectors) -> NDArray[np.float32]:
+def exact_scores(queries: Vectors, vectors: Vectors, at_once: int = DEFAULT.summed) -> NDArray[np.float32]:
     """The score of each row of unit vectors with the same row of unit queries."""
     scores = np.empty(len(vectors), np.float32)
-    step = max(1, NUMBERS_AT_ONCE // vectors.shape[1])  # what stays in the processor's cache
+    step = max(1, at_once // vectors.shape[1])
     for begin in range(0, len(vectors), step):
         part = slice(begin, begin + step)
         dots = row_dots(queries[part].astype(np.float64), vectors[part].astype(np.float64))
@@ -54,14 +71,16 @@ def exact_scores(queries: Vectors, vectors: Vectors) -> NDArray[np.float32]:
     return scores
 
 
-def best(candidates: Iterable[Candidates], rank: NDArray[np.int64], queries: int, k: int) -> SearchResult:
+def best(
+    candidates: Iterable[Candidates], rank: NDArray[np.int64], queries: int, k: int, at_once: int = DEFAULT.found
+) -> SearchResult:
     """The k best of each query; ``rank`` is every chunk's position in the order of places, by its number."""
     pool = [Candidates(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))]
     held = 0
     for found in candidates:
         pool.append(found)
         held += len(found.numbers)
-        if held > POOL:  # memory follows k, not the number of ties
+        if held > at_once:  # memory follows k, not the number of ties
             pool = [_cut(pool, rank, k)]
             held = len(pool[0].numbers)
     kept = _cut(pool, rank, k)

@@ -119,7 +119,10 @@ def test_a_configuration_has_the_parts_that_its_mode_needs(parts: dict[str, Any]
             {"metrics": ["span_iou"], "evaluation_type": "chunk-level"},
             "'span_iou' is a metric of token-level evaluation and .* is chunk-level",
         ),
-        ({"metrics": ["recall"]}, "no metric 'recall' here: use one of span_recall"),
+        (
+            {"metrics": ["recall"]},
+            "no metric 'recall' here .did you mean span_recall.*: use one of span_recall, ",
+        ),
         ({"metrics": ["span_recall@5"]}, "names a number of hits: write span_recall and put 5 into k"),
         ({"metrics": ["span_recall@min"]}, "has no @min"),
         ({"metrics": ["span_recall(klingon)"]}, "encoding 'klingon' is not known"),

@@ -191,18 +191,6 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
         EmbeddingCache(blocked)
 
 
-def test_a_full_disk_is_said_and_loses_no_vectors(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("rag_eval.embedding.segment_folder.write_segment", full)
-    cached = CachedEmbedder(OwnEmbedder(), EmbeddingCache(tmp_path))
-    assert np.array_equal(cached.embed(TEXTS), OwnEmbedder().embed(TEXTS))
-    assert "100 vectors could not be kept" in caplog.text
-
-
 def test_many_small_writes_end_in_few_files_with_every_row(tmp_path: Path) -> None:
     own = OwnEmbedder()
     cached = CachedEmbedder(own, EmbeddingCache(tmp_path))

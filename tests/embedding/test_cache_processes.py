@@ -83,3 +83,25 @@ def test_what_a_killed_process_finished_is_kept(tmp_path: Path) -> None:
     writer.communicate(timeout=30)
     cached = check_everything_is_right(tmp_path)
     assert cached.statistics.hits >= 75
+
+
+FULL_DISK = """
+import logging, resource, sys
+import numpy as np
+from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
+from rag_eval.embedding.local import LocalEmbedder
+logging.basicConfig(stream=sys.stdout)
+texts = [f"text number {number}" for number in range(100)]
+expected = LocalEmbedder().embed(texts)
+resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))
+print(np.array_equal(CachedEmbedder(LocalEmbedder(), EmbeddingCache(sys.argv[1])).embed(texts), expected))
+"""
+
+
+def test_a_full_disk_is_said_and_loses_no_vectors(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert "100 vectors could not be kept" in done.stdout
+    assert "cannot be written (File too large): make room, then run again" in done.stdout
+    assert done.stdout.splitlines()[-1] == "True"
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -1,4 +1,6 @@
 import os
+import shutil
+import threading
 import time
 from pathlib import Path
 
@@ -18,16 +20,29 @@ def filled(root: Path) -> Workspace:
         os.utime(root / ref.uri, (OLD, OLD))
     index = workspace.write_index("d" * 64, 1, lambda folder: (folder / "data").write_bytes(b"1234") and None)
     os.utime(root / index.uri, (OLD, OLD))
-    for name in ("cache/embeddings/m/x.arrow", "results/key", "runs/r/summary.json"):
+    for name in ("cache/embeddings/m/x.arrow", "cache/loose", "results/key", "runs/r/summary.json", "prefect/db"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(b"12")
         os.utime(root / name, (OLD, OLD))
+    (root / ".gitignore").write_text("*")
     return workspace
 
 
 def test_a_workspace_says_what_it_holds(tmp_path: Path) -> None:
-    found = {holding.kind: holding.files for holding in holdings(filled(tmp_path))}
-    assert found == {"tables/chunks": 3, "indexes": 1, "results": 1, "cache/embeddings": 1, "runs": 1}
+    found = holdings(filled(tmp_path))
+    assert {holding.kind: holding.files for holding in found} == {
+        "cache": 1,
+        "cache/embeddings": 1,
+        "indexes": 1,
+        "other files": 1,
+        "prefect": 1,
+        "results": 1,
+        "runs": 1,
+        "tables/chunks": 3,
+    }
+    everything = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert sum(holding.files for holding in found) == len(everything)
+    assert sum(holding.size for holding in found) == sum(path.stat().st_size for path in everything)
 
 
 def test_pruning_removes_what_was_not_used_and_keeps_vectors_and_runs(tmp_path: Path) -> None:
@@ -36,14 +51,15 @@ def test_pruning_removes_what_was_not_used_and_keeps_vectors_and_runs(tmp_path: 
     mark_used(used)
     assert prune(workspace, 30).files == 0
     assert prune(workspace, 5).files == 4
-    assert {holding.kind for holding in holdings(workspace)} == {"tables/chunks", "cache/embeddings", "runs"}
+    left = {holding.kind for holding in holdings(workspace)}
+    assert left == {"tables/chunks", "cache", "cache/embeddings", "runs", "prefect", "other files"}
     assert used.exists()
 
 
-def test_clearing_keeps_the_runs_alone(tmp_path: Path) -> None:
+def test_clearing_takes_the_work_alone(tmp_path: Path) -> None:
     workspace = filled(tmp_path)
-    assert clear(workspace).files == 6
-    assert [holding.kind for holding in holdings(workspace)] == ["runs"]
+    assert clear(workspace).files == 7
+    assert [holding.kind for holding in holdings(workspace)] == ["prefect", "runs", "other files"]
 
 
 def test_leftovers_of_killed_writers_are_swept_after_a_day(tmp_path: Path) -> None:
@@ -52,6 +68,39 @@ def test_leftovers_of_killed_writers_are_swept_after_a_day(tmp_path: Path) -> No
     for path in (old, new):
         path.write_bytes(b"half")
     os.utime(old, (OLD, OLD))
+    in_use = tmp_path / "prefect" / f"{SCRATCH_PREFIX}server"
+    in_use.mkdir()
+    (in_use / "prefect.db").write_bytes(b"written to just now")
+    os.utime(in_use, (OLD, OLD))
     sweep(workspace)
     assert not old.exists()
     assert new.exists()
+    assert in_use.exists()
+
+
+def test_files_may_come_and_go_meanwhile(tmp_path: Path) -> None:
+    """Other runs write and remove while a workspace is looked at, pruned and swept."""
+    workspace = filled(tmp_path)
+    stop = threading.Event()
+
+    def come_and_go() -> None:
+        number = 0
+        while not stop.is_set():
+            folder = tmp_path / "indexes" / f"{SCRATCH_PREFIX}{number}"
+            (folder / "data" / "inner").mkdir(parents=True)
+            for name in ("a", "b", "c"):
+                (folder / "data" / "inner" / name).write_bytes(b"x")
+            os.utime(folder, (OLD, OLD))
+            shutil.rmtree(folder, ignore_errors=True)
+            number += 1
+
+    other = threading.Thread(target=come_and_go)
+    other.start()
+    try:
+        for _ in range(150):
+            assert "runs" in {holding.kind for holding in holdings(workspace)}
+            prune(workspace, 5)
+            sweep(workspace)
+    finally:
+        stop.set()
+        other.join()

@@ -1,12 +1,16 @@
 """What a key varies on, and what not."""
 
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rag_eval.config.chunkers import RecursiveCharacterConfig, RecursiveTokenConfig, SemanticConfig
-from rag_eval.config.embedders import LocalEmbedderConfig, OpenAIEmbedderConfig
-from rag_eval.config.stores import HnswConfig, LanceDBConfig
+from rag_eval.config.embedders import LocalEmbedderConfig, OpenAIEmbedderConfig, SentenceTransformersConfig
+from rag_eval.config.registry import SECTIONS
+from rag_eval.config.rerankers import CohereRerankerConfig
+from rag_eval.config.stores import HnswConfig, IvfPqConfig, LanceDBConfig
 from rag_eval.errors import ConfigurationError
 from rag_eval.pipeline import stages
 from rag_eval.pipeline.references import CorpusSource, Effort, IndexRef, TableRef, TruthRef
@@ -59,6 +63,85 @@ def test_a_key_does_not_vary_on_where_things_are_kept_nor_on_what_they_took() ->
     assert stages.load_corpus.key(HERE, here) == stages.load_corpus.key(HERE, there)
 
 
+def test_a_key_does_not_vary_on_how_the_work_goes() -> None:
+    usual = OpenAIEmbedderConfig(model="text-embedding-3-small")
+    hurried = usual.model_copy(
+        update={
+            "max_texts": 7,
+            "max_tokens": 999_999,
+            "encoding_format": "float",
+            "concurrency": 9,
+            "timeout": 1.0,
+            "max_retries": 0,
+            "price_per_million_tokens": 3.0,
+        }
+    )
+    assert stages.embed.key(HERE, TABLE, usual) == stages.embed.key(HERE, TABLE, hurried)
+    # Wherever the embedder stands.
+    keys = {stages.chunk.key(HERE, TABLE, SemanticConfig(embedder=one), None) for one in (usual, hurried)}
+    assert len(keys) == 1
+    rerankers = [CohereRerankerConfig(), CohereRerankerConfig(timeout=1.0, max_retries=0)]
+    assert len({stages.rerank.key(HERE, TABLE, TABLE, TABLE, one, 5) for one in rerankers}) == 1
+    models = [SentenceTransformersConfig(model="m"), SentenceTransformersConfig(model="m", device="cpu", batch_size=1)]
+    assert len({stages.embed.key(HERE, TABLE, one) for one in models}) == 1
+
+
+def test_a_key_varies_on_whatever_changes_a_vector() -> None:
+    settings: list[dict[str, Any]] = [
+        {},
+        {"dimensions": 64},
+        {"base_url": "http://localhost:1/v1"},
+        {"too_long": "truncate"},
+        {"too_long": "truncate", "max_tokens_per_text": 100},
+    ]
+    embedders = [OpenAIEmbedderConfig(**one) for one in settings]
+    assert len({stages.embed.key(HERE, TABLE, one) for one in embedders}) == len(settings)
+    models: list[dict[str, Any]] = [{}, {"revision": "v1"}, {"normalize": True}, {"truncate_dim": 8}]
+    keys = {stages.embed.key(HERE, TABLE, SentenceTransformersConfig(model="m", **one)) for one in models}
+    assert len(keys) == len(models)
+
+
+@pytest.mark.parametrize(
+    ("index", "tuned", "built_otherwise"),
+    [
+        (IvfPqConfig(), {"nprobes": 1, "refine_factor": 2}, {"num_partitions": 2}),
+        (HnswConfig(), {"nprobes": 1, "ef": 9, "refine_factor": 2}, {"m": 8}),
+    ],
+    ids=["ivf-pq", "hnsw"],
+)
+def test_a_search_setting_changes_the_search_and_not_the_index(
+    index: IvfPqConfig | HnswConfig, tuned: dict[str, int], built_otherwise: dict[str, int]
+) -> None:
+    stores = [LanceDBConfig(index=index.model_copy(update=one)) for one in ({}, tuned, built_otherwise)]
+    built = [stages.index.key(HERE, TABLE, OTHER, store.without("searching")) for store in stores]
+    assert built[0] == built[1] != built[2]
+    ref = IndexRef(uri="indexes/x-1", digest="x", rows=3, size=10, checksum="1")
+    searched = [stages.retrieve_by_vector.key(HERE, TABLE, ref, TABLE, LOCAL, store, 50) for store in stores]
+    assert len(set(searched)) == 3
+
+
+def test_only_settings_with_a_default_can_be_left_out_of_a_key() -> None:
+    for kind in SECTIONS.values():
+        for component in kind.members.values():
+            left_out = {*component.running, *component.searching}
+            assert left_out <= component.model_fields.keys()
+            assert not any(component.model_fields[name].is_required() for name in left_out)
+
+
+def test_a_stage_says_when_and_how_long_it_worked() -> None:
+    @stage(version=1)
+    def work(workspace: Workspace) -> TableRef:
+        return TABLE.model_copy(update={"effort": Effort(fresh=1, total=1, unit="texts")})
+
+    before = datetime.now(UTC)
+    made = work(HERE)
+    assert made.made is not None
+    assert before <= made.made <= datetime.now(UTC)
+    assert made.effort is not None
+    assert made.effort.seconds > 0
+    assert stages.chunk.key(HERE, made, SMALL, None) == stages.chunk.key(HERE, TABLE, SMALL, None)
+
+
 def test_a_key_does_not_vary_on_the_way_of_calling() -> None:
     called = stages.chunk.key(chunk_truth=None, chunker=SMALL, documents=TABLE, workspace=HERE)
     assert stages.chunk.key(HERE, TABLE, SMALL, None) == called
@@ -74,7 +157,8 @@ def test_a_key_of_an_index_does_not_vary_on_its_build() -> None:
 def test_nested_references_count_by_digest() -> None:
     truth = TruthRef(evaluation_type="token-level", queries=TABLE, answers=TABLE)
     other = TruthRef(evaluation_type="token-level", queries=TABLE, answers=OTHER)
-    keys = {stages.score.key(HERE, TABLE, one, TABLE, TABLE, ["span_iou"], [5]) for one in (truth, other)}
+    slow = truth.model_copy(update={"effort": Effort(fresh=1, total=9, unit="queries"), "made": datetime.now(UTC)})
+    keys = {stages.score.key(HERE, TABLE, one, TABLE, TABLE, ["span_iou"], [5]) for one in (truth, other, slow)}
     assert len(keys) == 2
 
 

@@ -27,9 +27,9 @@ def test_equal_tables_share_one_file(tmp_path: Path) -> None:
 def test_nothing_half_written_stays_behind(tmp_path: Path) -> None:
     def build(folder: Path) -> None:
         (folder / "half").write_text("…")
-        raise OSError("disk full")
+        raise OSError(28, "disk full")
 
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(ArtifactError, match=r"indexes' cannot be written \(No space left on device\): make room"):
         Workspace(root=tmp_path).write_index("digest", 1, build)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
@@ -59,6 +59,28 @@ def test_an_index_is_known_by_what_made_it_and_checked_by_its_bytes(tmp_path: Pa
     (tmp_path / first.uri / "data").write_text("altered")
     assert "was altered" in (workspace.damage(first) or "")
     assert workspace.damage(second) is None
+
+
+def test_a_damaged_index_of_the_same_name_is_replaced(tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path)
+    first = workspace.write_index("d" * 64, 3, lambda folder: _write(folder / "data", "content"))
+    (tmp_path / first.uri / "data").write_text("altered")
+    (tmp_path / first.uri / "more").write_text("altered")
+    again = workspace.write_index("d" * 64, 3, lambda folder: _write(folder / "data", "content"))
+    assert again == first
+    assert workspace.damage(again) is None
+    assert workspace.index_folder(again) == tmp_path / first.uri
+    assert [path.name for path in (tmp_path / "indexes").iterdir()] == [Path(first.uri).name]
+
+
+def test_an_index_that_loses_a_file_or_is_gone_is_damaged(tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path)
+    ref = workspace.write_index("d" * 64, 3, lambda folder: _write(folder / "data", "content"))
+    (tmp_path / ref.uri / "data").unlink()
+    assert "was altered" in (workspace.damage(ref) or "")
+    (tmp_path / ref.uri).rmdir()
+    with pytest.raises(ArtifactError, match=r"indexes/.* is gone from the workspace .*: run again to make it anew"):
+        workspace.index_folder(ref)
 
 
 def _write(path: Path, text: str) -> None:

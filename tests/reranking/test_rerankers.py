@@ -142,5 +142,5 @@ def test_an_order_of_other_chunks_is_refused(server: CohereServer, order: list[i
 def test_cohere_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cohere")
     monkeypatch.delenv("CO_API_KEY", raising=False)
-    with pytest.raises(ConfigurationError, match="give api_key, or set CO_API_KEY"):
+    with pytest.raises(ConfigurationError, match="needs a key: set CO_API_KEY"):
         CohereReranker()

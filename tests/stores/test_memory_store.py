@@ -3,41 +3,31 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from rag_eval.stores import builtin, memory, ordering
 from rag_eval.stores.memory import InMemoryVectorStore
+from rag_eval.stores.ordering import Blocks
 from tests.stores.contract import assert_same, chunks, naive, random_vectors
 
-
-@pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks, tiles and pools so small that every border is crossed."""
-    monkeypatch.setattr(memory, "QUERIES_AT_ONCE", 7)
-    monkeypatch.setattr(memory, "ROWS_AT_ONCE", 16)
-    monkeypatch.setattr(memory, "POOL", 60)
-    monkeypatch.setattr(builtin, "NUMBERS_AT_ONCE", 40)
-    monkeypatch.setattr(ordering, "NUMBERS_AT_ONCE", 24)
-    monkeypatch.setattr(ordering, "POOL", 30)
+# So small that every border is crossed.
+TINY = Blocks(queries=7, rows=16, candidates=60, found=30, loaded=40, summed=24)
 
 
 @pytest.mark.parametrize("k", [1, 5, 16, 17, 40, 150])
 @pytest.mark.parametrize("distinct", [3, 150])
-@pytest.mark.usefixtures("tiny")
 def test_borders_of_tiles_and_pools_change_nothing(k: int, distinct: int) -> None:
     kept = chunks(150)
     embeddings = random_vectors(distinct, 6, 1)[np.random.default_rng(2).integers(0, distinct, 150)]
     queries = random_vectors(20, 6, 3)
-    store = InMemoryVectorStore()
+    store = InMemoryVectorStore(blocks=TINY)
     store.add(kept, embeddings)
     assert_same(store.search_many(queries, k), naive(kept, embeddings, queries, k))
 
 
-@pytest.mark.usefixtures("tiny")
-def test_scores_that_rise_from_tile_to_tile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_that_rise_from_tile_to_tile() -> None:
     kept, queries = chunks(150), random_vectors(3, 2, 4)
     angles = np.linspace(-3, 3, 150)
     embeddings = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
     for order in (np.arange(150), np.arange(150)[::-1]):
-        store = InMemoryVectorStore()
+        store = InMemoryVectorStore(blocks=TINY)
         store.add([kept[number] for number in order], embeddings[order])
         expected = naive([kept[number] for number in order], embeddings[order], queries, 4)
         assert_same(store.search_many(queries, 4), expected)

@@ -1,5 +1,7 @@
 """Cutting the documents."""
 
+from typing import Any
+
 from rag_eval.config.chunkers import ChunkerConfig
 from rag_eval.evaluation.chunker_match import check_chunk_ids, check_chunker
 from rag_eval.pipeline.chunk_cache import ChunkCache
@@ -27,10 +29,13 @@ def chunk(workspace: Workspace, documents: TableRef, chunker: ChunkerConfig, chu
     chunker, or on other documents, is refused.
     """
     built = chunker.build()
-    cache = ChunkCache(workspace.chunk_cache(f"{built.name} v{VERSION}"))
+    folder = workspace.chunk_cache(f"{built.name} v{VERSION}")
     read = documents_from_table(workspace.read_table(documents))
-    cut, fresh = cache.chunk(built, read, refresh=workspace.refresh)
-    effort = Effort(fresh=fresh, total=len(read), unit="documents")
+    with workspace.growing(folder):
+        cut, fresh = ChunkCache(folder).chunk(built, read, refresh=workspace.refresh)
+    # A chunker does not tell what the service that it asks has charged.
+    unknown: dict[str, Any] = {"tokens": None, "cost": None} if chunker.remote and fresh else {}
+    effort = Effort(fresh=fresh, total=len(read), unit="documents", **unknown)
     if chunk_truth is None:
         return workspace.write_table("chunks", chunks_to_table(in_place_order(cut)), effort)
     tables = ChunkLevelTruthTables(workspace.read_table(chunk_truth.queries), workspace.read_table(chunk_truth.answers))

@@ -1,8 +1,10 @@
 """Reading the corpus and the ground truth."""
 
+from rag_eval.digests import texts_sha256
 from rag_eval.errors import ArtifactError, GroundTruthError
-from rag_eval.ground_truth.check import check_against_corpus
+from rag_eval.ground_truth.drift import check_still_matches
 from rag_eval.ground_truth.native import read_chunk_level, read_token_level
+from rag_eval.pipeline.old_documents import reanchor_for_run
 from rag_eval.pipeline.references import CorpusSource, Effort, TableRef, TruthRef, TruthSource
 from rag_eval.pipeline.stage import stage
 from rag_eval.pipeline.workspace import Workspace
@@ -15,7 +17,7 @@ from rag_eval.types.ids import EvaluationType
 def load_corpus(workspace: Workspace, source: CorpusSource) -> TableRef:
     """Read the documents of a folder."""
     corpus = Corpus.from_folder(source.folder, source.glob)
-    if CorpusSource.of(source.folder, source.glob).digest != source.digest:
+    if texts_sha256((document.id, document.content) for document in corpus) != source.digest:
         raise ArtifactError(f"the corpus folder {str(source.folder)!r} changed while it was read: run again")
     effort = Effort(fresh=len(corpus), total=len(corpus), unit="documents")
     return workspace.write_table("documents", documents_to_table(corpus), effort)
@@ -23,12 +25,18 @@ def load_corpus(workspace: Workspace, source: CorpusSource) -> TableRef:
 
 @stage(version=1)
 def load_ground_truth(
-    workspace: Workspace, source: TruthSource, documents: TableRef, evaluation_type: EvaluationType
+    workspace: Workspace,
+    source: TruthSource,
+    documents: TableRef,
+    evaluation_type: EvaluationType,
+    reanchor: bool = False,
 ) -> TruthRef:
-    """Read the ground truth; spans are held against the documents."""
+    """Read the ground truth; spans are held against the documents, or with ``reanchor`` carried over to them."""
     if evaluation_type == "token-level":
         spans = read_token_level(source.path)
-        check_against_corpus(spans, Corpus(documents_from_table(workspace.read_table(documents))))
+        corpus = Corpus(documents_from_table(workspace.read_table(documents)))
+        spans = list(reanchor_for_run(workspace, spans, corpus).truth) if reanchor else spans
+        check_still_matches(spans, corpus, source.path)
         span_tables = token_truth_to_tables(spans)
         queries, kind, answers = span_tables.queries, "truth-spans", span_tables.spans
     else:
@@ -43,6 +51,7 @@ def load_ground_truth(
     effort = Effort(fresh=queries.num_rows, total=queries.num_rows, unit="queries")
     return TruthRef(
         evaluation_type=evaluation_type,
-        queries=workspace.write_table("queries", queries, effort),
+        queries=workspace.write_table("queries", queries),
         answers=workspace.write_table(kind, answers),
+        effort=effort,
     )

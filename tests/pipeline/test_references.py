@@ -1,0 +1,43 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from rag_eval.digests import files_sha256, texts_sha256
+from rag_eval.errors import CorpusError, GroundTruthError
+from rag_eval.pipeline.references import CorpusSource, TruthSource
+from rag_eval.types.document import Corpus
+
+
+def test_the_digest_of_a_folder_is_that_of_what_is_read_from_it(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    for name, text in {"b.md": "\ufefftext\r\n👩🏽‍🚀\0", "a é.md": "", "sub/c.md": "x"}.items():
+        (tmp_path / name).write_bytes(text.encode())
+    read = Corpus.from_folder(tmp_path)
+    digest = CorpusSource.of(tmp_path, "**/*.md").digest
+    assert texts_sha256((document.id, document.content) for document in read) == digest
+    assert texts_sha256([*((document.id, document.content) for document in read), ("d.md", "")]) != digest
+    (tmp_path / "b.md").write_text("other")
+    assert CorpusSource.of(tmp_path, "**/*.md").digest != digest
+
+
+def test_the_names_count_too(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("text")
+    before = files_sha256(tmp_path, [tmp_path / "a.md"])
+    (tmp_path / "a.md").rename(tmp_path / "b.md")
+    assert files_sha256(tmp_path, [tmp_path / "b.md"]) != before
+
+
+def test_a_truth_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(GroundTruthError, match=r"truth\.jsonl' is not there"):
+        TruthSource.of(tmp_path / "truth.jsonl")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("text")
+    (tmp_path / "a.md").chmod(0)
+    with pytest.raises(CorpusError, match=r"a\.md' cannot be read \(Permission denied\)"):
+        CorpusSource.of(tmp_path, "*.md")
+    with pytest.raises(GroundTruthError, match=r"a\.md' cannot be read \(Permission denied\)"):
+        TruthSource.of(tmp_path / "a.md")

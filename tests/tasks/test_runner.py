@@ -1,0 +1,220 @@
+"""Running stage tasks on a real Prefect server: what is tried again, dropped, told and counted."""
+
+import logging
+import pickle
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from prefect import flow
+
+from rag_eval.config.embedders import OpenAIEmbedderConfig
+from rag_eval.config.settings import Component
+from rag_eval.errors import ConfigurationFailedError, RagEvalError, ServiceError
+from rag_eval.pipeline.outcome import StageWork
+from rag_eval.pipeline.references import TableRef
+from rag_eval.pipeline.stage import stage
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.tables import chunks_to_table
+from rag_eval.types.chunk import PositionAwareChunk
+from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
+from tasks import stages
+from tasks.caching import stage_task
+from tasks.progress import StageEvent, listening
+from tasks.runner import StageRunner
+from tests.doubles.openai_server import OpenAIServer, Status
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+KEY = "sk-test-0123456789-abcdef"
+TEXTS = ["one", "two", "three"]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenAIServer]:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with OpenAIServer(api_key=KEY) as running:
+        yield running
+
+
+@flow
+def embedding(workspace: Workspace, embedder: OpenAIEmbedderConfig, texts: list[str]) -> StageRunner:
+    chunks = [PositionAwareChunk(generate_pa_chunk_id(text), text, DocumentId(text), 0, len(text)) for text in texts]
+    table = workspace.write_table("chunks", chunks_to_table(sorted(chunks, key=lambda chunk: chunk.doc_id)))
+    with StageRunner(workspace, "the configuration", retry_delays=[0.01, 0.01]).accounting() as run:
+        run(stages.embed, table, embedder)
+    return run
+
+
+def embedder_of(server: OpenAIServer, **settings: object) -> OpenAIEmbedderConfig:
+    return OpenAIEmbedderConfig(model="tiny", base_url=server.base_url, max_retries=0, **settings)  # type: ignore[arg-type]
+
+
+def test_a_service_that_comes_back_is_asked_again_and_that_is_told(server: OpenAIServer, tmp_path: Path) -> None:
+    server.faults += [Status(500, "the model\nis on fire"), Status(503)]
+    events: list[StageEvent] = []
+    with listening(events.append):
+        run = embedding(Workspace(root=tmp_path), embedder_of(server), TEXTS)
+    assert [event.status for event in events] == ["started", "retrying", "retrying", "computed"]
+    assert {(event.configuration, event.stage) for event in events} == {("the configuration", "embed")}
+    assert "answered 500" in (events[1].reason or "")
+    assert "\n" not in (events[1].reason or "")
+    assert KEY not in str(events)
+    effort = run.work["embed"].effort
+    assert effort is not None
+    assert (effort.fresh, effort.total, effort.cost) == (3, 3, None)
+    assert effort.tokens
+
+
+def test_what_a_priced_service_took_is_known_on_reuse_too(server: OpenAIServer, tmp_path: Path) -> None:
+    workspace, priced = Workspace(root=tmp_path), embedder_of(server, price_per_million_tokens=1000.0)
+    first = embedding(workspace, priced, TEXTS).work["embed"]
+    again = embedding(workspace, priced, TEXTS).work["embed"]
+    assert first.effort is not None
+    assert first.effort.tokens is not None
+    assert first.effort.cost == pytest.approx(first.effort.tokens / 1000)
+    assert (again.work, again.effort) == ("reused", first.effort)
+    grown = embedding(workspace, priced, [*TEXTS, "four"]).work["embed"].effort
+    assert grown is not None
+    assert (grown.fresh, grown.total) == (1, 4)
+    assert 0 < (grown.tokens or 0) < first.effort.tokens
+
+
+def test_a_service_that_stays_away_fails_with_the_work_counted(server: OpenAIServer, tmp_path: Path) -> None:
+    server.faults += [Status(500)] * 9
+    events: list[StageEvent] = []
+    with listening(events.append), pytest.raises(ConfigurationFailedError, match="answered 500") as caught:
+        embedding(Workspace(root=tmp_path), embedder_of(server), TEXTS)
+    assert [event.status for event in events] == ["started", "retrying", "retrying", "failed"]
+    assert "answered 500" in (events[-1].reason or "")
+    assert {name: work.work for name, work in caught.value.stages.items()} == {"embed": "failed"}
+    assert len(server.requests) == 3
+
+
+def test_a_refusal_is_told_at_once(server: OpenAIServer, tmp_path: Path) -> None:
+    server.faults += [Status(401)]
+    events: list[StageEvent] = []
+    with listening(events.append), pytest.raises(ConfigurationFailedError, match="refused the key"):
+        embedding(Workspace(root=tmp_path), embedder_of(server), TEXTS)
+    assert [event.status for event in events] == ["started", "failed"]
+    assert len(server.requests) == 1
+
+
+class Numbers(Component):
+    """A part that decides what ``count`` makes."""
+
+    type: str = "numbers"
+    upto: int
+
+
+calls: list[str] = []
+
+
+@stage(version=1)
+def count(workspace: Workspace, numbers: Numbers) -> TableRef:
+    calls.append("count")
+    return workspace.write_table("numbers", pa.table({"n": list(range(numbers.upto))}))
+
+
+@stage(version=1)
+def fail_by_service(workspace: Workspace, numbers: Numbers) -> TableRef:
+    calls.append("fail")
+    raise ServiceError("away")
+
+
+count_task, fail_task = stage_task(count), stage_task(fail_by_service)
+
+
+@flow
+def counting(workspace: Workspace) -> str:
+    run = StageRunner(workspace)
+    run(count_task, Numbers(upto=3))
+    return run.work["count"].work
+
+
+def cut(record: bytes) -> bytes:
+    return record[: len(record) // 2]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [cut, lambda record: b"", lambda record: b"\xff\0garbage", lambda record: b'{"a": 1}', lambda record: b"42"],
+    ids=["cut", "empty", "garbage", "another object", "a number"],
+)
+def test_a_record_that_cannot_be_read_is_dropped_said_and_computed_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: object
+) -> None:
+    workspace = Workspace(root=tmp_path)
+    assert [counting(workspace), counting(workspace)] == ["computed", "reused"]
+    (record,) = workspace.results.iterdir()
+    record.write_bytes(damage(record.read_bytes()))  # type: ignore[operator]
+    with caplog.at_level(logging.WARNING):
+        assert counting(workspace) == "computed"
+    assert f"the kept result {record.name} was cut or altered: count is computed again" in caplog.text
+    assert counting(workspace) == "reused"
+
+
+def test_a_refresh_computes_once_a_run_and_two_runs_compute_twice(tmp_path: Path) -> None:
+    @flow
+    def twice(workspace: Workspace) -> list[str]:
+        begun = workspace.for_run(datetime.now(UTC))
+        runs = [StageRunner(begun, name) for name in ("one", "other")]
+        for run in runs:
+            run(count_task, Numbers(upto=3))
+        return [run.work["count"].work for run in runs]
+
+    workspace = Workspace(root=tmp_path)
+    refreshing = workspace.model_copy(update={"refresh": True})
+    assert twice(workspace) == ["computed", "reused"]
+    assert twice(refreshing) == ["computed", "reused"]
+    assert twice(refreshing) == ["computed", "reused"]
+    assert twice(workspace) == ["reused", "reused"]
+
+
+def test_a_stage_without_a_remote_part_is_not_tried_again(tmp_path: Path) -> None:
+    @flow
+    def failing(workspace: Workspace) -> None:
+        StageRunner(workspace, retry_delays=[0.01])(fail_task, Numbers(upto=1))
+
+    calls.clear()
+    with pytest.raises(ServiceError, match="away"):
+        failing(Workspace(root=tmp_path))
+    assert calls == ["fail"]
+
+
+def test_the_same_work_asked_for_at_once_is_done_once(tmp_path: Path) -> None:
+    @flow
+    def side_by_side(workspace: Workspace) -> None:
+        ready = threading.Barrier(4)
+
+        def work(number: int) -> str:
+            ready.wait()
+            run = StageRunner(workspace, f"configuration {number}")
+            run(count_task, Numbers(upto=5))
+            return run.work["count"].work
+
+        with ThreadPoolExecutor(4) as pool:
+            done = [pool.submit(copy_context().run, work, number) for number in range(4)]
+            assert sorted(one.result() for one in done) == ["computed", "reused", "reused", "reused"]
+
+    calls.clear()
+    side_by_side(Workspace(root=tmp_path))
+    assert calls == ["count"]
+
+
+def test_an_unforeseen_error_of_a_configuration_is_one_sentence_with_its_kind() -> None:
+    run = StageRunner(Workspace(root=Path("/nowhere")))
+    with pytest.raises(RagEvalError, match=r"^ValueError: two lines$"), run.accounting():
+        raise ValueError("two\nlines")
+    with pytest.raises(KeyboardInterrupt), run.accounting():
+        raise KeyboardInterrupt
+
+
+def test_a_failed_configuration_can_travel_from_another_process() -> None:
+    work = {"chunk": StageWork(work="failed", effort=None, seconds=1.5)}
+    sent = pickle.loads(pickle.dumps(ConfigurationFailedError("it broke", work)))  # noqa: S301  # our own
+    assert (str(sent), sent.stages) == ("it broke", work)
