@@ -1,18 +1,30 @@
 """The benchmark: load the corpus and the truth once, then evaluate every configuration in a subflow of its own."""
 
+from datetime import UTC, datetime
+
 from prefect import flow, task, unmapped
 from prefect.cache_policies import NO_CACHE
 from prefect.transactions import CommitMode, transaction
 
 from rag_eval.config.benchmark import BenchmarkConfig, Configuration
+from rag_eval.config.runners import THREADS
 from rag_eval.pipeline.inputs import BenchmarkInputs
 from rag_eval.pipeline.outcome import BenchmarkOutcome, ConfigurationOutcome, conclude, keep, summarise
-from rag_eval.pipeline.references import CorpusSource, TableRef, TruthSource
+from rag_eval.pipeline.references import CorpusSource, IndexRef, TableRef, TruthSource
 from rag_eval.pipeline.workspace import Workspace
 from tasks import stages
-from tasks.artifacts import show_comparison, show_configuration
-from tasks.fan_out import gather, side_by_side
+from tasks.artifacts import (
+    benchmark_run_name,
+    configuration_tags,
+    keep_reports,
+    show_comparison,
+    show_configuration,
+    tag_run,
+)
+from tasks.fan_out import gather
+from tasks.publishing import publish
 from tasks.runner import StageRunner
+from tasks.task_runners import task_runner
 
 
 @flow(name="evaluate-configuration", flow_run_name="{configuration.name}")
@@ -20,28 +32,32 @@ def evaluate_configuration(
     workspace: Workspace, configuration: Configuration, inputs: BenchmarkInputs
 ) -> ConfigurationOutcome:
     """Chunk, retrieve, rerank and score with one configuration."""
-    run = StageRunner(workspace, configuration.name)
-    chunks = run(stages.chunk, inputs.documents, configuration.chunker, inputs.chunk_truth)
-    hits = retrieve(run, configuration, chunks, inputs)
-    if configuration.reranker.type != "none":
-        hits = run(stages.rerank, hits, chunks, inputs.queries, configuration.reranker, inputs.deepest_k)
-    scores = run(stages.score, hits, inputs.truth, inputs.documents, chunks, inputs.metrics, inputs.ks)
-    outcome = summarise(workspace, configuration, chunks, hits, scores, run.work)
-    show_configuration(outcome)
-    return outcome
+    tag_run(*configuration_tags(configuration))
+    with StageRunner(workspace, configuration.name).accounting() as run:
+        chunks = run(stages.chunk, inputs.documents, configuration.chunker, inputs.chunk_truth)
+        index, hits = retrieve(run, configuration, chunks, inputs)
+        if configuration.reranker.type != "none":
+            hits = run(stages.rerank, hits, chunks, inputs.queries, configuration.reranker, inputs.deepest_k)
+        scores = run(stages.score, hits, inputs.truth, inputs.documents, chunks, inputs.metrics, inputs.ks)
+        outcome = summarise(workspace, configuration, chunks, index, hits, scores, run.work)
+        show_configuration(outcome)
+        return outcome
 
 
-def retrieve(run: StageRunner, configuration: Configuration, chunks: TableRef, inputs: BenchmarkInputs) -> TableRef:
-    """Find candidates by vectors, by words, or by both."""
+def retrieve(
+    run: StageRunner, configuration: Configuration, chunks: TableRef, inputs: BenchmarkInputs
+) -> tuple[IndexRef | None, TableRef]:
+    """Find candidates by vectors, by words, or by both; gives the index of the vectors too."""
+    index: IndexRef | None = None
     rankings: list[TableRef] = []
     embedder, store, depth = configuration.embedder, configuration.store, inputs.depth
     if embedder is not None and store is not None:
         embeddings = run(stages.embed, chunks, embedder)
-        index = run(stages.index, chunks, embeddings, store)
+        index = run(stages.index, chunks, embeddings, store.without("searching"))
         rankings.append(run(stages.retrieve_by_vector, chunks, index, inputs.queries, embedder, store, depth))
     if configuration.retrieval in ("bm25", "hybrid"):
         rankings.append(run(stages.retrieve_by_words, chunks, inputs.queries, depth))
-    return run(stages.fuse, rankings, inputs.queries, depth) if len(rankings) > 1 else rankings[0]
+    return index, run(stages.fuse, rankings, inputs.queries, depth) if len(rankings) > 1 else rankings[0]
 
 
 # The fan-out maps over a task because Prefect maps tasks, not flows; nothing of it is cached.
@@ -53,18 +69,27 @@ def evaluate(workspace: Workspace, configuration: Configuration, inputs: Benchma
         return evaluate_configuration(workspace, configuration, inputs)
 
 
-@flow(name="benchmark", task_runner=side_by_side())
-def benchmark(config: BenchmarkConfig, workspace: Workspace) -> BenchmarkOutcome:
-    """Compare the configurations on one corpus and one ground truth."""
+@flow(name="benchmark", flow_run_name=benchmark_run_name)
+def benchmark(
+    config: BenchmarkConfig, workspace: Workspace, reanchor: bool = False, runner: str = THREADS
+) -> BenchmarkOutcome:
+    """Compare the configurations on one corpus and one ground truth, whose spans are carried over to it if asked."""
+    started = datetime.now(UTC)
+    workspace = workspace.for_run(started)
+    tag_run("rag-eval", config.evaluation_type)
     corpus, truth_file = CorpusSource.of(config.corpus, config.glob), TruthSource.of(config.ground_truth)
     run = StageRunner(workspace)
     documents = run(stages.load_corpus, corpus)
-    truth = run(stages.load_ground_truth, truth_file, documents, config.evaluation_type)
+    truth = run(stages.load_ground_truth, truth_file, documents, config.evaluation_type, reanchor)
     inputs = BenchmarkInputs.of(config, documents, truth)
     configurations = config.configurations()
-    evaluations = evaluate.map(unmapped(workspace), configurations, unmapped(inputs))
-    done, failed = gather(configurations, evaluations)
-    outcome = BenchmarkOutcome.of(workspace, config, corpus, truth_file, inputs, done, failed, run.work)
+    with task_runner(runner) as side_by_side:
+        parts = {"workspace": unmapped(workspace), "configuration": configurations, "inputs": unmapped(inputs)}
+        evaluations = side_by_side.map(evaluate, parts)
+        done, failed = gather(configurations, evaluations, elsewhere=runner != THREADS)
+    outcome = BenchmarkOutcome.of(workspace, started, config, corpus, truth_file, inputs, done, failed, run.work)
     kept = keep(workspace, outcome)
-    show_comparison(outcome)
+    show_comparison(outcome, keep_reports(workspace, outcome))
+    if config.langsmith_dataset is not None:
+        publish(workspace, outcome, config.langsmith_dataset, return_state=True)  # a run is complete without it
     return conclude(outcome, kept)

@@ -1,91 +1,163 @@
 """``rag-eval run``: start the benchmark flow, show how it goes, and print what it found."""
 
-from pathlib import Path
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-import typer
 from rich.console import Console
 
-from flows.cli.quiet import quiet_prefect
-from flows.cli.ranking import print_outcome
-from flows.cli.server import prefect_server
-from rag_eval import sample
+from flows.cli.flow_run import StartedRun
+from flows.cli.publish import known_publications, print_publications
+from flows.cli.quiet import print_notes
+from flows.cli.ranking import print_outcome, print_work
+from flows.cli.server import PrefectServer, prefect_server
+from flows.cli.stopping import Stopped, watched
+from flows.cli.text import say
+from flows.cli.truth_reanchor import summary
 from rag_eval.config.benchmark import BenchmarkConfig
-from rag_eval.config.load import load_config
-from rag_eval.errors import BenchmarkFailedError, ConfigurationError
+from rag_eval.config.runners import THREADS
+from rag_eval.errors import ArtifactError, BenchmarkFailedError, ConfigurationError
+from rag_eval.faults import Faults
 from rag_eval.files import scratch_path
-from rag_eval.ground_truth.check import check_against_corpus
+from rag_eval.ground_truth.drift import check_still_matches
 from rag_eval.ground_truth.native import read_chunk_level, read_token_level
 from rag_eval.pipeline.housekeeping import sweep
+from rag_eval.pipeline.old_documents import reanchor_for_run
 from rag_eval.pipeline.outcome import BenchmarkOutcome
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.reports.ranking import ranking_of
+from rag_eval.reports.write import page_of
+from rag_eval.results.score_files import read_scores
+from rag_eval.stats.comparison import Placed
 from rag_eval.types.document import Corpus
 
 
-def chosen_benchmark(config: Path | None, corpus: Path | None, truth: Path | None, glob: str | None) -> BenchmarkConfig:
-    """The benchmark of a file, or the sample's, with what the command line puts in its place.
+def check_files(config: BenchmarkConfig, reanchor_in: Workspace | None = None) -> None:
+    """Read the documents and the truth, and raise all that is wrong with them.
 
-    Raises ``ConfigurationError`` when the sample's documents are to be scored against other truth, or the reverse.
+    With ``reanchor_in``, the workspace of a run that carries spans over, say what becomes of them.
     """
-    if config is None and (corpus is None) != (truth is None):
-        raise ConfigurationError("--corpus and --truth go together unless a benchmark file has the other: give both")
-    chosen = load_config(config or sample.BENCHMARK)
-    given = {"corpus": corpus and corpus.absolute(), "ground_truth": truth and truth.absolute(), "glob": glob}
-    return chosen.model_copy(update={key: value for key, value in given.items() if value is not None})
+    if config.evaluation_type == "chunk-level" and reanchor_in is not None:
+        raise ConfigurationError("--reanchor carries character spans over, and this truth is chunk ids: leave it out")
+    faults = Faults()
+    with faults.noted():
+        corpus = Corpus.from_folder(config.corpus, config.glob)
+    with faults.noted():
+        if config.evaluation_type == "chunk-level":
+            read_chunk_level(config.ground_truth)
+        else:
+            truth = read_token_level(config.ground_truth)
+    faults.raise_any()
+    if config.evaluation_type == "chunk-level":
+        return
+    if reanchor_in is None:
+        check_still_matches(truth, corpus, config.ground_truth)
+        return
+    report = reanchor_for_run(reanchor_in, truth, corpus)
+    if not report.is_unchanged:
+        _say(
+            Console(stderr=True),
+            f"spans carried over for this run: {summary(report)}; rag-eval truth reanchor keeps them",
+        )
 
 
-def check_files(config: BenchmarkConfig) -> None:
-    """Read the documents and the truth, and raise what is wrong with them."""
-    corpus = Corpus.from_folder(config.corpus, config.glob)
-    if config.evaluation_type == "token-level":
-        check_against_corpus(read_token_level(config.ground_truth), corpus)
-    else:
-        read_chunk_level(config.ground_truth)
-
-
-def run_benchmark(config: BenchmarkConfig, workspace: Workspace, *, as_json: bool) -> None:
+def run_benchmark(
+    config: BenchmarkConfig, workspace: Workspace, runner: str = THREADS, *, reanchor: bool, as_json: bool
+) -> None:
     """Run the benchmark and print the ranking, or the whole outcome as JSON; raises ``BenchmarkFailedError``."""
     # What is wrong with the files is said before a server is started.
-    check_files(config)
+    check_files(config, workspace if reanchor else None)
     with scratch_path(workspace.root):
         sweep(workspace)
-    (workspace.root / ".gitignore").write_text("*\n")
+    workspace.keep(workspace.root / ".gitignore", b"*\n")  # also says early when a bucket cannot be written to
     failure: BenchmarkFailedError | None = None
     try:
-        outcome = _run(config, workspace, Console(stderr=True))
+        outcome = _run(config, workspace, Console(stderr=True), reanchor, runner)
     except BenchmarkFailedError as error:
         failure, outcome = error, BenchmarkOutcome.model_validate_json(error.summary.read_bytes())
-    except KeyboardInterrupt:
-        Console(stderr=True).print("rag-eval: stopped; what was finished is kept")
-        raise typer.Exit(130) from None
     print_result(outcome, workspace, as_json=as_json)
     if failure is not None:
         raise failure
 
 
-def print_result(outcome: BenchmarkOutcome, workspace: Workspace, *, as_json: bool) -> None:
-    """Print the ranking and where it is kept, or the whole outcome as JSON."""
-    console = Console()
+def print_result(outcome: BenchmarkOutcome, workspace: Workspace, *, as_json: bool, k: int | None = None) -> None:
+    """Print the ranking, at another number of hits if asked, and where it is kept and published.
+
+    Or print the whole outcome as JSON. Raises ``ConfigurationError`` when nothing was measured at k.
+    """
+    shown = outcome if k is None else outcome.at(k)
+    console, published = Console(), known_publications(workspace, outcome.run)
     if as_json:
-        console.file.write(outcome.model_dump_json(indent=2) + "\n")
+        told = outcome.model_dump(mode="json") | {"published": [one.model_dump() for one in published]}
+        console.file.write(json.dumps(told, indent=2) + "\n")
         return
-    print_outcome(console, outcome)
-    console.print(f"Kept in {workspace.runs / outcome.run}", highlight=False, soft_wrap=True, markup=False)
+    print_outcome(console, shown, _how_sure(console, shown, workspace))
+    others = [str(other) for other in outcome.config.k if str(other) != shown.ranking_metric.partition("@")[2]]
+    if others:
+        further = f", or {', '.join(others[1:])}" if others[1:] else ""
+        say(console, f"The averages at another k: rag-eval show --k {others[0]}{further}")
+    print_work(console, outcome)
+    print_publications(console, published)
+    say(console, f"Kept in {workspace.address}/runs/{outcome.run}")
+    if (page := workspace.kept(page_of(workspace, outcome))).exists():
+        say(console, f"Report: {page}")
 
 
-def _run(config: BenchmarkConfig, workspace: Workspace, console: Console) -> BenchmarkOutcome:
+def _how_sure(console: Console, outcome: BenchmarkOutcome, workspace: Workspace) -> list[Placed] | None:
+    """The ranking with its tests; None where the scores of single queries are gone, which is said."""
+    if not outcome.configurations:
+        return None
+    try:
+        return ranking_of(outcome, read_scores(workspace, outcome, outcome.ranking_metric))
+    except ArtifactError as error:
+        say(console, f"How sure the ranking is cannot be told: {error}", "yellow")
+        return None
+
+
+def _run(
+    config: BenchmarkConfig, workspace: Workspace, console: Console, reanchor: bool, runner: str
+) -> BenchmarkOutcome:
+    print_notes(console)
     with prefect_server(workspace.root / "prefect") as server:
-        kind = "a temporary Prefect server" if server.is_temporary else f"the Prefect server at {server.api}"
-        with console.status(f"Starting on {kind} …"):
+        with _announced(console, server):
             from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
             from flows.benchmark import benchmark
             from flows.cli.live import LiveTable
             from tasks.progress import listening
 
-            quiet_prefect()
             server.wait()
+        started = StartedRun(
+            lambda page: None if server.is_temporary else _say(console, f"its page in Prefect: {page}")
+        )
+        flow = benchmark.with_options(on_running=[started.notice])
         table = LiveTable([configuration.name for configuration in config.configurations()])
-        # Nobody watches this process from afar, and every subflow would wait a second for its last heartbeat.
-        no_heartbeat = temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None})
-        with no_heartbeat, table.shown(console), listening(table.told):
-            return benchmark(config, workspace)
+
+        def work() -> BenchmarkOutcome:
+            # Nobody watches this process from afar, and every subflow would wait a second for its last heartbeat.
+            with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+                return flow(config, workspace, reanchor, runner)
+
+        with table.shown(console), listening(table.told):
+            try:
+                return watched(work, server.trouble)
+            except Stopped as stop:
+                if not server.is_temporary:
+                    started.cancel()
+                stop.consequence = "what was finished is kept, and the next run continues there"
+                raise
+
+
+@contextmanager
+def _announced(console: Console, server: PrefectServer) -> Iterator[None]:
+    """Say which server is used: while it starts on a terminal, in a line elsewhere."""
+    if console.is_terminal:
+        with console.status(f"Starting on {server} …"):
+            yield
+    else:
+        _say(console, f"starting on {server}")
+        yield
+
+
+def _say(console: Console, words: str) -> None:
+    say(console, f"rag-eval: {words}")

@@ -9,6 +9,8 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
+from flows.cli.certificate import print_certificate, print_comparison
+from flows.cli.text import visible
 from rag_eval.chunking.certificate import Certificate, compare_certificates
 from rag_eval.chunking.certify import certify
 from rag_eval.config.chunkers import ChunkerConfig
@@ -17,21 +19,33 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.types.document import Corpus
 
 
-def run_certification(chunkers: list[str], settings: list[str], texts: Path | None, glob: str) -> list[Certificate]:
-    """Certify the chunkers named, or all built-in ones, and print what was found."""
+def run_certification(
+    chunkers: list[str], settings: list[str], texts: Path | None, glob: str, *, markdown: bool
+) -> list[Certificate]:
+    """Certify the chunkers named, or all built-in ones, and print what was found, for a terminal or as Markdown."""
     given = {document.id: document.content for document in Corpus.from_folder(texts, glob)} if texts else None
     if settings and len(chunkers) != 1:
         raise ConfigurationError("--set goes with one built-in chunker: name it")
-    console = Console(soft_wrap=True, markup=False, highlight=False)
+    console, waiting = Console(markup=False, highlight=False), Console(stderr=True)
     certificates = []
     for name in chunkers or CHUNKERS:
-        certificate = certify(find_chunker(name, settings), given)
+        with waiting.status(f"Certifying {visible(name)} …"):
+            certificate = certify(find_chunker(name, settings), given)
         certificates.append(certificate)
-        if chunkers:
-            console.print(certificate.to_markdown())
-    if not chunkers:
-        console.print(compare_certificates(certificates), end="")
+        if chunkers and markdown:
+            console.print(visible_lines(certificate.to_markdown()), soft_wrap=True)
+        elif chunkers:
+            print_certificate(console, certificate)
+    if not chunkers and markdown:
+        console.print(visible_lines(compare_certificates(certificates)), end="", soft_wrap=True)
+    elif not chunkers:
+        print_comparison(console, dict(zip(CHUNKERS, certificates, strict=True)))
     return certificates
+
+
+def visible_lines(text: str) -> str:
+    """Text of several lines that does nothing to a terminal."""
+    return "\n".join(map(visible, text.split("\n")))
 
 
 def find_chunker(name: str, settings: list[str]) -> object:

@@ -1,7 +1,5 @@
 """``rag-eval cache``."""
 
-from pathlib import Path
-
 from rich import box
 from rich.console import Console
 from rich.filesize import decimal
@@ -12,13 +10,22 @@ from rag_eval.pipeline.housekeeping import clear, holdings, prune
 from rag_eval.pipeline.workspace import Workspace
 
 
-def print_holdings(root: Path, days: float | None, clear_all: bool) -> None:
-    """Prune or clear if asked to, then print what the workspace holds."""
-    if not root.is_dir():
-        raise ConfigurationError(f"there is no workspace {str(root)!r}: run a benchmark first, or check the path")
+def print_holdings(workspace: Workspace, days: float | None, clear_all: bool) -> None:
+    """Prune or clear if asked to, then print what the workspace holds; of a bucket, its copy on this machine."""
+    if not workspace.root.is_dir():
+        raise ConfigurationError(
+            f"there is no workspace {workspace.address!r}: run a benchmark first, or check the path"
+        )
     if days is not None and clear_all:
         raise ConfigurationError("--prune and --clear do not go together: give one")
-    console, workspace = Console(), Workspace(root=root)
+    console = Console()
+    if workspace.remote is not None:
+        console.print(
+            f"{workspace.root}: this machine's copy of {workspace.remote}, where nothing is removed",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
     if clear_all or days is not None:
         gone = clear(workspace) if clear_all else prune(workspace, days or 0)
         console.print(f"{gone.kind}: {gone.files} files, {decimal(gone.size)}")

@@ -4,37 +4,66 @@ Exit codes: 0 done, 1 a configuration or a check failed, 2 bad input, 3 a gate f
 """
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
-from rag_eval.errors import BenchmarkFailedError, RagEvalError
+from flows.cli.baseline import app as baseline_app
+from flows.cli.compare import compare
+from flows.cli.deploy import deploy
+from flows.cli.experiment import app as experiment_app
+from flows.cli.experiment import evaluators
+from flows.cli.gate import gate
+from flows.cli.generate import generate
+from flows.cli.help import EVALUATE, KEEP, LOOK, Commands
+from flows.cli.history import history
+from flows.cli.options import DEFAULT_WORKSPACE, JsonOption, WorkspaceOption
+from flows.cli.publish import publish
+from flows.cli.report import report
+from flows.cli.stopping import Stopped, leave, stop_on_signals
+from flows.cli.text import visible
+from flows.cli.truth import app as truth_app
+from flows.cli.up import up
+from flows.cli.watch import watch
+from rag_eval.errors import BenchmarkFailedError, ExperimentFailedError, RagEvalError
+from rag_eval.faults import shown_sentences
 
 app = typer.Typer(
+    cls=Commands,
     help="Which way of chunking, embedding and searching your documents brings back the right content.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
-WorkspaceOption = Annotated[Path, typer.Option("--workspace", help="Where work is kept between runs.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
-DEFAULT_WORKSPACE = Path(".rag-eval")
+app.add_typer(truth_app, name="truth", rich_help_panel=EVALUATE)
+app.command(rich_help_panel=EVALUATE)(generate)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        typer.echo(f"rag-eval {version('rag-eval')}")
+        raise typer.Exit
 
 
 @app.callback()
 def everywhere(
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """Which way of chunking, embedding and searching your documents brings back the right content."""
     if debug:
         os.environ["RAG_EVAL_DEBUG"] = "1"
 
 
-@app.command()
+@app.command(rich_help_panel=EVALUATE)
 def run(
     config: Annotated[
         Path | None, typer.Argument(help="A benchmark as YAML or TOML; without it, the sample's.")
@@ -43,18 +72,32 @@ def run(
     truth: Annotated[Path | None, typer.Option(help="Ground truth, in place of the benchmark's.")] = None,
     glob: Annotated[str | None, typer.Option(help="Which files of the folder are documents.")] = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    runner: Annotated[
+        str, typer.Option(help="Where configurations are evaluated: threads, processes, dask or ray.")
+    ] = "threads",
     refresh: Annotated[bool, typer.Option("--refresh", help="Compute everything again.")] = False,
+    reanchor: Annotated[
+        bool, typer.Option("--reanchor", help="Carry spans over to documents that have changed, for this run.")
+    ] = False,
+    publish_to: Annotated[
+        str | None,
+        typer.Option("--publish", metavar="DATASET", help="A LangSmith dataset for an experiment per configuration."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a benchmark and rank its configurations."""
-    from flows.cli.benchmark import chosen_benchmark, run_benchmark
+    from flows.choosing import chosen_benchmark
+    from flows.cli.benchmark import run_benchmark
+    from rag_eval.config.runners import check_runner
     from rag_eval.pipeline.workspace import Workspace
 
-    chosen = chosen_benchmark(config, corpus, truth, glob)
-    run_benchmark(chosen, Workspace(root=workspace.absolute(), refresh=refresh), as_json=as_json)
+    chosen = chosen_benchmark(config, corpus, truth, glob, publish_to)
+    check_runner(runner)
+    kept = Workspace.at(workspace, refresh=refresh)
+    run_benchmark(chosen, kept, runner, reanchor=reanchor, as_json=as_json)
 
 
-@app.command()
+@app.command(rich_help_panel=EVALUATE)
 def validate(config: Annotated[Path, typer.Argument(help="A benchmark as YAML or TOML.")]) -> None:
     """Check a benchmark file, its documents and its ground truth, and list its configurations."""
     from flows.cli.benchmark import check_files
@@ -66,22 +109,23 @@ def validate(config: Annotated[Path, typer.Argument(help="A benchmark as YAML or
     print_configurations(chosen)
 
 
-@app.command()
+@app.command(rich_help_panel=EVALUATE)
 def show(
-    run: Annotated[str | None, typer.Argument(help="A run's name or the start of it; without it, the latest.")] = None,
+    run: Annotated[str, typer.Argument(help="latest, baseline, a run's name, or the start of it.")] = "latest",
+    k: Annotated[int | None, typer.Option("--k", help="Rank at this number of hits.")] = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
 ) -> None:
     """Show what a run found."""
     from flows.cli.benchmark import print_result
-    from rag_eval.pipeline.outcome import read_outcome
     from rag_eval.pipeline.workspace import Workspace
+    from rag_eval.results.runs import read_run
 
-    kept = Workspace(root=workspace.absolute())
-    print_result(read_outcome(kept, run), kept, as_json=as_json)
+    kept = Workspace.at(workspace)
+    print_result(read_run(kept, run), kept, as_json=as_json, k=k)
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 def chunkers() -> None:
     """List the chunkers and their settings."""
     from flows.cli.listing import print_components
@@ -89,7 +133,7 @@ def chunkers() -> None:
     print_components("chunkers")
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 def embedders() -> None:
     """List the embedders and their settings."""
     from flows.cli.listing import print_components
@@ -97,7 +141,23 @@ def embedders() -> None:
     print_components("embedders")
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
+def stores() -> None:
+    """List the vector stores and their settings."""
+    from flows.cli.listing import print_components
+
+    print_components("stores")
+
+
+@app.command(rich_help_panel=LOOK)
+def rerankers() -> None:
+    """List the rerankers and their settings."""
+    from flows.cli.listing import print_components
+
+    print_components("rerankers")
+
+
+@app.command(rich_help_panel=LOOK)
 def metrics() -> None:
     """List the metrics."""
     from flows.cli.listing import print_metrics
@@ -105,7 +165,7 @@ def metrics() -> None:
     print_metrics()
 
 
-@app.command()
+@app.command(rich_help_panel=KEEP)
 def cache(
     prune: Annotated[float | None, typer.Option(min=0, help="Remove work not used for so many days.")] = None,
     clear: Annotated[bool, typer.Option("--clear", help="Remove all work but the runs' summaries.")] = False,
@@ -113,11 +173,12 @@ def cache(
 ) -> None:
     """Show what a workspace holds, and make room in it."""
     from flows.cli.housekeeping import print_holdings
+    from rag_eval.pipeline.workspace import Workspace
 
-    print_holdings(workspace.absolute(), prune, clear)
+    print_holdings(Workspace.at(workspace), prune, clear)
 
 
-@app.command()
+@app.command(rich_help_panel=EVALUATE)
 def certify(
     chunkers: Annotated[
         list[str] | None, typer.Argument(help="Built-in chunkers, or yours as module:name; without, all built-in ones.")
@@ -127,28 +188,49 @@ def certify(
     ] = None,
     texts: Annotated[Path | None, typer.Option(help="A folder of texts to use in place of the built-in ones.")] = None,
     glob: Annotated[str, typer.Option(help="Which files of the folder are texts.")] = "**/*.md",
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a README.")] = False,
 ) -> None:
     """Check what chunkers do to text that breaks chunkers; exit code 1 when a check fails."""
     from flows.cli.certify import run_certification
 
-    certificates = run_certification(chunkers or [], settings or [], texts, glob)
+    certificates = run_certification(chunkers or [], settings or [], texts, glob, markdown=markdown)
     if not all(certificate.passed for certificate in certificates):
         raise typer.Exit(1)
 
 
+app.command(rich_help_panel=EVALUATE)(report)
+app.command(rich_help_panel=KEEP)(up)
+app.command(rich_help_panel=KEEP)(watch)
+app.command(rich_help_panel=KEEP)(deploy)
+app.command(rich_help_panel=KEEP)(history)
+app.command(rich_help_panel=KEEP)(compare)
+app.add_typer(baseline_app, name="baseline", rich_help_panel=KEEP)
+app.command(rich_help_panel=KEEP)(gate)
+app.command(rich_help_panel=KEEP)(publish)
+app.add_typer(experiment_app, name="experiment", rich_help_panel=EVALUATE)
+app.command(rich_help_panel=LOOK)(evaluators)
+
+
 def main() -> None:
     """Run the command; what goes wrong is one sentence on standard error, and a traceback only with ``--debug``."""
+    stop_on_signals()
     try:
         app()
+    except Stopped as stop:
+        _say(f"stopped; {stop.consequence}")
+        leave(stop.exit_code)
     except RagEvalError as error:
-        _say(str(error))
-        sys.exit(1 if isinstance(error, BenchmarkFailedError) else 2)
+        _say(*shown_sentences(error))
+        leave(1 if isinstance(error, BenchmarkFailedError | ExperimentFailedError) else 2)
     except Exception as error:  # noqa: BLE001  # the last place where a fault of ours can be put into a sentence
         _say(f"{type(error).__name__}: {error}; run with --debug before the command to see where")
-        sys.exit(1)
+        leave(1)
 
 
-def _say(sentence: str) -> None:
+def _say(*sentences: str) -> None:
+    console = Console(stderr=True)
     if os.environ.get("RAG_EVAL_DEBUG"):
-        Console(stderr=True).print_exception()
-    Console(stderr=True).print(f"rag-eval: {sentence}", style="red", markup=False, highlight=False, soft_wrap=True)
+        console.print_exception()
+    for sentence in sentences:
+        # One line, whatever its length, for who reads it with another program.
+        console.print(Text(f"rag-eval: {visible(sentence)}", style="red"), soft_wrap=not console.is_terminal)

@@ -1,99 +1,130 @@
-"""Which Prefect server a command uses: the one the user named, one that answers on this machine, or a temporary one.
-
-A temporary server is a child that is started first thing, so that its slow import goes on beside our own. Each has a
-database of its own, and runs side by side do not lock each other out: the first database on a machine is migrated,
-which takes most of a first start, and kept as a template for the next.
-"""
+"""Which Prefect server a command uses: the one the user named, one that answers on this machine, or a temporary one."""
 
 import os
-import shutil
-import socket
-import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 
+from flows.cli.temporary_server import QUIET, TemporaryServer, temporary_server
 from rag_eval.errors import ServiceError
-from rag_eval.files import SCRATCH_PREFIX, scratch_path
 
 LOCAL_API = "http://127.0.0.1:4200/api"
 START_SECONDS = 180.0
-QUIET = {"DO_NOT_TRACK": "1", "PREFECT_LOGGING_LEVEL": "WARNING", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
-# A server that ends with the command schedules nothing and is asked for no history; keeping one would only hold the
-# database when a run wants it.
-NO_SERVICES = {
-    f"PREFECT_SERVER_SERVICES_{service}_ENABLED": "false"
-    for service in (
-        "CANCELLATION_CLEANUP",
-        "EVENT_PERSISTER",
-        "FOREMAN",
-        "LATE_RUNS",
-        "PAUSE_EXPIRATIONS",
-        "SCHEDULER",
-        "TASK_RUN_RECORDER",
-        "TRIGGERS",
-    )
-}
+ASK_PREFECT = "from prefect.settings import get_current_settings as s; print(s().api.url or '')"
 
 
 class PrefectServer:
     """A server that may still be starting: ``wait`` until it answers."""
 
-    def __init__(
-        self, api: str, process: "subprocess.Popen[bytes] | None" = None, template: Path | None = None
-    ) -> None:
+    def __init__(self, api: str, temporary: TemporaryServer | None = None) -> None:
         self.api = api
-        self._process = process
-        self._template = template
+        self._temporary = temporary
+
+    def __str__(self) -> str:
+        if self._temporary is None:
+            return f"the Prefect server at {self.api}"
+        return "a temporary Prefect server" + ("" if self._temporary.migrated else ", whose database is made first")
 
     @property
     def is_temporary(self) -> bool:
         """Whether it was started for this command."""
-        return self._process is not None
+        return self._temporary is not None
 
     def wait(self) -> None:
         """Wait until the server answers; raises ``ServiceError`` when it ends or takes too long."""
         deadline = time.monotonic() + START_SECONDS
         while not answers(self.api, 2.0):
-            if self._process is not None and self._process.poll() is not None:
-                raise ServiceError(
-                    f"the temporary Prefect server ended with code {self._process.returncode}: "
-                    "run `prefect server start` to see why, or set PREFECT_API_URL"
-                )
+            problem = self.trouble()
+            if problem is not None:
+                raise problem
             if time.monotonic() > deadline:
                 raise ServiceError(
-                    f"the Prefect server at {self.api} did not answer within {START_SECONDS:.0f} seconds"
+                    f"the Prefect server at {self.api} did not answer within {START_SECONDS:.0f} seconds: "
+                    "start one yourself and set PREFECT_API_URL"
                 )
             time.sleep(0.05)
+        if self._temporary is not None:
+            self._temporary.keep_as_template()
+
+    def trouble(self) -> ServiceError | None:
+        """What befell a temporary server that has ended; None while it lives, and for servers that are not ours."""
+        return self._temporary.trouble() if self._temporary is not None else None
 
 
 @contextmanager
 def prefect_server(home: Path) -> Iterator[PrefectServer]:
     """A server for one command, and the environment that points Prefect to it; import Prefect inside the block.
 
-    A temporary server ends with the block. Raises ``ServiceError`` when the server that ``PREFECT_API_URL`` names does
-    not answer.
+    A temporary server ends with the block. Raises ``ServiceError`` when a server that the user named does not answer.
     """
-    named = os.environ.get("PREFECT_API_URL")
+    named = named_server()
     if named:
-        if not answers(named, 10.0):
-            raise ServiceError(f"the Prefect server at {named} does not answer: start it, or unset PREFECT_API_URL")
-        os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
+        os.environ.update({**QUIET, **os.environ})
         yield PrefectServer(named)
-        return
-    if answers(LOCAL_API, 0.5):
+    elif answers(LOCAL_API, 0.5):
         os.environ.update({**QUIET, **os.environ, "PREFECT_API_URL": LOCAL_API})
         yield PrefectServer(LOCAL_API)
-        return
-    with _temporary_server(home) as server:
-        yield server
+    else:
+        with temporary_server(home) as temporary:
+            yield PrefectServer(temporary.api, temporary)
+
+
+def use_lasting_server() -> str:
+    """The server that the user named, or one on this machine; import Prefect after it.
+
+    Raises ``ServiceError`` when there is none, or it does not answer.
+    """
+    api = named_server() or (LOCAL_API if answers(LOCAL_API, 2.0) else None)
+    if api is None:
+        raise ServiceError("there is no Prefect server: start one with `rag-eval up`, or name one with PREFECT_API_URL")
+    os.environ.update({**QUIET, **os.environ, "PREFECT_API_URL": api})
+    return api
+
+
+def named_server() -> str | None:
+    """The server that the user named; raises ``ServiceError`` when it does not answer."""
+    named, where = named_api()
+    if named and not answers(named, 10.0):
+        raise ServiceError(
+            f"the Prefect server at {named} does not answer: start it, or take its address out of {where}"
+        )
+    return named
+
+
+def named_api() -> tuple[str | None, str]:
+    """The server that the user named, and where: the environment, or the files Prefect's settings come from."""
+    named = os.environ.get("PREFECT_API_URL")
+    if named:
+        return named, "PREFECT_API_URL"
+    mentioned = [path for path, sign in _settings_files().items() if _holds(path, sign)]
+    if not mentioned:
+        return None, ""
+    # Prefect alone knows which profile and which file win; asked in a process of its own, because whoever imports
+    # Prefect settles its settings, and a temporary server wants others.
+    asked = subprocess.run(  # noqa: S603  # our own line
+        [sys.executable, "-c", ASK_PREFECT], capture_output=True, text=True, timeout=60, check=False
+    )
+    return asked.stdout.strip() or None, " or ".join(map(str, mentioned))
+
+
+def _settings_files() -> dict[Path, str]:
+    """The files that may name a server, and what stands in them if they do."""
+    home = Path(os.environ.get("PREFECT_HOME") or Path.home() / ".prefect").expanduser()
+    profiles = Path(os.environ.get("PREFECT_PROFILES_PATH") or home / "profiles.toml").expanduser()
+    here = {"prefect.toml": "", "pyproject.toml": "tool.prefect", ".env": "PREFECT_"}
+    return {profiles: "PREFECT_API_URL"} | {Path(name): sign for name, sign in here.items()}
+
+
+def _holds(path: Path, sign: str) -> bool:
+    try:
+        return sign in path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
 
 
 def answers(api: str, seconds: float) -> bool:
@@ -105,64 +136,3 @@ def answers(api: str, seconds: float) -> bool:
         return error.code in (401, 403)  # a server that wants to know who asks
     except (OSError, ValueError):
         return False
-
-
-@contextmanager
-def _temporary_server(home: Path) -> Iterator[PrefectServer]:
-    home.mkdir(parents=True, exist_ok=True)
-    template = _template()
-    with tempfile.TemporaryDirectory(prefix=SCRATCH_PREFIX, dir=home) as folder:
-        database = Path(folder) / "prefect.db"
-        migrated = template.is_file()
-        if migrated:
-            shutil.copy(template, database)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        api = f"http://127.0.0.1:{port}/api"
-        os.environ.update({**QUIET, **os.environ, "PREFECT_HOME": str(home.absolute()), "PREFECT_API_URL": api})
-        process = subprocess.Popen(  # noqa: S603  # our own module
-            [sys.executable, "-m", "flows.cli.server_process", str(port), str(os.getpid())],
-            env=os.environ
-            | NO_SERVICES
-            | {
-                "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database}",
-                "PREFECT_API_DATABASE_MIGRATE_ON_START": "false" if migrated else "true",
-            },
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for us, who then stop it
-        )
-        try:
-            server = PrefectServer(api, process)
-            if not migrated:
-                server.wait()
-                _keep_as_template(database, template)
-            yield server
-        finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def _template() -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "rag-eval" / f"prefect-{version('prefect')}.db"
-
-
-def _keep_as_template(database: Path, template: Path) -> None:
-    """Keep a migrated database for the next server; where that cannot be written, the next one migrates again."""
-    try:
-        with scratch_path(template.parent) as scratch:
-            source, target = sqlite3.connect(database), sqlite3.connect(scratch)
-            with source, target:
-                source.backup(target)
-            source.close()
-            target.close()
-            os.replace(scratch, template)
-    except (OSError, sqlite3.Error):
-        return

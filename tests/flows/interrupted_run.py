@@ -1,6 +1,7 @@
 """Run the benchmark of the tests and kill this very process with SIGKILL once a stage is done.
 
-``python interrupted_run.py WORKSPACE STAGE``; without STAGE the run is left alone.
+``python interrupted_run.py WORKSPACE LOG STAGE``; without STAGE the run is left alone. What became of each stage is
+written to LOG, a line each.
 """
 
 import os
@@ -16,13 +17,17 @@ from tasks.progress import StageEvent, listening
 from tests.flows.benchmarks import EVERY_STAGE
 
 
-def kill_after(stage: str) -> None:
+def run_until(workspace: Path, log: Path, stage: str) -> None:
     def listener(event: StageEvent) -> None:
-        if event.stage == stage and event.status == "computed":
+        if event.status == "started":
+            return
+        with log.open("a") as file:
+            file.write(f"{event.stage} {event.status}\n")
+        if event.stage == stage:
             os.kill(os.getpid(), signal.SIGKILL)
 
     with listening(listener), temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
-        benchmark(EVERY_STAGE, Workspace(root=Path(sys.argv[1])))
+        benchmark(EVERY_STAGE, Workspace(root=workspace))
 
 
-kill_after(sys.argv[2] if len(sys.argv) > 2 else "")
+run_until(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "")

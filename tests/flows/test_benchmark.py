@@ -2,8 +2,11 @@
 
 import json
 import logging
+import re
 import shutil
+import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -23,10 +26,11 @@ from rag_eval import (
 from rag_eval.config.benchmark import BenchmarkConfig
 from rag_eval.config.chunkers import MarkdownConfig, RecursiveTokenConfig
 from rag_eval.errors import BenchmarkFailedError, GroundTruthError
-from rag_eval.pipeline.outcome import BenchmarkOutcome, read_outcome
-from rag_eval.pipeline.references import Effort
+from rag_eval.pipeline.outcome import BenchmarkOutcome
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.runs import read_run
 from rag_eval.sample import CORPUS, GROUND_TRUTH
+from tasks.artifacts import artifact_key
 from tests.flows.benchmarks import EVERY_STAGE, LARGE, SMALL, STAGES, TWO, folder_of
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -52,13 +56,27 @@ def test_a_run_scores_every_configuration_and_a_second_one_computes_nothing(tmp_
     assert again.work() == (0, 12)
     assert [one.metrics for one in again.configurations] == [one.metrics for one in first.configurations]
     assert [one.scores for one in again.configurations] == [one.scores for one in first.configurations]
+    for one, same in zip(first.configurations, again.configurations, strict=True):
+        assert (one.latency_ms, one.tokens, one.cost) == (same.latency_ms, same.tokens, same.cost)
+        assert one.latency_ms is not None
+        assert one.latency_ms > 0
+        assert one.tokens is not None
+        assert one.tokens > 1_000
+        assert one.cost == 0.0
+        assert one.index is not None
+        assert workspace.read_table(one.chunk_table).num_rows == one.chunks.count == one.index.rows
+    assert first.started < again.started
+    assert first.seconds > 0
+    assert {"rag-eval", "python", "lancedb", "wordllama"} <= first.versions.keys()
 
     kept = [json.loads((workspace.runs / run / "summary.json").read_text()) for run in (first.run, again.run)]
     assert [BenchmarkOutcome.model_validate(one) for one in kept] == [first, again]
-    assert read_outcome(workspace) == again
-    assert read_outcome(workspace, first.run) == first
+    assert read_run(workspace) == again
+    assert read_run(workspace, first.run) == first
 
-    assert benchmark(TWO, workspace.model_copy(update={"refresh": True})).work() == (12, 0)
+    refreshed = benchmark(TWO, workspace.model_copy(update={"refresh": True}))
+    assert refreshed.work() == (12, 0)
+    assert [one.metrics for one in refreshed.configurations] == [one.metrics for one in first.configurations]
 
 
 def test_the_pipeline_gives_what_the_library_gives(tmp_path: Path) -> None:
@@ -78,6 +96,17 @@ def test_every_stage_runs_and_configurations_share_work(tmp_path: Path) -> None:
     assert by_stage["embed"] == by_stage["index"] == by_stage["retrieve-by-vector"] == (1, 1)
     assert by_stage["score"] == (3, 0)
 
+    # A refresh makes everything again, and what configurations share once.
+    begun = time.time()
+    again = benchmark(config, Workspace(root=tmp_path, refresh=True))
+    assert {stage: (computed, reused) for stage, (computed, reused, _) in again.work_by_stage().items()} == by_stage
+    efforts = {stage: efforts for stage, (_, _, efforts) in again.work_by_stage().items()}
+    assert all(effort.fresh == effort.total for stage in ("chunk", "embed") for effort in efforts[stage])
+    segments = list((tmp_path / "cache" / "embeddings").rglob("*.arrow"))
+    assert segments
+    assert all(path.stat().st_mtime > begun - 1 for path in segments)
+    assert benchmark(config, Workspace(root=tmp_path)).work()[0] == 0
+
 
 def test_one_edited_document_of_a_hundred_is_cut_and_embedded_alone(tmp_path: Path) -> None:
     folder, truth = folder_of(tmp_path, 100)
@@ -91,7 +120,9 @@ def test_one_edited_document_of_a_hundred_is_cut_and_embedded_alone(tmp_path: Pa
     assert [efforts[run]["embed"].fresh for run in (0, 1)] == [100, 1]
     other = BenchmarkConfig(corpus=folder, ground_truth=truth, chunkers=[MarkdownConfig(), LARGE])
     headings, whole = benchmark(other, workspace).configurations
-    assert headings.stages["embed"].effort == Effort(fresh=0, total=100, unit="texts")  # cut otherwise, the same texts
+    made = headings.stages["embed"].effort
+    assert made is not None
+    assert (made.fresh, made.total, made.tokens, made.cost) == (0, 100, 0, 0.0)  # cut otherwise, the same texts
     assert whole.stages["embed"].work == "reused"  # the very same chunks
 
 
@@ -129,7 +160,10 @@ def test_a_failing_configuration_leaves_the_others_complete(tmp_path: Path) -> N
         benchmark(config, Workspace(root=tmp_path))
     outcome = json.loads(caught.value.summary.read_text())
     assert [one["name"] for one in outcome["configurations"]] == ["recursive-token 300/0, vector"]
+    (failure,) = outcome["failures"].values()
     assert list(outcome["failures"]) == ["recursive-token 60/90, vector"]
+    assert {stage: done["work"] for stage, done in failure["stages"].items()} == {"chunk": "failed"}
+    assert BenchmarkOutcome.model_validate(outcome).work_by_stage()["chunk"][:2] == (2, 0)
 
 
 def test_truth_that_does_not_fit_the_corpus_stops_the_run(tmp_path: Path) -> None:
@@ -137,7 +171,7 @@ def test_truth_that_does_not_fit_the_corpus_stops_the_run(tmp_path: Path) -> Non
     shutil.copytree(CORPUS, folder)
     document = next(folder.glob("fares*.md"))
     document.write_text("An added line.\n" + document.read_text(encoding="utf-8"), encoding="utf-8")
-    with pytest.raises(GroundTruthError, match="the document has changed or the offsets are not code points"):
+    with pytest.raises(GroundTruthError, match="the text stands at"):
         benchmark(TWO.model_copy(update={"corpus": folder}), Workspace(root=tmp_path / "work"))
 
 
@@ -161,12 +195,36 @@ def test_chunk_level_runs_and_refuses_another_chunker(tmp_path: Path) -> None:
         benchmark(config.model_copy(update={"chunkers": [SMALL]}), Workspace(root=tmp_path / "work"))
 
 
+def asked(kind: str, sort: str) -> list[dict[str, Any]]:
+    """What the server has, newest first; over HTTP, because Prefect's own client asks in a way that it refuses."""
+    with httpx.Client(timeout=30) as client:
+        answer: list[dict[str, Any]] = client.post(
+            f"{PREFECT_API_URL.value()}/{kind}/filter", json={"sort": sort}
+        ).json()
+    return answer
+
+
+def test_a_run_has_a_name_and_tags_and_its_tasks_have_none(tmp_path: Path) -> None:
+    """A tag of a task run would make it ask the server for a concurrency slot."""
+    config = EVERY_STAGE
+    outcome = benchmark(config, Workspace(root=tmp_path))
+    runs = asked("flow_runs", "START_TIME_DESC")
+    whole = next(run for run in runs if run["name"].startswith("corpus "))
+    assert re.fullmatch(r"corpus \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", whole["name"])
+    assert set(whole["tags"]) == {"rag-eval", "token-level"}
+    part = next(run for run in runs if run["name"] == outcome.configurations[0].name)
+    assert set(part["tags"]) == {
+        "chunker:recursive-token",
+        "retrieval:hybrid",
+        "embedder:local",
+        "reranker:lexical",
+    }
+    assert all(run["tags"] == [] for run in asked("task_runs", "EXPECTED_START_TIME_DESC"))
+
+
 def test_a_run_leaves_artifacts_to_look_at(tmp_path: Path) -> None:
     benchmark(TWO.model_copy(update={"chunkers": [SMALL]}), Workspace(root=tmp_path))
-    # Over HTTP, because Prefect's own client asks the server for artifacts in a way that the server refuses.
-    with httpx.Client(timeout=30) as client:
-        answer = client.post(f"{PREFECT_API_URL.value()}/artifacts/filter", json={"sort": "CREATED_DESC"}).json()
-    found = {artifact["key"]: artifact["data"] for artifact in reversed(answer)}
+    found = {artifact["key"]: artifact["data"] for artifact in reversed(asked("artifacts", "CREATED_DESC"))}
     assert json.loads(found["comparison"])[0]["configuration"] == "recursive-token 60/0, vector"
     assert found["progress"] == 100.0
-    assert "span\\_recall@5" in found["configuration-recursive-token-60-0-vector"]
+    assert "span\\_recall@5" in found[artifact_key("recursive-token 60/0, vector")]

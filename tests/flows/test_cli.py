@@ -3,28 +3,13 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from rag_eval.sample import BENCHMARK, CORPUS
-
-CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "OPENAI_"))}
-COMMAND = str(Path(sys.executable).with_name("rag-eval"))
-TWO = f"""
-corpus: {CORPUS}
-ground_truth: {CORPUS.parent / "ground_truth.jsonl"}
-chunkers: {{type: recursive-token, chunk_size: [60, 300]}}
-"""
-
-
-def rag_eval(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [COMMAND, *arguments], cwd=cwd, env=CLEAN, capture_output=True, text=True, timeout=600, check=False
-    )
+from rag_eval.sample import BENCHMARK
+from tests.flows.cli.commands import TWO, children, is_running, rag_eval, started, wait_for
 
 
 def test_a_benchmark_is_ranked_and_a_second_run_computes_nothing(tmp_path: Path) -> None:
@@ -80,19 +65,20 @@ def test_a_failing_configuration_is_exit_1_and_a_wrong_span_one_sentence(tmp_pat
     ("arguments", "sentence"),
     [
         (["run", "--corpus", "nowhere", "--truth", "t.jsonl"], "nowhere' is not there: check the path"),
-        (["run", "--corpus", "."], "--corpus and --truth go together"),
+        (["run", "--corpus", "."], "corpus and truth go together"),
         (["run", "--corpus", ".", "--truth", "t.jsonl"], "no file in"),
         (["run", "--corpus", ".", "--glob", "*.txt", "--truth", "none.jsonl"], "none.jsonl' is not there"),
         (["run", "none.yaml"], "none.yaml"),
         (["validate", "bad.yaml"], "bad.yaml, chunkers.chunk_sise"),
         (["show"], "there is no run yet"),
-        (["show", "2020"], "there is no run 2020"),
+        (["show", "2020"], "there is no run yet"),
         (["cache"], "there is no workspace"),
         (["certify", "nope"], "there is no chunker 'nope'"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_2(tmp_path: Path, arguments: list[str], sentence: str) -> None:
     (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "t.jsonl").write_text('{"query": "none?", "unanswerable": true}')
     (tmp_path / "bad.yaml").write_text(TWO.replace("chunk_size", "chunk_sise"))
     done = rag_eval(*arguments, cwd=tmp_path)
     assert done.returncode == 2
@@ -102,6 +88,27 @@ def test_a_mistake_is_one_sentence_and_exit_2(tmp_path: Path, arguments: list[st
     assert not (tmp_path / ".rag-eval").exists()
 
 
+def test_validate_lists_every_mistake(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("chunkers: [markdwn, {type: sentence, max_chunk_size: 0}]\nk: 0\ncorpus: docs\n")
+    done = rag_eval("validate", "bad.yaml", cwd=tmp_path)
+    assert done.returncode == 2
+    places = [line.removeprefix("rag-eval: bad.yaml, ").partition(":")[0] for line in done.stderr.splitlines()]
+    assert places == ["chunkers[0]", "chunkers[1].max_chunk_size", "ground_truth", "k"]
+
+    (tmp_path / "good.yaml").write_text("corpus: docs\nground_truth: t.jsonl\nchunkers: markdown\n")
+    missing = rag_eval("validate", "good.yaml", cwd=tmp_path)
+    assert missing.returncode == 2
+    assert [line.partition(" is not there")[0].rpartition("/")[2] for line in missing.stderr.splitlines()] == [
+        "docs'",
+        "t.jsonl'",
+    ]
+
+
+def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:
+    done = rag_eval("--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"rag-eval {version('rag-eval')}\n")
+
+
 def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:
     done = rag_eval("--debug", "run", "none.yaml", cwd=tmp_path)
     assert done.returncode == 2
@@ -109,48 +116,60 @@ def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:
 
 
 def test_what_there_is_can_be_listed(tmp_path: Path) -> None:
-    assert "chunk_overlap" in rag_eval("chunkers", cwd=tmp_path).stdout
-    assert "openai" in rag_eval("embedders", cwd=tmp_path).stdout
-    assert "precision_omega" in rag_eval("metrics", cwd=tmp_path).stdout
+    for section, name, setting in (
+        ("chunkers", "semantic", "breakpoint_percentile  95"),
+        ("embedders", "openai", "price_per_million_tokens  null"),
+        ("stores", "lancedb, index: hnsw", "ef_construction  300"),
+        ("rerankers", "cohere", "rerank-v3.5"),
+        ("metrics", "token-level", "precision_omega"),
+    ):
+        listed = rag_eval(section, cwd=tmp_path, COLUMNS="80")
+        assert listed.returncode == 0
+        assert name in listed.stdout
+        assert setting in listed.stdout
+        assert max(map(len, listed.stdout.splitlines())) <= 80
+        assert "Config(" not in listed.stdout
     listed = rag_eval("validate", str(BENCHMARK), cwd=tmp_path).stdout
     assert "12 configurations, token-level, k = 1, 3, 5, 10" in listed
 
 
+def test_help_names_no_type_of_a_switch(tmp_path: Path) -> None:
+    for command in ([], ["run"], ["certify"], ["truth", "check"]):
+        shown = rag_eval(*command, "--help", cwd=tmp_path)
+        assert shown.returncode == 0
+        assert "--help" in shown.stdout
+        assert "bool" not in shown.stdout
+
+
+def test_certificates_are_a_table_or_markdown(tmp_path: Path) -> None:
+    (tmp_path / "cutter.py").write_text("def cut(text): return [text[1:]] if len(text) > 1 else [text]\n")
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.md").write_text("One text.\n")
+    shown = rag_eval("certify", "cutter:cut", "--texts", "texts", cwd=tmp_path, COLUMNS="80")
+    assert shown.returncode == 1
+    assert "FAILED" in shown.stdout
+    assert "✗ coverage           1 of 8 fail" in shown.stdout
+    assert "|" not in shown.stdout
+    markdown = rag_eval("certify", "cutter:cut", "--texts", "texts", "--markdown", cwd=tmp_path)
+    assert "| coverage          | failed         | 1 of 8" in markdown.stdout
+    compared = rag_eval("certify", "--texts", "texts", cwd=tmp_path, COLUMNS="80")
+    assert compared.returncode == 0
+    assert "cluster-semantic" in compared.stdout
+    assert max(map(len, compared.stdout.splitlines())) <= 80
+
+
 def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
-    environment = CLEAN | {"PREFECT_API_URL": "http://127.0.0.1:9/api"}
-    done = subprocess.run([COMMAND, "run"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = rag_eval("run", cwd=tmp_path, PREFECT_API_URL="http://127.0.0.1:9/api")
     assert done.returncode == 2
-    assert "the Prefect server at http://127.0.0.1:9/api does not answer" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr == (
+        "rag-eval: the Prefect server at http://127.0.0.1:9/api does not answer: start it, or take its address out of "
+        "PREFECT_API_URL\n"
+    )
 
 
 def test_a_killed_command_leaves_no_server_behind(tmp_path: Path) -> None:
-    run = subprocess.Popen(
-        [COMMAND, "run"], cwd=tmp_path, env=CLEAN, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    server = wait_for(lambda: children(run.pid))
+    run = started("run", cwd=tmp_path)
+    servers = wait_for(lambda: children(run.pid))
     os.kill(run.pid, signal.SIGKILL)
-    run.wait()
-    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in server))
-
-
-def children(parent: int) -> list[int]:
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == parent:
-            found.append(int(status.parent.name))
-    return found
-
-
-def wait_for(condition: object, seconds: float = 30) -> list[int]:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        result = condition()  # type: ignore[operator]  # a function
-        if result:
-            return list(result) if isinstance(result, list) else []
-        time.sleep(0.1)
-    pytest.fail("it did not happen in time")
+    run.communicate()
+    wait_for(lambda: not any(map(is_running, servers)))

@@ -1,0 +1,67 @@
+"""The benchmark for deployments: a file's name and a few plain settings, so that a run is started from a form."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from prefect import flow
+from prefect.runtime import deployment, flow_run
+
+from flows.benchmark import benchmark
+from flows.choosing import chosen_benchmark
+from flows.superseding import call_off_those_waiting
+from rag_eval.errors import BenchmarkFailedError
+from rag_eval.pipeline.outcome import BenchmarkOutcome
+from rag_eval.pipeline.workspace import Workspace
+from tasks.run_report import show_report
+
+Runner = Literal["threads", "processes", "dask", "ray"]
+
+
+def run_name() -> str:
+    """Which deployment runs what, and since when: ``nightly docs 2026-03-01 03:00:00``."""
+    given = flow_run.parameters
+    what = Path(given["corpus"]).name or Path(given["benchmark_file"]).stem or "sample"
+    return f"{deployment.name or 'benchmark'} {what} {datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+@flow(name="benchmark-from-file", flow_run_name=run_name)
+def benchmark_from_file(
+    benchmark_file: str = "",
+    corpus: str = "",
+    truth: str = "",
+    glob: str = "",
+    workspace: str = ".rag-eval",
+    runner: Runner = "threads",
+    refresh: bool = False,
+    reanchor: bool = False,
+    note: str = "",
+) -> BenchmarkOutcome:
+    """Compare the configurations of a benchmark file; every field may be left as it is.
+
+    Args:
+        benchmark_file: A YAML or TOML file on the worker's machine, such as benchmark.yaml. Empty: the sample.
+        corpus: A folder of documents, in place of the benchmark file's.
+        truth: A file of questions and what answers them, in place of the benchmark file's.
+        glob: Which files of the folder are documents, such as **/*.md. Empty: as the benchmark file says.
+        workspace: Where work is kept between runs: a folder of the worker's machine, or s3://bucket/path.
+        runner: What evaluates configurations side by side.
+        refresh: Make everything again, instead of only what changed.
+        reanchor: Where documents have changed, look for the answers at their new places.
+        note: Why this run was started, to be shown with its result.
+    """
+    call_off_those_waiting()
+    config = chosen_benchmark(
+        Path(benchmark_file) if benchmark_file else None,
+        Path(corpus) if corpus else None,
+        Path(truth) if truth else None,
+        glob or None,
+    )
+    kept = Workspace.at(workspace, refresh=refresh)
+    try:
+        outcome = benchmark(config, kept, reanchor, runner)
+    except BenchmarkFailedError as error:
+        show_report(kept, BenchmarkOutcome.model_validate_json(error.summary.read_bytes()), note)
+        raise
+    show_report(kept, outcome, note)
+    return outcome

@@ -1,0 +1,165 @@
+"""The files of ``deployments/`` say what the code does: entry points import, settings and commands are real."""
+
+import inspect
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, get_args
+
+import httpx
+import pytest
+import yaml
+from prefect.events import DeploymentEventTrigger
+from prefect.flows import load_flow_from_entrypoint
+from prefect.settings import PREFECT_API_URL, Settings
+from prefect.utilities.templating import find_placeholders
+from typer.main import get_command
+
+from flows.cli.main import app
+from flows.deployed import Runner, benchmark_from_file
+from flows.deploying import PREFECT_FILE, deploy, read_deployments
+from rag_eval.config.runners import NEEDED
+from rag_eval.errors import ConfigurationError
+from tests.deployments.compose import FOLDER, env_file, services
+from tests.flows.cli.commands import CLEAN
+
+ROOT = FOLDER.parent
+FIELDS = set(inspect.signature(benchmark_from_file.fn).parameters)
+
+
+def test_every_deployment_has_parameters_of_the_flow_and_a_trigger_that_is_one() -> None:
+    assert PREFECT_FILE == FOLDER / "prefect.yaml"
+    for spec in read_deployments():
+        assert load_flow_from_entrypoint(spec["entrypoint"]).name == benchmark_from_file.name
+        assert set(spec["parameters"]) <= FIELDS
+        for trigger in spec.get("triggers", []):
+            assert set(trigger["parameters"]) <= FIELDS
+            # A run waits longer than the trigger is deaf, or changes of that time would be in none.
+            made = DeploymentEventTrigger(**trigger)
+            assert made.schedule_after > made.within
+
+
+def test_the_form_needs_no_json() -> None:
+    properties = benchmark_from_file.parameters.properties
+    assert set(properties) == FIELDS
+    for name, field in properties.items():
+        assert field["type"] in ("string", "boolean"), name
+        assert len(field["description"]) > 20, name
+    assert set(get_args(Runner)) == set(NEEDED)
+
+
+@pytest.mark.parametrize("entrypoint", ["flows.deployed.benchmark_from_file", "flows/deployed.py:benchmark_from_file"])
+def test_the_entry_point_imports_from_a_checkout_and_from_where_it_is_installed(
+    tmp_path: Path, entrypoint: str
+) -> None:
+    installed = "/" not in entrypoint
+    code = "from prefect.flows import load_flow_from_entrypoint as load; import sys; print(load(sys.argv[1]).name)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, entrypoint],
+        cwd=tmp_path if installed else ROOT,
+        env=CLEAN,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == "benchmark-from-file", done.stderr
+
+
+def test_what_is_installed_holds_the_deployments() -> None:
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    assert "deployments" in tools["packages"]["find"]["include"]
+    assert "prefect.yaml" in tools["package-data"]["deployments"] or "*.yaml" in tools["package-data"]["deployments"]
+
+
+@pytest.mark.parametrize("name", ["server.env", "worker.env"])
+def test_the_settings_of_the_env_files_are_prefects(name: str) -> None:
+    known = set(Settings().to_environment_variables(include_aliases=True)) | setting_names(Settings)
+    for variable in env_file(name):
+        assert variable in known or not variable.startswith("PREFECT_"), variable
+
+
+def setting_names(model: Any, prefix: str = "PREFECT_") -> set[str]:
+    found = set()
+    for name, field in model.model_fields.items():
+        inner = [kind for kind in (field.annotation, *get_args(field.annotation)) if hasattr(kind, "model_fields")]
+        found |= setting_names(inner[0], f"{prefix}{name.upper()}_") if inner else {f"{prefix}{name.upper()}"}
+    return found
+
+
+def test_the_services_name_files_commands_and_each_other() -> None:
+    commands: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]  # a group has commands
+    for name, service in services().items():
+        for needed in service.get("depends_on", {}):
+            assert needed in services()
+        if "env_file" in service:
+            assert (FOLDER / service["env_file"]).is_file()
+        if service.get("command", [""])[0] == "rag-eval":
+            _, word, *arguments = service["command"]
+            options = {option for parameter in commands[word].params for option in parameter.opts}
+            assert {word for word in arguments if word.startswith("--")} <= options, name
+    assert yaml.safe_load((FOLDER / "compose.yaml").read_text())["x-image"]["build"]["dockerfile"].endswith(
+        "Dockerfile"
+    )
+    copied = re.findall(r"^COPY (.*) \S+$", (FOLDER / "Dockerfile").read_text(), re.MULTILINE)
+    assert all((ROOT / name).exists() for line in copied for name in line.split())
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_deploying_twice_leaves_three_and_kubernetes_gets_its_job(tmp_path: Path) -> None:
+    api = str(PREFECT_API_URL.value())
+    parameters = {"benchmark_file": "b.yaml", "workspace": "s3://bucket/work", "runner": "dask"}
+    first = deploy(tmp_path, parameters)
+    again = deploy(tmp_path, parameters, "30 4 * * *", "kubernetes", FOLDER / "kubernetes-job.json")
+    assert first == again
+    for number in again.values():
+        made = httpx.get(f"{api}/deployments/{number}", timeout=30).json()
+        assert made["work_pool_name"] == "kubernetes"
+        assert parameters.items() <= made["parameters"].items()
+        assert [one["schedule"]["cron"] for one in made["schedules"]] == (
+            ["30 4 * * *"] if made["name"] == "nightly" else []
+        )
+    pool = httpx.get(f"{api}/work_pools/kubernetes", timeout=30).json()
+    assert pool["type"] == "kubernetes"
+    # Prefect's Kubernetes worker insists on these.
+    manifest = pool["base_job_template"]["job_configuration"]["job_manifest"]
+    pod = manifest["spec"]["template"]["spec"]
+    assert {"parallelism", "completions", "restartPolicy"} <= set(pod)
+    assert pod["containers"][0]["name"] == "prefect-job"
+    used = {found.name for found in find_placeholders(json.dumps(pool["base_job_template"]["job_configuration"]))}
+    assert used == set(pool["base_job_template"]["variables"]["properties"])
+
+
+def test_what_is_no_schedule_or_no_template_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="'every night' is no schedule"):
+        deploy(tmp_path, {}, "every night")
+    (tmp_path / "t.json").write_text("[]")
+    for path in (tmp_path / "t.json", tmp_path / "none.json"):
+        with pytest.raises(ConfigurationError, match="is no base job template"):
+            deploy(tmp_path, {}, None, "k", path)
+
+
+@pytest.mark.usefixtures("prefect_server")
+@pytest.mark.skipif(
+    tuple(map(int, version("fastapi").split(".")[:2])) >= (0, 151),
+    reason="fastapi 0.151 and later refuse the nulls that Prefect's own commands send",
+)
+def test_prefect_deploys_the_file_as_it_is(tmp_path: Path) -> None:
+    api = str(PREFECT_API_URL.value())
+    httpx.post(f"{api}/work_pools/", json={"name": "rag-eval", "type": "process"}, timeout=30)
+    done = subprocess.run(
+        [Path(sys.executable).with_name("prefect"), "--no-prompt", "deploy", "--all", "--prefect-file", PREFECT_FILE],
+        cwd=tmp_path,
+        env=CLEAN | {"PREFECT_API_URL": api, "PWD": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for spec in read_deployments():
+        made = httpx.get(f"{api}/deployments/name/benchmark-from-file/{spec['name']}", timeout=30).json()
+        assert made["parameters"] == spec["parameters"]
+        assert made["pull_steps"] == [{"prefect.deployments.steps.set_working_directory": {"directory": str(tmp_path)}}]

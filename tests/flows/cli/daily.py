@@ -1,0 +1,78 @@
+"""A real ``rag-eval up`` and what its server tells of it."""
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+
+from flows.cli.temporary_server import free_port
+from tests.flows.benchmarks import folder_of
+from tests.flows.cli.commands import started, wait_for
+
+BENCHMARK = "corpus: docs\nground_truth: truth.jsonl\nchunkers: {type: recursive-token, chunk_size: 60}\n"
+T = TypeVar("T")
+ENDED = ("COMPLETED", "FAILED", "CRASHED")
+DEPLOYMENTS = ("adhoc", "nightly", "on-corpus-change")
+
+
+@dataclass(frozen=True)
+class Daily:
+    """``rag-eval up`` in a folder of ten documents."""
+
+    process: "subprocess.Popen[str]"
+    folder: Path
+    port: int
+
+    @property
+    def ui(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def said(self) -> str:
+        return (self.folder / "said").read_text()
+
+    def ask(self, path: str, **body: Any) -> Any:
+        """What the server answers to a POST."""
+        answer = httpx.post(f"{self.ui}/api{path}", json=body, timeout=60)
+        answer.raise_for_status()
+        return answer.json()
+
+    def deployment(self, name: str) -> dict[str, Any]:
+        """A deployment by name."""
+        (found,) = self.ask("/deployments/filter", deployments={"name": {"any_": [name]}})
+        return dict(found)
+
+    def runs(self, deployment: str, *states: str) -> list[dict[str, Any]]:
+        """The runs of a deployment that are in one of the states, oldest first."""
+        found = self.ask(
+            "/flow_runs/filter",
+            deployments={"name": {"any_": [deployment]}},
+            flow_runs={"state": {"type": {"any_": list(states)}}},
+            sort="EXPECTED_START_TIME_ASC",
+        )
+        return list(found)
+
+    def finished(self, deployment: str, count: int) -> list[dict[str, Any]]:
+        """The runs of a deployment once so many have ended."""
+        return self.until(lambda: len(found := self.runs(deployment, *ENDED)) >= count and found) or []
+
+    def until(self, condition: Callable[[], T]) -> T:
+        """What the condition, which asks the server, gives once it is true."""
+        return wait_for(condition, 240, every=0.5)
+
+
+def come_up(folder: Path, port: int | None = None, *options: str) -> Daily:
+    """Start it in a folder, which is filled if it is new, and wait until it says that it is up."""
+    if not (folder / "b.yaml").exists():
+        folder_of(folder, 10)
+        (folder / "b.yaml").write_text(BENCHMARK)
+    port = port or free_port()
+    # What it says goes to a file: nobody empties a pipe meanwhile.
+    with (folder / "said").open("w") as said:
+        daily = Daily(started("up", "b.yaml", "--port", str(port), *options, cwd=folder, stderr=said), folder, port)
+    wait_for(lambda: "is up" in daily.said or daily.process.poll() is not None, 240)
+    assert daily.process.poll() is None, daily.said
+    return daily

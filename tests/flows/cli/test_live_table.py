@@ -1,0 +1,128 @@
+"""The live table fits the terminal, whatever its size, and shows what matters."""
+
+import io
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from flows.cli.live import LiveTable
+from tasks.progress import StageEvent, Status
+
+STAGES = ["chunk", "embed", "index", "retrieve-by-vector", "retrieve-by-words", "fuse", "rerank", "score"]
+NAMES = [f"recursive-token {size}/0, hybrid, openai text-embedding-3-small" for size in range(40)]
+
+
+def table(*events: tuple[str | None, str, Status]) -> LiveTable:
+    found = LiveTable(NAMES)
+    for name, stage, status in events:
+        found.told(StageEvent(name, stage, status, "the service is away" if status == "retrying" else None))
+    return found
+
+
+def shown(found: LiveTable, width: int, height: int) -> list[str]:
+    return [line.plain.rstrip() for line in found.lines(width, height)]
+
+
+@settings(deadline=None, derandomize=True, max_examples=80)
+@given(
+    st.integers(1, 130),
+    st.integers(1, 60),
+    st.lists(
+        st.tuples(
+            st.sampled_from([None, *NAMES]),
+            st.sampled_from(STAGES),
+            st.sampled_from(["started", "retrying", "computed", "reused", "failed"]),
+        ),
+        max_size=60,
+    ),
+)
+def test_it_is_never_wider_or_higher_than_the_terminal(
+    width: int, height: int, events: list[tuple[str | None, str, Status]]
+) -> None:
+    lines = shown(table(*events), width, height)
+    assert 1 <= len(lines) <= height
+    assert max(map(cell_len, lines)) <= width
+
+
+def test_what_is_at_work_or_failed_is_shown_before_what_waits_or_is_done() -> None:
+    done = [(NAMES[number], "score", "computed") for number in range(15)]
+    lines = shown(table(*done, (NAMES[20], "embed", "started"), (NAMES[30], "embed", "failed")), 80, 10)
+    assert len(lines) == 10
+    assert any(line.startswith("recursive-token 20/0") and "…" in line[-20:] for line in lines)
+    assert any(line.startswith("recursive-token 30/0") and "✗" in line for line in lines)
+    assert "40 configurations: 15 done, 1 at work, 23 waiting, 1 failed" in lines
+
+
+def test_a_long_name_is_cut_in_the_middle_and_a_row_is_one_line() -> None:
+    lines = shown(table(*((NAMES[0], stage, "computed") for stage in STAGES)), 80, 60)
+    (row,) = [line for line in lines if "✓" in line and line != lines[-1]]
+    assert row.startswith("recursive-token")
+    assert "…" in row
+    assert "3-small" in row
+    assert row.count("✓") == len(STAGES)
+    assert lines[0].split() == ["chunk", "embed", "index", "vector", "words", "fuse", "rerank", "score"]
+
+
+def test_a_narrow_terminal_shows_the_stage_instead_of_columns() -> None:
+    lines = shown(table((NAMES[0], "chunk", "computed"), (NAMES[0], "embed", "started")), 24, 60)
+    assert lines[0].endswith("embed …")
+    assert "chunk" not in lines[0]
+
+
+def test_retries_are_told_with_their_reason() -> None:
+    found = table((NAMES[3], "embed", "retrying"))
+    assert "↻ embed (recursive-…g-3-small): the service is away" in shown(found, 120, 60)
+    found.told(StageEvent(NAMES[4], "embed", "retrying", "the service is away"))
+    assert "↻ embed (2 configurations): the service is away" in shown(found, 120, 60)
+    found.told(StageEvent(NAMES[4], "embed", "computed"))
+    found.told(StageEvent(NAMES[3], "embed", "computed"))
+    assert not any("the service is away" in line for line in shown(found, 120, 60))
+
+
+def test_what_is_done_before_the_configurations_is_said() -> None:
+    assert "40 configurations; load corpus …" in shown(table((None, "load-corpus", "started")), 80, 60)
+
+
+def test_a_name_cannot_steer_the_terminal() -> None:
+    found = LiveTable(["evil \x1b[2J, vector"])
+    found.told(StageEvent("evil \x1b[2J, vector", "chunk", "failed", "\x1b]0;title\x07"))
+    assert "\x1b" not in "".join(shown(found, 80, 20))
+
+
+@pytest.mark.parametrize("width", [80, 40])
+def test_on_a_terminal_nothing_of_it_is_left(width: int) -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=width, height=12, legacy_windows=False)
+    with table((NAMES[0], "embed", "started")).shown(console) as live:
+        live.refresh()
+    cursor = lowest = 0
+    for part in out.getvalue().replace("\x1b[1A", "\0").replace("\n", "\1"):
+        cursor += {"\0": -1, "\1": 1}.get(part, 0)
+        lowest = max(lowest, cursor)
+    assert cursor == 0  # back where it began, and every line below was erased on the way
+    assert 5 < lowest < 12
+
+
+def test_where_nobody_looks_a_finished_configuration_is_a_line() -> None:
+    out = io.StringIO()
+    found = LiveTable(NAMES[:3])
+    with found.shown(Console(file=out, force_terminal=False, width=20)):
+        for name, stage, status in (
+            (None, "corpus", "computed"),
+            (NAMES[0], "chunk", "computed"),
+            (NAMES[0], "score", "started"),
+            (NAMES[0], "score", "computed"),
+            (NAMES[2], "embed", "retrying"),
+            (NAMES[2], "embed", "failed"),
+            (NAMES[2], "retrieve-by-words", "failed"),
+            (NAMES[1], "score", "reused"),
+        ):
+            found.told(StageEvent(name, stage, status))
+    assert out.getvalue().splitlines() == [
+        f"rag-eval: 1 of 3 done: {NAMES[0]}",
+        f"rag-eval: 2 of 3 failed: {NAMES[2]}",
+        f"rag-eval: 3 of 3 done: {NAMES[1]}",
+    ]

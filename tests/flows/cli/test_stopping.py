@@ -1,0 +1,87 @@
+"""A command that is stopped, or whose server dies, ends soon, says so, leaves nothing running, and can be continued."""
+
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+from prefect.settings import PREFECT_API_URL
+
+from flows.cli.stopping import watched
+from tests.flows.cli.commands import TWO, children, is_running, rag_eval, started, wait_for
+
+
+def chunks_in(workspace: Path) -> list[Path]:
+    return list((workspace / "tables" / "chunks").glob("*.arrow"))
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_run_leaves_nothing_behind_and_is_continued(tmp_path: Path, number: int, code: int) -> None:
+    (tmp_path / "two.yaml").write_text(TWO)
+    run = started("run", "two.yaml", cwd=tmp_path)
+    wait_for(lambda: chunks_in(tmp_path / ".rag-eval"))
+    servers = children(run.pid)
+    run.send_signal(number)
+    out, err = run.communicate(timeout=60)
+    assert run.returncode == code, err
+    assert err.splitlines() == [
+        "rag-eval: starting on a temporary Prefect server",
+        "rag-eval: stopped; what was finished is kept, and the next run continues there",
+    ]
+    assert out == ""
+    assert servers
+    wait_for(lambda: not any(map(is_running, servers)))
+    assert list((tmp_path / ".rag-eval" / "prefect").glob(".part-*")) == []
+    if number == signal.SIGINT:
+        done = rag_eval("run", "two.yaml", "--json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        outcome = json.loads(done.stdout)
+        assert len(outcome["configurations"]) == 2
+        assert outcome["stages"]["load-corpus"]["work"] == "reused"
+
+
+def test_a_server_that_dies_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "two.yaml").write_text(TWO)
+    run = started("run", "two.yaml", cwd=tmp_path)
+    wait_for(lambda: chunks_in(tmp_path / ".rag-eval"))
+    (server,) = children(run.pid)
+    os.kill(server, signal.SIGKILL)
+    out, err = run.communicate(timeout=60)
+    assert run.returncode == 2
+    assert out == ""
+    assert err.splitlines() == [
+        "rag-eval: starting on a temporary Prefect server",
+        "rag-eval: the temporary Prefect server was ended by signal 9: run again to continue, or start a server "
+        "yourself and set PREFECT_API_URL",
+    ]
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_a_run_stopped_on_a_lasting_server_is_cancelled_there(tmp_path: Path) -> None:
+    (tmp_path / "two.yaml").write_text(TWO)
+    api = str(PREFECT_API_URL.value())
+    run = started("run", "two.yaml", cwd=tmp_path, PREFECT_API_URL=api)
+    wait_for(lambda: chunks_in(tmp_path / ".rag-eval"))
+    run.send_signal(signal.SIGINT)
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 130, err
+    assert f"rag-eval: starting on the Prefect server at {api}" in err
+    (page,) = [line for line in err.splitlines() if "its page in Prefect" in line]
+    state = httpx.get(f"{api}/flow_runs/{page.rpartition('/')[2]}", timeout=30).json()["state"]
+    assert (state["type"], state["message"]) == ("CANCELLED", "stopped from the command line")
+
+
+def test_what_watched_work_gives_or_raises_comes_through() -> None:
+    assert watched(lambda: 3, lambda: None) == 3
+    with pytest.raises(ZeroDivisionError):
+        watched(lambda: 1 / 0, lambda: None)
+
+
+def test_trouble_is_raised_without_waiting_for_the_work() -> None:
+    never = threading.Event()
+    with pytest.raises(LookupError, match="the server is gone"):
+        watched(never.wait, lambda: LookupError("the server is gone"))
+    never.set()

@@ -1,0 +1,104 @@
+"""The same benchmark on threads, processes and clusters, and in a bucket: the same tables, on a real Prefect server."""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from flows.benchmark import benchmark
+from rag_eval.config.chunkers import RecursiveTokenConfig
+from rag_eval.config.runners import check_runner
+from rag_eval.errors import ConfigurationError
+from rag_eval.pipeline.outcome import BenchmarkOutcome
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.results.runs import read_run
+from tasks.progress import StageEvent, listening
+from tests.doubles.s3_server import S3Double, s3_double
+from tests.flows.benchmarks import EVERY_STAGE, STAGES, TWO
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+ADDRESS = "s3://bench/nightly"
+
+
+def digests(outcome: BenchmarkOutcome) -> list[tuple[str, str, str]]:
+    return [(one.chunk_table.digest, one.hits.digest, one.scores.digest) for one in outcome.configurations]
+
+
+@pytest.fixture(scope="module")
+def on_threads(prefect_server: None, tmp_path_factory: pytest.TempPathFactory) -> BenchmarkOutcome:
+    return benchmark(TWO, Workspace(root=tmp_path_factory.mktemp("threads")))
+
+
+@pytest.mark.parametrize(
+    "runner",
+    ["processes", "dask", pytest.param("ray", marks=pytest.mark.filterwarnings("ignore:lancedb fork support"))],
+)
+def test_a_runner_gives_the_tables_that_threads_give(runner: str, on_threads: BenchmarkOutcome, tmp_path: Path) -> None:
+    if runner in ("dask", "ray") and find_spec(f"prefect_{runner}") is None:
+        pytest.skip(f"the extra {runner} is not installed")
+    told: list[StageEvent] = []
+    with listening(told.append):
+        outcome = benchmark(TWO, Workspace(root=tmp_path), runner=runner)
+    assert digests(outcome) == digests(on_threads)
+    assert outcome.work() == on_threads.work() == (12, 0)
+    done = {(event.configuration, event.stage) for event in told if event.status == "computed"}
+    assert done >= {(one.name, stage) for one in outcome.configurations for stage in one.stages}
+
+
+def test_an_unknown_runner_is_refused() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"there is no runner 'dusk' \(did you mean dask\?\): use one of threads"
+    ):
+        check_runner("dusk")
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Double]:
+    with s3_double(tmp_path_factory.mktemp("machines")) as double:
+        yield double
+
+
+def test_a_bucket_serves_machines_that_share_nothing_else(
+    s3: S3Double, on_threads: BenchmarkOutcome, tmp_path: Path
+) -> None:
+    first = benchmark(TWO, Workspace.at(ADDRESS))
+    assert digests(first) == digests(on_threads)
+    assert first.work() == (12, 0)
+    again = benchmark(TWO, Workspace.at(ADDRESS))
+    assert again.work() == (0, 12)
+
+    s3.on_machine("two")
+    elsewhere = Workspace.at(ADDRESS)
+    assert benchmark(TWO, elsewhere).work() == (0, 12)
+    assert read_run(elsewhere, first.run) == first
+    assert (elsewhere.runs / first.run / "summary.json").is_file()
+    larger = TWO.model_copy(update={"chunkers": [*TWO.chunkers, RecursiveTokenConfig(chunk_size=400)]})
+    s3.on_machine("three")
+    efforts = benchmark(larger, Workspace.at(ADDRESS)).work_by_stage()
+    assert efforts["embed"][:2] == (1, 2)
+
+
+def test_what_is_lost_or_altered_in_a_bucket_is_made_again(
+    s3: S3Double, prefect_server: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = "s3://bench/damaged"
+    s3.on_machine("one")
+    first = benchmark(EVERY_STAGE, Workspace.at(address))
+    assert [*first.work_by_stage()] == STAGES
+    one = first.configurations[0]
+    assert one.index is not None
+    before = set(s3.keys("damaged/tables"))
+    s3.write(f"damaged/{one.hits.uri}", b"something else")
+    s3.remove(f"damaged/{one.chunk_table.uri}", *s3.keys(f"damaged/{one.index.uri}")[:1])
+    for segment in s3.keys("damaged/cache/embeddings"):
+        s3.write(segment, s3.read(segment)[:200])
+    s3.on_machine("two")
+    second = benchmark(EVERY_STAGE, Workspace.at(address))
+    computed = {stage for stage, (count, _, _) in second.work_by_stage().items() if count}
+    assert computed == {"chunk", "index", "rerank"}
+    assert digests(second) == digests(first)
+    assert set(s3.keys("damaged/tables")) == before
+    assert "was altered" in caplog.text
+    s3.on_machine("three")
+    assert benchmark(EVERY_STAGE, Workspace.at(address)).work() == (0, 10)
