@@ -1,22 +1,24 @@
 # make run    the benchmark of the sample
 # make test   lint, types, tests
 # make bench  speed and memory against other libraries, written to tests/bench/RESULTS.md
+# make bench-large  a million chunks, written to tests/bench/RESULTS-large.md
 # Each sets up .venv first, and only when pyproject.toml or constraints.txt changed.
 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
+WORKERS ?= 2
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types bench clean
+.PHONY: help run test lint types bench bench-large clean
 
 help:
-	@sed -n 's/^# //p' Makefile | head -4
+	@sed -n 's/^# //p' Makefile | head -5
 
 run: .venv/.ready
 	$(BIN)/rag-eval run
 
 test: lint types
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 lint: .venv/.ready-dev
 	$(BIN)/ruff check .
@@ -30,17 +32,23 @@ types: .venv/.ready-dev
 	$(PYTHON) -m venv .venv
 
 .venv/.ready: pyproject.toml constraints.txt | .venv/bin/python
+	@echo 'Installing rag-eval and what it needs into .venv; the first time takes a minute or two.'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
 	@touch $@
 
 .venv/.ready-dev: pyproject.toml constraints.txt | .venv/bin/python
+	@echo 'Installing rag-eval and what it needs into .venv; the first time takes a minute or two.'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@ .venv/.ready
 
 bench: .venv/.ready-bench
 	$(BIN)/python -m tests.bench.run
 
+bench-large: .venv/.ready-bench
+	$(BIN)/python -m tests.bench.large
+
 .venv/.ready-bench: pyproject.toml constraints.txt | .venv/bin/python
+	@echo 'Installing rag-eval and what it needs into .venv; the first time takes a minute or two.'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
 	@touch $@ .venv/.ready
 

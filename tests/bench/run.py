@@ -2,11 +2,12 @@
 
 Each module ``bench_*`` has ``run()``, which gives a list of figures, and runs in a process of its own, so that memory
 is its own too. Figures are CPU seconds, ratios within one run, or memory; inputs are seeded. With names as arguments,
-only those modules are run and the file is left alone.
+only those modules are run, and only their sections of the file are replaced.
 """
 
 import json
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,6 @@ CHILD = "import importlib, json, sys; json.dump(importlib.import_module(sys.argv
 
 
 def main(names: list[str]) -> int:
-    sections = []
     missed = 0
     for name in names or sorted(path.stem for path in HERE.glob("bench_*.py")):
         print(f"\n{name}", flush=True)
@@ -28,13 +28,20 @@ def main(names: list[str]) -> int:
         rows = [row(figure) for figure in figures]
         missed += sum(not figure["ok"] for figure in figures)
         print("\n".join(rows), flush=True)
-        title = name.removeprefix("bench_").replace("_", " ")
-        sections.append("\n".join([f"## {title}", "", "| figure | seen | target | |", "|---|---:|---:|---|", *rows]))
-    if not names:
-        RESULTS.write_text(heading() + "\n\n".join(sections) + "\n", encoding="utf-8")
-        print(f"\nwritten to {RESULTS}")
+        keep(name.removeprefix("bench_").replace("_", " "), rows)
     print(f"\n{missed} targets missed")
     return min(missed, 1)
+
+
+def keep(title: str, rows: list[str]) -> None:
+    """Put a section into the file, in place of the one of the same title."""
+    seen = datetime.now(UTC).strftime("%Y-%m-%d")
+    text = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
+    sections = dict(section.split("\n", 1) for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:])
+    head = ["", f"Seen on {seen}.", "", "| figure | seen | target | |", "|---|---:|---:|---|"]
+    sections[title] = "\n".join([*head, *rows])
+    body = "\n".join(f"## {name}\n{sections[name].rstrip()}\n" for name in sorted(sections))
+    RESULTS.write_text(heading() + body, encoding="utf-8")
 
 
 def figures_of(name: str) -> list[dict[str, Any]]:
@@ -52,12 +59,8 @@ def row(figure: dict[str, Any]) -> str:
 
 
 def heading() -> str:
-    seen = datetime.now(UTC).strftime("%Y-%m-%d")
-    return (
-        "# Benchmarks\n\n"
-        f"Seen on {seen} with Python {platform.python_version()} on {platform.system()} {platform.machine()}, by "
-        "`make bench`. Ratios compare CPU seconds within one run.\n\n"
-    )
+    machine = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
+    return f"# Benchmarks\n\nBy `make bench`, with {machine}. Ratios compare CPU seconds within one run.\n\n"
 
 
 if __name__ == "__main__":
