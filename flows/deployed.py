@@ -13,7 +13,7 @@ from flows.superseding import call_off_those_waiting
 from rag_eval.errors import BenchmarkFailedError
 from rag_eval.pipeline.outcome import BenchmarkOutcome
 from rag_eval.pipeline.workspace import Workspace
-from tasks.run_report import show_report
+from tasks.run_report import hold_against_baseline, show_report
 
 Runner = Literal["threads", "processes", "dask", "ray"]
 
@@ -35,6 +35,10 @@ def benchmark_from_file(
     runner: Runner = "threads",
     refresh: bool = False,
     reanchor: bool = False,
+    gate: bool = False,
+    gate_metric: str = "",
+    max_drop: float = 0.0,
+    allow_different: bool = False,
     note: str = "",
 ) -> BenchmarkOutcome:
     """Compare the configurations of a benchmark file; every field may be left as it is.
@@ -48,6 +52,10 @@ def benchmark_from_file(
         runner: What evaluates configurations side by side.
         refresh: Make everything again, instead of only what changed.
         reanchor: Where documents have changed, look for the answers at their new places.
+        gate: Hold the run against the baseline, and have it fail where a metric surely dropped.
+        gate_metric: What may not drop, such as span_recall@5. Empty: what the baseline is ranked by.
+        max_drop: How far it may drop, such as 0.02.
+        allow_different: Gate on other documents or truth than the baseline's too, by the questions that both have.
         note: Why this run was started, to be shown with its result.
     """
     call_off_those_waiting()
@@ -64,4 +72,6 @@ def benchmark_from_file(
         show_report(kept, BenchmarkOutcome.model_validate_json(error.summary.read_bytes()), note)
         raise
     show_report(kept, outcome, note)
+    if gate:
+        hold_against_baseline(kept, outcome, gate_metric, max_drop, allow_different=allow_different)
     return outcome

@@ -14,6 +14,7 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.deployments.runner import RunnerDeployment
 from prefect.events import DeploymentEventTrigger
 from prefect.exceptions import ObjectAlreadyExists
+from prefect.flows import load_flow_from_entrypoint
 from prefect.runner.storage import LocalStorage
 from prefect.workers.process import ProcessWorker
 from pydantic import ValidationError
@@ -38,16 +39,16 @@ def work_pool() -> str:
 
 def deploy(
     folder: Path,
-    parameters: Mapping[str, str],
+    parameters: Mapping[str, str | float],
     cron: str | None = None,
     pool: str | None = None,
     job_template: Path | None = None,
 ) -> dict[str, UUID]:
     """Create or update the work pool and the deployments; their ids by name.
 
-    Runs happen in ``folder``. ``parameters``, ``cron`` and ``pool`` go in the place of what the file says. With
-    ``job_template``, the base job template of a Kubernetes work pool, runs are Kubernetes jobs, else processes of a
-    worker. Raises ``ConfigurationError`` on a schedule or a template that is none.
+    Runs happen in ``folder``. ``parameters`` (where a flow has them), ``cron`` and ``pool`` go in the place of what the
+    file says. With ``job_template``, the base job template of a Kubernetes work pool, runs are Kubernetes jobs, else
+    processes of a worker. Raises ``ConfigurationError`` on a schedule or a template that is none.
     """
     try:
         CronSchedule(cron=cron or "0 0 * * *")
@@ -57,13 +58,14 @@ def deploy(
     _ensure_work_pool(pool, job_template)
     made = {}
     for spec in read_deployments():
+        accepted = load_flow_from_entrypoint(spec["entrypoint"]).parameters.properties
         limit = spec.get("concurrency_limit")
         deployment = RunnerDeployment.from_entrypoint(
             spec["entrypoint"],
             name=spec["name"],
             description=spec["description"],
             tags=spec["tags"],
-            parameters={**spec["parameters"], **parameters},
+            parameters=spec["parameters"] | {name: given for name, given in parameters.items() if name in accepted},
             cron=[cron or schedule["cron"] for schedule in spec.get("schedules", [])] or None,
             triggers=[DeploymentEventTrigger(**trigger) for trigger in spec.get("triggers", [])],
             concurrency_limit=ConcurrencyLimitConfig(**limit) if limit else None,

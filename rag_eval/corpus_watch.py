@@ -17,6 +17,8 @@ LONGEST_SECONDS = 30.0
 """How long changes may go on before they are told all the same."""
 
 LOOK_MILLISECONDS = 100
+COARSEST_SECONDS = 2.0
+"""The times of files may be as coarse as this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,9 @@ class CorpusWatch:
     """A folder that is compared with what it was: by content, so that what was only touched has not changed."""
 
     def __init__(self, folder: Path, glob: str) -> None:
-        self._folder = folder.resolve()
+        self.folder = folder.resolve()
         self._glob = glob
+        self._since = time.time()
         self._known = {name: _digest(path) for name, path in self._documents().items()}
         self._seen = self._known
 
@@ -56,7 +59,7 @@ class CorpusWatch:
         from watchfiles import watch
 
         looks = watch(
-            self._folder,
+            self.folder,
             watch_filter=None,
             step=LOOK_MILLISECONDS,
             debounce=LOOK_MILLISECONDS,
@@ -65,7 +68,7 @@ class CorpusWatch:
             stop_event=stop,
             raise_interrupt=False,
         )
-        touched: set[Path] = set()
+        touched = {Path(path) for _, path in next(looks, ())} | self._since_compared()
         first = last = time.monotonic()
         for look in looks:
             now = time.monotonic()
@@ -80,6 +83,11 @@ class CorpusWatch:
                 if self._seen is self._known:
                     touched = set()
                 first = last = now
+
+    def _since_compared(self) -> set[Path]:
+        """What may have changed before the watching began, with the folder for what came or went."""
+        since = self._since - COARSEST_SECONDS
+        return {self.folder, *(path for path in self._documents().values() if _changed_at(path) >= since)}
 
     def compare(self, touched: set[Path]) -> CorpusChange:
         """What is other than it was among the files that were touched, and which files came or went."""
@@ -102,10 +110,10 @@ class CorpusWatch:
 
     def _documents(self) -> dict[str, Path]:
         try:
-            paths = matching_files(self._folder, self._glob)
+            paths = matching_files(self.folder, self._glob)
         except EmptyCorpusError:
             return {}
-        return {path.relative_to(self._folder).as_posix(): path for path in paths}
+        return {path.relative_to(self.folder).as_posix(): path for path in paths}
 
 
 def _digest(path: Path) -> str:
@@ -114,3 +122,11 @@ def _digest(path: Path) -> str:
         return file_sha256(path)
     except OSError:
         return ""
+
+
+def _changed_at(path: Path) -> float:
+    """When a file was last written; never, when it went away meanwhile."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -138,6 +138,10 @@ class BenchmarkFailedError(RagEvalError):
         self.summary = summary
 
 
+class GateFailedError(RagEvalError):
+    """A run dropped further below the baseline than is allowed, and surely so."""
+
+
 class ExperimentError(RagEvalError):
     """An experiment cannot be run as it is described, or its data cannot be read."""
 

@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -16,6 +17,10 @@ CHROMIUM_ARGUMENTS = [
     "--disable-sync",
     "--no-first-run",
 ]
+
+# The machine may be slow: that says nothing about the code.
+settings.register_profile("rag-eval", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("rag-eval")
 
 
 @pytest.fixture(scope="session")

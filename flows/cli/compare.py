@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.figures import basis, interval, number, p_value, plain_table, print_json, signed
+from flows.cli.figures import plain_table, print_json
 from flows.cli.options import DEFAULT_WORKSPACE, AllowDifferentOption, JsonOption, WorkspaceOption
-from flows.cli.text import counted, say, visible
+from flows.cli.text import say, visible
+from rag_eval.wording import basis, counted, interval, number, p_value, signed
 
 if TYPE_CHECKING:
     from rag_eval.results.compare import ComparedConfigurations, QueryChange, RunComparison

@@ -7,7 +7,17 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from flows.cli.options import DEFAULT_WORKSPACE, WorkspaceOption
+from flows.cli.options import (
+    DEFAULT_WORKSPACE,
+    CorpusOption,
+    CronOption,
+    GateMetricOption,
+    GlobOption,
+    MaxDropOption,
+    RunnerOption,
+    TruthOption,
+    WorkspaceOption,
+)
 from flows.cli.text import visible
 
 
@@ -15,14 +25,14 @@ def deploy(
     config: Annotated[
         Path | None, typer.Argument(help="A benchmark on the workers' machines; without it, the sample's.")
     ] = None,
-    corpus: Annotated[Path | None, typer.Option(help="Folder of documents, in place of the benchmark's.")] = None,
-    truth: Annotated[Path | None, typer.Option(help="Ground truth, in place of the benchmark's.")] = None,
-    glob: Annotated[str | None, typer.Option(help="Which files of the folder are documents.")] = None,
+    corpus: CorpusOption = None,
+    truth: TruthOption = None,
+    glob: GlobOption = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    runner: Annotated[
-        str, typer.Option(help="Where configurations are evaluated: threads, processes, dask or ray.")
-    ] = "threads",
-    cron: Annotated[str | None, typer.Option(help="When the nightly run is, in cron's words: '0 3 * * *'.")] = None,
+    runner: RunnerOption = "threads",
+    cron: CronOption = None,
+    gate_metric: GateMetricOption = None,
+    max_drop: MaxDropOption = None,
     folder: Annotated[
         Path | None, typer.Option(help="Where runs happen on the workers' machines; without it, this folder.")
     ] = None,
@@ -40,7 +50,7 @@ def deploy(
     api = use_lasting_server()
     from flows.deploying import deploy as make_known
 
-    parameters = deployment_parameters(config, corpus, truth, glob, workspace, runner)
+    parameters = deployment_parameters(config, corpus, truth, glob, workspace, runner, gate_metric, max_drop)
     ids = make_known(folder or Path.cwd(), parameters, cron, pool, kubernetes)
     for name, number in ids.items():
         page = f"{api.removesuffix('/api')}/deployments/deployment/{number}"
@@ -48,11 +58,16 @@ def deploy(
 
 
 def deployment_parameters(
-    config: Path | None, corpus: Path | None, truth: Path | None, glob: str | None, workspace: str, runner: str
-) -> dict[str, str]:
+    config: Path | None,
+    corpus: Path | None,
+    truth: Path | None,
+    glob: str | None,
+    workspace: str,
+    runner: str,
+    gate_metric: str | None,
+    max_drop: float | None,
+) -> dict[str, str | float]:
     """What was given, as parameters of the deployed flow."""
-    given = {"benchmark_file": config, "corpus": corpus, "truth": truth, "glob": glob}
-    return {key: str(value) for key, value in given.items() if value is not None} | {
-        "workspace": workspace,
-        "runner": runner,
-    }
+    named = {"benchmark_file": config, "corpus": corpus, "truth": truth, "glob": glob, "gate_metric": gate_metric}
+    given: dict[str, str | float] = {key: str(value) for key, value in named.items() if value is not None}
+    return given | ({} if max_drop is None else {"max_drop": max_drop}) | {"workspace": workspace, "runner": runner}

@@ -7,9 +7,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from flows.cli.figures import basis, interval, number, p_value, plain_table, print_json
+from flows.cli.figures import plain_table, print_json
 from flows.cli.options import DEFAULT_WORKSPACE, AllowDifferentOption, JsonOption, WorkspaceOption
-from flows.cli.text import counted, say, visible
+from flows.cli.text import say, visible
+from rag_eval.wording import basis, counted, interval, number, p_value
 
 if TYPE_CHECKING:
     from rag_eval.results.gate import Gate
@@ -89,13 +90,9 @@ def _print_gate(console: Console, found: "Gate") -> None:
     for name, reason in found.missing.items():
         sentence = f"{visible(name)} is in the baseline and has no score in this run: {visible(reason)}"
         console.print(Text(sentence, style="red"), soft_wrap=True)
+    console.print(Text(found.verdict, style="green" if found.passed else "bold red"), soft_wrap=True)
     if found.passed:
-        console.print(Text("The gate is passed.", style="green"))
         return
-    dropped = sum(not check.passed for check in found.checks)
-    reasons = [f"{counted(dropped, 'configurations')} dropped by more than {found.max_drop:g}"] if dropped else []
-    reasons += [f"{counted(len(found.missing), 'configurations')} without scores"] if found.missing else []
-    console.print(Text(f"The gate failed: {' and '.join(reasons)}.", style="bold red"), soft_wrap=True)
     say(console, f"If that is meant: rag-eval baseline set {found.run}{_one_only(found)}")
 
 

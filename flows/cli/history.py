@@ -7,9 +7,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from flows.cli.figures import interval, number, plain_table, print_json, signed
+from flows.cli.figures import plain_table, print_json
 from flows.cli.options import DEFAULT_WORKSPACE, JsonOption, WorkspaceOption
-from flows.cli.text import counted, visible
+from flows.cli.text import visible
+from rag_eval.wording import counted, interval, number, signed
 
 if TYPE_CHECKING:
     from rag_eval.results.history import History

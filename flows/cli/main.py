@@ -20,7 +20,15 @@ from flows.cli.gate import gate
 from flows.cli.generate import generate
 from flows.cli.help import EVALUATE, KEEP, LOOK, Commands
 from flows.cli.history import history
-from flows.cli.options import DEFAULT_WORKSPACE, JsonOption, WorkspaceOption
+from flows.cli.options import (
+    DEFAULT_WORKSPACE,
+    CorpusOption,
+    GlobOption,
+    JsonOption,
+    RunnerOption,
+    TruthOption,
+    WorkspaceOption,
+)
 from flows.cli.publish import publish
 from flows.cli.report import report
 from flows.cli.stopping import Stopped, leave, stop_on_signals
@@ -68,13 +76,11 @@ def run(
     config: Annotated[
         Path | None, typer.Argument(help="A benchmark as YAML or TOML; without it, the sample's.")
     ] = None,
-    corpus: Annotated[Path | None, typer.Option(help="Folder of documents, in place of the benchmark's.")] = None,
-    truth: Annotated[Path | None, typer.Option(help="Ground truth, in place of the benchmark's.")] = None,
-    glob: Annotated[str | None, typer.Option(help="Which files of the folder are documents.")] = None,
+    corpus: CorpusOption = None,
+    truth: TruthOption = None,
+    glob: GlobOption = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    runner: Annotated[
-        str, typer.Option(help="Where configurations are evaluated: threads, processes, dask or ray.")
-    ] = "threads",
+    runner: RunnerOption = "threads",
     refresh: Annotated[bool, typer.Option("--refresh", help="Compute everything again.")] = False,
     reanchor: Annotated[
         bool, typer.Option("--reanchor", help="Carry spans over to documents that have changed, for this run.")

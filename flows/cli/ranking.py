@@ -7,12 +7,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.text import counted, visible
+from flows.cli.text import visible
 from rag_eval.pipeline.outcome import BenchmarkOutcome
 from rag_eval.pipeline.references import Effort
 from rag_eval.reports.answer import answer
 from rag_eval.stats.comparison import Placed
 from rag_eval.stats.ranks import place_labels
+from rag_eval.wording import counted, number
 
 NARROWEST_NAME = 20
 
@@ -59,7 +60,7 @@ def ranking(outcome: BenchmarkOutcome, width: int, rivals: Container[str] = ()) 
     cut = by.partition("@")[2]
     columns = [name for name in outcome.configurations[0].metrics if name.partition("@")[2] in (cut, "")]
     ranked = outcome.ranked()
-    rows = [(str(one.chunks.count), *(_number(one.metrics[column]) for column in columns)) for one in ranked]
+    rows = [(str(one.chunks.count), *(number(one.metrics[column]) for column in columns)) for one in ranked]
     headings = ["chunks", *map(_heading, columns)]
     widths = [max(map(len, (*heading.split("\n"), *cells))) for heading, *cells in zip(headings, *rows, strict=True)]
     labels = place_labels([one.metrics[by] for one in ranked])
@@ -101,7 +102,3 @@ def _effort(efforts: list[Effort]) -> str:
         return ""
     fresh, total = sum(effort.fresh for effort in efforts), sum(effort.total for effort in efforts)
     return f"{fresh:,} of {counted(total, efforts[0].unit)}"
-
-
-def _number(value: float) -> str:
-    return f"{value:.3f}" if abs(value) < 10 else f"{value:.0f}"

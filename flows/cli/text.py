@@ -25,13 +25,3 @@ def cut_in_the_middle(text: str, cells: int) -> str:
     while cell_len(text[start - 1 :]) <= (cells - 1) // 2:
         start -= 1
     return f"{set_cell_size(text, cells - 1 - cell_len(text[start:]))}…{text[start:]}"
-
-
-def counted(number: int, plural: str) -> str:
-    """A number and its noun: ``counted(1, "queries")`` is "1 query"."""
-    return f"{number:,} {plural if number != 1 else singular(plural)}"
-
-
-def singular(plural: str) -> str:
-    """The singular of a regular English plural."""
-    return f"{plural[:-3]}y" if plural.endswith("ies") else plural.removesuffix("s")

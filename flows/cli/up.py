@@ -11,10 +11,20 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from flows.cli.options import DEFAULT_WORKSPACE, WorkspaceOption
+from flows.cli.options import (
+    DEFAULT_WORKSPACE,
+    CorpusOption,
+    CronOption,
+    GateMetricOption,
+    GlobOption,
+    MaxDropOption,
+    RunnerOption,
+    TruthOption,
+    WorkspaceOption,
+)
 from flows.cli.stopping import Stopped
 from flows.cli.text import visible
-from flows.cli.watch import tell, watch_corpus
+from flows.cli.watch import emit_changes, tell
 from rag_eval.errors import ConfigurationError, RagEvalError, ServiceError
 from rag_eval.file_locks import try_lock
 
@@ -23,6 +33,7 @@ if TYPE_CHECKING:
 
     from flows.cli.crew import Crew
     from rag_eval.config.benchmark import BenchmarkConfig
+    from rag_eval.corpus_watch import CorpusWatch
 
 LOOK_SECONDS = 0.5
 
@@ -31,14 +42,14 @@ def up(
     config: Annotated[
         Path | None, typer.Argument(help="A benchmark as YAML or TOML; without it, the sample's.")
     ] = None,
-    corpus: Annotated[Path | None, typer.Option(help="Folder of documents, in place of the benchmark's.")] = None,
-    truth: Annotated[Path | None, typer.Option(help="Ground truth, in place of the benchmark's.")] = None,
-    glob: Annotated[str | None, typer.Option(help="Which files of the folder are documents.")] = None,
+    corpus: CorpusOption = None,
+    truth: TruthOption = None,
+    glob: GlobOption = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    runner: Annotated[
-        str, typer.Option(help="Where configurations are evaluated: threads, processes, dask or ray.")
-    ] = "threads",
-    cron: Annotated[str | None, typer.Option(help="When the nightly run is, in cron's words: '0 3 * * *'.")] = None,
+    runner: RunnerOption = "threads",
+    cron: CronOption = None,
+    gate_metric: GateMetricOption = None,
+    max_drop: MaxDropOption = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Where the server answers, and its UI is.")] = 4200,
     watch: Annotated[bool, typer.Option("--watch/--no-watch", help="Run when documents change.")] = True,
 ) -> None:
@@ -50,6 +61,7 @@ def up(
     from flows.cli.members import call_off_left_behind, start_server, start_worker
     from flows.cli.quiet import print_notes
     from rag_eval.config.runners import check_runner
+    from rag_eval.corpus_watch import CorpusWatch
     from rag_eval.pipeline.workspace import Workspace
 
     console = Console(stderr=True)
@@ -57,7 +69,7 @@ def up(
     chosen = chosen_benchmark(config, corpus, truth, glob)
     check_files(chosen)
     check_runner(runner)
-    parameters = deployment_parameters(config, corpus, truth, glob, workspace, runner)
+    parameters = deployment_parameters(config, corpus, truth, glob, workspace, runner, gate_metric, max_drop)
     home = Workspace.at(workspace).root / "prefect"
     with _alone(home), _stopped_together(console, Crew(home)) as crew:
         with console.status("Starting …"):
@@ -68,8 +80,9 @@ def up(
                 call_off_left_behind()
             ids = deploy(Path.cwd(), parameters, cron)
             start_worker(crew)
+        folder = CorpusWatch(Path(chosen.corpus), chosen.glob) if watch else None
         _announce(console, api, ids, chosen, watch=watch)
-        with _watcher(console, chosen, watch=watch) as watcher:
+        with _watcher(console, folder) as watcher:
             while not (problem := crew.trouble() or watcher.trouble):
                 time.sleep(LOOK_SECONDS)
             raise problem
@@ -104,24 +117,24 @@ class _Watcher:
 
 
 @contextmanager
-def _watcher(console: Console, config: "BenchmarkConfig", *, watch: bool) -> Iterator[_Watcher]:
+def _watcher(console: Console, folder: "CorpusWatch | None") -> Iterator[_Watcher]:
     """A thread that watches the corpus; what goes wrong in it is its trouble."""
     watcher = _Watcher()
 
-    def work() -> None:
+    def work(corpus: "CorpusWatch") -> None:
         try:
-            watch_corpus(Path(config.corpus), config.glob, watcher.stop, lambda words: tell(console, words))
+            emit_changes(corpus, watcher.stop, lambda words: tell(console, words))
         except RagEvalError as error:
             watcher.trouble = ServiceError(f"the watcher ended ({error}), and everything else was stopped")
 
-    thread = threading.Thread(target=work, daemon=True)
-    if watch:
+    thread = threading.Thread(target=work, args=[folder], daemon=True)
+    if folder is not None:
         thread.start()
     try:
         yield watcher
     finally:
         watcher.stop.set()
-        if watch:
+        if folder is not None:
             thread.join()
 
 

@@ -4,12 +4,15 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from flows.cli.text import visible
+
+if TYPE_CHECKING:
+    from rag_eval.corpus_watch import CorpusWatch
 
 DEFAULT_GLOB = "**/*.md"
 AGAIN_SECONDS = 5.0
@@ -23,37 +26,37 @@ def watch(
     from flows.cli.quiet import print_notes
     from flows.cli.server import use_lasting_server
     from flows.cli.stopping import watched
+    from rag_eval.corpus_watch import CorpusWatch
 
     console = Console(stderr=True)
     print_notes(console)
     api = use_lasting_server()
+    corpus = CorpusWatch(folder, glob)
     tell(console, f"watching {folder} for {glob}; changes go to {api}")
     # In a thread, because what watches files takes signals for itself.
-    watched(lambda: watch_corpus(folder, glob, threading.Event(), lambda words: tell(console, words)), lambda: None)
+    watched(lambda: emit_changes(corpus, threading.Event(), lambda words: tell(console, words)), lambda: None)
 
 
-def watch_corpus(folder: Path, glob: str, stop: threading.Event, tell: Callable[[str], object]) -> None:
+def emit_changes(corpus: "CorpusWatch", stop: threading.Event, tell: Callable[[str], object]) -> None:
     """Emit ``corpus.changed`` for every change until ``stop`` is set; what the server does not take is kept for it.
 
-    Raises ``CorpusFolderError`` when the folder is not there, or goes away.
+    Raises ``CorpusFolderError`` when the folder goes away.
     """
     from flows.corpus_events import emit_corpus_change
-    from rag_eval.corpus_watch import CorpusWatch
     from rag_eval.errors import ServiceError
 
-    watched = CorpusWatch(folder, glob)
     refused_until = 0.0
-    for change in watched.changes(stop):
+    for change in corpus.changes(stop):
         if time.monotonic() < refused_until:
             continue
         try:
-            emit_corpus_change(folder, change)
+            emit_corpus_change(corpus.folder, change)
         except ServiceError as error:
             tell(f"{error}; trying again")
             refused_until = time.monotonic() + AGAIN_SECONDS
             continue
-        watched.accept()
-        tell(f"{folder.name}: {change}")
+        corpus.accept()
+        tell(f"{corpus.folder.name}: {change}")
 
 
 def tell(console: Console, words: str) -> None:

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from rag_eval.reports.html import Html, element, together
 from rag_eval.reports.ranking import p_value, signed
-from rag_eval.reports.wording import be, counted
+from rag_eval.reports.wording import be
 from rag_eval.results.compare import ComparedConfigurations, RunComparison
+from rag_eval.wording import counted
 
 HEADINGS = ("configuration", "before", "after", "difference", "verdict", "questions better", "worse")
 
@@ -15,7 +16,7 @@ def verdict_sentence(compared: RunComparison) -> str:
     metric = compared.metrics[0]
     verdicts = [row.comparison.verdict for row in compared.rows if row.metric == metric]
     better, worse = verdicts.count("better"), verdicts.count("worse")
-    of = f"of {counted(len(verdicts), 'configuration')}"
+    of = f"of {counted(len(verdicts), 'configurations')}"
     if not better and not worse:
         found = f"none {of} shows a difference"
     else:
@@ -33,7 +34,9 @@ def against_html(compared: RunComparison) -> Html:
         "section",
         element("h2", "Before and after", id="against-title"),
         *(element("p", note, class_="notice") for note in notes),
-        element("p", verdict_sentence(compared), f" {counted(compared.queries, 'question')} in common.", class_="lead"),
+        element(
+            "p", verdict_sentence(compared), f" {counted(compared.queries, 'questions')} in common.", class_="lead"
+        ),
         _table(compared, first),
         element("details", element("summary", "By the other metrics"), *(_titled(compared, name) for name in others))
         if others

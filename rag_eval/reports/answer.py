@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from rag_eval.pipeline.outcome import BenchmarkOutcome
 from rag_eval.reports.cautions import cautions
 from rag_eval.reports.ranking import hits_of
-from rag_eval.reports.wording import be, counted, finding, listed
+from rag_eval.reports.wording import be, finding, listed
 from rag_eval.stats.comparison import Placed
 from rag_eval.stats.directions import higher_is_better
 from rag_eval.stats.ranks import shared_places
+from rag_eval.wording import counted
 
 MOST_NAMED = 2
 
@@ -30,11 +31,11 @@ class Answer:
 
 def answer(outcome: BenchmarkOutcome, ranking: Sequence[Placed]) -> Answer:
     """The answer from a ranking, best first."""
-    failures = [f"{counted(len(outcome.failures), 'configuration')} failed."] if outcome.failures else []
+    failures = [f"{counted(len(outcome.failures), 'configurations')} failed."] if outcome.failures else []
     if not ranking:
         return Answer("No configuration finished.", failures)
     best, tokens = ranking[0], _tokens(outcome)
-    measured = f"over {counted(outcome.answerable, 'question')} about {counted(outcome.documents, 'document')}"
+    measured = f"over {counted(outcome.answerable, 'questions')} about {counted(outcome.documents, 'documents')}"
     found = f"{finding(outcome.ranking_metric, best.estimate)}, {measured}."
     if len(ranking) == 1:
         headline, sentences = f"{best.name} was measured alone.", [f"It {found}"]

@@ -2,8 +2,8 @@
 
 from rag_eval.pipeline.outcome import BenchmarkOutcome
 from rag_eval.reports.ranking import hits_of
-from rag_eval.reports.wording import counted
 from rag_eval.stats.estimates import Estimate
+from rag_eval.wording import counted
 
 MOST_NAMED = 3
 
@@ -32,7 +32,7 @@ def _few_chunks(outcome: BenchmarkOutcome) -> list[str]:
     total = len(outcome.configurations)
     concerned = sum(k >= TRIVIAL_SHARE * one.chunks.count for one in outcome.configurations)
     whose = "" if concerned == total else f" (so in {concerned} of {total} configurations)"
-    little = f"k = {k} of {counted(fewest, 'chunk')} says little{whose}"
+    little = f"k = {k} of {counted(fewest, 'chunks')} says little{whose}"
     return [f"{little}: use more documents, smaller chunks or a smaller k."]
 
 

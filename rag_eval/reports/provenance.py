@@ -7,9 +7,9 @@ from rag_eval.pipeline.outcome import BenchmarkOutcome, StageWork
 from rag_eval.pipeline.references import TableRef
 from rag_eval.reports.html import Html, element, together
 from rag_eval.reports.markdown import work_in_words
-from rag_eval.reports.wording import counted
 from rag_eval.results.scores import SEED
 from rag_eval.stats.bootstrap import RESAMPLES
+from rag_eval.wording import counted
 
 
 def facts(outcome: BenchmarkOutcome) -> dict[str, str]:
@@ -24,7 +24,7 @@ def facts(outcome: BenchmarkOutcome) -> dict[str, str]:
         "ground truth": str(outcome.ground_truth.path),
         "ground truth, sha256": outcome.ground_truth.digest,
         "benchmark, sha256": data_sha256(outcome.config.model_dump(mode="json", exclude={"corpus", "ground_truth"})),
-        "work": f"{counted(computed, 'stage')} computed, {reused:,} reused",
+        "work": f"{counted(computed, 'stages')} computed, {reused:,} reused",
         "statistics": f"{RESAMPLES:,} resamples, seed {SEED}",
         "versions": ", ".join(f"{name} {version}" for name, version in outcome.versions.items()),
     }

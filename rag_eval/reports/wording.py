@@ -45,11 +45,6 @@ def number_word(number: int) -> str:
     return _NUMBERS[number - 1] if 1 <= number <= len(_NUMBERS) else f"{number:,}"
 
 
-def counted(number: int, noun: str) -> str:
-    """Such as ``1 document`` or ``14 documents``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def listed(names: Sequence[str]) -> str:
     """Such as ``a``, ``a and b`` or ``a; b and c``: names may have commas."""
     *others, last = names

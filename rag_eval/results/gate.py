@@ -29,6 +29,7 @@ from rag_eval.stats.directions import higher_is_better
 from rag_eval.stats.estimates import estimates_of
 from rag_eval.stats.permutation import FLIPS, holm, sign_flip_p_values
 from rag_eval.stats.scores import Unit, Units
+from rag_eval.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,16 @@ class Gate:
     def passed(self) -> bool:
         """Whether every configuration is there and none dropped further than allowed."""
         return not self.missing and all(check.passed for check in self.checks)
+
+    @property
+    def verdict(self) -> str:
+        """Whether it is passed, in a sentence that says how many configurations are in the way."""
+        if self.passed:
+            return "The gate is passed."
+        dropped = sum(not check.passed for check in self.checks)
+        reasons = [f"{counted(dropped, 'configurations')} dropped by more than {self.max_drop:g}"] if dropped else []
+        reasons += [f"{counted(len(self.missing), 'configurations')} without scores"] if self.missing else []
+        return f"The gate failed: {' and '.join(reasons)}."
 
 
 def run_gate(

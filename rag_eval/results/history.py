@@ -9,7 +9,7 @@ from rag_eval.choices import choices, suggestion
 from rag_eval.errors import ArtifactError, ConfigurationError, preview
 from rag_eval.pipeline.outcome import SUMMARY, BenchmarkOutcome
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.results.runs import BASELINE_FILE, read_baseline, run_names
+from rag_eval.results.runs import has_baseline, read_baseline, run_names
 from rag_eval.results.sameness import data_differences
 from rag_eval.results.score_files import read_scores
 from rag_eval.results.scores import SEED
@@ -81,7 +81,7 @@ def history(
         except ArtifactError as error:
             unreadable.append(str(error))
     chosen = metric or next((one.ranking_metric for one in reversed(outcomes) if one.configurations), "")
-    baseline = read_baseline(workspace).run if workspace.newest(workspace.root / BASELINE_FILE).exists() else None
+    baseline = read_baseline(workspace).run if has_baseline(workspace) else None
     letters = _letters(outcomes)
     entries = []
     for outcome, letter in zip(outcomes, letters, strict=True):

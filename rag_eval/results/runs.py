@@ -70,6 +70,11 @@ def choose_baseline(workspace: Workspace, run: str = LATEST) -> Baseline:
     return chosen
 
 
+def has_baseline(workspace: Workspace) -> bool:
+    """Whether a baseline was chosen."""
+    return workspace.newest(workspace.root / BASELINE_FILE).exists()
+
+
 def read_baseline(workspace: Workspace) -> Baseline:
     """The baseline.
 

@@ -195,7 +195,7 @@ def test_tokens_are_counted_here_when_the_server_does_not_say(server: OpenAIServ
         ({"too_long": "ignore"}, "refuse, truncate"),
         ({"encoding_format": "hex"}, "base64, float"),
         ({"timeout": 0}, "time-out"),
-        ({"base_url": "localhost:8000"}, "must be an address"),
+        ({"base_url": "localhost:8000"}, "address must be such as http://"),
         ({"base_url": "http://h:x/v1"}, "port"),
     ],
 )

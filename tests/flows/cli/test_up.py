@@ -48,8 +48,9 @@ def test_what_is_up_is_said_and_is_there(daily: Daily) -> None:
     found = daily.ask("/deployments/filter", sort="NAME_ASC")
     assert [each["name"] for each in found] == sorted(DEPLOYMENTS)
     for each in found:
-        assert each["entrypoint"] == "flows.deployed.benchmark_from_file"
-        assert each["parameters"]["benchmark_file"] == "b.yaml"
+        if each["name"] != "experiment":
+            assert each["entrypoint"] == "flows.deployed.benchmark_from_file"
+            assert each["parameters"]["benchmark_file"] == "b.yaml"
         (step,) = each["pull_steps"]
         assert next(iter(step.values()))["directory"] == str(daily.folder)
 
