@@ -10,7 +10,7 @@ from rag_eval.pipeline.outcome import BenchmarkOutcome
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.markdown import comparison_rows, escape_markdown
 from rag_eval.reports.over_time_markdown import gate_markdown, trend_markdown
-from rag_eval.reports.write import MARKDOWN_FILE, page_of
+from rag_eval.reports.write import MARKDOWN_FILE, page_address, page_of
 from rag_eval.results.gate import Gate, run_gate
 from rag_eval.results.history import history
 from rag_eval.results.runs import BASELINE, has_baseline, read_run
@@ -31,13 +31,14 @@ def show_report(workspace: Workspace, outcome: BenchmarkOutcome, note: str) -> N
     computed, reused = outcome.work()
     served = os.environ.get("RAG_EVAL_RUNS_URL")
     where = f"[Every question and its text]({served}/{outcome.run}/{page.name}), kept in" if served else "Kept in"
-    markdown = f"{report[:LARGEST_REPORT]}\n\n{where} `{page.parent}`\n"
+    place = str(page) if workspace.remote is None else page_address(workspace, outcome)
+    markdown = f"{report[:LARGEST_REPORT]}\n\n{where} `{place.rpartition('/')[0]}`\n"
     with as_a_convenience():
         create_markdown_artifact(markdown=markdown, key="report", description=escape_markdown(note) or None)
     if outcome.configurations:
         best = comparison_rows(outcome)[0]
         get_run_logger().info("best by %s: %s", outcome.ranking_metric, best["configuration"])
-    get_run_logger().info("%d stages computed, %d reused; the report is %s", computed, reused, page)
+    get_run_logger().info("%d stages computed, %d reused; the report is %s", computed, reused, place)
 
 
 def hold_against_baseline(

@@ -45,8 +45,9 @@ def trend_markdown(found: History) -> str:
     """The runs that can be held together, the latest first, each with its best configuration and the change."""
     trend = found.trend()
     means = [entry.estimate.mean for entry in trend if entry.estimate is not None]
+    bars = f": `{sparkline(means)}`" if len(means) > 1 else ""
     lines = [
-        f"{found.metric} on the same documents and questions: `{sparkline(means)}`",
+        f"{found.metric} on the same documents and questions{bars}",
         "",
         "| run | best configuration | mean | 95 % interval | change |",
         "|---|---|--:|--:|--:|",

@@ -12,7 +12,8 @@ from pathlib import Path
 from flows.cli.temporary_server import free_port
 from tests.flows.cli.commands import wait_for
 
-BIN = Path("/usr/lib/postgresql/15/bin")
+DEBIAN = Path("/usr/lib/postgresql")
+BIN = max(DEBIAN.glob("*/bin"), key=lambda found: float(found.parent.name), default=DEBIAN / "15" / "bin")
 USER, PASSWORD, NAME = "prefect", "of the tests", "prefect"
 
 
