@@ -26,8 +26,9 @@ from rag_eval.stores.lance_rows import (
     rows_of_table,
     with_table,
 )
-from rag_eval.stores.ordering import Candidates, score_margin
+from rag_eval.stores.ordering import Blocks, Candidates, score_margin
 from rag_eval.stores.places import Integers, Places
+from rag_eval.stores.tiles import near_pairs
 from rag_eval.tables import CHUNKS, PLAIN_CHUNKS, check_schema
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 QUERIES_AT_ONCE = 1024
 FOUND_AT_ONCE = 2**22
 SPARE = 16
+# LanceDB looks at every vector anew for each query: from so many on, one pass over the vectors for all is cheaper.
+TILED_FROM = 32
+TILES = Blocks(queries=1024)
 # A table that is dropped and made anew counts its versions from 1 again: this tells the two apart.
 IDENTITY = b"rag_eval.table"
 
@@ -200,6 +204,10 @@ class LanceDBVectorStore(BuiltInStore):
         return vectors
 
     def _candidates(self, units: Vectors, k: int) -> Iterator[Candidates]:
+        if self._index is None and len(units) >= TILED_FROM:
+            for queries, numbers in near_pairs(units, k, self._tiles, TILES):
+                yield from self._scored(units, queries, numbers)
+            return
         depth = min(k + SPARE, len(self))
         step = max(1, min(QUERIES_AT_ONCE, FOUND_AT_ONCE // depth))
         for begin in range(0, len(units), step):
@@ -209,6 +217,16 @@ class LanceDBVectorStore(BuiltInStore):
                 yield Candidates(found.queries + begin, found.numbers, found.scores)
             else:
                 yield from self._exact(units, block, begin, k, depth)
+
+    def _tiles(self) -> Iterator[tuple[Integers, Vectors]]:
+        """The vectors of the table, as they lie in it."""
+        table = cast("Table", self._table)  # there are chunks, so there is a table
+        for batch in table.search().select(["number", "vector"]).to_batches(TILES.rows):
+            numbers = batch.column("number").to_numpy()
+            vectors = batch.column("vector").flatten().to_numpy().reshape(len(numbers), -1)
+            for begin in range(0, len(numbers), TILES.rows):
+                part = slice(begin, begin + TILES.rows)
+                yield numbers[part], vectors[part]
 
     def _exact(self, units: Vectors, block: Vectors, begin: int, k: int, depth: int) -> Iterator[Candidates]:
         """What reaches the floor of each query; queries whose ties go deeper are searched again, one by one."""

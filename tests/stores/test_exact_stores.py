@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from rag_eval.chunking.recursive_token import RecursiveTokenChunker
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.stores.builtin import BuiltInStore
+from rag_eval.stores.lance import TILED_FROM
+from rag_eval.types.chunk import PositionAwareChunk
 from rag_eval.types.document import Corpus
 from tests.stores.contract import EXACT, assert_same, chunks, naive, plain, random_vectors, vectors
 
@@ -31,13 +34,26 @@ def reused(request: pytest.FixtureRequest) -> Iterator[BuiltInStore]:
         yield EXACT[request.param](Path(folder))
 
 
+def assert_exact(
+    store: BuiltInStore,
+    kept: list[PositionAwareChunk],
+    embeddings: NDArray[np.float32],
+    queries: NDArray[np.float32],
+    ks: list[int],
+) -> None:
+    """Few queries at once, and many, which a store may search for in another way."""
+    many = np.concatenate([queries] * (1 + TILED_FROM // len(queries)))
+    for k in ks:
+        for asked in (queries, many):
+            assert_same(store.search_many(asked, k), naive(kept, embeddings, asked, k))
+
+
 @pytest.mark.parametrize("dimension", [1, 2, 7, 64, 300])
 def test_random_vectors(store: BuiltInStore, dimension: int) -> None:
     kept, embeddings = chunks(300), random_vectors(300, dimension, 1)
     queries = random_vectors(25, dimension, 2)
     store.add(kept, embeddings)
-    for k in (1, 10, 299, 300, 400):
-        assert_same(store.search_many(queries, k), naive(kept, embeddings, queries, k))
+    assert_exact(store, kept, embeddings, queries, [1, 10, 299, 300, 400])
 
 
 def test_repeated_vectors(store: BuiltInStore) -> None:
@@ -46,8 +62,7 @@ def test_repeated_vectors(store: BuiltInStore) -> None:
     queries = np.concatenate([distinct[:5], random_vectors(15, 48, 5)])
     store.add(kept[:100], embeddings[:100])
     store.add(kept[100:], embeddings[100:])
-    for k in (1, 5, 60):
-        assert_same(store.search_many(queries, k), naive(kept, embeddings, queries, k))
+    assert_exact(store, kept, embeddings, queries, [1, 5, 60])
 
 
 def test_vectors_a_rounding_apart(store: BuiltInStore) -> None:
@@ -57,8 +72,7 @@ def test_vectors_a_rounding_apart(store: BuiltInStore) -> None:
     embeddings = base * nudged
     queries = np.concatenate([base, random_vectors(10, 96, 8)])
     store.add(kept, embeddings)
-    for k in (1, 10, 50):
-        assert_same(store.search_many(queries, k), naive(kept, embeddings, queries, k))
+    assert_exact(store, kept, embeddings, queries, [1, 10, 50])
 
 
 def test_scores_that_cancel_to_zero(store: BuiltInStore) -> None:
