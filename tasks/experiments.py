@@ -8,6 +8,7 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
 from rag_eval.experiments.files import run_file
+from rag_eval.experiments.gates import Gate
 from rag_eval.experiments.session import Session
 from rag_eval.experiments.types import ExperimentResult
 from rag_eval.reports.experiment_markdown import experiment_markdown
@@ -16,9 +17,9 @@ from tasks.artifacts import as_a_convenience
 
 # Finished samples are kept by the experiment itself, so that a retry continues it.
 @task(name="experiment", cache_policy=NO_CACHE, persist_result=False)
-def experiments_of(file: str, concurrency: int | None) -> list[ExperimentResult]:
-    """Run the experiments of a file."""
-    return run_file(Path(file), Session(concurrency=concurrency, raises=False))
+def experiments_of(file: str, concurrency: int, gates: Sequence[Gate]) -> list[ExperimentResult]:
+    """Run the experiments of a file, with so many calls under way at once; 0: as many as it says itself."""
+    return run_file(Path(file), Session(concurrency=concurrency or None, raises=False, gates=gates))
 
 
 def show_experiments(results: Sequence[ExperimentResult]) -> None:

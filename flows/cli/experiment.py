@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from flows.cli.stopping import as_interrupts, leaving
+
 LONGEST_DEFAULT = 40
 
 app = typer.Typer(help="Run any task on any data with any evaluators.", no_args_is_help=True)
@@ -35,29 +37,28 @@ def run(
 ) -> None:
     """Run the experiments of a file; exit code 1 when a call failed, 3 when an average is below its gate."""
     from rag_eval.errors import ExperimentFailedError
-    from rag_eval.experiments.files import run_file, runs_once
+    from rag_eval.experiments.files import run_file
     from rag_eval.experiments.gates import Gate, below
-    from rag_eval.experiments.running import failure_of
     from rag_eval.experiments.session import Session
 
     gates = [Gate.parse(text) for text in fail_under or []]
     opened = Session(
         concurrency,
         output_dir,
-        _outputs(output_dir, as_json=as_json, dry_run=dry_run),
+        _dry_outputs(output_dir) if dry_run else None,
+        is_quiet=as_json,
         raises=False,
-        # A gate may be for a later experiment of the file, where there are several.
-        gates=gates if gates and runs_once(file) else (),
+        gates=gates,
     )
     # What the file itself prints must not stand between the JSON.
     aside = contextlib.redirect_stdout(sys.stderr) if as_json or dry_run else contextlib.nullcontext()
-    with aside:
+    with aside, leaving("finished samples are kept, and the same command goes on from there"), as_interrupts():
         results = run_file(file, opened)
     if as_json:
         typer.echo(json.dumps([_record(result) for result in results], indent=2, ensure_ascii=False))
     failed = [result for result in results if result.failed]
     if failed:
-        raise ExperimentFailedError("; ".join(map(failure_of, failed)), failed[0])
+        raise ExperimentFailedError("; ".join(result.failure for result in failed), failed[0])
     missed = below(results, gates)
     for sentence in missed:
         typer.echo(f"rag-eval: {sentence}", err=True)
@@ -108,19 +109,14 @@ def _default(value: object) -> str:
     return shown if len(shown) <= LONGEST_DEFAULT and not shown.startswith("<") else "…"
 
 
-def _outputs(output_dir: Path | None, *, as_json: bool, dry_run: bool) -> list[Any] | None:
-    """The outputs where the command line asks for others than the file does."""
-    if not as_json and not dry_run:
-        return None
-    from rag_eval.experiments.outputs.default import default_outputs
+def _dry_outputs(output_dir: Path | None) -> list[Any]:
+    """The results here, and on standard output what orq.ai would get."""
     from rag_eval.experiments.outputs.json_file import JsonOutput
     from rag_eval.experiments.outputs.orq import OrqOutput
     from rag_eval.experiments.settings import load_settings
 
     settings = load_settings().updated({"output_dir": output_dir} if output_dir else {})
-    if dry_run:
-        return [JsonOutput(settings.output_dir), OrqOutput(settings, dry_run=sys.stdout)]
-    return [output for output in default_outputs(settings) if output.name != "terminal"]
+    return [JsonOutput(settings.output_dir), OrqOutput(settings, dry_run=sys.stdout)]
 
 
 def _record(result: Any) -> dict[str, Any]:

@@ -165,9 +165,10 @@ def run_generation(
 
     from flows.cli.generation_report import Bar, print_estimate, print_report
     from flows.cli.stopping import Stopped, watched
-    from flows.cli.text import counted, say
+    from flows.cli.text import say
     from rag_eval.generation.service import ChatService
     from rag_eval.pipeline.workspace import Workspace
+    from rag_eval.wording import counted
 
     bar = Bar(console)
     generator = config.generator(workspace, bar.told, chunker)

@@ -11,11 +11,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.text import counted, say, visible
+from flows.cli.text import say, visible
 from rag_eval.generation.estimate import Estimate
 from rag_eval.generation.generator import SyntheticDatasetGenerator
 from rag_eval.generation.report import GenerationReport
 from rag_eval.reports.generation_markdown import cost_in_words
+from rag_eval.wording import counted
 
 
 class Bar:

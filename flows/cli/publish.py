@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli.options import DEFAULT_WORKSPACE, JsonOption, WorkspaceOption
+from flows.cli.stopping import leaving, watched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,8 +54,9 @@ def publish(
         return
     for outcome, name in chosen:
         put_benchmark(place, outcome, name)
-    with Console(stderr=True).status("Sending …"):
-        deliveries = delivering.deliver(place)
+    with leaving("what was not sent still waits"), Console(stderr=True).status("Sending …"):
+        # In a thread, because LangSmith's SDK waits for an answer even when it is told to stop.
+        deliveries = watched(lambda: delivering.deliver(place), lambda: None)
     if as_json:
         console.file.write(json.dumps([asdict(one) for one in deliveries], ensure_ascii=False, indent=2) + "\n")
     else:
@@ -85,8 +87,9 @@ def print_deliveries(console: "Console", deliveries: "Sequence[Delivery]") -> No
 
 def print_publications(console: "Console", publications: "Sequence[Publication]") -> None:
     """Print where the experiments of a run are, or why they wait."""
-    from flows.cli.text import counted, say
+    from flows.cli.text import say
     from rag_eval.publishing.publications import comparison_url
+    from rag_eval.wording import counted
 
     for dataset in dict.fromkeys(one.dataset for one in publications):
         sent = [one for one in publications if one.dataset == dataset and one.url is not None]
@@ -125,7 +128,7 @@ def _datasets(workspace: "Workspace", run: str | None, dataset: str | None) -> l
 
 
 def _absent(absent: int, dataset: str | None) -> str | None:
-    from flows.cli.text import counted
+    from rag_eval.wording import counted
 
     return f"The dataset {dataset!r} lacks {counted(absent, 'queries')} of the run: push them" if absent else None
 

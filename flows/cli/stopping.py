@@ -5,14 +5,16 @@ the main thread waits for it. When the wait is over before the work, the process
 kept by then, and nothing else is in a state that matters.
 """
 
-import multiprocessing
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn, TypeVar
+
+from flows.cli.processes import descendants, quietly
 
 R = TypeVar("R")
 LOOK_SECONDS = 0.2
@@ -35,6 +37,40 @@ def stop_on_signals() -> None:
     """Have SIGINT and SIGTERM raise ``Stopped`` in the main thread."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
+
+
+@contextmanager
+def leaving(consequence: str) -> Iterator[None]:
+    """Work of which this is to be said when it is stopped."""
+    try:
+        yield
+    except Stopped as stop:
+        stop.consequence = consequence
+        raise
+
+
+@contextmanager
+def as_interrupts() -> Iterator[None]:
+    """For code that is not ours, and knows of Ctrl-C alone: asyncio ends its tasks in order on a ``KeyboardInterrupt``.
+
+    Inside, SIGINT and SIGTERM are that; outside, it is ``Stopped``.
+    """
+    asked: list[int] = []
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+        signal.raise_signal(signal.SIGINT)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Stopped(asked[0] if asked else signal.SIGINT) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -73,8 +109,8 @@ def leave(code: int) -> NoReturn:
     """End this process; at once, with its children, when work was left behind."""
     if not _left_behind.is_set():
         sys.exit(code)
-    for child in multiprocessing.active_children():
-        child.kill()
+    for process in descendants(os.getpid()):  # of a runner, which may have started them in any way
+        quietly(process.kill)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -58,10 +58,13 @@ def audited(truth: Path, corpus: Path | None, glob: str) -> "TruthAudit":
 
 def print_audit(console: "Console", audit: "TruthAudit", truth: Path) -> None:
     """Print the counts, every fault, the remarks by kind, and the documents with the truth they hold."""
-    from flows.cli.text import counted, say
+    from flows.cli.text import say
+    from rag_eval.wording import counted
 
-    noun = "spans" if audit.evaluation_type == "token-level" else "chunk ids"
-    valid = "all valid" if audit.is_valid else f"{audit.valid_answers:,} of them valid"
+    if audit.evaluation_type == "token-level":
+        noun, valid = "spans", "all valid" if audit.is_valid else f"{audit.valid_answers:,} of them valid"
+    else:
+        noun, valid = "chunk ids", "which a run holds against the chunks of their chunker"
     unanswerable = f" ({audit.unanswerable:,} unanswerable)" if audit.unanswerable else ""
     found = f"{counted(audit.queries, 'queries')}{unanswerable}, {counted(audit.answers, noun)}, {valid}"
     say(console, f"{truth}: {found}")
@@ -91,7 +94,8 @@ def coverage_table(coverage: "Sequence[Coverage]") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    from flows.cli.text import counted, visible
+    from flows.cli.text import visible
+    from rag_eval.wording import counted
 
     asked = sorted((one for one in coverage if one.spans), key=lambda one: (-one.spans, one.doc_id))
     rest = len(coverage) - len(asked)

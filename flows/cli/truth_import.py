@@ -50,7 +50,8 @@ def import_(
 
 def print_summary(console: "Console", summary: "ImportSummary") -> None:
     """Print what was imported, everything that did not go straight, and what to do next."""
-    from flows.cli.text import counted, say
+    from flows.cli.text import say
+    from rag_eval.wording import counted
 
     noun = "spans" if summary.evaluation_type == "token-level" else "chunk ids"
     unanswerable = f" ({summary.unanswerable:,} unanswerable)" if summary.unanswerable else ""

@@ -19,10 +19,11 @@ def pull(
     """Write the ground truth of a LangSmith dataset, of either type, to a file."""
     from rich.console import Console
 
-    from flows.cli.text import counted, say
+    from flows.cli.text import say
     from rag_eval.errors import ConfigurationError
     from rag_eval.publishing.langsmith_datasets import pull_truth
     from rag_eval.publishing.langsmith_service import LangSmithService
+    from rag_eval.wording import counted
 
     if output.exists() and not overwrite:
         raise ConfigurationError(f"{str(output)!r} is there already: give another --output, or --overwrite")

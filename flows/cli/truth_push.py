@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flows.cli.stopping import leaving, watched
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -33,8 +35,11 @@ def push(
     kind = truth_type(read_truth_text(truth))
     items = read_token_level(truth) if kind == "token-level" else read_chunk_level(truth)
     service = LangSmithService.connect()
+    name = dataset or DEFAULT_DATASETS[kind]
     try:
-        report = push_truth(service, dataset or DEFAULT_DATASETS[kind], items, delete_others=delete_others)
+        with leaving("the dataset may have a part of the ground truth, and the same command goes on"):
+            # In a thread, because LangSmith's SDK waits for an answer even when it is told to stop.
+            report = watched(lambda: push_truth(service, name, items, delete_others=delete_others), lambda: None)
     finally:
         service.close()
     console = Console()
@@ -46,7 +51,8 @@ def push(
 
 def print_report(console: "Console", report: "PushReport") -> None:
     """Print what a push did, and where to look at it."""
-    from flows.cli.text import counted, say
+    from flows.cli.text import say
+    from rag_eval.wording import counted
 
     done = [f"{report.created:,} created", f"{report.updated:,} updated", f"{report.unchanged:,} unchanged"]
     if report.deleted:

@@ -88,8 +88,9 @@ def reanchored(
 
 def print_report(console: "Console", report: "ReanchorReport", queries: dict[str, str], name: str) -> None:
     """Print the counts, the documents that have changed, and the spans that are not what they were."""
-    from flows.cli.text import counted, say
+    from flows.cli.text import say
     from rag_eval.ground_truth.records import query_name
+    from rag_eval.wording import counted
 
     total = f"{counted(len(report.spans), 'spans')} in {counted(len(report.documents), 'documents')}"
     say(console, f"{name}: {total}: {summary(report)}")
@@ -117,8 +118,9 @@ def documents_table(documents: "Sequence[DocumentOutcome]") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    from flows.cli.text import counted, visible
+    from flows.cli.text import visible
     from rag_eval.ground_truth.drift.outcomes import STATUSES
+    from rag_eval.wording import counted
 
     rest = len(documents) - SHOWN_DOCUMENTS
     caption = f"{counted(rest, 'documents')} more: --json lists them" if rest > 0 else None

@@ -2,19 +2,15 @@
 
 import asyncio
 import inspect
-import os
-import re
+from collections.abc import Awaitable
 from typing import Any
 
 from rag_eval.errors import RagEvalError
 from rag_eval.experiments.naming import Named
+from rag_eval.experiments.redaction import recordable
 from rag_eval.experiments.slots import Slots
 
 LONGEST_MESSAGE = 2_000
-_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
-SHORTEST_SECRET = 8
-# A key that was given in code: after "Bearer", or with the beginning that a vendor gives its keys.
-_KEY = re.compile(r"(?<=Bearer )[\w.~+/-]{8,}=*|\b(?:sk|pk|rk|ghp|lsv2|hf|xox[abp])[-_][\w-]{12,}", re.IGNORECASE)
 
 
 class TimedOutError(Exception):
@@ -48,17 +44,27 @@ class Caller:
 
     async def _once(self, target: Named, args: tuple[Any, ...]) -> Any:
         if target.is_async:
-            return await self._in_time(target, asyncio.ensure_future(target.call(*args)))
+            return await self._awaited(target, target.call(*args))
         if target.instant:
             return target.call(*args)
         future = self._slots.call(target.call, *args)
-        future.add_done_callback(_looked_at)
         try:
             given = await self._in_time(target, asyncio.shield(future) if self._timeout else future)
         except TimedOutError as error:
             error.still_running = future
             raise
-        return await self._in_time(target, asyncio.ensure_future(given)) if inspect.isawaitable(given) else given
+        return await self._awaited(target, given) if inspect.isawaitable(given) else given
+
+    async def _awaited(self, target: Named, given: Awaitable[Any]) -> Any:
+        work = asyncio.ensure_future(given)
+        try:
+            return await self._in_time(target, work)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not work.cancelled() or task is None or task.cancelling():
+                raise  # the run is being cancelled
+            # Something that the target waited for was cancelled: its failure, which must not end the worker.
+            raise RuntimeError("CancelledError: what it waited for was cancelled") from None
 
     async def _in_time(self, target: Named, work: "asyncio.Future[Any]") -> Any:
         if self._timeout is None:
@@ -71,25 +77,14 @@ class Caller:
             raise TimedOutError(f"{target.name} did not end within {self._timeout:g} seconds") from None
 
 
-def _looked_at(future: "asyncio.Future[Any]") -> None:
-    """Keep asyncio from complaining about an error of a call that nobody waits for any more."""
-    if not future.cancelled():
-        future.exception()
-
-
 def message_of(error: BaseException) -> str:
     """An error in one line, cut, without any key; an error of ours is its sentence alone."""
-    if isinstance(error, TimedOutError):
-        return redacted(f"TimeoutError: {error}")
-    if isinstance(error, RagEvalError):
-        return redacted(str(error))
-    return redacted(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
-
-
-def redacted(text: str) -> str:
-    """A text in one line, cut, without what the environment holds as a key and what looks like one."""
-    for name, value in os.environ.items():
-        if len(value) >= SHORTEST_SECRET and _SECRET_NAME.search(name):
-            text = text.replace(value, f"<{name}>")
-    text = " ".join(_KEY.sub("<key>", text).split())
-    return text if len(text) <= LONGEST_MESSAGE else text[: LONGEST_MESSAGE - 1] + "…"
+    kind = "TimeoutError" if isinstance(error, TimedOutError) else type(error).__name__
+    try:
+        told = str(error)
+    except Exception:  # noqa: BLE001  # an error of the user's that cannot say what it is
+        told = ""
+    if not isinstance(error, RagEvalError):
+        told = f"{kind}: {told}" if told else kind
+    line = " ".join(recordable(told).split())
+    return line if len(line) <= LONGEST_MESSAGE else line[: LONGEST_MESSAGE - 1] + "…"

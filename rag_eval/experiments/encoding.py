@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,22 +10,34 @@ import orjson
 
 from rag_eval.experiments.types import Average, ItemError, ItemResult, Score
 
+DEEPEST = 200
+"""So many lists and objects within each other are written."""
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_LONG_NUMBER = re.compile(rb"\d{19}")
+
 
 def encode(value: object) -> bytes:
-    """The value as one line of JSON: NaN becomes null, objects their fields, anything else its ``repr``."""
+    """The value as one line of JSON, whatever it is: NaN becomes null, objects their fields, the rest its ``repr``.
+
+    A value within itself becomes an ellipsis. An address in a ``repr`` is left out, so that the same value is the same
+    text in every process.
+    """
     try:
         return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
     except TypeError:
-        # Lone surrogates and integers beyond 64 bits, which the fast encoder does not take.
+        # Lone surrogates, integers beyond 64 bits and deep values, which the fast encoder does not take.
         return json.dumps(_strict(value), ensure_ascii=True).encode()
 
 
 def decode(line: bytes) -> Any:
     """What a line of JSON holds; raises ``ValueError`` when it is none."""
     try:
-        return orjson.loads(line)
+        # Of an integer beyond 64 bits the fast decoder would make a float.
+        return json.loads(line) if _LONG_NUMBER.search(line) else orjson.loads(line)
     except orjson.JSONDecodeError:
-        return json.loads(line)  # integers beyond 64 bits and escaped surrogates
+        return json.loads(line)  # escaped surrogates
+    except RecursionError:
+        raise ValueError("lists or objects stand too deep in each other") from None
 
 
 def item_record(item: ItemResult) -> dict[str, Any]:
@@ -73,27 +86,33 @@ def average_record(average: Average) -> dict[str, Any]:
 
 
 def _plain(value: object) -> object:
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    if hasattr(value, "item") and not hasattr(value, "__len__"):  # a scalar of numpy's
-        return value.item()
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, set | frozenset):
-        return sorted(value, key=repr)
-    return repr(value)
+    try:
+        if hasattr(value, "model_dump") and not isinstance(value, type):
+            return value.model_dump(mode="json")
+        if hasattr(value, "item") and not hasattr(value, "__len__"):  # a scalar of numpy's
+            return value.item()
+        if isinstance(value, Mapping):
+            return dict(value)
+        if isinstance(value, set | frozenset):
+            return sorted(value, key=repr)
+        return _ADDRESS.sub("", repr(value))
+    except Exception:  # noqa: BLE001  # code of the user's, for a value that is only to be shown
+        return f"<{type(value).__name__}>"
 
 
-def _strict(value: object) -> object:
-    """The value in the types that the standard encoder takes, without NaN."""
+def _strict(value: object, around: frozenset[int] = frozenset()) -> object:
+    """The value in the types that the standard encoder takes, without NaN; ``around`` are the ids of what it is in."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
         return value if value - value == 0 else None
-    if isinstance(value, Mapping):
-        return {str(key): _strict(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_strict(part) for part in value]
+    if id(value) in around or len(around) == DEEPEST:
+        return "…"
+    around |= {id(value)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _strict(dataclasses.asdict(value))
-    return _strict(_plain(value))
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _strict(part, around) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(part, around) for part in value]
+    return _strict(_plain(value), around)

@@ -4,6 +4,7 @@ import ast
 import runpy
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
 from rag_eval.errors import ExperimentError, RagEvalError
@@ -44,7 +45,8 @@ def run_file(path: Path, opened: Session) -> list[ExperimentResult]:
     folder = str(path.absolute().parent)
     sys.path.insert(0, folder)  # as Python does for a script
     try:
-        with session(opened):
+        # A gate may be for a later experiment of the file, where there are several.
+        with session(opened if runs_once(path) else replace(opened, gates=())):
             runpy.run_path(str(path), run_name="__main__")
     except RagEvalError:
         raise

@@ -8,10 +8,13 @@ import hashlib
 import os
 import re
 import secrets
+import time
 import weakref
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, overload
 
@@ -20,6 +23,7 @@ from rag_eval.experiments.encoding import decode, encode, item_of, item_record
 from rag_eval.experiments.types import ItemResult, Row
 
 FOLDER = ".unfinished"
+LEFT_DAYS = 30
 
 
 class ItemLog(Sequence[ItemResult]):
@@ -29,7 +33,7 @@ class ItemLog(Sequence[ItemResult]):
         self._path, self._descriptor, self._places = path, descriptor, places
         # A program may run experiments without end, and keep none of their results.
         self.close = weakref.finalize(self, os.close, descriptor)
-        """Let the log go, to be continued by a later run where it still has a name."""
+        """Let the log go."""
         self._end = os.fstat(descriptor).st_size
         self.run = str(header["run"])
         self.started = datetime.fromisoformat(header["started"])
@@ -90,6 +94,12 @@ class ItemLog(Sequence[ItemResult]):
         """Take the log's name away: what is kept elsewhere need not be continued; it can still be read from here."""
         self._path.unlink(missing_ok=True)
 
+    def interrupted(self) -> None:
+        """Let the log go, to be continued by a later run; one without a sample is not left behind."""
+        if not self._places:
+            self.done()
+        self.close()
+
     def _read(self, place: int) -> dict[str, Any]:
         size = 4_096
         while True:
@@ -104,22 +114,35 @@ class ItemLog(Sequence[ItemResult]):
 
 
 def open_log(folder: Path, name: str, fingerprint: str) -> ItemLog:
-    """The log of the interrupted run with this fingerprint, or a new one; raises ``ArtifactError`` without a place.
+    """The log of an interrupted run with this fingerprint, or a new one; raises ``ArtifactError`` without a place.
 
-    Where another process is at the same experiment right now, the log is a new one beside it.
+    Where other processes are at the same experiment right now, the log is another one beside theirs. Logs that nobody
+    has gone on with for ``LEFT_DAYS`` are removed: their experiments have other code by now.
     """
     unfinished = folder / FOLDER
+    stem = f"{file_stem(name)}-{fingerprint[:16]}"
     try:
         unfinished.mkdir(parents=True, exist_ok=True)
-        path = unfinished / f"{file_stem(name)}-{fingerprint[:16]}.jsonl"
-        descriptor = _locked(path)
-        if descriptor is None:
-            path = path.with_suffix(f".{secrets.token_hex(4)}.jsonl")
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        _remove_old(unfinished)
+        others = sorted(path.name for path in unfinished.glob(f"{stem}.*.jsonl"))
+        new = (f"{stem}.{secrets.token_hex(4)}.jsonl" for _ in count())
+        paths = (unfinished / file for file in chain([f"{stem}.jsonl"], others, new))
+        path, descriptor = next((path, found) for path in paths if (found := _locked(path)) is not None)
     except OSError as error:
         raise ArtifactError(f"{str(unfinished)!r} cannot be written ({error.strerror}): use another folder") from None
     header, places = _survey(descriptor)
     return ItemLog(path, descriptor, header, places)
+
+
+def _remove_old(unfinished: Path) -> None:
+    for path in unfinished.glob("*.jsonl"):
+        with suppress(FileNotFoundError):  # another process is as tidy
+            if time.time() - path.stat().st_mtime < LEFT_DAYS * 86_400:
+                continue
+            descriptor = _locked(path)
+            if descriptor is not None:
+                path.unlink()
+                os.close(descriptor)
 
 
 def _locked(path: Path) -> int | None:

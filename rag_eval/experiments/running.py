@@ -5,10 +5,11 @@ import contextvars
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rag_eval.errors import ConfigurationError, ExperimentFailedError, RagEvalError
+from rag_eval.errors import ConfigurationError, ExperimentFailedError
 from rag_eval.experiments.calls import Caller
 from rag_eval.experiments.data import Data, known_length, stream
 from rag_eval.experiments.engine import Engine
@@ -17,12 +18,15 @@ from rag_eval.experiments.gates import check_known
 from rag_eval.experiments.item_log import ItemLog, open_log
 from rag_eval.experiments.naming import Named, named_evaluators, named_tasks
 from rag_eval.experiments.outputs.base import Output, Plan
+from rag_eval.experiments.outputs.default import default_outputs
+from rag_eval.experiments.outputs.terminal import TerminalOutput
 from rag_eval.experiments.session import current_session
 from rag_eval.experiments.settings import ExperimentSettings, load_settings
 from rag_eval.experiments.slots import Slots
 from rag_eval.experiments.types import ExperimentResult, ItemResult
 
 PARTS = ("data", "tasks", "evaluators")
+LOOK_SECONDS = 0.2
 
 
 def evaluatorq(name: str, parts: Mapping[str, Any] | None = None, **options: Any) -> ExperimentResult:
@@ -54,7 +58,7 @@ async def experiment(
     ``parts`` may hold data, tasks and evaluators as one mapping. ``concurrency`` bounds the calls under way over the
     whole run (5); ``timeout`` is seconds for one call and ``retries`` how often a failing one is tried again, after
     ``retry_delay`` · 2^n seconds. An interrupted experiment continues when it is run again. Outputs are by default the
-    terminal, a JSON file in ``output_dir`` (./evaluations), and orq.ai where ``ORQ_API_KEY`` is set.
+    terminal, a JSON file and a page in ``output_dir`` (./evaluations), and orq.ai where ``ORQ_API_KEY`` is set.
 
     Raises ``ConfigurationError`` on parts that cannot be used, ``ExperimentError`` when the data cannot be read, and,
     after all results are kept and unless ``raise_errors`` is off, ``ExperimentFailedError`` when a task or an evaluator
@@ -66,19 +70,14 @@ async def experiment(
     named, judges = named_tasks(chosen["tasks"]), named_evaluators(chosen["evaluators"])
     shown = list(_outputs(outputs, settings))
     plan = Plan(name, [one.name for one in named], [one.name for one in judges], known_length(chosen["data"]))
+    plan.check()
     check_known(current_session().gates, plan.keys)
     log = open_log(settings.output_dir, name, fingerprint(name, named, judges))
     result = await _run(plan, chosen["data"], named, judges, settings, retry_delay, shown, log)
     current_session().results.append(result)
     if raise_errors and current_session().raises and result.failed:
-        raise ExperimentFailedError(failure_of(result), result)
+        raise ExperimentFailedError(result.failure, result)
     return result
-
-
-def failure_of(result: ExperimentResult) -> str:
-    """What failed in an experiment, in a sentence."""
-    places = ", ".join(f"{place} ({count})" for place, count in list(result.errors.items())[:5])
-    return f"{result.name}: {result.failed} of its calls failed, in {places}"
 
 
 async def _run(
@@ -101,14 +100,14 @@ async def _run(
     engine = Engine(tasks, evaluators, caller, log, told)
     begun = time.perf_counter()
     rows = stream(data)
-    for output in outputs:
-        output.started(plan)
     try:
+        for output in outputs:
+            output.started(plan)
         await engine.run(rows, settings.concurrency)
     except BaseException:
         for output in outputs:
             output.stopped()
-        log.close()
+        log.interrupted()
         raise
     finally:
         await rows.aclose()
@@ -125,24 +124,29 @@ async def _run(
         seconds=time.perf_counter() - begun,
         resumed=engine.resumed,
     )
-    await asyncio.to_thread(_put_out, outputs, result)
-    log.done()
+    # On a thread that ends with the program: a service that does not answer must not hold up who gives up on it.
+    writer = Slots(1)
+    put_out = writer.call(_put_out, outputs, result, log)
+    writer.close()
+    await put_out
     return result
 
 
-def _put_out(outputs: list[Output], result: ExperimentResult) -> None:
+def _put_out(outputs: list[Output], result: ExperimentResult, log: ItemLog) -> None:
     """Give the results to every output, and raise the first failure when all had their turn."""
-    failures: list[RagEvalError] = []
+    failures: list[Exception] = []
     for output in outputs:
         try:
             place = output.finished(result)
-        except RagEvalError as error:
+        except Exception as error:  # noqa: BLE001  # raised below
             failures.append(error)
         else:
             if place is not None:
                 result.saved[output.name] = place
     if failures:
+        log.interrupted()
         raise failures[0]
+    log.done()
 
 
 def _parts(name: str, parts: Mapping[str, Any] | None, given: dict[str, Any]) -> dict[str, Any]:
@@ -176,27 +180,44 @@ def _settings(given: dict[str, Any]) -> ExperimentSettings:
 
 
 def _outputs(given: Sequence[Output] | None, settings: ExperimentSettings) -> Sequence[Output]:
-    from rag_eval.experiments.outputs.default import default_outputs
-
-    above = current_session().outputs
-    return above if above is not None else given if given is not None else default_outputs(settings)
+    above = current_session()
+    if above.outputs is not None:
+        return above.outputs
+    chosen = given if given is not None else default_outputs(settings)
+    return [one for one in chosen if not above.is_quiet or not isinstance(one, TerminalOutput)]
 
 
 def _beside(name: str, parts: Mapping[str, Any] | None, options: dict[str, Any]) -> ExperimentResult:
     """Run on a thread with a loop of its own: a notebook's loop cannot be waited for from within."""
     done: list[ExperimentResult] = []
     failed: list[BaseException] = []
+    running: list[asyncio.Task[ExperimentResult]] = []
     context = contextvars.copy_context()
+
+    async def cancellable() -> ExperimentResult:
+        running.append(asyncio.create_task(experiment(name, parts, **options)))
+        return await running[0]
 
     def run() -> None:
         try:
-            done.append(context.run(asyncio.run, experiment(name, parts, **options)))
+            done.append(context.run(asyncio.run, cancellable()))
         except BaseException as error:  # noqa: BLE001  # raised again by the caller
             failed.append(error)
 
     thread = threading.Thread(target=run, name="experiment")
     thread.start()
-    thread.join()
+    outer = asyncio.current_task()
+    cancelled_before = outer.cancelling() if outer is not None else 0
+    try:
+        while thread.is_alive() and (outer is None or outer.cancelling() == cancelled_before):
+            thread.join(LOOK_SECONDS)
+    finally:
+        # Left early by Ctrl-C, which comes to this thread, or to its task: the other would go on, and go on paying.
+        if thread.is_alive():
+            for task in running:
+                with suppress(RuntimeError):  # it has just ended
+                    task.get_loop().call_soon_threadsafe(task.cancel)
+        thread.join()
     if failed:
         raise failed[0]
     return done[0]

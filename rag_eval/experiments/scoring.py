@@ -8,6 +8,8 @@ from typing import Any
 from scipy.special import stdtrit
 
 from rag_eval.errors import ConfigurationError
+from rag_eval.experiments.encoding import encode
+from rag_eval.experiments.redaction import recordable
 from rag_eval.experiments.types import Average, Score
 
 LEVEL = 0.95
@@ -16,12 +18,12 @@ LEVEL = 0.95
 def score_of(given: Any) -> Score:
     """The score that an evaluator returned: a number, a bool (pass or fail), a ``Score``, or a mapping with its parts.
 
-    Raises ``ConfigurationError`` on anything else, and on a number that is not finite.
+    An explanation is made text, and loses what is a key. Raises ``ConfigurationError`` on anything else, on a number
+    that is not finite, and on a verdict that is neither true nor false.
     """
     if isinstance(given, Score):
-        return Score(_finite(given.value), given.explanation, given.passed)
-    if hasattr(given, "item") and not hasattr(given, "__len__"):  # a scalar of numpy's
-        given = given.item()
+        return Score(_finite(given.value), _explanation(given.explanation), _verdict(given.passed))
+    given = _scalar(given)
     if isinstance(given, bool):
         return Score(float(given), passed=given)
     if isinstance(given, numbers.Real):
@@ -30,8 +32,13 @@ def score_of(given: Any) -> Score:
         value = next((given[key] for key in ("score", "value") if key in given), None)
         inner = score_of(value)
         passed = next((given[key] for key in ("passed", "pass", "pass_") if key in given), inner.passed)
-        return Score(inner.value, given.get("explanation", inner.explanation), passed)
+        return Score(inner.value, _explanation(given.get("explanation", inner.explanation)), _verdict(passed))
     raise ConfigurationError(f"it returned a {type(given).__name__}: return a number, a bool or a Score")
+
+
+def _scalar(given: Any) -> Any:
+    """A scalar of numpy's as Python's own; anything else as it is."""
+    return given.item() if hasattr(given, "item") and not hasattr(given, "__len__") else given
 
 
 def _finite(value: Any) -> float:
@@ -39,6 +46,19 @@ def _finite(value: Any) -> float:
     if not math.isfinite(number):
         raise ConfigurationError(f"it returned {number}: return a finite number")
     return number
+
+
+def _explanation(given: Any) -> str | None:
+    if given is None:
+        return None
+    return recordable(given if isinstance(given, str) else encode(given).decode())
+
+
+def _verdict(given: Any) -> bool | None:
+    given = _scalar(given)
+    if given is None or isinstance(given, bool):
+        return given
+    raise ConfigurationError(f"whether it passed is a {type(given).__name__}: return True or False")
 
 
 class RunningAverage:

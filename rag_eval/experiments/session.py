@@ -17,10 +17,13 @@ class Session:
     concurrency: int | None = None
     output_dir: Path | None = None
     outputs: Sequence[Output] | None = None
+    """In place of all others."""
+    is_quiet: bool = False
+    """Whether nothing is shown on the terminal."""
     raises: bool = True
     """Whether a failing experiment ends the file, or the next one is run."""
     gates: Sequence[Gate] = ()
-    """What the only experiment of a file must reach; known before its calls are made."""
+    """What the experiments must reach; a misspelt one is told before any call is made, where that can be."""
     results: list[ExperimentResult] = field(default_factory=list)
 
 

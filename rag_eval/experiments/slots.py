@@ -24,6 +24,7 @@ class Slots:
         """Call the function on a thread, in the caller's context; the future holds what it gave or raised."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
+        future.add_done_callback(_looked_at)
         context = contextvars.copy_context()
         with self._lock:
             if self._idle > 0 or self._threads == self._count:
@@ -52,6 +53,12 @@ class Slots:
                 loop.call_soon_threadsafe(_settle, future, value, error)
             except RuntimeError:  # the loop was closed: nobody waits any more
                 return
+
+
+def _looked_at(future: "asyncio.Future[Any]") -> None:
+    """Keep asyncio from complaining about an error of a call that nobody waits for any more."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _settle(future: "asyncio.Future[Any]", value: Any, error: BaseException | None) -> None:

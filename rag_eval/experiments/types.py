@@ -97,6 +97,12 @@ class ExperimentResult:
         return sum(self.errors.values())
 
     @property
+    def failure(self) -> str:
+        """What failed, in a sentence."""
+        places = ", ".join(f"{place} ({count})" for place, count in list(self.errors.items())[:5])
+        return f"{self.name}: {self.failed} of its calls failed, in {places}"
+
+    @property
     def path(self) -> Path | None:
         """The JSON file, where one was written."""
         return Path(self.saved["json"]) if "json" in self.saved else None

@@ -3,10 +3,10 @@
 Its SDK has no way to create experiments, so they go to the address that the vendor's own runner posts to.
 """
 
+import json
 import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import httpx
 
@@ -33,14 +33,21 @@ def orq_sender(
     """
 
     def send(parcel: Parcel) -> Mapping[str, object]:
-        key = os.environ.get(KEY)
+        key = os.environ.get(KEY, "").strip()
         if not key:
             raise ServiceError(f"{KEY} is not set: set it to send results to orq.ai")
+        if not key.isascii() or not key.isprintable():
+            raise ServiceError(f"{KEY} has characters that no key has: check it")
         address = (os.environ.get(ADDRESS) or endpoint).rstrip("/") + RECEIVE
         # The parcel's id lets the service know a second attempt whose first answer was lost.
-        headers = {"Authorization": f"Bearer {key}", "Idempotency-Key": str(parcel.id)}
-        payload = parcel.payload
-        answer = policy.run(lambda left: _post(address, headers, payload, min(timeout, left)), threading.Event())
+        headers = {
+            "Authorization": f"Bearer {key}",
+            "Content-Type": "application/json",
+            "Idempotency-Key": str(parcel.id),
+        }
+        # In ASCII, which holds half a surrogate pair of a model's too.
+        body = json.dumps(parcel.payload).encode()
+        answer = policy.run(lambda left: _post(address, headers, body, min(timeout, left)), threading.Event())
         if isinstance(answer, Failure):
             raise ServiceError(f"orq.ai did not take the results ({answer.reason}): {answer.advice}")
         return answer
@@ -48,12 +55,12 @@ def orq_sender(
     return send
 
 
-def _post(
-    address: str, headers: Mapping[str, str], payload: Mapping[str, Any], timeout: float
-) -> Mapping[str, object] | Failure:
+def _post(address: str, headers: Mapping[str, str], body: bytes, timeout: float) -> Mapping[str, object] | Failure:
     try:
-        answer = httpx.post(address, headers=dict(headers), json=payload, timeout=timeout)
-    except (httpx.TransportError, httpx.InvalidURL) as error:
+        answer = httpx.post(address, headers=dict(headers), content=body, timeout=timeout)
+    except (httpx.UnsupportedProtocol, httpx.InvalidURL):
+        return Failure("its address is none", f"check {ADDRESS}, it starts with http:// or https://")
+    except httpx.TransportError as error:
         return Failure(type(error).__name__, "check the network and the address", may_pass=True)
     if answer.status_code in (401, 403):
         return Failure(f"it answered {answer.status_code}", f"check {KEY}")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from rag_eval.experiments.types import ExperimentResult
 from rag_eval.reports.markdown import escape_markdown
+from rag_eval.wording import counted
 
 
 def experiment_markdown(result: ExperimentResult) -> str:
@@ -12,8 +13,8 @@ def experiment_markdown(result: ExperimentResult) -> str:
     for key, average in result.averages.items():
         interval = f"{average.low:.3f} to {average.high:.3f}" if average.low is not None else ""
         lines.append(f"| {escape_markdown(key)} | {average.mean:.3f} | {interval} | {average.n} |")
-    lines += ["", f"{result.total:,} samples in {result.seconds:.1f} s.", ""]
-    lines += [f"- {escape_markdown(place)} failed {count:,} times" for place, count in result.errors.items()]
+    lines += ["", f"{counted(result.total, 'samples')} in {result.seconds:.1f} s.", ""]
+    lines += [f"- {escape_markdown(place)} failed {counted(count, 'times')}" for place, count in result.errors.items()]
     return "\n".join([*lines, *(f"- {name}: {_place(name, place)}" for name, place in result.saved.items())])
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from rag_eval.experiments.encoding import encode
 from rag_eval.experiments.types import Average, ExperimentResult, ItemResult
-from rag_eval.reports.html import Html, element, text, together
+from rag_eval.reports.html import Html, element, scrolling, text, together
 from rag_eval.reports.packing import json_element
 from rag_eval.reports.self_contained import asset, policy, scripts
+from rag_eval.wording import counted
 
 LONGEST_TEXT = 4_000
 STRIP = 180
@@ -39,10 +40,9 @@ def experiment_page(result: ExperimentResult, samples: Sequence[ItemResult], not
 
 def _answer(result: ExperimentResult) -> Html:
     about = f"{result.timestamp:%d %B %Y, %H:%M} UTC · {result.seconds:.1f} s · run {result.run}"
-    failed = f"{result.failed:,} calls failed." if result.failed else "No call failed."
-    lead = (
-        f"{_count(result.total, 'sample')}, {_count(len(result.tasks), 'task')} ({', '.join(result.tasks)}). {failed}"
-    )
+    failed = f"{counted(result.failed, 'calls')} failed." if result.failed else "No call failed."
+    tasks = f"{counted(len(result.tasks), 'tasks')} ({', '.join(result.tasks)})"
+    lead = f"{counted(result.total, 'samples')}, {tasks}. {failed}"
     return element(
         "section",
         element("p", about, class_="eyebrow"),
@@ -74,8 +74,8 @@ def _averages(averages: Mapping[str, Average]) -> Html:
     ]
     table = element("table", element("thead", element("tr", *heads)), element("tbody", *rows), class_="averages")
     note = "A mean is over the samples that have the score; what failed is not in it. Intervals are Student's."
-    scroll = element("div", table, class_="scroll", tabindex="0", role="group", aria_label="Averages")
-    return element("section", element("h2", "Averages"), scroll, element("p", note, class_="small"), id="averages")
+    figures = scrolling(table, "Averages")
+    return element("section", element("h2", "Averages"), figures, element("p", note, class_="small"), id="averages")
 
 
 def _strip(average: Average, scale: tuple[float, float]) -> Html:
@@ -103,7 +103,9 @@ def _strip(average: Average, scale: tuple[float, float]) -> Html:
 def _failures(errors: Mapping[str, int]) -> Html:
     if not errors:
         return Html("")
-    entries = [element("li", element("strong", place), f": {_count(count, 'time')}") for place, count in errors.items()]
+    entries = [
+        element("li", element("strong", place), f": {counted(count, 'times')}") for place, count in errors.items()
+    ]
     return element("section", element("h2", "Failed"), element("ul", *entries), id="failures")
 
 
@@ -133,7 +135,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {_plain(key): _plain(part) for key, part in value.items()}
     return [_plain(part) for part in value] if isinstance(value, list) else value
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.bench.bench_chunking import distinct_texts
+from tests.bench.distinct_texts import distinct_texts
 
 DOCUMENTS, CHARACTERS = 100, 16_000_000
 ROUNDS = 3

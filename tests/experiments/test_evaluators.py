@@ -193,6 +193,13 @@ def test_evaluators_of_orq_are_used_as_they_are() -> None:
 
     found = score(from_orq({"name": "same", "scorer": scorer}), "x", "x", {"input": "q", "output": "x"})
     assert found == Score(1.0, "q", True)
+
+    def plain(params: Any) -> bool:
+        return bool(params["output"] == params["data"].expected_output)
+
+    (named,) = named_evaluators([from_orq({"name": "plain", "scorer": plain})])
+    assert not named.is_async  # it may take its time, and is called on a thread
+    assert score(from_orq({"name": "plain", "scorer": plain}), "x", "y") == Score(0.0, passed=False)
     with pytest.raises(ConfigurationError, match="no evaluator of orq"):
         from_orq({"name": "same"})
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+import sqlite3
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from rag_eval.errors import ExperimentError
+from rag_eval.experiments import reading
 from rag_eval.experiments.evaluators import ExactMatch
 from rag_eval.experiments.outputs.json_file import JsonOutput
 from rag_eval.experiments.running import evaluatorq, experiment
@@ -91,6 +94,14 @@ def test_a_file_that_is_missing_is_named() -> None:
         quietly("file", data="gone.csv", tasks=[str], evaluators=[])
 
 
+@pytest.mark.parametrize("data", [[], iter(()), "rows.csv"])
+def test_data_without_rows_is_no_success(data: Any) -> None:
+    Path("rows.csv").write_text("input,output\n")
+    with pytest.raises(ExperimentError, match="the data has no rows"):
+        quietly("none", data=data, tasks=[str], evaluators=[ExactMatch])
+    assert list(Path().rglob("*.json*")) == []
+
+
 def test_data_that_breaks_off_is_told_with_what_it_said() -> None:
     def rows() -> Iterator[dict[str, int]]:
         yield {"input": 1}
@@ -103,6 +114,74 @@ def test_data_that_breaks_off_is_told_with_what_it_said() -> None:
 def test_a_row_that_is_no_mapping_is_named() -> None:
     with pytest.raises(ExperimentError, match="row 1 is a str"):
         quietly("wrong", data=[{"input": 1}, "row"], tasks=[str], evaluators=[])
+
+
+def test_a_source_that_is_slow_holds_up_no_call() -> None:
+    worked = threading.Event()
+
+    def rows() -> Iterator[dict[str, int]]:
+        yield {"input": 1}
+        # The first row can be worked on only while the second is waited for.
+        yield {"input": 2 if worked.wait(10) else 0}
+
+    async def work(row: Any) -> int:
+        await asyncio.sleep(0)
+        worked.set()
+        return int(row["input"])
+
+    result = quietly("slow", data=rows(), tasks=[work])
+    assert [item.task_results for item in result.results] == [[1], [2]]
+
+
+def test_a_source_is_opened_and_read_on_one_thread() -> None:
+    def opened() -> Iterator[dict[str, Any]]:
+        # SQLite refuses to be used on another thread than its own.
+        found = sqlite3.connect(":memory:").execute("WITH n(x) AS (VALUES (1), (2), (3)) SELECT x FROM n")
+        return ({"input": number} for (number,) in found)
+
+    assert quietly("sql", data=opened, tasks=[lambda row: row["input"]]).total == 3
+
+
+def test_no_more_rows_are_read_ahead_than_stated() -> None:
+    asked, worked, ahead = [0], [0], [0]
+
+    def rows() -> Iterator[dict[str, int]]:
+        for number in range(1_000):
+            asked[0] = number + 1
+            yield {"input": number}
+
+    async def work(row: Any) -> int:
+        ahead[0] = max(ahead[0], asked[0] - worked[0])
+        worked[0] += 1
+        return 1
+
+    assert quietly("ahead", data=rows, tasks=[work], concurrency=1).total == 1_000
+    assert ahead[0] <= reading.AHEAD + 2
+
+
+def test_a_source_that_hangs_does_not_keep_a_cancelled_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "CLOSE_SECONDS", 0.01)
+    asked, let_go, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def rows() -> Iterator[dict[str, int]]:
+        try:
+            asked.set()
+            let_go.wait(60)
+            yield {"input": 1}
+        finally:
+            closed.set()
+
+    async def notebook() -> None:
+        running = asyncio.ensure_future(experiment("hung", data=rows(), tasks=[str], outputs=[]))
+        await asyncio.to_thread(asked.wait, 60)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(notebook())
+    assert not closed.is_set()
+    let_go.set()
+    assert closed.wait(60)
 
 
 def test_generators_are_closed_when_the_run_ends_early() -> None:

@@ -12,18 +12,17 @@ from pathlib import Path
 import pytest
 
 from rag_eval.errors import ArtifactError, ExperimentError
-from rag_eval.experiments.evaluators import Threshold
-from rag_eval.experiments.fingerprint import fingerprint
-from rag_eval.experiments.item_log import FOLDER, open_log
-from rag_eval.experiments.naming import named_evaluators, named_tasks
+from rag_eval.experiments.item_log import FOLDER, LEFT_DAYS, open_log
+from rag_eval.experiments.outputs.base import QuietOutput
 from rag_eval.experiments.outputs.json_file import JsonOutput
 from rag_eval.experiments.running import evaluatorq
-from rag_eval.experiments.types import ItemResult, Score
+from rag_eval.experiments.types import ExperimentResult, ItemResult, Score
 
 SCRIPT = """
 import sys, time
 from pathlib import Path
 from rag_eval.experiments.running import evaluatorq
+from rag_eval.experiments.outputs.base import QuietOutput
 from rag_eval.experiments.outputs.json_file import JsonOutput
 
 def work(row):
@@ -40,10 +39,10 @@ evaluatorq("killed", data=[{"input": n} for n in range(60)], tasks=[work], evalu
 """
 
 
-def start(folder: Path) -> "subprocess.Popen[bytes]":
-    (folder / "script.py").write_text(SCRIPT)
-    root = str(Path(__file__).parents[2])
-    return subprocess.Popen([sys.executable, "script.py"], cwd=folder, env=os.environ | {"PYTHONPATH": root})
+def start(folder: Path, script: str = SCRIPT) -> "subprocess.Popen[bytes]":
+    (folder / "script.py").write_text(script)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.Popen([sys.executable, "script.py"], cwd=folder, env=environment, stderr=subprocess.DEVNULL)
 
 
 def calls(folder: Path) -> list[str]:
@@ -53,7 +52,7 @@ def calls(folder: Path) -> list[str]:
 
 def test_a_killed_experiment_continues_and_repeats_only_what_was_under_way(tmp_path: Path) -> None:
     killed = 0
-    for stop_after in (10, 30, 50):
+    for stop_after in (10, 40):
         process = start(tmp_path)
         while len(calls(tmp_path)) < stop_after and process.poll() is None:
             time.sleep(0.005)
@@ -67,7 +66,7 @@ def test_a_killed_experiment_continues_and_repeats_only_what_was_under_way(tmp_p
     assert [item["input"] for item in written["results"]] == list(range(60))
     assert [item["taskResults"] for item in written["results"]] == [[n * 2] for n in range(60)]
     assert written["summary"]["averageScores"] == {"even": 1.0}
-    assert written["summary"]["resumedSamples"] >= 44
+    assert written["summary"]["resumedSamples"] >= 36
     # At each kill at most the two calls under way are lost.
     assert 60 <= len(calls(tmp_path)) <= 60 + 2 * killed
     assert list((tmp_path / "evaluations" / FOLDER).iterdir()) == []
@@ -83,6 +82,28 @@ def test_ctrl_c_stops_at_once_and_keeps_what_is_done(tmp_path: Path) -> None:
     assert seen < 60
     assert start(tmp_path).wait(60) == 0
     assert len(calls(tmp_path)) <= 60 + 2
+
+
+NOTEBOOK = """
+import asyncio
+exec(open("task.py").read())
+
+async def cell():
+    run()
+
+"""
+
+
+@pytest.mark.parametrize("way", ["asyncio.run(cell())", "asyncio.new_event_loop().run_until_complete(cell())"])
+def test_ctrl_c_reaches_an_experiment_within_a_loop(tmp_path: Path, way: str) -> None:
+    begun, called = SCRIPT.split("evaluatorq(", 1)
+    (tmp_path / "task.py").write_text(f"{begun}def run():\n    evaluatorq({called}")
+    process = start(tmp_path, NOTEBOOK + way)
+    while len(calls(tmp_path)) < 10 and process.poll() is None:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) != 0
+    assert len(calls(tmp_path)) < 60
 
 
 def item(index: int, value: str = "x") -> ItemResult:
@@ -116,17 +137,77 @@ def test_a_row_that_changed_is_done_again(tmp_path: Path) -> None:
 
 
 def test_two_at_once_do_not_mix(tmp_path: Path) -> None:
-    script = SCRIPT.replace("range(60)", "range(15)")
-    root = str(Path(__file__).parents[2])
-    (tmp_path / "script.py").write_text(script)
-    both = [
-        subprocess.Popen([sys.executable, "script.py"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": root})
-        for _ in range(2)
-    ]
+    both = [start(tmp_path, SCRIPT.replace("range(60)", "range(15)")) for _ in range(2)]
     assert [process.wait(60) for process in both] == [0, 0]
     written = [json.loads(path.read_text()) for path in tmp_path.glob("evaluations/*.json")]
     assert len(written) == 2
     assert all([item["input"] for item in one["results"]] == list(range(15)) for one in written)
+
+
+def test_of_two_that_were_stopped_both_continue(tmp_path: Path) -> None:
+    logs = [open_log(tmp_path, "twins", "f" * 64) for _ in range(2)]
+    for number, log in enumerate(logs):
+        log.add(item(number), {"input": number})
+        log.close()
+    again = [open_log(tmp_path, "twins", "f" * 64) for _ in range(3)]
+    assert [log.run for log in again[:2]] == [log.run for log in logs]
+    assert again[2].run not in (logs[0].run, logs[1].run)
+    for log in again:
+        log.close()
+
+
+def test_what_nobody_goes_on_with_is_removed_in_time(tmp_path: Path) -> None:
+    names = ("gone", "held", "recent")
+    logs = {name: open_log(tmp_path, name, "f" * 64) for name in names}
+    for name, log in logs.items():
+        log.add(item(0), {"input": 0})
+        if name != "held":
+            log.close()
+        if name != "recent":
+            (path,) = (tmp_path / FOLDER).glob(f"{name}-*")
+            os.utime(path, (0, time.time() - LEFT_DAYS * 86_400 - 60))
+    open_log(tmp_path, "next", "f" * 64).interrupted()
+    assert sorted(path.name.split("-")[0] for path in (tmp_path / FOLDER).iterdir()) == ["held", "recent"]
+    logs["held"].close()
+
+
+def test_an_experiment_that_never_began_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ExperimentError, match="is not there"):
+        evaluatorq("none", data="gone.csv", tasks=[str], outputs=[])
+    assert list((tmp_path / "evaluations" / FOLDER).iterdir()) == []
+
+
+def test_results_that_could_not_be_put_out_are_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    seen: list[str] = []
+
+    class Broken(QuietOutput):
+        def finished(self, result: ExperimentResult) -> str | None:
+            raise KeyError("a fault of an output")
+
+    def work(row: dict[str, str]) -> str:
+        seen.append(row["input"])
+        return row["input"]
+
+    data = [{"input": "a"}]
+    outputs = [Broken(), JsonOutput("evaluations")]
+    with pytest.raises(KeyError) as raised:  # whose traceback holds on to the run, as a notebook does
+        evaluatorq("kept", data=data, tasks=[work], outputs=outputs)
+    assert evaluatorq("kept", data=data, tasks=[work], outputs=[JsonOutput("evaluations")]).resumed == 1
+    assert seen == ["a"]
+    assert raised.value.args == ("a fault of an output",)
+    assert len(list(Path("evaluations").glob("*.json"))) == 1  # the other output had its turn the first time
+
+
+def test_a_row_with_an_object_in_it_is_known_again(tmp_path: Path) -> None:
+    log = open_log(tmp_path, "object", "f" * 64)
+    log.add(item(0), {"input": "x", "client": object()})
+    assert log.finished(0, {"input": "x", "client": object()}) is None  # of this very run, which finished nothing yet
+    log.close()
+    again = open_log(tmp_path, "object", "f" * 64)
+    assert again.finished(0, {"input": "x", "client": object()}) == item(0)
+    again.close()
 
 
 def test_other_code_does_not_continue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,19 +236,6 @@ def test_other_code_does_not_continue(tmp_path: Path, monkeypatch: pytest.Monkey
     assert result.results[0].task_results == [2]
     assert result.resumed == 1
     assert seen == [1, -1]
-
-
-def test_other_code_within_a_composition_is_other_code() -> None:
-    def one(result: int, expected: int) -> float:
-        return 1.0
-
-    def other(result: int, expected: int) -> float:
-        return 0.5
-
-    other.__name__ = "one"
-    tasks = named_tasks([str])
-    prints = [fingerprint("x", tasks, named_evaluators([Threshold(part, 0.5)])) for part in (one, other, one)]
-    assert prints[0] == prints[2] != prints[1]
 
 
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:

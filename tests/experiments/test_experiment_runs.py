@@ -2,19 +2,20 @@
 
 import asyncio
 import gc
+import io
 import json
 import re
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from rag_eval.errors import ConfigurationError, ExperimentFailedError
 from rag_eval.experiments.evaluators import CosineSimilarity, ExactMatch
 from rag_eval.experiments.naming import evaluator, task
 from rag_eval.experiments.outputs.json_file import JsonOutput
+from rag_eval.experiments.outputs.terminal import TerminalOutput
 from rag_eval.experiments.running import evaluatorq, experiment
 from rag_eval.experiments.types import ExperimentResult, Score
 
@@ -107,6 +108,27 @@ def test_what_raises_is_counted_and_never_averaged() -> None:
     assert kept.failed == 1
 
 
+def test_an_output_that_is_used_again_begins_anew() -> None:
+    shown = io.StringIO()
+    output = TerminalOutput(Console(file=shown, width=100))
+
+    def fails(row: Any) -> int:
+        return 1 // int(row["input"])
+
+    for numbers in ((0, 1), (1, 0)):
+        data = [{"input": number} for number in numbers]
+        evaluatorq("again", data=data, tasks=[fails], outputs=[output], raise_errors=False)
+    told = [line for line in shown.getvalue().splitlines() if "failed once" in line]
+    assert [line.partition("first in ")[2].partition(":")[0] for line in told] == ["sample 1", "sample 2"]
+
+
+def test_two_scores_of_one_name_are_refused() -> None:
+    tasks = [task("a")(lambda row: 1), task("a/b")(lambda row: 1)]
+    evaluators = [evaluator("b/c")(lambda a, b: 1), evaluator("c")(lambda a, b: 1)]
+    with pytest.raises(ConfigurationError, match="two scores are called 'a/b/c'"):
+        quietly("names", data=HELLO, tasks=tasks, evaluators=evaluators)
+
+
 @pytest.mark.parametrize("returned", [None, "high", float("nan"), float("inf"), {"value": "x"}, [1]])
 def test_a_score_must_be_one(returned: Any) -> None:
     result = quietly("odd", data=HELLO, tasks=[lambda row: 1], evaluators=[lambda a, b: returned], raise_errors=False)
@@ -124,84 +146,6 @@ def test_averages_have_the_interval_of_student() -> None:
     ]
     low, high = stats.t.interval(0.95, 4, sum(values) / 5, stats.sem(values))
     assert (average.low, average.high) == (pytest.approx(low), pytest.approx(high))
-
-
-@pytest.mark.parametrize("is_async", [True, False])
-def test_no_more_calls_are_under_way_than_allowed(is_async: bool) -> None:
-    lock, under_way, most = threading.Lock(), [0], [0]
-
-    def enter(step: int) -> None:
-        with lock:
-            under_way[0] += step
-            most[0] = max(most[0], under_way[0])
-
-    def blocking(row: Any) -> int:
-        enter(1)
-        time.sleep(0.002)
-        enter(-1)
-        return 1
-
-    async def waiting(row: Any) -> int:
-        enter(1)
-        await asyncio.sleep(0.002)
-        enter(-1)
-        return 1
-
-    work = waiting if is_async else blocking
-
-    @evaluator("judge")
-    def judged(result: Any, expected: Any) -> int:
-        return blocking({})
-
-    tasks = [task("one")(lambda row: work(row)), work]
-    quietly("bound", data=[{"input": n} for n in range(60)], tasks=tasks, evaluators=[judged], concurrency=3)
-    assert most[0] == 3
-
-
-def test_a_call_out_of_time_is_an_error_of_its_sample_alone() -> None:
-    async def slow(row: Any) -> int:
-        await asyncio.sleep(row["input"])
-        return 1
-
-    data = [{"input": 0}, {"input": 30}, {"input": 0}]
-    result = quietly("slow", data=data, tasks=[slow], evaluators=[], timeout=0.2, raise_errors=False)
-    assert [item.errors != [] for item in result.results] == [False, True, False]
-    assert result.results[1].errors[0].message == "TimeoutError: slow did not end within 0.2 seconds"
-
-
-def test_a_blocking_call_out_of_time_keeps_its_slot_until_it_ends() -> None:
-    lock, under_way, most = threading.Lock(), [0], [0]
-
-    def slow(row: Any) -> int:
-        with lock:
-            under_way[0] += 1
-            most[0] = max(most[0], under_way[0])
-        time.sleep(row["input"])
-        with lock:
-            under_way[0] -= 1
-        return 1
-
-    data = [{"input": 0.3}, *({"input": 0} for _ in range(5))]
-    result = quietly(
-        "stuck", data=data, tasks=[slow], evaluators=[ExactMatch], timeout=0.05, concurrency=1, raise_errors=False
-    )
-    assert most[0] == 1
-    assert [len(item.errors) for item in result.results] == [1, 0, 0, 0, 0, 0]
-
-
-def test_failing_calls_are_tried_again() -> None:
-    seen: dict[int, int] = {}
-
-    def flaky(row: Any) -> int:
-        seen[row["input"]] = seen.get(row["input"], 0) + 1
-        if seen[row["input"]] < 3:
-            raise ConnectionError
-        return 1
-
-    data = [{"input": n} for n in range(4)]
-    result = quietly("flaky", data=data, tasks=[flaky], evaluators=[], retries=2, retry_delay=0.001)
-    assert result.failed == 0
-    assert set(seen.values()) == {3}
 
 
 def test_it_runs_inside_a_loop_too() -> None:

@@ -115,6 +115,31 @@ def test_what_is_not_taken_waits_in_the_outbox(
     assert KEY not in everything
 
 
+def test_half_a_character_of_a_model_is_sent(orq: OrqServer) -> None:
+    result = evaluatorq("half", data=[{"input": "\ud83d"}], tasks=[lambda row: row["input"]])
+    assert result.saved["orq.ai"].startswith(orq.url)
+    (sent,) = orq.experiments.values()
+    assert sent["results"][0]["jobResults"][0]["output"] == "\ud83d"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "sentence"),
+    [
+        ("ORQ_API_KEY", "schlüssel-für-tests", "ORQ_API_KEY has characters that no key has: check it"),
+        ("ORQ_BASE_URL", "my.orq.ai", "its address is none): check ORQ_BASE_URL"),
+    ],
+)
+def test_a_wrong_setting_is_said_at_once(
+    orq: OrqServer, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, sentence: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    never = RetryPolicy(max_retries=9, backoff=600.0, max_backoff=600.0, give_up_after=9_999)
+    told = run(outputs=[OrqOutput(ExperimentSettings(), policy=never)]).saved["orq.ai"]
+    assert sentence in told
+    assert value not in told
+    assert orq.requests == []
+
+
 def test_a_parcel_that_is_refused_does_not_hold_up_the_next(orq: OrqServer) -> None:
     run()
     (body,) = orq.experiments.values()
@@ -180,16 +205,19 @@ evaluatorq("killed", data=[{"input": n, "output": n} for n in range(20)], tasks=
 """
 
 
-def test_killed_while_sending_then_run_again_sends_once(orq: OrqServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_stopped_while_sending_then_run_again_sends_once(orq: OrqServer, tmp_path: Path, number: int) -> None:
     orq.fail("POST", RECEIVE, hang=True, times=1)
     (tmp_path / "script.py").write_text(SCRIPT)
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, "script.py"]
-    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     while not orq.requests and process.poll() is None:
         time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.send_signal(number)
+    process.wait(10)  # and not as long as the service is waited for
     assert subprocess.run(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL).returncode == 0
     (sent,) = orq.experiments.values()
     assert len(sent["results"]) == 20

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.errors import ExperimentError, ExperimentFailedError
+from rag_eval.errors import ConfigurationError, ExperimentError, ExperimentFailedError
 
 FILE = """
 from rag_eval.experiments import ExactMatch, evaluatorq
@@ -41,13 +41,35 @@ def test_the_flow_completes_or_fails_with_the_reason_and_shows_both(
     assert gated.message is not None
     assert "plain | one: ExactMatch is 0.5000, below 0.7" in gated.message
     with pytest.raises(ExperimentFailedError, match=r"second: 2 of its calls failed, in task-1 \(2\)"):
-        experiment(written(tmp_path, "lambda row: 1 / 0"))
+        experiment(written(tmp_path, "lambda row: 1 / 0"), fail_under=["ExactMatch=0.7"])
     with pytest.raises(ExperimentError, match=r"'gone\.py' is not there"):
         experiment("gone.py")
 
+    only = tmp_path / "only.py"
+    only.write_text(FILE.partition('evaluatorq("second')[0].replace('lambda row: row["input"]', "lambda row: 1 / 0"))
+    with pytest.raises(ExperimentFailedError, match="2 of its calls failed"):
+        experiment(str(only), fail_under=["ExactMatch=0.7"])
+    with pytest.raises(ConfigurationError, match=r"there is no average 'ExactMach' .*did you mean ExactMatch"):
+        experiment(str(only), fail_under=["ExactMach=0.7"])
+
     artifacts = httpx.post(f"{PREFECT_API_URL.value()}/artifacts/filter", json={"limit": 200}).json()
     shown = [one["data"] for one in artifacts if one["key"] == "experiment"]
-    assert len(shown) == 3
-    assert all("## second" in text for text in shown)
+    assert len(shown) == 4
     assert any("| ExactMatch | 0.500 |" in text and "- html: [open](file:///" in text for text in shown)
     assert any("- task\\-1 failed 2 times" in text or "- task-1 failed 2 times" in text for text in shown)
+
+
+def test_the_form_has_plain_fields_with_descriptions() -> None:
+    from prefect.utilities.callables import parameter_schema
+
+    from flows.experiment import experiment
+
+    fields = parameter_schema(experiment).properties
+    assert {name: field["type"] for name, field in fields.items()} == {
+        "file": "string",
+        "concurrency": "integer",
+        "fail_under": "array",
+    }
+    assert fields["fail_under"]["items"] == {"type": "string"}
+    assert all(field["description"] for field in fields.values())
+    assert experiment.validate_parameters({"file": "a.py", "concurrency": 0, "fail_under": []})

@@ -96,6 +96,14 @@ def test_check_reports_all_that_is_wrong_and_exits_with_1(tmp_path: Path) -> Non
     assert truth_command("check", GROUND_TRUTH, "--corpus", CORPUS).exit_code == 0
 
 
+def test_chunk_ids_are_not_called_valid_before_a_run_has_seen_their_chunks(tmp_path: Path) -> None:
+    truth = tmp_path / "chunks.jsonl"
+    truth.write_text('{"query": "When?", "relevant_chunk_ids": ["chunk_0"]}\n', encoding="utf-8")
+    told = " ".join(truth_command("check", truth).output.split())
+    assert "1 query, 1 chunk id, which a run holds against the chunks of their chunker" in told
+    assert "valid" not in told
+
+
 def test_a_mistake_is_one_sentence_and_exit_2(tmp_path: Path) -> None:
     done = subprocess.run(
         [COMMAND, "truth", "import", "trec", "."], cwd=tmp_path, env=CLEAN, capture_output=True, text=True, check=False

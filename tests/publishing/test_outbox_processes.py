@@ -6,7 +6,15 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from rag_eval.publishing.langsmith_outbox import put_truth
 from rag_eval.publishing.outbox import Outbox
+from tests.doubles.langsmith_server import KEY, LangSmithServer
+from tests.doubles.langsmith_truth import token_level
+from tests.flows.cli.commands import rag_eval, started
+
+SETTINGS = {"LANGSMITH_API_KEY": KEY}
 
 # Appends the key of what it sends to a file, as a service would; sleeps in the middle when told to.
 SENDER = """
@@ -55,6 +63,20 @@ def test_a_lock_dies_with_its_holder_and_the_parcel_is_sent(tmp_path: Path) -> N
     killed.communicate()
     assert start(outbox, log, 0).communicate()[0] == "k sent\n"
     assert lines(log, "end") == ["end k"]
+
+
+@pytest.mark.usefixtures("settings")
+def test_a_command_that_is_stopped_while_it_sends_loses_nothing(server: LangSmithServer, tmp_path: Path) -> None:
+    put_truth(Outbox(tmp_path / ".rag-eval" / "outbox"), "mine", token_level())
+    server.hang_after(1, done=False)
+    stopped = started("publish", cwd=tmp_path, **SETTINGS, LANGSMITH_ENDPOINT=server.url)
+    assert server.hanging.wait(60)
+    stopped.send_signal(signal.SIGINT)
+    assert stopped.communicate(timeout=60)[1].splitlines()[-1] == "rag-eval: stopped; what was not sent still waits"
+    assert stopped.returncode == 130
+    server.heal()
+    assert rag_eval("publish", cwd=tmp_path, **SETTINGS, LANGSMITH_ENDPOINT=server.url).returncode == 0
+    assert len(server.api.examples) == len(token_level())
 
 
 def test_processes_share_the_work_and_double_none(tmp_path: Path) -> None:

@@ -16,9 +16,8 @@ class MetricEvaluator:
     with ``doc_id``, ``start`` and ``end``).
     """
 
-    instant = True
-
     def __init__(self, metric: Any) -> None:
+        self.instant = isinstance(metric, str)  # of a metric of the user's nothing is known
         self._metric = _built_in(metric) if isinstance(metric, str) else metric
         if not callable(getattr(self._metric, "calculate", None)):
             raise ConfigurationError(f"a {type(metric).__name__} is no metric: give one with name and calculate")

@@ -1,8 +1,10 @@
 """Where the results of an experiment go: any number of outputs, each told of the start, every sample, and the end."""
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Protocol
 
+from rag_eval.errors import ConfigurationError
 from rag_eval.experiments.types import ExperimentResult, ItemError, ItemResult, score_key
 
 
@@ -25,6 +27,12 @@ class Plan:
         """Where something may fail, in order: each task, and each evaluator of its results."""
         after = [None, *self.evaluators]
         return [ItemError(task, evaluator, "").place for task in self.tasks for evaluator in after]
+
+    def check(self) -> None:
+        """Raise ``ConfigurationError`` when two scores have one key, as ``a`` / ``b/c`` and ``a/b`` / ``c`` would."""
+        for key, count in Counter(self.keys).items():
+            if count > 1:
+                raise ConfigurationError(f"two scores are called {key!r}: name a task or an evaluator without the /")
 
 
 class Output(Protocol):

@@ -46,12 +46,14 @@ class OrqOutput(QuietOutput):
             return f"not sent: the results are larger than {self._largest:,} bytes"
         payload = orq_payload(result)
         if self._dry_run is not None:
-            self._dry_run.write(json.dumps(payload, indent=2, ensure_ascii=False) + "\n")
+            text = json.dumps(payload, indent=2, ensure_ascii=False)
+            self._dry_run.write(text.encode("utf-8", "replace").decode() + "\n")
             return "not sent (dry run)"
-        self._outbox.put(CHANNEL, result.run, payload)
+        key = f"{result.name!r}, {result.run}"
+        self._outbox.put(CHANNEL, key, payload)
         deliveries = self._outbox.deliver({CHANNEL: self._sender})
-        ours = next((one for one in deliveries if one.key == result.run), None)
-        receipt = self._outbox.receipt(CHANNEL, result.run)
+        ours = next((one for one in deliveries if one.key == key), None)
+        receipt = self._outbox.receipt(CHANNEL, key)
         if receipt is not None:
             return str(receipt.details.get("url") or "sent")
         reason = ours.reason if ours is not None and ours.reason else "another process is sending"

@@ -1,5 +1,7 @@
 """The results on a terminal: how far it is, then a table of samples and a summary."""
 
+from contextlib import suppress
+
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
@@ -7,6 +9,7 @@ from rich.text import Text
 from rag_eval.experiments.outputs.base import Plan, QuietOutput
 from rag_eval.experiments.outputs.sample_table import sample_table
 from rag_eval.experiments.types import Average, ExperimentResult, ItemError, ItemResult
+from rag_eval.wording import counted
 
 SHOWN_SAMPLES = 20
 
@@ -21,10 +24,12 @@ class TerminalOutput(QuietOutput):
         self._samples = samples
         self._failed = 0
         self._first: dict[str, tuple[int, ItemError]] = {}
+        """The first failure of each place, with the number of its sample."""
         self._progress: Progress | None = None
 
     def started(self, plan: Plan) -> None:
         """Begin to show progress, where somebody looks."""
+        self._failed, self._first = 0, {}
         if not self._console.is_terminal:
             return
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -43,10 +48,14 @@ class TerminalOutput(QuietOutput):
             self._progress.update(self._task, advance=1, failed=f"{self._failed} failed" if self._failed else "")
 
     def finished(self, result: ExperimentResult) -> None:
-        """Print the table and the summary."""
+        """Print the table and the summary, as far as somebody reads them."""
         self.stopped()
-        mark, word = ("✓", "completed") if not result.failed else ("✗", f"completed with {_failures(result)}")
-        self._print(f"{mark} {result.name} {word} in {result.seconds:.1f}s\n")
+        with suppress(SystemExit):  # how rich leaves when the other end of a pipe is closed
+            self._show(result)
+
+    def _show(self, result: ExperimentResult) -> None:
+        mark, failed = ("✗", f" with {counted(result.failed, 'failures')}") if result.failed else ("✓", "")
+        self._print(f"{mark} {result.name} completed{failed} in {result.seconds:.1f}s\n")
         self._console.print(sample_table(result, self._samples, self._console.width))
         hidden = result.total - self._samples
         if hidden > 0:
@@ -58,7 +67,7 @@ class TerminalOutput(QuietOutput):
         for place, count in result.errors.items():
             self._print(f"• {self._failure(place, count)}")
         if result.resumed:
-            self._print(f"• Continued: {result.resumed:,} samples were finished before")
+            self._print(f"• Continued: {counted(result.resumed, 'samples')} finished before")
         self._print(f"• Execution Time: {result.seconds:.1f}s")
         for name, place in result.saved.items():
             self._print(f"\nResults saved to: {place}" if name == "json" else f"{name}: {place}")
@@ -73,8 +82,8 @@ class TerminalOutput(QuietOutput):
         """What failed how often, and why it did the first time, in full."""
         index, error = self._first[place]
         what = f"task {error.task}" if error.evaluator is None else f"evaluator {error.evaluator} of {error.task}"
-        times = "once" if count == 1 else f"{count:,} times"
         reason = "".join(sign if sign.isprintable() else " " for sign in error.message)
+        times = "once" if count == 1 else counted(count, "times")
         return f"{what} failed {times}, first in sample {index + 1}: {reason}"
 
     def _print(self, line: str) -> None:
@@ -86,7 +95,3 @@ def shown_average(average: Average) -> str:
     interval = f" [{average.low:.3f}, {average.high:.3f}]" if average.low is not None else ""
     passed = f", {average.passed} of {average.judged} passed" if average.judged else ""
     return f"{average.mean:.3f}{interval} (n = {average.n}{passed})"
-
-
-def _failures(result: ExperimentResult) -> str:
-    return "1 failure" if result.failed == 1 else f"{result.failed:,} failures"

@@ -31,8 +31,8 @@ class Carrier:
     """The difference of two versions of a text, and what becomes of the spans of the old one.
 
     The diff is what tells copies of a text apart. A span inside a shared block has the same text in the new version.
-    One that is cut is looked for between the solid blocks around it, then in what was moved as a whole, and is else
-    what now stands between those blocks, if that is similar enough.
+    One that was surely moved is where it was moved to. One that is cut is looked for between the solid blocks around
+    it, then beside what was moved, and is else what now stands between those blocks, if that is similar enough.
     """
 
     def __init__(self, old: str, new: str, exact_cells: int = EXACT_CELLS) -> None:
@@ -40,10 +40,15 @@ class Carrier:
         blocks = settled(shared_blocks(old, new, exact_cells), old, new)
         self._solid = [block for block in blocks if self._is_solid(block)]
         self._walls = [Block(0, 0, 0), *blocks, Block(len(old), len(new), 0)]
-        self._moved = moved_blocks(self._walls, old, new)
+        self._moved = moved_blocks(blocks, old, new)
 
     def carry(self, start: int, end: int) -> Carried:
         """What becomes of ``old[start:end]``."""
+        # What was moved goes first: the diff may have found words of it in other sentences.
+        number = bisect_right(self._moved, start, key=lambda moved: moved.core.old)
+        for core, _ in self._moved[max(0, number - 2) : number]:
+            if core.old_end >= end:
+                return self._unaltered((start, end), core.new + start - core.old)
         number = bisect_right(self._solid, start, key=lambda block: block.old)
         if number and self._solid[number - 1].old_end >= end:
             block = self._solid[number - 1]
@@ -57,9 +62,9 @@ class Carrier:
         in_new = places_of(text, self._new[slice(*new_gap)])
         if len(in_old) == len(in_new) == 1 and (end - start >= SOLID or self._is_shared(start, end)):
             return self._unaltered((start, end), new_gap[0] + in_new[0])
-        for block in self._moved:
-            if block.old <= start and end <= block.old_end:
-                return self._unaltered((start, end), block.new + start - block.old)
+        for _, whole in self._moved:
+            if whole.old <= start and end <= whole.old_end:
+                return self._unaltered((start, end), whole.new + start - whole.old)
         if in_new:
             return Carried("lost", None, "ambiguous")
         return self._altered(start, end, old_gap, new_gap)

@@ -4,6 +4,7 @@ A judgement above 0 makes the whole document relevant: its span is the document.
 title before the body.
 """
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -97,9 +98,13 @@ def _scores(path: Path, notes: ImportNotes) -> Iterator[tuple[str, str, str, flo
             continue
         place = f"{path.name}, line {number}"
         try:
-            query_id, doc_id, score = fields
-            yield place, query_id, doc_id, float(score)
+            query_id, doc_id, told = fields
+            score = float(told)
         except ValueError:
+            score = math.nan
+        if math.isfinite(score):
+            yield place, query_id, doc_id, score
+        else:
             notes.leave_out("broken line", f"{place}: {preview(line)} is not query, document and score between tabs")
 
 

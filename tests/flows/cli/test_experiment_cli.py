@@ -2,15 +2,15 @@
 
 import json
 import os
-import time
+import signal
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from flows.cli.main import app
-from rag_eval.errors import RagEvalError
-from tests.flows.cli.commands import rag_eval, started, wait_for
+from rag_eval.errors import ExperimentFailedError, RagEvalError
+from tests.flows.cli.commands import children, is_running, rag_eval, started, wait_for
 
 GOOD = """
 from rag_eval.experiments import ExactMatch, evaluatorq
@@ -72,8 +72,9 @@ def test_an_average_below_its_gate_has_an_exit_code_of_its_own(folder: Path) -> 
     assert "good: ExactMatch is 0.5000, below 0.6" in below.stderr
 
 
-def test_failed_calls_go_before_gates(folder: Path) -> None:
-    assert rag_eval("experiment", "run", "failing.py", "--fail-under", "ExactMatch=0.9", cwd=folder).returncode == 1
+@pytest.mark.usefixtures("folder")
+def test_failed_calls_go_before_gates() -> None:
+    assert isinstance(run("failing.py", "--fail-under", "ExactMatch=0.9").exception, ExperimentFailedError)
 
 
 @pytest.mark.usefixtures("folder")
@@ -130,21 +131,74 @@ def test_evaluators_are_listed_with_their_settings() -> None:
     assert "LLMJudge(model='gpt-4o-mini'" in shown
 
 
-def test_watching_runs_again_after_an_editor_replaced_the_file(folder: Path) -> None:
-    process = started("experiment", "watch", "good.py", cwd=folder, ORQ_API_KEY="")
-    try:
+def test_the_outputs_that_a_file_names_are_used_with_json_too(folder: Path) -> None:
+    (folder / "own.py").write_text(
+        GOOD.replace(
+            "evaluators=[ExactMatch])", 'evaluators=[ExactMatch], outputs=[JsonOutput("own"), Shown()])'
+        ).replace("import ExactMatch, evaluatorq", "import ExactMatch, JsonOutput, TerminalOutput as Shown, evaluatorq")
+    )
+    (result,) = json.loads(run("own.py", "--json").stdout)
+    assert list(result["saved"]) == ["json"]
+    assert len(list(folder.glob("own/good-*.json"))) == 1
+
+
+def test_whoever_reads_the_beginning_alone_has_all_the_results(folder: Path) -> None:
+    (folder / "good.py").write_text(GOOD.replace("print(", "str("))
+    with started("experiment", "run", "good.py", cwd=folder, ORQ_API_KEY="") as process:
+        assert process.stdout is not None
         assert process.stderr is not None
-        assert any("Watching" in line for line in process.stderr)
-
-        def saved() -> list[Path]:
-            # Saved until it is seen: the watcher needs a moment before it sees changes.
-            (folder / "good.py~").write_text(GOOD.replace('"good"', '"better"'))
-            os.replace(folder / "good.py~", folder / "good.py")
-            time.sleep(2)
-            return list(folder.glob("evaluations/better-*.json"))
-
-        wait_for(saved)
-    finally:
-        process.terminate()
-        process.communicate()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
     assert len(list(folder.glob("evaluations/good-*.json"))) == 1
+    assert list(folder.glob("evaluations/.unfinished/*")) == []
+
+
+WAITING = """
+import pathlib, time
+pathlib.Path("begun").touch()
+while not pathlib.Path("go").exists():
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_is_stopped_says_what_is_kept(folder: Path, number: int, code: int) -> None:
+    task = "lambda row: exec(open('waiting.py').read(), {})"
+    (folder / "waiting.py").write_text(WAITING)
+    (folder / "stuck.py").write_text(GOOD.replace('lambda row: row["input"]', task))
+    process = started("experiment", "run", "stuck.py", cwd=folder, ORQ_API_KEY="")
+    wait_for((folder / "begun").exists)
+    process.send_signal(number)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert told == "rag-eval: stopped; finished samples are kept, and the same command goes on from there\n"
+
+
+def test_watching_runs_again_after_a_change_and_ends_with_ctrl_c(folder: Path) -> None:
+    (folder / "good.py").write_text(WAITING + GOOD)
+    process = started("experiment", "watch", "good.py", cwd=folder, ORQ_API_KEY="")
+    wait_for((folder / "begun").exists)
+    # As an editor saves, during the first run.
+    (folder / "good.py~").write_text(GOOD.replace('"good"', '"better"'))
+    os.replace(folder / "good.py~", folder / "good.py")
+    (folder / "go").touch()
+    wait_for(lambda: list(folder.glob("evaluations/better-*.html")))
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert told.splitlines()[-1] == "rag-eval: stopped; finished samples are kept"
+    assert "Watching" in told
+    assert len(list(folder.glob("evaluations/good-*.json"))) == 1
+    assert len(list(folder.glob("evaluations/better-*.json"))) == 1
+
+
+def test_stopping_to_watch_ends_the_run_that_is_under_way(folder: Path) -> None:
+    (folder / "good.py").write_text(WAITING + GOOD)
+    process = started("experiment", "watch", "good.py", cwd=folder, ORQ_API_KEY="")
+    wait_for((folder / "begun").exists)
+    (run,) = children(process.pid)
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert not is_running(run)

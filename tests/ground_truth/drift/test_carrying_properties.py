@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from rapidfuzz.distance import LCSseq
 from strategies import nasty_texts
 
+from rag_eval import Corpus
 from rag_eval.ground_truth.check import places_of
 from rag_eval.ground_truth.drift.anchors import SOLID
 from rag_eval.ground_truth.drift.carrying import Carried, Carrier
+from rag_eval.sample import CORPUS
 
 OURS = settings(deadline=None, derandomize=True, max_examples=300)
 WORDS = ["ferry", "leaves", "at", "noon", "Ticket", "prices", "fell.", "\n", "\n\n", "é", "👍🏽", "漢字", "22:40"]
@@ -167,6 +169,23 @@ def test_lines_that_were_moved_take_their_spans_along(seed: int) -> None:
             if not shifted < went_to < shifted + len(text):
                 assert carried.place is not None
                 assert carried.place[0] == shifted + size * (shifted >= went_to)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_paragraphs_in_another_order_take_their_spans_along(seed: int) -> None:
+    rng = random.Random(seed)  # noqa: S311  # seeded inputs
+    documents = Corpus.from_folder(CORPUS).documents
+    paragraphs = [f"{one}\n\n" for one in rng.choice(documents).content.split("\n\n")]
+    order = rng.sample(range(len(paragraphs)), len(paragraphs))
+    old, new = "".join(paragraphs), "".join(paragraphs[number] for number in order)
+    carrier = Carrier(old, new)
+    for number, paragraph in enumerate(paragraphs):
+        if len(paragraph) < 80:
+            continue  # a heading says too little to be known again
+        first = rng.randrange(len(paragraph) - 60)
+        start = sum(map(len, paragraphs[:number])) + first
+        now = sum(len(paragraphs[other]) for other in order[: order.index(number)]) + first
+        assert carrier.carry(start, start + 40).place == (now, now + 40)
 
 
 def test_a_long_document_with_a_thousand_edits_loses_nothing_that_survives() -> None:

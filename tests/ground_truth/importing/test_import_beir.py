@@ -61,13 +61,14 @@ def test_judgements_above_zero_make_whole_documents_relevant(tmp_path: Path) -> 
 
 def test_what_cannot_be_used_is_left_out_with_its_place(tmp_path: Path) -> None:
     qrels = "q1\td1\t1\nq1\tnone\t1\nq1\tvoid\t1\nq9\td1\t1\nq2\td1\t0\nbroken line\nq1\td1\tmany\n"
+    qrels += "q1\td1\tnan\nq1\td1\tinf\n"
     documents = [*DOCUMENTS, "{broken", '["list"]', {"text": "no id"}, {"_id": "d1", "text": "again"}, {"_id": "n"}]
     found = read_beir(
         source(tmp_path, documents, [*QUERIES, {"_id": "q4"}, {"_id": "q1", "text": "other?"}], dev=qrels)
     )
     assert [item.query.id for item in found.token_level] == ["q1"]
     assert {kind: len(places) for kind, places in found.notes.left_out.items()} == {
-        "broken line": 4,
+        "broken line": 6,
         "document without an id or a text": 2,
         "document whose id is taken": 1,
         "judgement of a document that is not there": 1,

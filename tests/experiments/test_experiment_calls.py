@@ -1,0 +1,164 @@
+"""Calls of tasks and evaluators: never more at once than allowed, in time, tried again, and ended in order."""
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_eval.errors import ExperimentError
+from rag_eval.experiments import engine
+from rag_eval.experiments.evaluators import ExactMatch
+from rag_eval.experiments.naming import evaluator, task
+from rag_eval.experiments.outputs.json_file import JsonOutput
+from rag_eval.experiments.running import evaluatorq
+from rag_eval.experiments.types import ExperimentResult
+
+HELLO = [{"input": "Hello"}]
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def quietly(name: str, **options: Any) -> ExperimentResult:
+    return evaluatorq(name, outputs=[JsonOutput("evaluations")], **options)
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_no_more_calls_are_under_way_than_allowed(is_async: bool) -> None:
+    lock, under_way, most = threading.Lock(), [0], [0]
+
+    def enter(step: int) -> None:
+        with lock:
+            under_way[0] += step
+            most[0] = max(most[0], under_way[0])
+
+    def blocking(row: Any) -> int:
+        enter(1)
+        time.sleep(0.002)
+        enter(-1)
+        return 1
+
+    async def waiting(row: Any) -> int:
+        enter(1)
+        await asyncio.sleep(0.002)
+        enter(-1)
+        return 1
+
+    work = waiting if is_async else blocking
+
+    @evaluator("judge")
+    def judged(result: Any, expected: Any) -> int:
+        return blocking({})
+
+    tasks = [task("one")(lambda row: work(row)), work]
+    quietly("bound", data=[{"input": n} for n in range(60)], tasks=tasks, evaluators=[judged], concurrency=3)
+    assert most[0] == 3
+
+
+def test_a_call_out_of_time_is_an_error_of_its_sample_alone() -> None:
+    async def slow(row: Any) -> int:
+        await asyncio.sleep(row["input"])
+        return 1
+
+    data = [{"input": 0}, {"input": 30}, {"input": 0}]
+    result = quietly("slow", data=data, tasks=[slow], evaluators=[], timeout=0.2, raise_errors=False)
+    assert [item.errors != [] for item in result.results] == [False, True, False]
+    assert result.results[1].errors[0].message == "TimeoutError: slow did not end within 0.2 seconds"
+
+
+def test_a_blocking_call_out_of_time_keeps_its_slot_until_it_ends() -> None:
+    lock, under_way, most = threading.Lock(), [0], [0]
+
+    def slow(row: Any) -> int:
+        with lock:
+            under_way[0] += 1
+            most[0] = max(most[0], under_way[0])
+        time.sleep(row["input"])
+        with lock:
+            under_way[0] -= 1
+        return 1
+
+    data = [{"input": 0.3}, *({"input": 0} for _ in range(5))]
+    result = quietly(
+        "stuck", data=data, tasks=[slow], evaluators=[ExactMatch], timeout=0.05, concurrency=1, raise_errors=False
+    )
+    assert most[0] == 1
+    assert [len(item.errors) for item in result.results] == [1, 0, 0, 0, 0, 0]
+
+
+def test_what_comes_after_a_call_that_cannot_be_stopped_is_not_called() -> None:
+    let_go = threading.Event()
+
+    def hangs(result: Any, expected: Any) -> bool:
+        return let_go.wait(60)
+
+    tasks = [task("one")(lambda row: 1), task("two")(lambda row: 2)]
+    options = {"timeout": 0.05, "concurrency": 1, "raise_errors": False}
+    result = quietly("hung", data=HELLO, tasks=tasks, evaluators=[hangs, ExactMatch], **options)
+    let_go.set()
+    reason = "not called: one/hangs still runs after its time-out"
+    assert [(error.place, error.message) for error in result.results[0].errors] == [
+        ("one/hangs", "TimeoutError: hangs did not end within 0.05 seconds"),
+        ("one/ExactMatch", reason),
+        ("two", reason),
+    ]
+    assert result.path is not None
+
+
+def test_a_run_ends_when_no_call_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "STUCK_SECONDS", 0.1)
+    let_go = threading.Event()
+
+    def hangs(row: Any) -> bool:
+        return let_go.wait(60)
+
+    with pytest.raises(ExperimentError, match="2 calls passed the time-out and cannot be stopped"):
+        quietly("hung", data=HELLO * 5, tasks=[hangs], timeout=0.05, concurrency=2)
+    let_go.set()
+
+
+def test_failing_calls_are_tried_again() -> None:
+    seen: dict[int, int] = {}
+
+    def flaky(row: Any) -> int:
+        seen[row["input"]] = seen.get(row["input"], 0) + 1
+        if seen[row["input"]] < 3:
+            raise ConnectionError
+        return 1
+
+    data = [{"input": n} for n in range(4)]
+    result = quietly("flaky", data=data, tasks=[flaky], evaluators=[], retries=2, retry_delay=0.001)
+    assert result.failed == 0
+    assert set(seen.values()) == {3}
+
+
+@pytest.mark.parametrize("timeout", [None, 5.0])
+def test_what_is_cancelled_within_a_call_fails_that_call(timeout: float | None) -> None:
+    async def cancelled(*_: Any) -> int:
+        inner = asyncio.ensure_future(asyncio.sleep(30))
+        inner.cancel()
+        await inner
+        return 1
+
+    async def fine(row: Any) -> int:
+        return 1
+
+    data = [{"input": number} for number in range(4)]
+    result = evaluatorq(
+        "cut",
+        data=data,
+        tasks=[cancelled, fine],
+        evaluators=[cancelled],
+        concurrency=1,
+        timeout=timeout,
+        outputs=[],
+        raise_errors=False,
+    )
+    assert [item.input for item in result.results] == [0, 1, 2, 3]
+    assert result.errors == {"cancelled": 4, "fine/cancelled": 4}
+    assert "CancelledError" in result.results[3].errors[0].message
