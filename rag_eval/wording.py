@@ -11,27 +11,35 @@ def singular(plural: str) -> str:
     return f"{plural[:-3]}y" if plural.endswith("ies") else plural.removesuffix("s")
 
 
-def number(value: float) -> str:
-    """A score with three decimals, or a count of tokens without."""
-    return f"{value:.3f}" if abs(value) < 10 else f"{value:.0f}"
+def number(value: float, beside: float = 0.0) -> str:
+    """A score with three decimals; a count of tokens, which is 10 or more or stands ``beside`` one, without."""
+    return _written(value, beside)
 
 
-def signed(value: float) -> str:
-    """A difference with its sign."""
-    return f"{value:+.3f}" if abs(value) < 10 else f"{value:+.0f}"
+def signed(value: float, beside: float = 0.0) -> str:
+    """A difference with its sign, as ``number`` writes it; ± where nothing is left of it."""
+    written = _written(value, beside, "+")
+    return written if written.strip("+0.") else f"±{written[1:]}"
 
 
-def interval(low: float | None, high: float | None, *, with_sign: bool = False) -> str:
-    """Both ends, or a dash when there is no interval."""
+def interval(low: float | None, high: float | None, *, with_sign: bool = False, beside: float = 0.0) -> str:
+    """Both ends, written alike, or a dash when there is no interval."""
     if low is None or high is None:
         return "–"
     write = signed if with_sign else number
-    return f"{write(low)}…{write(high)}"
+    widest = max(abs(low), abs(high), abs(beside))
+    return f"{write(low, widest)}…{write(high, widest)}"
 
 
 def p_value(p: float) -> str:
     """A p-value with as many digits as matter."""
-    return f"{p:.3f}" if p >= 0.0005 else "<0.001"
+    return f"{p:.3f}" if p >= 0.001 else "<0.001"
+
+
+def _written(value: float, beside: float, sign: str = "") -> str:
+    digits = 3 if max(abs(value), abs(beside)) < 10 else 0
+    # Adding 0 makes a zero of a minus zero.
+    return f"{round(value, digits) + 0.0:{sign},.{digits}f}"
 
 
 def basis(queries: int, units: int, unit: str) -> str:

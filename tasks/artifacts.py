@@ -1,6 +1,7 @@
 """What a run shows in the Prefect UI: its name and tags, the comparison, each configuration."""
 
 import logging
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,7 +35,14 @@ def keep_reports(workspace: Workspace, outcome: BenchmarkOutcome) -> str:
     except Exception as error:  # noqa: BLE001  # hours of work must not end in an error of their picture
         logger.warning("the report of %s could not be written: %s", outcome.run, as_sentence(error))
         return f"Ranked by {outcome.ranking_metric}"
-    return f"{escape_markdown(str(report.answer))} [Open the report]({page_address(workspace, outcome)})"
+    return f"{escape_markdown(str(report.answer))} [Open the report]({page_link(workspace, outcome)})"
+
+
+def page_link(workspace: Workspace, outcome: BenchmarkOutcome) -> str:
+    """Where a run's page is: where its folder is served, as ``RAG_EVAL_RUNS_URL`` of the environment says, or kept."""
+    served = os.environ.get("RAG_EVAL_RUNS_URL")
+    kept = page_address(workspace, outcome)
+    return f"{served}/{outcome.run}/{kept.rpartition('/')[2]}" if served else kept
 
 
 def show_comparison(outcome: BenchmarkOutcome, description: str) -> None:

@@ -5,14 +5,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-Status = Literal["started", "retrying", "computed", "reused", "failed"]
+Status = Literal["started", "waiting", "retrying", "computed", "reused", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
 class StageEvent:
     """A stage of a configuration (None: of the whole benchmark) has come to a status.
 
-    ``reason`` says in one sentence why a stage is tried again or has failed; None otherwise.
+    ``reason`` says in one sentence why a stage waits, is tried again or has failed; None otherwise.
     """
 
     configuration: str | None

@@ -1,7 +1,5 @@
 """What a deployed run shows on its own page in the Prefect UI: why it ran, the verdict, the trend, and its report."""
 
-import os
-
 from prefect.artifacts import create_markdown_artifact
 from prefect.logging import get_run_logger
 
@@ -15,22 +13,20 @@ from rag_eval.results.gate import Gate, run_gate
 from rag_eval.results.history import history
 from rag_eval.results.runs import BASELINE, has_baseline, read_run
 from rag_eval.results.sameness import data_differences
-from tasks.artifacts import as_a_convenience
+from tasks.artifacts import as_a_convenience, page_link
 
 LARGEST_REPORT = 200_000
 """How many characters of a report go to the server; the whole of it is in the run's folder."""
 
 
 def show_report(workspace: Workspace, outcome: BenchmarkOutcome, note: str) -> None:
-    """Show the report as an artifact of this run, and say in its log what came first and where all of it is kept.
-
-    ``RAG_EVAL_RUNS_URL`` of the environment is where the folders of runs are served, for a link to the whole report.
-    """
+    """Show the report as an artifact of this run, and say in its log what came first and where all of it is kept."""
     kept, page = workspace.runs / outcome.run / MARKDOWN_FILE, page_of(workspace, outcome)
     report = kept.read_text(encoding="utf-8") if kept.is_file() else ""
     computed, reused = outcome.work()
-    served = os.environ.get("RAG_EVAL_RUNS_URL")
-    where = f"[Every question and its text]({served}/{outcome.run}/{page.name}), kept in" if served else "Kept in"
+    # A page of a server cannot link to a file.
+    link = page_link(workspace, outcome)
+    where = f"[Every question and its text]({link}), kept in" if link.startswith("http") else "Kept in"
     place = str(page) if workspace.remote is None else page_address(workspace, outcome)
     markdown = f"{report[:LARGEST_REPORT]}\n\n{where} `{place.rpartition('/')[0]}`\n"
     with as_a_convenience():

@@ -13,6 +13,7 @@ from prefect import Task
 from prefect.client.schemas.objects import State, TaskRun
 
 from rag_eval.errors import ConfigurationFailedError, RequestRefusedError, ServiceError, as_sentence
+from rag_eval.file_locks import in_turn
 from rag_eval.pipeline.outcome import StageWork, Work
 from rag_eval.pipeline.references import Made
 from rag_eval.pipeline.workspace import Workspace
@@ -24,6 +25,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 RETRY_DELAYS = (5.0, 30.0)
 """Seconds, after the embedders' and rerankers' own, quick attempts: for a service that is away for longer."""
+
+ELSEWHERE = "another process is at work on it"
+TOLD_AFTER = 2.0
+"""Seconds of waiting for another process that are nobody's concern."""
 
 logger = logging.getLogger("rag_eval.pipeline")
 
@@ -42,11 +47,17 @@ class StageRunner:
     """Runs stage tasks in one workspace; ``work`` says for each whether its body ran or a kept result served."""
 
     def __init__(
-        self, workspace: Workspace, configuration: str | None = None, *, retry_delays: Sequence[float] = RETRY_DELAYS
+        self,
+        workspace: Workspace,
+        configuration: str | None = None,
+        *,
+        retry_delays: Sequence[float] = RETRY_DELAYS,
+        told_after: float = TOLD_AFTER,
     ) -> None:
         self._workspace = workspace
         self._configuration = configuration
         self._retry_delays = list(retry_delays)
+        self._told_after = told_after
         self.work: dict[str, StageWork] = {}
 
     def __call__(self, task: Task[Concatenate[Workspace, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -83,14 +94,30 @@ class StageRunner:
             retry_delay_seconds=self._retry_delays,
             retry_condition_fn=self._retry_condition(task.name),
         )
-        # Two configurations of one run may need the same work: the second waits and finds it done.
-        with _guard:
-            at_work = _keys_at_work.setdefault((str(self._workspace.root), key), Lock())
-        with at_work.lock, room_to_compute(remote=remote):
+        with self._alone(task.name, key), room_to_compute(remote=remote):
             state = cast("State[R]", placed(self._workspace, *args, return_state=True, **kwargs))
         if state.is_completed() and state.name != "Cached":
             self._share(task.name, self._workspace.results / key)
         return state
+
+    @contextmanager
+    def _alone(self, stage: str, key: str) -> Iterator[None]:
+        """Let nobody else do the same work: another configuration, or another run on this machine, finds it done."""
+        with _guard:
+            at_work = _keys_at_work.setdefault((str(self._workspace.root), key), Lock())
+        soon = threading.Timer(self._told_after, lambda: self._tell(stage, "waiting", ELSEWHERE))
+        soon.daemon = True
+
+        def wait() -> None:
+            if soon.ident is None:
+                soon.start()
+
+        with at_work.lock, in_turn(self._workspace.lock(key), wait):
+            if soon.ident is not None:
+                soon.cancel()
+                soon.join()
+                self._tell(stage, "started")
+            yield
 
     def _share(self, stage: str, record: Path) -> None:
         """Have the kept result where other machines find it."""

@@ -24,17 +24,49 @@ settings.load_profile("rag-eval")
 
 
 @pytest.fixture(scope="session")
-def prefect_server() -> Iterator[None]:
-    """A real Prefect server with a database of its own, for the whole session."""
-    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
-    from prefect.testing.utilities import prefect_test_harness
+def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A real Prefect server with a database of its own, for the whole session.
 
-    # Without heartbeats a flow run ends a second sooner.
-    with (
-        prefect_test_harness(server_startup_timeout=300),
-        temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}),
-    ):
-        yield
+    Not Prefect's own test harness, which migrates a new database every time.
+    """
+    from prefect import context
+    from prefect.settings import (
+        PREFECT_API_URL,
+        PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
+        PREFECT_LOGGING_TO_API_ENABLED,
+        temporary_settings,
+    )
+
+    from flows.cli.attended import start_attended
+    from flows.cli.database_template import keep_template, use_template
+    from flows.cli.server import PrefectServer
+    from flows.cli.temporary_server import free_port
+
+    folder = tmp_path_factory.mktemp("prefect")
+    database = folder / "prefect.db"
+    is_migrated = use_template(database)
+    port = free_port()
+    settings = {
+        "PREFECT_HOME": str(folder),
+        "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database}",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    }
+    with (folder / "server.log").open("wb") as log:
+        server = start_attended(["server", "127.0.0.1", str(port)], log.fileno(), settings)
+    api = f"http://127.0.0.1:{port}/api"
+    # Without heartbeats a flow run ends a second sooner; logs that are still to be sent at the end would be tried for
+    # a minute.
+    quick = {PREFECT_API_URL: api, PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None, PREFECT_LOGGING_TO_API_ENABLED: False}
+    try:
+        PrefectServer(api).wait()
+        if not is_migrated:
+            keep_template(database)
+        # In Prefect's own threads too, which would else start another server.
+        with temporary_settings(quick), context._temporary_global_settings_context(context.get_settings_context()):
+            yield
+    finally:
+        server.kill()
+        server.wait()
 
 
 @pytest.fixture(scope="module")

@@ -2,31 +2,37 @@
 
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from rag_eval.errors import ArtifactError
-from rag_eval.file_locks import try_lock
+from rag_eval.file_locks import in_turn, try_lock
 
 HOLD = """
 import sys
 from pathlib import Path
-from rag_eval.file_locks import try_lock
-with try_lock(Path(sys.argv[1])) as held:
+from rag_eval.file_locks import in_turn, try_lock
+with {lock}(Path(sys.argv[1])) as held:
     print(held, flush=True)
     sys.stdin.read()
 """
+
+
+def holding(lock: str, path: Path) -> "subprocess.Popen[str]":
+    """A process that holds a lock, and says so, until it is ended."""
+    command = [sys.executable, "-c", HOLD.replace("{lock}", lock), str(path)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def test_a_lock_is_held_once_and_dies_with_its_holder(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "lock"
     with try_lock(path) as first, try_lock(path) as second:
         assert (first, second) == (True, False)
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    with holder:
+    with holding("try_lock", path) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "True\n"
         with try_lock(path) as mine:
@@ -43,3 +49,44 @@ def test_a_place_that_cannot_hold_a_lock_is_named(tmp_path: Path) -> None:
         try_lock(tmp_path / "file" / "lock"),
     ):
         pass
+
+
+def test_in_turn_each_has_it_alone_and_nothing_stays_behind(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "lock"
+    inside: list[int] = []
+    most, waits = [], []
+    ready = threading.Barrier(8)
+
+    def take(number: int) -> None:
+        ready.wait()
+        for _ in range(20):
+            with in_turn(path, lambda: waits.append(number)):
+                inside.append(number)
+                most.append(len(inside))
+                time.sleep(0.0002)
+                inside.remove(number)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(take, range(8)))
+    assert len(most) == 160
+    assert set(most) == {1}
+    assert waits
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_turn_comes_when_its_holder_is_killed(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with holding("in_turn", path) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "None\n"
+        with in_turn(path, holder.kill):
+            assert holder.wait(10) == -9
+    assert not path.exists()
+
+
+def test_where_nothing_can_be_locked_nobody_waits(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with in_turn(tmp_path / "file" / "lock"), in_turn(tmp_path / "file" / "lock"):
+        pass
+    with pytest.raises(KeyError), in_turn(tmp_path / "file" / "lock"):
+        raise KeyError("what happens inside comes out")

@@ -42,7 +42,7 @@ def choose(
 @app.command()
 def show(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
     """Show the baseline, when it was chosen, and what it found."""
-    from flows.cli.benchmark import print_result
+    from flows.cli.result import print_result
     from rag_eval.pipeline.workspace import Workspace
     from rag_eval.results.runs import BASELINE, read_baseline, read_run
 

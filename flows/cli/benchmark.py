@@ -1,22 +1,23 @@
-"""``rag-eval run``: start the benchmark flow, show how it goes, and print what it found."""
+"""``rag-eval run``: start the benchmark flow, show how it goes, and print what it found.
 
-import json
+What is not needed to start a server is imported while that starts, which takes longer.
+"""
+
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
 
 from flows.cli.flow_run import StartedRun
-from flows.cli.publish import known_publications, print_publications
 from flows.cli.quiet import print_notes
-from flows.cli.ranking import print_outcome, print_work
-from flows.cli.server import PrefectServer, prefect_server
-from flows.cli.stopping import Stopped, watched
+from flows.cli.server import PrefectServer, prefect_server, without_credentials
+from flows.cli.stopping import Stopped, leaving, watched
 from flows.cli.text import say
 from flows.cli.truth_reanchor import summary
 from rag_eval.config.benchmark import BenchmarkConfig
 from rag_eval.config.runners import THREADS
-from rag_eval.errors import ArtifactError, BenchmarkFailedError, ConfigurationError
+from rag_eval.errors import BenchmarkFailedError, ConfigurationError
 from rag_eval.faults import Faults
 from rag_eval.files import scratch_path
 from rag_eval.ground_truth.drift import check_still_matches
@@ -25,11 +26,8 @@ from rag_eval.pipeline.housekeeping import sweep
 from rag_eval.pipeline.old_documents import reanchor_for_run
 from rag_eval.pipeline.outcome import BenchmarkOutcome
 from rag_eval.pipeline.workspace import Workspace
-from rag_eval.reports.ranking import ranking_of
-from rag_eval.reports.write import page_of
-from rag_eval.results.score_files import read_scores
-from rag_eval.stats.comparison import Placed
 from rag_eval.types.document import Corpus
+from rag_eval.types.ids import encode_utf8
 
 
 def check_files(config: BenchmarkConfig, reanchor_in: Workspace | None = None) -> None:
@@ -40,6 +38,10 @@ def check_files(config: BenchmarkConfig, reanchor_in: Workspace | None = None) -
     if config.evaluation_type == "chunk-level" and reanchor_in is not None:
         raise ConfigurationError("--reanchor carries character spans over, and this truth is chunk ids: leave it out")
     faults = Faults()
+    for path in (config.corpus, config.ground_truth):
+        with faults.noted():
+            _check_name(path)
+    faults.raise_any()
     with faults.noted():
         corpus = Corpus.from_folder(config.corpus, config.glob)
     with faults.noted():
@@ -61,11 +63,17 @@ def check_files(config: BenchmarkConfig, reanchor_in: Workspace | None = None) -
         )
 
 
+def _check_name(path: Path) -> None:
+    """Raise ``TextEncodingError`` unless the path can be written down, in a run's summary and to Prefect."""
+    encode_utf8(str(path), f"the path {str(path)!r}", "rename the folder or the file, its name is not UTF-8")
+
+
 def run_benchmark(
     config: BenchmarkConfig, workspace: Workspace, runner: str = THREADS, *, reanchor: bool, as_json: bool
 ) -> None:
     """Run the benchmark and print the ranking, or the whole outcome as JSON; raises ``BenchmarkFailedError``."""
     # What is wrong with the files is said before a server is started.
+    _check_name(workspace.root)
     check_files(config, workspace if reanchor else None)
     with scratch_path(workspace.root):
         sweep(workspace)
@@ -75,43 +83,11 @@ def run_benchmark(
         outcome = _run(config, workspace, Console(stderr=True), reanchor, runner)
     except BenchmarkFailedError as error:
         failure, outcome = error, BenchmarkOutcome.model_validate_json(error.summary.read_bytes())
+    from flows.cli.result import print_result
+
     print_result(outcome, workspace, as_json=as_json)
     if failure is not None:
         raise failure
-
-
-def print_result(outcome: BenchmarkOutcome, workspace: Workspace, *, as_json: bool, k: int | None = None) -> None:
-    """Print the ranking, at another number of hits if asked, and where it is kept and published.
-
-    Or print the whole outcome as JSON. Raises ``ConfigurationError`` when nothing was measured at k.
-    """
-    shown = outcome if k is None else outcome.at(k)
-    console, published = Console(), known_publications(workspace, outcome.run)
-    if as_json:
-        told = outcome.model_dump(mode="json") | {"published": [one.model_dump() for one in published]}
-        console.file.write(json.dumps(told, indent=2) + "\n")
-        return
-    print_outcome(console, shown, _how_sure(console, shown, workspace))
-    others = [str(other) for other in outcome.config.k if str(other) != shown.ranking_metric.partition("@")[2]]
-    if others:
-        further = f", or {', '.join(others[1:])}" if others[1:] else ""
-        say(console, f"The averages at another k: rag-eval show --k {others[0]}{further}")
-    print_work(console, outcome)
-    print_publications(console, published)
-    say(console, f"Kept in {workspace.address}/runs/{outcome.run}")
-    if (page := workspace.kept(page_of(workspace, outcome))).exists():
-        say(console, f"Report: {page}")
-
-
-def _how_sure(console: Console, outcome: BenchmarkOutcome, workspace: Workspace) -> list[Placed] | None:
-    """The ranking with its tests; None where the scores of single queries are gone, which is said."""
-    if not outcome.configurations:
-        return None
-    try:
-        return ranking_of(outcome, read_scores(workspace, outcome, outcome.ranking_metric))
-    except ArtifactError as error:
-        say(console, f"How sure the ranking is cannot be told: {error}", "yellow")
-        return None
 
 
 def _run(
@@ -127,9 +103,12 @@ def _run(
             from tasks.progress import listening
 
             server.wait()
-        started = StartedRun(
-            lambda page: None if server.is_temporary else _say(console, f"its page in Prefect: {page}")
-        )
+
+        def tell(page: str) -> None:
+            if not server.is_temporary:
+                _say(console, f"its page in Prefect: {without_credentials(page)}")
+
+        started = StartedRun(tell)
         flow = benchmark.with_options(on_running=[started.notice])
         table = LiveTable([configuration.name for configuration in config.configurations()])
 
@@ -138,13 +117,13 @@ def _run(
             with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
                 return flow(config, workspace, reanchor, runner)
 
-        with table.shown(console), listening(table.told):
+        kept = "what was finished is kept, and the next run continues there"
+        with table.shown(console), listening(table.told), leaving(kept):
             try:
                 return watched(work, server.trouble)
-            except Stopped as stop:
+            except Stopped:
                 if not server.is_temporary:
                     started.cancel()
-                stop.consequence = "what was finished is kept, and the next run continues there"
                 raise
 
 

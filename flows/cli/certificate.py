@@ -8,8 +8,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.text import counted, visible
+from flows.cli.text import visible
 from rag_eval.chunking.certificate import POSITIONS, Certificate, Check
+from rag_eval.wording import counted
 
 MARKS = {"passed": ("✓", "green"), "failed": ("✗", "red"), "not applicable": ("–", "dim")}
 

@@ -70,68 +70,48 @@ def _as_data(found: "RunComparison", queries: int) -> dict[str, object]:
 
 
 def _print_comparison(console: Console, found: "RunComparison") -> None:
+    from rag_eval.reports.against import left_out_sentences
+
     first = found.rows[0].comparison
     console.print(Text(f"{found.before.run} → {found.after.run}"), soft_wrap=True)
     console.print(f"{basis(found.queries, first.units, first.unit)}; change is after minus before", highlight=False)
     for difference in found.differences:
         console.print(Text(f"Careful: {visible(difference)}", style="yellow"), soft_wrap=True)
-    changed = [row for row in found.rows if row.comparison.better or row.comparison.worse]
+    rows = [row for metric in found.metrics for row in found.by_metric(metric)]
+    changed = [row for row in rows if not row.comparison.is_same]
     main = [row for row in changed if row.metric == found.metrics[0]]
     others = [row for row in changed if row.metric != found.metrics[0]]
-    shown = main + [row for row in others if row.comparison.verdict != "no difference shown"]
+    quiet = [row for row in others if row.comparison.verdict == "no difference shown"]
+    shown = main + [row for row in others if row not in quiet]
     for metric in dict.fromkeys(row.metric for row in shown):
         console.print(_table(metric, [row for row in shown if row.metric == metric]))
     if any(row.comparison.verdict == "no difference shown" for row in shown):
         console.print("unsure: the difference may be chance.", highlight=False)
-    if len(changed) > len(shown):
-        quiet = ", ".join(dict.fromkeys(row.metric for row in others))
-        console.print(
-            f"Unsure and not listed: {counted(len(changed) - len(shown), 'further comparisons')}, by {quiet}.",
-            highlight=False,
-        )
+    if quiet:
+        by = ", ".join(dict.fromkeys(row.metric for row in quiet))
+        console.print(f"Unsure and not listed: {counted(len(quiet), 'further comparisons')}, by {by}.", highlight=False)
     unchanged = len(found.rows) - len(changed)
     if unchanged:
         console.print(
             f"Every query scores as before in {unchanged} of {counted(len(found.rows), 'comparisons')}.",
             highlight=False,
         )
-    for sentence in _left_out(found):
+    for sentence in left_out_sentences(found):
         say(console, sentence)
 
 
-def _left_out(found: "RunComparison") -> list[str]:
-    """A line for each way in which configurations miss their counterpart."""
-    alike: dict[tuple[str, str], list[str]] = {}
-    for name, fates in found.fates().items():
-        alike.setdefault(fates, []).append(name)
-    return [f"Left out, {_fates(*fates)}: {'; '.join(names)}" for fates, names in alike.items()]
-
-
-def _fates(before: str, after: str) -> str:
-    if before == after:
-        return f"{before} in both runs"
-    if "not there" in (before, after):
-        here, fate = ("before", before) if after == "not there" else ("after", after)
-        return f"only in the run {here}{', where it failed' if fate == 'failed' else ''}"
-    return f"failed in the run {'before' if before == 'failed' else 'after'}"
-
-
 def _table(metric: str, rows: list["ComparedConfigurations"]) -> Table:
-    from rag_eval.stats.directions import higher_is_better
-    from rag_eval.stats.ranks import best_first
-
     columns = {"configuration": False, "before": True, "after": True, "change": True, "95 % interval": True, "p": True}
     table = plain_table(metric, columns | {"verdict": False}, fixed="verdict")
-    order = best_first([row.comparison.after for row in rows], higher_is_better=higher_is_better(metric))
-    for row in (rows[place] for place in order):
+    for row in rows:
         one = row.comparison
-        name = row.before if row.before == row.after else f"{row.before} → {row.after}"
+        beside = max(one.before, one.after)
         table.add_row(
-            Text(visible(name)),
-            number(one.before),
-            number(one.after),
-            signed(one.difference),
-            interval(one.low, one.high, with_sign=True),
+            Text(visible(row.name)),
+            number(one.before, beside),
+            number(one.after, beside),
+            signed(one.difference, beside),
+            interval(one.low, one.high, with_sign=True, beside=beside),
             p_value(one.p_adjusted),
             Text("unsure" if one.verdict == "no difference shown" else one.verdict, style=STYLES[one.verdict]),
         )
@@ -140,11 +120,8 @@ def _table(metric: str, rows: list["ComparedConfigurations"]) -> Table:
 
 def _rows_to_open(found: "RunComparison", all_named: bool) -> list["ComparedConfigurations"]:
     """The configurations named, or the one that is best now."""
-    from rag_eval.stats.directions import higher_is_better
-
-    rows = [row for row in found.rows if row.metric == found.metrics[0]]
-    sign = 1 if higher_is_better(found.metrics[0]) else -1
-    return rows if all_named else [max(rows, key=lambda row: sign * row.comparison.after)]
+    rows = found.by_metric(found.metrics[0])
+    return rows if all_named else rows[:1]
 
 
 def _worse_and_better(changes: list["QueryChange"], most: int) -> tuple[list["QueryChange"], list["QueryChange"]]:
@@ -155,7 +132,7 @@ def _worse_and_better(changes: list["QueryChange"], most: int) -> tuple[list["Qu
 
 def _print_queries(console: Console, row: "ComparedConfigurations", changes: list["QueryChange"], most: int) -> None:
     one = row.comparison
-    title = f"{row.after}, {row.metric}: {one.better} better, {one.worse} worse, {one.equal} equal"
+    title = f"{row.name}, {row.metric}: {one.better} better, {one.worse} worse, {one.equal} equal"
     if not changes:
         return
     console.print(Text(visible(title), style="italic"), soft_wrap=True)
@@ -163,6 +140,7 @@ def _print_queries(console: Console, row: "ComparedConfigurations", changes: lis
     for label, kind in zip(("worse", "better"), _worse_and_better(changes, most), strict=True):
         for change in kind:
             text = visible(change.text if len(change.text) <= _TEXT_CELLS else change.text[: _TEXT_CELLS - 1] + "…")
-            cells = (number(change.before), number(change.after), Text(text), Text(visible(change.document)))
-            table.add_row(Text(label, style=STYLES[label]), *cells)
+            beside = max(change.before, change.after)
+            values = number(change.before, beside), number(change.after, beside)
+            table.add_row(Text(label, style=STYLES[label]), *values, Text(text), Text(visible(change.document)))
     console.print(table)

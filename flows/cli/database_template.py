@@ -12,23 +12,27 @@ from importlib.metadata import version
 from pathlib import Path
 
 from rag_eval.digests import file_sha256
+from rag_eval.errors import ArtifactError
 from rag_eval.files import scratch_path
 
 logger = logging.getLogger("rag_eval.server")
 
 
 def use_template(database: Path) -> bool:
-    """Copy a template to where a database is wanted; False where there is none.
+    """Copy a template to where a database is wanted; False where there is none that can be read.
 
     A damaged one is removed, and said.
     """
     for template in _templates():
-        shutil.copyfile(template, database)
-        if _name(database) == template.name:
-            return True
-        logger.warning("the database template %s was damaged: it is made anew, which takes a while", template)
-        template.unlink(missing_ok=True)
-        database.unlink()
+        try:
+            shutil.copyfile(template, database)
+            if _name(database) == template.name:
+                return True
+            logger.warning("the database template %s was damaged: it is made anew, which takes a while", template)
+            template.unlink(missing_ok=True)
+        except OSError:
+            pass  # somebody else's, or just removed by another start
+        database.unlink(missing_ok=True)
     return False
 
 
@@ -36,7 +40,6 @@ def keep_template(database: Path) -> None:
     """Keep a migrated database for the next server; where that cannot be written, the next one migrates again."""
     folder = _folder()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         with scratch_path(folder) as scratch:
             source, target = sqlite3.connect(database), sqlite3.connect(scratch)
             with source, target:
@@ -45,7 +48,7 @@ def keep_template(database: Path) -> None:
             target.close()
             if not _templates():  # another first start may have been sooner
                 os.replace(scratch, folder / _name(scratch))
-    except (OSError, sqlite3.Error):
+    except (OSError, ArtifactError, sqlite3.Error):
         return
 
 

@@ -41,7 +41,7 @@ def deploy(
         Path | None, typer.Option(metavar="FILE", help="Runs are Kubernetes jobs, from this base job template.")
     ] = None,
 ) -> None:
-    """Make the nightly, ad-hoc and on-change deployments known to the Prefect server, for workers to run."""
+    """Make the nightly, ad-hoc, on-change and experiment deployments known to the Prefect server, for its workers."""
     from flows.cli.quiet import print_notes
     from flows.cli.server import use_lasting_server
 

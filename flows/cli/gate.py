@@ -10,10 +10,10 @@ from rich.text import Text
 from flows.cli.figures import plain_table, print_json
 from flows.cli.options import DEFAULT_WORKSPACE, AllowDifferentOption, JsonOption, WorkspaceOption
 from flows.cli.text import say, visible
-from rag_eval.wording import basis, counted, interval, number, p_value
+from rag_eval.wording import counted, interval, number, p_value
 
 if TYPE_CHECKING:
-    from rag_eval.results.gate import Gate
+    from rag_eval.results.gate import Gate, GateCheck
     from rag_eval.stats.scores import Unit
 
 GATE_FAILED = 3
@@ -60,23 +60,23 @@ def gate(
 
 def _print_gate(console: Console, found: "Gate") -> None:
     console.print(Text(f"{found.run}, held against the baseline {found.baseline}"), soft_wrap=True)
-    tested = basis(found.queries, found.units, found.unit)
-    console.print(f"{tested}; {found.metric} may drop by {found.max_drop:g}", highlight=False)
+    console.print(found.terms, highlight=False)
     for difference in found.differences:
         console.print(Text(f"Careful: {visible(difference)}", style="yellow"), soft_wrap=True)
     changed = [check for check in found.checks if check.changed]
     if changed:
-        columns = {"configuration": False, "baseline": True, "run": True, "drop": True, "95 % interval": True}
+        columns = {"configuration": False, "baseline": True, "run": True, found.move: True, "95 % interval": True}
         table = plain_table(None, columns | {"p": True, "verdict": False}, fixed="verdict")
         for check in changed:
+            beside = max(check.before, check.after)
             table.add_row(
                 Text(visible(check.configuration)),
-                number(check.before),
-                number(check.after),
-                number(check.drop),
-                interval(check.low, check.high),
+                number(check.before, beside),
+                number(check.after, beside),
+                number(check.drop, beside),
+                interval(check.low, check.high, beside=beside),
                 p_value(check.p),
-                Text("ok", style="green") if check.passed else Text("dropped", style="red"),
+                _verdict(found, check),
             )
         console.print(table)
     if len(found.checks) > len(changed):
@@ -86,14 +86,27 @@ def _print_gate(console: Console, found: "Gate") -> None:
     if not found.can_fail:
         say(console, too_few(found.units, found.unit, len(found.checks)), "yellow")
     elif noticed:
-        console.print(f"A drop of less than about {min(noticed):.3f} goes unnoticed here.", highlight=False)
+        least = number(min(noticed), max(check.before for check in changed))
+        console.print(f"A {found.move} of less than about {least} goes unnoticed here.", highlight=False)
     for name, reason in found.missing.items():
         sentence = f"{visible(name)} is in the baseline and has no score in this run: {visible(reason)}"
         console.print(Text(sentence, style="red"), soft_wrap=True)
-    console.print(Text(found.verdict, style="green" if found.passed else "bold red"), soft_wrap=True)
+    unsure = any(check.unsure for check in found.checks)
+    style = ("yellow" if unsure else "green") if found.passed else "bold red"
+    console.print(Text(found.verdict, style=style), soft_wrap=True)
     if found.passed:
+        if unsure and len(found.checks) > 1:
+            say(console, "One alone is surer: rag-eval gate --configuration NAME, such as the one you ship")
+        if found.run == found.baseline:
+            say(console, "The run is the baseline itself: run the benchmark again to compare.", "yellow")
         return
     say(console, f"If that is meant: rag-eval baseline set {found.run}{_one_only(found)}")
+
+
+def _verdict(found: "Gate", check: "GateCheck") -> Text:
+    if not check.passed:
+        return Text(found.moved, style="red")
+    return Text("unsure", style="yellow") if check.unsure else Text("ok", style="green")
 
 
 def too_few(units: int, unit: "Unit", configurations: int) -> str:

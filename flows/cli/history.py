@@ -15,8 +15,8 @@ from rag_eval.wording import counted, interval, number, signed
 if TYPE_CHECKING:
     from rag_eval.results.history import History
 
-# A run's name up to the second, which is enough to name it.
-_TO_THE_SECOND = len("2026-01-31T12-00-00")
+# A run's name up to the second, or to the microsecond, is mostly enough to name it.
+_ENOUGH = (len("2026-01-31T12-00-00"), len("2026-01-31T12-00-00-000000"))
 
 
 def history(
@@ -40,32 +40,33 @@ def history(
         trend = [entry.run for entry in found.trend()]
         print_json(console, asdict(found) | {"trend": trend})
         return
-    _print_history(console, found, "configuration" if configuration else "best configuration")
+    _print_history(console, found, "configuration" if configuration else "best configuration", last)
 
 
-def _print_history(console: Console, found: "History", what: str) -> None:
+def _print_history(console: Console, found: "History", what: str, last: int) -> None:
     from rag_eval.results.history import sparkline
 
-    heading = found.metric.replace("@", "\n@")
-    columns = {"run": False, what: False, heading: True, "95 % interval": True, "change": True}
+    # Narrow headings leave room for names, so that a terminal of 80 columns breaks them between words.
+    heading = found.metric.replace("_", "_\n").replace("@", "\n@")
+    columns = {"run": False, what.replace(" ", "\n"): False, heading: True, "95 %\ninterval": True, "change": True}
     several = len({entry.data for entry in found.entries}) > 1
-    table = plain_table(None, columns | ({"data": False} if several else {}), fixed="run")
+    table = plain_table(None, columns | ({"data": True} if several else {}), fixed="run")
     names = [entry.run for entry in found.entries]
     before: dict[str, float] = {}
     for entry in found.entries:
-        shared = sum(name.startswith(entry.run[:_TO_THE_SECOND]) for name in names) > 1
-        run = entry.run if shared else entry.run[:_TO_THE_SECOND]
+        run = _short_name(entry.run, names)
         failed = f", {entry.failures} failed" if entry.failures else ""
         cells = ["–", "–", ""]
         if entry.estimate is not None:
             mean = entry.estimate.mean
-            change = signed(mean - before[entry.data]) if entry.data in before else ""
+            change = signed(mean - before[entry.data], mean) if entry.data in before else ""
             cells = [number(mean), interval(entry.estimate.low, entry.estimate.high), change]
             before[entry.data] = mean
         name = Text(visible(entry.configuration or "no score") + failed)
         data = [entry.data] if several else []
         table.add_row(Text(run + (" *" if entry.is_baseline else "")), name, *cells, *data)
-    console.print(table)
+    if found.entries:
+        console.print(table)
     shown = {entry.data: entry for entry in found.entries}
     for letter, entry in shown.items():
         digests = f"corpus {entry.corpus_digest[:12]}…, truth {entry.truth_digest[:12]}…"
@@ -80,6 +81,13 @@ def _print_history(console: Console, found: "History", what: str) -> None:
             Text(f"{bars}  {found.metric} on data {letter}: {number(trend[0])} to {number(trend[-1])}"), soft_wrap=True
         )
     if found.earlier:
-        console.print(f"{counted(found.earlier, 'earlier runs')}: rag-eval history --last", highlight=False)
+        more = f"rag-eval history --last {last + found.earlier}"
+        console.print(f"{counted(found.earlier, 'earlier runs')}: {more}", highlight=False)
     for problem in found.unreadable:
         console.print(Text(visible(problem), style="yellow"), soft_wrap=True)
+
+
+def _short_name(run: str, runs: list[str]) -> str:
+    """As much of a run's name as none of the others begins with."""
+    starts = (run[:length] for length in _ENOUGH)
+    return next((start for start in starts if sum(name.startswith(start) for name in runs) == 1), run)

@@ -8,6 +8,7 @@ from rich.table import Table
 from rag_eval.errors import ConfigurationError
 from rag_eval.pipeline.housekeeping import clear, holdings, prune
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.wording import counted
 
 
 def print_holdings(workspace: Workspace, days: float | None, clear_all: bool) -> None:
@@ -28,7 +29,7 @@ def print_holdings(workspace: Workspace, days: float | None, clear_all: bool) ->
         )
     if clear_all or days is not None:
         gone = clear(workspace) if clear_all else prune(workspace, days or 0)
-        console.print(f"{gone.kind}: {gone.files} files, {decimal(gone.size)}")
+        console.print(f"{gone.kind}: {counted(gone.files, 'files')}, {decimal(gone.size)}", highlight=False)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("work")
     table.add_column("files", justify="right")

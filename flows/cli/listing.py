@@ -9,11 +9,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.text import counted, visible
+from flows.cli.text import visible
 from rag_eval.config.benchmark import BenchmarkConfig
 from rag_eval.config.registry import SECTIONS, members_of
 from rag_eval.config.settings import Component, shown
 from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
+from rag_eval.wording import counted
 
 
 def print_components(section: str) -> None:

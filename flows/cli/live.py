@@ -10,17 +10,20 @@ from rich.live import Live
 from rich.segment import ControlType
 from rich.text import Text
 
-from flows.cli.text import counted, cut_in_the_middle, say, visible
+from flows.cli.text import cut_in_the_middle, say, told_apart, visible
+from rag_eval.wording import counted
 from tasks.progress import StageEvent, Status
 
 MARKS: dict[Status, tuple[str, str]] = {
     "started": ("…", "yellow"),
+    "waiting": ("·", "yellow"),
     "retrying": ("↻", "magenta"),
     "computed": ("✓", "green"),
     "reused": ("=", "cyan"),
     "failed": ("✗", "red"),
 }
-LEGEND = "… at work   ✓ computed   = reused   ↻ trying again   ✗ failed"
+LEGEND = "… at work   · waiting   ✓ computed   = reused   ↻ trying again   ✗ failed"
+WORDS: dict[Status, str] = {"waiting": "waits", "retrying": "is tried again"}
 HEADINGS = {
     "chunk": "chunk",
     "embed": "embed",
@@ -33,8 +36,12 @@ HEADINGS = {
 }
 LAST_STAGE = "score"
 NARROWEST_NAME = 20
+STAGE_CELLS = max(map(len, HEADINGS.values())) + 3
 TROUBLES = 3
-"""How many retries and failures are told with their reasons at a time."""
+"""How many waits, retries and failures are told with their reasons at a time."""
+
+Events = dict[tuple[str | None, str], StageEvent]
+"""The latest event of each stage of each configuration, in the order they came."""
 
 
 class LiveTable:
@@ -45,7 +52,7 @@ class LiveTable:
 
     def __init__(self, configurations: list[str]) -> None:
         self._configurations = [visible(name) for name in configurations]
-        self._events: dict[tuple[str | None, str], StageEvent] = {}
+        self._events: Events = {}
         self._lock = threading.Lock()
         self._shown: list[int] = []
         self._log: Console | None = None
@@ -57,15 +64,19 @@ class LiveTable:
         with self._lock:
             self._events.pop((name, event.stage), None)
             self._events[name, event.stage] = event
-            if self._log is not None and name is not None and name not in self._finished:
-                self._log_if_finished(self._log, name, event)
+            if self._log is not None:
+                self._write_down(self._log, name, event)
 
-    def _log_if_finished(self, console: Console, name: str, event: StageEvent) -> None:
-        if event.status != "failed" and (event.stage != LAST_STAGE or event.status not in ("computed", "reused")):
-            return
-        self._finished.add(name)
-        word = "failed" if event.status == "failed" else "done"
-        say(console, f"rag-eval: {len(self._finished)} of {len(self._configurations)} {word}: {name}")
+    def _write_down(self, console: Console, name: str | None, event: StageEvent) -> None:
+        """Say that a configuration is finished, or why a stage is not."""
+        is_done = event.stage == LAST_STAGE and event.status in ("computed", "reused")
+        if name is not None and name not in self._finished and (is_done or event.status == "failed"):
+            self._finished.add(name)
+            word = "done" if is_done else "failed"
+            say(console, f"rag-eval: {len(self._finished)} of {len(self._configurations)}: {name}: {word}")
+        elif event.status in ("waiting", "retrying"):
+            where = event.stage if name is None else f"{name}: {event.stage}"
+            say(console, f"rag-eval: {where} {WORDS[event.status]}: {event.reason}")
 
     def shown(self, console: Console) -> Live:
         """The table on a terminal, kept up to date; where the output is none, a line for each one that is finished."""
@@ -90,11 +101,15 @@ class LiveTable:
         with self._lock:
             events = dict(self._events)
         states = {name: _state(events, name) for name in self._configurations}
-        below = [*_troubles(events, width), Text(_tally(states, events)), Text(LEGEND, style="dim")]
+        below = [
+            *_troubles(self._configurations, events, width),
+            Text(_tally(states, events)),
+            Text(LEGEND, style="dim"),
+        ]
         room = max(height - 1 - len(below), 1)
         names = _chosen(states, room)
         stages = [stage for stage in HEADINGS if any(of == stage and name is not None for name, of in events)]
-        rows = list(_rows(names, stages, events, width))
+        rows = list(_rows(names, self._configurations, stages, events, width))
         lines = [*rows, *below][: max(height, 1)]
         for line in lines:
             line.truncate(width, overflow="ellipsis")
@@ -102,7 +117,7 @@ class LiveTable:
         return lines
 
 
-def _state(events: dict[tuple[str | None, str], StageEvent], name: str) -> str:
+def _state(events: Events, name: str) -> str:
     found = {stage: event.status for (of, stage), event in events.items() if of == name}
     if "failed" in found.values():
         return "failed"
@@ -127,24 +142,24 @@ def _chosen(states: dict[str, str], room: int) -> list[str]:
     return [name for name in states if name in kept]
 
 
-def _rows(
-    names: list[str], stages: list[str], events: dict[tuple[str | None, str], StageEvent], width: int
-) -> Iterator[Text]:
+def _rows(names: list[str], all_names: list[str], stages: list[str], events: Events, width: int) -> Iterator[Text]:
     """A heading and a line for each name; where there is no room for columns, its latest stage instead."""
     columns = [len(HEADINGS[stage]) + 1 for stage in stages]
-    longest = max((cell_len(name) for name in names), default=0)
+    longest = max(map(cell_len, all_names), default=0)
     room = width - sum(columns) - 1
-    if stages and room < min(longest, NARROWEST_NAME):
+    beside_stage = width - STAGE_CELLS
+    in_columns, alone = (told_apart(tuple(all_names), max(cells, 0)) for cells in (room, beside_stage))
+    if stages and (room < min(longest, NARROWEST_NAME) or _different(in_columns) < _different(alone)):
         for name in names:
             latest = next((event for (of, _), event in reversed(events.items()) if of == name), None)
             mark, style = MARKS[latest.status] if latest else ("", "")
             stage = HEADINGS.get(latest.stage, latest.stage) if latest else ""
-            yield Text.assemble(cut_in_the_middle(name, width - len(stage) - 3), f" {stage} ", (mark, style))
+            yield Text.assemble(alone[name], f" {stage} ", (mark, style))
         return
     label = min(longest, room)
     yield Text.assemble(" " * label, *((f" {HEADINGS[stage]}", "dim") for stage in stages))
     for name in names:
-        line = Text(cut_in_the_middle(name, label))
+        line = Text(in_columns[name])
         line.pad_right(label - cell_len(line.plain))
         for stage, cells in zip(stages, columns, strict=True):
             event = events.get((name, stage))
@@ -153,8 +168,13 @@ def _rows(
         yield line
 
 
-def _troubles(events: dict[tuple[str | None, str], StageEvent], width: int) -> list[Text]:
-    """Why stages are tried again or have failed, the same reason once, the latest last."""
+def _different(shown: dict[str, str]) -> int:
+    return len(set(shown.values()))
+
+
+def _troubles(all_names: list[str], events: Events, width: int) -> list[Text]:
+    """Why stages wait, are tried again or have failed, the same reason once, the latest last."""
+    short = told_apart(tuple(all_names), NARROWEST_NAME)
     found: dict[tuple[Status, str, str], list[str]] = {}
     for (name, stage), event in events.items():
         if event.reason:
@@ -162,13 +182,13 @@ def _troubles(events: dict[tuple[str | None, str], StageEvent], width: int) -> l
     lines = []
     for (status, stage, reason), names in found.items():
         mark, style = MARKS[status]
-        whose = counted(len(names), "configurations") if len(names) > 1 else cut_in_the_middle(names[0], NARROWEST_NAME)
+        whose = counted(len(names), "configurations") if len(names) > 1 else short.get(names[0], names[0])
         where = f"{mark} {stage} ({whose}): "
         lines.append(Text(where + cut_in_the_middle(reason, width - cell_len(where)), style=style))
     return lines[-TROUBLES:]
 
 
-def _tally(states: dict[str, str], events: dict[tuple[str | None, str], StageEvent]) -> str:
+def _tally(states: dict[str, str], events: Events) -> str:
     reached = list(states.values())
     if set(reached) == {"waiting"}:
         latest = next((event.stage for (name, _), event in reversed(events.items()) if name is None), None)

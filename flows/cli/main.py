@@ -36,7 +36,7 @@ from flows.cli.text import visible
 from flows.cli.truth import app as truth_app
 from flows.cli.up import up
 from flows.cli.watch import watch
-from rag_eval.errors import BenchmarkFailedError, ExperimentFailedError, RagEvalError
+from rag_eval.errors import BenchmarkFailedError, ExperimentFailedError, RagEvalError, as_sentence
 from rag_eval.faults import shown_sentences
 
 app = typer.Typer(
@@ -123,7 +123,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show what a run found."""
-    from flows.cli.benchmark import print_result
+    from flows.cli.result import print_result
     from rag_eval.pipeline.workspace import Workspace
     from rag_eval.results.runs import read_run
 
@@ -229,7 +229,7 @@ def main() -> None:
         _say(*shown_sentences(error))
         leave(1 if isinstance(error, BenchmarkFailedError | ExperimentFailedError) else 2)
     except Exception as error:  # noqa: BLE001  # the last place where a fault of ours can be put into a sentence
-        _say(f"{type(error).__name__}: {error}; run with --debug before the command to see where")
+        _say(f"{as_sentence(error)}; run with --debug before the command to see where")
         leave(1)
 
 

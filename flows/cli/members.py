@@ -51,7 +51,7 @@ def start_server(crew: Crew, home: Path, port: int) -> tuple[str, bool]:
         "127.0.0.1",
         str(port),
         str(home.parent / "runs"),
-        settings={"PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database}"},
+        settings={"PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database}"},
     )
     os.environ["RAG_EVAL_RUNS_URL"] = api.removesuffix("/api") + RUNS_PATH
     while not answers(api, 2.0):

@@ -23,14 +23,15 @@ def descendants(process: int) -> list[psutil.Process]:
 def end_all(processes: list[psutil.Process], *, grace: float = GRACE_SECONDS) -> None:
     """Have processes stop; by force after so many seconds."""
     for each in processes:
-        _quietly(each.terminate)
+        quietly(each.terminate)
     _, alive = psutil.wait_procs(processes, timeout=grace)
     for each in alive:
-        _quietly(each.kill)
+        quietly(each.kill)
     psutil.wait_procs(alive, timeout=grace)
 
 
-def _quietly(act: Callable[[], None]) -> None:
+def quietly(act: Callable[[], None]) -> None:
+    """Do something to a process that may have ended by now."""
     try:
         act()
     except psutil.NoSuchProcess:

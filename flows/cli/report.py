@@ -24,9 +24,11 @@ def report(
     """Write a run's report: the answer, the ranking, charts, and every question with its text."""
     from rag_eval.pipeline.workspace import Workspace
     from rag_eval.reports.report import build_report
-    from rag_eval.reports.write import page_of, write_report
+    from rag_eval.reports.write import is_markdown, page_of, write_report
     from rag_eval.results.runs import read_run
 
+    if output is not None:
+        is_markdown(output)  # says what is wrong with the name before anything is computed
     kept = Workspace.at(workspace)
     outcome = read_run(kept, run)
     before = read_run(kept, against) if against is not None else None

@@ -1,6 +1,7 @@
 """Which Prefect server a command uses: the one the user named, one that answers on this machine, or a temporary one."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -8,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPException
 from pathlib import Path
 
 from flows.cli.temporary_server import QUIET, TemporaryServer, temporary_server
@@ -27,7 +29,7 @@ class PrefectServer:
 
     def __str__(self) -> str:
         if self._temporary is None:
-            return f"the Prefect server at {self.api}"
+            return f"the Prefect server at {without_credentials(self.api)}"
         return "a temporary Prefect server" + ("" if self._temporary.migrated else ", whose database is made first")
 
     @property
@@ -44,8 +46,8 @@ class PrefectServer:
                 raise problem
             if time.monotonic() > deadline:
                 raise ServiceError(
-                    f"the Prefect server at {self.api} did not answer within {START_SECONDS:.0f} seconds: "
-                    "start one yourself and set PREFECT_API_URL"
+                    f"the Prefect server at {without_credentials(self.api)} did not answer within "
+                    f"{START_SECONDS:.0f} seconds: start one yourself and set PREFECT_API_URL"
                 )
             time.sleep(0.05)
         if self._temporary is not None:
@@ -75,7 +77,7 @@ def prefect_server(home: Path) -> Iterator[PrefectServer]:
 
 
 def use_lasting_server() -> str:
-    """The server that the user named, or one on this machine; import Prefect after it.
+    """Use the server that the user named, or one on this machine, and say where it is; import Prefect after it.
 
     Raises ``ServiceError`` when there is none, or it does not answer.
     """
@@ -83,7 +85,7 @@ def use_lasting_server() -> str:
     if api is None:
         raise ServiceError("there is no Prefect server: start one with `rag-eval up`, or name one with PREFECT_API_URL")
     os.environ.update({**QUIET, **os.environ, "PREFECT_API_URL": api})
-    return api
+    return without_credentials(api)
 
 
 def named_server() -> str | None:
@@ -91,7 +93,8 @@ def named_server() -> str | None:
     named, where = named_api()
     if named and not answers(named, 10.0):
         raise ServiceError(
-            f"the Prefect server at {named} does not answer: start it, or take its address out of {where}"
+            f"the Prefect server at {without_credentials(named)} does not answer: start it, or take its address out of "
+            f"{where}"
         )
     return named
 
@@ -129,10 +132,16 @@ def _holds(path: Path, sign: str) -> bool:
 
 def answers(api: str, seconds: float) -> bool:
     """Whether a Prefect server answers there."""
+    health = f"{without_credentials(api).rstrip('/')}/health"
     try:
-        with urllib.request.urlopen(f"{api.rstrip('/')}/health", timeout=seconds) as answer:  # noqa: S310  # http by rule
+        with urllib.request.urlopen(health, timeout=seconds) as answer:  # noqa: S310  # http by rule
             return bool(answer.status == 200 and answer.read(16).strip() == b"true")
     except urllib.error.HTTPError as error:
         return error.code in (401, 403)  # a server that wants to know who asks
-    except (OSError, ValueError):
+    except (OSError, ValueError, HTTPException):  # whatever else may listen there
         return False
+
+
+def without_credentials(address: str) -> str:
+    """The address without the user and the password that may stand in it."""
+    return re.sub(r"(?<=://)[^/?#]*@", "", address, count=1)

@@ -24,9 +24,9 @@ QUIET = {
     "PREFECT_LOGGING_LEVEL": "WARNING",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
 }
-# A server that ends with the command schedules nothing and is asked for no history; keeping one would only hold the
-# database when a run wants it.
-NO_SERVICES = {
+# A server that ends with the command schedules nothing, has no blocks and is asked for no history; keeping one would
+# only hold the database when a run wants it.
+BARE = {"PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false"} | {
     f"PREFECT_SERVER_SERVICES_{service}_ENABLED": "false"
     for service in (
         "CANCELLATION_CLEANUP",
@@ -53,14 +53,16 @@ class TemporaryServer:
         self.api = f"http://127.0.0.1:{port}/api"
         self._stopping = False
         use_own_server(home, self.api)
+        # Nobody can read them there; what is still to be sent when the server has ended would be tried for a minute.
+        os.environ["PREFECT_LOGGING_TO_API_ENABLED"] = "false"
         with self._log.open("wb") as log:
             self._process = start_attended(
                 ["server", "127.0.0.1", str(port)],
                 log.fileno(),
-                NO_SERVICES
+                BARE
                 | {
-                    "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{self._database}",
-                    "PREFECT_API_DATABASE_MIGRATE_ON_START": "false" if self.migrated else "true",
+                    "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{self._database}",
+                    "PREFECT_SERVER_DATABASE_MIGRATE_ON_START": "false" if self.migrated else "true",
                 },
             )
 

@@ -30,8 +30,8 @@ def watch(
 
     console = Console(stderr=True)
     print_notes(console)
-    api = use_lasting_server()
     corpus = CorpusWatch(folder, glob)
+    api = use_lasting_server()
     tell(console, f"watching {folder} for {glob}; changes go to {api}")
     # In a thread, because what watches files takes signals for itself.
     watched(lambda: emit_changes(corpus, threading.Event(), lambda words: tell(console, words)), lambda: None)

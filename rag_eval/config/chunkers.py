@@ -19,6 +19,7 @@ from rag_eval.chunking.sentence import SentenceChunker
 from rag_eval.chunking.separators import DEFAULT_SEPARATORS
 from rag_eval.config.embedders import EmbedderConfig, LocalEmbedderConfig
 from rag_eval.config.settings import Component, Name
+from rag_eval.embedding.base import Embedder
 
 Separators = Annotated[
     tuple[StrictStr, ...], Field(min_length=1, description="Where to split, in the order in which they are tried.")
@@ -109,8 +110,18 @@ class MarkdownConfig(_Chunker):
         return MarkdownChunker(self.max_chunk_size)
 
 
-class _EmbeddingChunkerConfig(_Chunker):
+class EmbeddingChunkerConfig(_Chunker):
+    """A chunker that asks an embedder how similar texts are."""
+
     embedder: EmbedderConfig = Field(default=LocalEmbedderConfig(), description="What tells how similar texts are.")
+
+    def build(self) -> BuiltInChunker:
+        """The chunker."""
+        return self.build_with(self.embedder.build())
+
+    @abstractmethod
+    def build_with(self, embedder: Embedder) -> BuiltInChunker:
+        """The chunker with this embedder in place of one made from its settings."""
 
     @property
     def remote(self) -> bool:
@@ -118,7 +129,7 @@ class _EmbeddingChunkerConfig(_Chunker):
         return self.embedder.remote
 
 
-class SemanticConfig(_EmbeddingChunkerConfig):
+class SemanticConfig(EmbeddingChunkerConfig):
     """Sentences up to where the text turns to something else."""
 
     always_shown = ("breakpoint_percentile",)
@@ -130,12 +141,12 @@ class SemanticConfig(_EmbeddingChunkerConfig):
     window: StrictInt = Field(default=1, ge=0, description="How many sentences on either side are embedded along.")
     max_chunk_size: StrictInt | None = Field(default=None, ge=1, description="The most characters; null: no limit.")
 
-    def build(self) -> BuiltInChunker:
+    def build_with(self, embedder: Embedder) -> BuiltInChunker:
         """The chunker."""
-        return SemanticChunker(self.embedder.build(), self.breakpoint_percentile, self.window, self.max_chunk_size)
+        return SemanticChunker(embedder, self.breakpoint_percentile, self.window, self.max_chunk_size)
 
 
-class ClusterSemanticConfig(_EmbeddingChunkerConfig):
+class ClusterSemanticConfig(EmbeddingChunkerConfig):
     """Consecutive pieces grouped by how similar they are."""
 
     always_shown = ("max_chunk_size",)
@@ -144,9 +155,9 @@ class ClusterSemanticConfig(_EmbeddingChunkerConfig):
     max_chunk_size: StrictInt = Field(default=1000, ge=1, description="The most characters of a chunk.")
     piece_size: StrictInt | None = Field(default=None, ge=1, description="The most characters of a piece; null: usual.")
 
-    def build(self) -> BuiltInChunker:
+    def build_with(self, embedder: Embedder) -> BuiltInChunker:
         """The chunker."""
-        return ClusterSemanticChunker(self.embedder.build(), self.max_chunk_size, self.piece_size)
+        return ClusterSemanticChunker(embedder, self.max_chunk_size, self.piece_size)
 
 
 ChunkerConfig = Annotated[

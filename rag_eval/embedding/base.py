@@ -19,7 +19,8 @@ class Embedder(Protocol):
     """Turns texts into vectors of one dimension.
 
     An embedder may also have an attribute ``symmetric``: True says that ``embed_query(text)`` is ``embed([text])[0]``;
-    and one ``known_dimension``, None as long as ``dimension`` would have to ask a service or load a model.
+    one ``remote``: True says that it asks a service, so that asking twice costs twice; and one ``known_dimension``,
+    None as long as ``dimension`` would have to ask a service or load a model.
     """
 
     @property
@@ -81,6 +82,11 @@ def known_dimension(embedder: Embedder) -> int | None:
 def is_symmetric(embedder: Embedder) -> bool:
     """Whether the embedder says that a question's vector is that of any text; False when it says nothing."""
     return getattr(embedder, "symmetric", False) is True
+
+
+def is_remote(embedder: Embedder) -> bool:
+    """Whether the embedder says that it asks a service; False when it says nothing."""
+    return getattr(embedder, "remote", False) is True
 
 
 def embed_queries(embedder: Embedder, texts: Sequence[str]) -> Vectors:

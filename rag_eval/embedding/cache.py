@@ -10,6 +10,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +24,7 @@ from rag_eval.embedding.base import (
     Vectors,
     check_embedder,
     embed_queries,
+    is_remote,
     is_symmetric,
     known_dimension,
 )
@@ -31,6 +33,7 @@ from rag_eval.embedding.segment_folder import SegmentFolder
 from rag_eval.embedding.segments import DIGEST_BYTES, Digests
 from rag_eval.embedding.usage import ReportsUsage, Usage
 from rag_eval.errors import ConfigurationError
+from rag_eval.file_locks import in_turn
 from rag_eval.types.ids import encode_utf8, text_sha256
 
 KEEP_EVERY = 1_024
@@ -86,6 +89,8 @@ class CachedEmbedder:
 
     New vectors are kept in blocks of about ``keep_every`` while embedding goes on, so that a crash or an error loses
     at most one block. With ``made_since`` only vectors kept since then are used; others are made anew and replaced.
+    Those of a ``remote`` embedder are made one call at a time, over all threads and processes of a machine, so that
+    no text is paid for twice.
     Raises what the embedder raises; ``ConfigurationError`` when it gives the wrong number or size of vectors, or NaN,
     which are not kept; ``ArtifactError`` when its vectors differ in size from those kept.
     """
@@ -176,7 +181,26 @@ class CachedEmbedder:
             self._count(CacheStatistics())
             return self._embedder.embed([])
         digests = _digests(texts)
-        found, vectors = kept.find(digests, known_dimension(self._embedder), self._since_ns)
+        found, vectors = self._find(digests, kept)
+        with ExitStack() as turn:
+            if is_remote(self._embedder) and not found.all():
+                turn.enter_context(in_turn(kept.folder.with_name(f"{kept.folder.name}.lock")))
+                found, vectors = self._find(digests, kept)  # somebody else may have made them meanwhile
+            return self._completed(texts, digests, found, vectors, kept, make)
+
+    def _find(self, digests: Digests, kept: SegmentFolder) -> tuple[NDArray[np.bool_], Vectors]:
+        return kept.find(digests, known_dimension(self._embedder), self._since_ns)
+
+    def _completed(
+        self,
+        texts: Sequence[str],
+        digests: Digests,
+        found: NDArray[np.bool_],
+        vectors: Vectors,
+        kept: SegmentFolder,
+        make: Make,
+    ) -> Vectors:
+        """The vectors with those that were not found, which are made."""
         first: dict[bytes, int] = {}
         missing = np.flatnonzero(~found).tolist()
         sources = [first.setdefault(digests[place].tobytes(), place) for place in missing]

@@ -49,6 +49,7 @@ class OpenAIEmbedder:
     """
 
     symmetric = True
+    remote = True
 
     def __init__(
         self,

@@ -5,7 +5,9 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
+from rag_eval.choices import suggestion
 from rag_eval.errors import PREVIEW_CHARACTERS, GroundTruthError, RagEvalError, preview
 from rag_eval.tables import metadata_to_json
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
@@ -130,12 +132,23 @@ def parsed_line(line: str) -> Any:
 def line_faults(error: ValueError | RecursionError | RagEvalError) -> list[str]:
     """Why a line has not even the shape of a record, a sentence each."""
     if isinstance(error, ValidationError):
-        return [f"{_place(fault['loc'])}: {fault['msg']}" for fault in error.errors()]
+        return [f"{_place(fault['loc'])}: {_said(fault)}" for fault in error.errors()]
     if isinstance(error, json.JSONDecodeError):
         return [f"not JSON ({error.msg} at character {error.colno}); write one JSON object a line"]
     if isinstance(error, RecursionError):
         return ["objects or lists stand too deep in each other: write one flat object a line"]
     return [str(error)]
+
+
+def _said(fault: ErrorDetails) -> str:
+    if fault["type"] != "extra_forbidden":
+        return fault["msg"]
+    kinds = (SpanLine,) if len(fault["loc"]) > 1 else (TokenLevelRecord, ChunkLevelRecord)
+    known = list(dict.fromkeys(name for kind in kinds for name in kind.model_fields))
+    written = fault["loc"][-1]
+    if written in known:
+        return "it belongs to the other evaluation type: choose that, or remove it"
+    return f"there is no such key{suggestion(written, known)}: use {', '.join(known)}"
 
 
 def _place(keys: tuple[int | str, ...]) -> str:

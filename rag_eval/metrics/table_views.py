@@ -19,6 +19,9 @@ from rag_eval.tables import CHUNKS, TRUTH_SPANS, TokenLevelTruthTables, check_sc
 from rag_eval.tokens import count_tokens
 from rag_eval.types.document import Document
 
+RANKS_AT_ONCE = 5
+"""How many hits of a query are tokenised before it is seen whether a budget has room for more."""
+
 
 class SpanTables:
     """Hits and truth of the answerable queries; no cut is deeper than ``depth``.
@@ -70,30 +73,49 @@ class SpanTables:
         unit = TokenUnit(name.unit, needed(self._documents, str(name), "documents"))
         return _in_tokens(self.hits, self.doc_ids, unit), _in_tokens(self.truth, self.doc_ids, unit)
 
-    def token_costs(self, name: MetricName, encoding: str) -> Counts:
-        """The tokens of each hit's own text; a place that occurs often is tokenised once.
+    def token_costs(self, name: MetricName, encoding: str, most: int | None = None) -> Counts:
+        """The tokens of each hit's own text; a hit that comes after ``most`` tokens of its query counts 0.
 
-        Raises ``ConfigurationError`` when the text of a hit is not in the documents.
+        A place that occurs often is tokenised once. Raises ``ConfigurationError`` when the text of a hit is not in the
+        documents.
         """
         contents = {document.id: document.content for document in needed(self._documents, str(name), "documents")}
         texts = [contents.get(doc_id) for doc_id in self.doc_ids]  # type: ignore[call-overload]  # Arrow gives str
-        rows = self.hits
-        order = np.lexsort((rows.end, rows.start, rows.doc))
-        doc, start, end = rows.doc[order], rows.start[order], rows.end[order]
-        new = np.ones(len(order), dtype=bool)
-        new[1:] = (doc[1:] != doc[:-1]) | (start[1:] != start[:-1]) | (end[1:] != end[:-1])
-        costs = []
-        for number, first, last in zip(doc[new].tolist(), start[new].tolist(), end[new].tolist(), strict=True):
-            text = texts[number]
-            if text is None or last > len(text):
-                raise ConfigurationError(
-                    f"the documents have no text at [{first}, {last}) of {self.doc_ids[number]!r}, which was "
-                    f"retrieved: for {name} give the corpus that was searched"
-                )
-            costs.append(count_tokens(text[first:last], encoding))
-        spread = np.empty(len(order), dtype=np.int64)
-        spread[order] = np.array(costs, dtype=np.int64)[np.cumsum(new) - 1]
-        return spread
+        counts, ranks = np.diff(self.hits.offsets), self.hits.ranks() - 1
+        places, which = self._places()
+        tokens = np.full(len(places), -1, dtype=np.int64)
+        query = np.repeat(np.arange(len(counts)), counts)
+        costs = np.zeros(len(query), dtype=np.int64)
+        at_once = RANKS_AT_ONCE if most is not None else int(counts.max(initial=1))
+        for first in range(0, int(counts.max(initial=0)), at_once):
+            rows = np.flatnonzero((ranks >= first) & (ranks < first + at_once))
+            if most is not None:
+                rows = rows[np.bincount(query, costs, len(counts))[query[rows]] <= most]
+            for place in np.unique(which[rows][tokens[which[rows]] < 0]).tolist():
+                tokens[place] = count_tokens(self._text_at(places[place], texts, name), encoding)
+            costs[rows] = tokens[which[rows]]
+        return costs
+
+    def _places(self) -> tuple[Counts, Counts]:
+        """The places of hits, each once, by document, start and end; and which of them each hit has."""
+        hits = self.hits
+        order = np.lexsort((hits.end, hits.start, hits.doc))
+        sorted_ = np.stack([hits.doc, hits.start, hits.end], axis=1)[order]
+        is_new = np.ones(len(order), dtype=bool)
+        is_new[1:] = (sorted_[1:] != sorted_[:-1]).any(axis=1)
+        which = np.empty(len(order), dtype=np.int64)
+        which[order] = np.cumsum(is_new) - 1
+        return sorted_[is_new], which
+
+    def _text_at(self, place: Counts, texts: list[str | None], name: MetricName) -> str:
+        number, first, last = map(int, place)
+        text = texts[number]
+        if text is None or last > len(text):
+            raise ConfigurationError(
+                f"the documents have no text at [{first}, {last}) of {self.doc_ids[number]!r}, which was "
+                f"retrieved: for {name} give the corpus that was searched"
+            )
+        return text[first:last]
 
     @cached_property
     def _touching_chunks(self) -> SpanRows | None:

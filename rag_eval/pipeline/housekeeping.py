@@ -48,7 +48,7 @@ def holdings(workspace: Workspace) -> list[Holding]:
 def prune(workspace: Workspace, days: float) -> Holding:
     """Remove tables, indexes and results that no run has used for so many days; says what went.
 
-    Vectors and cuts stay, because they are what costs; the runs' summaries stay too.
+    Vectors, cuts and what rerankers answered stay, because they are what costs; the runs' summaries stay too.
     """
     limit = time.time() - days * SECONDS_A_DAY
     gone = []
@@ -62,7 +62,7 @@ def prune(workspace: Workspace, days: float) -> Holding:
 
 
 def clear(workspace: Workspace) -> Holding:
-    """Remove all work, vectors and cuts included; the runs' summaries stay. Says what went."""
+    """Remove all work, all that costs included; the runs' summaries stay. Says what went."""
     folders = (workspace.root / kind for kind in CLEARABLE)
     return _total("cleared", [_removed(folder) for folder in folders if folder.is_dir()])
 

@@ -108,9 +108,17 @@ class Workspace(BaseModel):
         """Where vectors are kept, by embedder and text."""
         return self.root / "cache" / "embeddings"
 
+    def lock(self, key: str) -> Path:
+        """The file that whoever makes the result of this cache key holds locked; it is there for so long."""
+        return self.root / "locks" / key
+
     def chunk_cache(self, chunker_name: str) -> Path:
         """Where the cuts of one chunker are kept, by document."""
         return self.root / "cache" / "chunks" / text_sha256(chunker_name)[:32]
+
+    def ranking_cache(self, digest: str) -> Path:
+        """Where the answers of the reranker with this digest are kept, by what it was asked."""
+        return self.root / "cache" / "rankings" / digest[:32]
 
     def growing(self, folder: Path) -> AbstractContextManager[None]:
         """Work on a folder of a cache: have what others added to it, and give them what is added."""

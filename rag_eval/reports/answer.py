@@ -9,6 +9,7 @@ from rag_eval.reports.ranking import hits_of
 from rag_eval.reports.wording import be, finding, listed
 from rag_eval.stats.comparison import Placed
 from rag_eval.stats.directions import higher_is_better
+from rag_eval.stats.estimates import Estimate
 from rag_eval.stats.ranks import shared_places
 from rag_eval.wording import counted
 
@@ -35,8 +36,7 @@ def answer(outcome: BenchmarkOutcome, ranking: Sequence[Placed]) -> Answer:
     if not ranking:
         return Answer("No configuration finished.", failures)
     best, tokens = ranking[0], _tokens(outcome)
-    measured = f"over {counted(outcome.answerable, 'questions')} about {counted(outcome.documents, 'documents')}"
-    found = f"{finding(outcome.ranking_metric, best.estimate)}, {measured}."
+    found = f"{finding(outcome.ranking_metric, best.estimate)}, {_measured(best.estimate)}."
     if len(ranking) == 1:
         headline, sentences = f"{best.name} was measured alone.", [f"It {found}"]
     elif all(placed.among_best for placed in ranking):
@@ -46,6 +46,12 @@ def answer(outcome: BenchmarkOutcome, ranking: Sequence[Placed]) -> Answer:
         after = ranking[_equal_to_first(ranking) :]
         sentences = [f"It {found}", *_equals(ranking, tokens), *_rivals(after), *_leaner(ranking, tokens)]
     return Answer(headline, sentences + cautions(outcome, best.estimate) + failures)
+
+
+def _measured(estimate: Estimate) -> str:
+    """Over what the mean is: questions, and the documents they are about where those are what was resampled."""
+    about = f" about {counted(estimate.units, 'documents')}" if estimate.unit == "documents" else ""
+    return f"on average over {counted(estimate.n, 'questions')}{about}"
 
 
 def _tokens(outcome: BenchmarkOutcome) -> dict[str, float]:
@@ -92,7 +98,7 @@ def _rivals(others: Sequence[Placed]) -> list[str]:
     else:
         told = f"{len(rivals)} of the {len(others)} others, first of all {rivals[0]}, are indistinguishable from it"
     rest = len(others) - len(rivals)
-    return [f"{told} on these questions; the other {rest} {be(rest)} worse."]
+    return [f"{told} on these questions; the other {rest if rest > 1 else 'one'} {be(rest)} worse."]
 
 
 def _leaner(ranking: Sequence[Placed], tokens: dict[str, float]) -> list[str]:

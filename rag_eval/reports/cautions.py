@@ -2,8 +2,10 @@
 
 from rag_eval.pipeline.outcome import BenchmarkOutcome
 from rag_eval.reports.ranking import hits_of
+from rag_eval.reports.wording import unit_word
 from rag_eval.stats.estimates import Estimate
-from rag_eval.wording import counted
+from rag_eval.stats.ranks import EQUAL_WITHIN
+from rag_eval.wording import counted, singular
 
 MOST_NAMED = 3
 
@@ -13,7 +15,7 @@ TRIVIAL_SHARE = 0.5
 
 def cautions(outcome: BenchmarkOutcome, estimate: Estimate) -> list[str]:
     """A sentence for each reason to trust the ranking less, given the estimate of the best."""
-    return [*_few_units(estimate), *_few_chunks(outcome), *_same_cuts(outcome)]
+    return [*_few_units(estimate), *_no_spread(estimate), *_few_chunks(outcome), *_same_cuts(outcome)]
 
 
 def _few_units(estimate: Estimate) -> list[str]:
@@ -22,6 +24,14 @@ def _few_units(estimate: Estimate) -> list[str]:
     if estimate.unit == "queries":
         return ["The questions are about so few documents that all this holds for these documents only."]
     return []
+
+
+def _no_spread(estimate: Estimate) -> list[str]:
+    """Whether all that was resampled has the same mean: then every resample has it, however few there are."""
+    if estimate.low is None or estimate.high is None or estimate.high - estimate.low > EQUAL_WITHIN:
+        return []
+    every = singular(unit_word(estimate))
+    return [f"Every {every} scores the same: the interval has no width, and says nothing of how sure that is."]
 
 
 def _few_chunks(outcome: BenchmarkOutcome) -> list[str]:

@@ -31,23 +31,23 @@ def charts_of(
     names = [one.name for one in charted]
     k = hits_of(outcome.ranking_metric) or max(outcome.config.k)
     level = "span" if outcome.config.evaluation_type == "token-level" else "chunk"
+    unit = "relevant text" if level == "span" else "relevant chunks"
     estimates = scores.estimates()
     charts = []
     if {f"{level}_recall", f"{level}_precision"} <= set(outcome.config.metrics):
-        charts.append(trade_off(_trade_off_rows(charted, level, outcome.config.k), k))
+        charts.append(trade_off(_trade_off_rows(charted, level, outcome.config.k), k, unit))
     charts.append(by_budget(_budget_rows(charted, estimates), BUDGETS))
     by_hits = _k_rows(charted, estimates)
     if by_hits and len(outcome.config.k) > 1:
         metrics = [row["metric"] for row in by_hits]
         ranking = without_hits(outcome.ranking_metric)
         charts.append(by_k(by_hits, ranking if ranking in metrics else metrics[0], outcome.config.k))
-    unit = "relevant text" if level == "span" else "relevant chunks"
     rows = list(loss_rows(workspace, outcome, charted))
     charts.append(by_loss(rows, k, names, _parts_of(rows), unit))
     if higher_is_better(outcome.ranking_metric):
-        charts.append(
-            by_document(_document_rows(scores, outcome, names), outcome.ranking_metric, names, MOST_DOCUMENTS)
-        )
+        documents = len({query.document for query in scores.queries})
+        rows = _document_rows(scores, outcome, names)
+        charts.append(by_document(rows, outcome.ranking_metric, names, documents))
     return charts
 
 

@@ -1,7 +1,7 @@
 """The charts of a report: their rows, and how Vega-Lite draws them; the page brings colours and what is chosen.
 
 Series are told apart by the colour of their chunker and the dash or shape of the rest, so that neither colour nor
-memory has to hold a dozen.
+memory has to hold a dozen. Colours are variables of the page's style sheet, which has them for light, dark and paper.
 """
 
 from collections.abc import Sequence
@@ -25,6 +25,12 @@ TWO_LINES = "[split(datum.label, ', ')[0], substring(datum.label, length(split(d
 MOST_RINGS = 3
 """How many drawn at one place are seen around each other; what is beyond has the size of the last."""
 
+WHITE_FROM = 0.71
+"""From this value on the text in a cell is that for a full colour: there both texts are equally easy to read."""
+
+LEGEND_ROW = 300
+"""How wide a row of a legend may be, in pixels, to fit a phone."""
+
 _POINT = "Point at a line for its 95 % interval, click in the legend to see one kind alone."
 
 
@@ -44,11 +50,13 @@ class Chart:
 
     def manifest(self) -> dict[str, Any]:
         """What the page needs to draw it."""
-        return {name: getattr(self, name) for name in ("id", "rows", "fields", "choices", "spec")}
+        plain = {name: getattr(self, name) for name in ("id", "rows", "fields", "choices")}
+        # The description is what a screen reader calls the drawing.
+        return plain | {"spec": self.spec | {"description": self.title}}
 
 
-def trade_off(rows: Rows, k: int) -> Chart:
-    """Recall against precision."""
+def trade_off(rows: Rows, k: int, unit: str) -> Chart:
+    """Recall against precision, in relevant text or chunks."""
     import altair as alt
 
     loose = alt.Scale(zero=False, padding=20)
@@ -56,7 +64,7 @@ def trade_off(rows: Rows, k: int) -> Chart:
         x=_share(alt, "precision", "precision →", loose), y=_share(alt, "recall", "recall →", loose)
     )
     points = base.mark_point(filled=True, opacity=1).encode(
-        shape=alt.Shape("search:N", title="search"),
+        shape=alt.Shape("search:N", title="search", legend=_legend(alt, rows, "search")),
         color=_colour(alt, rows),
         size=alt.Size("size:Q", scale=None, legend=None),
         tooltip=_tips(alt, "configuration", "recall", "precision"),
@@ -67,11 +75,11 @@ def trade_off(rows: Rows, k: int) -> Chart:
     return Chart(
         "trade-off",
         "Recall against precision",
-        "Up is more of the relevant text found, right is less text around it. Equal ones stand around each other.",
+        f"Up: more {unit} found. Right: more of what comes back is relevant. Equal ones stand around each other.",
         rows,
         ["configuration", "k", "recall", "precision"],
         {"k": k},
-        _drawn(alt, alt.layer(points, many)),
+        _drawn(alt.layer(points, many)),
     )
 
 
@@ -82,12 +90,14 @@ def by_k(rows: Rows, metric: str, ks: Sequence[int]) -> Chart:
     axis = alt.X("k:Q", title="first k hits", axis=alt.Axis(values=list(ks), grid=False))
     return Chart(
         "by-k",
-        "The more hits, the more is found",
+        "What more hits bring",
         f"Each metric by how many hits count. {_POINT}",
         rows,
         ["configuration", "metric", "k", "value", "low", "high"],
         {"metric": metric},
-        _lines(alt, rows, axis, alt.Y("value:Q", title=None, scale=alt.Scale(zero=True)), "k", "value"),
+        _drawn(
+            _lines(alt, rows, axis, alt.Y("value:Q", title=None, scale=alt.Scale(zero=True)), "k", "value"),
+        ),
     )
 
 
@@ -104,17 +114,19 @@ def by_budget(rows: Rows, budgets: Sequence[int]) -> Chart:
     return Chart(
         "by-budget",
         "Recall for the same money",
-        "What the first hits find within a budget of tokens: large chunks no longer win by bringing more text. "
-        f"{_POINT}",
+        "What the first hits find within a budget of tokens: large chunks no longer win by bringing more text. A line "
+        f"ends where the hits that were kept no longer fill half of the budget. {_POINT}",
         rows,
         ["configuration", "tokens", "recall", "low", "high"],
         {},
-        _lines(alt, rows, axis, _share(alt, "recall", "recall", alt.Scale(domain=[0, 1])), "tokens", "recall"),
+        _drawn(
+            _lines(alt, rows, axis, _share(alt, "recall", "recall", alt.Scale(domain=[0, 1])), "tokens", "recall"),
+        ),
     )
 
 
-def by_document(rows: Rows, metric: str, order: Sequence[str], most: int) -> Chart:
-    """A heat map of configurations and documents, of which there are at most so many."""
+def by_document(rows: Rows, metric: str, order: Sequence[str], documents: int) -> Chart:
+    """A heat map of configurations and documents, of which there are so many in all."""
     import altair as alt
 
     base = _of_rows(alt).encode(
@@ -122,24 +134,25 @@ def by_document(rows: Rows, metric: str, order: Sequence[str], most: int) -> Cha
         y=_names(alt, order),
         tooltip=_tips(alt, "configuration", "document", "value", "questions"),
     )
-    cells = base.mark_rect(stroke=None).encode(
-        color=alt.Color("value:Q", title=metric, scale=alt.Scale(domain=[0, 1], range="heatmap"))
+    # The value stands in every cell, so that no legend is needed.
+    cells = base.mark_rect(color="var(--heat)").encode(
+        opacity=alt.Opacity("value:Q", scale=alt.Scale(domain=[0, 1], range=[0, 1]), legend=None)
     )
-    # The page sets both to what can be read on its colours.
-    high, low = alt.value({"expr": "onHigh"}), alt.value({"expr": "onLow"})
+    full, faint = alt.value("var(--on-full)"), alt.value("var(--on-faint)")
     values = base.mark_text(fontSize=11).encode(
         text=alt.Text("value:Q", format=".2f"),
-        color=alt.when(alt.datum.value > 0.5).then(high).otherwise(low),
+        color=alt.when(alt.datum.value > WHITE_FROM).then(full).otherwise(faint),
     )
-    values = values.add_params(alt.param("onHigh", value="white"), alt.param("onLow", value="black"))
+    shown = len({row["document"] for row in rows})
+    which = f"of the {shown} of {documents} documents asked about most" if shown < documents else "by document"
     return Chart(
         "by-document",
         "Where each configuration is strong",
-        f"{metric} by document, at most the {most} asked about most. Click a cell to read its questions.",
+        f"{metric} {which}. Click a cell to read its questions.",
         rows,
         ["configuration", "document", "value", "questions"],
         {},
-        _drawn(alt, alt.layer(cells, values), height=BAR * len(order)),
+        _drawn(alt.layer(cells, values), BAR * len(order)),
         size="wide",
     )
 
@@ -148,6 +161,7 @@ def by_loss(rows: Rows, k: int, order: Sequence[str], parts: Sequence[str], unit
     """What is found and where the rest is lost, stacked."""
     import altair as alt
 
+    brought_back = " Left of zero is what a part brought back instead, such as a reranker."
     hues = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"]
     colours = alt.Scale(domain=list(parts), range=hues[: len(parts)])
     scale, axis = alt.Scale(nice=False), alt.Axis(format="%")
@@ -158,7 +172,7 @@ def by_loss(rows: Rows, k: int, order: Sequence[str], parts: Sequence[str], unit
         .encode(
             x=x,
             y=_names(alt, order),
-            color=alt.Color("part:N", scale=colours, legend=alt.Legend(title=None)),
+            color=alt.Color("part:N", scale=colours, legend=_legend(alt, rows, "part", title=None)),
             order=alt.Order("order:Q"),
             tooltip=_tips(alt, "configuration", "part", "share"),
         )
@@ -166,19 +180,20 @@ def by_loss(rows: Rows, k: int, order: Sequence[str], parts: Sequence[str], unit
     return Chart(
         "by-loss",
         "Where the rest is lost",
-        "What k chunks could not hold is the chunker's loss, what was ranked too low the search's. Left of zero is "
-        "what a reranker brought back.",
+        "What k chunks could not hold is the chunker's loss, what was ranked too low the search's."
+        f"{brought_back if any(row['share'] < 0 for row in rows) else ''}",
         rows,
         ["configuration", "k", "part", "share"],
         {"k": k},
-        _drawn(alt, bars, height=BAR * len(order)),
+        _drawn(bars, BAR * len(order)),
     )
 
 
-def _lines(alt: Any, rows: Rows, x: "alt.X", y: "alt.Y", place: str, value: str) -> dict[str, Any]:
+def _lines(alt: Any, rows: Rows, x: "alt.X", y: "alt.Y", place: str, value: str) -> Any:
     """A line for each configuration; the one that is pointed at shows its interval, equal ones show as stripes."""
     # Where colours tell the searches apart already, dashes need no legend of their own.
-    strokes = alt.Legend(symbolType="stroke", symbolSize=500, symbolStrokeWidth=2) if _several(rows) else None
+    stroke = {"symbolType": "stroke", "symbolSize": 500, "symbolStrokeWidth": 2}
+    strokes = _legend(alt, rows, "search", symbol=30, **stroke) if _several(rows) else None
     picked = [
         alt.selection_point(name=f"one_{field}", fields=[field], bind="legend")
         for field in (("chunker", "search") if _several(rows) else ("search",))
@@ -199,7 +214,7 @@ def _lines(alt: Any, rows: Rows, x: "alt.X", y: "alt.Y", place: str, value: str)
         opacity=alt.when(near).then(alt.value(0.18)).otherwise(alt.value(0)),
     )
     line = line.transform_calculate(width=f"2 + 5 * {_ring()}")
-    return _drawn(alt, alt.layer(band, line.add_params(near, *picked)))
+    return alt.layer(band, line.add_params(near, *picked))
 
 
 def _ring() -> str:
@@ -207,7 +222,9 @@ def _ring() -> str:
 
 
 def _names(alt: Any, order: Sequence[str]) -> Any:
-    return alt.Y("configuration:N", title=None, sort=list(order), axis=alt.Axis(labelExpr=TWO_LINES, labelOffset=-7))
+    # Names are given as a domain: as an order to sort by they would become part of an expression, and break it.
+    axis = alt.Axis(labelExpr=TWO_LINES, labelOffset=-7)
+    return alt.Y("configuration:N", title=None, scale=alt.Scale(domain=list(order)), axis=axis)
 
 
 def _of_rows(alt: Any) -> Any:
@@ -218,8 +235,16 @@ def _colour(alt: Any, rows: Rows) -> Any:
     """The colour of a series: its chunker's, or that of the search where all have one chunker."""
     if _several(rows):
         # In the order of the ranking: the page draws what stands behind others first.
-        return alt.Color("chunker:N", title="chunker", sort=list(dict.fromkeys(row["chunker"] for row in rows)))
-    return alt.Color("search:N", title="search")
+        scale = alt.Scale(domain=list(dict.fromkeys(row["chunker"] for row in rows)))
+        return alt.Color("chunker:N", title="chunker", scale=scale, legend=_legend(alt, rows, "chunker"))
+    return alt.Color("search:N", title="search", legend=_legend(alt, rows, "search"))
+
+
+def _legend(alt: Any, rows: Rows, field: str, symbol: int = 14, **options: Any) -> Any:
+    """A legend in one row where that fits any screen; else the page chooses. Letters are about seven pixels wide."""
+    names = {row[field] for row in rows}
+    is_short = len(names) * (symbol + 16 + 7 * max(map(len, names))) <= LEGEND_ROW
+    return alt.Legend(**options | ({"columns": len(names)} if is_short else {}))
 
 
 def _several(rows: Rows) -> bool:
@@ -244,7 +269,7 @@ def _format(field: str, words: set[str], whole: set[str]) -> str:
     return "" if field in words else "," if field in whole else ".3f"
 
 
-def _drawn(alt: Any, chart: Any, height: int = HEIGHT) -> dict[str, Any]:
+def _drawn(chart: Any, height: int = HEIGHT) -> dict[str, Any]:
     spec: dict[str, Any] = chart.properties(width="container", height=height).to_dict()
     # The address of the schema is the only one in the page, and the page shall hold none.
     del spec["$schema"]

@@ -46,13 +46,14 @@ class Tags:
 
     @classmethod
     def of(cls, queries: pa.Table) -> "Tags":
-        """What the metadata of the queries says in words, where few values are shared by many queries."""
+        """What the metadata of the queries says in words, where few values are shared by many queries, and not all."""
         metadata = [json.loads(text) for text in queries.column("metadata").to_pylist()]
         values: dict[str, set[str]] = {}
         for entry in metadata:
             for key, value in entry.items():
                 values.setdefault(key, set()).add(str(value)) if isinstance(value, str | bool | int) else None
         few = {key for key, found in values.items() if len(found) <= min(MOST_TAG_VALUES, len(metadata) / 2)}
+        few -= {key for key in few if len(values[key]) == 1 and all(key in entry for entry in metadata)}
         labels = sorted(f"{key}: {value}" for key in few for value in values[key])
         numbers = {label: number for number, label in enumerate(labels)}
         by_query = [

@@ -1,7 +1,5 @@
 """An experiment's averages as Markdown."""
 
-from pathlib import Path
-
 from rag_eval.experiments.types import ExperimentResult
 from rag_eval.reports.markdown import escape_markdown
 from rag_eval.wording import counted
@@ -15,9 +13,9 @@ def experiment_markdown(result: ExperimentResult) -> str:
         lines.append(f"| {escape_markdown(key)} | {average.mean:.3f} | {interval} | {average.n} |")
     lines += ["", f"{counted(result.total, 'samples')} in {result.seconds:.1f} s.", ""]
     lines += [f"- {escape_markdown(place)} failed {counted(count, 'times')}" for place, count in result.errors.items()]
-    return "\n".join([*lines, *(f"- {name}: {_place(name, place)}" for name, place in result.saved.items())])
+    return "\n".join([*lines, *(f"- {name}: {_place(place)}" for name, place in result.saved.items())])
 
 
-def _place(name: str, place: str) -> str:
-    address = Path(place).absolute().as_uri() if name == "html" else place
-    return f"[open]({address})" if "://" in address and " " not in address else escape_markdown(place)
+def _place(place: str) -> str:
+    # A page of a server cannot link to a file.
+    return f"[open]({place})" if place.startswith("https://") and " " not in place else escape_markdown(place)

@@ -3,15 +3,20 @@
 from rag_eval.generation.ledger import ChatUsage
 from rag_eval.generation.report import GenerationReport
 from rag_eval.reports.markdown import escape_markdown
+from rag_eval.wording import counted
 
 
 def generation_markdown(report: GenerationReport) -> str:
     """How many questions were kept, why others were not, and what it took."""
-    stopped = [f"Stopped: {escape_markdown(report.stopped or '')}; {report.unasked} questions not asked", ""]
-    lines = [
-        f"# {report.kept} of {report.asked} questions kept",
+    stopped = [
+        f"Stopped: {escape_markdown(report.stopped or '')}; {counted(report.unasked, 'questions')} not asked",
         "",
-        f"{report.evaluation_type} ground truth for {report.documents} documents by {escape_markdown(report.model)}",
+    ]
+    documents, model = counted(report.documents, "documents"), escape_markdown(report.model)
+    lines = [
+        f"# {report.kept:,} of {counted(report.asked, 'questions')} kept",
+        "",
+        f"{report.evaluation_type} ground truth for {documents} by {model}",
         "",
         *(stopped if report.stopped else []),
         "| dropped because | questions | such as |",
@@ -34,8 +39,7 @@ def generation_markdown(report: GenerationReport) -> str:
 
 def usage_in_words(usage: ChatUsage) -> str:
     """Such as ``3 calls, 1,200 + 340 tokens``."""
-    calls = "1 call" if usage.calls == 1 else f"{usage.calls:,} calls"
-    return f"{calls}, {usage.input_tokens:,} + {usage.output_tokens:,} tokens"
+    return f"{counted(usage.calls, 'calls')}, {usage.input_tokens:,} + {usage.output_tokens:,} tokens"
 
 
 def cost_in_words(cost: float | None) -> str:

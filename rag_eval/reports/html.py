@@ -2,6 +2,9 @@
 
 import html
 
+# Characters that turn the direction of what follows: seen as an escape, they turn nothing of the sentence around them.
+_TURNS = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+
 
 class Html(str):
     """Markup that is safe as it stands."""
@@ -21,13 +24,18 @@ def element(tag: str, *children: str | None, **attributes: str | int | float | b
 
 
 def text(content: str) -> Html:
-    """Text as markup; markup stays as it is."""
-    return content if isinstance(content, Html) else Html(html.escape(content))
+    """Text as markup, with what would turn its direction written as an escape; markup stays as it is."""
+    return content if isinstance(content, Html) else Html(html.escape(content.translate(_TURNS)))
 
 
 def together(*parts: str | None) -> Html:
     """Parts one after the other."""
     return Html("".join(text(part) for part in parts if part is not None))
+
+
+def scrolling(table: Html, label: str) -> Html:
+    """A table in a box that scrolls sideways, by keyboard too."""
+    return element("div", table, class_="scroll", tabindex=0, role="group", aria_label=label)
 
 
 def _attribute(name: str, value: str | int | float | bool | None) -> str:

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from rag_eval.reports.ranking import hits_of
 from rag_eval.reports.sides import Side, score_columns
+from rag_eval.stats.directions import higher_is_better
 from rag_eval.types.ids import EvaluationType
 
 MOST_QUERIES = 50_000
@@ -66,7 +67,8 @@ def affordable(
 
 
 def _worst(questions: Questions, most: int) -> pa.Table:
-    """The queries with the lowest scores of the best configuration, in the order of the dataset."""
+    """The queries with the worst scores of the best configuration, in the order of the dataset."""
     ids = questions.queries.column("query_id").combine_chunks()
     scores = score_columns(questions.sides[0], ids, [questions.ranking_metric])[0]
-    return questions.queries.take(pa.array(np.sort(np.argsort(scores, kind="stable")[:most])))
+    worst = np.argsort(scores if higher_is_better(questions.ranking_metric) else -scores, kind="stable")[:most]
+    return questions.queries.take(pa.array(np.sort(worst)))

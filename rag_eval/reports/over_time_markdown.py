@@ -3,7 +3,9 @@
 from rag_eval.reports.markdown import escape_markdown
 from rag_eval.results.gate import Gate
 from rag_eval.results.history import History, sparkline
-from rag_eval.wording import basis, counted, interval, number, p_value, signed
+from rag_eval.wording import counted, interval, number, p_value, signed
+
+TO_THE_SECOND = len("2026-01-31T12-00-00")
 
 
 def gate_markdown(found: Gate) -> str:
@@ -11,8 +13,7 @@ def gate_markdown(found: Gate) -> str:
     lines = [
         f"**{found.verdict}**",
         "",
-        f"Held against {found.baseline}: {basis(found.queries, found.units, found.unit)}; {found.metric} may drop by "
-        f"{found.max_drop:g}.",
+        f"Held against {found.baseline}: {found.terms}.",
     ]
     lines += [f"Careful: {escape_markdown(difference)}." for difference in found.differences]
     if not found.can_fail:
@@ -21,12 +22,12 @@ def gate_markdown(found: Gate) -> str:
     if changed:
         lines += [
             "",
-            "| configuration | baseline | run | drop | 95 % interval | p | verdict |",
+            f"| configuration | baseline | run | {found.move} | 95 % interval | p | verdict |",
             "|---|--:|--:|--:|--:|--:|---|",
         ]
     for check in changed:
         figures = (number(check.before), number(check.after), number(check.drop), interval(check.low, check.high))
-        verdict = "ok" if check.passed else "**dropped**"
+        verdict = ("unsure" if check.unsure else "ok") if check.passed else f"**{found.moved}**"
         lines.append(
             f"| {escape_markdown(check.configuration)} | {' | '.join(figures)} | {p_value(check.p)} | {verdict} |"
         )
@@ -58,7 +59,7 @@ def trend_markdown(found: History) -> str:
         if entry.estimate is None:
             continue
         seen = entry.estimate
-        name = entry.run + (" (the baseline)" if entry.is_baseline else "")
+        name = entry.run[:TO_THE_SECOND] + (" (the baseline)" if entry.is_baseline else "")
         change = "" if earlier is None else signed(seen.mean - earlier)
         figures = f"{number(seen.mean)} | {interval(seen.low, seen.high)} | {change}"
         rows.append(f"| {name} | {escape_markdown(entry.configuration or '')} | {figures} |")

@@ -20,6 +20,7 @@ from rag_eval.reports.ranking import hits_of, without_hits
 from rag_eval.reports.sides import ShownChunks, Side, hit_rows, score_columns
 from rag_eval.reports.texts import MOST_CHARACTERS, choose_texts, cut_texts
 from rag_eval.reports.units import Units, chunk_units, document_units
+from rag_eval.stats.directions import higher_is_better
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ def pack_overlay(asked: Questions, most_characters: int = MOST_CHARACTERS) -> Ov
         "depth": questions.depth,
         "metrics": list(questions.metrics),
         "metric": without_hits(questions.ranking_metric),
+        "costs": sorted({without_hits(name) for name in questions.metrics if not higher_is_better(name)}),
         "longest": max((one.places.longest for one in shown.values()), default=0),
         "tags": tags.labels,
     }

@@ -10,7 +10,7 @@ from rag_eval.pipeline.outcome import BenchmarkOutcome
 from rag_eval.reports.against import against_html
 from rag_eval.reports.chart_rows import MOST_CHARTED
 from rag_eval.reports.charts import COLOURS
-from rag_eval.reports.html import Html, element, text, together
+from rag_eval.reports.html import Html, element, scrolling, text, together
 from rag_eval.reports.packing import json_element
 from rag_eval.reports.provenance import provenance_html
 from rag_eval.reports.ranking_html import ranking_note, ranking_table
@@ -27,7 +27,7 @@ def report_html(report: Report, vega: str) -> str:
     style, script = asset("report.css"), scripts(SCRIPTS)
     manifest = {
         "charts": [chart.manifest() for chart in report.charts],
-        "colours": list(range(COLOURS)),
+        "colours": COLOURS,
         "overlay": overlay.manifest if overlay else {"sides": []},
     }
     sections = overlay.sections if overlay else []
@@ -79,7 +79,7 @@ def _ranking(report: Report) -> Html:
     return element(
         "section",
         element("h2", "Ranking", id="ranking-title"),
-        element("div", table, class_="scroll", tabindex=0, role="group", aria_label="Ranking table"),
+        scrolling(table, "Ranking table"),
         element("p", ranking_note(report.ranking), class_="small"),
         id="ranking",
         aria_labelledby="ranking-title",
@@ -113,6 +113,7 @@ def _gallery(report: Report) -> Html:
             element("details", element("summary", "The numbers")),
             id=f"chart-{chart.id}",
             class_=chart.size,
+            aria_labelledby=f"title-{chart.id}",
         )
         for chart in charts
     ]

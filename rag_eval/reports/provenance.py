@@ -5,7 +5,7 @@ import json
 from rag_eval.digests import data_sha256
 from rag_eval.pipeline.outcome import BenchmarkOutcome, StageWork
 from rag_eval.pipeline.references import TableRef
-from rag_eval.reports.html import Html, element, together
+from rag_eval.reports.html import Html, element, scrolling, together
 from rag_eval.reports.markdown import work_in_words
 from rag_eval.results.scores import SEED
 from rag_eval.stats.bootstrap import RESAMPLES
@@ -37,7 +37,7 @@ def provenance_html(outcome: BenchmarkOutcome) -> Html:
     ]
     settings = json.dumps(outcome.config.model_dump(mode="json"), indent=2, ensure_ascii=False)
     return together(
-        element("div", element("table", element("tbody", *rows), class_="facts"), class_="scroll", tabindex=0),
+        scrolling(element("table", element("tbody", *rows), class_="facts"), "What the run was made from"),
         element("details", element("summary", "The benchmark's settings"), element("pre", settings)),
         element("details", element("summary", "The ledger: what was computed and what reused"), _ledger(outcome)),
     )
@@ -56,8 +56,7 @@ def _ledger(outcome: BenchmarkOutcome) -> Html:
     ]
     names = ("configuration", "stage", "work", "seconds", "tokens", "cost, $", "table, sha256")
     headings = [element("th", name, scope="col") for name in names]
-    table = element("table", element("thead", element("tr", *headings)), element("tbody", *rows))
-    return element("div", table, class_="scroll", tabindex=0)
+    return scrolling(element("table", element("thead", element("tr", *headings)), element("tbody", *rows)), "Ledger")
 
 
 def _ledger_row(name: str, stage: str, work: StageWork, table: TableRef | None) -> Html:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from rag_eval.metrics.base import MetricName
 from rag_eval.pipeline.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.reports.wording import significance
 from rag_eval.results.scores import RunScores
-from rag_eval.stats.comparison import Comparison, Placed
+from rag_eval.stats.comparison import Placed
 from rag_eval.stats.ranks import place_labels
 
 
@@ -27,9 +28,9 @@ class RankingRow:
         comparison = self.placed.against_best
         if comparison is None:
             return "best"
-        if not (comparison.better or comparison.worse):
+        if comparison.is_same:
             return "the same"
-        return "indistinguishable" if self.placed.among_best else f"worse, {p_value(comparison)}"
+        return "indistinguishable" if self.placed.among_best else f"worse, {significance(comparison)}"
 
 
 def ranking_of(outcome: BenchmarkOutcome, scores: RunScores) -> list[Placed]:
@@ -61,13 +62,3 @@ def hits_of(metric: str) -> int | None:
 def without_hits(metric: str) -> str:
     """The metric's name without a number of hits: ``span_recall@5`` is ``span_recall``."""
     return metric if hits_of(metric) is None else metric.rpartition("@")[0]
-
-
-def p_value(comparison: Comparison) -> str:
-    """Such as ``p = 0.012`` or ``p < 0.001``, after Holm's correction."""
-    return "p < 0.001" if comparison.p_adjusted < 0.001 else f"p = {comparison.p_adjusted:.3f}"
-
-
-def signed(value: float) -> str:
-    """A difference with its sign, in the typographer's minus."""
-    return f"{round(value, 3) + 0.0:+.3f}".replace("-", "−").replace("+0.000", "±0.000")

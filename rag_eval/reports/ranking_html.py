@@ -5,8 +5,11 @@ from collections.abc import Sequence
 from rag_eval.pipeline.outcome import BenchmarkOutcome
 from rag_eval.reports.costs import CostColumn, cost_columns
 from rag_eval.reports.html import Html, element, text
-from rag_eval.reports.ranking import RankingRow, other_metrics, signed
+from rag_eval.reports.ranking import RankingRow, other_metrics
+from rag_eval.reports.wording import brackets, number_word, typeset, unit_word
+from rag_eval.stats.bootstrap import FEWEST_SURE
 from rag_eval.stats.directions import higher_is_better
+from rag_eval.wording import counted, number, signed
 
 STRIP_WIDTH = 120
 
@@ -42,12 +45,16 @@ def _group(row: RankingRow) -> str | None:
 def ranking_note(rows: Sequence[RankingRow]) -> str:
     """How the intervals and the differences of the table came about."""
     first = rows[0].placed.estimate
+    resampled = counted(first.units, unit_word(first))
+    narrow = f", a little too narrow with fewer than {number_word(FEWEST_SURE)}" if first.units < FEWEST_SURE else ""
     interval = (
-        f"Brackets and bars are 95 % intervals from resampling {first.units} {first.unit}."
+        f"Brackets and bars are 95 % intervals from resampling {resampled}{narrow}."
         if first.low is not None
-        else f"There are no intervals: {first.units} {first.unit} cannot be resampled."
+        else f"There are no intervals: {resampled} cannot be resampled."
     )
-    return f"{interval} Differences are tested on the same {first.n} questions, with Holm's correction."
+    if len(rows) == 1:
+        return interval
+    return f"{interval} Differences are tested on the same {counted(first.n, 'questions')}, with Holm's correction."
 
 
 def _heading(title: str, explained: str | None = None, *, sortable: bool = True) -> Html:
@@ -61,18 +68,18 @@ def _cells(
     row: RankingRow, others: Sequence[str], costs: Sequence[CostColumn], scale: tuple[float, float]
 ) -> list[Html]:
     one, estimate, comparison = row.outcome, row.placed.estimate, row.placed.against_best
-    interval = None if estimate.low is None else f"[{_short(estimate.low)}, {_short(estimate.high)}]"
     difference = None
     if comparison is not None:
-        difference = element("span", f"{signed(comparison.difference)} ", class_="difference")
+        written = typeset(signed(comparison.difference, estimate.mean))
+        difference = element("span", f"{written} ", class_="difference")
     chunks = one.chunks
     return [
         element("td", row.place, class_="number"),
         element("th", one.name, scope="row"),
         element(
             "td",
-            element("strong", _short(estimate.mean)),
-            element("span", f" {interval}", class_="small") if interval else None,
+            element("strong", number(estimate.mean)),
+            element("span", f" {brackets(estimate)}", class_="small") if estimate.low is not None else None,
             _strip(row, scale),
             data_value=estimate.mean,
             class_="score",
@@ -84,7 +91,7 @@ def _cells(
             data_value=0 if comparison is None else comparison.difference,
             class_="verdict",
         ),
-        *(_number(one.metrics[name], _short(one.metrics[name])) for name in others),
+        *(_number(one.metrics[name], number(one.metrics[name])) for name in others),
         *(_number(cost.value(one), cost.cell(one)) for cost in costs),
         _number(chunks.count, f"{chunks.count:,}"),
         element(
@@ -99,12 +106,6 @@ def _cells(
 
 def _number(value: float | None, shown: str) -> Html:
     return element("td", shown, data_value=-1 if value is None else value, class_="number")
-
-
-def _short(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.3f}" if abs(value) < 10 else f"{value:,.0f}"
 
 
 def _scale(metric: str, rows: Sequence[RankingRow]) -> tuple[float, float]:

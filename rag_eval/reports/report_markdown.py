@@ -1,12 +1,14 @@
 """A report as Markdown, for terminals, pull requests and chat."""
 
-from rag_eval.reports.against import verdict_sentence
+from rag_eval.reports.against import data_sentences, left_out_sentences, verdict, verdict_sentence
 from rag_eval.reports.costs import CostColumn, cost_columns
 from rag_eval.reports.markdown import escape_markdown
 from rag_eval.reports.provenance import facts
-from rag_eval.reports.ranking import RankingRow, other_metrics, p_value, signed
+from rag_eval.reports.ranking import RankingRow, other_metrics
 from rag_eval.reports.report import Report
-from rag_eval.results.compare import RunComparison
+from rag_eval.reports.wording import typeset
+from rag_eval.results.compare import ComparedConfigurations, RunComparison
+from rag_eval.wording import counted, interval, number, signed
 
 
 def report_markdown(report: Report) -> str:
@@ -21,7 +23,9 @@ def report_markdown(report: Report) -> str:
         lines.append("")
     if report.compared:
         lines += ["## Before and after", "", escape_markdown(verdict_sentence(report.compared)), ""]
+        lines += [line for said in data_sentences(report.compared) for line in (escape_markdown(said), "")]
         lines += [*_compared(report.compared), ""]
+        lines += [line for said in left_out_sentences(report.compared) for line in (escape_markdown(said), "")]
     lines += ["## Provenance", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {escape_markdown(value)} |" for name, value in facts(outcome).items()]
     return "\n".join(lines) + "\n"
@@ -41,15 +45,14 @@ def _ranking(report: Report) -> list[str]:
 
 def _cells(row: RankingRow, others: list[str], costs: list[CostColumn]) -> list[str]:
     one, estimate, comparison = row.outcome, row.placed.estimate, row.placed.against_best
-    interval = "" if estimate.low is None or estimate.high is None else f"{estimate.low:.3f} to {estimate.high:.3f}"
-    difference = "" if comparison is None else f"{signed(comparison.difference)}, "
+    difference = "" if comparison is None else f"{typeset(signed(comparison.difference, estimate.mean))}, "
     return [
         row.place,
         escape_markdown(one.name),
-        f"{estimate.mean:.3f}",
-        interval,
+        number(estimate.mean),
+        interval(estimate.low, estimate.high),
         f"{difference}{row.verdict}",
-        *(f"{one.metrics[name]:.3f}" for name in others),
+        *(number(one.metrics[name]) for name in others),
         *(cost.cell(one) for cost in costs),
         f"{one.chunks.count:,}",
         f"{one.chunks.mean:,.0f}",
@@ -57,13 +60,22 @@ def _cells(row: RankingRow, others: list[str], costs: list[CostColumn]) -> list[
 
 
 def _compared(compared: RunComparison) -> list[str]:
+    """All configurations by the ranking metric; by the others, those in which a question changed."""
+    first, *others = compared.metrics
+    rows = [row for metric in others for row in compared.by_metric(metric)]
+    shown = compared.by_metric(first) + [row for row in rows if not row.comparison.is_same]
     lines = ["| configuration | metric | before | after | difference | verdict |", "|---|---|---:|---:|---:|---|"]
-    for row in compared.rows:
-        found = row.comparison
-        verdict = f"{found.verdict}, {p_value(found)}"
-        values = [f"{found.before:.3f}", f"{found.after:.3f}", signed(found.difference), verdict]
-        lines.append(_line([escape_markdown(row.after), escape_markdown(row.metric), *values]))
-    return lines
+    lines += [_line(_compared_cells(row)) for row in shown]
+    left = len(compared.rows) - len(shown)
+    unchanged = ["", f"Every question scores as before in {counted(left, 'further comparisons')}."] if left else []
+    return lines + unchanged
+
+
+def _compared_cells(row: ComparedConfigurations) -> list[str]:
+    found = row.comparison
+    beside = max(found.before, found.after)
+    values = [number(found.before, beside), number(found.after, beside), typeset(signed(found.difference, beside))]
+    return [escape_markdown(row.name), escape_markdown(row.metric), *values, verdict(found)]
 
 
 def _line(cells: list[str]) -> str:

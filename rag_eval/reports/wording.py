@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 
 from rag_eval.metrics.base import MetricName
+from rag_eval.stats.comparison import Comparison
 from rag_eval.stats.directions import higher_is_better
 from rag_eval.stats.estimates import Estimate
+from rag_eval.wording import interval, p_value
 
 _NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _FOUND = {
@@ -38,6 +40,28 @@ def with_interval(metric: str, estimate: Estimate) -> str:
 def figure(metric: str, value: float) -> str:
     """A share in per cent; a count as it is."""
     return f"{100 * value:.1f} %" if higher_is_better(metric) else f"{value:,.0f}"
+
+
+def significance(comparison: Comparison) -> str:
+    """Such as ``p = 0.012`` or ``p < 0.001``, after Holm's correction."""
+    written = p_value(comparison.p_adjusted)
+    return f"p < {written[1:]}" if written.startswith("<") else f"p = {written}"
+
+
+def brackets(estimate: Estimate | Comparison, *, with_sign: bool = False, beside: float = 0.0) -> str:
+    """The interval, such as ``[0.588, 0.862]``; empty where there is none."""
+    written = interval(estimate.low, estimate.high, with_sign=with_sign, beside=beside)
+    return "" if estimate.low is None else f"[{typeset(written).replace('…', ', ')}]"
+
+
+def typeset(figures: str) -> str:
+    """Figures with the typographer's minus."""
+    return figures.replace("-", "−")
+
+
+def unit_word(estimate: Estimate) -> str:
+    """What was resampled, in the words of a report."""
+    return "questions" if estimate.unit == "queries" else "documents"
 
 
 def number_word(number: int) -> str:

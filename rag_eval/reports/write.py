@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from rag_eval.errors import ConfigurationError
 from rag_eval.pipeline.outcome import BenchmarkOutcome
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.page import report_html
@@ -11,6 +12,7 @@ from rag_eval.reports.vega import vega_script
 from rag_eval.results.score_files import keep_scores
 
 MARKDOWN_FILE = "report.md"
+SUFFIXES = (".html", ".htm", ".md")
 
 
 def keep_report(workspace: Workspace, outcome: BenchmarkOutcome) -> Report:
@@ -38,12 +40,23 @@ def page_address(workspace: Workspace, outcome: BenchmarkOutcome) -> str:
     return f"{workspace.remote.rstrip('/')}/{page.relative_to(workspace.root).as_posix()}"
 
 
+def is_markdown(path: Path) -> bool:
+    """Whether a report goes there as Markdown, by how the path ends; a page otherwise.
+
+    Raises ``ConfigurationError`` on an ending that is neither's.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ConfigurationError(f"the report cannot be written as {path.name!r}: end its name in .html or .md")
+    return suffix == ".md"
+
+
 def write_report(workspace: Workspace, report: Report, path: Path) -> None:
     """Write a report as a page, or as Markdown where the path ends in ``.md``.
 
-    Raises ``ArtifactError`` when it cannot be written.
+    Raises ``ArtifactError`` when it cannot be written, and as ``is_markdown`` does.
     """
-    if path.suffix == ".md":
+    if is_markdown(path):
         content = report_markdown(report)
     else:
         content = report_html(report, vega_script(workspace.root / "cache" / "report"))

@@ -14,8 +14,9 @@ from rag_eval.results.sameness import check_comparable
 from rag_eval.results.score_files import read_scores
 from rag_eval.results.scores import SEED, RunScores
 from rag_eval.stats.budget import RECALL_AREA
-from rag_eval.stats.comparison import Comparison, compare
+from rag_eval.stats.comparison import EQUAL_WITHIN, Comparison, compare
 from rag_eval.stats.directions import higher_is_better
+from rag_eval.stats.ranks import best_first
 from rag_eval.stats.scores import PairedScores
 
 Fate = Literal["scored", "failed", "not there"]
@@ -30,6 +31,11 @@ class ComparedConfigurations:
     after: str
     metric: str
     comparison: Comparison
+
+    @property
+    def name(self) -> str:
+        """What is compared: one name, or both where they differ."""
+        return self.after if self.before == self.after else f"{self.before} → {self.after}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,12 @@ class RunComparison:
         """How many queries were compared on."""
         return len(self.scores.query_ids)
 
+    def by_metric(self, metric: str) -> list[ComparedConfigurations]:
+        """The configurations by one metric, the one that is best now first."""
+        rows = [row for row in self.rows if row.metric == metric]
+        order = best_first([row.comparison.after for row in rows], higher_is_better=higher_is_better(metric))
+        return [rows[place] for place in order]
+
     @property
     def left_out(self) -> dict[str, str]:
         """The configurations that not both runs have scores of, and what became of each."""
@@ -87,7 +99,7 @@ class RunComparison:
         changes = [
             QueryChange(query_id, texts[query_id], document, old, new, sign * (new - old))
             for query_id, document, old, new in places
-            if old != new
+            if abs(new - old) > EQUAL_WITHIN
         ]
         return sorted(changes, key=lambda change: (change.gain, change.query_id))
 
@@ -144,7 +156,8 @@ def compare_runs(
     chosen = dict(pairs) if pairs else {name: name for name in scores.before.configurations if name in known}
     if not chosen:
         raise ConfigurationError(
-            f"{before.run} and {after.run} have no configuration of the same name: name two, as before=after"
+            f"{before.run} and {after.run} have no configuration of the same name: rag-eval compare compares two of "
+            "other names, as --configuration BEFORE=AFTER"
         )
     names = list(metrics) if metrics else default_metrics(after, scores.metrics)
     rows = []

@@ -45,7 +45,7 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Runs, oldest first, and what is wrong with those that cannot be read."""
+    """Runs, oldest first, and what is wrong with those that cannot be read, and with the baseline."""
 
     metric: str
     entries: list[HistoryEntry]
@@ -81,7 +81,7 @@ def history(
         except ArtifactError as error:
             unreadable.append(str(error))
     chosen = metric or next((one.ranking_metric for one in reversed(outcomes) if one.configurations), "")
-    baseline = read_baseline(workspace).run if has_baseline(workspace) else None
+    baseline, problem = _baseline(workspace)
     letters = _letters(outcomes)
     entries = []
     for outcome, letter in zip(outcomes, letters, strict=True):
@@ -104,7 +104,7 @@ def history(
         )
     if outcomes and (metric or configuration) and not any(entry.estimate for entry in entries):
         raise ConfigurationError(_nothing_found(outcomes, metric, configuration))
-    return History(chosen, entries, len(names) - len(names[-last:]), unreadable)
+    return History(chosen, entries, len(names) - len(names[-last:]), unreadable + problem)
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -115,6 +115,14 @@ def sparkline(values: Sequence[float]) -> str:
     if high - low < 1e-12:
         return BARS[len(BARS) // 2] * len(values)
     return "".join(BARS[round((value - low) / (high - low) * (len(BARS) - 1))] for value in values)
+
+
+def _baseline(workspace: Workspace) -> tuple[str | None, list[str]]:
+    """The run that is the baseline, if one is chosen, and what is wrong with it."""
+    try:
+        return (read_baseline(workspace).run if has_baseline(workspace) else None), []
+    except ArtifactError as error:
+        return None, [str(error)]
 
 
 def _followed(

@@ -71,6 +71,16 @@ def read_scores(workspace: Workspace, outcome: BenchmarkOutcome, metric: str | N
     path = workspace.kept(workspace.runs / outcome.run / SCORES_FILE)
     if not path.exists():
         return collect_scores(workspace, outcome)
+    try:
+        return _read_scores(path, metric)
+    except ArtifactError as damaged:
+        try:
+            return collect_scores(workspace, outcome)
+        except ArtifactError:
+            raise damaged from None
+
+
+def _read_scores(path: Path, metric: str | None) -> RunScores:
     table = None if metric is None else _read(path, _rows_of(metric))
     # A run that lacks the metric is read whole: its other metrics are what an error will name.
     return scores_from_table(table if table is not None and table.num_rows else _read(path, None), path)
@@ -131,7 +141,7 @@ def _known_at_budgets(workspace: Workspace, outcome: BenchmarkOutcome) -> dict[s
         return {}
     try:
         before = read_run(workspace, earlier[-1])
-        scores = read_scores(workspace, before)
+        scores = _read_scores(workspace.runs / before.run / SCORES_FILE, None)
     except ArtifactError:
         return {}  # what is wrong with another run is no concern of this one
     same = (before.inputs.documents.digest, *truth_digests(before)) == (

@@ -62,7 +62,7 @@ def span_budget_scores(
     """
     _check(budgets)
     tables = SpanTables(hits, truth, int(hits.num_rows), documents, None)
-    tokens = tables.token_costs(MetricName(RECALL_WITHIN), DEFAULT_ENCODING)
+    tokens = tables.token_costs(MetricName(RECALL_WITHIN), DEFAULT_ENCODING, max(budgets))
     offsets, queries = tables.hits.offsets, tables.hits.queries
     last_end = int(max(tables.hits.end.max(initial=0), tables.truth.end.max(initial=0)))
     depth = int(np.diff(offsets).max(initial=1)) or 1

@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,6 +32,7 @@ from rag_eval.retrieval.callable import CallableRetriever
 from rag_eval.retrieval.lexical import BM25Retriever
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from rag_eval.tables import SCORES, check_schema
+from tests.type_checking import type_errors
 
 SAMPLE = Corpus.from_folder(CORPUS)
 CHUNKER = RecursiveCharacterChunker(chunk_size=300, chunk_overlap=0)
@@ -221,15 +220,10 @@ def mix(corpus: Corpus) -> None:
 
 
 def test_a_type_checker_rejects_a_mix(tmp_path: Path) -> None:
-    file = tmp_path / "mix.py"
-    file.write_text(MIX)
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(file)]
-    root = Path(__file__).parents[2]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=root)
-    errors = [line for line in done.stdout.splitlines() if ": error:" in line]
-    assert [line.split(":")[1] for line in errors] == ["11", "12"], done.stdout
-    assert '"ChunkRecall"; expected "TokenLevelMetric"' in errors[0]
-    assert '"SpanRecall"; expected "ChunkLevelMetric"' in errors[1]
+    errors = type_errors(tmp_path, MIX)
+    assert list(errors) == [11, 12]
+    assert '"ChunkRecall"; expected "TokenLevelMetric"' in errors[11]
+    assert '"SpanRecall"; expected "ChunkLevelMetric"' in errors[12]
 
 
 @pytest.mark.parametrize("k", [0, -1, [], [5, 5], [0], True, "5"])

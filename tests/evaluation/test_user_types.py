@@ -1,9 +1,9 @@
 """Parts that a user writes, and the README's code, under a strict type checker."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.type_checking import type_errors
 
 ROOT = Path(__file__).parents[2]
 
@@ -89,20 +89,10 @@ def use(corpus: Corpus, truth: list[TokenLevelGroundTruth], ids: list[ChunkLevel
 """
 
 
-def errors_of(tmp_path: Path, code: str) -> list[int]:
-    file = tmp_path / "user.py"
-    file.write_text(code, encoding="utf-8")
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
-    found = re.findall(r"user\.py:(\d+): error:", done.stdout)
-    assert ": error:" not in re.sub(r"user\.py:\d+: error:", "", done.stdout), done.stdout
-    return sorted({int(line) for line in found})
-
-
 def test_parts_that_users_write_fit_and_mixes_do_not(tmp_path: Path) -> None:
     refused = [number for number, line in enumerate(USER.splitlines(), start=1) if line.endswith("# refused")]
     assert len(refused) == 4
-    assert errors_of(tmp_path, USER) == refused
+    assert list(type_errors(tmp_path, USER)) == refused
 
 
 def test_the_readmes_code_is_well_typed(tmp_path: Path) -> None:
@@ -110,4 +100,4 @@ def test_the_readmes_code_is_well_typed(tmp_path: Path) -> None:
     library = readme.split("## Beyond retrieval: experiments")[0]  # tasks and evaluators are plain functions
     blocks = re.findall(r"^```python\n(.*?)^```", library, re.MULTILINE | re.DOTALL)
     assert any("HybridRetriever([" in block for block in blocks)
-    assert errors_of(tmp_path, "\n".join(blocks)) == []
+    assert type_errors(tmp_path, "\n".join(blocks)) == {}

@@ -1,33 +1,55 @@
-"""Run the benchmark of the tests and kill this very process with SIGKILL once a stage is done.
+"""Run a benchmark in a process of its own, which kills itself with SIGKILL once a stage is done."""
 
-``python interrupted_run.py WORKSPACE LOG STAGE``; without STAGE the run is left alone. What became of each stage is
-written to LOG, a line each.
-"""
-
+import multiprocessing
 import os
 import signal
-import sys
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+from prefect.settings import (
+    PREFECT_API_URL,
+    PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
+    PREFECT_LOGGING_TO_API_ENABLED,
+    temporary_settings,
+)
 
 from flows.benchmark import benchmark
+from rag_eval.config.benchmark import BenchmarkConfig
 from rag_eval.pipeline.workspace import Workspace
 from tasks.progress import StageEvent, listening
-from tests.flows.benchmarks import EVERY_STAGE
+
+# What is slow to import is imported once, by a process that every run is then a fork of.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload([__name__])
 
 
-def run_until(workspace: Path, log: Path, stage: str) -> None:
+def start(config: BenchmarkConfig, workspace: Path, log: Path, stage: str = "") -> ForkServerProcess:
+    """A run on the server of the tests, up to the end of the stage; without one it is left alone.
+
+    What became of each stage is written to ``log``, a line each.
+    """
+    run = PROCESSES.Process(target=run_until, args=(str(PREFECT_API_URL.value()), config, workspace, log, stage))
+    run.start()
+    return run
+
+
+def ended(run: ForkServerProcess, seconds: float = 120) -> int | None:
+    """The run's exit code, once it has one."""
+    run.join(seconds)
+    return run.exitcode
+
+
+def run_until(api: str, config: BenchmarkConfig, workspace: Path, log: Path, stage: str) -> None:
+    """Be such a run."""
+
     def listener(event: StageEvent) -> None:
-        if event.status == "started":
+        if event.status in ("started", "waiting"):
             return
         with log.open("a") as file:
             file.write(f"{event.stage} {event.status}\n")
         if event.stage == stage:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    with listening(listener), temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
-        benchmark(EVERY_STAGE, Workspace(root=workspace))
-
-
-run_until(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "")
+    quick = {PREFECT_API_URL: api, PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None, PREFECT_LOGGING_TO_API_ENABLED: False}
+    with listening(listener), temporary_settings(quick):
+        benchmark(config, Workspace(root=workspace))

@@ -31,7 +31,7 @@ from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.runs import read_run
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tasks.artifacts import artifact_key
-from tests.flows.benchmarks import EVERY_STAGE, LARGE, SMALL, STAGES, TWO, folder_of
+from tests.flows.benchmarks import LARGE, SMALL, STAGES, TWO, every_stage, folder_of
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -88,7 +88,7 @@ def test_the_pipeline_gives_what_the_library_gives(tmp_path: Path) -> None:
 
 
 def test_every_stage_runs_and_configurations_share_work(tmp_path: Path) -> None:
-    config = EVERY_STAGE.model_copy(update={"retrieval": ["vector", "bm25", "hybrid"]})
+    config = every_stage(tmp_path).model_copy(update={"retrieval": ["vector", "bm25", "hybrid"]})
     outcome = benchmark(config, Workspace(root=tmp_path))
     by_stage = {stage: (computed, reused) for stage, (computed, reused, _) in outcome.work_by_stage().items()}
     assert set(by_stage) == set(STAGES)
@@ -206,8 +206,7 @@ def asked(kind: str, sort: str) -> list[dict[str, Any]]:
 
 def test_a_run_has_a_name_and_tags_and_its_tasks_have_none(tmp_path: Path) -> None:
     """A tag of a task run would make it ask the server for a concurrency slot."""
-    config = EVERY_STAGE
-    outcome = benchmark(config, Workspace(root=tmp_path))
+    outcome = benchmark(every_stage(tmp_path), Workspace(root=tmp_path))
     runs = asked("flow_runs", "START_TIME_DESC")
     whole = next(run for run in runs if run["name"].startswith("corpus "))
     assert re.fullmatch(r"corpus \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", whole["name"])

@@ -68,6 +68,7 @@ def test_a_failing_configuration_is_exit_1_and_a_wrong_span_one_sentence(tmp_pat
         (["run", "--corpus", "."], "corpus and truth go together"),
         (["run", "--corpus", ".", "--truth", "t.jsonl"], "no file in"),
         (["run", "--corpus", ".", "--glob", "*.txt", "--truth", "none.jsonl"], "none.jsonl' is not there"),
+        (["run", "--corpus", "caf\udce9", "--truth", "t.jsonl"], "UTF-8 cannot hold: rename the folder or the file"),
         (["run", "none.yaml"], "none.yaml"),
         (["validate", "bad.yaml"], "bad.yaml, chunkers.chunk_sise"),
         (["show"], "there is no run yet"),
@@ -78,6 +79,7 @@ def test_a_failing_configuration_is_exit_1_and_a_wrong_span_one_sentence(tmp_pat
 )
 def test_a_mistake_is_one_sentence_and_exit_2(tmp_path: Path, arguments: list[str], sentence: str) -> None:
     (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "caf\udce9").mkdir()
     (tmp_path / "t.jsonl").write_text('{"query": "none?", "unanswerable": true}')
     (tmp_path / "bad.yaml").write_text(TWO.replace("chunk_size", "chunk_sise"))
     done = rag_eval(*arguments, cwd=tmp_path)

@@ -55,7 +55,7 @@ def test_the_flow_completes_or_fails_with_the_reason_and_shows_both(
     artifacts = httpx.post(f"{PREFECT_API_URL.value()}/artifacts/filter", json={"limit": 200}).json()
     shown = [one["data"] for one in artifacts if one["key"] == "experiment"]
     assert len(shown) == 4
-    assert any("| ExactMatch | 0.500 |" in text and "- html: [open](file:///" in text for text in shown)
+    assert any("| ExactMatch | 0.500 |" in text and "- html: evaluations/" in text for text in shown)
     assert any("- task\\-1 failed 2 times" in text or "- task-1 failed 2 times" in text for text in shown)
 
 

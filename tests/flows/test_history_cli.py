@@ -1,8 +1,10 @@
 """``history``, ``compare``, ``baseline`` and ``gate`` as a user meets them."""
 
 import json
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,36 @@ def test_history_shows_runs_intervals_the_baseline_and_the_trend(kept: Store) ->
     assert data["entries"][0]["estimate"]["unit"] == "documents"
 
 
+def renamed(kept: Store, folder: Path) -> Store:
+    """The store as if its runs had not begun in the same second."""
+    shutil.copytree(kept.workspace.root, folder)
+    for place, run in enumerate(kept.runs):
+        name = f"2026-01-3{place % 2}T0{place}-00-00{run.run[19:]}"
+        (folder / "runs" / run.run).rename(folder / "runs" / name)
+        summary = folder / "runs" / name / "summary.json"
+        summary.write_text(summary.read_text(encoding="utf-8").replace(run.run, name), encoding="utf-8")
+    return replace(kept, workspace=Workspace(root=folder))
+
+
+def test_history_fits_a_terminal_of_80_columns(kept: Store, tmp_path: Path) -> None:
+    own = renamed(kept, tmp_path / "own")
+    (own.workspace.root / "baseline.json").write_text("{")
+    make_run(own.workspace, write_data(tmp_path / "other", documents=6))
+    shown = said(own, "history")
+    assert max(map(len, shown.splitlines()[:12])) <= 80
+    words = shown.split()
+    # No name is broken inside a word, and a run is named by as much as tells it from the others.
+    assert words.count("recursive-token") == 5
+    assert {"2026-01-30T00-00-00", "2026-01-31T01-00-00", "failed", "B"} <= set(words)
+    assert "is not a baseline: choose one with rag-eval baseline set RUN" in shown
+    assert "2 earlier runs: rag-eval history --last 5" in said(own, "history", "--last", "3")
+    for run in own.workspace.runs.iterdir():
+        (run / "summary.json").write_text("damaged")
+    nothing = said(own, "history")
+    assert "configuration" not in nothing
+    assert nothing.count("is not JSON") == 5
+
+
 def test_the_baseline_is_shown(kept: Store) -> None:
     assert told(kept, "baseline", "show")["run"] == kept.good.run
     assert kept.good.run in said(kept, "baseline", "show")
@@ -77,15 +109,23 @@ def test_compare_shows_differences_and_single_queries_whatever_they_hold(kept: S
     assert row["comparison"]["verdict"] == "better"
     assert len(row["queries"]["better"]) == 5
     assert "Every query scores as before in 8 of 8 comparisons." in said(kept, "compare", "baseline", "baseline")
+    # What stands beside a count of tokens is a count.
+    (tokens,) = (line for line in shown.splitlines() if line.split()[-6:-5] == ["27"])
+    assert tokens.split()[-5:-2] == ["19", "-8", "-11…-5"]
 
 
 def test_the_gate_passes_fails_and_says_what_is_missing(kept: Store) -> None:
     passed = said(kept, "gate", kept.slightly_worse.run, "--metric", "span_recall@3", "--max-drop", "0.02")
-    assert "The gate is passed." in passed
+    assert "The gate is passed: 2 configurations dropped by more than 0.02, but not surely." in passed
+    assert "unsure" in passed
     assert "goes unnoticed here" in passed
     failed = said(kept, "gate", kept.much_worse.run, "--metric", "span_recall@3", "--max-drop", "0.02", code=3)
     assert "The gate failed: 2 configurations dropped by more than 0.02." in failed
     assert failed.endswith(f"If that is meant: rag-eval baseline set {kept.much_worse.run}\n")
+    costs = said(kept, "gate", "--metric", "tokens_retrieved@3", kept.slightly_worse.run, "--max-drop", "5")
+    assert "tokens_retrieved@3 may rise by 5" in costs
+    assert " rise " in costs
+    assert "A rise of less than about 6 goes" in costs
     data = told(kept, "gate", kept.much_worse.run, "--configuration", LARGE_NAME, "--max-drop", "0.02", code=3)
     assert (data["passed"], len(data["checks"]), data["metric"]) == (False, 1, "span_recall@3")
     missing = said(kept, "gate", code=3)
@@ -127,8 +167,8 @@ def test_too_little_to_fail_a_gate_is_said_when_the_baseline_is_set(kept: Store,
     assert ["≈" in line for line in shown.splitlines() if ", bm25  " in line] == [False, True, True, True]
     make_run(workspace, config.model_copy(update={"chunkers": [*chunkers[1:], RecursiveTokenConfig(chunk_size=70)]}))
     compared = said(own, "compare", "baseline", "latest")
-    assert "Left out, only in the run before: recursive-token 20/0, bm25\n" in compared
-    assert "Left out, only in the run after: recursive-token 70/0, bm25\n" in compared
+    assert "Left out, only in the run before: recursive-token 20/0, bm25.\n" in compared
+    assert "Left out, only in the run after: recursive-token 70/0, bm25.\n" in compared
 
 
 def test_other_data_is_compared_only_when_allowed(kept: Store, tmp_path: Path) -> None:

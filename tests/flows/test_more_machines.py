@@ -15,7 +15,7 @@ from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.runs import read_run
 from tasks.progress import StageEvent, listening
 from tests.doubles.s3_server import S3Double, s3_double
-from tests.flows.benchmarks import EVERY_STAGE, STAGES, TWO
+from tests.flows.benchmarks import STAGES, TWO, every_stage
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 ADDRESS = "s3://bench/nightly"
@@ -80,11 +80,11 @@ def test_a_bucket_serves_machines_that_share_nothing_else(
 
 
 def test_what_is_lost_or_altered_in_a_bucket_is_made_again(
-    s3: S3Double, prefect_server: None, caplog: pytest.LogCaptureFixture
+    s3: S3Double, prefect_server: None, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    address = "s3://bench/damaged"
+    address, config = "s3://bench/damaged", every_stage(tmp_path)
     s3.on_machine("one")
-    first = benchmark(EVERY_STAGE, Workspace.at(address))
+    first = benchmark(config, Workspace.at(address))
     assert [*first.work_by_stage()] == STAGES
     one = first.configurations[0]
     assert one.index is not None
@@ -94,11 +94,11 @@ def test_what_is_lost_or_altered_in_a_bucket_is_made_again(
     for segment in s3.keys("damaged/cache/embeddings"):
         s3.write(segment, s3.read(segment)[:200])
     s3.on_machine("two")
-    second = benchmark(EVERY_STAGE, Workspace.at(address))
+    second = benchmark(config, Workspace.at(address))
     computed = {stage for stage, (count, _, _) in second.work_by_stage().items() if count}
     assert computed == {"chunk", "index", "rerank"}
     assert digests(second) == digests(first)
     assert set(s3.keys("damaged/tables")) == before
     assert "was altered" in caplog.text
     s3.on_machine("three")
-    assert benchmark(EVERY_STAGE, Workspace.at(address)).work() == (0, 10)
+    assert benchmark(config, Workspace.at(address)).work() == (0, 10)

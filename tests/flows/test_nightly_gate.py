@@ -46,8 +46,8 @@ def test_a_sure_drop_fails_the_run_and_what_dropped_is_shown(tmp_path: Path) -> 
     assert "| **dropped** |" in shown()
     # The trend: the latest first, with the change from the one before.
     rows = [line for line in shown().split("# Over time")[1].splitlines() if line.startswith("| 20")]
-    assert [row.split(" | ")[-1] for row in rows] == ["-0.300 |", "+0.000 |", " |"]
-    assert rows[-1].startswith(f"| {good.run} (the baseline) |")
+    assert [row.split(" | ")[-1] for row in rows] == ["-0.300 |", "±0.000 |", " |"]
+    assert rows[-1].startswith(f"| {good.run[:19]} (the baseline) |")
     hold(workspace, worse, max_drop=0.3)
     with pytest.raises(ConfigurationError, match="span_recal@3"):
         hold(workspace, worse, metric="span_recal@3")

@@ -34,7 +34,7 @@ def test_nothing_in_a_file_steers_the_terminal_or_is_changed_by_it(tmp_path: Pat
     truth.write_text("\n".join(map(json.dumps, lines)))
     done = truth_command("check", truth, "--corpus", CORPUS)
     assert done.exit_code == 1
-    assert r"'a :smile: [bold]?': '\x1b[2Jkey': Extra inputs" in done.output
+    assert r"'a :smile: [bold]?': '\x1b[2Jkey': there is no such key" in done.output
     assert not {"\x1b", "\x9b"} & set(done.output)
 
 

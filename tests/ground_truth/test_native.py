@@ -123,7 +123,15 @@ def test_a_file_without_header_or_ids_is_read(tmp_path: Path) -> None:
         ),
         (
             '{"query": "why?", "relevant_spans": [], "spans": []}',
-            r"line 2, 'why\?': spans: Extra inputs are not permitted",
+            r"line 2, 'why\?': spans: there is no such key: use id, query, unanswerable, metadata, relevant_spans",
+        ),
+        (
+            '{"query": "why?", "relevant_span": []}',
+            r"line 2, 'why\?': relevant_span: there is no such key \(did you mean relevant_spans\?\)",
+        ),
+        (
+            '{"query": "why?", "relevant_chunk_ids": []}',
+            r"line 2, 'why\?': relevant_chunk_ids: it belongs to the other evaluation type",
         ),
         ('{"format": "rag-eval/token-level", "version": 1}', r"line 2: the line that names the format stands before"),
         (

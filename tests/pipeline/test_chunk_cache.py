@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from rag_eval import Document, DocumentId, MarkdownChunker, PositionAwareChunk
-from rag_eval.pipeline.chunk_cache import MANY_FILES, ChunkCache
+from rag_eval.pipeline.chunk_cache import ChunkCache
+from rag_eval.pipeline.row_files import MANY_FILES
 
 DOCS = [
     Document(DocumentId(f"{n}.md"), f"# Title {n}\n\nText of number {n}. 👩🏽‍🚀\n\n## More\n\nAnd more.")
@@ -44,6 +45,13 @@ def test_a_file_that_was_cut_is_dropped_and_said(tmp_path: Path, caplog: pytest.
     with caplog.at_level(logging.WARNING):
         assert cache.chunk(CHUNKER, DOCS) == (plain(DOCS), 5)
     assert "was cut or altered" in caplog.text
+
+
+def test_a_file_that_cannot_be_read_is_done_without(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / f"{'0' * 64}.arrow").mkdir()
+    with caplog.at_level(logging.WARNING):
+        assert ChunkCache(tmp_path).chunk(CHUNKER, DOCS) == (plain(DOCS), 5)
+    assert "cannot be read (Is a directory): what it holds is made again" in caplog.text
 
 
 def test_many_small_files_become_one(tmp_path: Path) -> None:

@@ -7,9 +7,12 @@ import pytest
 from rag_eval.pipeline.outcome import BenchmarkOutcome, Failure
 from rag_eval.reports.answer import answer
 from rag_eval.reports.cautions import cautions
+from rag_eval.reports.ranking import ranking_rows
+from rag_eval.reports.ranking_html import ranking_note
 from rag_eval.reports.wording import byte_size, finding
 from rag_eval.stats.comparison import Placed
 from rag_eval.stats.estimates import Estimate
+from rag_eval.stats.scores import Unit
 from tests.reports.conftest import Kept
 
 SURE = Estimate(mean=0.739, low=0.588, high=0.8615, n=70, units=14, unit="documents")
@@ -34,7 +37,7 @@ def test_what_to_ship_and_how_sure_that_is(outcome: BenchmarkOutcome) -> None:
     assert said.headline == "Ship markdown 1000, hybrid."
     assert said.sentences == [
         "It finds 73.9 % [58.8, 86.2] of the relevant text in the first five hits, "
-        "over 70 questions about 14 documents.",
+        "on average over 70 questions about 14 documents.",
         "markdown 1000, bm25 is indistinguishable from it on these questions; the other 10 are worse.",
     ]
 
@@ -44,7 +47,11 @@ def test_what_to_ship_and_how_sure_that_is(outcome: BenchmarkOutcome) -> None:
     [
         (0, 1, "The other is worse."),
         (0, 5, "All 5 others are worse."),
-        (2, 1, "recursive-token 300/0, hybrid are indistinguishable from it on these questions; the other 1 is worse."),
+        (
+            2,
+            1,
+            "recursive-token 300/0, hybrid are indistinguishable from it on these questions; the other one is worse.",
+        ),
         (
             4,
             2,
@@ -71,7 +78,7 @@ def test_without_any_difference_nothing_is_called_the_best(outcome: BenchmarkOut
         "Take the cheapest of those that come close, recursive-token 100/0, bm25 (367 tokens a question), "
         "or ask about more documents.",
         "markdown 1000, hybrid comes first: it finds 73.9 % [58.8, 86.2] of the relevant text in the first five hits, "
-        "over 70 questions about 14 documents.",
+        "on average over 70 questions about 14 documents.",
     ]
     far = answer(outcome, ranking(outcome, 11, 0, mean=0.3))
     assert far.sentences[0].startswith("Take the cheapest of those that come close, markdown 1000, hybrid (752 tokens")
@@ -117,6 +124,28 @@ def test_what_makes_a_ranking_say_little_is_said(outcome: BenchmarkOutcome) -> N
     assert cautions(outcome, SURE) == []
 
 
+@pytest.mark.parametrize(("unit", "every"), [("documents", "document"), ("queries", "question")])
+def test_an_interval_without_width_is_not_taken_for_certainty(
+    outcome: BenchmarkOutcome, unit: Unit, every: str
+) -> None:
+    equal = replace(SURE, mean=1.0, low=1.0, high=1.0 + 1e-16, unit=unit)
+    assert cautions(outcome, equal)[-1] == (
+        f"Every {every} scores the same: the interval has no width, and says nothing of how sure that is."
+    )
+
+
+def test_only_documents_that_are_asked_about_are_counted(outcome: BenchmarkOutcome) -> None:
+    best, *others = ranking(outcome, 1, 10)
+    about_eight = replace(SURE, n=30, units=8)
+    assert ", on average over 30 questions about 8 documents." in str(
+        answer(outcome, [replace(best, estimate=about_eight), *others])
+    )
+    about_few = replace(SURE, n=30, units=30, unit="queries")
+    said = str(answer(outcome, [replace(best, estimate=about_few), *others]))
+    assert "on average over 30 questions. " in said
+    assert "about so few documents" in said
+
+
 def test_alone_or_failed(outcome: BenchmarkOutcome) -> None:
     alone = str(answer(outcome, ranking(outcome, 0, 0)))
     assert alone.startswith("markdown 1000, hybrid was measured alone. It finds")
@@ -144,3 +173,17 @@ def test_counts_and_sizes_in_words() -> None:
         finding("tokens_retrieved@5", replace(SURE, mean=1234.4, low=None, high=None)) == "has tokens_retrieved@5 1,234"
     )
     assert [byte_size(size) for size in (0, 999, 234_200, 5_000_000_000)] == ["0 B", "999 B", "234.2 kB", "5.0 GB"]
+
+
+def test_the_table_says_what_its_intervals_rest_on(outcome: BenchmarkOutcome) -> None:
+    best, other = ranking(outcome, 1, 0)
+    tested = " Differences are tested on the same 70 questions, with Holm's correction."
+    assert ranking_note(ranking_rows(outcome, [best, other])) == (
+        f"Brackets and bars are 95 % intervals from resampling 14 documents.{tested}"
+    )
+    few = replace(best, estimate=replace(SURE, units=7))
+    assert ranking_note(ranking_rows(outcome, [few])) == (
+        "Brackets and bars are 95 % intervals from resampling 7 documents, a little too narrow with fewer than ten."
+    )
+    one = replace(best, estimate=replace(SURE, low=None, high=None, n=1, units=1, unit="queries"))
+    assert ranking_note(ranking_rows(outcome, [one])) == "There are no intervals: 1 question cannot be resampled."

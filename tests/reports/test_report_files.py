@@ -137,10 +137,13 @@ def test_the_command_writes_the_latest_run_and_says_where(small_run: Kept, tmp_p
 
     code, output = command("latest", "--against", small_run.outcome.run, "--workspace", workspace)
     assert code == 0
-    assert "none of 1 configuration shows a difference" in " ".join(output.split())
+    assert "every question scores as before in 1 configuration." in " ".join(output.split())
     assert page_of(small_run.workspace, small_run.outcome, small_run.outcome).is_file()
 
 
-def test_the_command_names_what_is_wrong(small_run: Kept) -> None:
+def test_the_command_names_what_is_wrong(small_run: Kept, tmp_path: Path) -> None:
+    workspace = str(small_run.workspace.root)
     with pytest.raises(ConfigurationError, match="there is no run 'nope'"):
-        command("nope", "--workspace", str(small_run.workspace.root))
+        command("nope", "--workspace", workspace)
+    with pytest.raises(ConfigurationError, match=r"cannot be written as 'report\.pdf': end its name in \.html or \.md"):
+        command("--output", str(tmp_path / "report.pdf"), "--workspace", workspace)

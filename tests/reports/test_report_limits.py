@@ -1,12 +1,15 @@
 """What is too much for one page is left out by rule, and said."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
+from rag_eval.reports.dataset import Tags
 from rag_eval.reports.limits import Questions, affordable
 from rag_eval.reports.overlay import pack_overlay
 from rag_eval.reports.report import questions_of
+from rag_eval.tables import QUERIES, table_of
 from tests.reports.conftest import Kept
 
 
@@ -36,6 +39,23 @@ def test_of_too_many_questions_the_worst_stay(questions: Questions) -> None:
     overlay = pack_overlay(replace(questions, queries=kept.queries))
     hits = next(section for section in overlay.sections if section.name == "hits-0")
     assert len(hits.content) == 10 * 10 * 4
+
+
+def test_the_worst_by_tokens_have_the_most(questions: Questions) -> None:
+    by_tokens = replace(questions, ranking_metric="tokens_retrieved@5")
+    ids = set(affordable(by_tokens, most_queries=10)[0].queries.column("query_id").to_pylist())
+    rows = questions.sides[0].scores.to_pylist()
+    tokens = {row["query_id"]: row["value"] for row in rows if (row["metric"], row["k"]) == ("tokens_retrieved", 5)}
+    assert min(tokens[query] for query in ids) >= max(value for query, value in tokens.items() if query not in ids)
+
+
+def test_kinds_are_what_tells_questions_apart() -> None:
+    metadata = [{"hard": number % 2, "source": "a model", "note": f"n {number}", "part": ["x"]} for number in range(6)]
+    rows = [(f"q{number}", "?", False, json.dumps(one)) for number, one in enumerate(metadata)]
+    tags = Tags.of(table_of(QUERIES, rows))
+    # What all share and what nobody shares is no kind.
+    assert tags.labels == ["hard: 0", "hard: 1"]
+    assert tags.by_query == [[0], [1]] * 3
 
 
 def test_of_too_many_configurations_the_best_stay(questions: Questions) -> None:

@@ -9,6 +9,7 @@ from rag_eval import ChunkLevelGroundTruth, Query, generate_chunk_id, write_chun
 from rag_eval.config.benchmark import BenchmarkConfig
 from rag_eval.config.chunkers import RecursiveCharacterConfig
 from rag_eval.metrics.span_counts import SpanCase
+from rag_eval.pipeline.outcome import BenchmarkOutcome, Failure
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.overlay import pack_overlay
 from rag_eval.reports.report import build_report, questions_of
@@ -21,23 +22,32 @@ from tests.reports.report_runs import run
 OpenReport = Callable[..., Opened]
 Counts = dict[str, dict[str, int]]
 
-# Opens one question after the other for every pair of sides, with all that is folded, and counts code points.
+# Opens one question after the other for every pair of sides, with all that is folded, and counts code points. The
+# list must show all questions as in the dataset: the first is asked for by address, the others are stepped to.
 COUNT = """
-async ([queries, sides, ks]) => {
+async ([queries, all, sides, ks]) => {
   const pane = document.getElementById("question");
+  const list = document.getElementById("list");
   pane.style.display = "none"; // to be counted, not looked at: laying it out would take most of the time
   const later = () => new Promise((done) => setTimeout(done, 0));
   const counts = {};
   for (let a = 0; a < sides; a += 2) {
     for (const k of ks) {
-      for (const query of queries) {
-        location.hash = `q=${encodeURIComponent(query)}&a=${a}&b=${(a + 1) % sides}&k=${k}`;
+      for (const query of all) {
         const drawing = [query, a, (a + 1) % sides, k].join(" ");
-        for (let turn = 0; pane.dataset.drawn !== drawing && turn < 2000; turn++) await later();
+        if (query === all[0]) {
+          location.hash = `q=${encodeURIComponent(query)}&a=${a}&b=${(a + 1) % sides}&k=${k}`;
+          for (let turn = 0; pane.dataset.drawn !== drawing && turn < 2000; turn++) await later();
+        } else {
+          list.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowDown" }));
+        }
+        if (pane.dataset.drawn !== drawing) throw new Error(`${pane.dataset.drawn} is open in place of ${drawing}`);
+        if (!queries.includes(query)) continue;
         pane.querySelector(".more")?.click();
-        const folded = [...pane.querySelectorAll("details")];
-        folded.forEach((details) => (details.open = true));
-        while (folded.some((details) => details.children.length < 2)) await later();
+        for (const details of pane.querySelectorAll("details")) {
+          details.open = true;
+          details.dispatchEvent(new Event("toggle")); // at once, not when the browser gets to it
+        }
         for (let gap; (gap = pane.querySelector(".gap.found, .gap.missed, .gap.surplus")); ) gap.click();
         for (const side of pane.querySelectorAll(".side")) {
           const texts = `.text[data-side="${side.dataset.side}"]`;
@@ -64,7 +74,11 @@ READ = """
 async ([query]) => {
   const pane = document.getElementById("question");
   location.hash = `q=${encodeURIComponent(query)}&a=0&b=1&k=5`;
-  while (pane.dataset.drawn !== `${query} 0 1 5`) await new Promise((done) => setTimeout(done, 0));
+  dispatchEvent(new Event("hashchange")); // the address may be this one already
+  for (let turn = 0; pane.dataset.drawn !== `${query} 0 1 5`; turn++) {
+    if (turn > 2000) throw new Error(`${query} was not opened`);
+    await new Promise((done) => setTimeout(done, 0));
+  }
   const column = () => pane.querySelector('.document .text[data-side="0"]');
   for (let gap; (gap = column().querySelector(".gap")); ) gap.click();
   const joined = (marks) => [...column().querySelectorAll(marks)].map((mark) => mark.textContent).join("");
@@ -73,9 +87,11 @@ async ([query]) => {
 """
 
 
-def counted(report: Opened, queries: list[str], sides: int, ks: list[int]) -> Counts:
+def counted(report: Opened, kept: Kept, sides: int, ks: list[int], queries: list[str] | None = None) -> Counts:
+    """The counts of all queries, or of some."""
     report.choose("order", "dataset")
-    counts: Counts = report.page.evaluate(COUNT, [queries, sides, ks])
+    everything = all_queries(kept)
+    counts: Counts = report.page.evaluate(COUNT, [queries or everything, everything, sides, ks])
     return counts
 
 
@@ -88,9 +104,9 @@ def by_query(kept: Kept, table: str) -> dict[str, list[tuple[str, int, int]]]:
     return places
 
 
-def expected_counts(kept: Kept, queries: list[str], ks: list[int]) -> Counts:
+def expected_counts(kept: Kept, queries: list[str], ks: list[int], sides: int | None = None) -> Counts:
     truth = by_query(kept, "truth")
-    ranked = [kept.outcome.configurations.index(one) for one in kept.outcome.ranked()]
+    ranked = [kept.outcome.configurations.index(one) for one in kept.outcome.ranked()[:sides]]
     counts: Counts = {}
     for side, number in enumerate(ranked):
         hits = by_query(kept, str(number))
@@ -118,11 +134,11 @@ def test_marks_equal_the_metrics_counts_for_every_query_of_the_sample(
 ) -> None:
     report = open_report(sample_run.page)
     queries = all_queries(sample_run)
-    counts = counted(report, queries, 12, [5])
+    counts = counted(report, sample_run, 12, [5])
     assert len(counts) == 12 * 72
     assert counts == expected_counts(sample_run, queries, [5])
     some = queries[::12]
-    assert counted(report, some, 12, [1, 3, 10]) == expected_counts(sample_run, some, [1, 3, 10])
+    assert counted(report, sample_run, 4, [1, 3, 10], some) == expected_counts(sample_run, some, [1, 3, 10], 4)
     assert report.messages == []
 
 
@@ -139,7 +155,7 @@ def test_what_is_not_carried_is_said_and_still_counted(
     notice = opened.page.locator("#questions .notice").inner_text()
     assert "too many for one page: it carries what stands around the first" in notice
     queries = all_queries(sample_run)[:12]
-    counts, expected = counted(opened, queries, 2, [5]), expected_counts(sample_run, queries, [5])
+    counts, expected = counted(opened, sample_run, 2, [5], queries), expected_counts(sample_run, queries, [5])
     absent = 0
     for key, found in counts.items():
         for kind in ("found", "missed", "surplus"):
@@ -159,8 +175,21 @@ NASTY = (
 SPANS = [(0, 40), (30, 260), (3, 4), (len(NASTY) - 30, len(NASTY)), (100, 1400)]
 
 
+NAME = "</script><script>window.pwned=6</script> \u2028\u202e<img src=x onerror='window.pwned=7'> \"${{x}}\" {number}"
+
+
+def renamed(outcome: BenchmarkOutcome) -> BenchmarkOutcome:
+    """The outcome with names and a failure as bad as a model's name or a service's answer can make them."""
+    named = [
+        one.model_copy(update={"name": NAME.format(number=number)}) for number, one in enumerate(outcome.configurations)
+    ]
+    failure = Failure(configuration=named[0].configuration, reason=NAME.format(number="reason"), stages={})
+    failures = {NAME.format(number="failed"): failure}
+    return outcome.model_copy(update={"configurations": named, "failures": failures})
+
+
 def test_hostile_text_stays_text_and_is_counted_exactly(open_report: OpenReport, tmp_path: Path) -> None:
-    folder = tmp_path / "docs"
+    folder = tmp_path / "<script>window.pwned=8;'\" \u2028"
     folder.mkdir()
     doc_id = "<img src=x onerror=window.pwned=4> 🚢.md"
     (folder / doc_id).write_text(NASTY, encoding="utf-8", newline="")
@@ -169,7 +198,7 @@ def test_hostile_text_stays_text_and_is_counted_exactly(open_report: OpenReport,
     for number, (start, end) in enumerate(SPANS):
         span = {"doc_id": doc_id, "start": start, "end": end, "text": NASTY[start:end]}
         query = f"</script><script>window.pwned=5</script> <!-- {number} 🚢?"
-        metadata = {"kind": "<b>bold</b>"}
+        metadata = {"kind": f"<b>bold</b> {number % 2}"}
         lines.append(json.dumps({"query": query, "relevant_spans": [span], "metadata": metadata}))
     (tmp_path / "truth.jsonl").write_text("\n".join(lines))
     config = BenchmarkConfig(
@@ -182,16 +211,20 @@ def test_hostile_text_stays_text_and_is_counted_exactly(open_report: OpenReport,
         k=[2, 5],
     )
     workspace = Workspace(root=tmp_path / "work")
-    kept = Kept(workspace, run(config, workspace))
+    kept = Kept(workspace, renamed(run(config, workspace)))
     keep_report(workspace, kept.outcome)
     report = open_report(kept.page)
     queries = all_queries(kept)
-    assert counted(report, queries, 2, [2, 5]) == expected_counts(kept, queries, [2, 5])
+    assert counted(report, kept, 2, [2, 5]) == expected_counts(kept, queries, [2, 5])
     for query, (start, end) in zip(queries, SPANS, strict=True):
         assert report.page.evaluate(READ, [query]) == [NASTY, NASTY[start:end]]
     report.draw_charts()
     assert report.page.evaluate("window.pwned") is None
     assert report.page.locator("#question h4 bdi").first.inner_text() == doc_id
+    seen = NAME.replace("\u202e", "\\u202e").format(number="reason")
+    assert seen.replace("\u2028", " ") in report.page.locator("#failures").inner_text().replace("\u2028", " ")
+    assert NAME.format(number=1) in report.page.locator("#side-a option").all_text_contents()
+    assert "kind: <b>bold</b> 1" in report.page.locator("#tag option").all_inner_texts()
     assert report.page.locator("img").count() == 0
     assert report.page.locator("script").count() == report.page.locator("body > script").count()
     assert report.messages == []
@@ -222,7 +255,8 @@ def test_chunk_level_shows_whole_chunks_found_and_missed(open_report: OpenReport
     keep_report(workspace, kept.outcome)
     report = open_report(kept.page)
     assert "of the relevant chunks in the first five hits" in report.page.locator("#answer").inner_text()
-    counts = counted(report, all_queries(kept), 2, [1, 5])
+    assert not report.page.locator("#boundary").is_visible()
+    counts = counted(report, kept, 2, [1, 5])
     relevant = {item.query.id: set(item.relevant_chunk_ids) for item in truth}
     for side, one in enumerate(kept.outcome.ranked()):
         hits = workspace.read_table(one.hits).to_pylist()

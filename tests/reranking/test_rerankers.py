@@ -16,30 +16,10 @@ from rag_eval import (
     generate_chunk_id,
 )
 from rag_eval.errors import ConfigurationError, ServiceError
-from tests.doubles.loopback import LoopbackServer, Request
+from tests.doubles.cohere_server import KEY, CohereServer
 
-KEY = "secret-cohere-key"
 TEXTS = ["rye bread and butter", "the ferry leaves at noon", "ferry", "nothing of the kind"]
 CHUNKS = [Chunk(generate_chunk_id(text), text, DocumentId("a.md")) for text in TEXTS]
-
-
-class CohereServer(LoopbackServer):
-    """Ranks by the length of the text, shortest first, unless told what to answer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.order: list[int] | None = None
-        self.answered: object = None
-
-    def answer(self, request: Request) -> tuple[int, Any]:
-        if request.headers.get("authorization") != f"Bearer {KEY}":
-            return 401, {"message": f"invalid api token {KEY}"}
-        if self.answered is not None:
-            return 200, self.answered
-        asked = request.json()
-        order = self.order or sorted(range(len(asked["documents"])), key=lambda n: len(asked["documents"][n]))
-        results = [{"index": number, "relevance_score": 1 / (1 + rank)} for rank, number in enumerate(order)]
-        return 200, {"id": "1", "results": results[: asked["top_n"]], "meta": {"api_version": {"version": "2"}}}
 
 
 @pytest.fixture

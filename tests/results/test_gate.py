@@ -4,11 +4,16 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
+from rag_eval.config.chunkers import RecursiveTokenConfig
 from rag_eval.errors import ConfigurationError
 from rag_eval.pipeline.workspace import Workspace
 from rag_eval.results.gate import fewest_units, gate_units, most_configurations, run_gate
+from rag_eval.results.score_files import SCORES_FILE
 from rag_eval.stats.permutation import holm, sign_flip_p_values
 from tests.results.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
 
@@ -19,6 +24,7 @@ def test_a_sure_drop_fails_and_an_unsure_one_does_not(store: Store) -> None:
     bad = run_gate(store.workspace, store.good, store.much_worse, METRIC, 0.02)
     assert not bad.passed
     assert [check.passed for check in bad.checks] == [False, False]
+    assert bad.terms == "60 queries in 12 documents; span_recall@3 may drop by 0.02"
     assert bad.checks[1].drop == pytest.approx(0.3)
     assert bad.checks[1].changed == 18
     assert bad.checks[1].low is not None
@@ -26,9 +32,22 @@ def test_a_sure_drop_fails_and_an_unsure_one_does_not(store: Store) -> None:
     # 0.05 is more than 0.02, and three lost queries may be chance.
     slight = run_gate(store.workspace, store.good, store.slightly_worse, METRIC, 0.02)
     assert slight.passed
+    assert [check.unsure for check in slight.checks] == [True, True]
+    assert slight.verdict == "The gate is passed: 2 configurations dropped by more than 0.02, but not surely."
+    assert not any(check.unsure for check in bad.checks)
     assert slight.checks[1].drop == pytest.approx(0.05)
     assert slight.checks[1].noticed_from is not None
     assert slight.checks[1].noticed_from > 0.05
+
+
+def test_configurations_that_lost_the_same_are_one_hypothesis(tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path / ".rag-eval")
+    alike = [RecursiveTokenConfig(chunk_size=size) for size in (500, 600, 700, 800)]  # each document is one chunk
+    config = write_data(tmp_path).model_copy(update={"chunkers": alike})
+    good, bad = make_run(workspace, config), make_run(workspace, config, lost=0.3)
+    together = run_gate(workspace, good, bad, METRIC, 0.02).checks
+    (alone,) = run_gate(workspace, good, bad, METRIC, 0.02, configurations=[together[0].configuration]).checks
+    assert [check.p for check in together] == [alone.p] * 4
 
 
 def test_a_drop_within_the_allowance_passes_however_sure_it_is(store: Store) -> None:
@@ -45,10 +64,29 @@ def test_the_same_scores_and_better_ones_pass(store: Store) -> None:
     assert risen.checks[0].drop < 0
 
 
+def test_what_rounding_takes_away_is_no_drop(own_store: Store) -> None:
+    path = own_store.workspace.runs / own_store.slightly_worse.run / SCORES_FILE
+    table = pq.read_table(own_store.workspace.runs / own_store.good.run / SCORES_FILE)
+    less = pc.subtract(table.column("value"), 1e-15)
+    pq.write_table(table.set_column(6, table.schema.field("value"), less), path)
+    found = run_gate(own_store.workspace, own_store.good, own_store.slightly_worse, METRIC, 0.0)
+    assert found.passed
+    assert {(check.p, check.changed) for check in found.checks} == {(1, 0)}
+    # A drop of just what is allowed: in a computer 0.8 - 0.7 is more than 0.1.
+    for run, value in ((own_store.good, 0.8), (own_store.slightly_worse, 0.7)):
+        path = own_store.workspace.runs / run.run / SCORES_FILE
+        same = pa.array(np.full(table.num_rows, value))
+        pq.write_table(table.set_column(6, table.schema.field("value"), same), path)
+    assert run_gate(own_store.workspace, own_store.good, own_store.slightly_worse, METRIC, 0.1).passed
+    assert not run_gate(own_store.workspace, own_store.good, own_store.slightly_worse, METRIC, 0.099).passed
+
+
 def test_a_rise_of_costs_is_a_drop(store: Store) -> None:
     risen = run_gate(store.workspace, store.much_worse, store.good, "tokens_retrieved@3", 1)
     assert not risen.passed
     assert risen.checks[1].drop > 10
+    assert risen.terms == "60 queries in 12 documents; tokens_retrieved@3 may rise by 1"
+    assert risen.verdict == "The gate failed: 2 configurations rose by more than 1."
     assert run_gate(store.workspace, store.good, store.much_worse, "tokens_retrieved@3", 1).passed
 
 
@@ -70,7 +108,12 @@ def test_a_configuration_without_scores_fails_the_gate(own_store: Store) -> None
     assert gone.missing == {LARGE_NAME: "the run does not have it"}
     assert run_gate(own_store.workspace, own_store.good, fewer, METRIC, 0.5, configurations=[SMALL_NAME]).passed
     nothing = make_run(own_store.workspace, own_store.config, failing=[SMALL_NAME, LARGE_NAME])
-    assert set(run_gate(own_store.workspace, own_store.good, nothing, METRIC, 0.5).missing) == {SMALL_NAME, LARGE_NAME}
+    empty = run_gate(own_store.workspace, own_store.good, nothing, METRIC, 0.5)
+    assert set(empty.missing) == {SMALL_NAME, LARGE_NAME}
+    assert (empty.terms, empty.verdict) == (
+        "span_recall@3 may drop by 0.5",
+        "The gate failed: 2 configurations without scores.",
+    )
 
 
 def test_what_cannot_be_tested_is_said(store: Store) -> None:

@@ -77,6 +77,18 @@ def test_a_run_that_cannot_be_read_is_named_and_passed_over(own_store: Store) ->
     assert "schema_version 7" in problem
 
 
+@pytest.mark.parametrize(
+    ("content", "sentence"), [("{", "is not a baseline"), ('{"run": "gone", "chosen": ""}', "'gone' is gone")]
+)
+def test_a_broken_baseline_hides_no_run(own_store: Store, content: str, sentence: str) -> None:
+    (own_store.workspace.root / "baseline.json").write_text(content)
+    found = history(own_store.workspace)
+    assert len(found.entries) == 4
+    assert not any(entry.is_baseline for entry in found.entries)
+    (problem,) = found.unreadable
+    assert sentence in problem
+
+
 def test_when_scores_are_gone_the_summary_still_has_the_means(own_store: Store) -> None:
     clear(own_store.workspace)
     (own_store.workspace.runs / own_store.much_worse.run / SCORES_FILE).unlink()

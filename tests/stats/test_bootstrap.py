@@ -8,8 +8,8 @@ from scipy import stats
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.formulas import Values
-from rag_eval.stats.bootstrap import bootstrap_intervals, expanded_level
-from rag_eval.stats.scores import Units
+from rag_eval.stats.bootstrap import FEWEST_SURE, bootstrap_intervals, expanded_level
+from rag_eval.stats.scores import FEWEST_DOCUMENTS, Units
 
 
 def clustered(rng: np.random.Generator, documents: int, rows: int) -> tuple[Values, Units]:
@@ -61,6 +61,18 @@ def test_intervals_cover_at_their_nominal_rate(documents: int, confidence: float
     assert abs(covered / simulated - confidence) < tolerance, covered / simulated
     # Resampling questions as if they were independent claims far too much.
     assert naive / simulated < confidence - 2 * tolerance, naive / simulated
+
+
+def test_with_six_documents_an_interval_is_a_little_too_narrow_and_not_more() -> None:
+    rng = np.random.default_rng(20240711)
+    covered, simulated = 0, 2_000
+    for _ in range(simulated // 50):
+        values, units = clustered(rng, FEWEST_DOCUMENTS, 50)
+        ends = bootstrap_intervals(values, units, rng, resamples=500)
+        assert ends is not None
+        covered += int(((ends[:, 0] <= 2 / 3) & (ends[:, 1] >= 2 / 3)).sum())
+    assert FEWEST_DOCUMENTS < FEWEST_SURE
+    assert 0.9 < covered / simulated < 0.95, covered / simulated
 
 
 def test_every_row_meets_the_same_resamples_however_many_rows_there_are() -> None:

@@ -16,6 +16,7 @@ from prefect import flow
 from rag_eval.config.embedders import OpenAIEmbedderConfig
 from rag_eval.config.settings import Component
 from rag_eval.errors import ConfigurationFailedError, RagEvalError, ServiceError
+from rag_eval.file_locks import in_turn
 from rag_eval.pipeline.outcome import StageWork
 from rag_eval.pipeline.references import TableRef
 from rag_eval.pipeline.stage import stage
@@ -24,7 +25,7 @@ from rag_eval.tables import chunks_to_table
 from rag_eval.types.chunk import PositionAwareChunk
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
 from tasks import stages
-from tasks.caching import stage_task
+from tasks.caching import key_of, stage_task
 from tasks.progress import StageEvent, listening
 from tasks.runner import StageRunner
 from tests.doubles.openai_server import OpenAIServer, Status
@@ -204,6 +205,36 @@ def test_the_same_work_asked_for_at_once_is_done_once(tmp_path: Path) -> None:
     calls.clear()
     side_by_side(Workspace(root=tmp_path))
     assert calls == ["count"]
+
+
+def test_work_that_another_process_does_is_waited_for_and_that_is_told(tmp_path: Path) -> None:
+    workspace, numbers = Workspace(root=tmp_path), Numbers(upto=5)
+    held, told = threading.Event(), threading.Event()
+    events: list[str] = []
+
+    def hold() -> None:
+        with in_turn(workspace.lock(key_of(count_task, workspace, numbers))):
+            held.set()
+            told.wait(30)
+
+    def listen(event: StageEvent) -> None:
+        events.append(event.status)
+        if event.status == "waiting":
+            assert event.reason == "another process is at work on it"
+            told.set()
+
+    @flow
+    def waiting() -> None:
+        StageRunner(workspace, told_after=0.0)(count_task, numbers)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(30)
+    with listening(listen):
+        waiting()
+    holder.join()
+    assert events == ["started", "waiting", "started", "computed"]
+    assert list((tmp_path / "locks").iterdir()) == []
 
 
 def test_an_unforeseen_error_of_a_configuration_is_one_sentence_with_its_kind() -> None:

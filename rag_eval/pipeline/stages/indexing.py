@@ -1,5 +1,6 @@
 """Vectors of the chunks, and the index that is searched."""
 
+import functools
 import itertools
 import os
 import re
@@ -80,12 +81,18 @@ def _fill(store: StoreConfig, folder: Path, chunks: pa.Table, vectors: "TextVect
 @contextmanager
 def cached_embedder(workspace: Workspace, embedder: EmbedderConfig) -> Iterator[CachedEmbedder]:
     """The embedder with the workspace's cache around it."""
-    cache = EmbeddingCache(workspace.embedding_cache)
+    cache = _embedding_cache(workspace.embedding_cache)
     cached = CachedEmbedder(embedder.build(), cache, made_since=workspace.made_since)
     with ExitStack() as stack:
         for folder in cached.folders:
             stack.enter_context(workspace.growing(folder))
         yield cached
+
+
+@functools.cache
+def _embedding_cache(folder: Path) -> EmbeddingCache:
+    """One for all stages of a process: what it has read of the disk and checked, it does not read and check again."""
+    return EmbeddingCache(folder)
 
 
 def spent(part: object) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """Finding chunks for every query: by vectors, by words, by both; and reranking what was found.
 
 Each answers one query before the clock starts, so that no configuration pays for being the first; what is charged by
-the call does not.
+the call does not, and its answers are kept.
 """
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,15 @@ import pyarrow.compute as pc
 from rag_eval.config.embedders import EmbedderConfig
 from rag_eval.config.rerankers import RerankerConfig
 from rag_eval.config.stores import StoreConfig
+from rag_eval.digests import data_sha256
 from rag_eval.embedding.base import embed_queries
 from rag_eval.pipeline.hits import fuse_tables, hits_at, rerank_table
+from rag_eval.pipeline.kept_rankings import kept_rankings
 from rag_eval.pipeline.references import Effort, IndexRef, TableRef
-from rag_eval.pipeline.stage import stage
+from rag_eval.pipeline.stage import key_part, stage
 from rag_eval.pipeline.stages.indexing import cached_embedder, spent
 from rag_eval.pipeline.workspace import Workspace
+from rag_eval.retrieval.base import Reranker
 from rag_eval.retrieval.bm25 import BM25Index, best_first
 
 
@@ -86,13 +90,37 @@ def rerank(
 ) -> TableRef:
     """The k best candidates of every query, in the reranker's order."""
     asked, found, searched = (workspace.read_table(table) for table in (queries, hits, chunks))
-    built, first = reranker.build(), asked.slice(0, 1)
-    if built is not None and not reranker.remote:
-        of_first = found.filter(pc.is_in(found.column("query_id"), first.column("query_id").combine_chunks()))
-        rerank_table(of_first, searched, first, built, k)
+    built = reranker.build()
+    if built is None:
+        return workspace.write_table("hits", found, _answered(asked, time.perf_counter()))
+    if reranker.remote:
+        with built if isinstance(built, AbstractContextManager) else nullcontext():  # its connection ends with it
+            return _rerank_by_service(workspace, asked, found, searched, reranker, built, k)
+    first = asked.slice(0, 1)
+    of_first = found.filter(pc.is_in(found.column("query_id"), first.column("query_id").combine_chunks()))
+    rerank_table(of_first, searched, first, built, k)
     started = time.perf_counter()
-    kept = found if built is None else rerank_table(found, searched, asked, built, k)
-    return workspace.write_table("hits", kept, _answered(asked, started, **(spent(built) if reranker.remote else {})))
+    kept = rerank_table(found, searched, asked, built, k)
+    return workspace.write_table("hits", kept, _answered(asked, started))
+
+
+def _rerank_by_service(
+    workspace: Workspace,
+    asked: pa.Table,
+    found: pa.Table,
+    searched: pa.Table,
+    reranker: RerankerConfig,
+    built: Reranker,
+    k: int,
+) -> TableRef:
+    """Ask the service what it was not asked before."""
+    folder = workspace.ranking_cache(data_sha256(key_part(reranker)))
+    with workspace.growing(folder), kept_rankings(built, folder, workspace.made_since) as asking:
+        kept = rerank_table(found, searched, asked, asking, k)
+    charged = spent(built) if asking.fresh else {}
+    seconds = round(asking.seconds, 6)
+    effort = Effort(fresh=asking.fresh, total=asked.num_rows, unit="queries", query_seconds=seconds, **charged)
+    return workspace.write_table("hits", kept, effort)
 
 
 def _answered(queries: pa.Table, started: float, **spent: Any) -> Effort:

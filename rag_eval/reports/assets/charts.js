@@ -1,14 +1,16 @@
-// The charts: drawn by Vega when they come into sight, in the colours of the page.
+// The charts: drawn by Vega when they come into sight. Their colours are variables of the style sheet, so that they
+// follow the page between light, dark and paper without being drawn again.
 
 const MOST_ROWS = 400;
 const LEGEND = 110;
 const drawn = new Map();
+let waiting = Promise.resolve();
 
 function startCharts() {
   const watcher = new IntersectionObserver(
     (entries) => entries.filter((entry) => entry.isIntersecting).forEach(({ target }) => {
       watcher.unobserve(target);
-      drawOnce(target.dataset.chart);
+      drawInTurn(target.dataset.chart);
     }),
     { rootMargin: "400px" },
   );
@@ -22,18 +24,18 @@ function startCharts() {
     numbers.addEventListener("toggle", () => numbers.open && drawNumbers(chart, numbers));
     watcher.observe(figure);
   }
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawCharts);
 }
 
 const drawOnce = (id) => (drawn.has(id) ? undefined : drawChart(id));
 
-/** Draw what is not drawn yet, one chart at a time: pages are printed and photographed that nobody scrolled. */
-async function drawRest() {
-  for (const { id } of manifest.charts) {
-    await new Promise((done) => setTimeout(done));
-    await drawOnce(id);
-  }
+/** Draw a chart after those that wait, with a pause between two, so that the page never stands still for long. */
+function drawInTurn(id) {
+  const pause = () => new Promise((done) => setTimeout(done));
+  waiting = waiting.then(pause).then(() => drawOnce(id));
 }
+
+/** Draw what is not drawn yet: pages are printed and photographed that nobody scrolled. */
+const drawRest = () => manifest.charts.forEach(({ id }) => drawInTurn(id));
 
 /** Paper is white: print in the light colours, whatever the screen has, and every chart. */
 function startPrinting() {
@@ -51,13 +53,6 @@ function startPrinting() {
       root.dataset.theme = theme;
     }
   });
-}
-
-/** Draw again what is drawn, in the colours of now. */
-function redrawCharts() {
-  for (const id of [...drawn.keys()]) {
-    drawChart(id);
-  }
 }
 
 /** The selects of a chart, for each field that its rows are chosen by. */
@@ -84,17 +79,24 @@ const rowsOf = (chart) =>
 async function drawChart(id) {
   const chart = manifest.charts.find((one) => one.id === id);
   const place = byId(`chart-${id}`).querySelector(".drawing");
-  const config = { ...chart.spec.config, ...chartColours() };
+  const config = { ...chart.spec.config, ...chartStyle() };
   // The wide ones first: what is equal to them stands in front of them.
   const rows = rowsOf(chart).sort((x, y) => (y.ring ?? 0) - (x.ring ?? 0));
   const spec = { ...chart.spec, datasets: { rows }, config };
-  spec.params = chart.spec.params?.map((param) => ({ ...param, ...cssColour(param.name) }));
   const turn = (drawn.get(id)?.turn ?? 0) + 1;
   drawn.get(id)?.view?.finalize();
   drawn.set(id, { turn });
   // The interpreter runs Vega's expressions without eval, which the page's policy forbids.
   const options = { ast: true, actions: false, defaultStyle: false, renderer: "svg", tooltip: showTip, logLevel: 1 };
-  const { view } = await vegaEmbed(place, spec, options);
+  let view;
+  try {
+    ({ view } = await vegaEmbed(place, spec, options));
+  } catch (error) {
+    // One chart that cannot be drawn takes nothing else with it.
+    console.error(error);
+    place.replaceChildren(make("p", { className: "notice" }, "This chart cannot be drawn. Its numbers are below."));
+    return;
+  }
   if (drawn.get(id).turn !== turn) {
     view.finalize();
     return;
@@ -116,19 +118,11 @@ function lookInto(datum) {
   byId("questions").scrollIntoView({ behavior: "smooth" });
 }
 
-/** A colour of the page by its name in the style sheet. */
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-
-/** The colour that a chart asks for by a parameter, where the page has one of that name. */
-function cssColour(name) {
-  const value = colour({ onHigh: "heat-on-high", onLow: "heat-on-low" }[name] ?? "");
-  return value ? { value } : {};
-}
-
-function chartColours() {
+/** How all charts look; a narrow screen has less room for names. */
+function chartStyle() {
   const sizes = { labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500 };
-  const text = { ...sizes, labelColor: colour("ink"), titleColor: colour("quiet") };
-  const lines = { gridColor: colour("line"), domainColor: colour("line"), tickColor: colour("line") };
+  const text = { ...sizes, labelColor: "var(--ink)", titleColor: "var(--quiet)" };
+  const lines = { gridColor: "var(--line)", domainColor: "var(--line)", tickColor: "var(--line)" };
   return {
     background: null,
     font: getComputedStyle(document.body).fontFamily,
@@ -140,16 +134,13 @@ function chartColours() {
       columns: innerWidth < 620 ? 1 : 2,
       labelLimit: 260,
       symbolOpacity: 1,
-      symbolBaseFillColor: colour("quiet"),
-      symbolBaseStrokeColor: colour("quiet"),
+      symbolBaseFillColor: "var(--quiet)",
+      symbolBaseStrokeColor: "var(--quiet)",
       symbolStrokeWidth: 2,
       layout: { bottom: { direction: "vertical", anchor: "start" } },
     },
-    text: { color: colour("ink") },
-    range: {
-      category: manifest.colours.map((_, i) => colour(`series-${i}`)),
-      heatmap: [colour("heat-low"), colour("heat-high")],
-    },
+    text: { color: "var(--ink)" },
+    range: { category: Array.from({ length: manifest.colours }, (_, i) => `var(--series-${i})`) },
   };
 }
 

@@ -38,6 +38,11 @@ async function startExplorer() {
   };
   await follow();
   window.addEventListener("hashchange", () => readAddress() && follow());
+  // Who follows a link to a question wants to see it; who reloads the page stays where they are.
+  const [visit] = performance.getEntriesByType("navigation");
+  if (chosen.question >= 0 && /[#&]q=/.test(location.hash) && visit?.type === "navigate") {
+    byId("questions").scrollIntoView({ behavior: "instant" });
+  }
 }
 
 /** Take the open question, the sides and k from the address; true when something changed. */
@@ -80,16 +85,17 @@ function fillControls() {
   fill(byId("document"), [[-1, "Any document"], ...holding.slice(0, 2000).map((i) => [i, titles[i]])], chosen.document);
   fill(byId("tag"), [[-1, "Any kind"], ...overlay.tags.map((tag, i) => [i, tag])], chosen.tag);
   byId("tag").closest("label").hidden = overlay.tags.length === 0;
+  byId("boundary").hidden = overlay.unit === "chunk";
 }
 
-/** Show what is chosen; orders and filters that need two sides are offered when there are two. */
+/** Show what is chosen; orders and filters that mean nothing now are not offered, and no longer chosen. */
 function showChoices() {
-  const offered = (choices) =>
-    Object.entries(choices)
-      .filter(([, choice]) => chosen.b >= 0 || !choice.pair)
-      .map(([name, choice]) => [name, choice.label]);
-  fill(byId("order"), offered(ORDERS), chosen.order);
-  fill(byId("shown"), offered(SHOWN), chosen.shown);
+  const isPair = chosen.b >= 0;
+  for (const [id, choices, preset] of [["order", ORDERS, "worst"], ["shown", SHOWN, "all"]]) {
+    const options = offered(choices, chosen.metric, isPair);
+    chosen[id] = options.some(([name]) => name === chosen[id]) ? chosen[id] : preset;
+    fill(byId(id), options, chosen[id]);
+  }
   const { a, b, k, metric, document } = chosen;
   for (const [id, value] of Object.entries({ "side-a": a, "side-b": b, cut: k, metric, document })) {
     byId(id).value = value;
@@ -110,15 +116,19 @@ function wireControls() {
   byId("swap").addEventListener("click", () => chosen.b >= 0 && chooseSides({ a: chosen.b, b: chosen.a }));
   byId("previous").addEventListener("click", () => list.step(-1));
   byId("next").addEventListener("click", () => list.step(1));
+  byId("previous-below").addEventListener("click", () => stepBelow(-1));
+  byId("next-below").addEventListener("click", () => stepBelow(1));
+}
+
+/** Open the next question for a reader who is at the end of this one. */
+function stepBelow(rows) {
+  list.step(rows);
+  byId("question").scrollIntoView({ block: "start" });
 }
 
 /** Look at other sides, another k or another metric. */
 async function chooseSides(change = {}) {
   Object.assign(chosen, change);
-  if (chosen.b < 0) {
-    chosen.order = ORDERS[chosen.order].pair ? "worst" : chosen.order;
-    chosen.shown = SHOWN[chosen.shown].pair ? "all" : chosen.shown;
-  }
   const wanted = chosen.b >= 0 ? [chosen.a, chosen.b] : [chosen.a];
   const loaded = await Promise.all(wanted.map(loadSide));
   if (wanted[0] !== chosen.a || (wanted[1] ?? -1) !== chosen.b) {
@@ -141,7 +151,8 @@ function refine(change = {}) {
   if (chosen.question < 0 && questions.length) {
     chosen.question = questions[0];
   }
-  list.show(questions, (number) => values.map((column) => column[number]), chosen.question);
+  const full = isCost(chosen.metric) ? values.flatMap((column) => [...column]).reduce((x, y) => (y > x ? y : x), 0) : 1;
+  list.show(questions, (number) => values.map((column) => column[number]), full, chosen.question);
   drawQuestion();
 }
 
@@ -195,14 +206,7 @@ function sidesHead(number, rows) {
 /** The name of a side, what it found, missed and brought along, and its scores. */
 function sideHead(side, i, number, rows) {
   const total = totalOf(rows, i);
-  const counts = ["found", "missed", "surplus"].map((kind) =>
-    make(
-      "span",
-      { className: `count ${kind}`, dataset: { amount: total[kind] } },
-      make("mark", { className: kind }, kind),
-      ` ${whole.format(total[kind])}`,
-    ),
-  );
+  const counts = ["found", "missed", "surplus"].map((kind) => countElement(side, kind, total[kind]));
   const unit = make("span", { className: "small" }, `${overlay.unit}s, in ${many(total.hits, "hit")}`);
   const values = overlay.metrics
     .filter((name) => name.endsWith(`@${chosen.k}`) || !/@\d+$/.test(name))
@@ -216,4 +220,19 @@ function sideHead(side, i, number, rows) {
     make("p", { className: "counts" }, ...counts, unit),
     make("p", { className: "values" }, ...values),
   );
+}
+
+/** How much of a kind there is; what is relevant is gone to by a click, one stretch after the other. */
+function countElement(side, kind, amount) {
+  const content = [make("mark", { className: kind }, kind), ` ${whole.format(amount)}`];
+  const properties = { className: `count ${kind}`, dataset: { amount } };
+  if (kind === "surplus" || !amount) {
+    return make("span", properties, ...content);
+  }
+  let turn = 0;
+  const onclick = () => {
+    const stretches = byId("question").querySelectorAll(`.text[data-side="${side.number}"] :is(mark, .gap).${kind}`);
+    stretches[turn++ % stretches.length]?.scrollIntoView({ block: "center" });
+  };
+  return make("button", { type: "button", title: `Go to what was ${kind}`, onclick, ...properties }, ...content);
 }

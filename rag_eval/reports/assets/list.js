@@ -37,11 +37,13 @@ class QuestionList {
     }
   }
 
-  /** Show these questions, of which one may be open; `values` gives the numbers of a question on each side. */
-  show(questions, values, open) {
+  /** Show these questions, of which one may be open; `values` gives the numbers of a question on each side, and
+   * `full` is the number of a full bar. */
+  show(questions, values, full, open) {
     const same = questions.length === this.questions.length && questions.every((one, i) => one === this.questions[i]);
     this.questions = questions;
     this.values = values;
+    this.full = full;
     if (!same) {
       this.rows.style.height = `${questions.length * ROW_HEIGHT}px`;
       this.scrollTo(0);
@@ -105,7 +107,8 @@ class QuestionList {
   row(place) {
     const number = this.questions[place];
     const { texts, unanswerable } = places.queries;
-    const bars = () => make("div", { className: "bars" }, ...this.values(number).map(scoreBar));
+    const bar = (value, side) => scoreBar(value, side, this.full);
+    const bars = () => make("div", { className: "bars" }, ...this.values(number).map(bar));
     const row = make(
       "div",
       { id: `question-${place}`, className: "row", dataset: { question: number } },
@@ -121,9 +124,9 @@ class QuestionList {
   }
 }
 
-function scoreBar(value, side) {
+function scoreBar(value, side, full) {
   const bar = make("span", { className: `bar side-${side}`, ariaHidden: "true" }, make("span"));
-  bar.firstChild.style.width = `${100 * Math.min(1, Math.max(0, value))}%`;
+  bar.firstChild.style.width = `${100 * Math.min(1, Math.max(0, value / full))}%`;
   const letter = make("span", { className: "letter" }, "AB"[side]);
   return make("span", { className: "score" }, letter, bar, make("span", {}, inShort(value)));
 }

@@ -50,6 +50,10 @@ function hitsOf(side, question, k) {
   return found;
 }
 
+/** Whether less of a metric is better. */
+const isCost = (metric) => overlay.costs.includes(metric);
+
+// Keys and tests see the negative of a cost, so that more is better everywhere.
 const ORDERS = {
   worst: { label: "Worst of A first", key: (a) => a },
   differ: { label: "Where A and B differ most", key: (a, b) => -Math.abs(a - b), pair: true },
@@ -61,16 +65,25 @@ const ORDERS = {
 
 const SHOWN = {
   all: { label: "All questions", test: () => true },
-  nothing: { label: "A finds nothing", test: (a) => a === 0 },
-  part: { label: "A finds a part", test: (a) => a > 0 && a < 1 },
-  everything: { label: "A finds everything", test: (a) => a >= 1 },
+  nothing: { label: "A scores 0", recall: "A finds nothing", test: (a) => a === 0, share: true },
+  part: { label: "A scores between 0 and 1", recall: "A finds a part", test: (a) => a > 0 && a < 1, share: true },
+  everything: { label: "A scores 1", recall: "A finds everything", test: (a) => a >= 1, share: true },
   better: { label: "A beats B", test: (a, b) => a > b, pair: true },
   worse: { label: "B beats A", test: (a, b) => a < b, pair: true },
   unanswerable: { label: "Declared unanswerable", test: (a, b, question) => places.queries.unanswerable[question] > 0 },
 };
 
+/** The orders or filters that mean something for a metric and as many sides as there are: [name, label]. */
+function offered(choices, metric, isPair) {
+  return Object.entries(choices)
+    .filter(([, choice]) => (isPair || !choice.pair) && !(choice.share && isCost(metric)))
+    .map(([name, choice]) => [name, (/recall/.test(metric) && choice.recall) || choice.label]);
+}
+
 /** The questions that pass the filters, in the order asked for. */
-function chosenQuestions(a, b, { shown, order, search, document, tag }) {
+function chosenQuestions(scoresA, scoresB, { shown, order, search, document, tag, metric }) {
+  const sign = isCost(metric) ? -1 : 1;
+  const [a, b] = [scoresA, scoresB].map((scores) => scores.map((value) => sign * value));
   const { ids, texts, searchable, documents, tags, unanswerable } = places.queries;
   const words = search.toLowerCase().split(/\s+/).filter(Boolean);
   const kept = [];

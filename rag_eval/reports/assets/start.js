@@ -33,7 +33,6 @@ function startColours() {
   button.addEventListener("click", () => {
     root.dataset.theme = isDark() ? "light" : "dark";
     name();
-    redrawCharts();
   });
   dark.addEventListener("change", name);
   name();
@@ -53,7 +52,7 @@ async function start() {
   startCharts();
   startPrinting();
   await startExplorer();
-  await drawRest();
+  drawRest();
 }
 
 start();

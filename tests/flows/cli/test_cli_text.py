@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from flows.cli.text import counted, cut_in_the_middle, visible
+from flows.cli.text import cut_in_the_middle, told_apart, visible
+from rag_eval.wording import counted
 
 
 @settings(deadline=None, derandomize=True)
@@ -17,6 +18,16 @@ def test_a_cut_text_fits_and_keeps_both_ends(text: str, cells: int) -> None:
         assert cut == visible(text)
     elif cells >= 7:
         assert "…" in cut
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.lists(st.text("ab界", max_size=20), max_size=6), st.integers(0, 20))
+def test_of_texts_that_are_cut_together_as_many_differ_as_if_each_were_cut_in_the_middle(
+    texts: list[str], cells: int
+) -> None:
+    shown = told_apart(tuple(texts), cells)
+    assert all(cell_len(shown[text]) <= cells for text in texts)
+    assert len(set(shown.values())) >= len({cut_in_the_middle(text, cells) for text in texts})
 
 
 @settings(deadline=None, derandomize=True)

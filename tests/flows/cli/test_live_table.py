@@ -56,14 +56,31 @@ def test_what_is_at_work_or_failed_is_shown_before_what_waits_or_is_done() -> No
     assert "40 configurations: 15 done, 1 at work, 23 waiting, 1 failed" in lines
 
 
-def test_a_long_name_is_cut_in_the_middle_and_a_row_is_one_line() -> None:
+def test_a_long_name_is_cut_and_a_row_is_one_line() -> None:
     lines = shown(table(*((NAMES[0], stage, "computed") for stage in STAGES)), 80, 60)
     (row,) = [line for line in lines if "✓" in line and line != lines[-1]]
-    assert row.startswith("recursive-token")
+    assert row.startswith("recursive-token 0/…")
     assert "…" in row
     assert "3-small" in row
     assert row.count("✓") == len(STAGES)
     assert lines[0].split() == ["chunk", "embed", "index", "vector", "words", "fuse", "rerank", "score"]
+
+
+def test_cut_names_can_be_told_apart() -> None:
+    at_work: list[tuple[str | None, str, Status]] = [(name, stage, "started") for name in NAMES for stage in STAGES]
+    rows = [line for line in shown(table(*at_work), 80, 60) if line.startswith("recursive")]
+    assert len({row[:30] for row in rows}) == len(rows) == len(NAMES)
+    assert all("…" in row[:30] and row.count("…") == 1 + len(STAGES) for row in rows)
+
+
+def test_names_that_differ_only_in_what_columns_leave_out_have_their_stage_beside_them() -> None:
+    names = [f"{here} {'a' * 28} {middle} {'b' * 28} {there}" for here in "12" for middle in "34" for there in "56"]
+    found = LiveTable(names)
+    for name in names:
+        for stage in STAGES:
+            found.told(StageEvent(name, stage, "computed"))
+    lines = shown(found, 80, 60)
+    assert [line for line in lines if "aaa" in line] == [f"{name} score ✓" for name in names]
 
 
 def test_a_narrow_terminal_shows_the_stage_instead_of_columns() -> None:
@@ -74,7 +91,7 @@ def test_a_narrow_terminal_shows_the_stage_instead_of_columns() -> None:
 
 def test_retries_are_told_with_their_reason() -> None:
     found = table((NAMES[3], "embed", "retrying"))
-    assert "↻ embed (recursive-…g-3-small): the service is away" in shown(found, 120, 60)
+    assert "↻ embed (recursive-token 3/…l): the service is away" in shown(found, 120, 60)
     found.told(StageEvent(NAMES[4], "embed", "retrying", "the service is away"))
     assert "↻ embed (2 configurations): the service is away" in shown(found, 120, 60)
     found.told(StageEvent(NAMES[4], "embed", "computed"))
@@ -106,23 +123,26 @@ def test_on_a_terminal_nothing_of_it_is_left(width: int) -> None:
     assert 5 < lowest < 12
 
 
-def test_where_nobody_looks_a_finished_configuration_is_a_line() -> None:
+def test_where_nobody_looks_what_is_finished_or_held_up_is_a_line() -> None:
     out = io.StringIO()
     found = LiveTable(NAMES[:3])
     with found.shown(Console(file=out, force_terminal=False, width=20)):
-        for name, stage, status in (
-            (None, "corpus", "computed"),
-            (NAMES[0], "chunk", "computed"),
-            (NAMES[0], "score", "started"),
-            (NAMES[0], "score", "computed"),
-            (NAMES[2], "embed", "retrying"),
-            (NAMES[2], "embed", "failed"),
-            (NAMES[2], "retrieve-by-words", "failed"),
-            (NAMES[1], "score", "reused"),
+        for event in (
+            StageEvent(None, "corpus", "computed"),
+            StageEvent(NAMES[0], "chunk", "computed"),
+            StageEvent(NAMES[0], "score", "started"),
+            StageEvent(NAMES[0], "score", "computed"),
+            StageEvent(NAMES[2], "embed", "retrying", "the service is away"),
+            StageEvent(NAMES[2], "embed", "failed"),
+            StageEvent(NAMES[2], "retrieve-by-words", "failed"),
+            StageEvent(NAMES[1], "score", "waiting", "another run makes it"),
+            StageEvent(NAMES[1], "score", "reused"),
         ):
-            found.told(StageEvent(name, stage, status))
+            found.told(event)
     assert out.getvalue().splitlines() == [
-        f"rag-eval: 1 of 3 done: {NAMES[0]}",
-        f"rag-eval: 2 of 3 failed: {NAMES[2]}",
-        f"rag-eval: 3 of 3 done: {NAMES[1]}",
+        f"rag-eval: 1 of 3: {NAMES[0]}: done",
+        f"rag-eval: {NAMES[2]}: embed is tried again: the service is away",
+        f"rag-eval: 2 of 3: {NAMES[2]}: failed",
+        f"rag-eval: {NAMES[1]}: score waits: another run makes it",
+        f"rag-eval: 3 of 3: {NAMES[1]}: done",
     ]

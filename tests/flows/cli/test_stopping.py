@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -19,7 +21,7 @@ def chunks_in(workspace: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_stopped_run_leaves_nothing_behind_and_is_continued(tmp_path: Path, number: int, code: int) -> None:
+def test_a_stopped_run_leaves_nothing_behind(tmp_path: Path, number: int, code: int) -> None:
     (tmp_path / "two.yaml").write_text(TWO)
     run = started("run", "two.yaml", cwd=tmp_path)
     wait_for(lambda: chunks_in(tmp_path / ".rag-eval"))
@@ -35,12 +37,6 @@ def test_a_stopped_run_leaves_nothing_behind_and_is_continued(tmp_path: Path, nu
     assert servers
     wait_for(lambda: not any(map(is_running, servers)))
     assert list((tmp_path / ".rag-eval" / "prefect").glob(".part-*")) == []
-    if number == signal.SIGINT:
-        done = rag_eval("run", "two.yaml", "--json", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        outcome = json.loads(done.stdout)
-        assert len(outcome["configurations"]) == 2
-        assert outcome["stages"]["load-corpus"]["work"] == "reused"
 
 
 def test_a_server_that_dies_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
@@ -60,7 +56,7 @@ def test_a_server_that_dies_ends_the_run_with_a_sentence(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("prefect_server")
-def test_a_run_stopped_on_a_lasting_server_is_cancelled_there(tmp_path: Path) -> None:
+def test_a_run_stopped_on_a_lasting_server_is_cancelled_there_and_continued(tmp_path: Path) -> None:
     (tmp_path / "two.yaml").write_text(TWO)
     api = str(PREFECT_API_URL.value())
     run = started("run", "two.yaml", cwd=tmp_path, PREFECT_API_URL=api)
@@ -72,6 +68,11 @@ def test_a_run_stopped_on_a_lasting_server_is_cancelled_there(tmp_path: Path) ->
     (page,) = [line for line in err.splitlines() if "its page in Prefect" in line]
     state = httpx.get(f"{api}/flow_runs/{page.rpartition('/')[2]}", timeout=30).json()["state"]
     assert (state["type"], state["message"]) == ("CANCELLED", "stopped from the command line")
+    done = rag_eval("run", "two.yaml", "--json", cwd=tmp_path, PREFECT_API_URL=api)
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads(done.stdout)
+    assert len(outcome["configurations"]) == 2
+    assert outcome["stages"]["load-corpus"]["work"] == "reused"
 
 
 def test_what_watched_work_gives_or_raises_comes_through() -> None:
@@ -85,3 +86,24 @@ def test_trouble_is_raised_without_waiting_for_the_work() -> None:
     with pytest.raises(LookupError, match="the server is gone"):
         watched(never.wait, lambda: LookupError("the server is gone"))
     never.set()
+
+
+LEFT = """
+import subprocess, threading
+from flows.cli.stopping import leave, watched
+started = []
+def work():
+    started.append(subprocess.Popen(["sleep", "600"]))
+    threading.Event().wait()
+try:
+    watched(work, lambda: LookupError() if started else None)
+except LookupError:
+    print(started[0].pid, flush=True)
+    leave(7)
+"""
+
+
+def test_what_was_left_behind_ends_with_all_that_it_started() -> None:
+    done = subprocess.run([sys.executable, "-c", LEFT], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (7, "")
+    wait_for(lambda: not is_running(int(done.stdout)))

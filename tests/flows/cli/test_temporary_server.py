@@ -1,12 +1,19 @@
 """Which server a command uses, and what is said when one cannot be had."""
 
 import hashlib
+import os
+import socket
+import threading
 from importlib.metadata import version
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from flows.cli.database_template import keep_template, use_template
+from flows.cli.server import answers, without_credentials
 from flows.cli.server_log import last_words
+from flows.cli.temporary_server import temporary_server
 from tests.flows.cli.commands import TWO, rag_eval
 
 PROFILES = 'active = "ours"\n[profiles.ours]\nPREFECT_API_URL = "http://127.0.0.1:9/api"\n[profiles.none]\n'
@@ -20,15 +27,28 @@ def test_a_damaged_template_is_made_anew_and_said(tmp_path: Path) -> None:
     cache.mkdir(parents=True)
     damaged = cache / f"prefect-{version('prefect')}-{'0' * 24}.db"
     damaged.write_bytes(b"SQLite format 3\0 and nothing after it")
-    settings = {"PREFECT_HOME": str(tmp_path), "PREFECT_PROFILE": "none", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    settings = {
+        "PREFECT_HOME": str(tmp_path),
+        "PREFECT_PROFILE": "none",
+        "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{tmp_path / 'mine.db'}",
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
     done = rag_eval("run", "one.yaml", cwd=tmp_path, **settings)
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines() == [
         f"note: the database template {damaged} was damaged: it is made anew, which takes a while",
         "rag-eval: starting on a temporary Prefect server, whose database is made first",
+        "rag-eval: 1 of 1: recursive-token 300/0, bm25: done",
     ]
+    assert not (tmp_path / "mine.db").exists()  # the database of a server of the user's own
     (kept,) = cache.iterdir()
     assert hashlib.sha256(kept.read_bytes()).hexdigest()[:24] in kept.name
+
+
+def test_logs_are_not_for_a_server_that_ends_with_the_command(tmp_path: Path) -> None:
+    """What is still to be sent when it has ended, Prefect would try to send for a minute."""
+    with patch.dict(os.environ), temporary_server(tmp_path):
+        assert os.environ["PREFECT_LOGGING_TO_API_ENABLED"] == "false"
 
 
 def test_a_server_that_does_not_start_is_told_with_its_last_words(tmp_path: Path) -> None:
@@ -55,6 +75,52 @@ def test_a_server_named_in_a_profile_that_does_not_answer_is_named(tmp_path: Pat
         "rag-eval: the Prefect server at http://127.0.0.1:9/api does not answer: start it, or take its address out of "
         f"{tmp_path / 'profiles.toml'}\n"
     )
+
+
+def test_something_else_that_listens_is_no_server() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def greet() -> None:
+            caller, _ = other.accept()
+            with caller:
+                caller.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+                caller.recv(1000)
+
+        threading.Thread(target=greet).start()
+        assert not answers(f"http://127.0.0.1:{other.getsockname()[1]}/api", 10.0)
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("http://127.0.0.1:4200/api", "http://127.0.0.1:4200/api"),
+        ("https://me:secret@prefect.example/api", "https://prefect.example/api"),
+        ("http://me:se@cr@et@[::1]:4200/api?mail=a@b", "http://[::1]:4200/api?mail=a@b"),
+        ("no address", "no address"),
+    ],
+)
+def test_an_address_is_shown_without_its_password(address: str, shown: str) -> None:
+    assert without_credentials(address) == shown
+
+
+def test_a_password_in_the_address_of_a_server_is_not_said(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text(ONE)
+    done = rag_eval("run", "one.yaml", cwd=tmp_path, PREFECT_API_URL="http://me:secret@127.0.0.1/api")
+    assert done.returncode == 2
+    assert done.stderr.startswith("rag-eval: the Prefect server at http://127.0.0.1/api does not answer: start it, or")
+
+
+def test_templates_that_cannot_be_read_or_kept_are_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "cache" / "rag-eval" / f"prefect-{version('prefect')}-{'0' * 24}.db").mkdir(parents=True)
+    assert not use_template(tmp_path / "prefect.db")
+    assert not (tmp_path / "prefect.db").exists()
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    keep_template(tmp_path / "prefect.db")
+    assert (tmp_path / "file").read_text() == ""
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,36 @@
+"""What the stages that need vectors read of the disk."""
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rag_eval.config.embedders import LocalEmbedderConfig
+from rag_eval.pipeline import stages
+from rag_eval.pipeline.references import TableRef
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.tables import chunks_to_table
+from rag_eval.types.chunk import PositionAwareChunk
+from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
+
+
+def chunk_table(workspace: Workspace, count: int) -> TableRef:
+    texts = [f"text number {number}" for number in range(count)]
+    return workspace.write_table(
+        "chunks",
+        chunks_to_table(
+            PositionAwareChunk(generate_pa_chunk_id(text), text, DocumentId(f"{number:05}"), 0, len(text))
+            for number, text in enumerate(texts)
+        ),
+    )
+
+
+@pytest.mark.skipif(not hasattr(psutil.Process, "io_counters"), reason="this system does not tell what is read")
+def test_kept_vectors_are_checked_once_in_a_process(tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path)
+    stages.embed(workspace, chunk_table(workspace, 3_000), LocalEmbedderConfig())
+    kept = sum(path.stat().st_size for path in workspace.embedding_cache.rglob("*.arrow"))
+    few = chunk_table(workspace, 10)
+    before = psutil.Process().io_counters().read_chars
+    stages.embed(workspace, few, LocalEmbedderConfig())
+    assert psutil.Process().io_counters().read_chars - before < kept / 10

@@ -1,0 +1,155 @@
+"""What a service charges for is bought once: by whichever thread, process, stage or attempt comes to it first."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from rag_eval.config.chunkers import SemanticConfig
+from rag_eval.config.embedders import OpenAIEmbedderConfig
+from rag_eval.config.rerankers import CohereRerankerConfig
+from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
+from rag_eval.errors import ServiceError
+from rag_eval.pipeline import stages
+from rag_eval.pipeline.references import TableRef
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.tables import chunks_to_table, documents_to_table, token_truth_to_tables
+from rag_eval.types.chunk import PositionAwareChunk
+from rag_eval.types.document import Corpus, Document
+from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
+from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
+from tests.doubles.cohere_server import KEY, CohereServer
+from tests.doubles.openai_server import OpenAIServer, Status
+
+ROOT = Path(__file__).parents[2]
+TEXTS = [f"text number {number}" for number in range(40)]
+BUYER = """
+import json, sys
+from rag_eval.config.embedders import OpenAIEmbedderConfig
+from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
+folder, url, texts = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+embedder = OpenAIEmbedderConfig(model="tiny", base_url=url, max_texts=5).build()
+print("ready", flush=True)
+sys.stdin.readline()
+CachedEmbedder(embedder, EmbeddingCache(folder)).embed(texts)
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[OpenAIServer]:
+    with OpenAIServer(seconds=0.05) as running:
+        yield running
+
+
+def tiny(server: OpenAIServer, **settings: object) -> OpenAIEmbedderConfig:
+    return OpenAIEmbedderConfig(model="tiny", base_url=server.base_url, **settings)  # type: ignore[arg-type]
+
+
+def test_threads_that_want_the_same_vectors_buy_them_once(server: OpenAIServer, tmp_path: Path) -> None:
+    ready = threading.Barrier(4)
+
+    def buy(first: int) -> int:
+        cached = CachedEmbedder(tiny(server, max_texts=5).build(), EmbeddingCache(tmp_path))
+        ready.wait()
+        cached.embed(TEXTS[first : first + 25])
+        return cached.statistics.misses
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(buy, (0, 5, 10, 15))) == len(TEXTS)
+    assert sorted(server.texts) == sorted(TEXTS)
+    assert server.most_at_once <= 4  # as many as its concurrency allows, however many want something of it
+
+
+def test_processes_that_want_the_same_vectors_buy_them_once(server: OpenAIServer, tmp_path: Path) -> None:
+    buyers = [
+        subprocess.Popen(
+            [sys.executable, "-c", BUYER, str(tmp_path), server.base_url, json.dumps(TEXTS[first:])],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for first in (0, 10)
+    ]
+    for buyer in buyers:
+        assert buyer.stdout is not None
+        assert buyer.stdout.readline() == "ready\n"
+    for buyer in buyers:
+        assert buyer.stdin is not None
+        buyer.stdin.write("go\n")
+        buyer.stdin.flush()
+    assert [buyer.communicate(timeout=60)[0] for buyer in buyers] == ["", ""]
+    assert sorted(server.texts) == sorted(TEXTS)
+    assert list(tmp_path.glob("*.lock")) == []
+
+
+def test_one_who_fails_leaves_it_to_the_next(server: OpenAIServer, tmp_path: Path) -> None:
+    server.faults += [Status(400)]
+    cached = CachedEmbedder(tiny(server).build(), EmbeddingCache(tmp_path))
+    with pytest.raises(ServiceError):
+        cached.embed(TEXTS)
+    assert CachedEmbedder(tiny(server).build(), EmbeddingCache(tmp_path)).embed(TEXTS).shape == (40, 8)
+
+
+def test_a_chunker_that_asks_a_service_pays_for_a_sentence_once(server: OpenAIServer, tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path)
+    text = " ".join(f"Sentence number {number} is about ships." for number in range(12))
+    documents = workspace.write_table("documents", documents_to_table(Corpus([Document(DocumentId("a.md"), text)])))
+    embedder = tiny(server, price_per_million_tokens=1000.0)
+    for percentile in (90.0, 50.0):
+        chunker = SemanticConfig(embedder=embedder, breakpoint_percentile=percentile)
+        effort = stages.chunk(workspace, documents, chunker, None).effort
+        assert effort is not None
+        assert effort.fresh == 1
+        assert effort.cost == pytest.approx((effort.tokens or 0) / 1000)
+        assert bool(effort.tokens) == (percentile == 90.0)
+    assert len(server.texts) == len(set(server.texts)) > 5
+
+
+def made_table(workspace: Workspace, count: int) -> tuple[TableRef, TableRef]:
+    """So many chunks, and so many queries with truth."""
+    places = [Document(DocumentId(f"{number}.md"), f"ship {number} leaves at {number}") for number in range(count)]
+    chunks = [
+        PositionAwareChunk(generate_pa_chunk_id(one.content), one.content, one.id, 0, len(one.content))
+        for one in sorted(places, key=lambda one: one.id)
+    ]
+    truth = [TokenLevelGroundTruth(Query.from_text(f"When leaves {one.id}?"), [one.span(0, 4)]) for one in places]
+    queries = token_truth_to_tables(truth).queries
+    return workspace.write_table("chunks", chunks_to_table(chunks)), workspace.write_table("queries", queries)
+
+
+def test_a_reranking_that_fails_on_the_way_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CO_API_KEY", KEY)
+    workspace = Workspace(root=tmp_path)
+    chunks, queries = made_table(workspace, 7)
+    hits = stages.retrieve_by_words(workspace, chunks, queries, 5)
+    with CohereServer() as server:
+        reranker = CohereRerankerConfig(base_url=server.url, max_retries=0)
+        server.refused_after = 4
+        with pytest.raises(ServiceError, match="status 500"):
+            stages.rerank(workspace, hits, chunks, queries, reranker, 3)
+        server.refused_after = None
+        done = stages.rerank(workspace, hits, chunks, queries, reranker, 3)
+        assert done.effort is not None
+        assert (done.effort.fresh, done.effort.total, done.effort.cost) == (3, 7, None)
+        assert done.effort.query_seconds > 0
+        assert len(server.requests) == 4 + 1 + 3
+        again = stages.rerank(workspace, hits, chunks, queries, reranker, 3)
+        assert again.effort is not None
+        assert (again.effort.fresh, again.effort.cost, again.digest) == (0, 0.0, done.digest)
+        assert again.effort.query_seconds >= done.effort.query_seconds
+        assert len(server.requests) == 8
+        # Another number of hits, another model and a refresh are other questions.
+        stages.rerank(workspace, hits, chunks, queries, reranker, 2)
+        stages.rerank(workspace, hits, chunks, queries, reranker.model_copy(update={"model": "other"}), 3)
+        stages.rerank(workspace.model_copy(update={"refresh": True}), hits, chunks, queries, reranker, 3)
+        assert len(server.requests) == 8 + 3 * 7
+        alone = stages.rerank(Workspace(root=tmp_path), hits, chunks, queries, reranker, 3)
+        assert alone.digest == done.digest

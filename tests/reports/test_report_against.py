@@ -1,0 +1,69 @@
+"""A run beside an earlier one: in the page and as Markdown."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rag_eval.config.chunkers import RecursiveTokenConfig
+from rag_eval.pipeline.workspace import Workspace
+from rag_eval.reports.against import against_html
+from rag_eval.reports.report import Report, build_report
+from rag_eval.reports.report_markdown import report_markdown
+from tests.results.made_runs import LARGE_NAME, SMALL_NAME, make_run, write_data
+
+EXTRA = RecursiveTokenConfig(chunk_size=60)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """A run that is much worse than the one before, lacks a configuration of it and has another."""
+    folder = tmp_path_factory.mktemp("against")
+    workspace, config = Workspace(root=folder / ".rag-eval"), write_data(folder)
+    small, large = config.chunkers
+    before = make_run(workspace, config.model_copy(update={"chunkers": [small, large, EXTRA]}))
+    other = write_data(folder / "other", documents=11)
+    after = make_run(workspace, other, lost=0.3)
+    return build_report(workspace, after, against=before, allow_different=True)
+
+
+def rows(page: str) -> list[list[str]]:
+    cells = (re.findall(r"<t[dh]\b.*?</t[dh]>", row) for row in re.findall(r"<tr>.*?</tr>", page))
+    return [[re.sub("<[^>]*>", "", cell) for cell in row] for row in cells]
+
+
+def test_the_best_comes_first_and_of_tokens_that_is_the_fewest(report: Report) -> None:
+    assert report.compared is not None
+    page = against_html(report.compared)
+    recall, tokens = (page.split(f"<caption>{metric}")[1] for metric in ("span_recall@3", "tokens_retrieved@3"))
+    assert [row[0] for row in rows(recall)[1:3]] == [LARGE_NAME, SMALL_NAME]
+    assert [row[0] for row in rows(tokens)[1:3]] == [SMALL_NAME, LARGE_NAME]
+    # Scores have decimals, counts of tokens have none.
+    assert re.fullmatch(r"−0\.\d{3} \[−0\.\d{3}, −0\.\d{3}\]", rows(recall)[1][3])
+    assert re.fullmatch(r"−\d+ \[−\d+, −\d+\]", rows(tokens)[1][3])
+    assert rows(recall)[1][4].startswith("worse, p = 0.0")
+
+
+def test_what_is_not_compared_is_said_in_both(report: Report) -> None:
+    text = report_markdown(report)
+    assert report.compared is not None
+    page = against_html(report.compared)
+    for said in (text, page):
+        assert "Not measured on the same data: the corpus differs: 12 documents" in said
+        assert f"{report.compared.before.run} by span" in said
+        assert "@3, of 2 configurations 2 are worse." in said
+        assert "Left out, only in the run before: recursive-token 60/0, bm25." in said
+    counts = r"\\_retrieved@3 \| \d\d \| \d\d \| −\d\d \| better, p = 0\.0"
+    assert re.search(rf"\| {LARGE_NAME} \| tokens{counts}", text)
+
+
+def test_what_stayed_the_same_is_called_so(tmp_path: Path) -> None:
+    workspace, config = Workspace(root=tmp_path / ".rag-eval"), write_data(tmp_path)
+    before, after = make_run(workspace, config), make_run(workspace, config)
+    text = report_markdown(build_report(workspace, after, against=before))
+    assert (
+        f"Compared with {before.run} by span\\_recall@3, every question scores as before in 2 configurations." in text
+    )
+    assert f"| {LARGE_NAME} | span\\_recall@3 | 1.000 | 1.000 | ±0.000 | the same |" in text
+    assert "Every question scores as before in 6 further comparisons." in text
+    assert "p = 1.000" not in text
