@@ -31,7 +31,8 @@ def print_outcome(console: Console, outcome: BenchmarkOutcome, placed: Sequence[
         rivals = {one.name for one in placed or [] if one.among_best and one.against_best is not None}
         console.print(ranking(outcome, console.width, rivals))
         if rivals:
-            console.print(f"{MAY_BE_BEST} not distinguishable from the first on these questions", highlight=False)
+            words = "not distinguishable from the first on these questions, by a paired test"
+            console.print(f"{MAY_BE_BEST} {words}", highlight=False)
         if placed:
             said = answer(outcome, placed)
             console.print(Text.assemble((visible(said.headline), "bold"), " ", visible(" ".join(said.sentences))))

@@ -199,7 +199,10 @@ def test_a_dataset_that_cannot_be_read_is_said(orq: OrqServer, monkeypatch: pyte
 
 
 SCRIPT = """
+import signal
 from rag_eval.experiments.running import evaluatorq
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background has it ignored
 evaluatorq("killed", data=[{"input": n, "output": n} for n in range(20)], tasks=[lambda row: row["input"]],
            evaluators=[lambda a, b: a == b])
 """
@@ -214,10 +217,14 @@ def test_stopped_while_sending_then_run_again_sends_once(orq: OrqServer, tmp_pat
     process = subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    while not orq.requests and process.poll() is None:
-        time.sleep(0.02)
-    process.send_signal(number)
-    process.wait(10)  # and not as long as the service is waited for
+    try:
+        while not orq.requests and process.poll() is None:
+            time.sleep(0.02)
+        process.send_signal(number)
+        process.wait(25)  # and not as long as the service is waited for
+    finally:
+        process.kill()
+        process.wait()
     assert subprocess.run(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL).returncode == 0
     (sent,) = orq.experiments.values()
     assert len(sent["results"]) == 20
