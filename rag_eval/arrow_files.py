@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rag_eval.digests import file_sha256
+from rag_eval.digests import file_sha256, kept_sha256, remember
 from rag_eval.errors import ArtifactError
 from rag_eval.files import scratch_path, writing
 
@@ -48,14 +48,16 @@ def write_parts(folder: Path, schema: pa.Schema, parts: Iterable[pa.Table], made
         with writing(folder):
             if made_ns is not None:
                 os.utime(scratch, ns=(made_ns, made_ns))
-            path = folder / f"{file_sha256(scratch)}.arrow"
+            digest = file_sha256(scratch)
+            path = folder / f"{digest}.arrow"
             os.replace(scratch, path)
+            remember(path, digest)
     return path
 
 
 def read_table(path: Path) -> pa.Table:
     """The table, memory-mapped; raises ``ArtifactError`` when the bytes do not fit the name, ``OSError`` when gone."""
-    found = file_sha256(path)
+    found = kept_sha256(path)
     if found != path.stem:
         raise ArtifactError(f"sha256 {found[:12]}…, written as {path.stem[:12]}…")
     with pa.memory_map(str(path)) as source:

@@ -2,8 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+Stamp = tuple[int, int, int]
+"""A file's inode, size and time of change: another stamp is another file, or other bytes."""
+
+_seen: dict[Path, tuple[Stamp, str]] = {}
 
 
 def file_sha256(path: Path) -> str:
@@ -12,14 +18,42 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def files_sha256(folder: Path, paths: Iterable[Path]) -> str:
+def kept_sha256(path: Path) -> str:
+    """As ``file_sha256``, for what is written once: read again only when it has changed since this process last did."""
+    stamp = _stamp(path)
+    known = _seen.get(path)
+    if known is None or known[0] != stamp:
+        known = _seen[path] = stamp, file_sha256(path)
+    return known[1]
+
+
+def remember(path: Path, digest: str) -> None:
+    """Take note of the sha256 of a file that was written just now."""
+    _seen[path] = _stamp(path), digest
+
+
+def touch(path: Path) -> None:
+    """Make now the time of change of a file or a folder; what is known of its bytes stays known."""
+    known = _seen.get(path)
+    is_same = known is not None and known[0] == _stamp(path)
+    os.utime(path)
+    if known is not None and is_same:
+        remember(path, known[1])
+
+
+def _stamp(path: Path) -> Stamp:
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def files_sha256(folder: Path, paths: Iterable[Path], digest_of: Callable[[Path], str] = file_sha256) -> str:
     """The sha256 of the names (relative to ``folder``) and bytes of the files, in the given order, in hex.
 
     Raises ``OSError``, with the file's name, when one cannot be read.
     """
     digest = hashlib.sha256()
     for path in paths:
-        digest.update(_line(path.relative_to(folder).as_posix(), file_sha256(path)))
+        digest.update(_line(path.relative_to(folder).as_posix(), digest_of(path)))
     return digest.hexdigest()
 
 

@@ -1,18 +1,14 @@
 """Which files stand behind a model's name: the name alone says nothing of them."""
 
 import os
-from functools import lru_cache
 from pathlib import Path
 
-from rag_eval.digests import files_sha256
+from rag_eval.digests import files_sha256, kept_sha256
 from rag_eval.errors import ConfigurationError
 
 DIGEST_CHARACTERS = 16
 # Every model has one of these at its top.
 LANDMARKS = ("config.json", "modules.json", "config_sentence_transformers.json")
-
-Stamp = tuple[str, int, int]
-"""A file's place, size and time of change."""
 
 
 def model_name(model: str, revision: str | None = None, owners: tuple[str, ...] = ()) -> str:
@@ -38,17 +34,11 @@ def _folder_sha256(folder: Path) -> str:
             for path in folder.rglob("*")
             if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
         )
-        stamps = tuple((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in paths)
-        return _digest(str(folder), stamps)
+        return files_sha256(folder, paths, kept_sha256)
     except OSError as error:
         raise ConfigurationError(
             f"the model folder {str(folder)!r} cannot be read ({error.strerror}): check its files and their rights"
         ) from None
-
-
-@lru_cache(maxsize=32)
-def _digest(folder: str, stamps: tuple[Stamp, ...]) -> str:
-    return files_sha256(Path(folder), [Path(path) for path, _, _ in stamps])
 
 
 def _commit(repository: str, revision: str | None) -> str | None:

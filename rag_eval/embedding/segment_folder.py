@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from rag_eval.digests import Stamp
 from rag_eval.embedding.base import Vectors
 from rag_eval.embedding.segments import (
     SEGMENT_NAME,
     Digests,
     Segment,
-    Stamp,
     merge_segments,
     open_segment,
     prefixes_of,

@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rag_eval.arrow_files import read_table, write_table
+from rag_eval.digests import Stamp
 from rag_eval.embedding.base import Vectors
 
 Digests = NDArray[np.uint8]
@@ -21,9 +22,6 @@ Digests = NDArray[np.uint8]
 
 DIGEST_BYTES = 32
 SEGMENT_NAME = re.compile(r"[0-9a-f]{64}\.arrow")
-
-Stamp = tuple[int, int, int]
-"""A file's inode, size and time of change: another stamp is another file, or other bytes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from rag_eval.digests import touch
 from rag_eval.files import SCRATCH_PREFIX
 from rag_eval.pipeline.workspace import Workspace
 
@@ -81,7 +82,7 @@ def sweep(workspace: Workspace) -> None:
 def mark_used(path: Path) -> None:
     """Take note that kept work was used now."""
     try:
-        os.utime(path)
+        touch(path)
     except OSError:
         return  # a workspace that is read-only can be used and not pruned
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pydantic import AwareDatetime, BaseModel, ConfigDict, model_validator
 
 from rag_eval.arrow_files import read_table, write_parts
-from rag_eval.digests import file_sha256, files_sha256
+from rag_eval.digests import files_sha256, kept_sha256
 from rag_eval.errors import ArtifactError
 from rag_eval.files import scratch_path, write_atomically, writing
 from rag_eval.pipeline.references import Effort, IndexRef, Made, TableRef
@@ -235,7 +235,7 @@ class Workspace(BaseModel):
             if isinstance(ref, IndexRef):
                 expected, found = ref.checksum, _tree_sha256(path)
             else:
-                expected, found = ref.digest, file_sha256(path)
+                expected, found = ref.digest, kept_sha256(path)
         except FileNotFoundError:
             return f"{ref.uri} is gone from the workspace {self.address!r}"
         except OSError as error:
@@ -261,4 +261,4 @@ def _tree_sha256(folder: Path) -> str:
     """Raises ``FileNotFoundError`` when the folder, or a file in it, is gone."""
     if not folder.is_dir():
         raise FileNotFoundError(folder)
-    return files_sha256(folder, sorted(path for path in folder.rglob("*") if path.is_file()))
+    return files_sha256(folder, sorted(path for path in folder.rglob("*") if path.is_file()), kept_sha256)
