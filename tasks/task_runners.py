@@ -1,7 +1,7 @@
 """Prefect's task runners by name: threads of this process, processes of this machine, or a cluster.
 
-Runners other than threads do their work in other processes, which share nothing in memory: what two of them need is made
-once on one machine, may be made twice on two, with the same result, and is told when a configuration is done.
+Runners other than threads do their work in other processes, which share nothing in memory: what two of them need is
+made once on one machine, may be made twice on two, with the same result, and is told when a configuration is done.
 """
 
 import os
