@@ -61,7 +61,10 @@ def ranking(outcome: BenchmarkOutcome, width: int, rivals: Container[str] = ()) 
     cut = by.partition("@")[2]
     columns = [name for name in outcome.configurations[0].metrics if name.partition("@")[2] in (cut, "")]
     ranked = outcome.ranked()
-    rows = [(str(one.chunks.count), *(number(one.metrics[column]) for column in columns)) for one in ranked]
+    most = {column: max(one.metrics[column] for one in ranked) for column in columns}
+    rows = [
+        (str(one.chunks.count), *(number(one.metrics[column], most[column]) for column in columns)) for one in ranked
+    ]
     headings = ["chunks", *map(_heading, columns)]
     widths = [max(map(len, (*heading.split("\n"), *cells))) for heading, *cells in zip(headings, *rows, strict=True)]
     labels = place_labels([one.metrics[by] for one in ranked])

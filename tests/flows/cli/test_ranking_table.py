@@ -30,3 +30,14 @@ def test_no_two_names_look_the_same_and_no_heading_is_cut(width: int) -> None:
     assert "200/0" in words
     assert "400/0" in words
     assert words.count("lexical") == 2
+
+
+def test_no_token_at_all_is_a_count_too() -> None:
+    config = BenchmarkConfig.model_validate({"corpus": "c", "ground_truth": "t", "chunkers": [{"type": "markdown"}]})
+    chunks = ChunkStatistics(count=7, mean=1.0, shortest=1, longest=1)
+    found = {name: METRICS | {"tokens_retrieved@5": tokens} for name, tokens in (("some", 812.0), ("none", 0.0))}
+    ways = [ConfigurationOutcome.model_construct(name=name, metrics=m, chunks=chunks) for name, m in found.items()]
+    out = io.StringIO()
+    Console(file=out, width=80).print(ranking(BenchmarkOutcome.model_construct(config=config, configurations=ways), 80))
+    (line,) = (line for line in out.getvalue().splitlines() if " none " in line)
+    assert line.split()[-1] == "0"
