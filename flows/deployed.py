@@ -2,18 +2,66 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+from uuid import UUID
 
 from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import (
+    DeploymentFilter,
+    DeploymentFilterId,
+    FlowRunFilter,
+    FlowRunFilterExpectedStartTime,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
+from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.runtime import deployment, flow_run
+from prefect.states import Cancelled
 
-from flows.benchmark import benchmark
-from flows.choosing import chosen_benchmark
-from flows.superseding import call_off_those_waiting
+from flows.benchmark import benchmark, chosen_benchmark
+from rag_eval.benchmark.outcome import BenchmarkOutcome
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import BenchmarkFailedError
-from rag_eval.pipeline.outcome import BenchmarkOutcome
-from rag_eval.pipeline.workspace import Workspace
-from tasks.run_report import hold_against_baseline, show_report
+from tasks.artifacts import hold_against_baseline, show_report
+
+AUTOMATIC = ("AUTOMATION", "SCHEDULE")
+
+
+def call_off_those_waiting() -> int:
+    """Cancel the runs of this deployment that are due, wait, were started by no person, and are asked for the same.
+
+    This run begins after what started them, and so finds every change that they were started for. Gives back how many
+    they were; none outside of a deployment.
+    """
+    if deployment.id is None:
+        return 0
+    waiting = FlowRunFilter(
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.SCHEDULED])),
+        expected_start_time=FlowRunFilterExpectedStartTime.model_validate({"before_": datetime.now(UTC)}),
+    )
+    of_this = DeploymentFilter(id=DeploymentFilterId(any_=[deployment.id]))
+    superseded: State[Any] = Cancelled(message=f"its changes are in {flow_run.name}")
+    with get_client(sync_client=True) as client:
+        found = client.read_flow_runs(
+            flow_run_filter=waiting, deployment_filter=of_this, sort=FlowRunSort.EXPECTED_START_TIME_ASC, limit=200
+        )
+        # As they are written down: a run that has begun has the defaults of the flow beside them.
+        asked = _asked(client.read_flow_run(UUID(flow_run.id)))
+        same = [run for run in found if _is_automatic(run) and _asked(run) == asked]
+        for run in same:
+            client.set_flow_run_state(run.id, superseded)
+    return len(same)
+
+
+def _is_automatic(run: FlowRun) -> bool:
+    return run.created_by is not None and run.created_by.type in AUTOMATIC
+
+
+def _asked(run: FlowRun) -> dict[str, Any]:
+    return {name: value for name, value in run.parameters.items() if name != "note"}
+
 
 Runner = Literal["threads", "processes", "dask", "ray"]
 

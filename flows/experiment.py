@@ -6,7 +6,7 @@ from prefect import flow
 from pydantic import Field
 
 from rag_eval.errors import ExperimentFailedError
-from rag_eval.experiments.gates import Gate, below
+from rag_eval.experiments.types import Gate, below
 from tasks.experiments import experiments_of, show_experiments
 
 

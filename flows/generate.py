@@ -2,9 +2,9 @@
 
 from prefect import flow
 
-from rag_eval.generation.config import GenerationConfig
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.generation.levels import GenerationConfig
 from rag_eval.generation.report import GenerationReport
-from rag_eval.pipeline.workspace import Workspace
 from tasks.generation import ask_all, assemble, batches_at_once, plan, show_report, verify
 
 

@@ -1,25 +1,23 @@
 """The names that ``rag_eval`` offers."""
 
-from rag_eval.chunking.adapter import ChunkerPositionAdapter, PlacementReport, SkippedChunkWarning, as_position_aware
-from rag_eval.chunking.base import Chunker, PositionAwareChunker
-from rag_eval.chunking.certificate import Certificate, compare_certificates
-from rag_eval.chunking.certify import certify
-from rag_eval.chunking.cluster_semantic import ClusterSemanticChunker
+from rag_eval.benchmark.evaluations import ChunkLevelEvaluation, TokenLevelEvaluation
+from rag_eval.benchmark.experiment import ExperimentResult, ExperimentTables, run_experiment
+from rag_eval.benchmark.langsmith_evaluation import Evaluation, UnpublishedRunWarning
+from rag_eval.benchmark.run_losses import retrieval_losses
+from rag_eval.chunking.certify import Certificate, certify, compare_certificates
+from rag_eval.chunking.chunker import Chunker, PositionAwareChunker
 from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.foreign import as_chunker
 from rag_eval.chunking.markdown import MarkdownChunker
-from rag_eval.chunking.recursive_character import RecursiveCharacterChunker
-from rag_eval.chunking.recursive_token import RecursiveTokenChunker
-from rag_eval.chunking.semantic import SemanticChunker
+from rag_eval.chunking.placement import ChunkerPositionAdapter, PlacementReport, SkippedChunkWarning, as_position_aware
+from rag_eval.chunking.recursive import RecursiveCharacterChunker, RecursiveTokenChunker
+from rag_eval.chunking.semantic import ClusterSemanticChunker, SemanticChunker
 from rag_eval.chunking.sentence import SentenceChunker
-from rag_eval.embedding.base import Embedder, Vectors
-from rag_eval.embedding.batching import RequestLimits
 from rag_eval.embedding.cache import CachedEmbedder, CacheStatistics, EmbeddingCache
+from rag_eval.embedding.embedder import Embedder, Usage, Vectors
 from rag_eval.embedding.local import LocalEmbedder
-from rag_eval.embedding.openai import OpenAIEmbedder
-from rag_eval.embedding.retrying import RetryPolicy
+from rag_eval.embedding.openai import OpenAIEmbedder, RequestLimits
 from rag_eval.embedding.sentence_transformers import SentenceTransformersEmbedder
-from rag_eval.embedding.usage import Usage
 from rag_eval.errors import (
     ArtifactError,
     BenchmarkFailedError,
@@ -41,36 +39,34 @@ from rag_eval.errors import (
     TableError,
     TextEncodingError,
 )
-from rag_eval.evaluation.chunk_losses import chunk_level_losses
-from rag_eval.evaluation.evaluations import ChunkLevelEvaluation, TokenLevelEvaluation
-from rag_eval.evaluation.experiment import ExperimentResult, ExperimentTables, run_experiment
-from rag_eval.evaluation.langsmith_evaluation import Evaluation
-from rag_eval.evaluation.langsmith_link import UnpublishedRunWarning
-from rag_eval.evaluation.losses import HitStages, average_losses
-from rag_eval.evaluation.run_losses import retrieval_losses
-from rag_eval.evaluation.span_losses import token_level_losses
 from rag_eval.experiments.running import evaluatorq, experiment
-from rag_eval.generation.chunk_level import ChunkLevelDataGenerator, ChunkLevelSyntheticDatasetGenerator
+from rag_eval.generation.levels import (
+    ChunkLevelDataGenerator,
+    ChunkLevelSyntheticDatasetGenerator,
+    TokenLevelDataGenerator,
+    TokenLevelSyntheticDatasetGenerator,
+)
 from rag_eval.generation.options import FilterOptions, GenerationOptions
-from rag_eval.generation.prices import Prices
 from rag_eval.generation.report import GenerationReport
-from rag_eval.generation.token_level import TokenLevelDataGenerator, TokenLevelSyntheticDatasetGenerator
-from rag_eval.ground_truth.native import read_chunk_level, read_token_level
-from rag_eval.ground_truth.writing import write_chunk_level, write_token_level
-from rag_eval.metrics import (
-    ChromaIoU,
-    ChromaPrecision,
-    ChromaRecall,
-    ChunkedCorpus,
+from rag_eval.ground_truth.files import read_chunk_level, read_token_level, write_chunk_level, write_token_level
+from rag_eval.llm.cost import Prices
+from rag_eval.metrics.chroma import ChromaIoU, ChromaPrecision, ChromaRecall, ChunkedCorpus, PrecisionOmega
+from rag_eval.metrics.chunk_metrics import (
     ChunkF1,
     ChunkHitRate,
-    ChunkLevelMetric,
     ChunkMAP,
     ChunkMRR,
     ChunkNDCG,
     ChunkPrecision,
     ChunkRecall,
-    PrecisionOmega,
+)
+from rag_eval.metrics.evaluate import evaluate_chunk_level, evaluate_token_level
+from rag_eval.metrics.intervals import calculate_overlap, merge_overlapping_spans
+from rag_eval.metrics.losses import HitStages, average_losses, chunk_level_losses, token_level_losses
+from rag_eval.metrics.metric import ChunkLevelMetric, TokenLevelMetric
+from rag_eval.metrics.registry import chunk_level_metric, token_level_metric
+from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
+from rag_eval.metrics.span_metrics import (
     SpanHitRate,
     SpanIoU,
     SpanMAP,
@@ -78,40 +74,31 @@ from rag_eval.metrics import (
     SpanNDCG,
     SpanPrecision,
     SpanRecall,
-    TokenLevelMetric,
     TokensRetrieved,
     TokenUnit,
-    calculate_overlap,
-    chunk_level_metric,
-    evaluate_chunk_level,
-    evaluate_token_level,
-    merge_overlapping_spans,
-    score_chunk_level,
-    score_token_level,
-    token_level_metric,
 )
-from rag_eval.reranking.cohere import CohereReranker
-from rag_eval.reranking.cross_encoder import CrossEncoderReranker
-from rag_eval.reranking.lexical import LexicalReranker
-from rag_eval.retrieval.base import Hit, Reranker, Retriever
-from rag_eval.retrieval.callable import CallableRetriever
-from rag_eval.retrieval.chunked import AnyChunker
-from rag_eval.retrieval.hybrid import HybridRetriever
-from rag_eval.retrieval.lexical import BM25Retriever
+from rag_eval.retrieval.bm25 import BM25Retriever
+from rag_eval.retrieval.fusion import HybridRetriever
+from rag_eval.retrieval.rerankers import CohereReranker, CrossEncoderReranker, LexicalReranker
+from rag_eval.retrieval.retriever import AnyChunker, Hit, Reranker, Retriever
+from rag_eval.retrieval.systems import CallableRetriever
 from rag_eval.retrieval.vector import VectorRAGRetriever
-from rag_eval.stores.base import AnyChunk, SearchResult, StoreHit, VectorStore
+from rag_eval.retry import RetryPolicy
 from rag_eval.stores.chroma import ChromaVectorStore
-from rag_eval.stores.lance import LanceDBVectorStore
-from rag_eval.stores.lance_index import Hnsw, IvfPq
+from rag_eval.stores.lance import Hnsw, IvfPq, LanceDBVectorStore
 from rag_eval.stores.memory import InMemoryVectorStore
-from rag_eval.types.chunk import Chunk, PositionAwareChunk
-from rag_eval.types.document import Corpus, Document
+from rag_eval.stores.store import AnyChunk, SearchResult, StoreHit, VectorStore
+from rag_eval.types.chunks import CharacterSpan, Chunk, PositionAwareChunk
+from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import (
     ChunkLevelDatasetExample,
     ChunkLevelGroundTruth,
+    ChunkLevelRunOutput,
+    EvaluationResult,
     Query,
     TokenLevelDatasetExample,
     TokenLevelGroundTruth,
+    TokenLevelRunOutput,
 )
 from rag_eval.types.ids import (
     ChunkId,
@@ -124,8 +111,6 @@ from rag_eval.types.ids import (
     generate_pa_chunk_id,
     generate_query_id,
 )
-from rag_eval.types.result import ChunkLevelRunOutput, EvaluationResult, TokenLevelRunOutput
-from rag_eval.types.span import CharacterSpan
 
 __all__ = [
     "AnyChunk",

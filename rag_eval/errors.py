@@ -1,56 +1,12 @@
-"""Every error a user can meet, as one tree.
+"""Several mistakes told at once: the first is raised, and the others are its notes."""
 
-::
-
-    RagEvalError
-    ├── CorpusError
-    │   ├── CorpusFolderError       the folder is not there, or is not a folder
-    │   ├── EmptyCorpusError        no document was found or given
-    │   ├── DuplicateDocumentError  two documents share one id
-    │   └── TextEncodingError       text that UTF-8 cannot read or write
-    ├── SpanError
-    │   ├── InvalidSpanError        a span that is empty, reversed or negative
-    │   └── SpanMismatchError       a span that its document does not bear out
-    ├── GroundTruthError            a ground-truth file or record that cannot be used
-    │   └── ReviewConflictError     somebody else has changed what a review decides on
-    ├── TableError                  an Arrow table or a value that does not fit its schema
-    ├── ConfigurationError          a setting that cannot be used
-    ├── ArtifactError               stored work that is gone, altered or unreadable
-    ├── ServiceError                a remote service failed or answered nonsense
-    │   └── RequestRefusedError     a remote service does not take what it was sent
-    ├── ConfigurationFailedError    one configuration of a benchmark failed
-    └── BenchmarkFailedError        configurations of a benchmark failed; the others are kept
-
-A message is one sentence that says what is wrong, where, and what to do. Catch ``RagEvalError`` to catch all.
-"""
-
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rag_eval.pipeline.outcome import StageWork
-
-__all__ = [
-    "ArtifactError",
-    "BenchmarkFailedError",
-    "ConfigurationError",
-    "ConfigurationFailedError",
-    "CorpusError",
-    "CorpusFolderError",
-    "DuplicateDocumentError",
-    "EmptyCorpusError",
-    "GroundTruthError",
-    "InvalidSpanError",
-    "RagEvalError",
-    "RequestRefusedError",
-    "ReviewConflictError",
-    "ServiceError",
-    "SpanError",
-    "SpanMismatchError",
-    "TableError",
-    "TextEncodingError",
-]
+    from rag_eval.benchmark.outcome import StageWork
 
 PREVIEW_CHARACTERS = 60
 
@@ -164,3 +120,46 @@ def as_sentence(error: BaseException) -> str:
     """The error for people: ours as it is, any other with its kind, on one line."""
     text = str(error) if isinstance(error, RagEvalError) else f"{type(error).__name__}: {error}"
     return " ".join(text.split())
+
+
+MOST = 20
+"""How many mistakes are told; of more, only how many there are."""
+
+
+class Faults:
+    """Collects the errors of blocks that do not need each other."""
+
+    def __init__(self) -> None:
+        self._first: RagEvalError | None = None
+        self._sentences: dict[str, None] = {}
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Keep the ``RagEvalError`` of the block, which ends there."""
+        try:
+            yield
+        except RagEvalError as error:
+            self.add(error)
+
+    def add(self, error: RagEvalError) -> None:
+        """Keep an error with its notes; the same sentence counts once."""
+        self._first = self._first or error
+        self._sentences.update(dict.fromkeys(sentences(error)))
+
+    def raise_any(self) -> None:
+        """Raise the first error, if there is one, with the sentences of all others as its notes."""
+        if self._first is not None:
+            _, *self._first.__notes__ = self._sentences
+            raise self._first from None
+
+
+def sentences(error: BaseException) -> list[str]:
+    """The error's own sentence and those in its notes."""
+    return [str(error), *getattr(error, "__notes__", [])]
+
+
+def shown_sentences(error: BaseException) -> list[str]:
+    """The sentences for people: the first ``MOST``, and how many more there are."""
+    found = sentences(error)
+    more = len(found) - MOST
+    return found if more <= 0 else [*found[:MOST], f"… and {more:,} more mistakes: correct these first"]

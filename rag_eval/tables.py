@@ -12,11 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from rag_eval.errors import TableError, preview
-from rag_eval.types.chunk import Chunk, PositionAwareChunk
-from rag_eval.types.document import Corpus, Document
+from rag_eval.types.chunks import CharacterSpan, Chunk, PositionAwareChunk
+from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import text_sha256
-from rag_eval.types.span import CharacterSpan
 
 Row = dict[str, Any]
 

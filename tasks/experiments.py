@@ -7,11 +7,9 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
-from rag_eval.experiments.files import run_file
-from rag_eval.experiments.gates import Gate
-from rag_eval.experiments.session import Session
-from rag_eval.experiments.types import ExperimentResult
-from rag_eval.reports.experiment_markdown import experiment_markdown
+from rag_eval.experiments.outputs.files import experiment_markdown
+from rag_eval.experiments.running import Session, run_file
+from rag_eval.experiments.types import ExperimentResult, Gate
 from tasks.artifacts import as_a_convenience
 
 

@@ -1,17 +1,58 @@
 """Configurations side by side: what became of each."""
 
+import os
 from collections.abc import Sequence
-from typing import cast
+from importlib import import_module
+from typing import Any, cast
 from uuid import UUID
 
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.futures import PrefectFuture, as_completed
+from prefect.task_runners import ProcessPoolTaskRunner, ThreadPoolTaskRunner
 
-from rag_eval.config.benchmark import Configuration
+from rag_eval.benchmark.config import Configuration, check_runner
+from rag_eval.benchmark.outcome import ConfigurationOutcome, Failure
 from rag_eval.errors import ConfigurationFailedError, as_sentence
-from rag_eval.pipeline.outcome import ConfigurationOutcome, Failure
 from tasks.artifacts import as_a_convenience
 from tasks.progress import StageEvent, tell
+from tasks.stages import cores
+
+
+def task_runner(name: str) -> Any:
+    """The runner of this name, for as many configurations at once as there are cores, and at least two.
+
+    A Dask or a Ray cluster is the one that DASK_SCHEDULER_ADDRESS or RAY_ADDRESS names, else one on this machine that
+    lasts as long as the run. Raises ``ConfigurationError`` as ``check_runner`` does.
+    """
+    check_runner(name)
+    return RUNNERS[name](max(2, cores()))
+
+
+def _dask(workers: int) -> Any:
+    runner = import_module("prefect_dask").DaskTaskRunner
+    address = os.environ.get("DASK_SCHEDULER_ADDRESS")
+    if address:
+        return runner(address=address)
+    return runner(
+        cluster_kwargs={"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None, "host": "127.0.0.1"}
+    )
+
+
+def _ray(workers: int) -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray reports to its makers
+    runner = import_module("prefect_ray").RayTaskRunner
+    address = os.environ.get("RAY_ADDRESS")
+    if address:
+        return runner(address=address)
+    return runner(init_kwargs={"num_cpus": workers, "include_dashboard": False})
+
+
+RUNNERS = {
+    "threads": lambda workers: ThreadPoolTaskRunner(max_workers=workers),
+    "processes": lambda workers: ProcessPoolTaskRunner(max_workers=workers),
+    "dask": _dask,
+    "ray": _ray,
+}
 
 
 def gather(

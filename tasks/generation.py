@@ -14,10 +14,10 @@ from prefect.futures import PrefectFuture, as_completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from rag_eval.generation.asking import Asker
-from rag_eval.generation.assignments import Assignment, Reply
 from rag_eval.generation.generator import SyntheticDatasetGenerator
+from rag_eval.generation.questions import Assignment, Reply
 from rag_eval.generation.report import GenerationReport
-from rag_eval.reports.generation_markdown import generation_markdown
+from rag_eval.reports.markdown import generation_markdown
 from tasks.artifacts import as_a_convenience
 
 MOST_TASKS = 100

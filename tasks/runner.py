@@ -12,14 +12,13 @@ from weakref import WeakValueDictionary
 from prefect import Task
 from prefect.client.schemas.objects import State, TaskRun
 
+from rag_eval.benchmark.outcome import StageWork, Work
+from rag_eval.benchmark.references import Made
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.disk.locks import in_turn
 from rag_eval.errors import ConfigurationFailedError, RequestRefusedError, ServiceError, as_sentence
-from rag_eval.file_locks import in_turn
-from rag_eval.pipeline.outcome import StageWork, Work
-from rag_eval.pipeline.references import Made
-from rag_eval.pipeline.workspace import Workspace
-from tasks.caching import key_of
-from tasks.capacity import room_to_compute
 from tasks.progress import StageEvent, Status, tell
+from tasks.stages import key_of, room_to_compute
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,7 +29,7 @@ ELSEWHERE = "another process is at work on it"
 TOLD_AFTER = 2.0
 """Seconds of waiting for another process that are nobody's concern."""
 
-logger = logging.getLogger("rag_eval.pipeline")
+logger = logging.getLogger("rag_eval.benchmark")
 
 _keys_at_work: "WeakValueDictionary[tuple[str, str], Lock]" = WeakValueDictionary()
 _guard = threading.Lock()

@@ -37,10 +37,7 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         temporary_settings,
     )
 
-    from flows.cli.attended import start_attended
-    from flows.cli.database_template import keep_template, use_template
-    from flows.cli.server import PrefectServer
-    from flows.cli.temporary_server import free_port
+    from flows.cli.server import PrefectServer, free_port, keep_template, start_attended, use_template
 
     folder = tmp_path_factory.mktemp("prefect")
     database = folder / "prefect.db"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.corpus_events import MOST_NAMES, change_payload, corpus_resource
-from rag_eval.corpus_watch import CorpusChange, CorpusWatch
+from flows.deploying import MOST_NAMES, change_payload, corpus_resource
+from rag_eval.documents.watch import CorpusChange, CorpusWatch
 from rag_eval.errors import ConfigurationError, CorpusFolderError
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.digests import data_sha256, file_sha256, files_sha256, kept_sha256, texts_sha256, touch
+from rag_eval.disk.files import data_sha256, file_sha256, files_sha256, kept_sha256, texts_sha256, touch
 
 
 def test_a_kept_file_is_read_again_when_it_has_changed(tmp_path: Path) -> None:

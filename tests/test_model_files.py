@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.config.embedders import SentenceTransformersConfig
-from rag_eval.config.rerankers import CrossEncoderConfig
+from rag_eval.benchmark.embedder_settings import SentenceTransformersConfig
+from rag_eval.benchmark.reranker_settings import CrossEncoderConfig
+from rag_eval.benchmark.stage import key_part
+from rag_eval.embedding.sentence_transformers import model_name
 from rag_eval.errors import ConfigurationError
-from rag_eval.model_files import model_name
-from rag_eval.pipeline.stage import key_part
 
 
 def model_folder(folder: Path, weights: bytes = b"1234") -> Path:

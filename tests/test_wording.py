@@ -2,7 +2,7 @@
 
 import pytest
 
-from rag_eval.wording import interval, number, p_value, signed
+from rag_eval.formatting import interval, number, p_value, signed
 
 
 @pytest.mark.parametrize(

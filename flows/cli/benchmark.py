@@ -3,31 +3,80 @@
 What is not needed to start a server is imported while that starts, which takes longer.
 """
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from flows.cli.flow_run import StartedRun
-from flows.cli.quiet import print_notes
+from flows.cli.console import print_notes, say
+from flows.cli.processes import Stopped, leaving, watched
 from flows.cli.server import PrefectServer, prefect_server, without_credentials
-from flows.cli.stopping import Stopped, leaving, watched
-from flows.cli.text import say
-from flows.cli.truth_reanchor import summary
-from rag_eval.config.benchmark import BenchmarkConfig
-from rag_eval.config.runners import THREADS
-from rag_eval.errors import BenchmarkFailedError, ConfigurationError
-from rag_eval.faults import Faults
-from rag_eval.files import scratch_path
+from flows.cli.truth import summary
+from rag_eval.benchmark.config import THREADS, BenchmarkConfig
+from rag_eval.benchmark.housekeeping import sweep
+from rag_eval.benchmark.outcome import BenchmarkOutcome
+from rag_eval.benchmark.truth_versions import reanchor_for_run
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.disk.files import scratch_path
+from rag_eval.errors import BenchmarkFailedError, ConfigurationError, Faults
 from rag_eval.ground_truth.drift import check_still_matches
-from rag_eval.ground_truth.native import read_chunk_level, read_token_level
-from rag_eval.pipeline.housekeeping import sweep
-from rag_eval.pipeline.old_documents import reanchor_for_run
-from rag_eval.pipeline.outcome import BenchmarkOutcome
-from rag_eval.pipeline.workspace import Workspace
-from rag_eval.types.document import Corpus
+from rag_eval.ground_truth.files import read_chunk_level, read_token_level
+from rag_eval.types.documents import Corpus
 from rag_eval.types.ids import encode_utf8
+
+if TYPE_CHECKING:
+    from prefect.client.schemas.objects import FlowRun
+
+CANCEL_SECONDS = 5.0
+
+
+class StartedRun:
+    """The run of a flow that was given ``notice`` as its ``on_running`` hook; where to see it is told once it runs."""
+
+    def __init__(self, tell: Callable[[str], object]) -> None:
+        self._tell = tell
+        self._run: FlowRun | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Runners send the flow, and its hooks with it, to processes that have no part in them.
+        return StartedRun, (_untold,)
+
+    @property
+    def notice(self) -> Callable[..., None]:
+        """The hook."""
+
+        def noticed(flow: Any, flow_run: "FlowRun", state: Any) -> None:
+            from prefect.utilities.urls import url_for
+
+            self._run = flow_run
+            page = url_for("flow-run", flow_run.id)
+            if page:
+                self._tell(page)
+
+        return noticed
+
+    def cancel(self) -> None:
+        """Have the server call the run, and all below it, cancelled; soon or not at all, because we are leaving."""
+        if self._run is None:
+            return
+        thread = threading.Thread(target=_cancel, args=(self._run,), daemon=True)
+        thread.start()
+        thread.join(CANCEL_SECONDS)
+
+
+def _untold(page: str) -> None:
+    """Nobody looks at a page from another process."""
+
+
+def _cancel(run: "FlowRun") -> None:
+    from prefect.client.orchestration import get_client
+    from prefect.states import Cancelled
+
+    with get_client(sync_client=True) as client:
+        client.set_flow_run_state(run.id, Cancelled(message="stopped from the command line"), force=True)
 
 
 def check_files(config: BenchmarkConfig, reanchor_in: Workspace | None = None) -> None:
@@ -83,7 +132,7 @@ def run_benchmark(
         outcome = _run(config, workspace, Console(stderr=True), reanchor, runner)
     except BenchmarkFailedError as error:
         failure, outcome = error, BenchmarkOutcome.model_validate_json(error.summary.read_bytes())
-    from flows.cli.result import print_result
+    from flows.cli.ranking import print_result
 
     print_result(outcome, workspace, as_json=as_json)
     if failure is not None:

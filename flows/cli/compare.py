@@ -8,13 +8,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.figures import plain_table, print_json
-from flows.cli.options import DEFAULT_WORKSPACE, AllowDifferentOption, JsonOption, WorkspaceOption
-from flows.cli.text import say, visible
-from rag_eval.wording import basis, counted, interval, number, p_value, signed
+from flows.cli.console import (
+    DEFAULT_WORKSPACE,
+    AllowDifferentOption,
+    JsonOption,
+    WorkspaceOption,
+    plain_table,
+    print_json,
+    say,
+    visible,
+)
+from rag_eval.formatting import basis, counted, interval, number, p_value, signed
 
 if TYPE_CHECKING:
-    from rag_eval.results.compare import ComparedConfigurations, QueryChange, RunComparison
+    from rag_eval.benchmark.compare import ComparedConfigurations, QueryChange, RunComparison
 
 STYLES = {"better": "green", "worse": "red", "no difference shown": ""}
 _TEXT_CELLS = 60
@@ -36,9 +43,9 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Compare two runs on the same queries: what became better, what worse, and what cannot be told apart."""
-    from rag_eval.pipeline.workspace import Workspace
-    from rag_eval.results.compare import compare_runs, name_pairs
-    from rag_eval.results.runs import read_run
+    from rag_eval.benchmark.compare import compare_runs, name_pairs
+    from rag_eval.benchmark.runs import read_run
+    from rag_eval.benchmark.workspace import Workspace
 
     kept = Workspace.at(workspace)
     old, new = read_run(kept, before), read_run(kept, after)

@@ -2,13 +2,57 @@
 
 import contextlib
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import watchfiles
+from rich.console import Console
 
-from flows.cli.stopping import as_interrupts, leaving
+from flows.cli.console import say
+from flows.cli.processes import as_interrupts, end_descendants, leaving
+from rag_eval.errors import ExperimentError
+
+LOOK_MILLISECONDS = 200
+OWN_END_SECONDS = 2.0
+"""How long a run is given to end by itself: Ctrl-C at a terminal reached it too."""
+
+
+def watch_file(file: Path, options: list[str]) -> None:
+    """Run the file in a process of its own, now and after every change, until the user stops it.
+
+    Raises ``ExperimentError`` when the file is not there.
+    """
+    if not file.is_file():
+        raise ExperimentError(f"the file {str(file)!r} is not there: give a Python file that runs an experiment")
+    command = [sys.executable, "-m", "flows.cli", "experiment", "run", str(file), *options]
+    folder = file.absolute().parent
+    changes = watchfiles.watch(
+        folder, watch_filter=watchfiles.PythonFilter(), rust_timeout=LOOK_MILLISECONDS, yield_on_timeout=True
+    )
+    with leaving("finished samples are kept"), as_interrupts():
+        next(changes)  # from here on changes are seen, those that are saved during the first run too
+        _run(command)
+        say(Console(stderr=True), f"Watching {folder}; stop with Ctrl-C")
+        for changed in changes:
+            if changed:
+                _run(command)
+
+
+def _run(command: list[str]) -> None:
+    with subprocess.Popen(command) as run:  # noqa: S603  # our own command
+        try:
+            run.wait()
+        except KeyboardInterrupt:
+            try:
+                run.wait(OWN_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                end_descendants(os.getpid())
+            raise
+
 
 LONGEST_DEFAULT = 40
 
@@ -37,9 +81,8 @@ def run(
 ) -> None:
     """Run the experiments of a file; exit code 1 when a call failed, 3 when an average is below its gate."""
     from rag_eval.errors import ExperimentFailedError
-    from rag_eval.experiments.files import run_file
-    from rag_eval.experiments.gates import Gate, below
-    from rag_eval.experiments.session import Session
+    from rag_eval.experiments.running import Session, run_file
+    from rag_eval.experiments.types import Gate, below
 
     gates = [Gate.parse(text) for text in fail_under or []]
     opened = Session(
@@ -74,7 +117,6 @@ def watch(
     output_dir: OutputDirOption = None,
 ) -> None:
     """Run the experiments of a file, and again whenever a Python file beside it changes."""
-    from flows.cli.experiment_watch import watch_file
 
     options = ["--concurrency", str(concurrency)] if concurrency else []
     options += [word for gate in fail_under or [] for word in ("--fail-under", gate)]
@@ -111,8 +153,8 @@ def _default(value: object) -> str:
 
 def _dry_outputs(output_dir: Path | None) -> list[Any]:
     """The results here, and on standard output what orq.ai would get."""
-    from rag_eval.experiments.outputs.json_file import JsonOutput
-    from rag_eval.experiments.outputs.orq import OrqOutput
+    from rag_eval.experiments.outputs.files import JsonOutput
+    from rag_eval.experiments.outputs.services import OrqOutput
     from rag_eval.experiments.settings import load_settings
 
     settings = load_settings().updated({"output_dir": output_dir} if output_dir else {})
@@ -120,6 +162,6 @@ def _dry_outputs(output_dir: Path | None) -> list[Any]:
 
 
 def _record(result: Any) -> dict[str, Any]:
-    from rag_eval.experiments.outputs.json_file import head_record, summary_record
+    from rag_eval.experiments.outputs.files import head_record, summary_record
 
     return head_record(result) | {"summary": summary_record(result), "saved": result.saved}

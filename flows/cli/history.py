@@ -7,13 +7,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from flows.cli.figures import plain_table, print_json
-from flows.cli.options import DEFAULT_WORKSPACE, JsonOption, WorkspaceOption
-from flows.cli.text import visible
-from rag_eval.wording import counted, interval, number, signed
+from flows.cli.console import DEFAULT_WORKSPACE, JsonOption, WorkspaceOption, plain_table, print_json, visible
+from rag_eval.formatting import counted, interval, number, signed
 
 if TYPE_CHECKING:
-    from rag_eval.results.history import History
+    from rag_eval.benchmark.history import History
 
 # A run's name up to the second, or to the microsecond, is mostly enough to name it.
 _ENOUGH = (len("2026-01-31T12-00-00"), len("2026-01-31T12-00-00-000000"))
@@ -31,8 +29,8 @@ def history(
     as_json: JsonOption = False,
 ) -> None:
     """Show the runs over time, oldest first, by one metric."""
-    from rag_eval.pipeline.workspace import Workspace
-    from rag_eval.results import history as store
+    from rag_eval.benchmark import history as store
+    from rag_eval.benchmark.workspace import Workspace
 
     found = store.history(Workspace.at(workspace), metric, configuration, last)
     console = Console()
@@ -44,7 +42,7 @@ def history(
 
 
 def _print_history(console: Console, found: "History", what: str, last: int) -> None:
-    from rag_eval.results.history import sparkline
+    from rag_eval.benchmark.history import sparkline
 
     # Narrow headings leave room for names, so that a terminal of 80 columns breaks them between words.
     heading = found.metric.replace("_", "_\n").replace("@", "\n@")

@@ -10,8 +10,8 @@ from rich.live import Live
 from rich.segment import ControlType
 from rich.text import Text
 
-from flows.cli.text import cut_in_the_middle, say, told_apart, visible
-from rag_eval.wording import counted
+from flows.cli.console import cut_in_the_middle, say, told_apart, visible
+from rag_eval.formatting import counted
 from tasks.progress import StageEvent, Status
 
 MARKS: dict[Status, tuple[str, str]] = {

@@ -5,22 +5,15 @@ Exit codes: 0 done, 1 a configuration or a check failed, 2 bad input, 3 a gate f
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
+from typer.core import TyperGroup
 
-from flows.cli.baseline import app as baseline_app
 from flows.cli.compare import compare
-from flows.cli.deploy import deploy
-from flows.cli.experiment import app as experiment_app
-from flows.cli.experiment import evaluators
-from flows.cli.gate import gate
-from flows.cli.generate import generate
-from flows.cli.help import EVALUATE, KEEP, LOOK, Commands
-from flows.cli.history import history
-from flows.cli.options import (
+from flows.cli.console import (
     DEFAULT_WORKSPACE,
     CorpusOption,
     GlobOption,
@@ -28,16 +21,54 @@ from flows.cli.options import (
     RunnerOption,
     TruthOption,
     WorkspaceOption,
+    visible,
 )
+from flows.cli.deploy import deploy, watch
+from flows.cli.experiment import app as experiment_app
+from flows.cli.experiment import evaluators
+from flows.cli.generate import generate
+from flows.cli.history import history
+from flows.cli.processes import Stopped, leave, stop_on_signals
 from flows.cli.publish import publish
 from flows.cli.report import report
-from flows.cli.stopping import Stopped, leave, stop_on_signals
-from flows.cli.text import visible
+from flows.cli.runs import app as baseline_app
+from flows.cli.runs import gate
 from flows.cli.truth import app as truth_app
 from flows.cli.up import up
-from flows.cli.watch import watch
-from rag_eval.errors import BenchmarkFailedError, ExperimentFailedError, RagEvalError, as_sentence
-from rag_eval.faults import shown_sentences
+from rag_eval.errors import BenchmarkFailedError, ExperimentFailedError, RagEvalError, as_sentence, shown_sentences
+
+EVALUATE = "Evaluate"
+LOOK = "What there is to choose from"
+KEEP = "Every day"
+
+
+class Commands(TyperGroup):
+    """The commands of an app, whose help shows ``--json`` where typer would show ``--json <bool>``."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of this name, or None."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            _name_no_types_of_switches(command, ctx)
+        return command
+
+    def get_params(self, ctx: Any) -> Any:
+        """The app's own options."""
+        return _without_types(super().get_params(ctx))
+
+
+def _name_no_types_of_switches(command: Any, ctx: Any) -> None:
+    _without_types(command.get_params(ctx))
+    for inner in getattr(command, "commands", {}).values():
+        _name_no_types_of_switches(inner, ctx)
+
+
+def _without_types(parameters: list[Any]) -> list[Any]:
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return parameters
+
 
 app = typer.Typer(
     cls=Commands,
@@ -92,10 +123,10 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Run a benchmark and rank its configurations."""
-    from flows.choosing import chosen_benchmark
+    from flows.benchmark import chosen_benchmark
     from flows.cli.benchmark import run_benchmark
-    from rag_eval.config.runners import check_runner
-    from rag_eval.pipeline.workspace import Workspace
+    from rag_eval.benchmark.config import check_runner
+    from rag_eval.benchmark.workspace import Workspace
 
     chosen = chosen_benchmark(config, corpus, truth, glob, publish_to)
     check_runner(runner)
@@ -107,8 +138,8 @@ def run(
 def validate(config: Annotated[Path, typer.Argument(help="A benchmark as YAML or TOML.")]) -> None:
     """Check a benchmark file, its documents and its ground truth, and list its configurations."""
     from flows.cli.benchmark import check_files
-    from flows.cli.listing import print_configurations
-    from rag_eval.config.load import load_config
+    from flows.cli.report import print_configurations
+    from rag_eval.benchmark.config_files import load_config
 
     chosen = load_config(config)
     check_files(chosen)
@@ -123,9 +154,9 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show what a run found."""
-    from flows.cli.result import print_result
-    from rag_eval.pipeline.workspace import Workspace
-    from rag_eval.results.runs import read_run
+    from flows.cli.ranking import print_result
+    from rag_eval.benchmark.runs import read_run
+    from rag_eval.benchmark.workspace import Workspace
 
     kept = Workspace.at(workspace)
     print_result(read_run(kept, run), kept, as_json=as_json, k=k)
@@ -134,7 +165,7 @@ def show(
 @app.command(rich_help_panel=LOOK)
 def chunkers() -> None:
     """List the chunkers and their settings."""
-    from flows.cli.listing import print_components
+    from flows.cli.report import print_components
 
     print_components("chunkers")
 
@@ -142,7 +173,7 @@ def chunkers() -> None:
 @app.command(rich_help_panel=LOOK)
 def embedders() -> None:
     """List the embedders and their settings."""
-    from flows.cli.listing import print_components
+    from flows.cli.report import print_components
 
     print_components("embedders")
 
@@ -150,7 +181,7 @@ def embedders() -> None:
 @app.command(rich_help_panel=LOOK)
 def stores() -> None:
     """List the vector stores and their settings."""
-    from flows.cli.listing import print_components
+    from flows.cli.report import print_components
 
     print_components("stores")
 
@@ -158,7 +189,7 @@ def stores() -> None:
 @app.command(rich_help_panel=LOOK)
 def rerankers() -> None:
     """List the rerankers and their settings."""
-    from flows.cli.listing import print_components
+    from flows.cli.report import print_components
 
     print_components("rerankers")
 
@@ -166,7 +197,7 @@ def rerankers() -> None:
 @app.command(rich_help_panel=LOOK)
 def metrics() -> None:
     """List the metrics."""
-    from flows.cli.listing import print_metrics
+    from flows.cli.report import print_metrics
 
     print_metrics()
 
@@ -178,8 +209,8 @@ def cache(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
 ) -> None:
     """Show what a workspace holds, and make room in it."""
-    from flows.cli.housekeeping import print_holdings
-    from rag_eval.pipeline.workspace import Workspace
+    from flows.cli.report import print_holdings
+    from rag_eval.benchmark.workspace import Workspace
 
     print_holdings(Workspace.at(workspace), prune, clear)
 

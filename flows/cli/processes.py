@@ -1,6 +1,18 @@
-"""Ending processes together with all that they started."""
+"""Being stopped: by Ctrl-C, by ``kill``, or because something that a command needs has ended.
 
-from collections.abc import Callable
+Work that may not come back from where it is, such as a flow that asks a server which is gone, is done in a thread, and
+the main thread waits for it. When the wait is over before the work, the process ends without it: what was finished is
+kept by then, and nothing else is in a state that matters.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn, TypeVar
 
 import psutil
 
@@ -36,3 +48,103 @@ def quietly(act: Callable[[], None]) -> None:
         act()
     except psutil.NoSuchProcess:
         return
+
+
+R = TypeVar("R")
+LOOK_SECONDS = 0.2
+_left_behind = threading.Event()
+
+
+class Stopped(SystemExit):
+    """Somebody asked this process to stop: a way to exit, because nothing is to be done about it but to go.
+
+    ``consequence`` says what becomes of the work.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.exit_code = 128 + number
+        super().__init__(self.exit_code)
+        self.consequence = "nothing was kept"
+
+
+def stop_on_signals() -> None:
+    """Have SIGINT and SIGTERM raise ``Stopped`` in the main thread."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
+
+
+@contextmanager
+def leaving(consequence: str) -> Iterator[None]:
+    """Work of which this is to be said when it is stopped."""
+    try:
+        yield
+    except Stopped as stop:
+        stop.consequence = consequence
+        raise
+
+
+@contextmanager
+def as_interrupts() -> Iterator[None]:
+    """For code that is not ours, and knows of Ctrl-C alone: asyncio ends its tasks in order on a ``KeyboardInterrupt``.
+
+    Inside, SIGINT and SIGTERM are that; outside, it is ``Stopped``.
+    """
+    asked: list[int] = []
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+        signal.raise_signal(signal.SIGINT)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Stopped(asked[0] if asked else signal.SIGINT) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    # One request is enough: what happens now is the tidying up.
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    raise Stopped(number)
+
+
+def watched(work: Callable[[], R], trouble: Callable[[], Exception | None]) -> R:
+    """What ``work`` gives back or raises; raises what ``trouble`` tells of, and ``Stopped``, without waiting for it."""
+    outcome: list[R] = []
+    failure: list[BaseException] = []
+
+    def do() -> None:
+        try:
+            outcome.append(work())
+        except BaseException as error:  # noqa: BLE001  # raised again by who waits
+            failure.append(error)
+
+    thread = threading.Thread(target=do, daemon=True)
+    thread.start()
+    _left_behind.set()
+    while thread.is_alive():
+        thread.join(LOOK_SECONDS)
+        problem = trouble()
+        if problem is not None and not outcome:
+            raise problem
+    _left_behind.clear()
+    if failure:
+        raise failure[0]
+    return outcome[0]
+
+
+def leave(code: int) -> NoReturn:
+    """End this process; at once, with its children, when work was left behind."""
+    if not _left_behind.is_set():
+        sys.exit(code)
+    for process in descendants(os.getpid()):  # of a runner, which may have started them in any way
+        quietly(process.kill)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

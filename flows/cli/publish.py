@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.cli.options import DEFAULT_WORKSPACE, JsonOption, WorkspaceOption
-from flows.cli.stopping import leaving, watched
+from flows.cli.console import DEFAULT_WORKSPACE, JsonOption, WorkspaceOption
+from flows.cli.processes import leaving, watched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rich.console import Console
 
-    from rag_eval.pipeline.outcome import BenchmarkOutcome
-    from rag_eval.pipeline.workspace import Workspace
-    from rag_eval.publishing.outbox import Delivery
-    from rag_eval.publishing.publications import Publication
+    from rag_eval.benchmark.outcome import BenchmarkOutcome
+    from rag_eval.benchmark.publishing import Publication
+    from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.services.outbox import Delivery
 
 
 def publish(
@@ -37,10 +37,9 @@ def publish(
     """Send what waits to be published; exit code 1 when something still waits."""
     from rich.console import Console
 
-    from rag_eval.pipeline.workspace import Workspace
-    from rag_eval.publishing import delivering
-    from rag_eval.publishing.benchmarks import put_benchmark, unpublished
-    from rag_eval.publishing.publications import outbox_of
+    from rag_eval.benchmark import publishing as delivering
+    from rag_eval.benchmark.publishing import outbox_of, put_benchmark, unpublished
+    from rag_eval.benchmark.workspace import Workspace
 
     console, place = Console(), Workspace.at(workspace)
     if withdraw:
@@ -67,7 +66,7 @@ def publish(
 
 def print_deliveries(console: "Console", deliveries: "Sequence[Delivery]") -> None:
     """Print what was sent and where to, then what waits, each reason once."""
-    from flows.cli.text import say
+    from flows.cli.console import say
 
     sent = [delivery for delivery in deliveries if delivery.receipt is not None]
     for delivery in sent:
@@ -87,9 +86,9 @@ def print_deliveries(console: "Console", deliveries: "Sequence[Delivery]") -> No
 
 def print_publications(console: "Console", publications: "Sequence[Publication]") -> None:
     """Print where the experiments of a run are, or why they wait."""
-    from flows.cli.text import say
-    from rag_eval.publishing.publications import comparison_url
-    from rag_eval.wording import counted
+    from flows.cli.console import say
+    from rag_eval.benchmark.publishing import comparison_url
+    from rag_eval.formatting import counted
 
     for dataset in dict.fromkeys(one.dataset for one in publications):
         sent = [one for one in publications if one.dataset == dataset and one.url is not None]
@@ -107,15 +106,15 @@ def print_publications(console: "Console", publications: "Sequence[Publication]"
 
 
 def _outcome(workspace: "Workspace", run: str | None) -> "BenchmarkOutcome":
-    from rag_eval.results.runs import LATEST, read_run
+    from rag_eval.benchmark.runs import LATEST, read_run
 
     return read_run(workspace, run or LATEST)
 
 
 def _datasets(workspace: "Workspace", run: str | None, dataset: str | None) -> list[str]:
     """The dataset that was asked for, or those that the run was put for, or that its benchmark names."""
+    from rag_eval.benchmark.publishing import read_publications
     from rag_eval.errors import ConfigurationError
-    from rag_eval.publishing.publications import read_publications
 
     if dataset:
         return [dataset]
@@ -128,7 +127,7 @@ def _datasets(workspace: "Workspace", run: str | None, dataset: str | None) -> l
 
 
 def _absent(absent: int, dataset: str | None) -> str | None:
-    from rag_eval.wording import counted
+    from rag_eval.formatting import counted
 
     return f"The dataset {dataset!r} lacks {counted(absent, 'queries')} of the run: push them" if absent else None
 
@@ -144,9 +143,9 @@ def known_publications(workspace: "Workspace", run: str) -> "list[Publication]":
     """How the experiments of a run stand; what is wrong with the note or the outbox is said and keeps nobody."""
     from rich.console import Console
 
-    from flows.cli.text import say
+    from flows.cli.console import say
+    from rag_eval.benchmark.publishing import read_publications
     from rag_eval.errors import ArtifactError
-    from rag_eval.publishing.publications import read_publications
 
     try:
         return read_publications(workspace, run)
@@ -156,7 +155,7 @@ def known_publications(workspace: "Workspace", run: str) -> "list[Publication]":
 
 
 def _print(console: "Console", told: dict[str, Any], as_json: bool) -> None:
-    from flows.cli.text import say
+    from flows.cli.console import say
 
     if as_json:
         console.file.write(json.dumps(told, ensure_ascii=False, indent=2) + "\n")

@@ -1,14 +1,27 @@
-"""``rag-eval report``: a run as one page to look at, beside an earlier run if asked."""
+"""What there is to choose from."""
 
+import inspect
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich import box
 from rich.console import Console
+from rich.filesize import decimal
+from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
-from flows.cli.options import DEFAULT_WORKSPACE, AllowDifferentOption, WorkspaceOption
-from flows.cli.text import say, visible
+from flows.cli.console import DEFAULT_WORKSPACE, AllowDifferentOption, WorkspaceOption, say, visible
+from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.config_grid import SECTIONS, members_of
+from rag_eval.benchmark.housekeeping import clear, holdings, prune
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.errors import ConfigurationError
+from rag_eval.formatting import counted
+from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
+from rag_eval.parts import Component, shown
 
 
 def report(
@@ -22,10 +35,10 @@ def report(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
 ) -> None:
     """Write a run's report: the answer, the ranking, charts, and every question with its text."""
-    from rag_eval.pipeline.workspace import Workspace
+    from rag_eval.benchmark.runs import read_run
+    from rag_eval.benchmark.workspace import Workspace
     from rag_eval.reports.report import build_report
     from rag_eval.reports.write import is_markdown, page_of, write_report
-    from rag_eval.results.runs import read_run
 
     if output is not None:
         is_markdown(output)  # says what is wrong with the name before anything is computed
@@ -40,3 +53,107 @@ def report(
     say(console, f"Report: {path}")
     if open_:
         typer.launch(path.as_uri())
+
+
+def print_holdings(workspace: Workspace, days: float | None, clear_all: bool) -> None:
+    """Prune or clear if asked to, then print what the workspace holds; of a bucket, its copy on this machine."""
+    if not workspace.root.is_dir():
+        raise ConfigurationError(
+            f"there is no workspace {workspace.address!r}: run a benchmark first, or check the path"
+        )
+    if days is not None and clear_all:
+        raise ConfigurationError("--prune and --clear do not go together: give one")
+    console = Console()
+    if workspace.remote is not None:
+        console.print(
+            f"{workspace.root}: this machine's copy of {workspace.remote}, where nothing is removed",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+    if clear_all or days is not None:
+        gone = clear(workspace) if clear_all else prune(workspace, days or 0)
+        console.print(f"{gone.kind}: {counted(gone.files, 'files')}, {decimal(gone.size)}", highlight=False)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("work")
+    table.add_column("files", justify="right")
+    table.add_column("size", justify="right")
+    for holding in holdings(workspace):
+        table.add_row(holding.kind, str(holding.files), decimal(holding.size))
+    console.print(table)
+
+
+def print_components(section: str) -> None:
+    """Print the parts of one kind with their settings, defaults and meaning."""
+    console = Console()
+    for name, component in SECTIONS[section].members.items():
+        _print_component(console, name, component)
+        for key, field in component.model_fields.items():
+            inner = members_of(field.annotation)
+            if inner and all(inner != kind.members for kind in SECTIONS.values()):
+                for choice, part in inner.items():
+                    _print_component(console, f"{name}, {key}: {choice}", part)
+    console.print(Text("A list in a setting makes a grid: every value in it is tried.", style="dim"))
+
+
+def _print_component(console: Console, heading: str, component: type[Component]) -> None:
+    console.print(Text.assemble((heading, "bold"), "  ", _first_line(component)))
+    rows = [
+        (key, "required" if field.is_required() else default_of(field.get_default()), field.description or "")
+        for key, field in component.model_fields.items()
+        if key != "type"
+    ]
+    _print_rows(console, rows)
+    console.print()
+
+
+def default_of(value: object) -> str:
+    """A default as it is written in a YAML file."""
+    return value.type if isinstance(value, Component) else shown(value)
+
+
+def print_metrics() -> None:
+    """Print the metrics of both levels with their formulas."""
+    console = Console()
+    for level, registry in (("token-level", TOKEN_LEVEL_METRICS), ("chunk-level", CHUNK_LEVEL_METRICS)):
+        console.print(Text(level, style="bold"))
+        _print_rows(console, [(name, "", _first_line(metric)) for name, metric in registry.items()])
+        console.print()
+
+
+def _print_rows(console: Console, rows: Iterable[tuple[str, str, str]]) -> None:
+    """Settings: name, default, meaning in columns; where the names and defaults are long, the meaning goes below."""
+    rows = list(rows)
+    if not rows:
+        return
+    names, defaults = (max(len(row[column]) for row in rows) for column in (0, 1))
+    meaning = console.width - names - defaults - 8
+    if meaning >= min(36, max(len(row[2]) for row in rows)):
+        table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+        for name, default, words in rows:
+            table.add_row(Text(name), *([Text(default, style="cyan")] if defaults else []), Text(words))
+        console.print(Padding(table, (0, 0, 0, 2)))
+        return
+    for name, default, words in rows:
+        console.print(Padding(Text.assemble(name, "  ", (default, "cyan")), (0, 0, 0, 2)))
+        console.print(Padding(Text(words, style="dim"), (0, 0, 0, 6)))
+
+
+def print_configurations(config: BenchmarkConfig) -> None:
+    """Print every configuration of a benchmark."""
+    console = Console()
+    configurations = config.configurations()
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("#", justify="right")
+    table.add_column("configuration", overflow="fold")
+    for number, configuration in enumerate(configurations, start=1):
+        table.add_row(str(number), Text(visible(configuration.name)))
+    console.print(table)
+    ks = ", ".join(map(str, config.k))
+    summary = f"{counted(len(configurations), 'configurations')}, {config.evaluation_type}, k = {ks}"
+    console.print(summary, highlight=False)
+
+
+def _first_line(documented: type) -> str:
+    # Docstrings mark code with double backquotes, which are noise on a terminal.
+    return (inspect.getdoc(documented) or "").splitlines()[0].replace("``", "")

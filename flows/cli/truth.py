@@ -3,14 +3,462 @@
 Each command has a file of its own, ``truth_*.py``, and is registered here; heavy imports stay inside the functions.
 """
 
+import json
+import webbrowser
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
-from flows.cli.truth_check import check
-from flows.cli.truth_import import import_
-from flows.cli.truth_pull import pull
-from flows.cli.truth_push import push
-from flows.cli.truth_reanchor import reanchor
-from flows.cli.truth_review import review
+from flows.cli.console import DEFAULT_WORKSPACE, JsonOption, WorkspaceOption
+from flows.cli.processes import leaving, watched
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from rag_eval.ground_truth.audit import Coverage, Finding, TruthAudit
+    from rag_eval.ground_truth.drift import DocumentOutcome, ReanchorReport, SpanOutcome, Way
+    from rag_eval.ground_truth.importing.formats import ImportSummary
+    from rag_eval.services.langsmith_datasets import GroundTruth
+    from rag_eval.services.langsmith_push import PushReport
+    from rag_eval.types.documents import Corpus
+    from rag_eval.types.ground_truth import TokenLevelGroundTruth
+
+SHOWN = 3
+DEFAULT_OUTPUT = Path("truth.jsonl")
+
+
+def import_(
+    kind: Annotated[str, typer.Argument(help="chroma, legalbench-rag, beir, squad or langsmith.")],
+    source: Annotated[str, typer.Argument(metavar="PATH", help="A file or folder; for langsmith a dataset's name.")],
+    output: Annotated[Path, typer.Option(help="Where the ground truth is written.")] = DEFAULT_OUTPUT,
+    corpus_output: Annotated[
+        Path | None, typer.Option(help="Where the documents are written; by default only those no folder holds yet.")
+    ] = None,
+    corpus: Annotated[Path | None, typer.Option(help="Folder of the documents, if it is not beside the file.")] = None,
+    glob: Annotated[str | None, typer.Option(help="Which files of that folder are documents.")] = None,
+    split: Annotated[str | None, typer.Option(help="BEIR: which judgements; test, or the only ones.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Turn ground truth of another format into a native file; exit code 1 when something had to be left out."""
+    from rich.console import Console
+
+    from rag_eval.ground_truth.importing.formats import ImportOptions, import_truth, summarise, write_import
+
+    found = import_truth(kind, source, ImportOptions(corpus, glob, split))
+    summary = summarise(found, write_import(found, output, corpus_output, overwrite=overwrite))
+    console = Console()
+    if as_json:
+        console.file.write(json.dumps(summary.as_data(), ensure_ascii=False, indent=2) + "\n")
+    else:
+        print_summary(console, summary)
+    if summary.left_out:
+        raise typer.Exit(1)
+
+
+def print_summary(console: "Console", summary: "ImportSummary") -> None:
+    """Print what was imported, everything that did not go straight, and what to do next."""
+    from flows.cli.console import say
+    from rag_eval.formatting import counted
+
+    noun = "spans" if summary.evaluation_type == "token-level" else "chunk ids"
+    unanswerable = f" ({summary.unanswerable:,} unanswerable)" if summary.unanswerable else ""
+    valid = ", every one as its document has it" if summary.documents else ""
+    say(
+        console,
+        f"Imported {counted(summary.queries, 'queries')}{unanswerable} with {counted(summary.answers, noun)}{valid}.",
+    )
+    if summary.repeated:
+        share = f"{summary.repeated_share:.1%} of the truth's text"
+        verb = "have" if summary.repeated != 1 else "has"
+        say(console, f"{summary.repeated:,} of them {verb} a text that occurs more than once, {share}.")
+    for title, kinds, style in (("Left out", summary.left_out, "yellow"), ("Mended", summary.mended, "bold")):
+        for kind, places in kinds.items():
+            say(console, f"{title}: {kind}: {len(places):,}", style)
+            for place in places[:SHOWN]:
+                say(console, f"  {place}")
+            if len(places) > SHOWN:
+                say(console, f"  … and {len(places) - SHOWN:,} more: --json lists them", "dim")
+    say(console, f"The ground truth is in {summary.truth}")
+    if summary.corpus is not None:
+        verb = "are" if summary.documents != 1 else "is"
+        say(console, f"Its {counted(summary.documents, 'documents')} {verb} in {summary.corpus}")
+    if summary.other_files:
+        say(console, f"That folder holds {counted(summary.other_files, 'files')} besides.", "yellow")
+    if summary.next_command:
+        say(console, f"Next: {summary.next_command}")
+
+
+def pull(
+    dataset: Annotated[str, typer.Argument(help="The name of the LangSmith dataset.")],
+    output: Annotated[Path, typer.Option(help="Where the ground truth is written.")] = DEFAULT_OUTPUT,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
+) -> None:
+    """Write the ground truth of a LangSmith dataset, of either type, to a file."""
+    from rich.console import Console
+
+    from flows.cli.console import say
+    from rag_eval.errors import ConfigurationError
+    from rag_eval.formatting import counted
+    from rag_eval.services.langsmith_client import LangSmithService
+    from rag_eval.services.langsmith_datasets import pull_truth
+
+    if output.exists() and not overwrite:
+        raise ConfigurationError(f"{str(output)!r} is there already: give another --output, or --overwrite")
+    service = LangSmithService.connect()
+    try:
+        truth = pull_truth(service, dataset)
+    finally:
+        service.close()
+    kind = write_truth(output, truth)
+    line = f"{counted(len(truth), 'queries')} of {kind} ground truth from {dataset!r} are in {output}"
+    say(Console(), line)
+
+
+def write_truth(output: Path, truth: "GroundTruth") -> str:
+    """Write ground truth of either type to a file, and give back its type."""
+    from rag_eval.ground_truth.files import write_chunk_level, write_token_level
+    from rag_eval.types.ground_truth import TokenLevelGroundTruth
+
+    spans = [item for item in truth if isinstance(item, TokenLevelGroundTruth)]
+    if spans:
+        write_token_level(output, spans)
+        return "token-level"
+    write_chunk_level(output, [item for item in truth if not isinstance(item, TokenLevelGroundTruth)])
+    return "chunk-level"
+
+
+def push(
+    truth: Annotated[Path, typer.Argument(help="Ground truth as JSON lines.")],
+    dataset: Annotated[
+        str | None, typer.Option(help="The dataset's name; rag-eval-token-level-v1 or rag-eval-chunk-level-v1.")
+    ] = None,
+    delete_others: Annotated[
+        bool, typer.Option("--delete-others", help="Delete the examples that the ground truth does not have.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON, for machines.")] = False,
+) -> None:
+    """Make a LangSmith dataset hold this ground truth; pushing again updates it."""
+    from rich.console import Console
+
+    from rag_eval.ground_truth.files import read_chunk_level, read_token_level, read_truth_text, truth_type
+    from rag_eval.services.langsmith_client import LangSmithService
+    from rag_eval.services.langsmith_push import DEFAULT_DATASETS, push_truth
+
+    kind = truth_type(read_truth_text(truth))
+    items = read_token_level(truth) if kind == "token-level" else read_chunk_level(truth)
+    service = LangSmithService.connect()
+    name = dataset or DEFAULT_DATASETS[kind]
+    try:
+        with leaving("the dataset may have a part of the ground truth, and the same command goes on"):
+            # In a thread, because LangSmith's SDK waits for an answer even when it is told to stop.
+            report = watched(lambda: push_truth(service, name, items, delete_others=delete_others), lambda: None)
+    finally:
+        service.close()
+    console = Console()
+    if as_json:
+        console.file.write(json.dumps(asdict(report), ensure_ascii=False, indent=2) + "\n")
+    else:
+        print_report(console, report)
+
+
+def print_report(console: "Console", report: "PushReport") -> None:
+    """Print what a push did, and where to look at it."""
+    from flows.cli.console import say
+    from rag_eval.formatting import counted
+
+    done = [f"{report.created:,} created", f"{report.updated:,} updated", f"{report.unchanged:,} unchanged"]
+    if report.deleted:
+        done.append(f"{report.deleted:,} deleted")
+    lines = [f"The LangSmith dataset {report.dataset!r} holds the ground truth: {', '.join(done)}."]
+    if report.others:
+        lines.append(f"It has {counted(report.others, 'examples')} more, which --delete-others would delete.")
+    if report.url:
+        lines.append(report.url)
+    for line in lines:
+        say(console, line)
+
+
+def review(
+    truth: Annotated[Path, typer.Argument(help="Ground truth as JSON lines; decisions are saved to it.")],
+    corpus: Annotated[Path, typer.Option(help="Folder of documents.")],
+    glob: Annotated[str, typer.Option(help="Which files of the folder are documents.")] = "**/*.md",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes a free one.")] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
+) -> None:
+    """Accept, reject and adjust spans on a page that only this machine can see, until Ctrl+C."""
+    from rich.console import Console
+
+    from flows.cli.console import say
+    from flows.cli.processes import Stopped
+    from rag_eval.ground_truth.review.app import serve_review
+
+    console = Console()
+
+    def started(address: str) -> None:
+        say(console, f"Review at {address}")
+        say(console, "Every decision is saved at once; Ctrl+C ends the review.")
+        if not no_browser:
+            webbrowser.open(address)
+
+    try:
+        serve_review(truth, corpus, glob, port, on_start=started)
+    except Stopped:
+        say(console, "Ended; every decision is saved.")
+
+
+SHOWN_REMARKS = 5
+SHOWN_DOCUMENTS = 20
+
+
+def check(
+    truth: Annotated[Path, typer.Argument(help="Ground truth as JSON lines.")],
+    corpus: Annotated[Path | None, typer.Option(help="Folder of documents that the spans are held against.")] = None,
+    glob: Annotated[str, typer.Option(help="Which files of the folder are documents.")] = "**/*.md",
+    as_json: JsonOption = False,
+) -> None:
+    """Check every span against its document, and report all that is wrong; exit code 1 when something is."""
+    from rich.console import Console
+
+    audit = audited(truth, corpus, glob)
+    console = Console()
+    if as_json:
+        console.file.write(json.dumps(_as_data(audit), ensure_ascii=False, indent=2) + "\n")
+    else:
+        print_audit(console, audit, truth)
+    if not audit.is_valid:
+        raise typer.Exit(1)
+
+
+def audited(truth: Path, corpus: Path | None, glob: str) -> "TruthAudit":
+    """The audit of a file of either type; raises ``ConfigurationError`` for spans without a folder of documents."""
+    from rag_eval.errors import ConfigurationError
+    from rag_eval.ground_truth.audit import audit_chunk_level, audit_token_level
+    from rag_eval.ground_truth.files import read_truth_text, truth_type
+    from rag_eval.types.documents import Corpus
+
+    text = read_truth_text(truth)
+    if truth_type(text) == "chunk-level":
+        return audit_chunk_level(text)
+    if corpus is None:
+        raise ConfigurationError("spans are checked against their documents: give their folder with --corpus")
+    return audit_token_level(text, Corpus.from_folder(corpus, glob))
+
+
+def print_audit(console: "Console", audit: "TruthAudit", truth: Path) -> None:
+    """Print the counts, every fault, the remarks by kind, and the documents with the truth they hold."""
+    from flows.cli.console import say
+    from rag_eval.formatting import counted
+
+    if audit.evaluation_type == "token-level":
+        noun, valid = "spans", "all valid" if audit.is_valid else f"{audit.valid_answers:,} of them valid"
+    else:
+        noun, valid = "chunk ids", "which a run holds against the chunks of their chunker"
+    unanswerable = f" ({audit.unanswerable:,} unanswerable)" if audit.unanswerable else ""
+    found = f"{counted(audit.queries, 'queries')}{unanswerable}, {counted(audit.answers, noun)}, {valid}"
+    say(console, f"{truth}: {found}")
+    if audit.faults:
+        console.print()
+        say(console, counted(len(audit.faults), "faults"), "bold red")
+        for finding in audit.faults:
+            say(console, f"  {_sentence(finding)}")
+    kinds = dict.fromkeys(remark.kind for remark in audit.remarks)
+    for kind in kinds:
+        remarks = [remark for remark in audit.remarks if remark.kind == kind]
+        share = f", {audit.repeated_share:.1%} of the truth's text" if kind == "occurs more than once" else ""
+        console.print()
+        say(console, f"{kind}: {len(remarks):,}{share}", "bold")
+        for finding in remarks[:SHOWN_REMARKS]:
+            say(console, f"  {_sentence(finding)}")
+        if len(remarks) > SHOWN_REMARKS:
+            say(console, f"  … and {len(remarks) - SHOWN_REMARKS:,} more: --json lists them", "dim")
+    if any(one.spans for one in audit.coverage):
+        console.print()
+        console.print(coverage_table(audit.coverage))
+
+
+def coverage_table(coverage: "Sequence[Coverage]") -> "Table":
+    """The documents by how much truth they hold; the others are counted below."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from flows.cli.console import visible
+    from rag_eval.formatting import counted
+
+    asked = sorted((one for one in coverage if one.spans), key=lambda one: (-one.spans, one.doc_id))
+    rest = len(coverage) - len(asked)
+    caption = [f"{counted(rest, 'documents')} without truth"] if rest else []
+    if len(asked) > SHOWN_DOCUMENTS:
+        caption.append(f"{counted(len(asked) - SHOWN_DOCUMENTS, 'documents')} more: --json lists them")
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption="; ".join(caption) or None, caption_justify="left")
+    table.add_column("document", overflow="fold")
+    for heading in ("queries", "spans", "truth", "characters", "share"):
+        table.add_column(heading, justify="right")
+    for one in asked[:SHOWN_DOCUMENTS]:
+        counts = (one.queries, one.spans, one.truth_characters, one.characters)
+        table.add_row(Text(visible(one.doc_id)), *(f"{count:,}" for count in counts), f"{one.share:.1%}")
+    return table
+
+
+def _sentence(finding: "Finding") -> str:
+    from rag_eval.errors import preview
+    from rag_eval.ground_truth.records import query_name
+
+    if finding.query is None:
+        return f"line {finding.line}: {finding.message}"
+    name = query_name(finding.query_id, finding.query) if finding.query_id else preview(finding.query)
+    return f"line {finding.line}, {name}: {finding.message}"
+
+
+def _as_data(audit: "TruthAudit") -> dict[str, object]:
+    return asdict(audit) | {
+        "valid": audit.is_valid,
+        "repeated": audit.repeated,
+        "repeated_share": audit.repeated_share,
+        "coverage": [asdict(one) | {"share": one.share} for one in audit.coverage],
+    }
+
+
+SHOWN_SPANS = 20
+WAYS: "dict[Way, str]" = {
+    "unchanged": "nothing to do",
+    "diff": "its earlier version",
+    "text": "the spans' text",
+    "gone": "nothing: it is gone",
+}
+
+
+def reanchor(
+    truth: Annotated[Path, typer.Argument(help="Ground truth as JSON lines, of character spans.")],
+    corpus: Annotated[Path, typer.Option(help="Folder of the documents as they are now.")],
+    old: Annotated[Path | None, typer.Option(help="Folder of the documents that the truth was made on.")] = None,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    glob: Annotated[str, typer.Option(help="Which files of the folders are documents.")] = "**/*.md",
+    output: Annotated[Path | None, typer.Option(help="Write to this file, in place of the one read.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and write nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print every outcome as JSON, for machines.")] = False,
+) -> None:
+    """Carry spans over to documents that have changed; exit code 1 when one is lost.
+
+    They are carried through the difference to an earlier version: those in --old and those that runs left in the
+    workspace. Without one, a span is looked for by its text. Only the lines of queries whose spans change are written.
+    """
+    from rich.console import Console
+
+    from flows.cli.console import say
+    from rag_eval.ground_truth.drift import check_not_empty, keep_reanchored
+    from rag_eval.ground_truth.files import read_token_level
+    from rag_eval.types.documents import Corpus
+
+    items = read_token_level(truth)
+    report = reanchored(items, Corpus.from_folder(corpus, glob), old, workspace, glob)
+    check_not_empty(report)
+    target, lost = output or truth, None
+    is_written = not dry_run and (output is not None or not report.is_unchanged)
+    if is_written:
+        lost = keep_reanchored(report, truth, target)
+    console = Console()
+    if as_json:
+        written = {"written": str(target) if is_written else None, "lost_file": str(lost) if lost else None}
+        console.file.write(json.dumps(_reanchoring_as_data(report) | written, ensure_ascii=False, indent=2) + "\n")
+    else:
+        print_reanchoring(console, report, {item.query.id: item.query.text for item in items}, str(truth))
+        unwritten = "Nothing to write." if report.is_unchanged else "Nothing was written."
+        where = f"Written to {target}" + (f"; what was lost is in {lost}" if lost else "")
+        say(console, where if is_written else unwritten)
+    if report.counts["lost"]:
+        raise typer.Exit(1)
+
+
+def reanchored(
+    truth: "Sequence[TokenLevelGroundTruth]", corpus: "Corpus", old: Path | None, workspace: str, glob: str
+) -> "ReanchorReport":
+    """The truth carried over with the versions of a folder and of a workspace."""
+    from rag_eval.benchmark.truth_versions import document_versions
+    from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.ground_truth.drift import documents_that_no_longer_match, reanchor
+    from rag_eval.types.documents import Corpus
+
+    versions = document_versions(Workspace.at(workspace), documents_that_no_longer_match(truth, corpus))
+    for document in Corpus.from_folder(old, glob) if old is not None else ():
+        versions.setdefault(document.id, []).insert(0, document.content)
+    return reanchor(truth, corpus, versions)
+
+
+def print_reanchoring(console: "Console", report: "ReanchorReport", queries: dict[str, str], name: str) -> None:
+    """Print the counts, the documents that have changed, and the spans that are not what they were."""
+    from flows.cli.console import say
+    from rag_eval.formatting import counted
+    from rag_eval.ground_truth.records import query_name
+
+    total = f"{counted(len(report.spans), 'spans')} in {counted(len(report.documents), 'documents')}"
+    say(console, f"{name}: {total}: {summary(report)}")
+    changed = [document for document in report.documents if document.way != "unchanged"]
+    if changed:
+        console.print(documents_table(changed))
+    told = [outcome for outcome in report.spans if outcome.status in ("altered", "lost")]
+    for outcome in told[:SHOWN_SPANS]:
+        say(console, f"  {query_name(outcome.query_id, queries[outcome.query_id])}: {_reanchoring_sentence(outcome)}")
+    if len(told) > SHOWN_SPANS:
+        say(console, f"  … and {len(told) - SHOWN_SPANS:,} more: --json lists them")
+    if report.unanswered:
+        count = counted(len(report.unanswered), "queries")
+        say(console, f"{count} lost every span and {'is' if len(report.unanswered) == 1 else 'are'} left out.")
+
+
+def summary(report: "ReanchorReport") -> str:
+    """The counts in a few words."""
+    return ", ".join(f"{count:,} {status}" for status, count in report.counts.items() if count) or "no spans"
+
+
+def documents_table(documents: "Sequence[DocumentOutcome]") -> "Table":
+    """The documents, how their spans were found again and what became of them."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from flows.cli.console import visible
+    from rag_eval.formatting import counted
+    from rag_eval.ground_truth.drift import STATUSES
+
+    rest = len(documents) - SHOWN_DOCUMENTS
+    caption = f"{counted(rest, 'documents')} more: --json lists them" if rest > 0 else None
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
+    table.add_column("document", overflow="fold")
+    table.add_column("found by")
+    for status in STATUSES:
+        table.add_column(status, justify="right")
+    for one in documents[:SHOWN_DOCUMENTS]:
+        table.add_row(Text(visible(one.doc_id)), WAYS[one.way], *(f"{one.counts[status]:,}" for status in STATUSES))
+    return table
+
+
+def _reanchoring_sentence(outcome: "SpanOutcome") -> str:
+    from rag_eval.errors import preview
+    from rag_eval.ground_truth.check import contrasted
+
+    old, new = outcome.old, outcome.new
+    place = f"{old.doc_id!r} [{old.start}, {old.end})"
+    if new is None:
+        return f"lost ({outcome.reason}): {place} {preview(old.text)}"
+    now, before = contrasted(new.text, old.text)
+    return f"altered: {place} {before} is now [{new.start}, {new.end}) {now}"
+
+
+def _reanchoring_as_data(report: "ReanchorReport") -> dict[str, object]:
+    return {
+        "counts": report.counts,
+        "unanswered": [item.query.id for item in report.unanswered],
+        "documents": [asdict(document) for document in report.documents],
+        "spans": [asdict(outcome) for outcome in report.spans],
+    }
+
 
 app = typer.Typer(help="Get ground truth, check it, review it and keep it true.", no_args_is_help=True)
 app.command("import")(import_)

@@ -1,17 +1,21 @@
 """``rag-eval up``: server, work pool, worker, deployments and watcher on this machine, stopped together."""
 
+import os
+import socket
+import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import psutil
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from flows.cli.options import (
+from flows.cli.console import (
     DEFAULT_WORKSPACE,
     CorpusOption,
     CronOption,
@@ -21,21 +25,171 @@ from flows.cli.options import (
     RunnerOption,
     TruthOption,
     WorkspaceOption,
+    visible,
 )
-from flows.cli.stopping import Stopped
-from flows.cli.text import visible
-from flows.cli.watch import emit_changes, tell
+from flows.cli.deploy import emit_changes, tell
+from flows.cli.processes import Stopped, descendants, end_all
+from flows.cli.server import (
+    QUIET,
+    RUNS_PATH,
+    answers,
+    last_words,
+    named_server,
+    start_attended,
+    use_own_server,
+    use_template,
+)
+from rag_eval.disk.locks import try_lock
 from rag_eval.errors import ConfigurationError, RagEvalError, ServiceError
-from rag_eval.file_locks import try_lock
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from flows.cli.crew import Crew
-    from rag_eval.config.benchmark import BenchmarkConfig
-    from rag_eval.corpus_watch import CorpusWatch
+    from rag_eval.benchmark.config import BenchmarkConfig
+    from rag_eval.documents.watch import CorpusWatch
 
-LOOK_SECONDS = 0.5
+STOP_SECONDS = 15.0
+
+
+class Crew:
+    """Servers and workers of ours, by role; each writes to a log of its own in one folder."""
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+        self._members: dict[str, subprocess.Popen[bytes]] = {}
+        self._started_by_them: set[psutil.Process] = set()
+        logs.mkdir(parents=True, exist_ok=True)
+
+    def start(self, role: str, *arguments: str, settings: Mapping[str, str]) -> None:
+        """Start the member of this role."""
+        with self._log(role).open("wb") as log:
+            self._members[role] = start_attended([role, *arguments], log.fileno(), settings)
+
+    def trouble(self) -> ServiceError | None:
+        """Which member has ended by itself, and what it said last; None while all are there."""
+        for role, process in self._members.items():
+            # Remembered while it lives: what a dead member leaves behind has no parent to be found by.
+            self._started_by_them.update(descendants(process.pid))
+            code = process.poll()
+            if code is not None:
+                ending = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+                said = last_words(self._log(role)) if code > 0 else ""
+                return ServiceError(
+                    f"the {role} {ending}{f' ({said})' if said else ''}, and everything else was stopped: "
+                    f"see {str(self._log(role))!r}"
+                )
+        return None
+
+    def stop(self) -> None:
+        """Stop all, the last started first, with all that they started; by force where they do not listen."""
+        for process in reversed(self._members.values()):
+            # What a member runs first, so that it can still report what becomes of it.
+            end_all(descendants(process.pid))
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            end_all([each for each in self._started_by_them if each.is_running()])
+            self._started_by_them.clear()
+
+    def _log(self, role: str) -> Path:
+        return self._logs / f"{role}.log"
+
+
+LOOK_SECONDS = 0.2
+WORKER_SECONDS = 120.0
+WORKER_SETTINGS = {
+    # Often enough that a run starts soon after it was asked for.
+    "PREFECT_WORKER_QUERY_SECONDS": "2",
+    "PREFECT_WORKER_HEARTBEAT_SECONDS": "10",
+    # What a run has to say is read in the UI.
+    "PREFECT_LOGGING_LEVEL": "INFO",
+    "PREFECT_LOGGING_EXTRA_LOGGERS": "rag_eval",
+}
+
+
+def start_server(crew: Crew, home: Path, port: int) -> tuple[str, bool]:
+    """Where the server answers that is to be used, and whether it is ours.
+
+    It is not where the user named one, or one answers there already. Raises ``ServiceError`` when it does not start,
+    ``ConfigurationError`` when the port is not free.
+    """
+    api = named_server() or f"http://127.0.0.1:{port}/api"
+    os.environ.update({**QUIET, **os.environ, "PREFECT_API_URL": api})
+    if answers(api, 2.0):
+        return api, False
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            raise ConfigurationError(
+                f"port {port} is in use, and not by a Prefect server: give another --port"
+            ) from None
+    use_own_server(home, api)
+    database = home / "prefect.db"
+    if not database.exists():
+        use_template(database)
+    crew.start(
+        "server",
+        "127.0.0.1",
+        str(port),
+        str(home.parent / "runs"),
+        settings={"PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database}"},
+    )
+    os.environ["RAG_EVAL_RUNS_URL"] = api.removesuffix("/api") + RUNS_PATH
+    while not answers(api, 2.0):
+        problem = crew.trouble()
+        if problem is not None:
+            raise problem
+        time.sleep(LOOK_SECONDS)
+    return api, True
+
+
+def call_off_left_behind() -> None:
+    """Have no run going on: whoever worked for a server that only now starts has ended without saying so.
+
+    The server would count such runs among those at work, and have others wait for them.
+    """
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
+    from prefect.client.schemas.objects import StateType
+    from prefect.client.schemas.sorting import FlowRunSort
+    from prefect.states import Crashed
+
+    going_on = FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.PENDING, StateType.CANCELLING])
+    with get_client(sync_client=True) as client:
+        while found := client.read_flow_runs(
+            flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=going_on)),
+            sort=FlowRunSort.EXPECTED_START_TIME_ASC,
+            limit=200,
+        ):
+            for run in found:
+                client.set_flow_run_state(run.id, Crashed(message="it was left behind"), force=True)
+
+
+def start_worker(crew: Crew) -> None:
+    """Start a worker and wait until the server knows of it."""
+    from prefect.client.orchestration import get_client
+
+    from flows.deploying import work_pool
+
+    pool = work_pool()
+    crew.start("worker", pool, settings=WORKER_SETTINGS)
+    deadline = time.monotonic() + WORKER_SECONDS
+    with get_client(sync_client=True) as client:
+        while client.read_work_pool(pool).status != "READY":
+            problem = crew.trouble()
+            if problem is not None:
+                raise problem
+            if time.monotonic() > deadline:
+                raise ServiceError(f"the worker did not come up within {WORKER_SECONDS:.0f} seconds: see its log")
+            time.sleep(LOOK_SECONDS)
+
+
+UP_LOOK_SECONDS = 0.5
 
 
 def up(
@@ -54,15 +208,13 @@ def up(
     watch: Annotated[bool, typer.Option("--watch/--no-watch", help="Run when documents change.")] = True,
 ) -> None:
     """Have a benchmark run every night, from the Prefect UI and when documents change, until it is stopped."""
-    from flows.choosing import chosen_benchmark
+    from flows.benchmark import chosen_benchmark
     from flows.cli.benchmark import check_files
-    from flows.cli.crew import Crew
+    from flows.cli.console import print_notes
     from flows.cli.deploy import deployment_parameters
-    from flows.cli.members import call_off_left_behind, start_server, start_worker
-    from flows.cli.quiet import print_notes
-    from rag_eval.config.runners import check_runner
-    from rag_eval.corpus_watch import CorpusWatch
-    from rag_eval.pipeline.workspace import Workspace
+    from rag_eval.benchmark.config import check_runner
+    from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.documents.watch import CorpusWatch
 
     console = Console(stderr=True)
     print_notes(console)
@@ -84,7 +236,7 @@ def up(
         _announce(console, api, ids, chosen, watch=watch)
         with _watcher(console, folder) as watcher:
             while not (problem := crew.trouble() or watcher.trouble):
-                time.sleep(LOOK_SECONDS)
+                time.sleep(UP_LOOK_SECONDS)
             raise problem
 
 

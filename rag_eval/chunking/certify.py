@@ -5,23 +5,260 @@ returns is not caught.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import Any, Literal
 
-from rag_eval.chunking.adapter import ChunkerPositionAdapter
-from rag_eval.chunking.base import Cut, PositionAwareChunker
-from rag_eval.chunking.certificate import Certificate, Check, CounterExample, Positions
-from rag_eval.chunking.coverage import count_characters, uncovered_stretches
-from rag_eval.chunking.cutting import trim
+from rag_eval.chunking.chunker import BuiltInChunker, Cut, PositionAwareChunker
 from rag_eval.chunking.foreign import ForeignChunker
-from rag_eval.chunking.nasty_texts import nasty_texts
-from rag_eval.chunking.placement import place
-from rag_eval.chunking.size_limits import SizeLimit, find_size_limit
+from rag_eval.chunking.placement import ChunkerPositionAdapter, count_characters, place, uncovered_stretches
+from rag_eval.chunking.sentence import trim
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.types.document import Document
+from rag_eval.tokens import ENCODINGS, count_tokens
+from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId, encode_utf8
+
+Positions = Literal["own", "claimed", "found"]
+"""Whose positions were checked: the chunker's own, those it claims, or those the adapter found for it."""
+
+POSITIONS = {
+    "own": "its own positions",
+    "claimed": "the positions it claims",
+    "found": "positions found by ChunkerPositionAdapter",
+}
+"""The same, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class CounterExample:
+    """Where a check failed: the text's name, the place if there is one, and what was seen, escaped.
+
+    ``cases`` says for how many failures it stands: the characters of a stretch that no chunk holds, else 1.
+    """
+
+    text_name: str
+    start: int | None
+    detail: str
+    cases: int = 1
+
+    def __str__(self) -> str:
+        where = self.text_name if self.start is None else f"{self.text_name} at {self.start}"
+        return f"{where}: {self.detail}"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One property over all texts: how many cases were looked at, how many failed, and the first that did."""
+
+    name: str
+    applies: bool
+    failures: int
+    looked_at: int
+    example: CounterExample | None
+
+    @property
+    def status(self) -> Literal["passed", "failed", "not applicable"]:
+        """What the check came to; passed when there was nothing to look at."""
+        if not self.applies:
+            return "not applicable"
+        return "failed" if self.failures else "passed"
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The checks of one chunker, and what they were made on."""
+
+    chunker: str
+    positions: Positions
+    texts: int
+    chunks: int
+    skipped_chunks: int
+    """Chunks without a place: not claimed, or not found."""
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether no check failed."""
+        return all(check.status != "failed" for check in self.checks)
+
+    def to_markdown(self) -> str:
+        """The certificate as a Markdown table, readable as plain text."""
+        rows = [("check", "result", "failures", "first counter-example")]
+        for check in self.checks:
+            failures = f"{check.failures:,} of {check.looked_at:,}" if check.applies else "–"
+            rows.append((check.name, check.status, failures, str(check.example) if check.example else "–"))
+        skipped = f", {self.skipped_chunks:,} without a place" if self.skipped_chunks else ""
+        return (
+            f"**{_escaped(self.chunker)}**: {'passed' if self.passed else 'FAILED'} "
+            f"({self.texts:,} texts, {self.chunks:,} chunks{skipped}; {POSITIONS[self.positions]})\n\n{_table(rows)}"
+        )
+
+
+def compare_certificates(certificates: Iterable[Certificate]) -> str:
+    """Several certificates as one Markdown table: a row for each chunker, a column for each check."""
+    certificates = list(certificates)
+    if not certificates:
+        return ""
+    header = ("chunker", "positions", *(check.name for check in certificates[0].checks))
+    rows = [(each.chunker, each.positions, *map(_cell, each.checks)) for each in certificates]
+    return _table([header, *rows])
+
+
+def _cell(check: Check) -> str:
+    if check.status == "failed":
+        return f"{check.failures:,} of {check.looked_at:,} fail"
+    return "–" if check.status == "not applicable" else "✓"
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> str:
+    escaped = [[_escaped(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*escaped, strict=True)]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in escaped
+    ]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("\\", "\\\\").replace("|", "\\|").replace("<", "\\<").replace("`", "\\`").replace("\n", " ")
+
+
+@dataclass(frozen=True, slots=True)
+class SizeLimit:
+    """At most ``size`` of something, and how it is measured."""
+
+    size: int
+    measure: Callable[[str], int]
+
+    def kept_by(self, text: str) -> bool:
+        """Whether the text is within the limit."""
+        return self.measure(text) <= self.size
+
+
+def find_size_limit(chunker: object) -> SizeLimit | None:
+    """The limit that the chunker's own settings declare, in its own measure; None where it cannot be told.
+
+    - our chunkers: ``max_chunk_size`` characters, ``chunk_size`` characters, or tokens where they have an ``encoding``;
+    - LangChain: ``chunk_size`` in the splitter's length function;
+    - chonkie: ``chunk_size`` in the chunker's tokenizer;
+    - semchunk: ``chunk_size`` in its token counter.
+
+    Windows of a document's tokens (``FixedTokenChunker``, LangChain's ``TokenTextSplitter``) have no such limit: a
+    window's text, encoded alone, may be a token or two more.
+    """
+    if isinstance(chunker, BuiltInChunker):
+        return _built_in_limit(chunker)
+    tokenizer = getattr(chunker, "tokenizer", None)
+    length_function = getattr(chunker, "_length_function", None)
+    # LangChain's token splitters leave the length function at characters and count in their tokenizer.
+    if length_function is len and hasattr(chunker, "_tokenizer"):
+        length_function = None
+    for size_name, measure in (
+        ("_chunk_size", length_function),
+        ("chunk_size", getattr(tokenizer, "count_tokens", None)),
+        ("chunk_size", getattr(chunker, "token_counter", None)),
+    ):
+        if callable(measure) and (limit := _limit(chunker, size_name, measure)):
+            return limit
+    return None
+
+
+def _built_in_limit(chunker: BuiltInChunker) -> SizeLimit | None:
+    encoding = getattr(chunker, "encoding", None)
+
+    def measure(text: str) -> int:
+        return count_tokens(text, str(encoding)) if encoding in ENCODINGS else len(text)
+
+    limits = (_limit(chunker, name, measure) for name in ("max_chunk_size", "chunk_size"))
+    return next((limit for limit in limits if limit), None)
+
+
+def _limit(chunker: object, name: str, measure: Callable[[str], Any]) -> SizeLimit | None:
+    size = getattr(chunker, name, None)
+    return SizeLimit(size, measure) if isinstance(size, int) else None
+
+
+_MEGABYTE = 1_000_000
+
+
+def nasty_texts() -> dict[str, str]:
+    """The texts by name; every one can be written as UTF-8. The same at every call."""
+    sentence = "The quick brown fox jumps over the lazy dog, again and again. "
+    paragraph = "Repeated paragraphs are where a search finds the first copy instead of the right one.\n\n"
+    return {
+        "empty": "",
+        "whitespace only": " \t\r\n\u2028\u00a0\u3000\n\n " * 20,
+        "one character": "x",
+        "plain English": "".join(f"Sentence number {i} says something about topic {i % 7}. " for i in range(400)),
+        "repeated paragraphs": paragraph * 60,
+        "repeated words": "aa aa aa " * 300,
+        "emoji": "👍🏽 fine 👩\u200d👩\u200d👧\u200d👦 family 🇳🇱🇧🇪 flags ❤️\u200d🔥 1️⃣ 🏴󠁧󠁢󠁳󠁣󠁴󠁿 " * 60,
+        "emoji without spaces": "👍🏽👩🏿\u200d🚀" * 200,
+        "combining marks": (
+            "e\u0301a\u0323\u0302o\u0308 " + "z" + "\u0300\u0301\u0316\u0327" * 6 + " naïve nai\u0308ve "
+        )
+        * 60,
+        "compatibility characters": "ﬁne ofﬁce ½ № ™ Ⅷ ﷺ ｆｕｌｌ ｗｉｄｔｈ ﾊﾟ … “quotes” ‘here’ " * 60,
+        "CRLF": ("First line\r\nsecond line.\r\n\r\n" + sentence + "\r\n") * 40,
+        "lone CR": ("First line\rsecond line.\r\r" + sentence + "\r") * 40,
+        "odd line ends": "one\u2028two\u2029three\x85four\x0bfive\x0csix\x1cseven\n\n" * 60,
+        "Chinese and Japanese": "汉字没有空格。句子很长，分词很难！真的吗？「はい。」と彼は言った。" * 50,
+        "Thai, no spaces": "ภาษาไทยเขียนติดกันโดยไม่เว้นวรรค" * 60,
+        "Hindi": "यह एक वाक्य है। क्या यह दूसरा है? हाँ॥ " * 60,
+        "right to left": "مرحبا بالعالم؟ هذا نص طويل. שלום עולם! \u202eabc\u202c \u200fمزيج mixed עברית " * 50,
+        "special tokens": "<|endoftext|> text <|fim_prefix|>more<|endofprompt|> </s><s>[INST] <pad>\n\n" * 50,
+        "NUL and control characters": "before\x00after \x00\x00 \x07bell\x1b[31mred\x1b[0m \x7f \ufffd\n" * 60,
+        "byte-order marks": "\ufeff\r\n"
+        + "\ufeff# Title\n\nText with one\ufeff inside and zero\u200bwidth\u00adsoft parts.\n" * 30,
+        "Markdown": _MARKDOWN * 12,
+        "source code": _CODE * 20,
+        "long blank runs": ("word" + " " * 700 + "word\n" + "\n" * 300) * 5,
+        "one word": "a" * 5000,
+        "many short lines": "".join(f"{i}\n" for i in range(3000)),
+        "1 MB line": "".join(f"word{i * 7919 % 99991} " for i in range(_MEGABYTE // 9))[:_MEGABYTE],
+    }
+
+
+_MARKDOWN = """# Title #
+
+Setext heading
+--------------
+
+Some *text* with a [link](https://example.com/a_(b)) and `code`.
+
+- item one
+- item two
+  continued
+
+````python
+# not a heading
+```
+def f(x):
+
+    return x  # <|endoftext|>
+````
+
+| name | value |
+|:-----|------:|
+| a    |     1 |
+| b    |     2 |
+
+> quoted text. Ends here?
+
+"""
+
+_CODE = '''def transform(rows: list[dict[str, float]]) -> dict[str, float]:
+\t"""Doc."""
+\tfor row in rows:
+\t\tif row["value"] != 0.5e-3:
+\t\t\tyield {**row, "key": f"{row['name']!r:>10}"}
+
+
+'''
+
 
 CHECKS = ("runs", "exact slices", "increasing starts", "coverage", "determinism", "size limit")
 _PREVIEW = 50

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rag_eval.chunking.base import BuiltInChunker, Cut
-from rag_eval.chunking.sizes import check_size_and_overlap
+from rag_eval.chunking.chunker import BuiltInChunker, Cut, check_size_and_overlap
 from rag_eval.tokens import check_encoding, token_ends
 
 

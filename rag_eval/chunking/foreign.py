@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from rag_eval.chunking.base import BuiltInChunker, Chunker
+from rag_eval.chunking.chunker import BuiltInChunker, Chunker
 from rag_eval.errors import ConfigurationError, preview
 
 ACCEPTED = (

@@ -1,14 +1,166 @@
 """Chunks that follow the structure of a Markdown text."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 
-from rag_eval.chunking.base import BuiltInChunker, Cut
-from rag_eval.chunking.cutting import cut_to_size, pack
-from rag_eval.chunking.markdown_blocks import Block, markdown_blocks
-from rag_eval.chunking.sizes import check_at_least
-from rag_eval.types.chunk import PositionAwareChunk
-from rag_eval.types.document import Document
+from rag_eval.chunking.chunker import BuiltInChunker, Cut, check_at_least
+from rag_eval.chunking.sentence import cut_to_size, pack
+from rag_eval.types.chunks import PositionAwareChunk
+from rag_eval.types.documents import Document
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
+_ATX = re.compile(r" {0,3}(#{1,6})(?=[ \t]|\Z)")
+_SETEXT = re.compile(r" {0,3}(?:(=+)|-+)[ \t]*\Z")
+_FENCE = re.compile(r"([ \t]*)(?:(`{3,})[^`]*|(~{3,}).*)\Z", re.DOTALL)
+_ITEM = re.compile(r"([ \t]*)(?:[-*+]|\d{1,9}[.)])(?=[ \t]|\Z)")
+_DELIMITER_ROW = re.compile(r" {0,3}\|?[ \t]*:?-++:?[ \t]*+(?:\|[ \t]*+:?-++:?[ \t]*+)*+\|?[ \t]*\Z")
+_HTML = re.compile(r" {0,3}(?:(<!--)|<(pre|script|style|textarea)(?=[ \t>]|\Z))", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block at ``[start, end)``; a heading has a level from 1 to 6, everything else level 0."""
+
+    start: int
+    end: int
+    level: int = 0
+    title: str = ""
+
+
+class _Open(Enum):
+    """What the line before belongs to."""
+
+    NOTHING = auto()
+    PARAGRAPH = auto()
+    ITEM = auto()
+    TABLE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    start: int
+    end: int
+    text: str
+
+    @property
+    def indented(self) -> bool:
+        """Indented as code is: by a tab or four spaces."""
+        return self.text.startswith(("    ", "\t", " \t", "  \t", "   \t"))
+
+
+def markdown_blocks(text: str) -> list[Block]:
+    """The blocks in order; all characters outside them are whitespace."""
+    return _Reader(text).read()
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self.lines = [_Line(m.start(), m.end(), m[0].rstrip("\r\n")) for m in _LINE.finditer(text)]
+        # A byte-order mark hides what the first line is; alone on it, it is all that the line holds.
+        if text.startswith("\ufeff") and (rest := self.lines[0].text[1:]).strip():
+            self.lines[0] = _Line(0, self.lines[0].end, rest)
+        self.blocks: list[Block] = []
+        self.open = _Open.NOTHING
+        self.opened_at = 0
+        self.in_list = False
+
+    def read(self) -> list[Block]:
+        at = self._front_matter()
+        while at < len(self.lines):
+            at = self._read_line(at)
+        self._close(at)
+        return self.blocks
+
+    def _read_line(self, at: int) -> int:
+        """Take the line, and with it the rest of a block that says where it ends; give the next line's number."""
+        line = self.lines[at]
+        if not line.text.strip():
+            self._close(at)
+        elif (is_last := self._verbatim(line)) is not None:
+            self._close(at)
+            last = at
+            while last < len(self.lines) and not is_last(self.lines[last], last == at):
+                last += 1
+            after = min(last + 1, len(self.lines))
+            self._add(at, after)
+            return after
+        elif heading := _ATX.match(line.text):
+            self._close(at)
+            self._add(at, at + 1, len(heading[1]), _atx_title(line.text[heading.end() :]))
+            self.in_list = False
+        elif self.open is _Open.PARAGRAPH and (underline := _SETEXT.match(line.text)):
+            title = " ".join(above.text.strip() for above in self.lines[self.opened_at : at])
+            self._add(self.opened_at, at + 1, 1 if underline[1] else 2, title)
+            self.open = _Open.NOTHING
+        elif self._starts_table(at):
+            self._close(at - 1)
+            self._start(at - 1, _Open.TABLE)
+        elif _ITEM.match(line.text) and (self.in_list or not line.indented):
+            self._close(at)
+            self._start(at, _Open.ITEM)
+            self.in_list = True
+        elif self.open is _Open.NOTHING:
+            self._start(at, _Open.PARAGRAPH)
+            self.in_list = self.in_list and line.text[0] in " \t"
+        return at + 1
+
+    def _start(self, at: int, kind: _Open) -> None:
+        self.open, self.opened_at = kind, at
+
+    def _close(self, at: int) -> None:
+        if self.open is not _Open.NOTHING and at > self.opened_at:
+            self._add(self.opened_at, at)
+        self.open = _Open.NOTHING
+
+    def _add(self, first: int, after: int, level: int = 0, title: str = "") -> None:
+        self.blocks.append(Block(self.lines[first].start, self.lines[after - 1].end, level, title))
+
+    def _starts_table(self, at: int) -> bool:
+        line = self.lines[at].text
+        return (
+            self.open is _Open.PARAGRAPH
+            and "|" in line
+            and "|" in self.lines[at - 1].text
+            and _DELIMITER_ROW.match(line) is not None
+        )
+
+    def _verbatim(self, line: _Line) -> Callable[[_Line, bool], bool] | None:
+        """For a line that opens fenced code or raw HTML: whether a line (and is it the first one) ends it."""
+        if (fence := _FENCE.match(line.text)) and (self.in_list or not line.indented):
+            marker = fence[2] or fence[3]
+            deep = self.in_list
+
+            def closes(candidate: _Line, is_first: bool) -> bool:
+                bare = candidate.text.strip(" \t")
+                long_enough = len(bare) >= len(marker) and not bare.strip(marker[0])
+                return long_enough and not is_first and (deep or not candidate.indented)
+
+            return closes
+        if html := _HTML.match(line.text):
+            end = "-->" if html[1] else f"</{html[2].lower()}>"
+            return lambda candidate, _: end in candidate.text.lower()
+        return None
+
+    def _front_matter(self) -> int:
+        if not self.lines or self.lines[0].text.rstrip() != "---":
+            return 0
+        for at in range(1, len(self.lines)):
+            if self.lines[at].text.rstrip() in ("---", "..."):
+                self._add(0, at + 1)
+                return at + 1
+            if not self.lines[at].text.strip():
+                break
+        return 0
+
+
+def _atx_title(rest: str) -> str:
+    title = rest.strip(" \t")
+    without_closing = title.rstrip("#")
+    if not without_closing or without_closing[-1] in " \t":
+        return without_closing.rstrip(" \t")
+    return title
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_eval.embedding.base import Vectors
-from rag_eval.embedding.checks import check_texts
-from rag_eval.embedding.usage import Usage, UsageCounter
+from rag_eval.embedding.embedder import Usage, UsageCounter, Vectors, check_texts
 from rag_eval.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -1,27 +1,180 @@
 """Embeddings from OpenAI, or from any server that speaks its protocol."""
 
 import threading
+from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_eval.embedding.base import Vectors
-from rag_eval.embedding.batching import Batch, RequestLimits, TooLong, make_batches
-from rag_eval.embedding.checks import check_texts
-from rag_eval.embedding.openai_answer import BadAnswerError, read_tokens, read_vectors
-from rag_eval.embedding.openai_client import DEFAULT_HOST, OpenAIClient
-from rag_eval.embedding.retrying import Failure, RetryPolicy
-from rag_eval.embedding.usage import Usage, UsageCounter
+from rag_eval.embedding.embedder import Usage, UsageCounter, Vectors, check_texts
 from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError, preview
-from rag_eval.tokens import count_tokens
+from rag_eval.llm.client import DEFAULT_HOST, OpenAIClient
+from rag_eval.retry import Failure, RetryPolicy
+from rag_eval.tokens import check_encoding, count_tokens, token_ends
+from rag_eval.types.ids import encode_utf8
 
 if TYPE_CHECKING:
     import openai
+
+TooLong = Literal["refuse", "truncate"]
+NAMED_IN_ERRORS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """What one request may hold; None for a number of tokens that is not limited.
+
+    ``encoding`` is the tiktoken encoding that counts; for a model with another tokenizer the counts are estimates.
+    """
+
+    max_texts: int = 2_048
+    max_tokens: int | None = 300_000
+    max_tokens_per_text: int | None = 8_192
+    encoding: str = "cl100k_base"
+
+    def __post_init__(self) -> None:
+        check_encoding(self.encoding)
+        if min(self.max_texts, self.max_tokens or 1, self.max_tokens_per_text or 1) < 1:
+            raise ConfigurationError(f"{self} cannot be used: every limit must be at least 1")
+        if (self.max_tokens_per_text or 1) > (self.max_tokens or self.max_tokens_per_text or 1):
+            raise ConfigurationError(f"{self} cannot be used: a text may not be longer than a request")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The texts of one request and their places in what was given."""
+
+    places: list[int]
+    texts: list[str]
+
+
+def make_batches(
+    texts: Sequence[str], places: Sequence[int], limits: RequestLimits, too_long: TooLong, model: str
+) -> list[Batch]:
+    """The texts at these places in as few batches as the limits allow in this order; empty texts are left out.
+
+    A text of too many tokens is cut to as many as fit, or all of them are refused with a ``ConfigurationError`` that
+    names them. Raises ``TextEncodingError`` on a lone surrogate.
+    """
+    kept = [(place, texts[place]) for place in places if texts[place]]
+    sizes = [len(encode_utf8(text, f"text {place}")) for place, text in kept]
+    # A token is at least a byte: where the bytes fit, the tokens do, and nothing need be counted.
+    if sum(sizes) > (limits.max_tokens or sum(sizes)) or max(sizes, default=0) > (limits.max_tokens_per_text or 2**63):
+        sizes = [count_tokens(text, limits.encoding) for _, text in kept]
+        if limits.max_tokens_per_text is not None:
+            kept, sizes = _shortened(kept, sizes, limits.max_tokens_per_text, limits.encoding, too_long, model)
+    batches: list[Batch] = []
+    filled = 0
+    for (place, text), size in zip(kept, sizes, strict=True):
+        full = not batches or len(batches[-1].texts) == limits.max_texts
+        if full or (limits.max_tokens is not None and filled + size > limits.max_tokens):
+            batches.append(Batch([], []))
+            filled = 0
+        batches[-1].places.append(place)
+        batches[-1].texts.append(text)
+        filled += size
+    return batches
+
+
+def truncate(text: str, max_tokens: int, encoding: str) -> str:
+    """The longest beginning of the text that ends with a token and has at most ``max_tokens`` of them."""
+    ends = token_ends(text, encoding)
+    keep = min(max_tokens, len(ends))
+    # Cut off from what followed, the end of the text may be encoded in more tokens than before.
+    while keep and count_tokens(text[: ends[keep - 1]], encoding) > max_tokens:
+        keep -= 1
+    return text[: ends[keep - 1]] if keep else ""
+
+
+def _shortened(
+    kept: list[tuple[int, str]], sizes: list[int], limit: int, encoding: str, too_long: TooLong, model: str
+) -> tuple[list[tuple[int, str]], list[int]]:
+    over = [(place, text, size) for (place, text), size in zip(kept, sizes, strict=True) if size > limit]
+    if over and too_long == "refuse":
+        named = ", ".join(
+            f"text {place} has {size:,} ({preview(text[:80])})" for place, text, size in over[:NAMED_IN_ERRORS]
+        )
+        more = f" and {len(over) - NAMED_IN_ERRORS} more" if len(over) > NAMED_IN_ERRORS else ""
+        raise ConfigurationError(
+            f"{len(over)} of {len(kept)} texts have more than the {limit:,} tokens that {model} takes: {named}{more}; "
+            "make smaller chunks, or choose too_long='truncate'"
+        )
+    shortened = [
+        (place, truncate(text, limit, encoding) if size > limit else text)
+        for (place, text), size in zip(kept, sizes, strict=True)
+    ]
+    return shortened, [min(size, limit) for size in sizes]
+
+
+class BadAnswerError(ValueError):
+    """An answer that cannot be used, in words that continue "the service …"; nothing in it is quoted."""
+
+
+def read_vectors(answer: object, count: int, dimension: int | None) -> Vectors:
+    """The ``count`` vectors, ordered by their ``index``; floats and base64 are both understood.
+
+    Raises ``BadAnswerError`` on a wrong count, an index that is missing, twice or out of range, vectors of another
+    size than ``dimension`` (None: than the first), or numbers that are NaN or infinite.
+    """
+    data = answer.get("data") if isinstance(answer, dict) else None
+    if not isinstance(data, list):
+        raise BadAnswerError("answered no list of vectors")
+    if len(data) != count:
+        raise BadAnswerError(f"answered {len(data)} vectors for {count} texts")
+    vectors: Vectors | None = None
+    seen = np.zeros(count, bool)
+    for item in data:
+        index = item.get("index") if isinstance(item, dict) else None
+        if type(index) is not int or not 0 <= index < count or seen[index]:
+            raise BadAnswerError(
+                f"numbered the vectors of {count} texts with an index that is missing, twice or too large"
+            )
+        vector = _read_vector(item.get("embedding"), index)
+        if vectors is None:
+            vectors = np.empty((count, dimension or len(vector)), np.float32)
+        if len(vector) != vectors.shape[1]:
+            raise BadAnswerError(f"answered {len(vector)} numbers for item {index}, not {vectors.shape[1]}")
+        vectors[index] = vector
+        seen[index] = True
+    if vectors is None:
+        raise BadAnswerError("answered no vectors")
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        raise BadAnswerError(f"answered NaN or infinite numbers for item {int(np.argmin(finite))}")
+    return vectors
+
+
+def read_tokens(answer: object) -> int | None:
+    """How many tokens the service says it read; None when it does not say."""
+    usage = answer.get("usage") if isinstance(answer, dict) else None
+    if isinstance(usage, dict):
+        for field in ("prompt_tokens", "total_tokens"):
+            if type(usage.get(field)) is int and usage[field] > 0:
+                return int(usage[field])
+    return None
+
+
+def _read_vector(value: object, index: int) -> Vectors:
+    if not isinstance(value, str | list):
+        raise BadAnswerError(f"answered no vector for item {index} but {type(value).__name__}")
+    try:
+        if isinstance(value, str):
+            vector: Vectors = np.frombuffer(b64decode(value, validate=True), dtype="<f4")
+        else:
+            with np.errstate(over="ignore"):
+                vector = np.array(value, dtype=np.float32)
+    except (TypeError, ValueError, OverflowError):
+        raise BadAnswerError(f"answered a vector for item {index} that cannot be read") from None
+    if vector.ndim != 1 or not len(vector):
+        raise BadAnswerError(f"answered a vector of shape {vector.shape} for item {index}")
+    return vector
+
 
 EncodingFormat = Literal["base64", "float"]
 

@@ -1,30 +1,20 @@
 """The names that ``rag_eval.experiments`` offers."""
 
-from rag_eval.experiments.datasets import LangSmithDataset, OrqDataset
-from rag_eval.experiments.evaluators import (
+from rag_eval.experiments.data import LangSmithDataset, OrqDataset
+from rag_eval.experiments.evaluators.composition import AllOf, AnyOf, Normalised, Threshold, Weighted
+from rag_eval.experiments.evaluators.model import LLMJudge, from_orq
+from rag_eval.experiments.evaluators.retrieval import MetricEvaluator
+from rag_eval.experiments.evaluators.similarity import (
     BLEU,
-    AllOf,
-    AnyOf,
-    Contains,
     CosineSimilarity,
-    ExactMatch,
-    JsonValid,
     LevenshteinSimilarity,
-    LLMJudge,
-    MetricEvaluator,
-    Normalised,
-    Regex,
     RougeL,
     SemanticSimilarity,
-    Threshold,
-    Weighted,
-    from_orq,
 )
+from rag_eval.experiments.evaluators.text import Contains, ExactMatch, JsonValid, Regex
 from rag_eval.experiments.naming import evaluator, task
-from rag_eval.experiments.outputs.html import HtmlOutput
-from rag_eval.experiments.outputs.json_file import JsonOutput
-from rag_eval.experiments.outputs.langsmith import LangSmithOutput
-from rag_eval.experiments.outputs.orq import OrqOutput
+from rag_eval.experiments.outputs.files import HtmlOutput, JsonOutput
+from rag_eval.experiments.outputs.services import LangSmithOutput, OrqOutput
 from rag_eval.experiments.outputs.terminal import TerminalOutput
 from rag_eval.experiments.running import evaluatorq, experiment
 from rag_eval.experiments.settings import ExperimentSettings

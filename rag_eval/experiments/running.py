@@ -1,29 +1,77 @@
-"""Running an experiment: ``evaluatorq`` where there is no event loop of one's own, ``experiment`` where there is."""
+"""Running the experiments that a Python file holds."""
 
+import ast
 import asyncio
 import contextvars
+import os
+import runpy
+import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rag_eval.errors import ConfigurationError, ExperimentFailedError
-from rag_eval.experiments.calls import Caller
+from rag_eval.errors import ConfigurationError, ExperimentError, ExperimentFailedError, RagEvalError
+from rag_eval.experiments.calls import Caller, Slots, message_of
 from rag_eval.experiments.data import Data, known_length, stream
 from rag_eval.experiments.engine import Engine
-from rag_eval.experiments.fingerprint import fingerprint
-from rag_eval.experiments.gates import check_known
-from rag_eval.experiments.item_log import ItemLog, open_log
+from rag_eval.experiments.item_log import ItemLog, fingerprint, open_log
 from rag_eval.experiments.naming import Named, named_evaluators, named_tasks
-from rag_eval.experiments.outputs.base import Output, Plan
-from rag_eval.experiments.outputs.default import default_outputs
+from rag_eval.experiments.outputs.files import HtmlOutput, JsonOutput
+from rag_eval.experiments.outputs.output import Output, Plan
 from rag_eval.experiments.outputs.terminal import TerminalOutput
-from rag_eval.experiments.session import current_session
 from rag_eval.experiments.settings import ExperimentSettings, load_settings
-from rag_eval.experiments.slots import Slots
-from rag_eval.experiments.types import ExperimentResult, ItemResult
+from rag_eval.experiments.types import ExperimentResult, Gate, ItemResult, check_known
+
+
+@dataclass
+class Session:
+    """Settings that stand above the calls' own, and the results of the experiments run meanwhile."""
+
+    concurrency: int | None = None
+    output_dir: Path | None = None
+    outputs: Sequence[Output] | None = None
+    """In place of all others."""
+    is_quiet: bool = False
+    """Whether nothing is shown on the terminal."""
+    raises: bool = True
+    """Whether a failing experiment ends the file, or the next one is run."""
+    gates: Sequence[Gate] = ()
+    """What the experiments must reach; a misspelt one is told before any call is made, where that can be."""
+    results: list[ExperimentResult] = field(default_factory=list)
+
+
+_sessions: list[Session] = []
+
+
+def current_session() -> Session:
+    """The session under way, or an empty one."""
+    return _sessions[-1] if _sessions else Session()
+
+
+@contextmanager
+def session(opened: Session) -> Iterator[Session]:
+    """Run experiments under a session; process-wide, since a file may start threads and loops of its own."""
+    _sessions.append(opened)
+    try:
+        yield opened
+    finally:
+        _sessions.remove(opened)
+
+
+def default_outputs(settings: ExperimentSettings) -> list[Output]:
+    """A JSON file and a page beside it, orq.ai where ``ORQ_API_KEY`` is set, and the terminal, which says where."""
+    outputs: list[Output] = [JsonOutput(settings.output_dir), HtmlOutput(settings.output_dir)]
+    if os.environ.get("ORQ_API_KEY"):
+        from rag_eval.experiments.outputs.services import OrqOutput
+
+        outputs.append(OrqOutput(settings))
+    return [*outputs, TerminalOutput()]
+
 
 PARTS = ("data", "tasks", "evaluators")
 LOOK_SECONDS = 0.2
@@ -221,3 +269,60 @@ def _beside(name: str, parts: Mapping[str, Any] | None, options: dict[str, Any])
     if failed:
         raise failed[0]
     return done[0]
+
+
+CALLS = ("evaluatorq", "experiment")
+LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.comprehension, ast.ListComp, ast.GeneratorExp, ast.DictComp, ast.SetComp)
+
+
+def runs_once(path: Path) -> bool:
+    """Whether a file plainly runs one experiment: one call, in no loop. False where that cannot be told."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return False  # running the file says what is wrong
+    calls = [node for node in ast.walk(tree) if _is_experiment(node)]
+    looped = [inner for loop in ast.walk(tree) if isinstance(loop, LOOPS) for inner in ast.walk(loop)]
+    return len(calls) == 1 and calls[0] not in looped
+
+
+def _is_experiment(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", None)
+    return name in CALLS
+
+
+def run_file(path: Path, opened: Session) -> list[ExperimentResult]:
+    """Run a file as a script, under the session's settings, and give back the results of its experiments.
+
+    Raises ``ExperimentError`` when there is no such file, when it raises an error of its own (with the line), and when
+    no experiment was run.
+    """
+    if not path.is_file():
+        raise ExperimentError(f"the file {str(path)!r} is not there: give a Python file that runs an experiment")
+    folder = str(path.absolute().parent)
+    sys.path.insert(0, folder)  # as Python does for a script
+    try:
+        # A gate may be for a later experiment of the file, where there are several.
+        with session(opened if runs_once(path) else replace(opened, gates=())):
+            runpy.run_path(str(path), run_name="__main__")
+    except RagEvalError:
+        raise
+    except SystemExit as leaving:
+        if leaving.code not in (None, 0):
+            raise ExperimentError(f"{str(path)!r} ended with code {leaving.code}") from None
+    except Exception as error:
+        raise ExperimentError(f"{str(path)!r}{_line(path, error)}: {message_of(error)}") from error
+    finally:
+        sys.path.remove(folder)
+    if not opened.results:
+        raise ExperimentError(f"{str(path)!r} holds no experiment: call evaluatorq(…) in it, or await experiment(…)")
+    return opened.results
+
+
+def _line(path: Path, error: Exception) -> str:
+    if isinstance(error, SyntaxError):
+        return f", line {error.lineno}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f", line {frames[-1].lineno}" if frames else ""

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import Field, StrictInt, ValidationError
 
-from rag_eval.config.settings import Address, Settings
 from rag_eval.errors import ConfigurationError
+from rag_eval.parts import Address, Settings
 
 FILE = "rag-eval.toml"
 

@@ -5,16 +5,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
-from rag_eval.embedding.retrying import Failure, RetryPolicy
 from rag_eval.errors import ServiceError, preview
-from rag_eval.generation.answer_cache import AnswerCache
-from rag_eval.generation.answers import BadAnswer, read_answer
-from rag_eval.generation.assignments import Assignment, Reply
-from rag_eval.generation.budget import Budget, BudgetReachedError
-from rag_eval.generation.calling import CallFailure, ChatClient, call
-from rag_eval.generation.chat import Answer, ChatRequest
-from rag_eval.generation.ledger import Ledger
-from rag_eval.generation.prices import Prices
+from rag_eval.generation.questions import Assignment, BadAnswer, Reply, read_answer
+from rag_eval.llm.answer_cache import AnswerCache
+from rag_eval.llm.chat import Answer, CallFailure, ChatClient, ChatRequest, call
+from rag_eval.llm.cost import Budget, BudgetReachedError, Ledger, Prices
+from rag_eval.retry import Failure, RetryPolicy
 
 DEFAULT_MOST_OUTPUT = 16_384
 """What an answer is feared to take when its length is not limited."""

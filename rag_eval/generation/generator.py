@@ -6,34 +6,93 @@ from itertools import count
 from pathlib import Path
 from typing import ClassVar, Generic, TypedDict, TypeVar
 
-from rag_eval.embedding.base import Embedder, check_embedder
+from pydantic import BaseModel, ConfigDict
+
+from rag_eval.benchmark.experiment import check_corpus
+from rag_eval.benchmark.publishing import deliver, outbox_of
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.embedding.embedder import Embedder, check_embedder
 from rag_eval.embedding.local import LocalEmbedder
-from rag_eval.embedding.retrying import RetryPolicy
 from rag_eval.errors import ConfigurationError
-from rag_eval.evaluation.preparation import check_corpus
-from rag_eval.generation.answer_cache import AnswerCache
 from rag_eval.generation.asking import Asker
-from rag_eval.generation.assembly import Assembly, unverified
-from rag_eval.generation.assignments import Assignment, Desk, Reply
-from rag_eval.generation.briefs import Brief
-from rag_eval.generation.budget import Budget
-from rag_eval.generation.calling import ChatClient, check_client, is_openai, server_of, without_retries
-from rag_eval.generation.candidates import AnyQuestion, Candidate
-from rag_eval.generation.estimate import Estimate, estimated
-from rag_eval.generation.ledger import Ledger
+from rag_eval.generation.candidates import AnyQuestion, Assembly, Candidate, unverified
 from rag_eval.generation.options import DEFAULT_MODEL, GenerationOptions
-from rag_eval.generation.passages import PassageIndex
-from rag_eval.generation.planning import Level, Planner
-from rag_eval.generation.prices import Prices, list_prices
-from rag_eval.generation.prompt_files import Prompts
-from rag_eval.generation.rendering import shown_passages
+from rag_eval.generation.questions import Assignment, Brief, Desk, Level, Planner, Reply, SpanQuestions, shown_passages
 from rag_eval.generation.report import GenerationReport, Upload
-from rag_eval.generation.uploading import upload
-from rag_eval.generation.windows import Window
-from rag_eval.publishing.langsmith_push import DEFAULT_DATASETS
-from rag_eval.types.document import Corpus, Document
+from rag_eval.generation.windows import MOST_BY_EACH, PASSAGE_TOKENS, PassageIndex, Window
+from rag_eval.llm.answer_cache import AnswerCache
+from rag_eval.llm.chat import ChatClient, check_client, is_openai, server_of, without_retries
+from rag_eval.llm.cost import Budget, Ledger, Prices, list_prices
+from rag_eval.llm.prompts import Prompts
+from rag_eval.retry import RetryPolicy
+from rag_eval.services.langsmith_client import BRIEF
+from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL, put_truth
+from rag_eval.services.langsmith_push import DEFAULT_DATASETS
+from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType, QueryId, QueryText, generate_query_id, text_sha256
+
+
+def upload(
+    truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth], dataset_name: str, workspace: Path
+) -> Upload:
+    """Put the ground truth into the outbox of the workspace and try to send it; raises nothing of LangSmith's."""
+    place = Workspace(root=workspace)
+    parcel = put_truth(outbox_of(place), dataset_name, truth)
+    deliveries = deliver(place, BRIEF)
+    receipt = outbox_of(place).receipt(LANGSMITH_CHANNEL, parcel.key)
+    if receipt is not None:
+        return Upload(dataset_name=dataset_name, state="sent", detail=receipt.details.get("url"))
+    reasons = [delivery.reason for delivery in deliveries if delivery.key == parcel.key]
+    return Upload(dataset_name=dataset_name, state="waiting", detail=next(iter(reasons), None))
+
+
+TOKENS_OF_A_SPAN_QUESTION = 150
+TOKENS_OF_A_QUESTION = 60
+TOKENS_OF_A_VERDICT = 40
+
+
+class Estimate(BaseModel):
+    """About what is to be paid: ``calls`` of which ``cached`` cost nothing; cost in US dollars, None when unknown.
+
+    Tokens and cost are those of the calls that are not cached. A model that thinks before it answers writes more.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    documents: int
+    questions: int
+    calls: int
+    cached: int
+    input_tokens: int
+    output_tokens: int
+    cost: float | None
+
+
+def estimated(
+    documents: int, assignments: Sequence[Assignment], desk: Desk, cache: AnswerCache, prices: Prices | None
+) -> Estimate:
+    """The estimate of some assignments, and of the verifications of unanswerable questions among them."""
+    questions = sum(len(one.briefs) for one in assignments)
+    fresh = [one for one in assignments if cache.find(one.request.digest(0), one.request.max_output_tokens) is None]
+    unsure = sum(len(one.briefs) for one in fresh if one.purpose == "unanswerable")
+    one_check = desk.verification("", "").request.input_tokens + 2 * MOST_BY_EACH * PASSAGE_TOKENS
+    read = sum(one.request.input_tokens for one in fresh) + unsure * one_check
+    written = sum(len(one.briefs) * _tokens_of_a_question(one) for one in fresh) + unsure * TOKENS_OF_A_VERDICT
+    return Estimate(
+        documents=documents,
+        questions=questions,
+        calls=len(assignments) + unsure,
+        cached=len(assignments) - len(fresh),
+        input_tokens=read,
+        output_tokens=written,
+        cost=None if prices is None else prices.cost(read, written),
+    )
+
+
+def _tokens_of_a_question(assignment: Assignment) -> int:
+    return TOKENS_OF_A_SPAN_QUESTION if assignment.answer is SpanQuestions else TOKENS_OF_A_QUESTION
+
 
 T = TypeVar("T", TokenLevelGroundTruth, ChunkLevelGroundTruth)
 DEFAULT_WORKSPACE = Path(".rag-eval")

@@ -6,8 +6,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from rag_eval.errors import preview
-from rag_eval.generation.ledger import LedgerEntry
 from rag_eval.ground_truth.locating import How
+from rag_eval.llm.cost import LedgerEntry
 from rag_eval.types.ids import EvaluationType
 
 MOST_EXAMPLES = 5

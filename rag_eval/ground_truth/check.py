@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Protocol
 
 from rag_eval.errors import GroundTruthError, preview
-from rag_eval.ground_truth.native import read_truth_text, truth_lines
+from rag_eval.ground_truth.files import read_truth_text, truth_lines
 from rag_eval.ground_truth.records import TokenLevelRecord, query_name
-from rag_eval.types.document import Corpus, Document
+from rag_eval.types.chunks import bounds_fault, fitting_unit
+from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import TokenLevelGroundTruth
 from rag_eval.types.ids import DocumentId
-from rag_eval.types.offset_units import fitting_unit
-from rag_eval.types.span import bounds_fault
 
 SHOWN_BEFORE = 20
 """How much of two long texts is shown before the first character in which they differ."""

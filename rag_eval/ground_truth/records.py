@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal, NoReturn
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from rag_eval.choices import suggestion
 from rag_eval.errors import PREVIEW_CHARACTERS, GroundTruthError, RagEvalError, preview
+from rag_eval.formatting import suggestion
 from rag_eval.tables import metadata_to_json
+from rag_eval.types.chunks import CharacterSpan, bounds_fault, length_fault
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import ChunkId, DocumentId, EvaluationType, QueryId, QueryText, encode_utf8, generate_query_id
-from rag_eval.types.span import CharacterSpan, bounds_fault, length_fault
 
 VERSION = 1
 

@@ -1,11 +1,15 @@
 """Scores for what was retrieved, from spans or from chunk ids."""
 
-from rag_eval.metrics.base import ChunkLevelMetric, MetricName, TokenLevelMetric
-from rag_eval.metrics.chroma import ChromaIoU, ChromaPrecision, ChromaRecall, PrecisionOmega
-from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkPrecision, ChunkRecall
-from rag_eval.metrics.chunk_ranking import ChunkHitRate, ChunkMAP, ChunkMRR, ChunkNDCG
-from rag_eval.metrics.chunked_corpus import ChunkedCorpus
-from rag_eval.metrics.cost import TokensRetrieved
+from rag_eval.metrics.chroma import ChromaIoU, ChromaPrecision, ChromaRecall, ChunkedCorpus, PrecisionOmega
+from rag_eval.metrics.chunk_metrics import (
+    ChunkF1,
+    ChunkHitRate,
+    ChunkMAP,
+    ChunkMRR,
+    ChunkNDCG,
+    ChunkPrecision,
+    ChunkRecall,
+)
 from rag_eval.metrics.evaluate import (
     ChunkLevelRecord,
     ChunkLevelResult,
@@ -14,17 +18,22 @@ from rag_eval.metrics.evaluate import (
     evaluate_chunk_level,
     evaluate_token_level,
 )
-from rag_eval.metrics.registry import (
-    CHUNK_LEVEL_METRICS,
-    TOKEN_LEVEL_METRICS,
-    chunk_level_metric,
-    token_level_metric,
+from rag_eval.metrics.intervals import calculate_overlap, merge_overlapping_spans
+from rag_eval.metrics.metric import ChunkLevelMetric, MetricName, TokenLevelMetric
+from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS, chunk_level_metric, token_level_metric
+from rag_eval.metrics.score_tables import AVERAGES, average_scores, score_chunk_level, score_name, score_token_level
+from rag_eval.metrics.span_metrics import (
+    CHARACTERS,
+    SpanHitRate,
+    SpanIoU,
+    SpanMAP,
+    SpanMRR,
+    SpanNDCG,
+    SpanPrecision,
+    SpanRecall,
+    TokensRetrieved,
+    TokenUnit,
 )
-from rag_eval.metrics.span_metrics import SpanIoU, SpanPrecision, SpanRecall
-from rag_eval.metrics.span_ranking import SpanHitRate, SpanMAP, SpanMRR, SpanNDCG
-from rag_eval.metrics.spans import calculate_overlap, merge_overlapping_spans
-from rag_eval.metrics.table import AVERAGES, average_scores, score_chunk_level, score_name, score_token_level
-from rag_eval.metrics.units import CHARACTERS, TokenUnit
 
 __all__ = [
     "AVERAGES",

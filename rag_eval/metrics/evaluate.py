@@ -8,9 +8,9 @@ from statistics import fmean
 from typing import TypedDict
 
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.metrics.base import ChunkLevelMetric, TokenLevelMetric, refuse_repeated
+from rag_eval.metrics.metric import ChunkLevelMetric, TokenLevelMetric, refuse_repeated
+from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.ids import ChunkId
-from rag_eval.types.span import CharacterSpan
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,19 +3,43 @@
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from rag_eval.choices import choices, suggestion
 from rag_eval.errors import ConfigurationError
-from rag_eval.metrics.base import ChunkLevelMetric, MetricName, TokenLevelMetric
-from rag_eval.metrics.chroma import ChromaIoU, ChromaMetric, ChromaPrecision, ChromaRecall, PrecisionOmega
-from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkMetric, ChunkPrecision, ChunkRecall
-from rag_eval.metrics.chunk_ranking import ChunkHitRate, ChunkMAP, ChunkMRR, ChunkNDCG
-from rag_eval.metrics.chunked_corpus import ChunkedCorpus
-from rag_eval.metrics.cost import DEFAULT_ENCODING, TokensRetrieved
-from rag_eval.metrics.span_metrics import SpanIoU, SpanMetric, SpanPrecision, SpanRecall
-from rag_eval.metrics.span_ranking import SpanHitRate, SpanMAP, SpanMRR, SpanNDCG
-from rag_eval.metrics.units import CHARACTERS, TokenUnit
-from rag_eval.types.chunk import PositionAwareChunk
-from rag_eval.types.document import Document
+from rag_eval.formatting import choices, suggestion
+from rag_eval.metrics.chroma import (
+    ChromaIoU,
+    ChromaMetric,
+    ChromaPrecision,
+    ChromaRecall,
+    ChunkedCorpus,
+    PrecisionOmega,
+)
+from rag_eval.metrics.chunk_metrics import (
+    ChunkF1,
+    ChunkHitRate,
+    ChunkMAP,
+    ChunkMetric,
+    ChunkMRR,
+    ChunkNDCG,
+    ChunkPrecision,
+    ChunkRecall,
+)
+from rag_eval.metrics.metric import ChunkLevelMetric, MetricName, TokenLevelMetric
+from rag_eval.metrics.span_metrics import (
+    CHARACTERS,
+    DEFAULT_ENCODING,
+    SpanHitRate,
+    SpanIoU,
+    SpanMAP,
+    SpanMetric,
+    SpanMRR,
+    SpanNDCG,
+    SpanPrecision,
+    SpanRecall,
+    TokensRetrieved,
+    TokenUnit,
+)
+from rag_eval.types.chunks import PositionAwareChunk
+from rag_eval.types.documents import Document
 
 CHUNK_LEVEL_METRICS: dict[str, type[ChunkMetric]] = {
     "chunk_recall": ChunkRecall,

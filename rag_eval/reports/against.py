@@ -1,10 +1,10 @@
 """A run beside an earlier one: what changed, by how much, and how sure that is."""
 
+from rag_eval.benchmark.compare import ComparedConfigurations, RunComparison
+from rag_eval.formatting import counted, number, signed
 from rag_eval.reports.html import Html, element, scrolling
 from rag_eval.reports.wording import be, brackets, significance, typeset
-from rag_eval.results.compare import ComparedConfigurations, RunComparison
 from rag_eval.stats.comparison import Comparison
-from rag_eval.wording import counted, number, signed
 
 HEADINGS = {
     "configuration": False,

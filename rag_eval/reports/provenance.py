@@ -2,14 +2,14 @@
 
 import json
 
-from rag_eval.digests import data_sha256
-from rag_eval.pipeline.outcome import BenchmarkOutcome, StageWork
-from rag_eval.pipeline.references import TableRef
+from rag_eval.benchmark.outcome import BenchmarkOutcome, StageWork
+from rag_eval.benchmark.references import TableRef
+from rag_eval.benchmark.scores import SEED
+from rag_eval.disk.files import data_sha256
+from rag_eval.formatting import counted
 from rag_eval.reports.html import Html, element, scrolling, together
-from rag_eval.reports.markdown import work_in_words
-from rag_eval.results.scores import SEED
+from rag_eval.reports.wording import work_in_words
 from rag_eval.stats.bootstrap import RESAMPLES
-from rag_eval.wording import counted
 
 
 def facts(outcome: BenchmarkOutcome) -> dict[str, str]:

@@ -3,20 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from rag_eval.benchmark.compare import RunComparison, compare_runs
+from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.benchmark.scores import RunScores, read_scores
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
-from rag_eval.pipeline.outcome import BenchmarkOutcome, ConfigurationOutcome
-from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.against import verdict_sentence
-from rag_eval.reports.answer import Answer, answer
-from rag_eval.reports.chart_rows import charts_of
+from rag_eval.reports.chart_data import charts_of
 from rag_eval.reports.charts import Chart
-from rag_eval.reports.limits import Questions
-from rag_eval.reports.overlay import Overlay, pack_overlay
+from rag_eval.reports.overlay import Overlay, Questions, Side, pack_overlay
 from rag_eval.reports.ranking import RankingRow, ranking_of, ranking_rows
-from rag_eval.reports.sides import Side
-from rag_eval.results.compare import RunComparison, compare_runs
-from rag_eval.results.score_files import read_scores
-from rag_eval.results.scores import RunScores
+from rag_eval.reports.verdict import Answer, answer
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,38 @@
-"""BM25: lexical search, a baseline that vectors must beat first.
-
-S. Robertson, H. Zaragoza, *The Probabilistic Relevance Framework: BM25 and Beyond*, 2009, in the form that Lucene uses:
-score(q, d) = Σ over words w of q: idf(w) · tf / (tf + k1 · (1 − b + b · |d| / average |d|)), where
-idf(w) = ln(1 + (N − n(w) + ½) / (n(w) + ½)). A word that stands twice in a query counts twice.
-"""
+"""Retrieval by words."""
 
 import math
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from typing import Generic, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.retrieval.words import words
+from rag_eval.retrieval.retriever import AnyChunker, C, Hit, check_k, cut, usable_chunker
+from rag_eval.types.chunks import Chunk, PositionAwareChunk
+from rag_eval.types.documents import Corpus
+from rag_eval.types.ground_truth import Query
+from rag_eval.types.ids import EvaluationType
+
+# Scripts that are written without spaces are taken in overlapping pairs of characters, as search engines do.
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_UNSPACED_BEYOND = "\U00020000-\U0003ffff"
+_WORD = re.compile(rf"[{_UNSPACED}{_UNSPACED_BEYOND}]+|[^\W{_UNSPACED}{_UNSPACED_BEYOND}]+")
+_UNSPACED_START = re.compile(rf"[{_UNSPACED}{_UNSPACED_BEYOND}]")
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, case and Unicode form evened out; Chinese, Japanese, Thai and the like as pairs."""
+    found: list[str] = []
+    for word in _WORD.findall(unicodedata.normalize("NFKC", text).casefold()):
+        if len(word) > 2 and _UNSPACED_START.match(word):
+            found.extend(word[place : place + 2] for place in range(len(word) - 1))
+        else:
+            found.append(word)
+    return found
 
 
 class BM25Index:
@@ -60,3 +79,79 @@ def best_first(scores: NDArray[np.float64], k: int) -> NDArray[np.int64]:
     matching = np.flatnonzero(scores > 0)
     order: NDArray[np.int64] = matching[np.argsort(-scores[matching], kind="stable")]
     return order[:k]
+
+
+class BM25Retriever(Generic[C]):
+    """BM25 over the chunks' words; a chunk that shares no word with the query is not retrieved.
+
+    Raises ``ConfigurationError`` on k1 < 0, b outside [0, 1], or what is not a chunker.
+    """
+
+    @overload
+    def __init__(
+        self: "BM25Retriever[PositionAwareChunk]",
+        chunker: AnyChunker,
+        *,
+        k1: float = 1.5,
+        b: float = 0.75,
+        evaluation_type: Literal["token-level"] = "token-level",
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "BM25Retriever[Chunk]",
+        chunker: AnyChunker,
+        *,
+        k1: float = 1.5,
+        b: float = 0.75,
+        evaluation_type: Literal["chunk-level"],
+    ) -> None: ...
+
+    def __init__(
+        self,
+        chunker: AnyChunker,
+        *,
+        k1: float = 1.5,
+        b: float = 0.75,
+        evaluation_type: EvaluationType = "token-level",
+    ) -> None:
+        check_parameters(k1, b)
+        self._chunker = chunker
+        self._k1, self._b = k1, b
+        self._evaluation_type: EvaluationType = evaluation_type
+        self._chunker_name = usable_chunker(chunker, evaluation_type).name
+        self._indexed: tuple[list[C], BM25Index] | None = None
+
+    @property
+    def name(self) -> str:
+        """The chunker and the parameters of BM25."""
+        return f"{self.chunker_name} + BM25(k1={self._k1}, b={self._b})"
+
+    @property
+    def chunker_name(self) -> str:
+        """The chunker and its settings, as this evaluation type uses it."""
+        return self._chunker_name
+
+    def indexed_chunks(self) -> list[C]:
+        """The chunks of the indexed corpus; raises ``ConfigurationError`` before ``index``."""
+        return self._ready()[0]
+
+    def index(self, corpus: Corpus) -> None:
+        """Chunk a corpus and count its words, in place of any before; raises ``ConfigurationError`` without chunks."""
+        chunks: list[C] = cut(self._chunker, corpus, self._evaluation_type)
+        self._indexed = chunks, BM25Index([chunk.content for chunk in chunks], self._k1, self._b)
+
+    def retrieve(self, queries: Sequence[Query], k: int) -> list[list[Hit[C]]]:
+        """For each query its k best chunks; raises ``ConfigurationError`` before ``index``, and on k below 1."""
+        check_k(k)
+        chunks, index = self._ready()
+        found = []
+        for query in queries:
+            scores = index.scores(query.text)
+            found.append([Hit(chunks[number], float(scores[number])) for number in best_first(scores, k).tolist()])
+        return found
+
+    def _ready(self) -> tuple[list[C], BM25Index]:
+        if self._indexed is None:
+            raise ConfigurationError(f"{self.name} has no corpus yet: call index(corpus) first")
+        return self._indexed

@@ -4,15 +4,26 @@ from collections.abc import Sequence, Sized
 from contextlib import suppress
 from typing import Generic, Literal, overload
 
-from rag_eval.embedding.base import Embedder, Vectors, check_embedder, embed_queries, text_vectors
+from rag_eval.embedding.embedder import Embedder, Vectors, check_embedder, embed_queries, text_vectors
 from rag_eval.errors import ConfigurationError
-from rag_eval.retrieval.base import C, Hit, Reranker, candidates_for
-from rag_eval.retrieval.checks import RERANKER, STORE, check_k, check_part, reranked
-from rag_eval.retrieval.chunked import AnyChunker, cut, usable_chunker
-from rag_eval.stores.base import SearchResult, VectorStore
+from rag_eval.retrieval.retriever import (
+    RERANKER,
+    STORE,
+    AnyChunker,
+    C,
+    Hit,
+    Reranker,
+    candidates_for,
+    check_k,
+    check_part,
+    cut,
+    reranked,
+    usable_chunker,
+)
 from rag_eval.stores.memory import InMemoryVectorStore
-from rag_eval.types.chunk import Chunk, PositionAwareChunk
-from rag_eval.types.document import Corpus
+from rag_eval.stores.store import SearchResult, VectorStore
+from rag_eval.types.chunks import Chunk, PositionAwareChunk
+from rag_eval.types.documents import Corpus
 from rag_eval.types.ground_truth import Query
 from rag_eval.types.ids import EvaluationType
 

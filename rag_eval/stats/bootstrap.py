@@ -1,19 +1,15 @@
-"""Confidence intervals of means by resampling whole units (documents), for many rows of scores at once.
-
-A resample draws as many units as there are, with replacement; its mean is Σ sums / Σ sizes over what was drawn. The
-units are drawn with the same calls as ``scipy.stats.bootstrap`` makes, so that the same generator gives the same
-interval; but what is drawn becomes a count for each unit, and one matrix product gives the means of all rows.
-"""
+"""A mean and how sure it is."""
 
 import copy
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtr, stdtrit
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.metrics.formulas import Values
-from rag_eval.stats.scores import Units
+from rag_eval.metrics.metric import Values
+from rag_eval.stats.scores import PairedScores, Unit, Units
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
@@ -89,3 +85,43 @@ def expanded_level(confidence: float, units: int) -> float:
     """
     t = float(stdtrit(units - 1, (1 + confidence) / 2))
     return 1 - 2 * float(ndtr(-math.sqrt(units / (units - 1)) * t))
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The mean over ``n`` queries, and its confidence interval from resampling ``units`` documents (or queries).
+
+    ``low`` and ``high`` are None when there is but one unit: one unit says nothing about the others.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+    units: int
+    unit: Unit
+
+
+def estimate(
+    scores: PairedScores, rng: np.random.Generator, *, resamples: int = RESAMPLES, confidence: float = CONFIDENCE
+) -> list[Estimate]:
+    """The mean of each configuration, in their order. The interval is for one mean, not for all of them together."""
+    return estimates_of(scores.values, scores.units, rng, resamples=resamples, confidence=confidence)
+
+
+def estimates_of(
+    values: Values,
+    units: Units,
+    rng: np.random.Generator,
+    *,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+) -> list[Estimate]:
+    """The mean of each row; ``values`` has one column a query. All rows share one resampling."""
+    ends = bootstrap_intervals(values, units, rng, resamples=resamples, confidence=confidence)
+    means, n = values.mean(axis=1), values.shape[1]
+    found = []
+    for row, mean in enumerate(means.tolist()):
+        low, high = (None, None) if ends is None else ends[row].tolist()
+        found.append(Estimate(mean, low, high, n, units.count, units.kind))
+    return found

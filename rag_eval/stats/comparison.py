@@ -1,22 +1,109 @@
 """Configurations on the same queries: which differ, by how much, and which may be the best."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from rag_eval.errors import TableError
-from rag_eval.metrics.formulas import Values
-from rag_eval.stats.bootstrap import RESAMPLES
-from rag_eval.stats.estimates import Estimate, estimate, estimates_of
-from rag_eval.stats.permutation import FLIPS, holm, sign_flip_p_values
-from rag_eval.stats.ranks import best_first
+from rag_eval.metrics.metric import Values
+from rag_eval.stats.bootstrap import RESAMPLES, Estimate, estimate, estimates_of
 from rag_eval.stats.scores import PairedScores, Unit
+
+COSTS = ("tokens_retrieved", "tokens_within_budget")
+"""Metrics that say what a context costs; of all others, more is better."""
+
+
+def higher_is_better(metric: str) -> bool:
+    """Whether a larger value of the metric, such as ``span_recall@5``, is the better one."""
+    return not metric.startswith(COSTS)
+
+
+EQUAL_WITHIN = 1e-9
+"""Means that differ by less are the same in other words: sums in another order."""
+
+
+def best_first(means: Sequence[float], *, higher_is_better: bool = True) -> list[int]:
+    """The numbers of the means, best first; equal ones stay in the order given."""
+    sign = -1 if higher_is_better else 1
+    order = sorted(range(len(means)), key=lambda number: sign * means[number])
+    places = shared_places([means[number] for number in order])
+    return [number for _, number in sorted(zip(places, order, strict=True))]
+
+
+def shared_places(means: Sequence[float]) -> list[int]:
+    """The places of means that stand best first, from 1; equal ones share the first of theirs."""
+    places: list[int] = []
+    for number, mean in enumerate(means):
+        is_tie = number > 0 and abs(means[number - 1] - mean) <= EQUAL_WITHIN
+        places.append(places[-1] if is_tie else number + 1)
+    return places
+
+
+def place_labels(means: Sequence[float]) -> list[str]:
+    """The places of means that stand best first, in writing: a shared one is marked, such as ``=1``."""
+    places = shared_places(means)
+    return [f"{'=' if places.count(place) > 1 else ''}{place}" for place in places]
+
+
+FLIPS = 10_000
+
+# Signs at a time, to bound memory.
+_BLOCK = 1_000_000
+
+Alternative = Literal["two-sided", "greater"]
+
+
+def sign_flip_p_values(
+    sums: Values, rng: np.random.Generator, alternative: Alternative = "two-sided", flips: int = FLIPS
+) -> Values:
+    """For each row of differences, summed over units (rows × units), the p-value of no difference.
+
+    Under no difference each unit's sum is as likely to have the other sign. The statistic is the sum over all units;
+    p is the share of sign patterns whose statistic is at least as large as the one seen (``two-sided``: in size).
+    All 2ⁿ patterns are looked at when there are at most ``flips`` of them; otherwise ``flips`` - 1 random ones and the
+    one seen, so p is never 0. p is 1 where all differences are 0.
+    """
+    rows, units = sums.shape
+    seen = sums.sum(axis=1)
+    # Sums of the same numbers in another order differ by rounding: what is equal on paper counts as equal.
+    threshold = (np.abs(seen) if alternative == "two-sided" else seen) - 1e-10 * np.abs(sums).sum(axis=1)
+    exact = 2**units <= flips
+    patterns = 2**units if exact else flips - 1
+    reached = np.zeros(rows) if exact else np.ones(rows)
+    block = max(1, _BLOCK // units)
+    for first in range(0, patterns, block):
+        size = min(block, patterns - first)
+        if exact:
+            signs = np.arange(first, first + size)[:, None] >> np.arange(units) & 1
+        else:
+            signs = rng.integers(0, 2, (size, units), dtype=np.int8)
+        flipped = (signs * 2.0 - 1.0) @ sums.T
+        if alternative == "two-sided":
+            np.abs(flipped, out=flipped)
+        reached += (flipped >= threshold).sum(axis=0)
+    p_values: Values = reached / (patterns if exact else flips)
+    return p_values
+
+
+def holm(p_values: Values) -> Values:
+    """The p-values corrected for being several (S. Holm, 1979): rejecting where they are below α errs in any of them
+    with probability α at most.
+
+    The i-th smallest of m, counted from 0, is multiplied by m - i; none is smaller than those before it, or above 1.
+    """
+    order = np.argsort(p_values, kind="stable")
+    steps = np.maximum.accumulate(p_values[order] * np.arange(len(p_values), 0, -1))
+    adjusted = np.empty(len(p_values))
+    adjusted[order] = np.minimum(steps, 1.0)
+    return adjusted
+
 
 SIGNIFICANCE = 0.05
 """A difference is taken for real when its adjusted p-value is below this."""
 
-EQUAL_WITHIN = 1e-12
+COMPARISON_EQUAL_WITHIN = 1e-12
 """Two scores that are no further apart than rounding are equal."""
 
 Verdict = Literal["better", "worse", "no difference shown"]
@@ -118,7 +205,7 @@ def compare(
 def without_rounding(differences: Values) -> Values:
     """The differences, with 0 for what is no more than rounding: a sign-flip test would take it for a sure difference
     where it has the same sign everywhere."""
-    found: Values = np.where(np.abs(differences) <= EQUAL_WITHIN, 0.0, differences)
+    found: Values = np.where(np.abs(differences) <= COMPARISON_EQUAL_WITHIN, 0.0, differences)
     return found
 
 
@@ -153,7 +240,7 @@ def _effect_size(differences: Values) -> float | None:
     if not differences.any():
         return 0.0
     spread = float(differences.std(ddof=1)) if len(differences) > 1 else 0.0
-    return mean / spread if spread > EQUAL_WITHIN else None
+    return mean / spread if spread > COMPARISON_EQUAL_WITHIN else None
 
 
 def _verdict(p_adjusted: float, gain: float) -> Verdict:

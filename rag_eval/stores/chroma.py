@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rag_eval.embedding.base import Vectors
+from rag_eval.embedding.embedder import Vectors
 from rag_eval.errors import ConfigurationError, TableError
-from rag_eval.stores.base import AnyChunk
-from rag_eval.stores.builtin import BuiltInStore
-from rag_eval.stores.ordering import Candidates, score_margin
-from rag_eval.stores.places import Integers, Places
+from rag_eval.stores.exact_search import BuiltInStore, Candidates, score_margin
+from rag_eval.stores.store import AnyChunk, Integers, Places
 from rag_eval.tables import metadata_to_json
-from rag_eval.types.chunk import Chunk, PositionAwareChunk
+from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.ids import ChunkId, DocumentId, PositionAwareChunkId
 
 FOUND_AT_ONCE = 8192

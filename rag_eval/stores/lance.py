@@ -4,36 +4,144 @@ Vectors are scaled to length 1 and compared by dot product, which is the cosine;
 out zero vectors without a word, the dot product keeps them, at score 0.
 """
 
+import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rag_eval.embedding.base import Vectors
+from rag_eval.embedding.embedder import Vectors
 from rag_eval.errors import ConfigurationError, TableError
-from rag_eval.stores.base import AnyChunk, SearchResult
-from rag_eval.stores.builtin import BuiltInStore
-from rag_eval.stores.lance_index import LanceIndex
-from rag_eval.stores.lance_rows import (
-    ROWS,
-    chunks_from_rows,
-    places_of_rows,
-    rows_of_chunks,
-    rows_of_table,
-    with_table,
-)
-from rag_eval.stores.ordering import Blocks, Candidates, score_margin
-from rag_eval.stores.places import Integers, Places
-from rag_eval.stores.tiles import near_pairs
-from rag_eval.tables import CHUNKS, PLAIN_CHUNKS, check_schema
+from rag_eval.stores.exact_search import Blocks, BuiltInStore, Candidates, near_pairs, score_margin
+from rag_eval.stores.store import AnyChunk, Integers, Places, SearchResult
+from rag_eval.tables import CHUNKS, PLAIN_CHUNKS, check_schema, metadata_to_json
+from rag_eval.types.chunks import Chunk, PositionAwareChunk
 
 if TYPE_CHECKING:
+    import lancedb.index
     from lancedb.query import LanceVectorQueryBuilder
     from lancedb.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class IvfPq:
+    """Partitions and product quantisation; without ``refine_factor`` the scores are those of the compressed vectors.
+
+    ``refine_factor=n`` fetches n times as many and orders them by their full vectors. None leaves a choice to LanceDB.
+    """
+
+    kind: ClassVar[str] = "IvfPq"
+
+    num_partitions: int | None = None
+    num_sub_vectors: int | None = None
+    nprobes: int = 20
+    refine_factor: int | None = None
+
+    def config(self) -> "lancedb.index.IvfPq":
+        """How LanceDB builds it."""
+        from lancedb.index import IvfPq as Config
+
+        return Config(distance_type="dot", num_partitions=self.num_partitions, num_sub_vectors=self.num_sub_vectors)
+
+    def tune(self, query: "LanceVectorQueryBuilder") -> "LanceVectorQueryBuilder":
+        """The query with this index's search settings."""
+        query = query.nprobes(self.nprobes)
+        return query if self.refine_factor is None else query.refine_factor(self.refine_factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Hnsw:
+    """Partitions with a neighbour graph over vectors rounded to one byte a number (IVF_HNSW_SQ).
+
+    ``ef`` is how many candidates a search keeps. None leaves a choice to LanceDB.
+    """
+
+    kind: ClassVar[str] = "IvfHnswSq"
+
+    num_partitions: int | None = None
+    m: int = 20
+    ef_construction: int = 300
+    nprobes: int = 20
+    ef: int | None = None
+    refine_factor: int | None = None
+
+    def config(self) -> "lancedb.index.HnswSq":
+        """How LanceDB builds it."""
+        from lancedb.index import HnswSq as Config
+
+        return Config(
+            distance_type="dot", num_partitions=self.num_partitions, m=self.m, ef_construction=self.ef_construction
+        )
+
+    def tune(self, query: "LanceVectorQueryBuilder") -> "LanceVectorQueryBuilder":
+        """The query with this index's search settings."""
+        query = query.nprobes(self.nprobes)
+        query = query if self.ef is None else query.ef(self.ef)
+        return query if self.refine_factor is None else query.refine_factor(self.refine_factor)
+
+
+LanceIndex = IvfPq | Hnsw
+
+
+ROWS = pa.schema([*CHUNKS, pa.field("ordinal", pa.int64())])
+ROWS = pa.schema([field.with_nullable(field.name in ("start", "end", "ordinal")) for field in ROWS])
+
+
+def rows_of_chunks(chunks: Sequence[AnyChunk], places: Places) -> pa.Table:
+    """A row a chunk; ``places`` ends with theirs. Raises ``TableError`` on metadata that JSON would change."""
+    starts, ends = places.starts[-len(chunks) :], places.ends[-len(chunks) :]
+    columns = {
+        "chunk_id": [chunk.id for chunk in chunks],
+        "doc_id": [chunk.doc_id for chunk in chunks],
+        "content": [chunk.content for chunk in chunks],
+        "metadata": [metadata_to_json(chunk.metadata, f"a chunk of {chunk.doc_id!r}") for chunk in chunks],
+    }
+    columns |= {"start": starts, "end": ends} if places.placed else {"ordinal": starts}
+    return _rows({name: pa.array(values, ROWS.field(name).type) for name, values in columns.items()}, len(chunks))
+
+
+def rows_of_table(chunks: pa.Table) -> pa.Table:
+    """The rows of a chunks table, with places or with ordinals."""
+    return _rows({name: chunks.column(name) for name in chunks.column_names}, chunks.num_rows)
+
+
+def places_of_rows(rows: pa.Table) -> Places:
+    """The places of rows; raises ``TableError`` when two are the same."""
+    return with_table(Places(), rows, rows.column("ordinal").null_count > 0) if rows.num_rows else Places()
+
+
+def with_table(places: Places, chunks: pa.Table, placed: bool) -> Places:
+    """The places and those of a table; raises ``TableError`` when one is there already."""
+    doc_ids = chunks.column("doc_id").combine_chunks()
+    if not placed:
+        ordinals = chunks.column("ordinal").to_numpy()
+        return places.with_rows(doc_ids, ordinals, np.zeros_like(ordinals), placed)
+    return places.with_rows(doc_ids, chunks.column("start").to_numpy(), chunks.column("end").to_numpy(), placed)
+
+
+def chunks_from_rows(rows: pa.Table) -> list[AnyChunk]:
+    """The chunks in row order."""
+    chunks: list[AnyChunk] = []
+    for row in rows.to_pylist():
+        metadata = json.loads(row["metadata"])
+        if row["start"] is None:
+            chunks.append(Chunk(row["chunk_id"], row["content"], row["doc_id"], metadata))
+        else:
+            place = row["start"], row["end"]
+            chunks.append(PositionAwareChunk(row["chunk_id"], row["content"], row["doc_id"], *place, metadata))
+    return chunks
+
+
+def _rows(columns: dict[str, pa.Array], length: int) -> pa.Table:
+    return pa.Table.from_arrays(
+        [columns[field.name] if field.name in columns else pa.nulls(length, field.type) for field in ROWS], schema=ROWS
+    )
+
 
 QUERIES_AT_ONCE = 1024
 FOUND_AT_ONCE = 2**22

@@ -4,12 +4,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from rag_eval.embedding.base import Vectors
-from rag_eval.stores.base import AnyChunk
-from rag_eval.stores.builtin import BuiltInStore
-from rag_eval.stores.ordering import DEFAULT, Blocks, Candidates
-from rag_eval.stores.places import Integers, Places
-from rag_eval.stores.tiles import near_pairs
+from rag_eval.embedding.embedder import Vectors
+from rag_eval.stores.exact_search import DEFAULT, Blocks, BuiltInStore, Candidates, near_pairs
+from rag_eval.stores.store import AnyChunk, Integers, Places
 
 
 class InMemoryVectorStore(BuiltInStore):

@@ -20,10 +20,9 @@ from langchain_text_splitters import RecursiveCharacterTextSplitter
 from langchain_text_splitters.base import Tokenizer, split_text_on_tokens
 
 from rag_eval.chunking.fixed_token import FixedTokenChunker
-from rag_eval.chunking.recursive_character import RecursiveCharacterChunker
-from rag_eval.chunking.recursive_token import RecursiveTokenChunker
+from rag_eval.chunking.recursive import RecursiveCharacterChunker, RecursiveTokenChunker
 from rag_eval.tokens import get_encoding
-from rag_eval.types.document import Document
+from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId
 from tests.bench.distinct_texts import CORPORA, base_texts, distinct_texts
 

@@ -9,7 +9,7 @@ import random
 import time
 from difflib import SequenceMatcher
 
-from rag_eval.ground_truth.drift.carrying import Carrier
+from rag_eval.ground_truth.drift import Carrier
 from rag_eval.sample import CORPUS
 from tests.bench.chroma_data import FOLDER
 

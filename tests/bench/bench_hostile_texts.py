@@ -8,8 +8,7 @@ from typing import Any
 
 from rag_eval.chunking.foreign import Piece
 from rag_eval.chunking.placement import place
-from rag_eval.chunking.recursive_character import RecursiveCharacterChunker
-from rag_eval.chunking.recursive_token import RecursiveTokenChunker
+from rag_eval.chunking.recursive import RecursiveCharacterChunker, RecursiveTokenChunker
 from rag_eval.tokens import ENCODINGS, token_ends
 
 UNITS = ["a", "1", " ", "\n", "!", "x\n\n", "👍🏽", "漢", "\u0301"]

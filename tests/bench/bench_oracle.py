@@ -10,8 +10,7 @@ from bisect import bisect_left, bisect_right
 import numpy as np
 import pyarrow as pa
 
-from rag_eval.evaluation.losses import HitStages
-from rag_eval.evaluation.span_losses import token_level_losses
+from rag_eval.metrics.losses import HitStages, token_level_losses
 from rag_eval.tables import CHUNKS, HITS, QUERIES, TRUTH_SPANS, TokenLevelTruthTables
 
 QUERY_COUNT, TRUTHS_EACH, HITS_EACH = 5_000, 3, 20

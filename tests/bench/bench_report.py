@@ -17,19 +17,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rag_eval.config.benchmark import BenchmarkConfig
-from rag_eval.config.chunkers import RecursiveCharacterConfig
-from rag_eval.pipeline.hits import hits_at
-from rag_eval.pipeline.inputs import BenchmarkInputs
-from rag_eval.pipeline.outcome import BenchmarkOutcome, summarise
-from rag_eval.pipeline.references import CorpusSource, TableRef, TruthRef, TruthSource
-from rag_eval.pipeline.stages import score
-from rag_eval.pipeline.workspace import Workspace
+from rag_eval.benchmark.chunker_settings import RecursiveCharacterConfig
+from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.hits import hits_at
+from rag_eval.benchmark.outcome import BenchmarkOutcome, summarise
+from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TableRef, TruthRef, TruthSource
+from rag_eval.benchmark.stages import score
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.reports.write import keep_report, page_of
 from rag_eval.tables import CHUNKS, documents_to_table, table_of, token_truth_to_tables
-from rag_eval.types.document import Corpus, Document
+from rag_eval.types.chunks import CharacterSpan
+from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
-from rag_eval.types.span import CharacterSpan
 
 DOCUMENTS, LENGTH, DEPTH = 200, 20_000, 20
 SIZES = (400, 600, 800, 1_000, 1_200)

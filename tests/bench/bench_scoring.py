@@ -14,7 +14,7 @@ from statistics import median
 import numpy as np
 import pyarrow as pa
 
-from rag_eval.metrics import score_token_level
+from rag_eval.metrics.score_tables import score_token_level
 from rag_eval.tables import HITS, QUERIES, TRUTH_SPANS, TokenLevelTruthTables
 
 QUERY_COUNT, HITS_EACH, TRUTHS_EACH = 100_000, 10, 3

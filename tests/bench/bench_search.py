@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from rag_eval.stores.lance import LanceDBVectorStore
 from rag_eval.stores.memory import InMemoryVectorStore
 from rag_eval.tables import chunks_to_table
-from rag_eval.types.chunk import PositionAwareChunk
+from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
 
 T = TypeVar("T")

@@ -46,12 +46,12 @@ def main(sizes: list[int]) -> int:
 
 def measure(size: int, folder: Path) -> dict[str, Any]:
     """What the work on so many chunks takes."""
-    from rag_eval.config.chunkers import RecursiveTokenConfig
-    from rag_eval.config.embedders import LocalEmbedderConfig
-    from rag_eval.config.stores import IvfPqConfig, LanceDBConfig
-    from rag_eval.pipeline import stages
-    from rag_eval.pipeline.references import CorpusSource
-    from rag_eval.pipeline.workspace import Workspace
+    from rag_eval.benchmark import stages
+    from rag_eval.benchmark.chunker_settings import RecursiveTokenConfig
+    from rag_eval.benchmark.embedder_settings import LocalEmbedderConfig
+    from rag_eval.benchmark.references import CorpusSource
+    from rag_eval.benchmark.store_settings import IvfPqConfig, LanceDBConfig
+    from rag_eval.benchmark.workspace import Workspace
     from rag_eval.tables import QUERIES as QUERY_TABLE
     from rag_eval.tables import table_of
 

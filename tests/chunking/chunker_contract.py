@@ -7,9 +7,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_eval.chunking.base import BuiltInChunker
-from rag_eval.chunking.coverage import uncovered_characters
-from rag_eval.types.document import Document
+from rag_eval.chunking.chunker import BuiltInChunker
+from rag_eval.chunking.placement import uncovered_characters
+from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId
 
 

@@ -6,7 +6,7 @@ The peer tests show that it gives LangChain's chunks; the chunker tests compare 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from rag_eval.chunking.base import Cut
+from rag_eval.chunking.chunker import Cut
 
 
 def langchain_spans(

@@ -11,14 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import nasty_texts
 
-from rag_eval.chunking.adapter import ChunkerPositionAdapter, SkippedChunkWarning, as_position_aware
 from rag_eval.chunking.alignment import AlignedText, aligned_form
-from rag_eval.chunking.base import Chunker, Cut, PositionAwareChunker
+from rag_eval.chunking.chunker import Chunker, Cut, PositionAwareChunker
 from rag_eval.chunking.foreign import ForeignChunker, Piece, as_chunker
-from rag_eval.chunking.placement import Placement, place
+from rag_eval.chunking.placement import ChunkerPositionAdapter, Placement, SkippedChunkWarning, as_position_aware, place
 from rag_eval.chunking.sentence import SentenceChunker
 from rag_eval.errors import ConfigurationError
-from rag_eval.types.document import Document
+from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId
 
 REPETITIVE = st.builds(

@@ -4,18 +4,15 @@ from dataclasses import dataclass, replace
 import pytest
 from chunker_contract import TrigramEmbedder
 
-from rag_eval.chunking.adapter import ChunkerPositionAdapter
-from rag_eval.chunking.base import BuiltInChunker
-from rag_eval.chunking.certificate import Certificate, Check, compare_certificates
-from rag_eval.chunking.certify import CHECKS, certify
-from rag_eval.chunking.cluster_semantic import ClusterSemanticChunker
+from rag_eval.chunking.certify import CHECKS, Certificate, Check, certify, compare_certificates, nasty_texts
+from rag_eval.chunking.chunker import BuiltInChunker
 from rag_eval.chunking.markdown import MarkdownChunker
-from rag_eval.chunking.nasty_texts import nasty_texts
-from rag_eval.chunking.semantic import SemanticChunker
+from rag_eval.chunking.placement import ChunkerPositionAdapter
+from rag_eval.chunking.semantic import ClusterSemanticChunker, SemanticChunker
 from rag_eval.chunking.sentence import SentenceChunker
 from rag_eval.errors import ConfigurationError, TextEncodingError
-from rag_eval.types.chunk import PositionAwareChunk
-from rag_eval.types.document import Document
+from rag_eval.types.chunks import PositionAwareChunk
+from rag_eval.types.documents import Document
 from rag_eval.types.ids import generate_pa_chunk_id
 
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import NASTY_SAMPLES, nasty_texts
 
-from rag_eval.chunking.base import Cut
-from rag_eval.chunking.cluster_semantic import ClusterSemanticChunker, best_grouping, mean_similarity
+from rag_eval.chunking.chunker import Cut
+from rag_eval.chunking.semantic import ClusterSemanticChunker, best_grouping, mean_similarity
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError
 

@@ -4,12 +4,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import NASTY_SAMPLES, nasty_texts
 
-from rag_eval.chunking.markdown import MarkdownChunker
-from rag_eval.chunking.markdown_blocks import markdown_blocks
+from rag_eval.chunking.markdown import MarkdownChunker, markdown_blocks
 from rag_eval.errors import ConfigurationError
 from rag_eval.tables import chunks_from_table, chunks_to_table
-from rag_eval.types.chunk import PositionAwareChunk
-from rag_eval.types.document import Document
+from rag_eval.types.chunks import PositionAwareChunk
+from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId
 
 LINE_ENDS = pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])

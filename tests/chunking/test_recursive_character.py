@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from recursive_twin import expected_cuts, langchain_spans
 from strategies import NASTY_SAMPLES, nasty_texts
 
-from rag_eval.chunking.base import Chunker, PositionAwareChunker
-from rag_eval.chunking.recursive_character import RecursiveCharacterChunker
-from rag_eval.chunking.separators import CHROMA_SEPARATORS, DEFAULT_SEPARATORS
+from rag_eval.chunking.chunker import Chunker, PositionAwareChunker
+from rag_eval.chunking.recursive import CHROMA_SEPARATORS, DEFAULT_SEPARATORS, RecursiveCharacterChunker
 from rag_eval.errors import ConfigurationError
 
 SEPARATORS = [

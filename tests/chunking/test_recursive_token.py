@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 from recursive_twin import expected_cuts, langchain_spans, pieces_of
 from strategies import NASTY_SAMPLES, nasty_texts
 
-from rag_eval.chunking.recursive_token import RecursiveTokenChunker
-from rag_eval.chunking.separators import CHROMA_SEPARATORS, DEFAULT_SEPARATORS
-from rag_eval.chunking.token_counts import TokenCounter
+from rag_eval.chunking.recursive import CHROMA_SEPARATORS, DEFAULT_SEPARATORS, RecursiveTokenChunker, TokenCounter
 from rag_eval.errors import ConfigurationError, TextEncodingError
 from rag_eval.tokens import ENCODINGS, get_encoding
 

@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import NASTY_SAMPLES, nasty_texts
 
-from rag_eval.chunking.semantic import SemanticChunker, neighbour_distances
-from rag_eval.chunking.similarity import unit_vectors
+from rag_eval.chunking.semantic import SemanticChunker, neighbour_distances, unit_vectors
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError
 

@@ -4,8 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import NASTY_SAMPLES, nasty_texts
 
-from rag_eval.chunking.cutting import cut_to_size
-from rag_eval.chunking.sentence import SentenceChunker, sentence_cuts
+from rag_eval.chunking.sentence import SentenceChunker, cut_to_size, sentence_cuts
 from rag_eval.errors import ConfigurationError
 
 

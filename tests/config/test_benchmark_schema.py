@@ -10,10 +10,10 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from rag_eval import sample
-from rag_eval.config.load import load_config
-from rag_eval.config.metrics import DEFAULT_METRICS
-from rag_eval.config.registry import CHUNKERS, EMBEDDERS, RERANKERS, STORES
-from rag_eval.config.schema import SCHEMA_FILE, benchmark_schema, schema_text
+from rag_eval.benchmark.config import DEFAULT_METRICS
+from rag_eval.benchmark.config_files import load_config
+from rag_eval.benchmark.config_grid import CHUNKERS, EMBEDDERS, RERANKERS, STORES
+from rag_eval.benchmark.schema import SCHEMA_FILE, benchmark_schema, schema_text
 from rag_eval.errors import ConfigurationError
 from tests.config.conftest import Write
 
@@ -74,7 +74,7 @@ WRONG = [
 
 
 def test_the_file_is_what_the_function_gives() -> None:
-    written = "it is out of date: run python -m rag_eval.config.schema"
+    written = "it is out of date: run python -m rag_eval.benchmark.schema"
     assert SCHEMA_FILE.read_text(encoding="utf-8") == schema_text(), written
     assert json.loads(schema_text()) == benchmark_schema()
 

@@ -6,19 +6,24 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from rag_eval.chunking.recursive_token import RecursiveTokenChunker
+from rag_eval.benchmark.chunker_settings import RecursiveTokenConfig, SemanticConfig
+from rag_eval.benchmark.config_grid import CHUNKERS, EMBEDDERS, RERANKERS, STORES
+from rag_eval.benchmark.embedder_settings import LocalEmbedderConfig, OpenAIEmbedderConfig, SentenceTransformersConfig
+from rag_eval.benchmark.reranker_settings import (
+    CohereRerankerConfig,
+    CrossEncoderConfig,
+    LexicalRerankerConfig,
+    NoRerankerConfig,
+)
+from rag_eval.benchmark.store_settings import HnswConfig, IvfPqConfig, LanceDBConfig
+from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.chunking.semantic import SemanticChunker
-from rag_eval.config.chunkers import RecursiveTokenConfig, SemanticConfig
-from rag_eval.config.embedders import LocalEmbedderConfig, OpenAIEmbedderConfig, SentenceTransformersConfig
-from rag_eval.config.registry import CHUNKERS, EMBEDDERS, RERANKERS, STORES
-from rag_eval.config.rerankers import CohereRerankerConfig, CrossEncoderConfig, LexicalRerankerConfig, NoRerankerConfig
-from rag_eval.config.settings import Component
-from rag_eval.config.stores import HnswConfig, IvfPqConfig, LanceDBConfig
-from rag_eval.embedding.base import is_embedder
+from rag_eval.embedding.embedder import is_embedder
 from rag_eval.errors import ConfigurationError
-from rag_eval.reranking.lexical import LexicalReranker
-from rag_eval.stores.lance_index import Hnsw, IvfPq
-from rag_eval.types.chunk import PositionAwareChunk
+from rag_eval.parts import Component
+from rag_eval.retrieval.rerankers import LexicalReranker
+from rag_eval.stores.lance import Hnsw, IvfPq
+from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
 
 ALL = {**CHUNKERS, **EMBEDDERS, **STORES, **RERANKERS}

@@ -2,11 +2,10 @@
 
 import pytest
 
-from rag_eval.config.benchmark import BenchmarkConfig
-from rag_eval.config.load import load_config
-from rag_eval.config.registry import CHUNKERS
-from rag_eval.errors import ConfigurationError
-from rag_eval.faults import MOST, sentences, shown_sentences
+from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.config_files import load_config
+from rag_eval.benchmark.config_grid import CHUNKERS
+from rag_eval.errors import MOST, ConfigurationError, sentences, shown_sentences
 from tests.config.conftest import Write
 
 NAMES = ", ".join(CHUNKERS)

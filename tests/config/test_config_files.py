@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.config.load import load_config
-from rag_eval.config.reading import MAX_BYTES, read_mapping
+from rag_eval.benchmark.config_files import MAX_BYTES, load_config, read_mapping
 from rag_eval.errors import ConfigurationError
 from tests.config.conftest import Write
 

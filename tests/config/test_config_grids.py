@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rag_eval.config.chunkers import (
+from rag_eval.benchmark.chunker_settings import (
     ClusterSemanticConfig,
     FixedTokenConfig,
     MarkdownConfig,
@@ -15,10 +15,10 @@ from rag_eval.config.chunkers import (
     SemanticConfig,
     SentenceConfig,
 )
-from rag_eval.config.embedders import LocalEmbedderConfig, OpenAIEmbedderConfig
-from rag_eval.config.load import load_config
-from rag_eval.config.rerankers import LexicalRerankerConfig, NoRerankerConfig
-from rag_eval.config.stores import HnswConfig, LanceDBConfig
+from rag_eval.benchmark.config_files import load_config
+from rag_eval.benchmark.embedder_settings import LocalEmbedderConfig, OpenAIEmbedderConfig
+from rag_eval.benchmark.reranker_settings import LexicalRerankerConfig, NoRerankerConfig
+from rag_eval.benchmark.store_settings import HnswConfig, LanceDBConfig
 from tests.config.conftest import Write
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.cli.temporary_server import free_port
+from flows.cli.server import free_port
 from tests.flows.cli.commands import wait_for
 
 DEBIAN = Path("/usr/lib/postgresql")

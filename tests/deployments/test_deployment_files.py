@@ -21,7 +21,7 @@ from typer.main import get_command
 from flows.cli.main import app
 from flows.deployed import Runner, benchmark_from_file
 from flows.deploying import PREFECT_FILE, deploy, read_deployments
-from rag_eval.config.runners import NEEDED
+from rag_eval.benchmark.config import NEEDED
 from rag_eval.errors import ConfigurationError
 from tests.deployments.compose import FOLDER, env_file, services
 from tests.flows.cli.commands import CLEAN

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from flows.cli.processes import end_all
-from flows.cli.temporary_server import free_port
+from flows.cli.server import free_port
 from tests.deployments.compose import command, environment
 from tests.deployments.postgresql import PASSWORD, missing, postgresql
 from tests.doubles.s3_server import KEY, SECRET

@@ -8,7 +8,7 @@ import pytest
 from langsmith import Client
 from langsmith import utils as langsmith_utils
 
-from rag_eval.publishing.langsmith_client import langsmith_client
+from rag_eval.services.langsmith_client import langsmith_client
 from tests.doubles.langsmith_server import KEY, LangSmithServer
 
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_eval.embedding.batching import RequestLimits, make_batches, truncate
+from rag_eval.embedding.openai import RequestLimits, make_batches, truncate
 from rag_eval.errors import ConfigurationError
 from rag_eval.tokens import count_tokens
 

@@ -10,12 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_eval.embedding.base import Embedder, Vectors, is_embedder
-from rag_eval.embedding.cache import CachedEmbedder, CacheStatistics, EmbeddingCache
+from rag_eval.embedding.cache import (
+    MAX_SMALL_SEGMENTS,
+    CachedEmbedder,
+    CacheStatistics,
+    Digests,
+    EmbeddingCache,
+    SegmentFolder,
+    prefixes_of,
+)
+from rag_eval.embedding.embedder import Embedder, Usage, Vectors, is_embedder
 from rag_eval.embedding.local import LocalEmbedder
-from rag_eval.embedding.segment_folder import MAX_SMALL_SEGMENTS, SegmentFolder
-from rag_eval.embedding.segments import Digests, prefixes_of
-from rag_eval.embedding.usage import Usage
 from rag_eval.errors import ArtifactError, ConfigurationError, TextEncodingError
 
 TEXTS = [f"text number {number}" for number in range(100)]

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag_eval.embedding.base import Vectors
-from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
-from rag_eval.embedding.segment_folder import MAX_SMALL_SEGMENTS
+from rag_eval.embedding.cache import MAX_SMALL_SEGMENTS, CachedEmbedder, EmbeddingCache
+from rag_eval.embedding.embedder import Vectors
 from rag_eval.errors import ArtifactError
 
 TEXTS = [f"text number {number}" for number in range(60)]

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag_eval.embedding.base import embed_queries, text_vectors
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
+from rag_eval.embedding.embedder import embed_queries, text_vectors
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.errors import ArtifactError, ConfigurationError, TextEncodingError

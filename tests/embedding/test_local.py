@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from rag_eval import Embedder, LocalEmbedder
-from rag_eval.embedding.base import embed_queries
+from rag_eval.embedding.embedder import ReportsUsage, Usage, embed_queries
 from rag_eval.embedding.local import BATCH
-from rag_eval.embedding.usage import ReportsUsage, Usage
 from rag_eval.errors import ConfigurationError
 
 

@@ -6,12 +6,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from rag_eval.embedding.base import EmbedsAsReady, embed_queries, is_embedder
-from rag_eval.embedding.batching import RequestLimits
-from rag_eval.embedding.openai import PRICES, OpenAIEmbedder
-from rag_eval.embedding.retrying import RetryPolicy
-from rag_eval.embedding.usage import ReportsUsage
+from rag_eval.embedding.embedder import EmbedsAsReady, ReportsUsage, embed_queries, is_embedder
+from rag_eval.embedding.openai import PRICES, OpenAIEmbedder, RequestLimits
 from rag_eval.errors import ConfigurationError, TextEncodingError
+from rag_eval.retry import RetryPolicy
 from tests.doubles.openai_server import Change, OpenAIServer, vector_of
 
 KEY = "sk-test-0123456789-abcdef"

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag_eval.embedding.batching import RequestLimits
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
-from rag_eval.embedding.openai import OpenAIEmbedder
-from rag_eval.embedding.retrying import RetryPolicy
+from rag_eval.embedding.openai import OpenAIEmbedder, RequestLimits
 from rag_eval.errors import RagEvalError, ServiceError
+from rag_eval.retry import RetryPolicy
 from tests.doubles.openai_server import (
     JSON,
     Change,

@@ -2,8 +2,8 @@ import threading
 
 import pytest
 
-from rag_eval.embedding.retrying import Failure, RetryPolicy
 from rag_eval.errors import ConfigurationError
+from rag_eval.retry import Failure, RetryPolicy
 
 PASSING = Failure("busy", "wait", may_pass=True)
 

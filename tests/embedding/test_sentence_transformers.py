@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag_eval.embedding.base import embed_queries, is_embedder
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
+from rag_eval.embedding.embedder import embed_queries, is_embedder
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.embedding.sentence_transformers import SentenceTransformersEmbedder
 from rag_eval.errors import ConfigurationError

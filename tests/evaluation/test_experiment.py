@@ -19,17 +19,18 @@ from rag_eval import (
     generate_chunk_id,
     generate_pa_chunk_id,
 )
-from rag_eval.chunking.recursive_character import RecursiveCharacterChunker
+from rag_eval.benchmark.evaluations import ChunkLevelEvaluation, TokenLevelEvaluation
+from rag_eval.benchmark.experiment import ExperimentTables, run_experiment
+from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.errors import ConfigurationError, GroundTruthError, SpanMismatchError
-from rag_eval.evaluation.evaluations import ChunkLevelEvaluation, TokenLevelEvaluation
-from rag_eval.evaluation.experiment import ExperimentTables, run_experiment
-from rag_eval.ground_truth.native import read_token_level
-from rag_eval.ground_truth.writing import write_chunk_level
-from rag_eval.metrics import ChunkRecall, SpanMRR, SpanNDCG, SpanPrecision, SpanRecall, token_level_metric
-from rag_eval.reranking.lexical import LexicalReranker
-from rag_eval.retrieval.base import Hit, Retriever
-from rag_eval.retrieval.callable import CallableRetriever
-from rag_eval.retrieval.lexical import BM25Retriever
+from rag_eval.ground_truth.files import read_token_level, write_chunk_level
+from rag_eval.metrics.chunk_metrics import ChunkRecall
+from rag_eval.metrics.registry import token_level_metric
+from rag_eval.metrics.span_metrics import SpanMRR, SpanNDCG, SpanPrecision, SpanRecall
+from rag_eval.retrieval.bm25 import BM25Retriever
+from rag_eval.retrieval.rerankers import LexicalReranker
+from rag_eval.retrieval.retriever import Hit, Retriever
+from rag_eval.retrieval.systems import CallableRetriever
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from rag_eval.tables import SCORES, check_schema
 from tests.type_checking import type_errors
@@ -206,8 +207,8 @@ def test_the_levels_do_not_mix_at_run_time_and_both_are_named() -> None:
 
 MIX = """
 from rag_eval import Corpus, LocalEmbedder
-from rag_eval.chunking.recursive_character import RecursiveCharacterChunker
-from rag_eval.evaluation.evaluations import ChunkLevelEvaluation, TokenLevelEvaluation
+from rag_eval.chunking.recursive import RecursiveCharacterChunker
+from rag_eval.benchmark.evaluations import ChunkLevelEvaluation, TokenLevelEvaluation
 from rag_eval.metrics import ChunkRecall, SpanRecall
 
 def mix(corpus: Corpus) -> None:

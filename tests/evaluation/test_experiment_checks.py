@@ -34,9 +34,9 @@ from rag_eval import (
     generate_pa_chunk_id,
     run_experiment,
 )
+from rag_eval.benchmark.experiment import ExperimentResult
 from rag_eval.errors import ConfigurationError, GroundTruthError
-from rag_eval.evaluation.experiment import ExperimentResult
-from rag_eval.evaluation.metrics import TokenLevelRecall
+from rag_eval.services.langsmith_metrics import TokenLevelRecall
 
 A = Document(DocumentId("a.md"), "one two three four five six seven eight")
 CORPUS = Corpus([A])

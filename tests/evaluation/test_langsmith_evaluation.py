@@ -7,14 +7,13 @@ import pytest
 from langsmith import utils as langsmith_utils
 
 from rag_eval import CharacterSpan, ChunkId, Corpus, DocumentId, LocalEmbedder, Query, generate_chunk_id
-from rag_eval.chunking.recursive_character import RecursiveCharacterChunker
+from rag_eval.benchmark.evaluations import ChunkLevelEvaluation, TokenLevelEvaluation
+from rag_eval.benchmark.langsmith_evaluation import Evaluation, UnpublishedRunWarning
+from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.errors import ConfigurationError, GroundTruthError
-from rag_eval.evaluation.evaluations import ChunkLevelEvaluation, TokenLevelEvaluation
-from rag_eval.evaluation.langsmith_evaluation import Evaluation
-from rag_eval.evaluation.langsmith_link import UnpublishedRunWarning
-from rag_eval.evaluation.metrics import ChunkLevelRecall, Metrics
-from rag_eval.metrics import SpanRecall
-from rag_eval.publishing.langsmith_client import langsmith_client
+from rag_eval.metrics.span_metrics import SpanRecall
+from rag_eval.services.langsmith_client import langsmith_client
+from rag_eval.services.langsmith_metrics import ChunkLevelRecall, Metrics
 from tests.doubles.langsmith_server import KEY, LangSmithServer
 
 CHUNKER = RecursiveCharacterChunker(chunk_size=30, chunk_overlap=0)

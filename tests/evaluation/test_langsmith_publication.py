@@ -22,12 +22,10 @@ from rag_eval import (
     generate_chunk_id,
 )
 from rag_eval.errors import ConfigurationError, GroundTruthError, ServiceError
-from rag_eval.evaluation.metrics import ChunkLevelRecall, Metrics, TokenLevelRecall
-from rag_eval.publishing import langsmith_uploads
-from rag_eval.publishing.langsmith_client import langsmith_client
-from rag_eval.publishing.langsmith_experiments import ExampleOutcome, Experiment, publish_experiment
-from rag_eval.publishing.langsmith_service import LangSmithService
-from rag_eval.publishing.langsmith_uploads import check_uploads
+from rag_eval.services import langsmith_experiments as langsmith_uploads
+from rag_eval.services.langsmith_client import LangSmithService, langsmith_client
+from rag_eval.services.langsmith_experiments import ExampleOutcome, Experiment, check_uploads, publish_experiment
+from rag_eval.services.langsmith_metrics import ChunkLevelRecall, Metrics, TokenLevelRecall
 from tests.doubles.langsmith_server import KEY, LangSmithServer
 
 CHUNKER = RecursiveCharacterChunker(chunk_size=30, chunk_overlap=0)

@@ -9,10 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError, GroundTruthError, TableError
-from rag_eval.evaluation.chunk_losses import chunk_level_losses
-from rag_eval.evaluation.losses import AVERAGE_LOSSES, LOSS_PARTS, LOSSES, HitStages, average_losses
-from rag_eval.evaluation.span_losses import token_level_losses
-from rag_eval.metrics.table import score_chunk_level, score_token_level
+from rag_eval.metrics.losses import (
+    AVERAGE_LOSSES,
+    LOSS_PARTS,
+    LOSSES,
+    HitStages,
+    average_losses,
+    chunk_level_losses,
+    token_level_losses,
+)
+from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.tables import (
     CHUNK_HITS,
     CHUNKS,

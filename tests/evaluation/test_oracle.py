@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_eval.evaluation.oracle import TruthLine, best_cover, useful_chunks
-from rag_eval.metrics.span_sweep import SpanRows, SpanSweep
+from rag_eval.metrics.losses import TruthLine, best_cover, useful_chunks
+from rag_eval.metrics.sweep import SpanRows, SpanSweep
 
 Place = tuple[int, int, int]
 DOCUMENTS, LENGTH, MOST = 3, 14, 5

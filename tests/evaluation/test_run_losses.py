@@ -18,10 +18,9 @@ from rag_eval import (
     run_experiment,
 )
 from rag_eval.errors import ConfigurationError, GroundTruthError
-from rag_eval.evaluation.losses import LOSS_PARTS
+from rag_eval.metrics.losses import LOSS_PARTS
 from rag_eval.sample import CORPUS, GROUND_TRUTH
-from rag_eval.stores.lance import LanceDBVectorStore
-from rag_eval.stores.lance_index import IvfPq
+from rag_eval.stores.lance import IvfPq, LanceDBVectorStore
 
 SAMPLE = Corpus.from_folder(CORPUS)
 TRUTH = read_token_level(GROUND_TRUTH)

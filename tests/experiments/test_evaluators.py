@@ -10,29 +10,22 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.experiments.evaluators import (
+from rag_eval.experiments.engine import score_of
+from rag_eval.experiments.evaluators import EVALUATORS
+from rag_eval.experiments.evaluators.composition import AllOf, AnyOf, Normalised, Threshold, Weighted
+from rag_eval.experiments.evaluators.model import from_orq
+from rag_eval.experiments.evaluators.retrieval import MetricEvaluator
+from rag_eval.experiments.evaluators.similarity import (
     BLEU,
-    EVALUATORS,
-    AllOf,
-    AnyOf,
-    Contains,
     CosineSimilarity,
-    ExactMatch,
-    JsonValid,
     LevenshteinSimilarity,
-    MetricEvaluator,
-    Normalised,
-    Regex,
     RougeL,
     SemanticSimilarity,
-    Threshold,
-    Weighted,
-    from_orq,
 )
+from rag_eval.experiments.evaluators.text import Contains, ExactMatch, JsonValid, Regex
 from rag_eval.experiments.naming import named_evaluators
-from rag_eval.experiments.scoring import score_of
 from rag_eval.experiments.types import Score
-from rag_eval.metrics import SpanRecall
+from rag_eval.metrics.span_metrics import SpanRecall
 
 SIMILARITIES = [LevenshteinSimilarity(), BLEU(), RougeL(), CosineSimilarity()]
 

@@ -13,8 +13,8 @@ import pytest
 
 from rag_eval.errors import ArtifactError, ExperimentError
 from rag_eval.experiments.item_log import FOLDER, LEFT_DAYS, open_log
-from rag_eval.experiments.outputs.base import QuietOutput
-from rag_eval.experiments.outputs.json_file import JsonOutput
+from rag_eval.experiments.outputs.files import JsonOutput
+from rag_eval.experiments.outputs.output import QuietOutput
 from rag_eval.experiments.running import evaluatorq
 from rag_eval.experiments.types import ExperimentResult, ItemResult, Score
 
@@ -22,8 +22,8 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 from rag_eval.experiments.running import evaluatorq
-from rag_eval.experiments.outputs.base import QuietOutput
-from rag_eval.experiments.outputs.json_file import JsonOutput
+from rag_eval.experiments.outputs.output import QuietOutput
+from rag_eval.experiments.outputs.files import JsonOutput
 
 def work(row):
     with open("calls.txt", "a") as calls:

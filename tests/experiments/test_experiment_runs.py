@@ -12,9 +12,10 @@ import pytest
 from rich.console import Console
 
 from rag_eval.errors import ConfigurationError, ExperimentFailedError
-from rag_eval.experiments.evaluators import CosineSimilarity, ExactMatch
+from rag_eval.experiments.evaluators.similarity import CosineSimilarity
+from rag_eval.experiments.evaluators.text import ExactMatch
 from rag_eval.experiments.naming import evaluator, task
-from rag_eval.experiments.outputs.json_file import JsonOutput
+from rag_eval.experiments.outputs.files import JsonOutput
 from rag_eval.experiments.outputs.terminal import TerminalOutput
 from rag_eval.experiments.running import evaluatorq, experiment
 from rag_eval.experiments.types import ExperimentResult, Score

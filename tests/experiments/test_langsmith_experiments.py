@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from langsmith import Client
 
-from rag_eval.embedding.retrying import RetryPolicy
 from rag_eval.errors import ConfigurationError, ExperimentError, ServiceError
-from rag_eval.experiments.datasets import LangSmithDataset
-from rag_eval.experiments.evaluators import ExactMatch
-from rag_eval.experiments.outputs.langsmith import LangSmithOutput
+from rag_eval.experiments.data import LangSmithDataset
+from rag_eval.experiments.evaluators.text import ExactMatch
+from rag_eval.experiments.outputs.services import LangSmithOutput
 from rag_eval.experiments.running import evaluatorq
 from rag_eval.experiments.types import Score
-from rag_eval.publishing.langsmith_outbox import CHANNEL, LangSmithSender
-from rag_eval.publishing.outbox import Outbox
+from rag_eval.retry import RetryPolicy
+from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL, LangSmithSender
+from rag_eval.services.outbox import Outbox
 from tests.doubles.langsmith_server import KEY, LangSmithServer
 
 QUICK = RetryPolicy(max_retries=2, backoff=0.001, give_up_after=5.0)
@@ -132,7 +132,7 @@ def test_what_is_not_taken_waits_and_is_sent_later(server: LangSmithServer) -> N
     server.heal()
     sender = LangSmithSender(QUICK)
     try:
-        deliveries = Outbox(Path(".rag-eval/outbox")).deliver({CHANNEL: sender})
+        deliveries = Outbox(Path(".rag-eval/outbox")).deliver({LANGSMITH_CHANNEL: sender})
     finally:
         sender.close()
     assert [one.state for one in deliveries] == ["sent", "sent"]

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from rag_eval.embedding.retrying import RetryPolicy
 from rag_eval.errors import ExperimentError, ServiceError
-from rag_eval.experiments.datasets import OrqDataset
-from rag_eval.experiments.evaluators import ExactMatch
-from rag_eval.experiments.outputs.json_file import JsonOutput
-from rag_eval.experiments.outputs.orq import OrqOutput
+from rag_eval.experiments.data import OrqDataset
+from rag_eval.experiments.evaluators.text import ExactMatch
+from rag_eval.experiments.outputs.files import JsonOutput
+from rag_eval.experiments.outputs.services import OrqOutput
 from rag_eval.experiments.outputs.terminal import TerminalOutput
 from rag_eval.experiments.running import evaluatorq
 from rag_eval.experiments.settings import ExperimentSettings
-from rag_eval.publishing.orq import CHANNEL, orq_sender
-from rag_eval.publishing.outbox import Outbox
+from rag_eval.retry import RetryPolicy
+from rag_eval.services.orq import ORQ_CHANNEL, orq_sender
+from rag_eval.services.outbox import Outbox
 from tests.doubles.loopback import refused_url
 from tests.doubles.orq_server import KEY, RECEIVE, OrqServer, data_point
 
@@ -73,8 +73,10 @@ def test_results_go_there_and_stay_here(orq: OrqServer, capsys: pytest.CaptureFi
 def test_a_fault_that_passes_is_waited_for(orq: OrqServer, status: int | None) -> None:
     orq.fail("POST", RECEIVE, status=status, retry_after=0.01 if status == 429 else None, times=2)
     outbox = Outbox(Path("outbox"))
-    outbox.put(CHANNEL, "k", {"_name": "x", "_createdAt": "", "_endedAt": "", "_evaluationDuration": 1, "results": []})
-    (delivery,) = outbox.deliver({CHANNEL: orq_sender("http://unused.invalid", policy=QUICK)})
+    outbox.put(
+        ORQ_CHANNEL, "k", {"_name": "x", "_createdAt": "", "_endedAt": "", "_evaluationDuration": 1, "results": []}
+    )
+    (delivery,) = outbox.deliver({ORQ_CHANNEL: orq_sender("http://unused.invalid", policy=QUICK)})
     assert delivery.state == "sent"
     assert len(orq.experiments) == 1
     assert len({request.headers["idempotency-key"] for request in orq.requests}) == 1
@@ -83,9 +85,9 @@ def test_a_fault_that_passes_is_waited_for(orq: OrqServer, status: int | None) -
 def test_a_service_that_is_silent_is_given_up(orq: OrqServer) -> None:
     orq.fail("POST", RECEIVE, hang=True, times=9)
     outbox = Outbox(Path("outbox"))
-    outbox.put(CHANNEL, "k", {"_name": "x"})
+    outbox.put(ORQ_CHANNEL, "k", {"_name": "x"})
     quick = RetryPolicy(max_retries=1, backoff=0.01, max_backoff=0.02, give_up_after=5)
-    (delivery,) = outbox.deliver({CHANNEL: orq_sender("http://unused.invalid", timeout=0.2, policy=quick)})
+    (delivery,) = outbox.deliver({ORQ_CHANNEL: orq_sender("http://unused.invalid", timeout=0.2, policy=quick)})
     assert delivery.state == "waiting"
     assert delivery.reason is not None
     assert "after 2 attempts" in delivery.reason
@@ -107,7 +109,7 @@ def test_what_is_not_taken_waits_in_the_outbox(
     assert result.path.is_file()
     monkeypatch.setenv("ORQ_API_KEY", KEY)
     monkeypatch.setenv("ORQ_BASE_URL", orq.url)
-    (delivery,) = Outbox(Path(".rag-eval/outbox")).deliver({CHANNEL: orq_sender("http://unused.invalid")})
+    (delivery,) = Outbox(Path(".rag-eval/outbox")).deliver({ORQ_CHANNEL: orq_sender("http://unused.invalid")})
     assert delivery.state == "sent"
     assert len(orq.experiments) == 1
     everything = capsys.readouterr().out + "".join(path.read_text() for path in Path().rglob("*") if path.is_file())
@@ -145,9 +147,9 @@ def test_a_parcel_that_is_refused_does_not_hold_up_the_next(orq: OrqServer) -> N
     (body,) = orq.experiments.values()
     outbox = Outbox(Path("outbox"))
     for name in ("first", "second"):
-        outbox.put(CHANNEL, name, body)
+        outbox.put(ORQ_CHANNEL, name, body)
     orq.fail("POST", RECEIVE, status=422)
-    refused, sent = outbox.deliver({CHANNEL: orq_sender(orq.url)})
+    refused, sent = outbox.deliver({ORQ_CHANNEL: orq_sender(orq.url)})
     assert (refused.state, refused.reason) == ("waiting", "orq.ai does not take these results (it answered 422)")
     assert sent.state == "sent"
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from rag_eval.config.benchmark import BenchmarkConfig
-from rag_eval.config.chunkers import RecursiveTokenConfig
-from rag_eval.config.rerankers import LexicalRerankerConfig
+from rag_eval.benchmark.chunker_settings import RecursiveTokenConfig
+from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.reranker_settings import LexicalRerankerConfig
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 
 SMALL, LARGE = RecursiveTokenConfig(chunk_size=60), RecursiveTokenConfig(chunk_size=300)

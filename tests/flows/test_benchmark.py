@@ -23,12 +23,12 @@ from rag_eval import (
     generate_chunk_id,
     write_chunk_level,
 )
-from rag_eval.config.benchmark import BenchmarkConfig
-from rag_eval.config.chunkers import MarkdownConfig, RecursiveTokenConfig
+from rag_eval.benchmark.chunker_settings import MarkdownConfig, RecursiveTokenConfig
+from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.outcome import BenchmarkOutcome
+from rag_eval.benchmark.runs import read_run
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import BenchmarkFailedError, GroundTruthError
-from rag_eval.pipeline.outcome import BenchmarkOutcome
-from rag_eval.pipeline.workspace import Workspace
-from rag_eval.results.runs import read_run
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tasks.artifacts import artifact_key
 from tests.flows.benchmarks import LARGE, SMALL, STAGES, TWO, every_stage, folder_of

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from flows.cli.main import app
 from rag_eval import GenerationOptions, RecursiveTokenChunker, read_chunk_level, read_token_level
-from rag_eval.config.chunkers import RecursiveTokenConfig
+from rag_eval.benchmark.chunker_settings import RecursiveTokenConfig
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import RagEvalError, ServiceError
-from rag_eval.generation.config import GenerationConfig
-from rag_eval.pipeline.workspace import Workspace
+from rag_eval.generation.levels import GenerationConfig
 from tests.doubles.openai_chat import refusal
 from tests.doubles.openai_fixtures import KEY, server
 from tests.doubles.openai_server import OpenAIServer, Status

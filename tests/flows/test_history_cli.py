@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli.main import app
-from rag_eval.config.chunkers import RecursiveTokenConfig
+from rag_eval.benchmark.chunker_settings import RecursiveTokenConfig
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
-from rag_eval.pipeline.workspace import Workspace
 from tests.results.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
 
 COMMAND = str(Path(sys.executable).with_name("rag-eval"))

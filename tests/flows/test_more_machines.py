@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from flows.benchmark import benchmark
-from rag_eval.config.chunkers import RecursiveTokenConfig
-from rag_eval.config.runners import check_runner
+from rag_eval.benchmark.chunker_settings import RecursiveTokenConfig
+from rag_eval.benchmark.config import check_runner
+from rag_eval.benchmark.outcome import BenchmarkOutcome
+from rag_eval.benchmark.runs import read_run
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
-from rag_eval.pipeline.outcome import BenchmarkOutcome
-from rag_eval.pipeline.workspace import Workspace
-from rag_eval.results.runs import read_run
 from tasks.progress import StageEvent, listening
 from tests.doubles.s3_server import S3Double, s3_double
 from tests.flows.benchmarks import STAGES, TWO, every_stage

@@ -9,11 +9,11 @@ from prefect import flow
 from prefect.settings import PREFECT_API_URL
 
 from flows.deployed import benchmark_from_file
+from rag_eval.benchmark.outcome import BenchmarkOutcome
+from rag_eval.benchmark.runs import choose_baseline
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError, GateFailedError
-from rag_eval.pipeline.outcome import BenchmarkOutcome
-from rag_eval.pipeline.workspace import Workspace
-from rag_eval.results.runs import choose_baseline
-from tasks.run_report import hold_against_baseline
+from tasks.artifacts import hold_against_baseline
 from tests.results.made_runs import LARGE_NAME, SMALL_NAME, make_run, write_data
 
 pytestmark = pytest.mark.usefixtures("prefect_server")

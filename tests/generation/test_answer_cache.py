@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.generation.answer_cache import AnswerCache
-from rag_eval.generation.chat import Answer
+from rag_eval.llm.answer_cache import AnswerCache
+from rag_eval.llm.chat import Answer
 
 DIGEST = "ab" * 32
 

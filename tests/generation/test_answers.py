@@ -5,7 +5,7 @@ import json
 import jsonschema
 import pytest
 
-from rag_eval.generation.answers import (
+from rag_eval.generation.questions import (
     BadAnswer,
     BareQuestions,
     ChunkQuestions,
@@ -14,7 +14,7 @@ from rag_eval.generation.answers import (
     read_answer,
     response_format,
 )
-from rag_eval.generation.chat import Answer
+from rag_eval.llm.chat import Answer
 
 GOOD = {"questions": [{"number": 1, "question": "?", "excerpts": [{"document": "D1", "text": "t", "before": ""}]}]}
 

@@ -6,10 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rag_eval.generation.budget import Budget, BudgetReachedError
-from rag_eval.generation.chat import Answer
-from rag_eval.generation.ledger import Ledger
-from rag_eval.generation.prices import Prices, list_prices
+from rag_eval.llm.chat import Answer
+from rag_eval.llm.cost import Budget, BudgetReachedError, Ledger, Prices, list_prices
 
 NEVER = threading.Event()
 

@@ -11,10 +11,18 @@ import openai
 import pytest
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.generation.answers import Verdict, response_format
-from rag_eval.generation.calling import CallFailure, call, check_client, is_openai, server_of, without_retries
-from rag_eval.generation.chat import Answer, ChatRequest
-from rag_eval.generation.service import ChatService
+from rag_eval.generation.questions import Verdict, response_format
+from rag_eval.llm.chat import (
+    Answer,
+    CallFailure,
+    ChatRequest,
+    ChatService,
+    call,
+    check_client,
+    is_openai,
+    server_of,
+    without_retries,
+)
 from tests.doubles.openai_chat import content, no_choices, refusal
 from tests.doubles.openai_server import Change, CutJSON, Disconnect, Fault, Hang, OpenAIServer, Status
 

@@ -5,14 +5,10 @@ import pytest
 from numpy.typing import NDArray
 
 from rag_eval import FilterOptions, GenerationOptions, LocalEmbedder
-from rag_eval.generation.answers import SpanQuestions, response_format
-from rag_eval.generation.assignments import Assignment, Reply
-from rag_eval.generation.briefs import Brief
-from rag_eval.generation.candidates import Candidate
-from rag_eval.generation.chat import ChatRequest
-from rag_eval.generation.filters import filtered, leakage
-from rag_eval.generation.related import related_groups
+from rag_eval.generation.candidates import Candidate, filtered, leakage
+from rag_eval.generation.questions import Assignment, Brief, Reply, SpanQuestions, related_groups, response_format
 from rag_eval.generation.windows import Window
+from rag_eval.llm.chat import ChatRequest
 from rag_eval.types.ids import DocumentId
 
 REQUEST = ChatRequest("", "tiny", "", "", response_format(SpanQuestions), {})

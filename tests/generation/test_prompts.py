@@ -7,11 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.generation.briefs import Brief, briefs_for
 from rag_eval.generation.options import GenerationOptions
-from rag_eval.generation.prompt_files import FOLDER, PLACES, Prompts
-from rag_eval.generation.rendering import shown_briefs, shown_documents, shown_passages
+from rag_eval.generation.questions import Brief, briefs_for, shown_briefs, shown_documents, shown_passages
 from rag_eval.generation.windows import Window
+from rag_eval.llm.prompts import FOLDER, PLACES, Prompts
 from rag_eval.types.ids import DocumentId
 from tests.doubles.openai_chat import documents
 

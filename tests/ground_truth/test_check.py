@@ -7,7 +7,7 @@ import pytest
 from rag_eval import CharacterSpan, Corpus, Document, DocumentId, Query, TokenLevelGroundTruth
 from rag_eval.errors import GroundTruthError
 from rag_eval.ground_truth.check import check_against_corpus, span_fault
-from rag_eval.ground_truth.native import read_token_level
+from rag_eval.ground_truth.files import read_token_level
 
 CORPUS = Corpus([Document(DocumentId("a.md"), "one two three")])
 QUERY = Query.from_text("why?")

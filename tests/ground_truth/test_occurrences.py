@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from strategies import nasty_texts
 
 from rag_eval import Document, DocumentId
-from rag_eval.ground_truth import occurrences
-from rag_eval.ground_truth.occurrences import count_occurrences
+from rag_eval.ground_truth import audit as occurrences
+from rag_eval.ground_truth.audit import count_occurrences
 
 
 def one_by_one(text: str, content: str) -> int:

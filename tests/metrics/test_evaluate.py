@@ -6,19 +6,12 @@ import numpy as np
 import pytest
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.metrics import (
-    ChunkLevelResult,
-    ChunkPrecision,
-    ChunkRecall,
-    SpanIoU,
-    SpanRecall,
-    TokenLevelResult,
-    evaluate_chunk_level,
-    evaluate_token_level,
-)
+from rag_eval.metrics.chunk_metrics import ChunkPrecision, ChunkRecall
+from rag_eval.metrics.evaluate import ChunkLevelResult, TokenLevelResult, evaluate_chunk_level, evaluate_token_level
+from rag_eval.metrics.span_metrics import SpanIoU, SpanRecall
+from rag_eval.types.chunks import CharacterSpan
+from rag_eval.types.ground_truth import ChunkLevelRunOutput
 from rag_eval.types.ids import ChunkId, DocumentId
-from rag_eval.types.result import ChunkLevelRunOutput
-from rag_eval.types.span import CharacterSpan
 from tests.type_checking import type_errors
 
 

@@ -3,22 +3,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.metrics import (
-    CHUNK_LEVEL_METRICS,
-    TOKEN_LEVEL_METRICS,
-    ChromaIoU,
-    ChunkedCorpus,
-    ChunkLevelMetric,
-    ChunkNDCG,
-    MetricName,
-    SpanRecall,
-    TokenLevelMetric,
-    TokensRetrieved,
-    TokenUnit,
-    chunk_level_metric,
-    token_level_metric,
-)
-from rag_eval.types.document import Document
+from rag_eval.metrics.chroma import ChromaIoU, ChunkedCorpus
+from rag_eval.metrics.chunk_metrics import ChunkNDCG
+from rag_eval.metrics.metric import ChunkLevelMetric, MetricName, TokenLevelMetric
+from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS, chunk_level_metric, token_level_metric
+from rag_eval.metrics.span_metrics import SpanRecall, TokensRetrieved, TokenUnit
+from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId
 
 DOCUMENTS = [Document(DocumentId("a.md"), "some text")]

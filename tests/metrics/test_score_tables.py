@@ -11,18 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError, GroundTruthError, TableError
-from rag_eval.metrics import (
-    AVERAGES,
-    CHUNK_LEVEL_METRICS,
-    TOKEN_LEVEL_METRICS,
-    TokensRetrieved,
-    average_scores,
-    chunk_level_metric,
-    score_chunk_level,
-    score_name,
-    score_token_level,
-    token_level_metric,
-)
+from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS, chunk_level_metric, token_level_metric
+from rag_eval.metrics.score_tables import AVERAGES, average_scores, score_chunk_level, score_name, score_token_level
+from rag_eval.metrics.span_metrics import TokensRetrieved
 from rag_eval.tables import (
     CHUNK_HITS,
     HITS,
@@ -35,11 +26,10 @@ from rag_eval.tables import (
     table_of,
     token_truth_to_tables,
 )
-from rag_eval.types.chunk import PositionAwareChunk
-from rag_eval.types.document import Document
+from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
+from rag_eval.types.documents import Document
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import ChunkId, DocumentId, QueryId, QueryText, generate_pa_chunk_id
-from rag_eval.types.span import CharacterSpan
 
 TEXTS = {
     "a.md": "Née 👩🏽‍🚀 in 漢字, a\u0301 café\r\n<|endoftext|> here",

@@ -8,12 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError, SpanMismatchError
-from rag_eval.metrics import (
-    ChromaIoU,
-    ChromaPrecision,
-    ChromaRecall,
-    ChunkedCorpus,
-    PrecisionOmega,
+from rag_eval.metrics.chroma import ChromaIoU, ChromaPrecision, ChromaRecall, ChunkedCorpus, PrecisionOmega
+from rag_eval.metrics.span_metrics import (
     SpanHitRate,
     SpanIoU,
     SpanMAP,
@@ -25,10 +21,9 @@ from rag_eval.metrics import (
     TokenUnit,
 )
 from rag_eval.tokens import get_encoding
-from rag_eval.types.chunk import PositionAwareChunk
-from rag_eval.types.document import Document
+from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
+from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
-from rag_eval.types.span import CharacterSpan
 
 ENCODING = "cl100k_base"
 TEXTS = {

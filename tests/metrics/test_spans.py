@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.errors import SpanMismatchError
-from rag_eval.metrics import calculate_overlap, merge_overlapping_spans
-from rag_eval.types.document import Document
+from rag_eval.metrics.intervals import calculate_overlap, merge_overlapping_spans
+from rag_eval.types.chunks import CharacterSpan
+from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId
-from rag_eval.types.span import CharacterSpan
 
 TEXTS = {"a.md": "né\r\n👩🏽‍🚀 漢字 a\u0301 <|endoftext|>", "b.md": "aa aa aa\u2028aa aa aa aa aa"}
 DOCUMENTS = {doc_id: Document(DocumentId(doc_id), text) for doc_id, text in TEXTS.items()}

@@ -14,17 +14,16 @@ from statistics import fmean, pstdev
 
 import pytest
 
-from rag_eval.chunking.base import BuiltInChunker
+from rag_eval.chunking.chunker import BuiltInChunker
 from rag_eval.chunking.fixed_token import FixedTokenChunker
-from rag_eval.chunking.recursive_token import RecursiveTokenChunker
-from rag_eval.chunking.separators import CHROMA_SEPARATORS
-from rag_eval.metrics import ChunkedCorpus, PrecisionOmega, score_token_level
+from rag_eval.chunking.recursive import CHROMA_SEPARATORS, RecursiveTokenChunker
+from rag_eval.metrics.chroma import ChunkedCorpus, PrecisionOmega
+from rag_eval.metrics.score_tables import score_token_level
 from rag_eval.tables import HITS, chunks_to_table, token_truth_to_tables
-from rag_eval.types.chunk import PositionAwareChunk
-from rag_eval.types.document import Corpus
+from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
+from rag_eval.types.documents import Corpus
 from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
 from rag_eval.types.ids import DocumentId, QueryId, QueryText, generate_pa_chunk_id
-from rag_eval.types.span import CharacterSpan
 
 CHROMA = Path(__file__).parents[3] / "shared" / "data" / "chroma"
 

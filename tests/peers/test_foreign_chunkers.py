@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.chunking.adapter import ChunkerPositionAdapter
-from rag_eval.chunking.certificate import Certificate
-from rag_eval.chunking.certify import certify
+from rag_eval.chunking.certify import Certificate, certify
 from rag_eval.chunking.foreign import Piece, as_chunker
-from rag_eval.chunking.placement import place
-from rag_eval.chunking.recursive_character import RecursiveCharacterChunker
+from rag_eval.chunking.placement import ChunkerPositionAdapter, place
+from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.tokens import get_encoding
-from rag_eval.types.document import Document
+from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId
 
 langchain = pytest.importorskip("langchain_text_splitters")

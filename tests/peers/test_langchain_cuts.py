@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 from recursive_twin import expected_cuts, langchain_spans
 from strategies import NASTY_SAMPLES, nasty_texts
 
-from rag_eval.chunking.recursive_character import RecursiveCharacterChunker
-from rag_eval.chunking.recursive_token import RecursiveTokenChunker
-from rag_eval.chunking.separators import CHROMA_SEPARATORS, DEFAULT_SEPARATORS
+from rag_eval.chunking.recursive import (
+    CHROMA_SEPARATORS,
+    DEFAULT_SEPARATORS,
+    RecursiveCharacterChunker,
+    RecursiveTokenChunker,
+)
 from rag_eval.tokens import ENCODINGS, get_encoding
 
 langchain = pytest.importorskip("langchain_text_splitters")

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from rag_eval import Document, DocumentId, MarkdownChunker, PositionAwareChunk
-from rag_eval.pipeline.chunk_cache import ChunkCache
-from rag_eval.pipeline.row_files import MANY_FILES
+from rag_eval.benchmark.caches import ChunkCache
+from rag_eval.disk.arrow import MANY_FILES
 
 DOCS = [
     Document(DocumentId(f"{n}.md"), f"# Title {n}\n\nText of number {n}. 👩🏽‍🚀\n\n## More\n\nAnd more.")

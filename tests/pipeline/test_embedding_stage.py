@@ -5,12 +5,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rag_eval.config.embedders import LocalEmbedderConfig
-from rag_eval.pipeline import stages
-from rag_eval.pipeline.references import TableRef
-from rag_eval.pipeline.workspace import Workspace
+from rag_eval.benchmark import stages
+from rag_eval.benchmark.embedder_settings import LocalEmbedderConfig
+from rag_eval.benchmark.references import TableRef
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.tables import chunks_to_table
-from rag_eval.types.chunk import PositionAwareChunk
+from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
 
 

@@ -12,13 +12,13 @@ import resource, sys
 from pathlib import Path
 import numpy as np
 import pyarrow as pa
-from rag_eval.config.stores import LanceDBConfig
+from rag_eval.benchmark.store_settings import LanceDBConfig
 from rag_eval.errors import ArtifactError
-from rag_eval.files import write_atomically
+from rag_eval.disk.files import write_atomically
 from rag_eval.pipeline.stages import index
-from rag_eval.pipeline.workspace import Workspace
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.tables import chunks_to_table, embeddings_schema
-from rag_eval.types.chunk import PositionAwareChunk
+from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id, text_sha256
 workspace = Workspace(root=Path(sys.argv[1]))
 text = "one text"

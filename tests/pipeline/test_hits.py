@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval import Document, DocumentId, Hit, LexicalReranker, PositionAwareChunk, Query, RecursiveCharacterChunker
-from rag_eval.pipeline.hits import fuse_tables, hits_at, rerank_table
-from rag_eval.retrieval.hybrid import fuse
+from rag_eval.benchmark.hits import fuse_tables, hits_at, rerank_table
+from rag_eval.retrieval.fusion import fuse
 from rag_eval.retrieval.vector import rerank_hits
 from rag_eval.tables import HITS, QUERIES, chunks_to_table, table_of
 

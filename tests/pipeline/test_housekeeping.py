@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rag_eval.files import SCRATCH_PREFIX
-from rag_eval.pipeline.housekeeping import clear, holdings, mark_used, prune, sweep
-from rag_eval.pipeline.workspace import Workspace
+from rag_eval.benchmark.housekeeping import clear, holdings, mark_used, prune, sweep
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.disk.files import SCRATCH_PREFIX
 
 OLD = time.time() - 10 * 86_400
 

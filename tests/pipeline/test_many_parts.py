@@ -6,12 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rag_eval.pipeline.stages.indexing import TextVectors
-from rag_eval.pipeline.workspace import Workspace
-from rag_eval.stores.lance import LanceDBVectorStore
-from rag_eval.stores.lance_index import IvfPq
+from rag_eval.benchmark.stages import TextVectors
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.stores.lance import IvfPq, LanceDBVectorStore
 from rag_eval.tables import chunks_to_table, embeddings_schema
-from rag_eval.types.chunk import PositionAwareChunk
+from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.ids import generate_pa_chunk_id, text_sha256
 
 TEXTS = [f"text {number % 700}" for number in range(1_000)]

@@ -5,11 +5,11 @@ import pyarrow as pa
 import pytest
 
 from rag_eval import Corpus, Document, DocumentId
+from rag_eval.benchmark.references import CorpusSource, TruthSource
+from rag_eval.benchmark.stages import load_corpus, load_ground_truth
+from rag_eval.benchmark.truth_versions import document_versions
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import GroundTruthError
-from rag_eval.pipeline.old_documents import document_versions
-from rag_eval.pipeline.references import CorpusSource, TruthSource
-from rag_eval.pipeline.stages import load_corpus, load_ground_truth
-from rag_eval.pipeline.workspace import Workspace
 from rag_eval.tables import documents_to_table
 
 A, B = DocumentId("a.md"), DocumentId("b.md")

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.config.chunkers import SemanticConfig
-from rag_eval.config.embedders import OpenAIEmbedderConfig
-from rag_eval.config.rerankers import CohereRerankerConfig
+from rag_eval.benchmark import stages
+from rag_eval.benchmark.chunker_settings import SemanticConfig
+from rag_eval.benchmark.embedder_settings import OpenAIEmbedderConfig
+from rag_eval.benchmark.references import TableRef
+from rag_eval.benchmark.reranker_settings import CohereRerankerConfig
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
 from rag_eval.errors import ServiceError
-from rag_eval.pipeline import stages
-from rag_eval.pipeline.references import TableRef
-from rag_eval.pipeline.workspace import Workspace
 from rag_eval.tables import chunks_to_table, documents_to_table, token_truth_to_tables
-from rag_eval.types.chunk import PositionAwareChunk
-from rag_eval.types.document import Corpus, Document
+from rag_eval.types.chunks import PositionAwareChunk
+from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
 from tests.doubles.cohere_server import KEY, CohereServer
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 TEXTS = [f"text number {number}" for number in range(40)]
 BUYER = """
 import json, sys
-from rag_eval.config.embedders import OpenAIEmbedderConfig
+from rag_eval.benchmark.embedder_settings import OpenAIEmbedderConfig
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
 folder, url, texts = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 embedder = OpenAIEmbedderConfig(model="tiny", base_url=url, max_texts=5).build()

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.digests import files_sha256, texts_sha256
+from rag_eval.benchmark.references import CorpusSource, TruthSource
+from rag_eval.disk.files import files_sha256, texts_sha256
 from rag_eval.errors import CorpusError, GroundTruthError
-from rag_eval.pipeline.references import CorpusSource, TruthSource
-from rag_eval.types.document import Corpus
+from rag_eval.types.documents import Corpus
 
 
 def test_the_digest_of_a_folder_is_that_of_what_is_read_from_it(tmp_path: Path) -> None:

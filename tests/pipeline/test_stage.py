@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from rag_eval.config.chunkers import RecursiveCharacterConfig, RecursiveTokenConfig, SemanticConfig
-from rag_eval.config.embedders import LocalEmbedderConfig, OpenAIEmbedderConfig, SentenceTransformersConfig
-from rag_eval.config.registry import SECTIONS
-from rag_eval.config.rerankers import CohereRerankerConfig
-from rag_eval.config.stores import HnswConfig, IvfPqConfig, LanceDBConfig
+from rag_eval.benchmark import stages
+from rag_eval.benchmark.chunker_settings import RecursiveCharacterConfig, RecursiveTokenConfig, SemanticConfig
+from rag_eval.benchmark.config_grid import SECTIONS
+from rag_eval.benchmark.embedder_settings import LocalEmbedderConfig, OpenAIEmbedderConfig, SentenceTransformersConfig
+from rag_eval.benchmark.references import CorpusSource, Effort, IndexRef, TableRef, TruthRef
+from rag_eval.benchmark.reranker_settings import CohereRerankerConfig
+from rag_eval.benchmark.stage import Stage, key_part, stage
+from rag_eval.benchmark.store_settings import HnswConfig, IvfPqConfig, LanceDBConfig
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
-from rag_eval.pipeline import stages
-from rag_eval.pipeline.references import CorpusSource, Effort, IndexRef, TableRef, TruthRef
-from rag_eval.pipeline.stage import Stage, key_part, stage
-from rag_eval.pipeline.workspace import Workspace
 
 HERE, THERE = Workspace(root=Path("/here")), Workspace(root=Path("/there"), refresh=True)
 TABLE = TableRef(uri="tables/a.arrow", digest="a" * 64, rows=3)

@@ -3,8 +3,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
-from rag_eval.pipeline.workspace import Workspace
 
 TABLE = pa.table({"text": ["é", "👩🏽‍🚀"], "n": [1, 2]})
 

@@ -2,8 +2,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rag_eval.embedding.retrying import RetryPolicy
-from rag_eval.publishing.langsmith_service import LangSmithService
+from rag_eval.retry import RetryPolicy
+from rag_eval.services.langsmith_client import LangSmithService
 from tests.doubles.langsmith_fixtures import client, no_langsmith_settings, server
 from tests.doubles.langsmith_server import KEY, LangSmithServer
 

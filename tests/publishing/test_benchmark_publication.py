@@ -10,17 +10,17 @@ from typer.testing import CliRunner, Result
 
 from flows.benchmark import benchmark
 from flows.cli.main import app
+from rag_eval.benchmark.chunker_settings import MarkdownConfig
+from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.embedder_settings import OpenAIEmbedderConfig
+from rag_eval.benchmark.housekeeping import clear
+from rag_eval.benchmark.outcome import BenchmarkOutcome
+from rag_eval.benchmark.publishing import PUBLISHED, outbox_of, read_publications
+from rag_eval.benchmark.runs import read_run
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.markdown import MarkdownChunker
-from rag_eval.config.benchmark import BenchmarkConfig
-from rag_eval.config.chunkers import MarkdownConfig
-from rag_eval.config.embedders import OpenAIEmbedderConfig
 from rag_eval.errors import ArtifactError, BenchmarkFailedError
-from rag_eval.ground_truth.writing import write_chunk_level
-from rag_eval.pipeline.housekeeping import clear
-from rag_eval.pipeline.outcome import BenchmarkOutcome
-from rag_eval.pipeline.workspace import Workspace
-from rag_eval.publishing.publications import PUBLISHED, outbox_of, read_publications
-from rag_eval.results.runs import read_run
+from rag_eval.ground_truth.files import write_chunk_level
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query
 from rag_eval.types.ids import generate_chunk_id
 from tests.doubles.langsmith_server import LangSmithServer

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from rag_eval.publishing import langsmith_experiments
-from rag_eval.publishing.langsmith_outbox import (
-    CHANNEL,
+from rag_eval.services import langsmith_experiments
+from rag_eval.services.langsmith_client import ONCE
+from rag_eval.services.langsmith_outbox import (
+    LANGSMITH_CHANNEL,
     ExperimentPayload,
     LangSmithSender,
     QueryOutcome,
     put_experiment,
     put_truth,
 )
-from rag_eval.publishing.langsmith_service import ONCE
-from rag_eval.publishing.outbox import Delivery, Outbox
+from rag_eval.services.outbox import Delivery, Outbox
 from rag_eval.types.ground_truth import TokenLevelGroundTruth
 from tests.doubles.langsmith_server import KEY, LangSmithServer
 from tests.doubles.langsmith_truth import UGLY, chunk_level, spans_of, token_level
@@ -62,7 +62,7 @@ def experiment(
 def deliver(outbox: Outbox) -> list[Delivery]:
     sender = LangSmithSender(QUICK)
     try:
-        return outbox.deliver({CHANNEL: sender})
+        return outbox.deliver({LANGSMITH_CHANNEL: sender})
     finally:
         sender.close()
 
@@ -160,7 +160,7 @@ def test_a_service_that_hangs_in_the_middle_is_given_up_and_completed_later(
     put_experiment(outbox, experiment(token_level(), "another"))
     server.hang_after(3, done=True)
     sender = LangSmithSender(ONCE, timeout_seconds=0.3)
-    _, hung, untried = outbox.deliver({CHANNEL: sender})
+    _, hung, untried = outbox.deliver({LANGSMITH_CHANNEL: sender})
     sender.close()
     assert "it did not answer in time" in str(hung.reason)
     assert (hung.attempts, untried.attempts, untried.reason) == (1, 0, hung.reason)
@@ -226,7 +226,7 @@ def test_newer_ground_truth_takes_the_place_of_what_still_waits(
 
 
 def test_a_parcel_of_another_version_waits_and_is_named(settings: None, outbox: Outbox) -> None:
-    parcel = outbox.put(CHANNEL, "k", {"kind": "letter"})
+    parcel = outbox.put(LANGSMITH_CHANNEL, "k", {"kind": "letter"})
     (delivery,) = deliver(outbox)
     assert delivery.state == "waiting"
     assert str(parcel.path) in str(delivery.reason)
@@ -237,15 +237,15 @@ PUBLISHER = """
 import os, sys
 from pathlib import Path
 import langsmith.client
-from rag_eval.publishing import langsmith_experiments, langsmith_push
-from rag_eval.publishing.langsmith_outbox import CHANNEL, LangSmithSender
-from rag_eval.publishing.outbox import Outbox
+from rag_eval.services import langsmith_experiments, langsmith_push
+from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL, LangSmithSender
+from rag_eval.services.outbox import Outbox
 
 langsmith_experiments.REQUEST_RECORDS = langsmith_push.BATCH = 5
 for line in sys.stdin:
     child = os.fork()
     if child == 0:
-        Outbox(Path(sys.argv[1])).deliver({CHANNEL: LangSmithSender()})
+        Outbox(Path(sys.argv[1])).deliver({LANGSMITH_CHANNEL: LangSmithSender()})
         os._exit(0)
     print(child, flush=True)
     os.waitpid(child, 0)

@@ -8,9 +8,9 @@ from langsmith import Client
 from langsmith.schemas import DataType
 
 from rag_eval.errors import GroundTruthError, TextEncodingError
-from rag_eval.publishing.langsmith_datasets import pull_truth
-from rag_eval.publishing.langsmith_push import PushReport, push_records, push_truth, record_of
-from rag_eval.publishing.langsmith_service import LangSmithService
+from rag_eval.services.langsmith_client import LangSmithService
+from rag_eval.services.langsmith_datasets import pull_truth
+from rag_eval.services.langsmith_push import PushReport, push_records, push_truth, record_of
 from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
 from tests.doubles.langsmith_server import LangSmithServer
 from tests.doubles.langsmith_truth import chunk_level, span, spans_of, token_level

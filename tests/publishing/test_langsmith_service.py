@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 from langsmith import Client
 
-from rag_eval.embedding.retrying import RetryPolicy
 from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError
-from rag_eval.publishing.langsmith_datasets import find_dataset
-from rag_eval.publishing.langsmith_service import LangSmithService
+from rag_eval.retry import RetryPolicy
+from rag_eval.services.langsmith_client import LangSmithService
+from rag_eval.services.langsmith_datasets import find_dataset
 from tests.doubles.langsmith_server import KEY, LangSmithServer
 from tests.doubles.loopback import refused_url
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.publishing.langsmith_outbox import put_truth
-from rag_eval.publishing.outbox import Outbox
+from rag_eval.services.langsmith_outbox import put_truth
+from rag_eval.services.outbox import Outbox
 from tests.doubles.langsmith_server import KEY, LangSmithServer
 from tests.doubles.langsmith_truth import token_level
 from tests.flows.cli.commands import rag_eval, started
@@ -19,7 +19,7 @@ SETTINGS = {"LANGSMITH_API_KEY": KEY}
 # Appends the key of what it sends to a file, as a service would; sleeps in the middle when told to.
 SENDER = """
 import pathlib, sys, time
-from rag_eval.publishing.outbox import Outbox
+from rag_eval.services.outbox import Outbox
 
 folder, log, seconds = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), float(sys.argv[3])
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag_eval import sample
-from rag_eval.config.load import load_config
-from rag_eval.pipeline.outcome import BenchmarkOutcome
-from rag_eval.pipeline.workspace import Workspace
+from rag_eval.benchmark.config_files import load_config
+from rag_eval.benchmark.outcome import BenchmarkOutcome
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.reports.write import keep_report, page_of
 from tests.reports.report_runs import run
 

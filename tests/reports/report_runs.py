@@ -2,13 +2,12 @@
 
 from datetime import UTC, datetime
 
-from rag_eval.config.benchmark import BenchmarkConfig, Configuration
+from rag_eval.benchmark import stages
+from rag_eval.benchmark.config import BenchmarkConfig, Configuration
+from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome, Failure, keep, summarise
+from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, IndexRef, TableRef, TruthSource
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import RagEvalError
-from rag_eval.pipeline import stages
-from rag_eval.pipeline.inputs import BenchmarkInputs
-from rag_eval.pipeline.outcome import BenchmarkOutcome, ConfigurationOutcome, Failure, keep, summarise
-from rag_eval.pipeline.references import CorpusSource, IndexRef, TableRef, TruthSource
-from rag_eval.pipeline.workspace import Workspace
 
 
 def run(config: BenchmarkConfig, workspace: Workspace) -> BenchmarkOutcome:

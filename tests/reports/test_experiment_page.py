@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rag_eval.experiments.evaluators import ExactMatch, LevenshteinSimilarity
-from rag_eval.experiments.outputs.html import HtmlOutput
-from rag_eval.experiments.outputs.json_file import JsonOutput
+from rag_eval.experiments.evaluators.similarity import LevenshteinSimilarity
+from rag_eval.experiments.evaluators.text import ExactMatch
+from rag_eval.experiments.outputs.files import HtmlOutput, JsonOutput
 from rag_eval.experiments.running import evaluatorq
 from rag_eval.experiments.types import ExperimentResult, Score
 

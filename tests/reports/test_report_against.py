@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.config.chunkers import RecursiveTokenConfig
-from rag_eval.pipeline.workspace import Workspace
+from rag_eval.benchmark.chunker_settings import RecursiveTokenConfig
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.reports.against import against_html
 from rag_eval.reports.report import Report, build_report
-from rag_eval.reports.report_markdown import report_markdown
+from rag_eval.reports.wording import report_markdown
 from tests.results.made_runs import LARGE_NAME, SMALL_NAME, make_run, write_data
 
 EXTRA = RecursiveTokenConfig(chunk_size=60)

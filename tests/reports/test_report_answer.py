@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from rag_eval.pipeline.outcome import BenchmarkOutcome, Failure
-from rag_eval.reports.answer import answer
-from rag_eval.reports.cautions import cautions
+from rag_eval.benchmark.outcome import BenchmarkOutcome, Failure
+from rag_eval.reports.page import ranking_note
 from rag_eval.reports.ranking import ranking_rows
-from rag_eval.reports.ranking_html import ranking_note
+from rag_eval.reports.verdict import answer, cautions
 from rag_eval.reports.wording import byte_size, finding
+from rag_eval.stats.bootstrap import Estimate
 from rag_eval.stats.comparison import Placed
-from rag_eval.stats.estimates import Estimate
 from rag_eval.stats.scores import Unit
 from tests.reports.conftest import Kept
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.config.benchmark import BenchmarkConfig
-from rag_eval.config.chunkers import RecursiveCharacterConfig
-from rag_eval.pipeline.workspace import Workspace
+from rag_eval.benchmark.chunker_settings import RecursiveCharacterConfig
+from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.reports.report import Report, build_report
 from rag_eval.reports.write import keep_report, write_report
 from rag_eval.sample import CORPUS, GROUND_TRUTH

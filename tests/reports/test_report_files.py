@@ -7,15 +7,14 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli.main import app
-from rag_eval.config.benchmark import BenchmarkConfig
-from rag_eval.config.chunkers import RecursiveCharacterConfig, RecursiveTokenConfig
+from rag_eval.benchmark.chunker_settings import RecursiveCharacterConfig, RecursiveTokenConfig
+from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.outcome import BenchmarkOutcome
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ConfigurationError
-from rag_eval.pipeline.outcome import BenchmarkOutcome
-from rag_eval.pipeline.workspace import Workspace
 from rag_eval.reports.report import build_report
-from rag_eval.reports.report_markdown import report_markdown
-from rag_eval.reports.vega import vega_script
-from rag_eval.reports.write import keep_report, page_of
+from rag_eval.reports.wording import report_markdown
+from rag_eval.reports.write import keep_report, page_of, vega_script
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tests.reports.conftest import Kept
 from tests.reports.report_runs import run

@@ -9,7 +9,7 @@ import pytest
 from prefect.settings import PREFECT_API_URL
 
 from flows.benchmark import benchmark
-from rag_eval.pipeline.workspace import Workspace
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.reports.write import page_of
 from tests.reports.test_report_files import SMALL
 

@@ -5,9 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rag_eval.reports.dataset import Tags
-from rag_eval.reports.limits import Questions, affordable
-from rag_eval.reports.overlay import pack_overlay
+from rag_eval.reports.overlay import Questions, Tags, affordable, pack_overlay
 from rag_eval.reports.report import questions_of
 from rag_eval.tables import QUERIES, table_of
 from tests.reports.conftest import Kept

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.config.benchmark import BenchmarkConfig
-from rag_eval.config.chunkers import RecursiveTokenConfig
-from rag_eval.config.rerankers import LexicalRerankerConfig, NoRerankerConfig
-from rag_eval.pipeline.workspace import Workspace
-from rag_eval.reports.losses import loss_rows
+from rag_eval.benchmark.chunker_settings import RecursiveTokenConfig
+from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.reranker_settings import LexicalRerankerConfig, NoRerankerConfig
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.reports.chart_data import loss_rows
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tests.reports.report_runs import run
 

@@ -6,16 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from rag_eval import ChunkLevelGroundTruth, Query, generate_chunk_id, write_chunk_level
-from rag_eval.config.benchmark import BenchmarkConfig
-from rag_eval.config.chunkers import RecursiveCharacterConfig
-from rag_eval.metrics.span_counts import SpanCase
-from rag_eval.pipeline.outcome import BenchmarkOutcome, Failure
-from rag_eval.pipeline.workspace import Workspace
+from rag_eval.benchmark.chunker_settings import RecursiveCharacterConfig
+from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.outcome import BenchmarkOutcome, Failure
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.metrics.span_metrics import SpanCase
 from rag_eval.reports.overlay import pack_overlay
 from rag_eval.reports.report import build_report, questions_of
 from rag_eval.reports.write import keep_report, write_report
 from rag_eval.sample import CORPUS
-from rag_eval.types.document import Corpus
+from rag_eval.types.documents import Corpus
 from tests.reports.conftest import Kept, Opened
 from tests.reports.report_runs import run
 

@@ -10,8 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_eval.reports.html import element, text
-from rag_eval.reports.packing import json_element, numbers, records
+from rag_eval.reports.html import element, json_element, numbers, records, text
 
 NASTY = st.text() | st.sampled_from(["</script>", "<!--", "<script>", "]]>", "\u2028", "&lt;", '"', "\\u003c"])
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.pipeline.workspace import Workspace
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.reports.report import build_report
 from rag_eval.reports.write import keep_report, write_report
 from tests.reports.conftest import Kept, Opened

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.metrics.intervals import merge_places
-from rag_eval.reports.places import Places
-from rag_eval.reports.texts import CONTEXT, choose_texts, cut_texts
+from rag_eval.reports.overlay import CONTEXT, Places, choose_texts, cut_texts
 
 ROW = st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(1, 25)).map(
     lambda row: (row[0], row[1], sum(row[1:]))

@@ -10,14 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag_eval.config.benchmark import BenchmarkConfig
-from rag_eval.config.chunkers import RecursiveTokenConfig
-from rag_eval.pipeline import stages
-from rag_eval.pipeline.inputs import BenchmarkInputs
-from rag_eval.pipeline.outcome import BenchmarkOutcome, ConfigurationOutcome, Failure, keep, summarise
-from rag_eval.pipeline.references import CorpusSource, TableRef, TruthSource
-from rag_eval.pipeline.workspace import Workspace
-from rag_eval.results.score_files import keep_scores
+from rag_eval.benchmark import stages
+from rag_eval.benchmark.chunker_settings import RecursiveTokenConfig
+from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome, Failure, keep, summarise
+from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TableRef, TruthSource
+from rag_eval.benchmark.scores import keep_scores
+from rag_eval.benchmark.workspace import Workspace
 
 SMALL, LARGE = RecursiveTokenConfig(chunk_size=30), RecursiveTokenConfig(chunk_size=90)
 SMALL_NAME, LARGE_NAME = "recursive-token 30/0, bm25", "recursive-token 90/0, bm25"

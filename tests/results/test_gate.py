@@ -9,12 +9,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from rag_eval.config.chunkers import RecursiveTokenConfig
+from rag_eval.benchmark.chunker_settings import RecursiveTokenConfig
+from rag_eval.benchmark.gate import fewest_units, gate_units, most_configurations, run_gate
+from rag_eval.benchmark.scores import SCORES_FILE
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
-from rag_eval.pipeline.workspace import Workspace
-from rag_eval.results.gate import fewest_units, gate_units, most_configurations, run_gate
-from rag_eval.results.score_files import SCORES_FILE
-from rag_eval.stats.permutation import holm, sign_flip_p_values
+from rag_eval.stats.comparison import holm, sign_flip_p_values
 from tests.results.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
 
 METRIC = "span_recall@3"

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from rag_eval.benchmark.history import history, sparkline
+from rag_eval.benchmark.housekeeping import clear
+from rag_eval.benchmark.outcome import SUMMARY
+from rag_eval.benchmark.runs import choose_baseline
+from rag_eval.benchmark.scores import SCORES_FILE
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
-from rag_eval.pipeline.housekeeping import clear
-from rag_eval.pipeline.outcome import SUMMARY
-from rag_eval.pipeline.workspace import Workspace
-from rag_eval.results.history import history, sparkline
-from rag_eval.results.runs import choose_baseline
-from rag_eval.results.score_files import SCORES_FILE
 from tests.results.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.config.benchmark import BenchmarkConfig
+from rag_eval.benchmark.compare import compare_runs, name_pairs
+from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.runs import data_differences
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
-from rag_eval.pipeline.workspace import Workspace
-from rag_eval.results.compare import compare_runs, name_pairs
-from rag_eval.results.sameness import data_differences
 from tests.results.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
 
 

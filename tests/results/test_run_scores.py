@@ -8,14 +8,13 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-from rag_eval.config.benchmark import BenchmarkConfig
+from rag_eval.benchmark import stages
+from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.housekeeping import clear
+from rag_eval.benchmark.references import CorpusSource
+from rag_eval.benchmark.scores import SCORES_FILE, collect_scores, keep_scores, read_scores
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ConfigurationError
-from rag_eval.pipeline import stages
-from rag_eval.pipeline.housekeeping import clear
-from rag_eval.pipeline.references import CorpusSource
-from rag_eval.pipeline.workspace import Workspace
-from rag_eval.results.collecting import collect_scores
-from rag_eval.results.score_files import SCORES_FILE, keep_scores, read_scores
 from tests.results.made_runs import LARGE, LARGE_NAME, ODD, SMALL, SMALL_NAME, Store, make_run, write_data
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from rag_eval.benchmark.outcome import SUMMARY
+from rag_eval.benchmark.runs import choose_baseline, find_run, read_baseline, read_run, read_summary, run_names
+from rag_eval.benchmark.schema import SUMMARY_SCHEMA_SCHEMA_FILE as SCHEMA_FILE
+from rag_eval.benchmark.schema import summary_schema
+from rag_eval.benchmark.schema import summary_schema_schema_text as schema_text
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ConfigurationError
-from rag_eval.pipeline.outcome import SUMMARY
-from rag_eval.pipeline.workspace import Workspace
-from rag_eval.results.runs import choose_baseline, find_run, read_baseline, read_run, run_names
-from rag_eval.results.summaries import read_summary
-from rag_eval.results.summary_schema import SCHEMA_FILE, schema_text, summary_schema
 from tests.results.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run
 
 ROOT = Path(__file__).parent.parent.parent
@@ -97,8 +98,8 @@ def test_a_cut_or_missing_summary_is_one_sentence(own_store: Store) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from rag_eval.pipeline.workspace import Workspace
-from rag_eval.results.runs import choose_baseline
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.benchmark.runs import choose_baseline
 from tests.results.made_runs import make_run, write_data
 root, own = map(Path, sys.argv[1:])
 workspace, config = Workspace(root=root), write_data(own, documents=2, queries=1)
@@ -120,7 +121,7 @@ def test_several_writers_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_the_schema_file_is_current_and_fits_a_real_summary(store: Store) -> None:
-    assert SCHEMA_FILE.read_text(encoding="utf-8") == schema_text(), "run python -m rag_eval.results.summary_schema"
+    assert SCHEMA_FILE.read_text(encoding="utf-8") == schema_text(), "run python -m rag_eval.benchmark.schema"
     Draft202012Validator.check_schema(summary_schema())
     validator = Draft202012Validator(summary_schema())
     for run in store.runs:

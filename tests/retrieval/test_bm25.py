@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.retrieval.bm25 import BM25Index, best_first
-from rag_eval.retrieval.words import words
+from rag_eval.retrieval.bm25 import BM25Index, best_first, words
 
 texts = st.lists(st.lists(st.sampled_from("abcdef"), max_size=12).map(" ".join), max_size=8)
 

@@ -25,9 +25,8 @@ from rag_eval import (
     generate_pa_chunk_id,
 )
 from rag_eval.errors import ConfigurationError
-from rag_eval.retrieval.base import C
-from rag_eval.retrieval.checks import reranked
-from rag_eval.retrieval.hybrid import fuse
+from rag_eval.retrieval.fusion import fuse
+from rag_eval.retrieval.retriever import C, reranked
 
 ONE = Corpus([Document(DocumentId("a.md"), "one two three. four five six. seven eight nine.")])
 TWO = Corpus([Document(DocumentId("b.md"), "red green blue. black white grey. pink brown gold. silver.")])

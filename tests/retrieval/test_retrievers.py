@@ -3,14 +3,14 @@ from collections.abc import Sequence
 import pytest
 
 from rag_eval import Corpus, Document, DocumentId, LocalEmbedder, PositionAwareChunk, Query, generate_chunk_id
-from rag_eval.chunking.adapter import SkippedChunkWarning
-from rag_eval.chunking.recursive_character import RecursiveCharacterChunker
+from rag_eval.chunking.placement import SkippedChunkWarning
+from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.errors import ConfigurationError, SpanMismatchError
-from rag_eval.reranking.lexical import LexicalReranker
-from rag_eval.retrieval.base import C, Hit, Retriever, candidates_for
-from rag_eval.retrieval.callable import CallableRetriever
-from rag_eval.retrieval.hybrid import HybridRetriever, fuse
-from rag_eval.retrieval.lexical import BM25Retriever
+from rag_eval.retrieval.bm25 import BM25Retriever
+from rag_eval.retrieval.fusion import HybridRetriever, fuse
+from rag_eval.retrieval.rerankers import LexicalReranker
+from rag_eval.retrieval.retriever import C, Hit, Retriever, candidates_for
+from rag_eval.retrieval.systems import CallableRetriever
 from rag_eval.retrieval.vector import VectorRAGRetriever
 from rag_eval.stores.lance import LanceDBVectorStore
 

@@ -1,6 +1,6 @@
 import pytest
 
-from rag_eval.retrieval.words import words
+from rag_eval.retrieval.bm25 import words
 
 
 @pytest.mark.parametrize(

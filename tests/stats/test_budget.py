@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError
+from rag_eval.metrics.budget import BUDGETS, chunk_budget_scores, span_budget_scores
 from rag_eval.metrics.span_metrics import SpanRecall
-from rag_eval.stats.budget import BUDGETS, chunk_budget_scores, span_budget_scores
-from rag_eval.stats.documents import documents_by_chunks, documents_by_spans
+from rag_eval.stats.scores import documents_by_chunks, documents_by_spans
 from rag_eval.tables import (
     CHUNK_HITS,
     HITS,
@@ -22,8 +22,8 @@ from rag_eval.tables import (
     table_of,
 )
 from rag_eval.tokens import count_tokens
-from rag_eval.types.document import Document
-from rag_eval.types.span import CharacterSpan
+from rag_eval.types.chunks import CharacterSpan
+from rag_eval.types.documents import Document
 
 TEXTS = ["alpha beta 🙂 gamma " * 14, "δέλτα ε <|endoftext|> ζ\r\n" * 12]
 DOCUMENTS = [Document(f"{number}.md", text) for number, text in enumerate(TEXTS)]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from rag_eval.stats.permutation import Alternative, holm, sign_flip_p_values
+from rag_eval.stats.comparison import Alternative, holm, sign_flip_p_values
 
 
 @pytest.mark.parametrize("alternative", ["two-sided", "greater"])

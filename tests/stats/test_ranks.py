@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_eval.stats.ranks import best_first, place_labels, shared_places
+from rag_eval.stats.comparison import best_first, place_labels, shared_places
 
 
 def test_equal_means_share_a_place() -> None:

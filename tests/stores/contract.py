@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rag_eval.stores.base import AnyChunk, SearchResult
-from rag_eval.stores.builtin import BuiltInStore
 from rag_eval.stores.chroma import ChromaVectorStore
+from rag_eval.stores.exact_search import BuiltInStore
 from rag_eval.stores.lance import LanceDBVectorStore
 from rag_eval.stores.memory import InMemoryVectorStore
-from rag_eval.types.chunk import Chunk, PositionAwareChunk
+from rag_eval.stores.store import AnyChunk, SearchResult
+from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.ids import DocumentId, generate_chunk_id, generate_pa_chunk_id
 
 HAS_CHROMA = importlib.util.find_spec("chromadb") is not None

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from rag_eval.chunking.recursive_token import RecursiveTokenChunker
+from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.embedding.local import LocalEmbedder
-from rag_eval.stores.builtin import BuiltInStore
+from rag_eval.stores.exact_search import BuiltInStore
 from rag_eval.stores.lance import TILED_FROM
-from rag_eval.types.chunk import PositionAwareChunk
-from rag_eval.types.document import Corpus
+from rag_eval.types.chunks import PositionAwareChunk
+from rag_eval.types.documents import Corpus
 from tests.stores.contract import EXACT, assert_same, chunks, naive, plain, random_vectors, vectors
 
 CHROMA = Path(__file__).parents[2].parent / "shared" / "data" / "chroma"

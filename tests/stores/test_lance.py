@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from rag_eval.errors import ConfigurationError, TableError
-from rag_eval.stores.lance import LanceDBVectorStore
-from rag_eval.stores.lance_index import Hnsw, IvfPq, LanceIndex
+from rag_eval.stores.lance import Hnsw, IvfPq, LanceDBVectorStore, LanceIndex
 from rag_eval.tables import chunks_to_table, plain_chunks_to_table
 from tests.stores.contract import assert_same, chunk, chunks, naive, plain, random_vectors, vectors
 

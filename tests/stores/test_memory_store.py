@@ -3,8 +3,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from rag_eval.stores.exact_search import Blocks
 from rag_eval.stores.memory import InMemoryVectorStore
-from rag_eval.stores.ordering import Blocks
 from tests.stores.contract import assert_same, chunks, naive, random_vectors
 
 # So small that every border is crossed.

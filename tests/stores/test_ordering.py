@@ -1,7 +1,6 @@
 import numpy as np
 
-from rag_eval.stores.ordering import Candidates, best, exact_scores, score_margin
-from rag_eval.stores.vectors import row_dots, unit_vectors
+from rag_eval.stores.exact_search import Candidates, best, exact_scores, row_dots, score_margin, unit_vectors
 from tests.stores.contract import random_vectors
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rag_eval.errors import ConfigurationError, TableError, TextEncodingError
-from rag_eval.stores.base import VectorStore
-from rag_eval.stores.builtin import BuiltInStore
+from rag_eval.stores.exact_search import BuiltInStore
+from rag_eval.stores.store import VectorStore
 from tests.stores.contract import ALL, HAS_CHROMA, assert_same, chunk, chunks, naive, numbers_of, plain, vectors
 
 

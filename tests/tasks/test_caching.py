@@ -4,10 +4,10 @@ from typing import Any
 
 from prefect import Task
 
-from rag_eval.pipeline import stages as library
-from rag_eval.pipeline.stage import Stage
+from rag_eval.benchmark import stages as library
+from rag_eval.benchmark.stage import Stage
 from tasks import stages
-from tasks.caching import StageKey
+from tasks.stages import StageKey
 
 
 def all_tasks() -> list[Task[Any, Any]]:

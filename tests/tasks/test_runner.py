@@ -13,21 +13,21 @@ import pyarrow as pa
 import pytest
 from prefect import flow
 
-from rag_eval.config.embedders import OpenAIEmbedderConfig
-from rag_eval.config.settings import Component
+from rag_eval.benchmark.embedder_settings import OpenAIEmbedderConfig
+from rag_eval.benchmark.outcome import StageWork
+from rag_eval.benchmark.references import TableRef
+from rag_eval.benchmark.stage import stage
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.disk.locks import in_turn
 from rag_eval.errors import ConfigurationFailedError, RagEvalError, ServiceError
-from rag_eval.file_locks import in_turn
-from rag_eval.pipeline.outcome import StageWork
-from rag_eval.pipeline.references import TableRef
-from rag_eval.pipeline.stage import stage
-from rag_eval.pipeline.workspace import Workspace
+from rag_eval.parts import Component
 from rag_eval.tables import chunks_to_table
-from rag_eval.types.chunk import PositionAwareChunk
+from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
 from tasks import stages
-from tasks.caching import key_of, stage_task
 from tasks.progress import StageEvent, listening
 from tasks.runner import StageRunner
+from tasks.stages import key_of, stage_task
 from tests.doubles.openai_server import OpenAIServer, Status
 
 pytestmark = pytest.mark.usefixtures("prefect_server")

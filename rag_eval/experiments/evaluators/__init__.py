@@ -1,9 +1,7 @@
 """The built-in evaluators, by the name under which they are listed."""
 
 from rag_eval.experiments.evaluators.composition import AllOf, AnyOf, Normalised, Threshold, Weighted
-from rag_eval.experiments.evaluators.json_text import JsonValid
-from rag_eval.experiments.evaluators.judge import LLMJudge
-from rag_eval.experiments.evaluators.orq import from_orq
+from rag_eval.experiments.evaluators.model import LLMJudge, from_orq
 from rag_eval.experiments.evaluators.retrieval import MetricEvaluator
 from rag_eval.experiments.evaluators.similarity import (
     BLEU,
@@ -12,7 +10,7 @@ from rag_eval.experiments.evaluators.similarity import (
     RougeL,
     SemanticSimilarity,
 )
-from rag_eval.experiments.evaluators.text import Contains, ExactMatch, Regex
+from rag_eval.experiments.evaluators.text import Contains, ExactMatch, JsonValid, Regex
 
 EVALUATORS: dict[str, type] = {
     kind.__name__: kind

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from rag_eval.errors import ConfigurationError
+from rag_eval.experiments.engine import score_of
 from rag_eval.experiments.naming import Named, named_evaluators
-from rag_eval.experiments.scoring import score_of
 from rag_eval.experiments.types import Row, Score
 
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.metrics.base import MetricName
+from rag_eval.metrics.metric import MetricName
 from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, chunk_level_metric, token_level_metric
-from rag_eval.types.span import CharacterSpan
+from rag_eval.types.chunks import CharacterSpan
 
 
 class MetricEvaluator:

@@ -5,9 +5,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rag_eval.embedding.base import Embedder
+from rag_eval.embedding.embedder import Embedder
 from rag_eval.experiments.evaluators.text import text_of
-from rag_eval.retrieval.words import words
+from rag_eval.retrieval.bm25 import words
 
 
 def _texts(result: Any, expected: Any) -> tuple[str, str]:

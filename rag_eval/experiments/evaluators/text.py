@@ -1,8 +1,11 @@
-"""Whether a text is the expected one, contains it, or has a form."""
+"""Whether a result is JSON of a kind."""
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.experiments.types import Score
@@ -74,3 +77,27 @@ class Regex:
         """Whether it is found, and what."""
         found = (self._compiled.fullmatch if self.whole else self._compiled.search)(text_of(result, "result"))
         return Score(float(found is not None), found.group()[:200] if found else None, found is not None)
+
+
+@dataclass(frozen=True)
+class JsonValid:
+    """1 when the result is JSON, and of ``schema`` (a pydantic model, or any type) where one is given; else 0."""
+
+    schema: Any = None
+    name: str = "JsonValid"
+    instant: ClassVar[bool] = True
+
+    def evaluate(self, result: Any, expected: Any) -> Score:
+        """Whether it is, and why not; a result that is no text is checked as it is."""
+        try:
+            value = json.loads(result) if isinstance(result, str | bytes) else result
+        except ValueError as error:
+            return Score(0.0, f"not JSON: {error}", passed=False)
+        if self.schema is None:
+            return Score(1.0, passed=True)
+        try:
+            TypeAdapter(self.schema).validate_python(value)
+        except ValidationError as error:
+            first = error.errors(include_input=False)[0]
+            return Score(0.0, f"{'.'.join(map(str, first['loc'])) or 'the value'}: {first['msg']}", passed=False)
+        return Score(1.0, passed=True)

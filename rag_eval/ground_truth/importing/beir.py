@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from rag_eval.errors import GroundTruthError, preview
-from rag_eval.ground_truth.importing.names import FileNames
-from rag_eval.ground_truth.importing.questions import unique_questions
-from rag_eval.ground_truth.importing.result import ImportedTruth, ImportNotes, imported
-from rag_eval.ground_truth.importing.sources import json_lines, source_text
-from rag_eval.types.document import Document
+from rag_eval.ground_truth.importing.importer import (
+    FileNames,
+    ImportedTruth,
+    ImportNotes,
+    imported,
+    json_lines,
+    source_text,
+    unique_questions,
+)
+from rag_eval.types.documents import Document
 from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
 from rag_eval.types.ids import QueryId, QueryText
 

@@ -12,14 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from rag_eval.errors import GroundTruthError, preview
-from rag_eval.ground_truth.importing.names import refuse_traversal
-from rag_eval.ground_truth.importing.placing import Placer
-from rag_eval.ground_truth.importing.questions import unique_questions
-from rag_eval.ground_truth.importing.result import ImportedTruth, ImportNotes, imported
-from rag_eval.ground_truth.importing.sources import documents_folder, source_text
-from rag_eval.types.document import Corpus, Document
+from rag_eval.ground_truth.importing.importer import (
+    ImportedTruth,
+    ImportNotes,
+    Placer,
+    documents_folder,
+    imported,
+    refuse_traversal,
+    source_text,
+    unique_questions,
+)
+from rag_eval.types.chunks import CharacterSpan
+from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
-from rag_eval.types.span import CharacterSpan
 
 COLUMNS = ("question", "references", "corpus_id")
 LONGEST_FIELD = 1 << 30

@@ -10,16 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from rag_eval.errors import GroundTruthError, preview
-from rag_eval.ground_truth.importing.names import refuse_traversal
-from rag_eval.ground_truth.importing.placing import Placer
-from rag_eval.ground_truth.importing.questions import unique_questions
-from rag_eval.ground_truth.importing.result import ImportedTruth, ImportNotes, imported
-from rag_eval.ground_truth.importing.sources import documents_folder, json_file
-from rag_eval.types.document import Corpus, Document
+from rag_eval.ground_truth.importing.importer import (
+    ImportedTruth,
+    ImportNotes,
+    Placer,
+    documents_folder,
+    imported,
+    json_file,
+    refuse_traversal,
+    unique_questions,
+)
+from rag_eval.types.chunks import CharacterSpan, to_code_points
+from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
 from rag_eval.types.ids import DocumentId
-from rag_eval.types.offset_units import to_code_points
-from rag_eval.types.span import CharacterSpan
 
 
 def read_legalbench_rag(path: Path, corpus: Path | None = None, glob: str = "**/*.txt") -> ImportedTruth:

@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from rag_eval.errors import GroundTruthError, preview
-from rag_eval.ground_truth.importing.names import FileNames
-from rag_eval.ground_truth.importing.placing import Placer
-from rag_eval.ground_truth.importing.questions import unique_questions
-from rag_eval.ground_truth.importing.result import ImportedTruth, ImportNotes, imported
-from rag_eval.ground_truth.importing.sources import json_file
-from rag_eval.types.document import Document
+from rag_eval.ground_truth.importing.importer import (
+    FileNames,
+    ImportedTruth,
+    ImportNotes,
+    Placer,
+    imported,
+    json_file,
+    unique_questions,
+)
+from rag_eval.types.documents import Document
 from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
 from rag_eval.types.ids import DocumentId, QueryId, QueryText, generate_query_id
 

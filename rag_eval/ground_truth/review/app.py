@@ -1,9 +1,14 @@
-"""The review page as a web application."""
+"""Serving the review page on this machine only."""
 
+import hmac
+import secrets
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.applications import Starlette
@@ -15,11 +20,117 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from rag_eval.errors import RagEvalError, ReviewConflictError
-from rag_eval.ground_truth.review import answers
-from rag_eval.ground_truth.review.guard import SECURITY_HEADERS, Guard
-from rag_eval.ground_truth.review.session import KeptSpan, NewSpan, ReviewSession
+from rag_eval.errors import ConfigurationError, RagEvalError, ReviewConflictError
+from rag_eval.ground_truth.review.session import DocumentFolder, Entry, KeptSpan, NewSpan, ReviewSession
 from rag_eval.types.ids import QueryId
+
+if TYPE_CHECKING:
+    from uvicorn import Server
+
+
+def state(session: ReviewSession) -> dict[str, Any]:
+    """The whole list: every query with its status, and the documents there are."""
+    return {
+        "file": session.name,
+        "broken": session.broken,
+        "documents": session.documents.ids,
+        "queries": [row(session, query_id, entry) for query_id, entry in session.entries.items()],
+    }
+
+
+def row(session: ReviewSession, query_id: str, entry: Entry) -> dict[str, Any]:
+    """A query as the list shows it."""
+    record = entry.record
+    return {
+        "id": query_id,
+        "text": record.query,
+        "status": entry.status,
+        "unanswerable": record.unanswerable,
+        "spans": len(record.relevant_spans),
+        "faulty": any(entry.span_faults(session.documents)) or not (record.relevant_spans or record.unanswerable),
+    }
+
+
+def query(session: ReviewSession, query_id: str, entry: Entry) -> dict[str, Any]:
+    """A query with its spans, each with what is wrong with it."""
+    record = entry.record
+    faults = entry.span_faults(session.documents)
+    return {
+        "row": row(session, query_id, entry),
+        "version": entry.version,
+        "undo": session.can_undo,
+        "metadata": {key: value for key, value in record.metadata.items() if key != "review"},
+        "spans": [
+            {"doc_id": span.doc_id, "start": span.start, "end": span.end, "text": span.text, "fault": fault}
+            for span, fault in zip(record.relevant_spans, faults, strict=True)
+        ],
+    }
+
+
+def document(session: ReviewSession, doc_id: str) -> dict[str, Any] | None:
+    """A document's text; None when there is none of this id."""
+    seen = session.documents.get(doc_id)
+    # JSON, since a browser would drop a byte-order mark from plain text.
+    return None if seen is None else {"id": doc_id, "text": seen.document.content, "digest": seen.digest}
+
+
+LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
+SECURITY_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Guard:
+    """Decides on requests by their headers."""
+
+    def __init__(self, token: str, port: int) -> None:
+        self._token = token.encode()
+        # Cookies are shared by all ports of a host: two reviews at once must not take each other's.
+        self.cookie = f"rag_eval_review_{port}"
+
+    def is_token(self, given: str) -> bool:
+        """Whether this is the token, told in the same time whatever it is."""
+        return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), self._token)
+
+    def refusal(self, method: str, headers: Mapping[str, str], cookies: Mapping[str, str]) -> str | None:
+        """Why a request for anything but the first page is refused; None when it is let in."""
+        reason = self.foreign(method, headers)
+        if reason is not None:
+            return reason
+        if not self.is_token(cookies.get(self.cookie, "")):
+            return "open the address that rag-eval truth review printed: it holds the key to this page"
+        return None
+
+    def foreign(self, method: str, headers: Mapping[str, str]) -> str | None:
+        """Why a request does not come from this machine and, where it changes something, from the page; else None."""
+        host = headers.get("host", "")
+        if _hostname(f"//{host}") not in LOOPBACK_NAMES:
+            return "this page is served to 127.0.0.1 and localhost only"
+        origin = headers.get("origin")
+        if origin is None and method in ("GET", "HEAD"):
+            return None
+        if origin != f"http://{host}":
+            return "this request comes from another page"
+        return None
+
+
+def _hostname(address: str) -> str | None:
+    try:
+        parts = urlsplit(address)
+        _ = parts.port  # raises on a port that is none
+    except ValueError:
+        return None
+    return None if parts.username is not None or parts.path else parts.hostname
+
 
 STATIC = Path(__file__).parent / "static"
 LARGEST_BODY = 1 << 20
@@ -106,7 +217,7 @@ class ReviewApp:
         return FileResponse(STATIC / "index.html")
 
     async def _state(self, request: Request) -> Response:
-        return await self._answer(lambda: answers.state(self._session))
+        return await self._answer(lambda: state(self._session))
 
     async def _current(self, request: Request) -> Response:
         return await self._answer(lambda: {"current": self._session.is_current, "file": self._session.name})
@@ -119,7 +230,7 @@ class ReviewApp:
         doc_id = request.query_params.get("id", "")
 
         def find() -> dict[str, Any]:
-            found = answers.document(self._session, doc_id)
+            found = document(self._session, doc_id)
             if found is None:
                 raise ReviewConflictError(f"the document {doc_id!r} is not in the folder")
             return found
@@ -152,7 +263,7 @@ class ReviewApp:
     async def _reload(self, request: Request) -> Response:
         def reload(_: bytes) -> dict[str, Any]:
             self._session.reload()
-            return answers.state(self._session)
+            return state(self._session)
 
         return await self._changed(request, reload)
 
@@ -160,7 +271,7 @@ class ReviewApp:
         entry = self._session.entries.get(query_id)
         if entry is None:
             raise ReviewConflictError("this query is not in the file any more: reload")
-        return answers.query(self._session, query_id, entry)
+        return query(self._session, query_id, entry)
 
     async def _changed(self, request: Request, change: Callable[[bytes], dict[str, Any]]) -> Response:
         data = b""
@@ -190,3 +301,51 @@ class ReviewApp:
 
 def _problem(status: int, sentence: str) -> Response:
     return JSONResponse({"problem": sentence}, status_code=status)
+
+
+HOST = "127.0.0.1"
+
+
+def serve_review(truth: Path, corpus: Path, glob: str, port: int = 0, *, on_start: Callable[[str], object]) -> None:
+    """Serve the page until the process is interrupted; ``on_start`` is given its address, with the key in it.
+
+    Port 0 takes a free one. Raises ``GroundTruthError`` or ``CorpusError`` when there is nothing to review, and
+    ``ConfigurationError`` when the port is taken.
+    """
+    session = ReviewSession(truth, DocumentFolder(corpus, glob))
+    with closing(listening_socket(port)) as listener:
+        server, address = review_server(session, listener)
+        on_start(address)
+        server.run(sockets=[listener])
+
+
+def review_server(session: ReviewSession, listener: socket.socket) -> "tuple[Server, str]":
+    """A server for a session on a socket that listens already, not yet running, and the page's address."""
+    import uvicorn
+
+    port = listener.getsockname()[1]
+    token = secrets.token_urlsafe(32)
+    config = uvicorn.Config(
+        ReviewApp(session, Guard(token, port)).application(),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=1,
+    )
+    return uvicorn.Server(config), f"http://{HOST}:{port}/?token={token}"
+
+
+def listening_socket(port: int) -> socket.socket:
+    """A socket that only this machine can reach; raises ``ConfigurationError`` when the port is taken."""
+    listener = socket.socket()
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, port))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(f"port {port} cannot be used ({error.strerror}): give another with --port") from None
+    return listener

@@ -7,14 +7,168 @@ that is in both counts as not rejected.
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
-from rag_eval.errors import GroundTruthError, ReviewConflictError
-from rag_eval.ground_truth.native import read_truth_text, truth_type
-from rag_eval.ground_truth.review.documents import DocumentFolder
-from rag_eval.ground_truth.review.entries import Decision, Entry, Side, entry_or_fault, is_header
-from rag_eval.ground_truth.review.truth_file import TruthFile
-from rag_eval.ground_truth.writing import header_line
-from rag_eval.types.ids import QueryId
+from rag_eval.disk.files import matching_files, read_text, write_atomically
+from rag_eval.errors import ArtifactError, CorpusError, GroundTruthError, RagEvalError, ReviewConflictError
+from rag_eval.ground_truth.check import span_fault
+from rag_eval.ground_truth.files import BYTE_ORDER_MARK, changed_line, header_line, read_truth_text, truth_type
+from rag_eval.ground_truth.records import SpanLine, TokenLevelRecord, line_faults, parsed_line
+from rag_eval.types.documents import Document
+from rag_eval.types.ids import DocumentId, QueryId, text_sha256
+
+
+@dataclass(frozen=True, slots=True)
+class SeenDocument:
+    """A document, and the sha256 that tells whether somebody else saw the same."""
+
+    document: Document
+    digest: str
+
+
+class DocumentFolder:
+    """The documents of a folder, by id; each is read again when its file has changed."""
+
+    def __init__(self, folder: Path, glob: str) -> None:
+        """List the files; raises what ``Corpus.from_folder`` raises for a folder that cannot be used."""
+        self._paths = {DocumentId(path.relative_to(folder).as_posix()): path for path in matching_files(folder, glob)}
+        self._seen: dict[DocumentId, tuple[tuple[int, int], SeenDocument]] = {}
+
+    @property
+    def ids(self) -> list[DocumentId]:
+        """The ids, sorted."""
+        return sorted(self._paths)
+
+    def get(self, doc_id: str) -> SeenDocument | None:
+        """The document as it is now; None when the folder has none of this id, or it cannot be read any more."""
+        known = DocumentId(doc_id)
+        path = self._paths.get(known)
+        if path is None:
+            return None
+        try:
+            status = path.stat()
+            state = (status.st_mtime_ns, status.st_size)
+            if known not in self._seen or self._seen[known][0] != state:
+                text = read_text(path)
+                self._seen[known] = state, SeenDocument(Document(known, text), text_sha256(text))
+        except (OSError, CorpusError):
+            return None
+        return self._seen[known][1]
+
+
+Side = Literal["truth", "rejected"]
+Decision = Literal["accepted", "rejected"]
+Status = Literal["open", "accepted", "rejected"]
+
+
+class Entry:
+    """A query's line as it stands in its file, what it says, and how often it was changed in this session."""
+
+    def __init__(self, line: str, record: TokenLevelRecord, side: Side) -> None:
+        self.line, self.record, self.side = line, record, side
+        self.version = 0
+
+    @property
+    def status(self) -> Status:
+        """Rejected where it is kept apart, else what the metadata says."""
+        if self.side == "rejected":
+            return "rejected"
+        return "accepted" if self.record.metadata.get("review") == "accepted" else "open"
+
+    def put(self, line: str, side: Side) -> None:
+        """Give it another line, which is one that it can have, or another side."""
+        if line != self.line:
+            self.line, self.record = line, parse_entry(line)
+        self.side = side
+
+    def span_faults(self, documents: DocumentFolder) -> list[str | None]:
+        """For each span what is wrong with it, None where nothing is."""
+        return [_fault(span, documents) for span in self.record.relevant_spans]
+
+    def changed(self, changes: dict[str, Any], metadata: dict[str, Any]) -> str:
+        """The line with some keys replaced (removed where None), and some of its metadata; the rest as it was."""
+        return changed_line(self.line, changes, metadata)
+
+
+def parse_entry(line: str) -> TokenLevelRecord:
+    """The record of a line; raises ``ValueError``, ``RecursionError`` or ``RagEvalError`` when it has not its shape."""
+    return TokenLevelRecord.model_validate(parsed_line(line.removeprefix(BYTE_ORDER_MARK)))
+
+
+def entry_or_fault(line: str) -> TokenLevelRecord | str:
+    """The query of a line, or why it is none. Spans that do not stand are no obstacle: they are to be mended."""
+    try:
+        record = parse_entry(line)
+    except (ValueError, RecursionError, RagEvalError) as error:
+        return line_faults(error)[0]
+    return record if record.query.strip() else "the query is empty"
+
+
+def is_header(line: str) -> bool:
+    """Whether a line is the one that names the format."""
+    try:
+        data = parsed_line(line.removeprefix(BYTE_ORDER_MARK))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and "format" in data
+
+
+def _fault(span: SpanLine, documents: DocumentFolder) -> str | None:
+    seen = documents.get(span.doc_id)
+    return span_fault(span, None if seen is None else seen.document)
+
+
+class TruthFile:
+    """The lines of a file, and whether it is still the one that was read."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the file; one that is not there has no lines. Raises ``GroundTruthError`` when it cannot be read."""
+        # A link stays a link: the file it points to is the one that is replaced.
+        self.path = path.resolve()
+        self._bytes = self._on_disk()
+        self.lines = self._decoded()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the file still has the content that was read or written last."""
+        return self._on_disk() == self._bytes
+
+    def check_current(self) -> None:
+        """Raise ``ReviewConflictError`` when somebody else has changed the file."""
+        if not self.is_current:
+            raise ReviewConflictError(
+                f"{self.path.name} was changed by somebody else: reload to see their version; nothing was overwritten"
+            )
+
+    def save(self, lines: list[str]) -> None:
+        """Replace the file's lines at once; a file that is not there and gets no lines is not made.
+
+        Raises ``ReviewConflictError`` when somebody else has changed it, ``ArtifactError`` when it cannot be written.
+        """
+        self.check_current()
+        data = ("\n".join(lines) + "\n").encode("utf-8") if lines else b""
+        if data != (self._bytes or b""):
+            write_atomically(self.path, data)
+            self._bytes = data
+        self.lines = lines
+
+    def _on_disk(self) -> bytes | None:
+        try:
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ArtifactError(f"{str(self.path)!r} cannot be read ({error.strerror}): check its rights") from None
+
+    def _decoded(self) -> list[str]:
+        try:
+            text = (self._bytes or b"").decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise GroundTruthError(
+                f"{str(self.path)!r} is not UTF-8 (byte {error.start}): convert the file to UTF-8"
+            ) from None
+        lines = text.split("\n")
+        return lines[:-1] if lines[-1] == "" else lines
 
 
 @dataclass(frozen=True, slots=True)

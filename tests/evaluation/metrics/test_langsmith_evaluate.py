@@ -12,7 +12,8 @@ import pytest
 from langsmith import Client, aevaluate, evaluate
 from langsmith.schemas import Example
 
-from rag_eval.evaluation.metrics import (
+from rag_eval.services.langsmith_client import langsmith_client, offline_client
+from rag_eval.services.langsmith_metrics import (
     ChunkLevelPrecision,
     ChunkLevelRecall,
     Metrics,
@@ -22,10 +23,9 @@ from rag_eval.evaluation.metrics import (
     TokenLevelRecall,
     get_langsmith_evaluators,
 )
-from rag_eval.publishing.langsmith_client import langsmith_client, offline_client
+from rag_eval.types.chunks import CharacterSpan
+from rag_eval.types.ground_truth import ChunkLevelRunOutput
 from rag_eval.types.ids import ChunkId
-from rag_eval.types.result import ChunkLevelRunOutput
-from rag_eval.types.span import CharacterSpan
 from tests.doubles.langsmith_fixtures import closed
 from tests.doubles.langsmith_sample import (
     FOUND,
@@ -215,8 +215,8 @@ from typing import List, Optional
 from langsmith import evaluate
 from langsmith.schemas import Example, Run
 
-from rag_eval.evaluation.metrics import ChunkLevelRecall, get_langsmith_evaluators
-from rag_eval.evaluation.metrics.base import Metrics
+from rag_eval.services.langsmith_metrics import ChunkLevelRecall, get_langsmith_evaluators
+from rag_eval.services.langsmith_metrics import Metrics
 
 
 class PrecisionMetric(Metrics):
@@ -247,7 +247,7 @@ in_a_set = get_langsmith_evaluators({OnlyCalculate()}, k=5)
 evaluate(lambda inputs: {"chunk_ids": []}, data="questions", evaluators=[feedback, *by_name, *in_a_set])
 """
 
-MIXED = """from rag_eval.evaluation.metrics import ChunkLevelRecall, TokenLevelRecall, get_langsmith_evaluators
+MIXED = """from rag_eval.services.langsmith_metrics import ChunkLevelRecall, TokenLevelRecall, get_langsmith_evaluators
 
 get_langsmith_evaluators([ChunkLevelRecall(), TokenLevelRecall()], k=5)
 get_langsmith_evaluators(["recall"], k=5)

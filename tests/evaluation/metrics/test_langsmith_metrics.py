@@ -9,7 +9,7 @@ import pytest
 from langsmith.schemas import Example
 
 from rag_eval.errors import ConfigurationError, GroundTruthError
-from rag_eval.evaluation.metrics import (
+from rag_eval.services.langsmith_metrics import (
     ChunkLevelF1,
     ChunkLevelPrecision,
     ChunkLevelRecall,
@@ -17,9 +17,9 @@ from rag_eval.evaluation.metrics import (
     TokenLevelRecall,
     get_langsmith_evaluators,
 )
+from rag_eval.types.chunks import CharacterSpan
+from rag_eval.types.ground_truth import ChunkLevelRunOutput, TokenLevelRunOutput
 from rag_eval.types.ids import ChunkId, DocumentId
-from rag_eval.types.result import ChunkLevelRunOutput, TokenLevelRunOutput
-from rag_eval.types.span import CharacterSpan
 from tests.doubles.langsmith_sample import SeedPrecision, a_run, an_example, record
 
 ROOT = Path(__file__).parents[3]
@@ -38,7 +38,7 @@ class NotANumber(Metrics):
 
 
 def test_importing_the_metrics_does_not_import_langsmith() -> None:
-    code = "import sys, rag_eval.evaluation.metrics, rag_eval.publishing.langsmith_client; print(*sys.modules)"
+    code = "import sys, rag_eval.services.langsmith_metrics, rag_eval.services.langsmith_client; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert not {"langsmith", "openai", "lancedb"} & set(done.stdout.split())
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from flows.cli.temporary_server import free_port
+from flows.cli.server import free_port
 from tests.flows.benchmarks import folder_of
 from tests.flows.cli.commands import started, wait_for
 

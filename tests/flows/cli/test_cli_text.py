@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from flows.cli.text import cut_in_the_middle, told_apart, visible
-from rag_eval.wording import counted
+from flows.cli.console import cut_in_the_middle, told_apart, visible
+from rag_eval.formatting import counted
 
 
 @settings(deadline=None, derandomize=True)

@@ -2,7 +2,7 @@ import threading
 
 import cloudpickle
 
-from flows.cli.flow_run import StartedRun
+from flows.cli.benchmark import StartedRun
 
 
 def test_the_hook_of_a_run_goes_to_other_processes_without_the_terminal() -> None:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from flows.cli.locked_database import RepeatedRequests
+from flows.cli.server import RepeatedRequests
 
 
 class Locked(Exception):

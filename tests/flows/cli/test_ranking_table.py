@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 
 from flows.cli.ranking import ranking
-from rag_eval.config.benchmark import BenchmarkConfig
-from rag_eval.pipeline.outcome import BenchmarkOutcome, ChunkStatistics, ConfigurationOutcome
+from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.outcome import BenchmarkOutcome, ChunkStatistics, ConfigurationOutcome
 
 METRICS = {"span_recall@5": 0.938, "span_precision@5": 0.25, "span_iou@5": 0.2, "tokens_retrieved@5": 812.0}
 NAMES = [f"recursive-token {size}/0, vector, openai text-embedding-3-small, lexical" for size in (200, 400)]

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from prefect.settings import PREFECT_API_URL
 
-from flows.cli.stopping import watched
+from flows.cli.processes import watched
 from tests.flows.cli.commands import TWO, children, is_running, rag_eval, started, wait_for
 
 
@@ -90,7 +90,7 @@ def test_trouble_is_raised_without_waiting_for_the_work() -> None:
 
 LEFT = """
 import subprocess, threading
-from flows.cli.stopping import leave, watched
+from flows.cli.processes import leave, watched
 started = []
 def work():
     started.append(subprocess.Popen(["sleep", "600"]))

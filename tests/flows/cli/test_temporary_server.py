@@ -10,10 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from flows.cli.database_template import keep_template, use_template
-from flows.cli.server import answers, without_credentials
-from flows.cli.server_log import last_words
-from flows.cli.temporary_server import temporary_server
+from flows.cli.server import answers, keep_template, last_words, temporary_server, use_template, without_credentials
 from tests.flows.cli.commands import TWO, rag_eval
 
 PROFILES = 'active = "ours"\n[profiles.ours]\nPREFECT_API_URL = "http://127.0.0.1:9/api"\n[profiles.none]\n'

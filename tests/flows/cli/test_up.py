@@ -13,9 +13,9 @@ import httpx
 import psutil
 import pytest
 
-from rag_eval.pipeline.outcome import BenchmarkOutcome
-from rag_eval.pipeline.workspace import Workspace
-from rag_eval.results.runs import read_run
+from rag_eval.benchmark.outcome import BenchmarkOutcome
+from rag_eval.benchmark.runs import read_run
+from rag_eval.benchmark.workspace import Workspace
 from tests.flows.cli.commands import is_running, rag_eval, wait_for
 from tests.flows.cli.daily import DEPLOYMENTS, ENDED, Daily, come_up
 

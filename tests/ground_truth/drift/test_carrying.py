@@ -1,6 +1,6 @@
 import pytest
 
-from rag_eval.ground_truth.drift.carrying import Carrier
+from rag_eval.ground_truth.drift import Carrier
 
 OLD = (
     "Title\n\nThe ferry leaves at 22:40 on weekdays. Tickets cost 5 euro.\n\n"

@@ -17,8 +17,8 @@ from strategies import nasty_texts
 
 from rag_eval import Corpus
 from rag_eval.ground_truth.check import places_of
-from rag_eval.ground_truth.drift.anchors import SOLID
-from rag_eval.ground_truth.drift.carrying import Carried, Carrier
+from rag_eval.ground_truth.diff import SOLID
+from rag_eval.ground_truth.drift import Carried, Carrier
 from rag_eval.sample import CORPUS
 
 OURS = settings(deadline=None, derandomize=True, max_examples=300)

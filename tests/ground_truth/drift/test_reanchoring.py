@@ -5,14 +5,8 @@ import pytest
 
 from rag_eval import CharacterSpan, Corpus, Document, DocumentId, Query, TokenLevelGroundTruth
 from rag_eval.errors import GroundTruthError
-from rag_eval.ground_truth.drift import (
-    check_still_matches,
-    documents_that_no_longer_match,
-    keep_reanchored,
-    reanchor,
-)
-from rag_eval.ground_truth.native import read_token_level
-from rag_eval.ground_truth.writing import write_token_level
+from rag_eval.ground_truth.drift import check_still_matches, documents_that_no_longer_match, keep_reanchored, reanchor
+from rag_eval.ground_truth.files import read_token_level, write_token_level
 
 A, B, C = (DocumentId(f"{letter}.md") for letter in "abc")
 OLD_A = "The ferry leaves at noon. Tickets cost 5 euro. Dogs travel free. Tickets are sold on board."

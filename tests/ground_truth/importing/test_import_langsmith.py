@@ -4,10 +4,8 @@ import pytest
 from langsmith import Client
 
 from rag_eval.errors import ConfigurationError, GroundTruthError
-from rag_eval.ground_truth.importing.kinds import import_truth
-from rag_eval.ground_truth.importing.output import write_import
-from rag_eval.ground_truth.importing.summary import summarise
-from rag_eval.ground_truth.native import read_chunk_level, read_token_level
+from rag_eval.ground_truth.files import read_chunk_level, read_token_level
+from rag_eval.ground_truth.importing.formats import import_truth, summarise, write_import
 from tests.doubles.langsmith_sample import record, uploaded_dataset
 from tests.doubles.langsmith_server import KEY, LangSmithServer
 

@@ -9,12 +9,9 @@ from strategies import nasty_texts
 
 from rag_eval import CharacterSpan, Corpus, Document, DocumentId, Query, TokenLevelGroundTruth
 from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError
-from rag_eval.ground_truth.importing.corpus_folder import write_corpus
-from rag_eval.ground_truth.importing.kinds import ImportOptions, import_truth
-from rag_eval.ground_truth.importing.names import FileNames
-from rag_eval.ground_truth.importing.output import write_import
-from rag_eval.ground_truth.importing.result import ImportedTruth, ImportNotes
-from rag_eval.ground_truth.native import read_token_level
+from rag_eval.ground_truth.files import read_token_level
+from rag_eval.ground_truth.importing.formats import ImportOptions, import_truth, write_corpus, write_import
+from rag_eval.ground_truth.importing.importer import FileNames, ImportedTruth, ImportNotes
 
 DOCUMENTS = [Document(DocumentId("a.md"), "one\r\n"), Document(DocumentId("b/c d.md"), "\ufefftwo")]
 TRUTH = [TokenLevelGroundTruth(Query.from_text("x?"), [CharacterSpan(DocumentId("a.md"), 0, 3, "one")])]

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from strategies import nasty_texts
 
 from rag_eval import Document, DocumentId
-from rag_eval.chunking.nasty_texts import nasty_texts as known_texts
+from rag_eval.chunking.certify import nasty_texts as known_texts
 from rag_eval.ground_truth.locating import Located, Locator
-from rag_eval.ground_truth.locating.folding import FoldedText, folded_form
+from rag_eval.ground_truth.text_index import FoldedText, folded_form
 
 OURS = settings(deadline=None, derandomize=True, max_examples=150)
 

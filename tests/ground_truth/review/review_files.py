@@ -7,9 +7,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from rag_eval.ground_truth.review.documents import DocumentFolder
-from rag_eval.ground_truth.review.serve import listening_socket, review_server
-from rag_eval.ground_truth.review.session import ReviewSession
+from rag_eval.ground_truth.review.app import listening_socket, review_server
+from rag_eval.ground_truth.review.session import DocumentFolder, ReviewSession
 
 FERRY = (
     "# Fähren 😀 👩‍👩‍👧\r\n\r\nDie letzte Fähre 🎉 fährt um 22:40.\r\nZwei 👍🏽 Boote: e\u0301ins, zwei.\r\n"

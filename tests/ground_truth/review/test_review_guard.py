@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from rag_eval.ground_truth.review.guard import Guard
+from rag_eval.ground_truth.review.app import Guard
 from tests.ground_truth.review.review_files import queries_in, review_address, write_files
 
 

@@ -5,11 +5,16 @@ from typing import get_args
 import pytest
 
 from rag_eval.errors import ArtifactError, GroundTruthError, ReviewConflictError, SpanMismatchError
-from rag_eval.ground_truth.native import read_token_level
-from rag_eval.ground_truth.review import answers
-from rag_eval.ground_truth.review.documents import DocumentFolder
-from rag_eval.ground_truth.review.entries import Decision
-from rag_eval.ground_truth.review.session import KeptSpan, NewSpan, ReviewSession, rejected_path
+from rag_eval.ground_truth.files import read_token_level
+from rag_eval.ground_truth.review import app as answers
+from rag_eval.ground_truth.review.session import (
+    Decision,
+    DocumentFolder,
+    KeptSpan,
+    NewSpan,
+    ReviewSession,
+    rejected_path,
+)
 from rag_eval.types.ids import QueryId
 from tests.ground_truth.review.review_files import FERRY, queries_in, records, span, write_files
 

@@ -1,0 +1,128 @@
+"""What of all that is logged a terminal shows: what concerns a user, as notes; everything with ``--debug``."""
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+
+def say(console: Console, text: str, style: str | None = None) -> None:
+    """Print a line as it is: nothing in it steers the terminal, is markup, or becomes an emoji; it is not wrapped."""
+    console.print(Text(visible(text), style=style or ""), soft_wrap=True)
+
+
+def visible(text: str) -> str:
+    """The text with every character that would steer a terminal written as its escape."""
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
+def cut_in_the_middle(text: str, cells: int) -> str:
+    """The text if it fits into so many cells, else its beginning and its end around an ellipsis."""
+    return _cut(text, cells, (cells - 1) // 2)
+
+
+@lru_cache(maxsize=16)
+def told_apart(texts: tuple[str, ...], cells: int) -> dict[str, str]:
+    """Each text as it is shown in so many cells: all are cut at the same place, where most stay different.
+
+    That is the middle, or as near to it as can be.
+    """
+    middle = (cells - 1) // 2
+    shown: dict[str, str] = {}
+    for tail in sorted(range(max(cells, 1)), key=lambda tail: abs(tail - middle)):
+        cut = {text: _cut(text, cells, tail) for text in texts}
+        if not shown or len(set(cut.values())) > len(set(shown.values())):
+            shown = cut
+        if len(set(shown.values())) == len(shown):
+            break
+    return shown
+
+
+def _cut(text: str, cells: int, tail: int) -> str:
+    """The text in so many cells: if it does not fit, its beginning, an ellipsis, and ``tail`` cells of its end."""
+    if cell_len(text) <= cells:
+        return text
+    if cells < 3:
+        return set_cell_size(text, max(cells, 0))
+    start = len(text)
+    while cell_len(text[start - 1 :]) <= tail:
+        start -= 1
+    return f"{set_cell_size(text, cells - 1 - cell_len(text[start:]))}…{text[start:]}"
+
+
+def plain_table(title: str | None, columns: Mapping[str, bool], fixed: str = "") -> Table:
+    """An empty table; ``columns`` says of each heading whether it is one of numbers, ``fixed`` is not wrapped."""
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1, 0, 0), pad_edge=False)
+    for heading, is_number in columns.items():
+        wrapped = not is_number and heading != fixed
+        table.add_column(heading, justify="right" if is_number else "left", overflow="fold", no_wrap=not wrapped)
+    return table
+
+
+def print_json(console: Console, data: object) -> None:
+    """Print data as JSON, untouched by markup and wrapping."""
+    console.file.write(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+DEFAULT_WORKSPACE = ".rag-eval"
+
+WorkspaceOption = Annotated[
+    str, typer.Option("--workspace", help="Where work is kept between runs: a folder, or s3://bucket/path.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+AllowDifferentOption = Annotated[
+    bool,
+    typer.Option("--allow-different", help="Compare runs on different documents or truth, on the queries they share."),
+]
+CorpusOption = Annotated[Path | None, typer.Option(help="Folder of documents, in place of the benchmark's.")]
+TruthOption = Annotated[Path | None, typer.Option(help="Ground truth, in place of the benchmark's.")]
+GlobOption = Annotated[str | None, typer.Option(help="Which files of the folder are documents.")]
+RunnerOption = Annotated[str, typer.Option(help="Where configurations are evaluated: threads, processes, dask or ray.")]
+CronOption = Annotated[str | None, typer.Option(help="When the nightly run is, in cron's words: '0 3 * * *'.")]
+GateMetricOption = Annotated[
+    str | None, typer.Option(help="What may not drop below the baseline at night; without it, what that is ranked by.")
+]
+MaxDropOption = Annotated[float | None, typer.Option(help="How far it may drop; without it, by 0.02.")]
+
+
+OURS = ("rag_eval", "prefect.task_runs", "prefect.flow_runs")
+
+
+class Notes(logging.Handler):
+    """Prints warnings as notes, above whatever the console shows live."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.WARNING)
+        self._console = console
+        # Prefect puts its own handler in the place of one without a formatter.
+        self.setFormatter(logging.Formatter())
+        self.addFilter(_concerns_a_user)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one."""
+        self._console.print(Text(f"note: {visible(record.getMessage())}", style="yellow"), soft_wrap=True)
+
+
+def print_notes(console: Console) -> None:
+    """Print what concerns a user, and nothing else, on the console; call it before Prefect is imported.
+
+    With ``--debug`` Prefect prints as it likes.
+    """
+    if not os.environ.get("RAG_EVAL_DEBUG"):
+        logging.getLogger().addHandler(Notes(console))
+        logging.raiseExceptions = False  # handlers that fail would print why
+
+
+def _concerns_a_user(record: logging.LogRecord) -> bool:
+    """Our warnings; a failure comes with its traceback and is said in a sentence elsewhere."""
+    return record.name.startswith(OURS) and record.levelno == logging.WARNING and not record.exc_info

@@ -1,0 +1,1 @@
+"""The benchmark: configuration, stages, workspace, runs, comparison and gate."""

@@ -1,0 +1,208 @@
+"""Two runs, one after the other: what became better, what worse, and what cannot be told apart."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from rag_eval.benchmark.outcome import BenchmarkOutcome
+from rag_eval.benchmark.runs import check_comparable
+from rag_eval.benchmark.scores import SEED, RunScores, read_scores
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.errors import ConfigurationError
+from rag_eval.formatting import MOST, suggestion
+from rag_eval.metrics.budget import RECALL_AREA
+from rag_eval.stats.comparison import COMPARISON_EQUAL_WITHIN as EQUAL_WITHIN
+from rag_eval.stats.comparison import Comparison, best_first, compare, higher_is_better
+from rag_eval.stats.scores import PairedScores
+
+Fate = Literal["scored", "failed", "not there"]
+"""What became of a configuration in a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedConfigurations:
+    """A configuration of the run before and one of the run after, by one metric."""
+
+    before: str
+    after: str
+    metric: str
+    comparison: Comparison
+
+    @property
+    def name(self) -> str:
+        """What is compared: one name, or both where they differ."""
+        return self.after if self.before == self.after else f"{self.before} → {self.after}"
+
+
+@dataclass(frozen=True, slots=True)
+class QueryChange:
+    """One query by one metric; ``gain`` is positive where it became better."""
+
+    query_id: str
+    text: str
+    document: str
+    before: float
+    after: float
+    gain: float
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """Two runs on the queries they share; the p-values of one metric are adjusted over the configurations.
+
+    ``differences`` says what of their data differs.
+    """
+
+    before: BenchmarkOutcome
+    after: BenchmarkOutcome
+    differences: list[str]
+    metrics: list[str]
+    rows: list[ComparedConfigurations]
+    scores: "CommonScores"
+
+    @property
+    def queries(self) -> int:
+        """How many queries were compared on."""
+        return len(self.scores.query_ids)
+
+    def by_metric(self, metric: str) -> list[ComparedConfigurations]:
+        """The configurations by one metric, the one that is best now first."""
+        rows = [row for row in self.rows if row.metric == metric]
+        order = best_first([row.comparison.after for row in rows], higher_is_better=higher_is_better(metric))
+        return [rows[place] for place in order]
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """The configurations that not both runs have scores of, and what became of each."""
+        return {
+            name: f"{before} in {self.before.run}, {after} in {self.after.run}"
+            for name, (before, after) in self.fates().items()
+        }
+
+    def fates(self) -> dict[str, tuple[Fate, Fate]]:
+        """The configurations that not both runs have scores of, and what became of each, before and after."""
+        runs = (self.before, self.after)
+        names = [name for run in runs for name in (*(one.name for one in run.configurations), *run.failures)]
+        found = {name: (_fate(self.before, name), _fate(self.after, name)) for name in dict.fromkeys(names)}
+        return {name: both for name, both in found.items() if both != ("scored", "scored")}
+
+    def query_changes(self, row: ComparedConfigurations) -> list[QueryChange]:
+        """Every query that changed, the worst first."""
+        before, after = self.scores.paired(row.metric, {row.before: row.after})
+        sign = 1 if higher_is_better(row.metric) else -1
+        texts = self.scores.after.query_texts
+        places = zip(after.query_ids, after.documents, before.values[0].tolist(), after.values[0].tolist(), strict=True)
+        changes = [
+            QueryChange(query_id, texts[query_id], document, old, new, sign * (new - old))
+            for query_id, document, old, new in places
+            if abs(new - old) > EQUAL_WITHIN
+        ]
+        return sorted(changes, key=lambda change: (change.gain, change.query_id))
+
+
+@dataclass(frozen=True)
+class CommonScores:
+    """The scores of two runs, looked at on the queries that both have."""
+
+    before: RunScores
+    after: RunScores
+
+    @property
+    def metrics(self) -> list[str]:
+        """The metrics that both runs were scored by."""
+        return [metric for metric in self.after.metrics if metric in self.before.metrics]
+
+    @property
+    def query_ids(self) -> list[str]:
+        """The queries that both have; raises ``ConfigurationError`` when there is none."""
+        known = {query.query_id for query in self.before.queries}
+        common = [query.query_id for query in self.after.queries if query.query_id in known]
+        if not common:
+            raise ConfigurationError("the runs have no query in common: compare runs on the same ground truth")
+        return common
+
+    def paired(self, metric: str, pairs: Mapping[str, str]) -> tuple[PairedScores, PairedScores]:
+        """The scores of pairs of configurations, before and after, row by row.
+
+        Raises ``ConfigurationError`` when one of the runs lacks the metric or a configuration.
+        """
+        common = self.query_ids
+        before = self.before.paired(metric).subset(list(pairs)).on(common)
+        return before, self.after.paired(metric).subset(list(pairs.values())).on(common)
+
+
+def compare_runs(
+    workspace: Workspace,
+    before: BenchmarkOutcome,
+    after: BenchmarkOutcome,
+    *,
+    pairs: Mapping[str, str] | None = None,
+    metrics: Sequence[str] | None = None,
+    allow_different: bool = False,
+) -> RunComparison:
+    """Compare ``pairs`` of configurations (default: those of the same name) by ``metrics``.
+
+    The default metrics are those at the cut that the run after is ranked by, and the area under recall by tokens.
+    Raises ``ConfigurationError`` when the data differ and that is not allowed, when there is nothing to compare, and
+    on an unknown metric or configuration; ``ArtifactError`` when scores cannot be read.
+    """
+    differences = check_comparable(before, after, allow_different=allow_different)
+    scores = CommonScores(read_scores(workspace, before), read_scores(workspace, after))
+    known = scores.after.configurations
+    chosen = dict(pairs) if pairs else {name: name for name in scores.before.configurations if name in known}
+    if not chosen:
+        raise ConfigurationError(
+            f"{before.run} and {after.run} have no configuration of the same name: rag-eval compare compares two of "
+            "other names, as --configuration BEFORE=AFTER"
+        )
+    names = list(metrics) if metrics else default_metrics(after, scores.metrics)
+    rows = []
+    for metric in names:
+        old, new = scores.paired(metric, chosen)
+        found = compare(old, new, np.random.default_rng(SEED), higher_is_better=higher_is_better(metric))
+        rows += [
+            ComparedConfigurations(name, other, metric, comparison)
+            for (name, other), comparison in zip(chosen.items(), found, strict=True)
+        ]
+    return RunComparison(before, after, differences, names, rows, scores)
+
+
+def name_pairs(before: BenchmarkOutcome, after: BenchmarkOutcome, given: Sequence[str]) -> dict[str, str]:
+    """Pairs of configurations from texts like ``NAME`` or ``NAME=NAME``, the name before and the name after.
+
+    Raises ``ConfigurationError`` on a text that names no configuration that has scores, and when one stands twice.
+    """
+    old, new = ([one.name for one in outcome.configurations] for outcome in (before, after))
+    both = [name for name in new if name in old]
+    pairs: dict[str, str] = {}
+    for text in given:
+        # A name may itself have an equals sign: every place to split is tried.
+        ways = [(text, text), *((text[:place], text[place + 1 :]) for place, sign in enumerate(text) if sign == "=")]
+        known = [(left, right) for left, right in ways if left in old and right in new]
+        if not known:
+            raise ConfigurationError(
+                f"{text!r} is no configuration of both runs{suggestion(text, both)}: both have "
+                f"{'; '.join(both[:MOST]) or 'none'}{' …' if both[MOST:] else ''}; two are named as NAME=NAME"
+            )
+        left, right = known[0]
+        if left in pairs or right in pairs.values():
+            raise ConfigurationError(f"{text!r} names a configuration that was named before: name each once")
+        pairs[left] = right
+    return pairs
+
+
+def default_metrics(outcome: BenchmarkOutcome, known: Sequence[str]) -> list[str]:
+    """The ranking's metric first, then the others at its cut, then those that are not cut, then the area."""
+    by = outcome.ranking_metric
+    cut = by.partition("@")[2]
+    asked = [name for name in outcome.configurations[0].metrics if name.partition("@")[2] in (cut, "", "min")]
+    area = [name for name in known if name.startswith(RECALL_AREA)]
+    return [name for name in dict.fromkeys([by, *asked, *area]) if name in known]
+
+
+def _fate(run: BenchmarkOutcome, configuration: str) -> Fate:
+    if configuration in run.failures:
+        return "failed"
+    return "scored" if configuration in [one.name for one in run.configurations] else "not there"

@@ -1,0 +1,221 @@
+"""What a benchmark is to compare."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StrictInt,
+    StrictStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from rag_eval.benchmark.chunker_settings import ChunkerConfig
+from rag_eval.benchmark.embedder_settings import EmbedderConfig, LocalEmbedderConfig
+from rag_eval.benchmark.reranker_settings import NoRerankerConfig, RerankerConfig
+from rag_eval.benchmark.store_settings import LanceDBConfig, StoreConfig
+from rag_eval.errors import ConfigurationError, preview
+from rag_eval.formatting import choices, suggestion
+from rag_eval.metrics.metric import MetricName
+from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS, parse_metric_name
+from rag_eval.parts import Name, Settings
+from rag_eval.tokens import check_encoding
+from rag_eval.types.ids import EvaluationType
+
+THREADS = "threads"
+NEEDED = {THREADS: None, "processes": None, "dask": "prefect_dask", "ray": "prefect_ray"}
+"""The task runners, each with the package it needs besides; the extra that brings it has the runner's name."""
+
+
+def check_runner(name: str) -> None:
+    """Raise ``ConfigurationError`` when there is no such runner, or what it needs is not installed."""
+    if name not in NEEDED:
+        raise ConfigurationError(
+            f"there is no runner {preview(name)}{suggestion(name, NEEDED)}: {choices(NEEDED, name)}"
+        )
+    package = NEEDED[name]
+    if package is not None and find_spec(package) is None:
+        raise ConfigurationError(f"the runner {name} is not installed: pip install 'rag-eval[{name}]'")
+
+
+METRICS: dict[EvaluationType, Mapping[str, object]] = {
+    "token-level": TOKEN_LEVEL_METRICS,
+    "chunk-level": CHUNK_LEVEL_METRICS,
+}
+"""The built-in metrics of each evaluation type."""
+
+DEFAULT_METRICS: dict[EvaluationType, list[str]] = {
+    "token-level": ["span_recall", "span_precision", "span_iou"],
+    "chunk-level": ["chunk_recall", "chunk_precision", "chunk_f1"],
+}
+"""What is measured unless something else is asked for."""
+
+
+def check_metric(text: str, evaluation_type: EvaluationType) -> str:
+    """The metric's name as it is printed.
+
+    Raises ``ConfigurationError`` when there is no such metric in this evaluation type, when it has no such unit or
+    cut, and when it names a number of hits, which is for ``k`` to say.
+    """
+    name = MetricName.parse(text)
+    other = next(level for level in METRICS if level != evaluation_type)
+    if name.base not in METRICS[evaluation_type] and name.base in METRICS[other]:
+        raise ConfigurationError(
+            f"{preview(text)} is a metric of {other} evaluation and evaluation_type is {evaluation_type}: "
+            f"{choices(METRICS[evaluation_type])}"
+        )
+    name = parse_metric_name(text, METRICS[evaluation_type])
+    if name.unit is not None:
+        check_encoding(name.unit)
+    if isinstance(name.k, int):
+        bare = MetricName(name.base, name.unit)
+        raise ConfigurationError(f"{preview(text)} names a number of hits: write {bare} and put {name.k} into k")
+    return str(name)
+
+
+RetrievalMode = Literal["vector", "bm25", "hybrid"]
+
+MAX_CONFIGURATIONS = 1_000
+"""More than that is taken for a mistake in a grid."""
+
+LARGEST_K = 2**31 - 1
+"""What the tables can hold."""
+
+DEFAULT_EMBEDDER = LocalEmbedderConfig()
+DEFAULT_STORE = LanceDBConfig()
+DEFAULT_RERANKER = NoRerankerConfig()
+
+
+class Configuration(Settings):
+    """One way to chunk, search and rerank; BM25 has neither embedder nor store."""
+
+    chunker: ChunkerConfig
+    retrieval: RetrievalMode
+    embedder: EmbedderConfig | None
+    store: StoreConfig | None
+    reranker: RerankerConfig
+
+    @model_validator(mode="after")
+    def _check_parts(self) -> Self:
+        for part, given in (("embedder", self.embedder), ("store", self.store)):
+            if self.retrieval == "bm25" and given is not None:
+                raise ValueError(f"bm25 has no {part}: leave it None")
+            if self.retrieval != "bm25" and given is None:
+                raise ValueError(f"{self.retrieval} lacks its {part}: give one")
+        return self
+
+    @property
+    def name(self) -> str:
+        """What no other configuration is called: chunker and mode, then the parts that are not the default."""
+        parts = ((self.embedder, DEFAULT_EMBEDDER), (self.store, DEFAULT_STORE), (self.reranker, DEFAULT_RERANKER))
+        others = [part.label for part, default in parts if part is not None and part != default]
+        return ", ".join([self.chunker.label, self.retrieval, *others])
+
+
+def _check_path(path: object) -> object:
+    if isinstance(path, str) and (not path or "\0" in path):
+        raise ValueError(f"expected a path, found the text {path!r}")
+    return path
+
+
+def _check_metric(metric: str, info: ValidationInfo) -> str:
+    if "evaluation_type" not in info.data:  # it has an error of its own
+        return metric
+    try:
+        return check_metric(metric, info.data["evaluation_type"])
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from None
+
+
+InputPath = Annotated[Path, BeforeValidator(_check_path)]
+Metric = Annotated[StrictStr, AfterValidator(_check_metric)]
+
+
+class BenchmarkConfig(Settings):
+    """Documents, the truth about them, and the ways to compare."""
+
+    corpus: InputPath = Field(description="The folder of the documents.")
+    glob: Name = Field(default="**/*.md", description="Which files of the folder are documents.")
+    ground_truth: InputPath = Field(description="The file of questions and what answers them.")
+    evaluation_type: EvaluationType = Field(default="token-level", description="What is scored: spans, or chunk ids.")
+    chunkers: list[ChunkerConfig] = Field(min_length=1, description="How documents are cut.")
+    embedders: list[EmbedderConfig] = Field(
+        default=[DEFAULT_EMBEDDER], min_length=1, description="What turns texts into vectors."
+    )
+    stores: list[StoreConfig] = Field(
+        default=[DEFAULT_STORE],
+        min_length=1,
+        description="What searches the vectors: LanceDB, with or without an index. A benchmark has no other store, "
+        "because its indexes are kept for later runs.",
+    )
+    retrieval: list[RetrievalMode] = Field(default=["vector"], min_length=1, description="How chunks are found.")
+    rerankers: list[RerankerConfig] = Field(
+        default=[DEFAULT_RERANKER], min_length=1, description="What puts the chunks found into a better order."
+    )
+    k: list[Annotated[StrictInt, Field(ge=1, le=LARGEST_K)]] = Field(
+        default=[5], min_length=1, description="How many hits count, in increasing order."
+    )
+    metrics: list[Metric] = Field(
+        default_factory=lambda data: DEFAULT_METRICS[data.get("evaluation_type", "token-level")],
+        min_length=1,
+        description="What is measured, without a number of hits; default: recall, precision and IoU or F1.",
+    )
+    fetch_k: StrictInt | None = Field(
+        default=None, ge=1, description="How many candidates are fused or reranked; null: ten times k, at least 50."
+    )
+    langsmith_dataset: Name | None = Field(
+        default=None, description="The LangSmith dataset that gets an experiment for every configuration."
+    )
+
+    @field_validator("k")
+    @classmethod
+    def _check_k(cls, k: list[int]) -> list[int]:
+        if sorted(set(k)) != k:
+            raise ValueError(f"expected numbers in increasing order, each once, found {k}")
+        return k
+
+    @field_validator("metrics")
+    @classmethod
+    def _check_metrics(cls, metrics: list[str]) -> list[str]:
+        for place, metric in enumerate(metrics):
+            if metric in metrics[:place]:
+                raise ValueError(f"{metric} stands twice: ask for each metric once")
+        return metrics
+
+    @field_validator("fetch_k")
+    @classmethod
+    def _check_fetch_k(cls, fetch_k: int | None, info: ValidationInfo) -> int | None:
+        largest = max(info.data.get("k", [1]))
+        if fetch_k is not None and fetch_k < largest:
+            raise ValueError(f"fetch_k is {fetch_k} and the largest k is {largest}: fetch at least as many")
+        return fetch_k
+
+    @model_validator(mode="after")
+    def _check_count(self) -> Self:
+        count = self._count()
+        if count > MAX_CONFIGURATIONS:
+            raise ValueError(f"the grid has {count:,} configurations: at most {MAX_CONFIGURATIONS:,} are run at once")
+        return self
+
+    def _count(self) -> int:
+        """How many configurations there are, without making them."""
+        modes = set(self.retrieval)
+        searched = len(modes - {"bm25"}) * len(set(self.embedders)) * len(set(self.stores))
+        return len(set(self.chunkers)) * len(set(self.rerankers)) * (searched + len(modes & {"bm25"}))
+
+    def configurations(self) -> list[Configuration]:
+        """Every way to compare, each once: chunkers slowest, then modes, embedders, stores and rerankers."""
+        ways: dict[Configuration, None] = {}
+        for chunker, mode in product(self.chunkers, self.retrieval):
+            searched = [(None, None)] if mode == "bm25" else product(self.embedders, self.stores)
+            for (embedder, store), reranker in product(searched, self.rerankers):
+                way = Configuration(chunker=chunker, retrieval=mode, embedder=embedder, store=store, reranker=reranker)
+                ways[way] = None
+        return list(ways)

@@ -1,0 +1,184 @@
+"""Evaluations in one call: a corpus and its ground truth, then a run for each chunker and embedder to compare."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from rag_eval.benchmark.experiment import ExperimentResult, ExperimentTables, check_corpus, run_experiment
+from rag_eval.benchmark.langsmith_evaluation import LangSmithLink
+from rag_eval.embedding.embedder import Embedder
+from rag_eval.errors import GroundTruthError, ServiceError
+from rag_eval.ground_truth.files import read_chunk_level, read_token_level
+from rag_eval.metrics.metric import ChunkLevelMetric, TokenLevelMetric
+from rag_eval.retrieval.retriever import AnyChunker, Reranker
+from rag_eval.retrieval.vector import VectorRAGRetriever
+from rag_eval.services.langsmith_datasets import chunk_level_truth, token_level_truth
+from rag_eval.stores.store import VectorStore
+from rag_eval.types.documents import Corpus
+from rag_eval.types.ground_truth import ChunkLevelGroundTruth, SpanRecord, TokenLevelGroundTruth
+from rag_eval.types.ids import QueryId
+
+if TYPE_CHECKING:
+    from langsmith import Client
+
+T = TypeVar("T", TokenLevelGroundTruth, ChunkLevelGroundTruth)
+
+
+class TokenLevelEvaluation:
+    """Evaluates retrieval against character spans: the same ground truth serves every chunker.
+
+    ``ground_truth`` is a list or a JSON-lines file; without it, it is read from the LangSmith dataset. With
+    ``langsmith_dataset_name`` and a key (``LANGSMITH_API_KEY``, or a ``langsmith_client``) every run is published to
+    that dataset and ``experiment_url`` is filled; otherwise it is None.
+    Raises ``GroundTruthError`` when there is no ground truth or it cannot be read, or there is a key and the dataset
+    is not there or empty; ``ConfigurationError`` on what is not a corpus, or an endpoint that is no web address.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        ground_truth: Sequence[TokenLevelGroundTruth] | str | Path | None = None,
+        *,
+        langsmith_dataset_name: str | None = None,
+        langsmith_client: "Client | None" = None,
+    ) -> None:
+        check_corpus(corpus)
+        self.corpus = corpus
+        self._link = _link(langsmith_dataset_name, langsmith_client)
+        self.ground_truth: Sequence[TokenLevelGroundTruth] = _load(
+            ground_truth,
+            read_token_level,
+            self._link,
+            lambda link: token_level_truth(link.examples(), link.dataset_name),
+        )
+
+    def run(
+        self,
+        chunker: AnyChunker,
+        embedder: Embedder,
+        k: int | Sequence[int] = 5,
+        vector_store: VectorStore | None = None,
+        reranker: Reranker | None = None,
+        metrics: Sequence[TokenLevelMetric] | None = None,
+    ) -> ExperimentResult:
+        """Chunk, embed, index, retrieve and score; see ``run_experiment`` for the result and the errors.
+
+        Unless given, the store is in memory and the metrics are span recall, precision and IoU. A plain chunker is
+        wrapped by ``ChunkerPositionAdapter``, a position-aware one is used as it is.
+        """
+        retriever = VectorRAGRetriever(chunker, embedder, vector_store, reranker)
+        result = run_experiment(
+            evaluation_type="token-level",
+            corpus=self.corpus,
+            ground_truth=self.ground_truth,
+            retriever=retriever,
+            metrics=metrics,
+            k=k,
+        )
+        return _published(self._link, result, retriever.name, self._outputs)
+
+    def _outputs(self, tables: ExperimentTables) -> dict[QueryId, dict[str, object]]:
+        documents = self.corpus.by_id()
+        spans: dict[QueryId, list[SpanRecord]] = {item.query.id: [] for item in self.ground_truth}
+        for row in tables.hits.to_pylist():
+            text = documents[row["doc_id"]].content[row["start"] : row["end"]]
+            record: SpanRecord = {"doc_id": row["doc_id"], "start": row["start"], "end": row["end"], "text": text}
+            spans[row["query_id"]].append(record)
+        return {query_id: {"retrieved_spans": found} for query_id, found in spans.items()}
+
+
+class ChunkLevelEvaluation:
+    """Evaluates retrieval against chunk ids: the ground truth serves the chunker that it was made with, and no other.
+
+    Arguments and publication are those of ``TokenLevelEvaluation``.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        ground_truth: Sequence[ChunkLevelGroundTruth] | str | Path | None = None,
+        *,
+        langsmith_dataset_name: str | None = None,
+        langsmith_client: "Client | None" = None,
+    ) -> None:
+        check_corpus(corpus)
+        self.corpus = corpus
+        self._link = _link(langsmith_dataset_name, langsmith_client)
+        self.ground_truth: Sequence[ChunkLevelGroundTruth] = _load(
+            ground_truth,
+            read_chunk_level,
+            self._link,
+            lambda link: chunk_level_truth(link.examples(), link.dataset_name),
+        )
+
+    def run(
+        self,
+        chunker: AnyChunker,
+        embedder: Embedder,
+        k: int | Sequence[int] = 5,
+        vector_store: VectorStore | None = None,
+        reranker: Reranker | None = None,
+        metrics: Sequence[ChunkLevelMetric] | None = None,
+    ) -> ExperimentResult:
+        """Chunk, embed, index, retrieve and score; see ``run_experiment`` for the result and the errors.
+
+        Unless given, the store is in memory and the metrics are chunk recall, precision and F1.
+        """
+        retriever = VectorRAGRetriever(chunker, embedder, vector_store, reranker, evaluation_type="chunk-level")
+        result = run_experiment(
+            evaluation_type="chunk-level",
+            corpus=self.corpus,
+            ground_truth=self.ground_truth,
+            retriever=retriever,
+            metrics=metrics,
+            k=k,
+        )
+        return _published(self._link, result, retriever.name, self._outputs)
+
+    def _outputs(self, tables: ExperimentTables) -> dict[QueryId, dict[str, object]]:
+        ids: dict[QueryId, list[str]] = {item.query.id: [] for item in self.ground_truth}
+        for row in tables.hits.to_pylist():
+            ids[row["query_id"]].append(row["chunk_id"])
+        return {query_id: {"retrieved_chunk_ids": found} for query_id, found in ids.items()}
+
+
+def _link(dataset_name: str | None, client: "Client | None") -> LangSmithLink | None:
+    if dataset_name is None:
+        return None
+    link = LangSmithLink(dataset_name, client)
+    if link.has_key:
+        with suppress(ServiceError):  # a service that is down keeps nobody from evaluating
+            link.examples()
+    return link
+
+
+def _load(
+    given: Sequence[T] | str | Path | None,
+    read: Callable[[Path], Sequence[T]],
+    link: LangSmithLink | None,
+    pull: Callable[[LangSmithLink], Sequence[T]],
+) -> Sequence[T]:
+    if isinstance(given, str | Path):
+        return read(Path(given))
+    if given is not None:
+        return tuple(given)
+    if link is None:
+        raise GroundTruthError(
+            "there is no ground truth: give a list or a JSON-lines file, or langsmith_dataset_name with a key"
+        )
+    return pull(link)
+
+
+def _published(
+    link: LangSmithLink | None,
+    result: ExperimentResult,
+    name: str,
+    outputs: Callable[[ExperimentTables], dict[QueryId, dict[str, object]]],
+) -> ExperimentResult:
+    if link is None or not link.has_key:
+        return result
+    tables = result.raw_results
+    url = link.publish("rag-eval", outputs(tables), tables.scores, {"retriever": name})
+    return replace(result, experiment_url=url)

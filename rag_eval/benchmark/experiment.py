@@ -1,0 +1,434 @@
+"""One experiment: a corpus, the truth about it, a retriever, and metrics."""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from typing import Any, Generic, Literal, Protocol, TypeVar, cast, overload, runtime_checkable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rag_eval.benchmark.hits import chunk_hits_table, span_hits_table
+from rag_eval.errors import ConfigurationError, GroundTruthError, preview
+from rag_eval.ground_truth.check import check_against_corpus
+from rag_eval.metrics.chroma import ChromaMetric
+from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkPrecision, ChunkRecall
+from rag_eval.metrics.metric import ChunkLevelMetric, TokenLevelMetric, refuse_repeated
+from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
+from rag_eval.metrics.score_tables import NO_CUT, average_scores, score_chunk_level, score_name, score_token_level
+from rag_eval.metrics.span_metrics import SpanIoU, SpanPrecision, SpanRecall
+from rag_eval.retrieval.fusion import HybridRetriever
+from rag_eval.retrieval.retriever import RETRIEVER, Hit, Retriever, check_part, checked_hits
+from rag_eval.tables import SCORES, chunk_truth_to_tables, table_of, token_truth_to_tables
+from rag_eval.types.chunks import CharacterSpan, Chunk, PositionAwareChunk
+from rag_eval.types.documents import Corpus
+from rag_eval.types.ground_truth import ChunkLevelGroundTruth, EvaluationResult, TokenLevelGroundTruth
+from rag_eval.types.ids import ChunkId, EvaluationType, QueryId
+
+
+@runtime_checkable
+class HasChunks(Protocol):
+    """A retriever that tells how its corpus was cut."""
+
+    @property
+    def chunker_name(self) -> str:
+        """The chunker and its settings."""
+
+    def indexed_chunks(self) -> Sequence[Chunk]:
+        """All chunks of the indexed corpus."""
+
+
+def parts_with_chunks(retriever: object) -> list[HasChunks]:
+    """The retriever, or the parts of a hybrid, as far as they tell how their corpus was cut."""
+    if isinstance(retriever, HybridRetriever):
+        return [found for part in retriever.retrievers for found in parts_with_chunks(part)]
+    return [retriever] if isinstance(retriever, HasChunks) else []
+
+
+def check_chunker(truth: Sequence[ChunkLevelGroundTruth], chunker_name: str) -> None:
+    """Raise ``GroundTruthError``, naming both, when the truth was made with another chunker."""
+    for item in truth:
+        if item.chunker is not None and item.chunker != chunker_name:
+            raise GroundTruthError(
+                f"the ground truth was made with {item.chunker} and this run uses {chunker_name}: chunk ids are true "
+                "for one chunker only; run with that one, make new ground truth, or evaluate at token level"
+            )
+
+
+def check_chunk_ids(truth: Sequence[ChunkLevelGroundTruth], chunks: Sequence[Chunk]) -> None:
+    """Raise ``GroundTruthError``, with the count, when the truth names chunks that the corpus does not have."""
+    known = {chunk.id for chunk in chunks}
+    named = {chunk_id for item in truth for chunk_id in item.relevant_chunk_ids}
+    unknown = sorted(named - known)
+    if unknown:
+        raise GroundTruthError(
+            f"{len(unknown)} of the {len(named)} chunk ids in the ground truth are not among the {len(known)} chunks "
+            f"of this run, first {unknown[0]}: the documents or the chunker are not those that it was made with"
+        )
+
+
+Truth = TypeVar("Truth", TokenLevelGroundTruth, ChunkLevelGroundTruth)
+
+
+def checked_truth(ground_truth: Iterable[object], kind: type[Truth]) -> list[Truth]:
+    """The ground truth, read once; raises ``GroundTruthError`` without any, on another kind, and on an id twice."""
+    truth: list[Truth] = []
+    texts: dict[str, str] = {}
+    for item in ground_truth:
+        if not isinstance(item, kind):
+            level = "token-level" if kind is TokenLevelGroundTruth else "chunk-level"
+            raise GroundTruthError(
+                f"this is a {level} evaluation and needs {kind.__name__}, it was given a "
+                f"{type(item).__name__}: use the ground truth, or the evaluation, of the other type"
+            )
+        if item.query.id in texts:
+            raise GroundTruthError(
+                f"two queries have the id {item.query.id!r}, {preview(texts[item.query.id])} and "
+                f"{preview(item.query.text)}: merge what is relevant to them into one, or give each its own id"
+            )
+        texts[item.query.id] = item.query.text
+        truth.append(item)
+    if not truth:
+        raise GroundTruthError("there is no query to evaluate: give ground truth")
+    return truth
+
+
+def check_corpus(corpus: object) -> None:
+    """Raise ``ConfigurationError`` unless it is a corpus."""
+    if not isinstance(corpus, Corpus):
+        raise ConfigurationError(f"the corpus is {preview(repr(corpus))}: give Corpus.from_folder(…), or a Corpus")
+
+
+def index_token_level(corpus: Corpus, truth: list[TokenLevelGroundTruth], retriever: Retriever[Any]) -> None:
+    """Index the corpus, after holding the truth against it; raises ``ConfigurationError`` or ``GroundTruthError``."""
+    _check_parts(corpus, retriever)
+    check_against_corpus(truth, corpus)
+    retriever.index(corpus)
+
+
+def index_chunk_level(corpus: Corpus, truth: list[ChunkLevelGroundTruth], retriever: Retriever[Any]) -> None:
+    """Index the corpus, holding the truth against every part of the retriever that tells how it cuts.
+
+    Raises ``ConfigurationError`` or ``GroundTruthError``.
+    """
+    _check_parts(corpus, retriever)
+    for item in truth:
+        if not item.relevant_chunk_ids and not item.unanswerable:
+            raise GroundTruthError(
+                f"{item.query.id} has no relevant chunk ids: add them, or declare the query unanswerable"
+            )
+    for part in parts_with_chunks(retriever):
+        check_chunker(truth, part.chunker_name)
+    retriever.index(corpus)
+    for part in parts_with_chunks(retriever):
+        check_chunk_ids(truth, part.indexed_chunks())
+
+
+def _check_parts(corpus: object, retriever: object) -> None:
+    check_corpus(corpus)
+    check_part(retriever, "retriever", RETRIEVER)
+
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+# These need more than hits and truth: all chunks, or the documents' tokens.
+_NOT_SWEPT = {"precision_omega", "tokens_retrieved"}
+_OWN_CUT = re.compile(r"(?P<label>.+)@(?P<k>[1-9][0-9]*)", re.DOTALL)
+REGISTRIES: Mapping[EvaluationType, Mapping[str, type]] = {
+    "token-level": TOKEN_LEVEL_METRICS,
+    "chunk-level": CHUNK_LEVEL_METRICS,
+}
+
+
+class Metric(Protocol[T_contra]):
+    """A metric of either level."""
+
+    @property
+    def name(self) -> str:
+        """The key of the metric in every result."""
+
+    def calculate(self, retrieved: Sequence[T_contra], ground_truth: Sequence[T_contra]) -> float:
+        """The score of one query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case(Generic[T]):
+    """One answerable query: what was retrieved, best first, and what is relevant."""
+
+    query_id: QueryId
+    retrieved: Sequence[T]
+    relevant: Sequence[T]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricAtCut(Generic[T]):
+    """A metric on the first ``cut`` hits (None: as many as it wants), its label and k in the scores, and its key."""
+
+    metric: Metric[T]
+    label: str
+    k: int
+    cut: int | None
+    key: str
+
+    def depth(self, truth: Iterable[Sequence[Any]]) -> int:
+        """How many hits it needs, given what is relevant to each query."""
+        if isinstance(self.metric, ChromaMetric) and self.metric.k == "min" and self.metric.chunks is not None:
+            return max(map(self.metric.chunks.min_k, truth), default=0)
+        return self.cut or 0
+
+
+def metrics_at_cuts(
+    evaluation_type: EvaluationType, metrics: Sequence[Metric[T]], ks: Sequence[int], *, several: bool
+) -> list[MetricAtCut[T]]:
+    """Each metric at each k, or at the cut that its own name states: ``span_recall@10`` sees ten hits at any k.
+
+    With ``several`` ks the keys have ``@k``; a metric with a cut of its own keeps its name.
+    Raises ``ConfigurationError`` without metrics, on what is not a metric of this level, and when two would have the
+    same rows.
+    """
+    columns: list[MetricAtCut[T]] = []
+    for metric in _checked(evaluation_type, metrics):
+        name = metric.name
+        stated = _OWN_CUT.fullmatch(name)
+        if name == "precision_omega" or name.endswith("@min"):
+            columns.append(MetricAtCut(metric, name, NO_CUT, None, name))
+        elif stated is not None:
+            columns.append(MetricAtCut(metric, stated["label"], int(stated["k"]), int(stated["k"]), name))
+        else:
+            columns += [MetricAtCut(metric, name, k, k, score_name(name, k) if several else name) for k in ks]
+    refuse_repeated(score_name(column.label, column.k) for column in columns)
+    return columns
+
+
+def score_cases(
+    evaluation_type: EvaluationType,
+    columns: Sequence[MetricAtCut[T]],
+    cases: Sequence[Case[T]],
+    sweep: Callable[[list[str], list[int]], pa.Table],
+) -> pa.Table:
+    """A ``SCORES`` row for each metric at its cut and case, in this order; ``sweep`` scores built-in ones by name.
+
+    Raises ``ConfigurationError`` when a metric gives anything but a finite number.
+    """
+    swept = [column for column in columns if _is_swept(column, REGISTRIES[evaluation_type])]
+    names, ks = dict.fromkeys(column.label for column in swept), dict.fromkeys(column.k for column in swept)
+    scores = sweep(list(names), list(ks)) if swept else None
+    parts = []
+    for column in columns:
+        if scores is not None and column in swept:
+            rows = pc.and_(pc.equal(scores.column("metric"), column.label), pc.equal(scores.column("k"), column.k))
+            parts.append(scores.filter(rows))
+        else:
+            values = ((case.query_id, column.label, column.k, _score(column, case)) for case in cases)
+            parts.append(table_of(SCORES, list(values)))
+    return pa.concat_tables(parts)
+
+
+def _checked(evaluation_type: EvaluationType, metrics: Sequence[Metric[T]]) -> list[Metric[T]]:
+    if isinstance(metrics, str | Mapping) or not isinstance(metrics, Iterable):
+        raise ConfigurationError(f"metrics is {preview(repr(metrics))}: give a list of metrics, such as [SpanRecall()]")
+    given = list(metrics)
+    if not given:
+        raise ConfigurationError("there is no metric to compute: name at least one, or leave metrics out")
+    other: EvaluationType = "chunk-level" if evaluation_type == "token-level" else "token-level"
+    for metric in given:
+        told = metric.__name__ if isinstance(metric, type) else preview(repr(metric))
+        if isinstance(metric, type):
+            raise ConfigurationError(f"{told} is a class, not a metric: write {told}()")
+        if hasattr(metric, "to_langsmith_evaluator"):
+            raise ConfigurationError(
+                f"{told} is a metric for LangSmith's evaluate: use one of {', '.join(REGISTRIES[evaluation_type])}"
+            )
+        if not isinstance(getattr(metric, "name", None), str) or not callable(getattr(metric, "calculate", None)):
+            raise ConfigurationError(
+                f"{told} is not a metric: give an object with name and calculate(retrieved, ground_truth)"
+            )
+        if isinstance(metric, tuple(REGISTRIES[other].values())):
+            raise ConfigurationError(
+                f"{metric.name} is a {other} metric and this is a {evaluation_type} evaluation: "
+                f"use one of {', '.join(REGISTRIES[evaluation_type])}, or a {other} evaluation"
+            )
+    return given
+
+
+def _is_swept(column: MetricAtCut[T], registry: Mapping[str, type]) -> bool:
+    """Whether the metric is a built-in one, to the letter: a subclass may calculate otherwise."""
+    return column.label not in _NOT_SWEPT and registry.get(column.metric.name) is type(column.metric)
+
+
+def _score(column: MetricAtCut[T], case: Case[T]) -> float:
+    value: object = column.metric.calculate(case.retrieved[: column.cut], case.relevant)
+    if not isinstance(value, Real) or not math.isfinite(value):
+        raise ConfigurationError(
+            f"{column.metric.name}.calculate gave {preview(repr(value))} for {case.query_id}: return a finite number"
+        )
+    return float(value)
+
+
+DEFAULT_TOKEN_LEVEL_METRICS: tuple[TokenLevelMetric, ...] = (SpanRecall(), SpanPrecision(), SpanIoU())
+DEFAULT_CHUNK_LEVEL_METRICS: tuple[ChunkLevelMetric, ...] = (ChunkRecall(), ChunkPrecision(), ChunkF1())
+
+
+@dataclass(frozen=True)
+class ExperimentTables:
+    """The rows behind the averages: every hit, and a score for each metric, k and answerable query.
+
+    The queries declared unanswerable are named apart; they have hits and no scores.
+    """
+
+    hits: pa.Table
+    scores: pa.Table
+    unanswerable: tuple[QueryId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentResult(EvaluationResult):
+    """The averages of an experiment by metric name, and the rows they come from."""
+
+    raw_results: ExperimentTables = field(kw_only=True)
+
+
+@overload
+def run_experiment(
+    *,
+    evaluation_type: Literal["token-level"],
+    corpus: Corpus,
+    ground_truth: Sequence[TokenLevelGroundTruth],
+    retriever: Retriever[PositionAwareChunk],
+    metrics: Sequence[TokenLevelMetric] | None = None,
+    k: int | Sequence[int] = 5,
+) -> ExperimentResult: ...
+
+
+@overload
+def run_experiment(
+    *,
+    evaluation_type: Literal["chunk-level"],
+    corpus: Corpus,
+    ground_truth: Sequence[ChunkLevelGroundTruth],
+    retriever: Retriever[Chunk],
+    metrics: Sequence[ChunkLevelMetric] | None = None,
+    k: int | Sequence[int] = 5,
+) -> ExperimentResult: ...
+
+
+def run_experiment(
+    *,
+    evaluation_type: EvaluationType,
+    corpus: Corpus,
+    ground_truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth],
+    retriever: Retriever[PositionAwareChunk] | Retriever[Chunk],
+    metrics: Sequence[TokenLevelMetric] | Sequence[ChunkLevelMetric] | None = None,
+    k: int | Sequence[int] = 5,
+) -> ExperimentResult:
+    """Index the corpus, retrieve for every query, score.
+
+    ``result.metrics`` has the averages over the answerable queries: ``span_recall`` for one k, ``span_recall@5`` for
+    each of several. A metric with a cut of its own (``SpanRecall(k=10)``, or any whose name ends in ``@10``) is scored
+    on so many hits, whatever k is, and keeps its name. Metrics, unless given: recall, precision and IoU of spans, or
+    recall, precision and F1 of chunks.
+
+    There is one retrieval, as deep as the largest k needs. Retrievers that look at more candidates than they keep
+    (hybrids, and whatever has a reranker) take their depth from it unless they have a ``fetch_k``, so that the first
+    five hits at k = [5, 20] need not be those at k = 5: set ``fetch_k`` where they are to be compared.
+
+    Raises ``ConfigurationError`` on a k, a metric or a retriever that does not fit the evaluation type,
+    ``GroundTruthError`` on truth that does not fit it, the corpus or the chunker, and what the parts raise.
+    """
+    several = isinstance(k, Iterable)
+    ks = _checked_ks(k)
+    if evaluation_type == "token-level":
+        spans_at = metrics_at_cuts(
+            evaluation_type,
+            cast("Sequence[TokenLevelMetric]", metrics) if metrics is not None else DEFAULT_TOKEN_LEVEL_METRICS,
+            ks,
+            several=several,
+        )
+        truth = checked_truth(ground_truth, TokenLevelGroundTruth)
+        tables = _run_token_level(corpus, truth, cast("Retriever[PositionAwareChunk]", retriever), spans_at, ks)
+        keys = _keys(spans_at)
+    elif evaluation_type == "chunk-level":
+        ids_at = metrics_at_cuts(
+            evaluation_type,
+            cast("Sequence[ChunkLevelMetric]", metrics) if metrics is not None else DEFAULT_CHUNK_LEVEL_METRICS,
+            ks,
+            several=several,
+        )
+        chunk_truth = checked_truth(ground_truth, ChunkLevelGroundTruth)
+        tables = _run_chunk_level(corpus, chunk_truth, cast("Retriever[Chunk]", retriever), ids_at, ks)
+        keys = _keys(ids_at)
+    else:
+        raise ConfigurationError(f"there is no evaluation type {evaluation_type!r}: use 'token-level' or 'chunk-level'")
+    averages = average_scores(tables.scores).to_pylist()
+    return ExperimentResult({keys[row["metric"], row["k"]]: row["mean"] for row in averages}, raw_results=tables)
+
+
+def _run_token_level(
+    corpus: Corpus,
+    truth: list[TokenLevelGroundTruth],
+    retriever: Retriever[PositionAwareChunk],
+    metrics: Sequence[MetricAtCut[CharacterSpan]],
+    ks: Sequence[int],
+) -> ExperimentTables:
+    index_token_level(corpus, truth, retriever)
+    queries = [item.query for item in truth]
+    depth = max(*ks, *(metric.depth(item.relevant_spans for item in truth) for metric in metrics))
+    found: list[list[Hit[PositionAwareChunk]]] = checked_hits(
+        retriever.retrieve(queries, depth), len(queries), retriever.name, PositionAwareChunk
+    )
+    hits = span_hits_table(queries, found, corpus)
+    tables = token_truth_to_tables(truth)
+    cases: list[Case[CharacterSpan]] = [
+        Case(item.query.id, [hit.chunk.to_span() for hit in found_hits], item.relevant_spans)
+        for item, found_hits in zip(truth, found, strict=True)
+        if not item.unanswerable
+    ]
+    scores = score_cases(
+        "token-level", metrics, cases, lambda names, cuts: score_token_level(hits, tables, names, cuts)
+    )
+    return ExperimentTables(hits, scores, _unanswerable(truth))
+
+
+def _run_chunk_level(
+    corpus: Corpus,
+    truth: list[ChunkLevelGroundTruth],
+    retriever: Retriever[Chunk],
+    metrics: Sequence[MetricAtCut[ChunkId]],
+    ks: Sequence[int],
+) -> ExperimentTables:
+    index_chunk_level(corpus, truth, retriever)
+    queries = [item.query for item in truth]
+    depth = max(*ks, *(metric.depth(item.relevant_chunk_ids for item in truth) for metric in metrics))
+    found: list[list[Hit[Chunk]]] = checked_hits(
+        retriever.retrieve(queries, depth), len(queries), retriever.name, Chunk
+    )
+    hits = chunk_hits_table(queries, found)
+    tables = chunk_truth_to_tables(truth)
+    cases: list[Case[ChunkId]] = [
+        Case(item.query.id, [hit.chunk.id for hit in found_hits], item.relevant_chunk_ids)
+        for item, found_hits in zip(truth, found, strict=True)
+        if not item.unanswerable
+    ]
+    scores = score_cases(
+        "chunk-level", metrics, cases, lambda names, cuts: score_chunk_level(hits, tables, names, cuts)
+    )
+    return ExperimentTables(hits, scores, _unanswerable(truth))
+
+
+def _checked_ks(k: object) -> list[int]:
+    given = list(k) if isinstance(k, Iterable) and not isinstance(k, str) else [k]
+    ks = [int(one) for one in given if isinstance(one, Integral) and not isinstance(one, bool) and int(one) > 0]
+    if not ks or len(set(ks)) < len(given):
+        raise ConfigurationError(f"k = {k!r} must be a whole number of 1 or more, or several different ones")
+    return ks
+
+
+def _keys(metrics: Sequence[MetricAtCut[T]]) -> dict[tuple[str, int], str]:
+    return {(metric.label, metric.k): metric.key for metric in metrics}
+
+
+def _unanswerable(truth: Sequence[TokenLevelGroundTruth | ChunkLevelGroundTruth]) -> tuple[QueryId, ...]:
+    return tuple(item.query.id for item in truth if item.unanswerable)

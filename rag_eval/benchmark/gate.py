@@ -1,0 +1,208 @@
+"""Whether a run is fit to follow the baseline: a drop that is larger than allowed, and surely so, fails.
+
+For each configuration the hypothesis is that the metric dropped by no more than is allowed. It is tested one-sided, by
+flipping the signs of what each document's queries lost beyond the allowance, and the p-values are adjusted (Holm) over
+the configurations; those that lost the same in every document count as one. The gate fails where p < 0.05. So of the
+runs in which nothing dropped further than allowed at most 5 % fail by chance, however many configurations there are;
+and a drop that noise explains does not fail. To test for a drop of any size instead and to ask only that the one seen
+is above the allowance would fail half of the runs whose drop is just what is allowed.
+
+A configuration of the baseline that the run has no scores for fails, too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.special import stdtrit
+
+from rag_eval.benchmark.compare import CommonScores
+from rag_eval.benchmark.outcome import BenchmarkOutcome
+from rag_eval.benchmark.runs import check_comparable
+from rag_eval.benchmark.scores import SEED, read_scores
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.errors import ConfigurationError
+from rag_eval.formatting import basis, counted
+from rag_eval.metrics.metric import Values
+from rag_eval.stats.bootstrap import estimates_of
+from rag_eval.stats.comparison import COMPARISON_EQUAL_WITHIN as EQUAL_WITHIN
+from rag_eval.stats.comparison import FLIPS, SIGNIFICANCE, higher_is_better, holm, sign_flip_p_values, without_rounding
+from rag_eval.stats.scores import Unit, Units
+
+
+@dataclass(frozen=True, slots=True)
+class GateCheck:
+    """One configuration: its means, how far it dropped (negative: it rose) with the interval, and the test's verdict.
+
+    ``changed`` counts the queries whose score is another. ``p`` is the adjusted p-value of the hypothesis that the drop
+    is within the allowance. ``noticed_from`` is about the smallest drop that would fail, given how much the changes
+    differ from query to query; None when they do not. ``unsure`` says that it dropped further than allowed, and that
+    chance explains it.
+    """
+
+    configuration: str
+    before: float
+    after: float
+    drop: float
+    low: float | None
+    high: float | None
+    changed: int
+    p: float
+    noticed_from: float | None
+    passed: bool
+    unsure: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The checks of a run against a baseline; ``missing`` says of each configuration without scores why it has none.
+
+    ``can_fail`` is False when there are so few units that no drop, however large, could be told from chance; see
+    ``fewest_units``.
+    """
+
+    metric: str
+    max_drop: float
+    baseline: str
+    run: str
+    differences: list[str]
+    queries: int
+    units: int
+    unit: Unit
+    can_fail: bool
+    checks: list[GateCheck]
+    missing: dict[str, str]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every configuration is there and none dropped further than allowed."""
+        return not self.missing and all(check.passed for check in self.checks)
+
+    @property
+    def move(self) -> Literal["drop", "rise"]:
+        """What the metric may not do; of a metric of cost, a rise is the drop."""
+        return "drop" if higher_is_better(self.metric) else "rise"
+
+    @property
+    def moved(self) -> Literal["dropped", "rose"]:
+        """What a configuration that fails did."""
+        return "dropped" if self.move == "drop" else "rose"
+
+    @property
+    def terms(self) -> str:
+        """What was tested on what, such as ``60 queries in 12 documents; span_recall@5 may drop by 0.02``."""
+        allowed = f"{self.metric} may {self.move} by {self.max_drop:g}"
+        return f"{basis(self.queries, self.units, self.unit)}; {allowed}" if self.checks else allowed
+
+    @property
+    def verdict(self) -> str:
+        """Whether it is passed, in a sentence that says how many configurations are in the way."""
+        if self.passed:
+            unsure = sum(check.unsure for check in self.checks)
+            far = f"{counted(unsure, 'configurations')} {self.moved} by more than {self.max_drop:g}, but not surely"
+            return f"The gate is passed: {far}." if unsure else "The gate is passed."
+        failed = sum(not check.passed for check in self.checks)
+        far = f"{self.moved} by more than {self.max_drop:g}"
+        reasons = [f"{counted(failed, 'configurations')} {far}"] if failed else []
+        reasons += [f"{counted(len(self.missing), 'configurations')} without scores"] if self.missing else []
+        return f"The gate failed: {' and '.join(reasons)}."
+
+
+def run_gate(
+    workspace: Workspace,
+    baseline: BenchmarkOutcome,
+    run: BenchmarkOutcome,
+    metric: str,
+    max_drop: float,
+    *,
+    configurations: Sequence[str] | None = None,
+    allow_different: bool = False,
+) -> Gate:
+    """Hold a run against the baseline: all of the baseline's configurations, or those named.
+
+    For a metric of cost a rise is the drop. Raises ``ConfigurationError`` when the allowance is negative, when the data
+    differ and that is not allowed, and when the metric is not in both or a named configuration not in the baseline.
+    """
+    if not 0 <= max_drop < float("inf"):
+        raise ConfigurationError(f"the largest drop allowed is {max_drop}: use 0 or more, such as 0.02")
+    differences = check_comparable(baseline, run, allow_different=allow_different)
+    scores = CommonScores(read_scores(workspace, baseline, metric), read_scores(workspace, run, metric))
+    named = list(dict.fromkeys(configurations or scores.before.configurations))
+    scores.before.paired(metric).subset(named)  # says what the baseline has when it lacks one of them
+    missing = {name: _why_missing(run, name) for name in named if name not in scores.after.configurations}
+    there = [name for name in named if name not in missing]
+    if not there:
+        return Gate(metric, max_drop, baseline.run, run.run, differences, 0, 0, "queries", True, [], missing)
+    before, after = scores.paired(metric, {name: name for name in there})
+    units = before.units
+    drops = without_rounding((before.values - after.values) * (1 if higher_is_better(metric) else -1))
+    beyond = units.sums(without_rounding(drops - max_drop))
+    rng = np.random.default_rng(SEED)
+    intervals = estimates_of(drops, units, rng)
+    # Configurations that lost the same are one hypothesis: to count it twice would only hide a drop.
+    distinct, which = np.unique(beyond, axis=0, return_inverse=True)
+    p_values = holm(sign_flip_p_values(distinct, rng, "greater", max(FLIPS, 100 * len(distinct))))
+    checks = []
+    for row, (name, p) in enumerate(zip(there, p_values[which.ravel()].tolist(), strict=True)):
+        seen = intervals[row]
+        checks.append(
+            GateCheck(
+                configuration=name,
+                before=float(before.values[row].mean()),
+                after=float(after.values[row].mean()),
+                drop=seen.mean,
+                low=seen.low,
+                high=seen.high,
+                changed=int(np.count_nonzero(drops[row])),
+                p=p,
+                noticed_from=_noticed_from(units, drops[row], max_drop, len(distinct)),
+                passed=p >= SIGNIFICANCE,
+                unsure=p >= SIGNIFICANCE and seen.mean - max_drop > EQUAL_WITHIN,
+            )
+        )
+    can_fail = units.count >= fewest_units(len(there))
+    n = len(before.query_ids)
+    return Gate(
+        metric, max_drop, baseline.run, run.run, differences, n, units.count, units.kind, can_fail, checks, missing
+    )
+
+
+def fewest_units(configurations: int) -> int:
+    """How many documents (or queries) it takes for a drop in one of so many configurations to fail the gate.
+
+    Where every unit dropped, one of the 2ⁿ sign patterns is as bad, so p is 1 / 2ⁿ, and the smallest of m p-values is
+    multiplied by m (Holm): the fewest are the smallest n with m / 2ⁿ < 0.05.
+    """
+    units = 1
+    while configurations * 0.5**units >= SIGNIFICANCE:
+        units += 1
+    return units
+
+
+def most_configurations(units: int) -> int:
+    """How many configurations may be gated together so that a drop can fail with so many units; 0: not even one."""
+    return ((1 << units) - 1) // round(1 / SIGNIFICANCE)
+
+
+def gate_units(workspace: Workspace, baseline: BenchmarkOutcome) -> Units:
+    """What a gate against this baseline, by what it is ranked by, flips the signs of.
+
+    Raises ``ArtifactError`` when the scores cannot be read.
+    """
+    metric = baseline.ranking_metric
+    return read_scores(workspace, baseline, metric).paired(metric).units
+
+
+def _why_missing(run: BenchmarkOutcome, configuration: str) -> str:
+    failure = run.failures.get(configuration)
+    return f"it failed: {failure.reason}" if failure else "the run does not have it"
+
+
+def _noticed_from(units: Units, drops: Values, max_drop: float, tests: int) -> float | None:
+    """The allowance and as many standard errors (over units) as the strictest of the tests asks for."""
+    strays = units.sums((drops - drops.mean())[None])[0]
+    if units.count < 2 or not np.abs(strays).max() > EQUAL_WITHIN:
+        return None
+    error = float(np.sqrt((strays**2).sum() * units.count / (units.count - 1))) / len(drops)
+    return max_drop + float(stdtrit(units.count - 1, 1 - SIGNIFICANCE / tests)) * error

@@ -1,0 +1,173 @@
+"""The runs of a workspace over time, by one metric."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rag_eval.benchmark.outcome import SUMMARY, BenchmarkOutcome
+from rag_eval.benchmark.runs import data_differences, has_baseline, read_baseline, read_summary, run_names
+from rag_eval.benchmark.scores import SEED, read_scores
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.errors import ArtifactError, ConfigurationError, preview
+from rag_eval.formatting import choices, suggestion
+from rag_eval.stats.bootstrap import Estimate, estimate
+from rag_eval.stats.comparison import best_first, higher_is_better
+
+BARS = "▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """A run: its best configuration by the metric (or the one followed), and the estimate of that.
+
+    ``configuration`` and ``estimate`` are None when the run has no score by the metric. ``data`` is a letter: runs with
+    the same letter were measured on the same documents and the same truth.
+    """
+
+    run: str
+    started: str
+    data: str
+    documents: int
+    queries: int
+    corpus_digest: str
+    truth_digest: str
+    configurations: int
+    failures: int
+    configuration: str | None
+    estimate: Estimate | None
+    is_baseline: bool
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Runs, oldest first, and what is wrong with those that cannot be read, and with the baseline."""
+
+    metric: str
+    entries: list[HistoryEntry]
+    earlier: int
+    unreadable: list[str]
+
+    def trend(self) -> list[HistoryEntry]:
+        """The entries that have a score and the data of the latest such entry: the ones that can be held together."""
+        scored = [entry for entry in self.entries if entry.estimate is not None]
+        return [entry for entry in scored if entry.data == scored[-1].data]
+
+
+def history(
+    workspace: Workspace, metric: str | None = None, configuration: str | None = None, last: int = 20
+) -> History:
+    """The last runs by a metric (default: what the latest is ranked by), each with its best configuration.
+
+    With ``configuration`` that one is followed in place of the best.
+    Raises ``ConfigurationError`` when there is no run, when no run has the metric or the configuration, or when
+    ``last`` is not positive. Runs that cannot be read are named, and passed over.
+    """
+    if last < 1:
+        raise ConfigurationError(f"the number of runs to show is {last}: use 1 or more")
+    names = run_names(workspace)
+    if not names:
+        raise ConfigurationError(
+            f"there is no run yet in the workspace {workspace.address!r}: run a benchmark first, or check the path"
+        )
+    outcomes, unreadable = [], []
+    for name in names[-last:]:
+        try:
+            outcomes.append(read_summary(workspace.kept(workspace.runs / name / SUMMARY)))
+        except ArtifactError as error:
+            unreadable.append(str(error))
+    chosen = metric or next((one.ranking_metric for one in reversed(outcomes) if one.configurations), "")
+    baseline, problem = _baseline(workspace)
+    letters = _letters(outcomes)
+    entries = []
+    for outcome, letter in zip(outcomes, letters, strict=True):
+        followed, figure = _followed(workspace, outcome, chosen, configuration)
+        entries.append(
+            HistoryEntry(
+                run=outcome.run,
+                started=outcome.started.isoformat(timespec="seconds"),
+                data=letter,
+                documents=outcome.documents,
+                queries=outcome.answerable,
+                corpus_digest=outcome.corpus.digest,
+                truth_digest=outcome.ground_truth.digest,
+                configurations=len(outcome.configurations),
+                failures=len(outcome.failures),
+                configuration=followed,
+                estimate=figure,
+                is_baseline=outcome.run == baseline,
+            )
+        )
+    if outcomes and (metric or configuration) and not any(entry.estimate for entry in entries):
+        raise ConfigurationError(_nothing_found(outcomes, metric, configuration))
+    return History(chosen, entries, len(names) - len(names[-last:]), unreadable + problem)
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """The values as bars, from the lowest to the highest of them; in the middle when all are equal."""
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+    if high - low < 1e-12:
+        return BARS[len(BARS) // 2] * len(values)
+    return "".join(BARS[round((value - low) / (high - low) * (len(BARS) - 1))] for value in values)
+
+
+def _baseline(workspace: Workspace) -> tuple[str | None, list[str]]:
+    """The run that is the baseline, if one is chosen, and what is wrong with it."""
+    try:
+        return (read_baseline(workspace).run if has_baseline(workspace) else None), []
+    except ArtifactError as error:
+        return None, [str(error)]
+
+
+def _followed(
+    workspace: Workspace, outcome: BenchmarkOutcome, metric: str, configuration: str | None
+) -> tuple[str | None, Estimate | None]:
+    """The configuration named, or the best by the metric, and its estimate; None twice when there is no such score."""
+    try:
+        scores = read_scores(workspace, outcome, metric)
+    except ArtifactError:
+        return _from_summary(outcome, metric, configuration)
+    if metric not in scores.metrics or (configuration and configuration not in scores.configurations):
+        return None, None
+    paired = scores.paired(metric).subset([one.name for one in outcome.ranked()])
+    best = best_first(paired.means().tolist(), higher_is_better=higher_is_better(metric))[0]
+    name = configuration or paired.names[best]
+    return name, estimate(paired.subset([name]), np.random.default_rng(SEED))[0]
+
+
+def _from_summary(
+    outcome: BenchmarkOutcome, metric: str, configuration: str | None
+) -> tuple[str | None, Estimate | None]:
+    """As ``_followed``, without an interval: the scores of single queries are gone."""
+    scored = [one for one in outcome.ranked() if metric in one.metrics and configuration in (None, one.name)]
+    if not scored:
+        return None, None
+    means = [one.metrics[metric] for one in scored]
+    best = scored[best_first(means, higher_is_better=higher_is_better(metric))[0]]
+    return best.name, Estimate(best.metrics[metric], None, None, best.queries, 0, "documents")
+
+
+def _letters(outcomes: Sequence[BenchmarkOutcome]) -> list[str]:
+    """A letter for each run, A for the data of the first; after Z come Z1, Z2, …"""
+    kinds: list[BenchmarkOutcome] = []
+    letters = []
+    for outcome in outcomes:
+        place = next((n for n, kind in enumerate(kinds) if not data_differences(kind, outcome)), len(kinds))
+        if place == len(kinds):
+            kinds.append(outcome)
+        letters.append(chr(ord("A") + place) if place < 26 else f"Z{place - 25}")
+    return letters
+
+
+def _nothing_found(outcomes: Sequence[BenchmarkOutcome], metric: str | None, configuration: str | None) -> str:
+    done = [one for outcome in outcomes for one in outcome.configurations]
+    metrics = dict.fromkeys(name for one in done for name in one.metrics)
+    names = dict.fromkeys(one.name for one in done)
+    wrong = [
+        f"no run shown has {what} {preview(given)}{suggestion(given, known)}: {choices(known, given, '; ')}"
+        for what, given, known in (("scores by", metric, metrics), ("the configuration", configuration, names))
+        if given and given not in known
+    ]
+    return "; ".join(wrong) or f"no run shown has scores by {metric} of {configuration}: show more runs with --last"

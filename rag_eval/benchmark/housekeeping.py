@@ -1,0 +1,130 @@
+"""What a workspace holds, and making room in it. Everything but the runs' summaries can be made again.
+
+Other processes may add, rename and remove files meanwhile: what is gone by the time it is looked at counts for nothing.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.disk.files import SCRATCH_PREFIX, touch
+
+DIVIDED = ("tables", "cache")
+"""The folders whose folders are told apart."""
+
+PRUNABLE = ("tables", "indexes", "results")
+CLEARABLE = (*PRUNABLE, "cache")
+SECONDS_A_DAY = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one kind of work takes up."""
+
+    kind: str
+    files: int
+    size: int
+
+
+def holdings(workspace: Workspace) -> list[Holding]:
+    """What takes up the workspace, all of it: each folder's files and bytes, then those of files beside the folders."""
+    found = []
+    for path in _children(workspace.root):
+        if path.is_dir():
+            parts = [part for part in _children(path) if part.is_dir()] if path.name in DIVIDED else []
+            found += [_holding(f"{path.name}/{part.name}", _files(part)) for part in parts]
+            inside = {part.name for part in parts}
+            rest = [file for file in _files(path) if file.relative_to(path).parts[0] not in inside]
+            found.append(_holding(path.name, rest))
+    found.append(_holding("other files", (path for path in _children(workspace.root) if path.is_file())))
+    return [holding for holding in found if holding.files]
+
+
+def prune(workspace: Workspace, days: float) -> Holding:
+    """Remove tables, indexes and results that no run has used for so many days; says what went.
+
+    Vectors, cuts and what rerankers answered stay, because they are what costs; the runs' summaries stay too.
+    """
+    limit = time.time() - days * SECONDS_A_DAY
+    gone = []
+    for kind in PRUNABLE:
+        folder = workspace.root / kind
+        for path in _children(folder) if kind == "indexes" else list(_files(folder)):
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime < limit:
+                    gone.append(_removed(path))
+    return _total("pruned", gone)
+
+
+def clear(workspace: Workspace) -> Holding:
+    """Remove all work, all that costs included; the runs' summaries stay. Says what went."""
+    folders = (workspace.root / kind for kind in CLEARABLE)
+    return _total("cleared", [_removed(folder) for folder in folders if folder.is_dir()])
+
+
+def sweep(workspace: Workspace) -> None:
+    """Remove what killed writers left half written more than a day ago."""
+    limit = time.time() - SECONDS_A_DAY
+    for parent, folders, files in os.walk(workspace.root):
+        scratch = [name for name in (*folders, *files) if name.startswith(SCRATCH_PREFIX)]
+        folders[:] = [name for name in folders if name not in scratch]
+        for path in (Path(parent, name) for name in scratch):
+            if _last_change(path) < limit:
+                _removed(path)
+
+
+def mark_used(path: Path) -> None:
+    """Take note that kept work was used now."""
+    try:
+        touch(path)
+    except OSError:
+        return  # a workspace that is read-only can be used and not pruned
+
+
+def _removed(path: Path) -> Holding:
+    """Remove a file or a folder; what it took up."""
+    holding = _holding(path.name, _files(path) if path.is_dir() else [path])
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+    return holding
+
+
+def _holding(kind: str, files: Iterator[Path] | list[Path]) -> Holding:
+    sizes = []
+    for path in files:
+        with suppress(FileNotFoundError):
+            sizes.append(path.stat().st_size)
+    return Holding(kind, len(sizes), sum(sizes))
+
+
+def _total(kind: str, holdings: list[Holding]) -> Holding:
+    return Holding(kind, sum(one.files for one in holdings), sum(one.size for one in holdings))
+
+
+def _last_change(path: Path) -> float:
+    """When a file or anything in a folder was last changed: a folder in use changes inside."""
+    times = [0.0]
+    for one in (path, *_files(path)):
+        with suppress(FileNotFoundError):
+            times.append(one.stat().st_mtime)
+    return max(times)
+
+
+def _children(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    # os.walk passes over folders that vanish; Path.rglob fails on them.
+    for parent, _, files in os.walk(folder):
+        yield from (Path(parent, name) for name in files)

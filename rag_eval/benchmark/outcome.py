@@ -1,0 +1,273 @@
+"""What a benchmark found: the averages of each configuration, and what was computed or reused for it."""
+
+import platform
+import secrets
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+import pyarrow.compute as pc
+from pydantic import AwareDatetime, BaseModel, ConfigDict
+
+from rag_eval.benchmark.config import BenchmarkConfig, Configuration
+from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, Effort, IndexRef, TableRef, TruthSource
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.errors import BenchmarkFailedError, ConfigurationError
+from rag_eval.formatting import choices
+from rag_eval.metrics.score_tables import average_scores, score_name
+from rag_eval.stats.comparison import best_first, higher_is_better
+
+DECIDING = (
+    "rag-eval",
+    "numpy",
+    "lancedb",
+    "tiktoken",
+    "wordllama",
+    "tokenizers",
+    "openai",
+    "cohere",
+    "sentence-transformers",
+    "transformers",
+    "torch",
+)
+"""The packages whose version can change a number."""
+
+
+def versions() -> dict[str, str]:
+    """The version of Python and of each deciding package that is installed."""
+    found = {"python": platform.python_version()}
+    for package in DECIDING:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+Work = Literal["computed", "reused", "failed"]
+SUMMARY = "summary.json"
+
+
+class _Outcome(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class StageWork(_Outcome):
+    """One stage of a run: whether its body ran, and how long the run waited for it.
+
+    ``effort`` is what it took when it was computed, in this run or, where it was reused, in an earlier one.
+    """
+
+    work: Work
+    effort: Effort | None
+    seconds: float
+
+
+class ChunkStatistics(_Outcome):
+    """How many chunks there are, and how long they are in characters."""
+
+    count: int
+    mean: float
+    shortest: int
+    longest: int
+
+
+class ConfigurationOutcome(_Outcome):
+    """One configuration: its averages by metric@k, over how many queries, its tables, and the work it took.
+
+    ``latency_ms`` is the mean time of a query in search and reranking when they were computed, embedding the query
+    left out, with all queries asked in one go; None without queries. ``tokens`` and ``cost`` (US dollars) are what its
+    stages used when they were computed, vectors found in the cache being free; None where a part does not tell.
+    ``index`` is None for BM25.
+    """
+
+    name: str
+    configuration: Configuration
+    metrics: dict[str, float]
+    queries: int
+    chunks: ChunkStatistics
+    chunk_table: TableRef
+    index: IndexRef | None
+    hits: TableRef
+    scores: TableRef
+    stages: dict[str, StageWork]
+    latency_ms: float | None
+    tokens: int | None
+    cost: float | None
+
+
+class Failure(_Outcome):
+    """A configuration that failed: why, in one sentence, and the work that was done for it until then."""
+
+    configuration: Configuration
+    reason: str
+    stages: dict[str, StageWork]
+
+
+class BenchmarkOutcome(_Outcome):
+    """A whole benchmark: what was compared on what, and every configuration in the order given.
+
+    ``failures`` are the configurations that failed, by name; ``stages`` is the work that all share.
+    """
+
+    schema_version: Literal[1] = 1
+    run: str
+    started: AwareDatetime
+    seconds: float
+    versions: dict[str, str]
+    corpus: CorpusSource
+    ground_truth: TruthSource
+    config: BenchmarkConfig
+    documents: int
+    answerable: int
+    unanswerable: int
+    inputs: BenchmarkInputs
+    configurations: list[ConfigurationOutcome]
+    failures: dict[str, Failure]
+    stages: dict[str, StageWork]
+
+    @classmethod
+    def of(
+        cls,
+        workspace: Workspace,
+        started: datetime,
+        config: BenchmarkConfig,
+        corpus: CorpusSource,
+        ground_truth: TruthSource,
+        inputs: BenchmarkInputs,
+        configurations: list[ConfigurationOutcome],
+        failures: dict[str, Failure],
+        stages: dict[str, StageWork],
+    ) -> "BenchmarkOutcome":
+        """The outcome of a run that ends now."""
+        unanswerable = sum(workspace.read_table(inputs.queries).column("unanswerable").to_pylist())
+        now = datetime.now(UTC)
+        return cls(
+            run=now.strftime("%Y-%m-%dT%H-%M-%S-%f-") + secrets.token_hex(4),
+            started=started,
+            seconds=round((now - started).total_seconds(), 3),
+            versions=versions(),
+            config=config,
+            corpus=corpus,
+            ground_truth=ground_truth,
+            documents=inputs.documents.rows,
+            answerable=inputs.queries.rows - unanswerable,
+            unanswerable=unanswerable,
+            inputs=inputs,
+            configurations=configurations,
+            failures=failures,
+            stages=stages,
+        )
+
+    @property
+    def ranking_metric(self) -> str:
+        """What configurations are ranked by: the first metric at the k nearest to 5."""
+        nearest = min(self.config.k, key=lambda k: (abs(k - 5), k))
+        # What the context costs says nothing about what it holds.
+        qualities = [name for name in self.config.metrics if not name.startswith("tokens_retrieved")]
+        names = [score_name(metric, k) for metric in qualities or self.config.metrics for k in (nearest, 0)]
+        known = self.configurations[0].metrics if self.configurations else {}
+        return next((name for name in names if name in known), names[0])
+
+    def at(self, k: int) -> "BenchmarkOutcome":
+        """The same, ranked at another of the numbers of hits; raises ``ConfigurationError`` where k is none of them."""
+        if k not in self.config.k:
+            raise ConfigurationError(f"{self.run} was not measured at k = {k}: {choices(map(str, self.config.k), k)}")
+        return self.model_copy(update={"config": self.config.model_copy(update={"k": [k]})})
+
+    def ranked(self) -> list[ConfigurationOutcome]:
+        """The configurations, best first by the ranking metric.
+
+        Of equal ones the one with the smaller context comes first where that was measured, then the better one by the
+        further metrics at the same k, in their order, then the first by name.
+        """
+        by = self.ranking_metric
+        cut = by.partition("@")[2]
+        known = self.configurations[0].metrics if self.configurations else {}
+        further = sorted((name for name in known if name.partition("@")[2] in (cut, "", "min")), key=higher_is_better)
+        signs = {name: -1 if higher_is_better(name) else 1 for name in further}
+
+        def among_equals(one: ConfigurationOutcome) -> tuple[list[float], str]:
+            return [sign * round(one.metrics[name], 9) for name, sign in signs.items() if name != by], one.name
+
+        given = sorted(self.configurations, key=among_equals)
+        means = [one.metrics[by] for one in given]
+        return [given[number] for number in best_first(means, higher_is_better=higher_is_better(by))]
+
+    def work(self) -> tuple[int, int]:
+        """How many stage runs were computed, in vain or not, and how many reused, over the whole benchmark."""
+        by_stage = self.work_by_stage().values()
+        return sum(computed for computed, _, _ in by_stage), sum(reused for _, reused, _ in by_stage)
+
+    def work_by_stage(self) -> dict[str, tuple[int, int, list[Effort]]]:
+        """For each stage how often it was computed, in vain or not, how often reused, and what the computed ones took.
+
+        Configurations that failed count too.
+        """
+        found: dict[str, tuple[int, int, list[Effort]]] = {}
+        done = [one.stages for one in self.configurations]
+        failed = [failure.stages for failure in self.failures.values()]
+        for stages in (self.stages, *done, *failed):
+            for name, stage in stages.items():
+                computed, reused, efforts = found.get(name, (0, 0, []))
+                is_computed = stage.work != "reused"
+                fresh = [stage.effort] if is_computed and stage.effort is not None else []
+                found[name] = (computed + is_computed, reused + (not is_computed), efforts + fresh)
+        return found
+
+
+def summarise(
+    workspace: Workspace,
+    configuration: Configuration,
+    chunks: TableRef,
+    index: IndexRef | None,
+    hits: TableRef,
+    scores: TableRef,
+    stages: dict[str, StageWork],
+) -> ConfigurationOutcome:
+    """The averages of a configuration's scores, and what its stages took."""
+    averages = average_scores(workspace.read_table(scores)).to_pylist()
+    lengths = pc.utf8_length(workspace.read_table(chunks).column("content"))
+    extremes = pc.min_max(lengths).as_py() if len(lengths) else {"min": 0, "max": 0}
+    efforts = [stage.effort for stage in stages.values() if stage.effort is not None]
+    tokens = [effort.tokens for effort in efforts if effort.tokens is not None]
+    costs = [effort.cost for effort in efforts if effort.cost is not None]
+    asked = max((effort.total for effort in efforts if effort.unit == "queries"), default=0)
+    answering = sum(effort.query_seconds for effort in efforts)
+    return ConfigurationOutcome(
+        name=configuration.name,
+        configuration=configuration,
+        metrics={score_name(row["metric"], row["k"]): row["mean"] for row in averages},
+        queries=averages[0]["n"] if averages else 0,
+        chunks=ChunkStatistics(
+            count=len(lengths),
+            mean=pc.mean(lengths).as_py() or 0.0,
+            shortest=extremes["min"],
+            longest=extremes["max"],
+        ),
+        chunk_table=chunks,
+        index=index,
+        hits=hits,
+        scores=scores,
+        stages=stages,
+        latency_ms=round(1_000 * answering / asked, 6) if asked else None,
+        tokens=sum(tokens) if len(tokens) == len(efforts) else None,
+        cost=sum(costs) if len(costs) == len(efforts) else None,
+    )
+
+
+def keep(workspace: Workspace, outcome: BenchmarkOutcome) -> Path:
+    """Keep the outcome and give back its file."""
+    path = workspace.runs / outcome.run / SUMMARY
+    workspace.keep(path, outcome.model_dump_json(indent=2).encode())
+    return path
+
+
+def conclude(outcome: BenchmarkOutcome, path: Path) -> BenchmarkOutcome:
+    """The outcome; raises ``BenchmarkFailedError``, with the file it is kept in, when a configuration failed."""
+    if outcome.failures:
+        total = len(outcome.failures) + len(outcome.configurations)
+        reasons = "; ".join(f"{name} ({failure.reason})" for name, failure in outcome.failures.items())
+        raise BenchmarkFailedError(f"{len(outcome.failures)} of {total} configurations failed: {reasons}", path)
+    return outcome

@@ -1,0 +1,278 @@
+"""Sending what waits in the outbox of a workspace."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from rag_eval.benchmark.config import Configuration
+from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.errors import ArtifactError
+from rag_eval.experiments.settings import load_settings
+from rag_eval.metrics.score_tables import score_name
+from rag_eval.retry import RetryPolicy
+from rag_eval.services import langsmith_outbox, orq
+from rag_eval.services.langsmith_client import BRIEF, PATIENT
+from rag_eval.services.langsmith_experiments import SELECTED
+from rag_eval.services.langsmith_outbox import (
+    LANGSMITH_CHANNEL,
+    ExperimentPayload,
+    LangSmithSender,
+    QueryOutcome,
+    experiment_key,
+    put_experiment,
+    put_truth,
+)
+from rag_eval.services.outbox import Delivery, Outbox, Parcel, Sender
+from rag_eval.tables import (
+    ChunkLevelTruthTables,
+    TokenLevelTruthTables,
+    chunk_truth_from_tables,
+    documents_from_table,
+    token_truth_from_tables,
+)
+from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
+
+PUBLISHED = "published.json"
+
+
+class Publication(BaseModel):
+    """One configuration on its way to a dataset: the address of its experiment once it is there, else why it waits.
+
+    ``absent`` are queries of the run that the dataset does not have.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    configuration: str
+    dataset: str
+    url: str | None = None
+    absent: int = 0
+    reason: str | None = None
+
+
+_PUBLICATIONS = TypeAdapter(list[Publication])
+
+
+def outbox_of(workspace: Workspace) -> Outbox:
+    """The outbox of a workspace: a folder of this machine, because what it sends is sent once, by one machine."""
+    return Outbox(workspace.root / "outbox")
+
+
+def comparison_url(sent: Sequence[Publication]) -> str:
+    """Where LangSmith shows experiments of one dataset side by side."""
+    page = str(sent[0].url).partition(SELECTED)[0]
+    return f"{page}{SELECTED}{'%2C'.join(str(one.url).partition(SELECTED)[2] for one in sent)}"
+
+
+def note_publications(workspace: Workspace, run: str, configurations: list[str], dataset: str) -> None:
+    """Note that configurations of a run are put for a dataset."""
+    noted = read_publications(workspace, run)
+    known = {(one.configuration, one.dataset) for one in noted}
+    new = [Publication(configuration=name, dataset=dataset) for name in configurations if (name, dataset) not in known]
+    _write(workspace, run, [*noted, *new])
+
+
+def read_publications(workspace: Workspace, run: str) -> list[Publication]:
+    """What was put of a run, with the addresses and the reasons of now; [] when nothing was.
+
+    What was taken back is not there. Raises ``ArtifactError`` when the note cannot be read.
+    """
+    path = workspace.newest(_place(workspace, run))
+    try:
+        noted = _PUBLICATIONS.validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return []
+    except (OSError, ValidationError):
+        raise ArtifactError(f"{str(path)!r} cannot be read: remove it, and publish the run again") from None
+    outbox = outbox_of(workspace)
+    reasons = {parcel.key: parcel.reason for parcel in outbox.waiting(LANGSMITH_CHANNEL)}
+    found = []
+    for one in noted:
+        key = experiment_key(run, one.configuration, one.dataset)
+        receipt = outbox.receipt(LANGSMITH_CHANNEL, key)
+        if receipt is not None:
+            sent = {"url": receipt.details.get("url"), "absent": receipt.details.get("absent", 0), "reason": None}
+            found.append(one.model_copy(update=sent))
+        elif key in reasons:
+            found.append(one.model_copy(update={"reason": reasons[key]}))
+    return found
+
+
+def refresh_publications(workspace: Workspace, run: str) -> list[Publication]:
+    """Write the addresses and the reasons of now beside the run, and give them back."""
+    found = read_publications(workspace, run)
+    if _place(workspace, run).exists():
+        _write(workspace, run, found)
+    return found
+
+
+def _write(workspace: Workspace, run: str, publications: list[Publication]) -> None:
+    workspace.keep(_place(workspace, run), _PUBLICATIONS.dump_json(publications, indent=2))
+
+
+def _place(workspace: Workspace, run: str) -> Path:
+    return workspace.runs / run / PUBLISHED
+
+
+Truth = list[TokenLevelGroundTruth] | list[ChunkLevelGroundTruth]
+
+
+def put_benchmark(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str) -> None:
+    """Put every configuration of a run for an experiment on a dataset, and note it beside the run.
+
+    A configuration that failed is put as failed: its queries have an error and no scores. The ground truth goes first,
+    for a dataset that is not there yet. What waits or was sent is not put again.
+    Raises ``ArtifactError`` when tables of the run are gone.
+    """
+    new = unpublished(workspace, outcome, dataset)
+    # Before anything is put: an address without a note would not be shown.
+    note_publications(workspace, outcome.run, _names(outcome), dataset)
+    if not new:
+        return
+    outbox = outbox_of(workspace)
+    truth = _truth(workspace, outcome)
+    put_truth(outbox, dataset, truth, only_if_new=True)
+    contents = _contents(workspace, outcome)
+    for done in outcome.configurations:
+        if done.name in new:
+            queries = _scored(workspace, outcome, done, truth, contents)
+            put_experiment(outbox, _payload(outcome, dataset, done.configuration, queries))
+    for name, failure in outcome.failures.items():
+        if name in new:
+            failed = [QueryOutcome(id=one.query.id, text=one.query.text, error=failure.reason) for one in truth]
+            put_experiment(outbox, _payload(outcome, dataset, failure.configuration, failed))
+
+
+def unpublished(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str) -> dict[str, str]:
+    """The configurations of a run that were not put for this dataset, with the keys of their parcels to be."""
+    outbox = outbox_of(workspace)
+    waiting = {parcel.key for parcel in outbox.waiting(LANGSMITH_CHANNEL)}
+    keys = {name: experiment_key(outcome.run, name, dataset) for name in _names(outcome)}
+    return {
+        name: key for name, key in keys.items() if key not in waiting and outbox.receipt(LANGSMITH_CHANNEL, key) is None
+    }
+
+
+def _names(outcome: BenchmarkOutcome) -> list[str]:
+    return [*(done.name for done in outcome.configurations), *outcome.failures]
+
+
+def _truth(workspace: Workspace, outcome: BenchmarkOutcome) -> Truth:
+    kept = outcome.inputs.truth
+    queries, answers = workspace.read_table(kept.queries), workspace.read_table(kept.answers)
+    if kept.evaluation_type == "token-level":
+        return token_truth_from_tables(TokenLevelTruthTables(queries, answers))
+    return chunk_truth_from_tables(ChunkLevelTruthTables(queries, answers))
+
+
+def _contents(workspace: Workspace, outcome: BenchmarkOutcome) -> Mapping[str, str]:
+    documents = documents_from_table(workspace.read_table(outcome.inputs.documents))
+    return {document.id: document.content for document in documents}
+
+
+def _scored(
+    workspace: Workspace,
+    outcome: BenchmarkOutcome,
+    done: ConfigurationOutcome,
+    truth: Truth,
+    contents: Mapping[str, str],
+) -> list[QueryOutcome]:
+    scores: dict[str, dict[str, float]] = {one.query.id: {} for one in truth}
+    for row in workspace.read_table(done.scores).to_pylist():
+        scores[row["query_id"]][score_name(row["metric"], row["k"])] = row["value"]
+    hits: dict[str, list[object]] = {one.query.id: [] for one in truth}
+    by_chunk = outcome.inputs.truth.evaluation_type == "chunk-level"
+    for row in workspace.read_table(done.hits).sort_by("rank").to_pylist():
+        found = hits[row["query_id"]]
+        if len(found) < outcome.inputs.deepest_k:
+            found.append(row["chunk_id"] if by_chunk else _span(row, contents))
+    key = "retrieved_chunk_ids" if by_chunk else "retrieved_spans"
+    return [
+        QueryOutcome(id=query.id, text=query.text, outputs={key: hits[query.id]}, scores=scores[query.id])
+        for query in (one.query for one in truth)
+    ]
+
+
+def _span(row: Mapping[str, Any], contents: Mapping[str, str]) -> dict[str, object]:
+    place = {key: row[key] for key in ("doc_id", "start", "end")}
+    return {**place, "text": contents[row["doc_id"]][row["start"] : row["end"]]}
+
+
+def _payload(
+    outcome: BenchmarkOutcome, dataset: str, configuration: Configuration, queries: Sequence[QueryOutcome]
+) -> ExperimentPayload:
+    failure = outcome.failures.get(configuration.name)
+    metadata = {
+        "run": outcome.run,
+        "configuration": configuration.model_dump(mode="json"),
+        "evaluation_type": outcome.config.evaluation_type,
+        "k": outcome.inputs.ks,
+        "corpus": outcome.corpus.digest,
+        "ground_truth": outcome.ground_truth.digest,
+        "versions": outcome.versions,
+        "state": "failed" if failure else "completed",
+    }
+    return ExperimentPayload(
+        dataset=dataset,
+        evaluation_type=outcome.config.evaluation_type,
+        run=outcome.run,
+        configuration=configuration.name,
+        at=outcome.started,
+        metadata=metadata,
+        queries=list(queries),
+    )
+
+
+def deliver(workspace: Workspace, patience: RetryPolicy = PATIENT) -> list[Delivery]:
+    """Send what waits, through every channel there is, and note the addresses beside their runs.
+
+    Raises ``ArtifactError`` when the outbox cannot be used.
+    """
+    langsmith = LangSmithSender(patience)
+    senders: dict[str, Sender] = {
+        langsmith_outbox.LANGSMITH_CHANNEL: langsmith,
+        orq.ORQ_CHANNEL: partial(_send_to_orq, patience),
+    }
+    try:
+        deliveries = outbox_of(workspace).deliver(senders)
+    finally:
+        langsmith.close()
+    runs = {delivery.receipt.details.get("run") for delivery in deliveries if delivery.receipt is not None}
+    for run in sorted(run for run in runs if isinstance(run, str)):
+        refresh_publications(workspace, run)
+    return deliveries
+
+
+def publish_run(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str) -> list[Publication]:
+    """Put a run for experiments on a LangSmith dataset, send what can be sent at once, and say how each stands.
+
+    Raises ``ArtifactError`` when the workspace cannot be used.
+    """
+    put_benchmark(workspace, outcome, dataset)
+    deliver(workspace, BRIEF)
+    return refresh_publications(workspace, outcome.run)
+
+
+def withdraw(workspace: Workspace, run: str | None = None, dataset: str | None = None) -> list[Parcel]:
+    """Take back what waits, of this run and for this dataset where they are given; gives what was taken back."""
+    outbox = outbox_of(workspace)
+    taken, runs = [], set()
+    for parcel in outbox.waiting():
+        payload = parcel.payload
+        fits = run in (None, payload.get("run")) and dataset in (None, payload.get("dataset"))
+        if fits and outbox.withdraw(parcel.channel, parcel.key):
+            taken.append(parcel)
+            runs.add(payload.get("run"))
+    for of_run in sorted(one for one in runs if isinstance(one, str)):
+        refresh_publications(workspace, of_run)
+    return taken
+
+
+def _send_to_orq(patience: RetryPolicy, parcel: Parcel) -> Mapping[str, object]:
+    # Settings that cannot be read hold up this parcel, and not those for other services.
+    settings = load_settings().orq
+    return orq.orq_sender(settings.endpoint, settings.timeout, patience)(parcel)

@@ -1,0 +1,148 @@
+"""What all configurations of a benchmark share."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Self
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict
+
+from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.disk.files import file_sha256, files_sha256, matching_files, unreadable
+from rag_eval.errors import GroundTruthError
+from rag_eval.retrieval.retriever import candidates_for
+from rag_eval.types.ids import EvaluationType
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Reference(_Frozen):
+    """Something that is known by its digest; the digest alone goes into a cache key."""
+
+    digest: str
+
+
+class Effort(_Frozen):
+    """What a stage took when it ran: ``fresh`` of ``total`` units had to be done, the rest was kept from before.
+
+    ``tokens`` is what models read and ``cost`` what they charged for it, in US dollars: None where that is not known.
+    ``query_seconds`` is the part of a search or a reranking that grows with the queries: no reading of tables, no
+    building of an index, and no embedding of queries, whose vectors are kept from run to run.
+    """
+
+    fresh: int
+    total: int
+    unit: str
+    seconds: float = 0.0
+    tokens: int | None = 0
+    cost: float | None = 0.0
+    query_seconds: float = 0.0
+
+
+class Made(_Frozen):
+    """What a stage made, with when that began and what it took; both are kept with it and are no part of a key."""
+
+    made: AwareDatetime | None = None
+    effort: Effort | None = None
+
+    def taking(self, made: datetime, seconds: float) -> Self:
+        """The same, begun then and done after so many seconds."""
+        effort = self.effort and self.effort.model_copy(update={"seconds": round(seconds, 6)})
+        return self.model_copy(update={"made": made, "effort": effort})
+
+
+class TableRef(Made, Reference):
+    """A table in the workspace: where, the sha256 of its file, how many rows."""
+
+    uri: str
+    rows: int
+
+
+class IndexRef(Made, Reference):
+    """A LanceDB index in the workspace: where, the digest of what it was made from, how many rows and bytes.
+
+    The digest is the same whenever the index is built again; the checksum covers the bytes of this build.
+    """
+
+    uri: str
+    rows: int
+    size: int
+    checksum: str
+
+
+class TruthRef(Made):
+    """Ground truth in the workspace: every query, and the spans or chunk ids of the answerable ones."""
+
+    evaluation_type: EvaluationType
+    queries: TableRef
+    answers: TableRef
+
+
+class CorpusSource(Reference):
+    """A folder of documents outside the workspace, as it was when its digest was taken."""
+
+    folder: Path
+    glob: str
+
+    @classmethod
+    def of(cls, folder: Path, glob: str) -> "CorpusSource":
+        """The folder as it is now; raises ``CorpusError`` when it is missing, unreadable or nothing matches."""
+        paths = matching_files(folder, glob)
+        try:
+            return cls(folder=folder, glob=glob, digest=files_sha256(folder, paths))
+        except OSError as error:
+            raise unreadable(Path(error.filename or folder), error) from None
+
+
+class TruthSource(Reference):
+    """A ground-truth file outside the workspace, as it was when its digest was taken."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, path: Path) -> "TruthSource":
+        """The file as it is now; raises ``GroundTruthError`` when it is missing or unreadable."""
+        if not path.is_file():
+            raise GroundTruthError(f"the ground-truth file {str(path)!r} is not there: check the path")
+        try:
+            return cls(path=path, digest=file_sha256(path))
+        except OSError as error:
+            raise GroundTruthError(
+                f"the ground-truth file {str(path)!r} cannot be read ({error.strerror}): check the file and its rights"
+            ) from None
+
+
+class BenchmarkInputs(BaseModel):
+    """Documents and truth by reference, and what is asked of every configuration."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    documents: TableRef
+    truth: TruthRef
+    metrics: list[str]
+    ks: list[int]
+    depth: int
+    """How many candidates are fetched: deep enough to be fused or reranked, and the same for all configurations, so
+    that what one has searched another can use."""
+
+    @classmethod
+    def of(cls, config: BenchmarkConfig, documents: TableRef, truth: TruthRef) -> "BenchmarkInputs":
+        """The inputs of a benchmark."""
+        depth = candidates_for(max(config.k), config.fetch_k)
+        return cls(documents=documents, truth=truth, metrics=config.metrics, ks=config.k, depth=depth)
+
+    @property
+    def queries(self) -> TableRef:
+        """Every query."""
+        return self.truth.queries
+
+    @property
+    def deepest_k(self) -> int:
+        """The largest k."""
+        return max(self.ks)
+
+    @property
+    def chunk_truth(self) -> TruthRef | None:
+        """The ground truth where it is chunk ids, which must fit the chunks."""
+        return self.truth if self.truth.evaluation_type == "chunk-level" else None

@@ -1,0 +1,186 @@
+"""Whether two runs were measured on the same documents and the same truth."""
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import get_args
+
+from pydantic import ValidationError
+
+from rag_eval.benchmark.outcome import SUMMARY, BenchmarkOutcome
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.errors import ArtifactError, ConfigurationError
+from rag_eval.formatting import suggestion
+
+VERSIONS: tuple[int, ...] = get_args(BenchmarkOutcome.model_fields["schema_version"].annotation)
+"""The versions of the summary that can be read."""
+
+
+def read_summary(path: Path) -> BenchmarkOutcome:
+    """The outcome that a run kept.
+
+    Raises ``ArtifactError`` when the file cannot be read, is of an unknown version, or is not a summary.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ArtifactError(f"{str(path)!r} cannot be read ({error.strerror}): check the file and its rights") from None
+    try:
+        return BenchmarkOutcome.model_validate_json(data)
+    except ValidationError as error:
+        raise ArtifactError(f"{str(path)!r} {_problem(data, error)}") from None
+
+
+def _problem(data: bytes, error: ValidationError) -> str:
+    try:
+        content = json.loads(data)
+    except ValueError:
+        return "is not JSON: the file was damaged, remove the run's folder"
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    known = " and ".join(map(str, VERSIONS))
+    if version is None:
+        return "has no schema_version: it was written by an earlier rag-eval, run the benchmark again"
+    if version not in VERSIONS:
+        return f"has the schema_version {version!r} and this rag-eval reads {known}: use the version that wrote it"
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"is not a summary of version {version} at {place} ({first['msg']}): remove the run's folder"
+
+
+LATEST = "latest"
+BASELINE = "baseline"
+BASELINE_FILE = "baseline.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The run that others are held against, and when it was chosen (ISO 8601, UTC)."""
+
+    run: str
+    chosen: str
+
+
+def run_names(workspace: Workspace) -> list[str]:
+    """The names of the finished runs, oldest first."""
+    return workspace.runs_with(SUMMARY)
+
+
+def find_run(workspace: Workspace, run: str = LATEST) -> str:
+    """The full name of a run: ``latest``, ``baseline``, a name, or the start of one.
+
+    Raises ``ConfigurationError`` when there is no such run, or more than one.
+    """
+    names = run_names(workspace)
+    where = f"the workspace {workspace.address!r}"
+    if not names:
+        raise ConfigurationError(f"there is no run yet in {where}: run a benchmark first, or check the path")
+    if run == LATEST:
+        return names[-1]
+    if run == BASELINE:
+        return read_baseline(workspace).run
+    matching = [run] if run in names else [name for name in names if name.startswith(run)]
+    if len(matching) != 1:
+        meant = suggestion(run, [LATEST, BASELINE, *names])
+        problem = f"{len(matching)} runs start with {run!r}" if matching else f"there is no run {run!r}{meant}"
+        raise ConfigurationError(
+            f"{problem} in {where}: use {LATEST}, {BASELINE} or more of a name; the latest are {', '.join(names[-3:])}"
+        )
+    return matching[0]
+
+
+def read_run(workspace: Workspace, run: str = LATEST) -> BenchmarkOutcome:
+    """The outcome of a run, named as for ``find_run``.
+
+    Raises ``ConfigurationError`` when there is no such run and ``ArtifactError`` when it cannot be read.
+    """
+    return read_summary(workspace.kept(workspace.runs / find_run(workspace, run) / SUMMARY))
+
+
+def choose_baseline(workspace: Workspace, run: str = LATEST) -> Baseline:
+    """Make a run the baseline, in place of the one before; raises as ``read_run`` does."""
+    outcome = read_run(workspace, run)
+    if not outcome.configurations:
+        raise ConfigurationError(f"every configuration of {outcome.run} failed: choose a run that has scores")
+    chosen = Baseline(outcome.run, datetime.now(UTC).isoformat(timespec="seconds"))
+    content = json.dumps({"run": chosen.run, "chosen": chosen.chosen}, indent=2)
+    workspace.keep(workspace.root / BASELINE_FILE, f"{content}\n".encode())
+    return chosen
+
+
+def has_baseline(workspace: Workspace) -> bool:
+    """Whether a baseline was chosen."""
+    return workspace.newest(workspace.root / BASELINE_FILE).exists()
+
+
+def read_baseline(workspace: Workspace) -> Baseline:
+    """The baseline.
+
+    Raises ``ConfigurationError`` when none is chosen and ``ArtifactError`` when it is gone or unreadable.
+    """
+    path = workspace.newest(workspace.root / BASELINE_FILE)
+    try:
+        content = json.loads(path.read_bytes())
+        found = Baseline(str(content["run"]), str(content["chosen"]))
+    except FileNotFoundError:
+        raise ConfigurationError(
+            f"the workspace {workspace.address!r} has no baseline: choose one with rag-eval baseline set RUN"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ArtifactError(f"{str(path)!r} is not a baseline: choose one with rag-eval baseline set RUN") from None
+    if found.run not in run_names(workspace):
+        raise ArtifactError(
+            f"the baseline {found.run!r} is gone from the workspace {workspace.address!r}: choose another"
+        )
+    return found
+
+
+_DIGITS = 12
+
+
+def data_differences(before: BenchmarkOutcome, after: BenchmarkOutcome) -> list[str]:
+    """What of the corpus and the ground truth differs, a few words each with both digests; empty when nothing does.
+
+    Files are the same when their bytes are, or when what was read from them is: a blank line in a ground-truth file
+    makes no other truth.
+    """
+    found = []
+    corpora, truths = (before.corpus, after.corpus), (before.ground_truth, after.ground_truth)
+    if corpora[0].digest != corpora[1].digest and before.inputs.documents.digest != after.inputs.documents.digest:
+        sides = (
+            f"{run.documents:,} documents ({run.corpus.digest[:_DIGITS]}…) in {run.run}" for run in (before, after)
+        )
+        found.append(f"the corpus differs: {' and '.join(sides)}")
+    if truths[0].digest != truths[1].digest and truth_digests(before) != truth_digests(after):
+        sides = (
+            f"{run.answerable + run.unanswerable:,} queries ({run.ground_truth.digest[:_DIGITS]}…) in {run.run}"
+            for run in (before, after)
+        )
+        found.append(f"the ground truth differs: {' and '.join(sides)}")
+    return found
+
+
+def check_comparable(before: BenchmarkOutcome, after: BenchmarkOutcome, *, allow_different: bool) -> list[str]:
+    """What differs between the data of two runs.
+
+    Raises ``ConfigurationError`` when anything does and that is not allowed, and when they are not of one evaluation
+    type, which is never allowed.
+    """
+    types = (before.config.evaluation_type, after.config.evaluation_type)
+    if types[0] != types[1]:
+        raise ConfigurationError(
+            f"{before.run} is {types[0]} and {after.run} is {types[1]}: their scores cannot be compared"
+        )
+    differences = data_differences(before, after)
+    if differences and not allow_different:
+        raise ConfigurationError(
+            f"the runs were not measured on the same data: {'; '.join(differences)}; "
+            "--allow-different compares them on the queries they share; when documents or questions were meant to "
+            "change, rag-eval baseline set latest makes the new ones the measure"
+        )
+    return differences
+
+
+def truth_digests(run: BenchmarkOutcome) -> tuple[str, str]:
+    """The digests of the queries and of the answers, as they were read."""
+    return run.inputs.truth.queries.digest, run.inputs.truth.answers.digest

@@ -1,0 +1,342 @@
+"""``scores.parquet`` in a run's folder: the scores of a run, readable when the workspace's tables are gone.
+
+A row for each metric, configuration and query, in this order, with the query's text and the document it belongs to.
+Any tool that reads Parquet can use it.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.benchmark.runs import read_run, run_names, truth_digests
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.errors import ArtifactError, ConfigurationError, TableError, preview
+from rag_eval.formatting import choices, suggestion
+from rag_eval.metrics.budget import budget_cuts, chunk_budget_scores, span_budget_scores
+from rag_eval.metrics.metric import Counts, Values
+from rag_eval.metrics.score_tables import NO_CUT, score_name
+from rag_eval.stats.bootstrap import Estimate, estimates_of
+from rag_eval.stats.comparison import Placed, higher_is_better, rank
+from rag_eval.stats.scores import PairedScores, documents_by_chunks, documents_by_spans
+from rag_eval.tables import ChunkLevelTruthTables, TokenLevelTruthTables, check_schema, documents_from_table
+from rag_eval.types.documents import Document
+
+SEED = 0
+"""Of every resampling: the same scores give the same intervals and p-values."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredQuery:
+    """A query that has scores, and the document it belongs to."""
+
+    query_id: str
+    text: str
+    document: str
+
+
+@dataclass(frozen=True)
+class RunScores:
+    """The scores of a run: ``values[i, j, l]`` is that of configuration j by metric i on query l.
+
+    ``cuts`` are the metrics, each with its k (0: not cut at a number of hits). Recall at equal token budgets is among
+    them, the budget standing as k.
+    """
+
+    run: str
+    cuts: tuple[tuple[str, int], ...]
+    configurations: tuple[str, ...]
+    queries: tuple[ScoredQuery, ...]
+    values: NDArray[np.float64]
+
+    @property
+    def metrics(self) -> list[str]:
+        """The full names of the metrics, such as ``span_recall@5``."""
+        return [score_name(metric, k) for metric, k in self.cuts]
+
+    @property
+    def query_texts(self) -> dict[str, str]:
+        """The text of each query, by its id."""
+        return {query.query_id: query.text for query in self.queries}
+
+    def paired(self, metric: str) -> PairedScores:
+        """The scores of all configurations by one metric.
+
+        Raises ``ConfigurationError`` when the run was not scored by it, or has no scores.
+        """
+        known = self.metrics
+        if metric not in known:
+            has = choices(known, metric) if known else "every configuration failed"
+            raise ConfigurationError(f"{self.run} has no scores by {preview(metric)}{suggestion(metric, known)}: {has}")
+        query_ids = tuple(query.query_id for query in self.queries)
+        documents = tuple(query.document for query in self.queries)
+        return PairedScores(self.configurations, query_ids, documents, self.values[known.index(metric)])
+
+    def mean(self, configuration: str, metric: str) -> float:
+        """The mean of one configuration; raises ``ConfigurationError`` when there is none such."""
+        return float(self.paired(metric).subset([configuration]).means()[0])
+
+    def estimates(self, metrics: Sequence[str] | None = None) -> dict[str, dict[str, Estimate]]:
+        """``estimates()[configuration][metric]``, for all metrics or those named; one resampling serves all.
+
+        Raises ``ConfigurationError`` on a metric that the run was not scored by.
+        """
+        chosen = self.metrics if metrics is None else list(metrics)
+        if not chosen or not self.configurations:
+            return {name: {} for name in self.configurations}
+        paired = [self.paired(metric) for metric in chosen]
+        rows = np.concatenate([scores.values for scores in paired])
+        found = iter(estimates_of(rows, paired[0].units, np.random.default_rng(SEED)))
+        by_metric = {metric: {name: next(found) for name in self.configurations} for metric in chosen}
+        return {name: {metric: by_metric[metric][name] for metric in chosen} for name in self.configurations}
+
+    def ranking(self, metric: str, order: Sequence[str] | None = None) -> list[Placed]:
+        """The configurations, best first, with intervals and the group of those that may be the best.
+
+        Equal ones stand as in ``order``, or else as in the run. Raises as ``paired`` does.
+        """
+        paired = self.paired(metric).subset(order or self.configurations)
+        return rank(paired, np.random.default_rng(SEED), higher_is_better=higher_is_better(metric))
+
+
+def collect_scores(
+    workspace: Workspace, outcome: BenchmarkOutcome, known: Mapping[str, Values] | None = None
+) -> RunScores:
+    """Every score, and recall at equal token budgets; raises ``ArtifactError`` when a table is gone.
+
+    ``known`` has scores at token budgets, budgets × queries, by the digest of the hits they were made from.
+    """
+    queries = _queries(workspace, outcome)
+    query_ids = pa.array([query.query_id for query in queries], pa.string())
+    documents: list[Document] = []
+    if outcome.inputs.truth.evaluation_type == "token-level":
+        documents = documents_from_table(workspace.read_table(outcome.inputs.documents))
+    cuts: list[tuple[str, int]] = []
+    parts = []
+    for one in outcome.configurations:
+        cuts, values = _by_cut(workspace.read_table(one.scores), query_ids, one.name)
+        at_budgets = (known or {}).get(one.hits.digest)
+        if at_budgets is None:
+            _, at_budgets = _by_cut(_budget_scores(workspace, outcome, one, documents), query_ids, one.name)
+        parts.append(np.concatenate([values, at_budgets]))
+    cuts = [*cuts, *budget_cuts()] if parts else []
+    values = np.stack(parts, axis=1) if parts else np.zeros((0, 0, len(queries)))
+    names = tuple(one.name for one in outcome.configurations)
+    return RunScores(outcome.run, tuple(cuts), names, tuple(queries), values)
+
+
+def _queries(workspace: Workspace, outcome: BenchmarkOutcome) -> list[ScoredQuery]:
+    """The answerable queries in the order of the dataset, which is that of the scores."""
+    truth = outcome.inputs.truth
+    answers = workspace.read_table(truth.answers)
+    if truth.evaluation_type == "token-level":
+        documents = documents_by_spans(answers)
+    elif outcome.configurations:
+        # Ground truth in chunk ids fits the chunks of one chunker, so those of all configurations are the same.
+        documents = documents_by_chunks(answers, workspace.read_table(outcome.configurations[0].chunk_table))
+    else:
+        documents = {}
+    rows = workspace.read_table(truth.queries).to_pylist()
+    answerable = [(row["query_id"], row["text"]) for row in rows if not row["unanswerable"]]
+    return [ScoredQuery(query_id, text, documents.get(query_id, "")) for query_id, text in answerable]
+
+
+def _budget_scores(
+    workspace: Workspace, outcome: BenchmarkOutcome, one: ConfigurationOutcome, documents: list[Document]
+) -> pa.Table:
+    truth, hits = outcome.inputs.truth, workspace.read_table(one.hits)
+    queries, answers = workspace.read_table(truth.queries), workspace.read_table(truth.answers)
+    if truth.evaluation_type == "token-level":
+        return span_budget_scores(hits, TokenLevelTruthTables(queries, answers), documents)
+    chunks = workspace.read_table(one.chunk_table)
+    return chunk_budget_scores(hits, ChunkLevelTruthTables(queries, answers), chunks)
+
+
+def _by_cut(scores: pa.Table, query_ids: pa.Array, name: str) -> tuple[list[tuple[str, int]], Values]:
+    """The metrics and ks of a scores table and the values by them, under each of which stand all queries in order."""
+    count = len(query_ids)
+    heads = scores.select(["metric", "k"]).take(pa.array(range(0, scores.num_rows, count))).to_pylist()
+    cuts = [(head["metric"], head["k"]) for head in heads]
+    expected = pa.chunked_array([query_ids] * len(cuts), pa.string())
+    if not scores.column("query_id").equals(expected):
+        raise ArtifactError(f"the scores of {name} do not fit the queries of the run: run the benchmark again")
+    return cuts, scores.column("value").to_numpy().reshape(len(cuts), count)
+
+
+SCORES_FILE = "scores.parquet"
+
+# Texts repeat in every row: they are kept once, as dictionaries.
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+RUN_SCORES = pa.schema(
+    [
+        pa.field(name, kind, nullable=False)
+        for name, kind in {
+            "metric": _TEXT,
+            "k": pa.int32(),
+            "configuration": _TEXT,
+            "query_id": _TEXT,
+            "query": _TEXT,
+            "document": _TEXT,
+            "value": pa.float64(),
+        }.items()
+    ]
+)
+
+# Rows that are read together: a reader of one metric skips the groups of others.
+_ROW_GROUP = 65_536
+
+
+def keep_scores(workspace: Workspace, outcome: BenchmarkOutcome) -> RunScores:
+    """Collect the scores of a run and write them to its folder; raises ``ArtifactError`` when a table is gone.
+
+    What the run before has at token budgets for the same hits is taken from there.
+    """
+    scores = collect_scores(workspace, outcome, _known_at_budgets(workspace, outcome))
+    buffer = io.BytesIO()
+    cell = max(1, len(scores.configurations) * len(scores.queries))
+    group = cell * max(1, _ROW_GROUP // cell)
+    pq.write_table(scores_to_table(scores), buffer, compression="zstd", row_group_size=group)
+    workspace.keep(workspace.runs / outcome.run / SCORES_FILE, buffer.getvalue())
+    return scores
+
+
+def read_scores(workspace: Workspace, outcome: BenchmarkOutcome, metric: str | None = None) -> RunScores:
+    """The scores of a run from its folder, or else from the workspace's tables.
+
+    With ``metric``, those of others may be left out, which is faster.
+    Raises ``ArtifactError`` when neither can be read.
+    """
+    path = workspace.kept(workspace.runs / outcome.run / SCORES_FILE)
+    if not path.exists():
+        return collect_scores(workspace, outcome)
+    try:
+        return _read_scores(path, metric)
+    except ArtifactError as damaged:
+        try:
+            return collect_scores(workspace, outcome)
+        except ArtifactError:
+            raise damaged from None
+
+
+def _read_scores(path: Path, metric: str | None) -> RunScores:
+    table = None if metric is None else _read(path, _rows_of(metric))
+    # A run that lacks the metric is read whole: its other metrics are what an error will name.
+    return scores_from_table(table if table is not None and table.num_rows else _read(path, None), path)
+
+
+def scores_to_table(scores: RunScores) -> pa.Table:
+    """The scores as a ``RUN_SCORES`` table."""
+    by_metric, by_configuration, by_query = _row_numbers(scores.values.shape)
+    columns = [
+        _texts([metric for metric, _ in scores.cuts], by_metric),
+        np.array([k for _, k in scores.cuts], dtype=np.int32)[by_metric],
+        _texts(scores.configurations, by_configuration),
+        _texts([query.query_id for query in scores.queries], by_query),
+        _texts([query.text for query in scores.queries], by_query),
+        _texts([query.document for query in scores.queries], by_query),
+        scores.values.ravel(),
+    ]
+    return pa.table(columns, schema=RUN_SCORES)
+
+
+def scores_from_table(table: pa.Table, path: Path) -> RunScores:
+    """The scores of the run in whose folder ``path`` is.
+
+    Raises ``ArtifactError`` when rows are missing or out of order.
+    """
+    try:
+        check_schema(table, RUN_SCORES, "run's scores")
+    except TableError as error:
+        raise ArtifactError(f"{str(path)!r} cannot be used: {error}") from None
+    metric, metrics = _numbers(table.column("metric"))
+    configuration, configurations = _numbers(table.column("configuration"))
+    query, query_ids = _numbers(table.column("query_id"))
+    ks = table.column("k").to_numpy()
+    step = max(1, len(configurations) * len(query_ids))
+    cuts = tuple((metrics[metric[row]], int(ks[row])) for row in range(0, len(ks), step))
+    shape = (len(cuts), len(configurations), len(query_ids))
+    by_metric, by_configuration, by_query = _row_numbers(shape)
+    firsts = np.arange(len(ks)) // step * step
+    if (
+        len(by_metric) != len(ks)
+        or len(set(cuts)) < len(cuts)
+        or not np.array_equal(configuration, by_configuration)
+        or not np.array_equal(query, by_query)
+        or not np.array_equal(metric, metric[firsts])
+        or not np.array_equal(ks, ks[firsts])
+    ):
+        raise ArtifactError(f"{str(path)!r} lacks scores or has them out of order: run the benchmark again")
+    heads = table.slice(0, len(query_ids)).select(["query_id", "query", "document"]).to_pylist()
+    queries = tuple(ScoredQuery(row["query_id"], row["query"], row["document"]) for row in heads)
+    values = table.column("value").to_numpy().reshape(shape)
+    return RunScores(path.parent.name, cuts, tuple(configurations), queries, values)
+
+
+def _known_at_budgets(workspace: Workspace, outcome: BenchmarkOutcome) -> dict[str, Values]:
+    """The scores at token budgets of the run before, by the digest of the hits; none when its data were others."""
+    earlier = [name for name in run_names(workspace) if name < outcome.run]
+    if not earlier or not workspace.kept(workspace.runs / earlier[-1] / SCORES_FILE).exists():
+        return {}
+    try:
+        before = read_run(workspace, earlier[-1])
+        scores = _read_scores(workspace.runs / before.run / SCORES_FILE, None)
+    except ArtifactError:
+        return {}  # what is wrong with another run is no concern of this one
+    same = (before.inputs.documents.digest, *truth_digests(before)) == (
+        outcome.inputs.documents.digest,
+        *truth_digests(outcome),
+    )
+    if not same or before.versions != outcome.versions or not set(budget_cuts()) <= set(scores.cuts):
+        return {}
+    rows = [scores.cuts.index(cut) for cut in budget_cuts()]
+    return {one.hits.digest: scores.values[rows, place] for place, one in enumerate(before.configurations)}
+
+
+def _read(path: Path, rows: pc.Expression | None) -> pa.Table:
+    try:
+        return pq.read_table(path, filters=rows)
+    except (OSError, pa.ArrowException) as error:
+        raise ArtifactError(f"{str(path)!r} cannot be read ({error}): run the benchmark again") from None
+
+
+def _rows_of(metric: str) -> pc.Expression:
+    name, _, cut = metric.rpartition("@")
+    label, k = (name, int(cut)) if cut.isdecimal() else (metric, NO_CUT)
+    return (pc.field("metric") == label) & (pc.field("k") == k)
+
+
+def _row_numbers(shape: tuple[int, ...]) -> tuple[Counts, Counts, Counts]:
+    """The number of the metric, the configuration and the query in each row."""
+    metrics, configurations, queries = shape
+    return (
+        np.repeat(np.arange(metrics), configurations * queries),
+        np.tile(np.repeat(np.arange(configurations), queries), metrics),
+        np.tile(np.arange(queries), metrics * configurations),
+    )
+
+
+def _texts(values: Sequence[str], rows: Counts) -> pa.Array:
+    known = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    numbers = np.array([known[value] for value in values], dtype=np.int32)
+    return pa.DictionaryArray.from_arrays(pa.array(numbers[rows]), pa.array(list(known), pa.string()))
+
+
+def _numbers(column: pa.ChunkedArray) -> tuple[Counts, list[str]]:
+    """The texts as numbers in the order in which they first occur, and the texts by number."""
+    if not len(column):
+        return np.zeros(0, dtype=np.int64), []
+    unified = column.unify_dictionaries()
+    codes = np.concatenate([chunk.indices.to_numpy() for chunk in unified.chunks]).astype(np.int64)
+    present, firsts, numbers = np.unique(codes, return_index=True, return_inverse=True)
+    order = np.argsort(firsts)
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    labels = unified.chunk(0).dictionary.to_pylist()
+    return place[numbers], [labels[code] for code in present[order].tolist()]

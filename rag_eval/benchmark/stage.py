@@ -1,0 +1,82 @@
+"""A stage: a function with a name and a version, and the key of what it makes.
+
+The key is the stage's name and version, the digests of its inputs and its configuration; nothing else: not the
+time, not the workspace, not the worker. Equal keys mean equal work.
+"""
+
+import functools
+import inspect
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Generic, ParamSpec, TypeVar
+
+from pydantic import BaseModel
+
+from rag_eval.benchmark.references import Made, Reference
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.disk.files import data_sha256
+from rag_eval.errors import ConfigurationError
+from rag_eval.parts import Component
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Stage(Generic[P, R]):
+    """One step of the pipeline; call it to run it."""
+
+    name: str
+    version: int
+    run: Callable[P, R]
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the step."""
+        return self.run(*args, **kwargs)
+
+    def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """The key of what a call with these arguments makes; safe as a file name."""
+        call = inspect.signature(self.run).bind(*args, **kwargs)
+        call.apply_defaults()
+        return f"{self.name}-v{self.version}-{data_sha256(key_part(call.arguments))[:40]}"
+
+
+def stage(version: int) -> Callable[[Callable[P, R]], Stage[P, R]]:
+    """Make a function a stage under its own name; raise the version whenever its result would change.
+
+    What the stage made says when and how long it was made, also to whoever uses it again.
+    """
+
+    def decorate(function: Callable[P, R]) -> Stage[P, R]:
+        @functools.wraps(function)
+        def timed(*args: P.args, **kwargs: P.kwargs) -> R:
+            made, started = datetime.now(UTC), time.perf_counter()
+            result = function(*args, **kwargs)
+            return result.taking(made, time.perf_counter() - started) if isinstance(result, Made) else result
+
+        return Stage(function.__name__.replace("_", "-"), version, timed)
+
+    return decorate
+
+
+def key_part(value: object) -> object:
+    """What of an argument goes into a key, as plain data; raises ``ConfigurationError`` on what has no digest."""
+    if isinstance(value, Reference):
+        return {"digest": value.digest}
+    if isinstance(value, Component):
+        settled = value.without("running")
+        return {"identity": settled.identity} | {
+            name: key_part(getattr(settled, name)) for name in type(settled).model_fields
+        }
+    if isinstance(value, BaseModel):
+        parts = type(value).model_fields.keys() - Made.model_fields.keys()
+        return {"type": type(value).__name__} | {name: key_part(getattr(value, name)) for name in parts}
+    if isinstance(value, Mapping):
+        return {str(name): key_part(part) for name, part in value.items() if not isinstance(part, Workspace)}
+    if isinstance(value, list | tuple):
+        return [key_part(part) for part in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise ConfigurationError(f"a {type(value).__name__} cannot be part of a cache key: pass a reference or a setting")

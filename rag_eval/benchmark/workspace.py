@@ -1,0 +1,259 @@
+"""Where a pipeline keeps its work: Arrow tables named by their content, LanceDB indexes, run records.
+
+That is a folder, or a bucket with a folder as its copy on this machine. Files are written beside their place and
+renamed into it, so that a reader meets a whole file or none, and two writers of the same content do no harm. What is
+read is checked against the digest in the reference.
+"""
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+from pydantic import AwareDatetime, BaseModel, ConfigDict, model_validator
+
+from rag_eval.benchmark.references import Effort, IndexRef, Made, TableRef
+from rag_eval.disk.arrow import read_table, write_parts
+from rag_eval.disk.files import files_sha256, kept_sha256, scratch_path, write_atomically, writing
+from rag_eval.disk.storage import Bucket, BucketCopy, BucketLocation, FolderStorage, Storage
+from rag_eval.errors import ArtifactError
+from rag_eval.types.ids import text_sha256
+
+
+class Workspace(BaseModel):
+    """All that a pipeline keeps, below one folder or one path of a bucket."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    root: Path
+    """The folder; of a bucket, this machine's copy of it."""
+    remote: str | None = None
+    """The bucket and the path in it, such as ``s3://bucket/path``."""
+    refresh: bool = False
+    """Make everything again instead of using what is kept; not part of any key."""
+    begun: AwareDatetime | None = None
+    """When the run began: what was made again since then is used like any kept work."""
+
+    @classmethod
+    def at(cls, place: str | Path, *, refresh: bool = False) -> Self:
+        """The workspace in a folder, or at an address such as ``s3://bucket/path``.
+
+        Raises ``ConfigurationError`` on another kind of address, or one that holds keys.
+        """
+        if "://" not in str(place):
+            return cls(root=Path(place).absolute(), refresh=refresh)
+        location = BucketLocation.parse(str(place))
+        return cls(root=location.copy, remote=str(location), refresh=refresh)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _find_copy(cls, data: Any) -> Any:
+        """A workspace that another machine has written down has its copy elsewhere here."""
+        if isinstance(data, dict) and data.get("remote"):
+            return data | {"root": str(BucketLocation.parse(data["remote"]).copy)}
+        return data
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        super().__setstate__(state)
+        if self.remote is not None:
+            self.__dict__["root"] = BucketLocation.parse(self.remote).copy
+
+    @property
+    def storage(self) -> Storage:
+        """What keeps the files of the folder."""
+        return _storage(self.root, self.remote)
+
+    @property
+    def address(self) -> str:
+        """Where the work is kept, for people."""
+        return self.storage.address
+
+    @property
+    def made_since(self) -> datetime | None:
+        """The moment before which kept work is too old to be used; None where all of it is used."""
+        if not self.refresh:
+            return None
+        return self.begun or datetime.now(UTC)
+
+    def is_too_old(self, kept: Made) -> bool:
+        """Whether kept work is to be made again."""
+        since = self.made_since
+        return since is not None and (kept.made is None or kept.made < since)
+
+    def for_run(self, begun: datetime) -> Self:
+        """The workspace for the work of one run."""
+        return self.model_copy(update={"begun": begun})
+
+    @property
+    def results(self) -> Path:
+        """Where task results (references as JSON) are kept, by cache key."""
+        return self.root.absolute() / "results"
+
+    @property
+    def runs(self) -> Path:
+        """Where the outcome of each run is kept."""
+        return self.root / "runs"
+
+    @property
+    def embedding_cache(self) -> Path:
+        """Where vectors are kept, by embedder and text."""
+        return self.root / "cache" / "embeddings"
+
+    def lock(self, key: str) -> Path:
+        """The file that whoever makes the result of this cache key holds locked; it is there for so long."""
+        return self.root / "locks" / key
+
+    def chunk_cache(self, chunker_name: str) -> Path:
+        """Where the cuts of one chunker are kept, by document."""
+        return self.root / "cache" / "chunks" / text_sha256(chunker_name)[:32]
+
+    def ranking_cache(self, digest: str) -> Path:
+        """Where the answers of the reranker with this digest are kept, by what it was asked."""
+        return self.root / "cache" / "rankings" / digest[:32]
+
+    def growing(self, folder: Path) -> AbstractContextManager[None]:
+        """Work on a folder of a cache: have what others added to it, and give them what is added."""
+        since = self.made_since
+        return self.storage.growing(self._name(folder), None if since is None else int(since.timestamp() * 1e9))
+
+    def keep(self, path: Path, data: bytes) -> None:
+        """Write a file, whole or not at all; one below the root is kept with the workspace.
+
+        Raises ``ArtifactError`` when it cannot be written.
+        """
+        write_atomically(path, data)
+        if path.absolute().is_relative_to(self.root.absolute()):
+            self.send(path)
+
+    def send(self, path: Path) -> None:
+        """Keep a file or a folder of the root as it is now."""
+        self.storage.send(self._name(path))
+
+    def ensure(self, path: Path) -> None:
+        """Have a file or a folder of the root kept, if it is not by now."""
+        self.storage.ensure(self._name(path))
+
+    def kept(self, path: Path) -> Path:
+        """The path of a file that, once written, does not change; it is there if it is kept anywhere."""
+        if not path.exists():
+            self.storage.bring(self._name(path))
+        return path
+
+    def newest(self, path: Path) -> Path:
+        """The path of a file as whoever wrote it last has left it; it is there if it is kept anywhere."""
+        self.storage.bring(self._name(path))
+        return path
+
+    def runs_with(self, file: str) -> list[str]:
+        """The names of the runs that have a file of this name, in order of their names."""
+        paths = (Path(name) for name in self.storage.names("runs"))
+        return sorted(path.parent.name for path in paths if path.name == file and len(path.parts) == 3)
+
+    def write_table(self, kind: str, table: pa.Table, effort: Effort | None = None) -> TableRef:
+        """Keep a table and give back its reference; writing the same content twice keeps one file."""
+        return self.write_parts(kind, table.schema, [table], effort)
+
+    def write_parts(
+        self, kind: str, schema: pa.Schema, parts: Iterable[pa.Table], effort: Effort | None = None
+    ) -> TableRef:
+        """Keep a table that comes in parts, one at a time in memory; the same parts make the same file."""
+        rows = 0
+
+        def plain() -> Iterator[pa.Table]:
+            nonlocal rows
+            for part in parts:
+                rows += part.num_rows
+                # One chunk a column, no schema metadata: equal tables make equal files.
+                yield part.combine_chunks().replace_schema_metadata(None)
+
+        path = write_parts(self.root / "tables" / kind, schema.remove_metadata(), plain())
+        self.send(path)
+        return TableRef(uri=self._name(path), digest=path.stem, rows=rows, effort=effort)
+
+    def read_table(self, ref: TableRef) -> pa.Table:
+        """The table, memory-mapped; raises ``ArtifactError`` when it is gone or is not what was written."""
+        try:
+            return read_table(self.root / ref.uri)
+        except (OSError, ArtifactError):
+            problem = self.damage(ref)
+        if problem:
+            raise ArtifactError(f"{problem}: run again to make it anew")
+        return read_table(self.root / ref.uri)
+
+    def index_folder(self, ref: IndexRef) -> Path:
+        """The folder of an index; raises ``ArtifactError`` when it is gone or is not what was written."""
+        problem = self.damage(ref)
+        if problem:
+            raise ArtifactError(f"{problem}: run again to make it anew")
+        return self.root / ref.uri
+
+    def write_index(self, digest: str, rows: int, build: Callable[[Path], None]) -> IndexRef:
+        """Keep the index that ``build`` makes in the folder it is given, and give back its reference.
+
+        Raises ``ArtifactError`` when it cannot be written.
+        """
+        folder = self.root / "indexes"
+        with scratch_path(folder) as scratch, writing(folder):
+            scratch.mkdir()
+            build(scratch)
+            checksum, size = _tree_sha256(scratch), _tree_size(scratch)
+            # The name holds the checksum: two builds of one index differ in their files and must not mix.
+            path = folder / f"{digest[:24]}-{checksum[:8]}"
+            uri = self._name(path)
+            ref = IndexRef(uri=uri, digest=digest, rows=rows, size=size, checksum=checksum)
+            if self._damage_here(ref):
+                with scratch_path(folder) as damaged:
+                    if path.exists():
+                        os.replace(path, damaged)
+                    os.replace(scratch, path)
+        self.storage.send(uri)
+        return ref
+
+    def damage(self, ref: TableRef | IndexRef) -> str | None:
+        """What is wrong with the stored work behind a reference, in a few words; None when it is whole, and here."""
+        problem = self._damage_here(ref)
+        if problem is None:
+            return None
+        bring = self.storage.bring_folder if isinstance(ref, IndexRef) else self.storage.bring
+        return self._damage_here(ref) if bring(ref.uri) else problem
+
+    def _name(self, path: Path) -> str:
+        return path.absolute().relative_to(self.root.absolute()).as_posix()
+
+    def _damage_here(self, ref: TableRef | IndexRef) -> str | None:
+        path = self.root / ref.uri
+        try:
+            if isinstance(ref, IndexRef):
+                expected, found = ref.checksum, _tree_sha256(path)
+            else:
+                expected, found = ref.digest, kept_sha256(path)
+        except FileNotFoundError:
+            return f"{ref.uri} is gone from the workspace {self.address!r}"
+        except OSError as error:
+            return f"{ref.uri} in the workspace {self.address!r} cannot be read ({error.strerror})"
+        if found == expected:
+            return None
+        return (
+            f"{ref.uri} in the workspace {self.address!r} was altered "
+            f"(sha256 {found[:12]}…, written as {expected[:12]}…)"
+        )
+
+
+@functools.cache
+def _storage(root: Path, remote: str | None) -> Storage:
+    return FolderStorage(root) if remote is None else BucketCopy(Bucket(BucketLocation.parse(remote)), root)
+
+
+def _tree_size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _tree_sha256(folder: Path) -> str:
+    """Raises ``FileNotFoundError`` when the folder, or a file in it, is gone."""
+    if not folder.is_dir():
+        raise FileNotFoundError(folder)
+    return files_sha256(folder, sorted(path for path in folder.rglob("*") if path.is_file()), kept_sha256)

@@ -1,0 +1,339 @@
+"""Recursive splitting with sizes in tokens: the cuts of LangChain's splitter, at exact places.
+
+The pieces are the same as those of the recursive character chunker, but a piece is as long as the number of tokens it
+is on its own. Places are then counted in tokens, summed over the pieces, and joined in the same way. The text is
+encoded once; how many tokens a paragraph, a line or a word is, is read off that encoding (see ``token_counts``).
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rag_eval.chunking.chunker import BuiltInChunker, Cut, check_size_and_overlap
+from rag_eval.errors import ConfigurationError
+from rag_eval.tokens import check_encoding, count_tokens, token_ends
+
+DEFAULT_SEPARATORS = ("\n\n", "\n", " ", "")
+"""LangChain's: paragraphs, lines, words, characters."""
+
+CHROMA_SEPARATORS = ("\n\n", "\n", ".", "?", "!", " ", "")
+"""Those of Chroma's chunking evaluation, which try sentences before words."""
+
+
+def check_separators(separators: Sequence[str]) -> tuple[str, ...]:
+    """The separators as a tuple; raises ``ConfigurationError`` when there is none or one is not a string."""
+    is_list = isinstance(separators, Sequence) and not isinstance(separators, str)
+    if not is_list or not all(isinstance(separator, str) for separator in separators):
+        raise ConfigurationError(f"separators is {separators!r}: give a list of strings")
+    if not separators:
+        raise ConfigurationError("separators is empty: give at least one, such as ''")
+    return tuple(separators)
+
+
+def choose_separator(separators: Sequence[str], text: str, start: int, end: int) -> tuple[str, Sequence[str]]:
+    """The first separator that ``text[start:end]`` holds, and those left for its pieces.
+
+    The empty separator is always held, and leaves none. If none is held, the last is chosen and none is left.
+    """
+    for rank, separator in enumerate(separators):
+        if not separator:
+            return separator, ()
+        if text.find(separator, start, end) >= 0:
+            return separator, separators[rank + 1 :]
+    return separators[-1], ()
+
+
+def add_stripped(cuts: list[Cut], text: str, start: int, end: int) -> None:
+    """Add ``[start, end)`` without the whitespace at its ends; nothing if that is all there is.
+
+    A cut that starts where the previous one does holds all of it, and takes its place.
+    """
+    stripped = text[start:end].lstrip()
+    if not stripped:
+        return
+    start = end - len(stripped)
+    end = start + len(stripped.rstrip())
+    if cuts and cuts[-1][0] == start:
+        cuts.pop()
+    cuts.append((start, end))
+
+
+def add_unsplit(cuts: list[Cut], text: str, start: int, end: int) -> None:
+    """Add ``[start, end)``, which no separator can split, as it is; nothing if it is whitespace alone."""
+    if not text[start:end].isspace():
+        cuts.append((start, end))
+
+
+class Borders(NamedTuple):
+    """Where pieces begin, and where the last one ends."""
+
+    around: Callable[[int, int], tuple[int, int]]
+    """``(low, high)`` to the last border in ``[low, high)``, or -1, and the first from ``high`` on, or the end."""
+    first: Callable[[int, int], int]
+    """``(low, high)`` to the first border in ``[low, high)``, or -1."""
+
+
+Window = tuple[int, int, bool]
+"""``(start, end, oversize)``: pieces joined into a chunk or, when oversize, one piece that fills a chunk alone."""
+
+
+def borders_before(separator: str, text: str, start: int, end: int) -> Borders:
+    """The borders in ``text[start:end]``: before each separator, or before every character if it is empty.
+
+    Separators are taken from left to right and do not overlap.
+    """
+    if not separator:
+        return Borders(lambda low, high: (high - 1, high), lambda low, high: low if low < high else -1)
+    if len(separator) > 1:
+        matches = re.compile(re.escape(separator)).finditer(text, start, end)
+        return listed_borders([match.start() for match in matches], end)
+    find, rfind = text.find, text.rfind
+
+    def around(low: int, high: int) -> tuple[int, int]:
+        following = find(separator, high, end)
+        return rfind(separator, low, high), following if following >= 0 else end
+
+    return Borders(around, partial(find, separator))
+
+
+def listed_borders(places: Sequence[int], end: int) -> Borders:
+    """The borders at these increasing places, all before ``end``."""
+    guarded = [-1, *places, end]
+
+    def around(low: int, high: int) -> tuple[int, int]:
+        following = bisect_left(guarded, high)
+        last = guarded[following - 1]
+        return last if last >= low else -1, guarded[following]
+
+    def first(low: int, high: int) -> int:
+        place = guarded[bisect_left(guarded, low)]
+        return place if place < high else -1
+
+    return Borders(around, first)
+
+
+def merge(borders: Borders, begin: int, stop: int, size: int, overlap: int) -> Iterator[Window]:
+    """The windows over the pieces of ``[begin, stop)``, in order.
+
+    A window takes pieces as long as they fit the size. The next window starts at the earliest border that leaves no
+    more than ``overlap`` of the previous window and room for the next piece. A piece as long as the size or longer is
+    given alone, and no window reaches over it.
+    """
+    around, first = borders
+    start = end = begin  # the window so far
+    while (limit := start + size) < stop:
+        reach, next_end = around(end + 1, limit + 1)
+        if start == end and (reach < 0 or (reach == limit and first(start + 1, limit) < 0)):
+            end = next_end if reach < 0 else reach
+            yield start, end, True
+            start = end
+            continue
+        if reach > end:
+            end = reach
+        yield start, end, False
+        if next_end - end >= size:
+            yield end, next_end, True
+            start = end = next_end
+            continue
+        restart = first(end - overlap if next_end - size <= end - overlap else next_end - size, end)
+        start = end if restart < 0 else restart
+        end = next_end
+    if start < stop:
+        yield start, stop, start == end and limit == stop and first(start + 1, stop) < 0
+
+
+_CLEAN_PLACE = re.compile(r"[0-9A-Za-z](?=[^0-9A-Za-z'\x80-\U0010ffff])|\S(?=[ \t])|[\r\n](?=[^\s/])")
+_SHORT = 40  # pieces up to this length recur and are remembered; clean places are not sought further away
+_BEYOND_WHITESPACE = 0x3001  # no character from here on is whitespace
+
+
+class TokenCounter:
+    """One text and the tokens of its pieces, each counted as if it were encoded on its own.
+
+    Raises ``TextEncodingError`` on a lone surrogate.
+    """
+
+    def __init__(self, text: str, encoding: str) -> None:
+        self.text = text
+        self._encoding = encoding
+        # A token that is part of a character counts from where that character starts, so none is before its place.
+        self._token_starts = np.concatenate(([0], token_ends(text, encoding)[:-1]))
+        self._characters: NDArray[np.uint8] | NDArray[np.uint32]
+        if text.isascii():
+            self._characters = np.frombuffer(text.encode("ascii"), dtype=np.uint8)
+        else:
+            self._characters = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+        self._known: dict[str, int] = {"": 0}
+
+    def borders(self, separator: str, start: int, end: int) -> NDArray[np.int64]:
+        """Where the pieces of ``text[start:end]`` begin, and ``end``: a piece starts before each separator.
+
+        Separators are taken from left to right and do not overlap; an empty one stands before every character.
+        """
+        if not separator:
+            return np.arange(start, end + 1)
+        if len(separator) == 1:
+            found = (self._characters[start:end] == ord(separator)).nonzero()[0] + start
+        else:
+            matches = re.compile(re.escape(separator)).finditer(self.text, start, end)
+            found = np.fromiter((match.start() for match in matches), dtype=np.int64)
+        inner = found[1:] if len(found) and found[0] == start else found
+        return np.concatenate(([start], inner, [end]))
+
+    def counts(self, borders: NDArray[np.int64], separator: str) -> NDArray[np.int64]:
+        """The tokens of each piece between borders that ``borders`` gave for this separator."""
+        clean = np.zeros(len(borders), dtype=np.bool_)
+        if separator and (clean_after := _clean_before(separator[0])) is not None:
+            clean[1:-1] = clean_after.take(self._characters[borders[1:-1] - 1], mode="clip")
+        clean[0], clean[-1] = self._is_clean(int(borders[0])), self._is_clean(int(borders[-1]))
+        before = self._token_starts.searchsorted(borders)
+        counts: NDArray[np.int64] = before[1:] - before[:-1]
+        for piece in (~(clean[1:] & clean[:-1])).nonzero()[0].tolist():
+            start, end = int(borders[piece]), int(borders[piece + 1])
+            if end - start <= _SHORT:
+                counts[piece] = self._count(start, end)
+                continue
+            # Only the ends of the piece differ from the text around: encode up to the nearest clean places again.
+            left = start if clean[piece] else self._clean_place_after(start)
+            right = end if clean[piece + 1] else self._clean_place_before(end)
+            if start <= left < right <= end:
+                inside = self._token_starts.searchsorted((left, right))
+                counts[piece] = self._count(start, left) + inside[1] - inside[0] + self._count(right, end)
+            else:
+                counts[piece] = self._count(start, end)
+        return counts
+
+    def _count(self, start: int, end: int) -> int:
+        piece = self.text[start:end]
+        found = self._known.get(piece)
+        if found is None:
+            found = count_tokens(piece, self._encoding)
+            if len(piece) <= _SHORT:
+                self._known[piece] = found
+        return found
+
+    def _is_clean(self, place: int) -> bool:
+        if place in (0, len(self.text)):
+            return True
+        return _CLEAN_PLACE.match(self.text, place - 1) is not None
+
+    def _clean_place_after(self, place: int) -> int:
+        found = _CLEAN_PLACE.search(self.text, place, place + _SHORT)
+        return found.end() if found else len(self.text) + 1
+
+    def _clean_place_before(self, place: int) -> int:
+        for earlier in range(place - 1, max(place - _SHORT, 0), -1):
+            if self._is_clean(earlier):
+                return earlier
+        return -1
+
+
+@cache
+def _clean_before(character: str) -> NDArray[np.bool_] | None:
+    """By the code of the preceding character, capped: whether the place between the two is clean; None if it never is.
+
+    The rule for line ends is left out here: it is for finding places, and a separator seldom follows a line end.
+    """
+    if not character.isascii() or character.isalnum() or character == "'":
+        return None
+    preceding = map(chr, range(_BEYOND_WHITESPACE + 1))
+    if character in " \t":
+        return np.array([not other.isspace() for other in preceding])
+    return np.array([other.isascii() and other.isalnum() for other in preceding])
+
+
+@dataclass(frozen=True)
+class RecursiveCharacterChunker(BuiltInChunker):
+    r"""Chunks of at most ``chunk_size`` characters, cut at the coarsest separator that allows it.
+
+    The chunks are those of langchain-text-splitters' ``RecursiveCharacterTextSplitter`` with the same settings:
+    separators stay at the start of the piece they precede, chunks are stripped of whitespace, and a piece that no
+    separator can split is kept as it is, whatever its length. There are two differences, both rare:
+
+    - where two of LangChain's chunks start at the same place, only the longer, which holds the other, is kept; that
+      happens when the overlap holds all of a chunk but the whitespace before it;
+    - chunks of whitespace alone are always dropped, which LangChain does except for pieces it cannot split.
+
+    Raises ``ConfigurationError`` on sizes that are not whole numbers, ``chunk_size`` < 1, ``chunk_overlap`` outside
+    [0, chunk_size), or no separators.
+    """
+
+    chunk_size: int = 1000
+    chunk_overlap: int = 200
+    separators: Sequence[str] = DEFAULT_SEPARATORS
+
+    def __post_init__(self) -> None:
+        check_size_and_overlap("chunk_size", self.chunk_size, self.chunk_overlap)
+        object.__setattr__(self, "separators", check_separators(self.separators))
+
+    def cuts(self, text: str) -> list[Cut]:
+        """Where the chunks stand: starts strictly increasing, no cut empty."""
+        cuts: list[Cut] = []
+        self._split(text, 0, len(text), self.separators, cuts)
+        return cuts
+
+    def _split(self, text: str, start: int, end: int, separators: Sequence[str], cuts: list[Cut]) -> None:
+        separator, finer = choose_separator(separators, text, start, end)
+        borders = borders_before(separator, text, start, end)
+        for left, right, oversize in merge(borders, start, end, self.chunk_size, self.chunk_overlap):
+            if not oversize:
+                add_stripped(cuts, text, left, right)
+            elif finer:
+                self._split(text, left, right, finer, cuts)
+            else:
+                add_unsplit(cuts, text, left, right)
+
+
+@dataclass(frozen=True)
+class RecursiveTokenChunker(BuiltInChunker):
+    """Chunks of pieces with at most ``chunk_size`` tokens together, cut at the coarsest separator that allows it.
+
+    The chunks are those of langchain-text-splitters' ``RecursiveCharacterTextSplitter`` with the same settings and the
+    number of tokens as its length function; the rules are those of ``RecursiveCharacterChunker``. Tokens are counted
+    for each piece on its own: a chunk, encoded as a whole, usually has fewer and now and then a few more.
+    Text that looks like a special token is text.
+
+    Raises ``ConfigurationError`` on sizes that are not whole numbers, ``chunk_size`` < 1, ``chunk_overlap`` outside
+    [0, chunk_size), no separators, or an unknown encoding.
+    """
+
+    chunk_size: int = 400
+    chunk_overlap: int = 0
+    separators: Sequence[str] = DEFAULT_SEPARATORS
+    encoding: str = "cl100k_base"
+
+    def __post_init__(self) -> None:
+        check_size_and_overlap("chunk_size", self.chunk_size, self.chunk_overlap)
+        object.__setattr__(self, "separators", check_separators(self.separators))
+        check_encoding(self.encoding)
+
+    def cuts(self, text: str) -> list[Cut]:
+        """Where the chunks stand: starts strictly increasing, no cut empty.
+
+        Raises ``TextEncodingError`` on a lone surrogate.
+        """
+        cuts: list[Cut] = []
+        if text:
+            self._split(TokenCounter(text, self.encoding), 0, len(text), self.separators, cuts)
+        return cuts
+
+    def _split(self, counter: TokenCounter, start: int, end: int, separators: Sequence[str], cuts: list[Cut]) -> None:
+        text = counter.text
+        separator, finer = choose_separator(separators, text, start, end)
+        borders = counter.borders(separator, start, end)
+        totals = [0, *counter.counts(borders, separator).cumsum().tolist()]
+        in_tokens = listed_borders(totals[:-1], totals[-1])
+        for low, high, oversize in merge(in_tokens, 0, totals[-1], self.chunk_size, self.chunk_overlap):
+            left, right = int(borders[bisect_left(totals, low)]), int(borders[bisect_left(totals, high)])
+            if not oversize:
+                add_stripped(cuts, text, left, right)
+            elif finer:
+                self._split(counter, left, right, finer, cuts)
+            else:
+                add_unsplit(cuts, text, left, right)

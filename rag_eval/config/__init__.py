@@ -1,1 +1,0 @@
-"""Settings from outside: what to compare, validated, and built into the parts."""

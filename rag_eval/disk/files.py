@@ -1,0 +1,198 @@
+"""Fingerprints of files, folders and plain data."""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+
+from rag_eval.errors import (
+    ArtifactError,
+    ConfigurationError,
+    CorpusError,
+    CorpusFolderError,
+    EmptyCorpusError,
+    TextEncodingError,
+)
+
+SCRATCH_PREFIX = ".part-"
+"""How half-written files are called; whatever is left of them after a kill may be removed."""
+
+MOST_COUNTED = 10_000
+"""How many files of a folder are looked at to say what it holds."""
+SHOWN_KINDS = 3
+TEXT_SUFFIXES = (".md", ".txt", ".rst", ".adoc", ".html", ".org", ".tex")
+
+
+def matching_files(folder: Path, glob: str) -> list[Path]:
+    """The files below ``folder`` that match, sorted by POSIX path.
+
+    Raises ``CorpusFolderError`` when the folder is not there, ``EmptyCorpusError`` when nothing matches and
+    ``ConfigurationError`` when the pattern is none, or leads out of the folder.
+    """
+    if not folder.exists():
+        raise CorpusFolderError(f"the corpus folder {str(folder)!r} is not there: check the path")
+    if not folder.is_dir():
+        raise CorpusFolderError(f"{str(folder)!r} is not a folder: give the folder that holds the documents")
+    parts = Path(glob).parts
+    if not parts or Path(glob).is_absolute() or ".." in parts:
+        raise ConfigurationError(f"the pattern {glob!r} must be relative to the corpus folder, such as '**/*.md'")
+    if any("**" in part and part != "**" for part in parts):
+        raise ConfigurationError(f"the pattern {glob!r} has ** beside other characters: write it like '**/*.md'")
+    paths = sorted((path for path in folder.glob(glob) if path.is_file()), key=lambda path: path.as_posix())
+    if not paths:
+        raise EmptyCorpusError(f"no file in {str(folder)!r} matches {glob!r}: {_what_is_there(folder)}")
+    return paths
+
+
+def _what_is_there(folder: Path) -> str:
+    """The commonest kinds of files in a folder, and the pattern for the first, for who gave another."""
+    seen = (path for path in folder.rglob("*") if not path.name.startswith(".") and path.is_file())
+    kinds = Counter(path.suffix if path.suffix[1:].isalnum() else "" for path in islice(seen, MOST_COUNTED))
+    if not kinds:
+        return "it holds no files, so check the path"
+    listed = sorted(kinds, key=lambda suffix: (suffix not in TEXT_SUFFIXES, -kinds[suffix], suffix))[:SHOWN_KINDS]
+    found = ", ".join(f"{kinds[suffix]} {suffix or 'other'} file{'s'[: kinds[suffix] != 1]}" for suffix in listed)
+    return f"it has {found}; give --glob '**/*{listed[0]}', or glob in the benchmark file"
+
+
+def read_text(path: Path) -> str:
+    """The file's text, decoded as UTF-8 and otherwise untouched.
+
+    Raises ``TextEncodingError`` when it is not UTF-8 and ``CorpusError`` when the file cannot be read.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise unreadable(path, error) from None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise TextEncodingError(
+            f"{str(path)!r} is not UTF-8: byte {error.start} is 0x{data[error.start]:02x} ({error.reason}); "
+            "convert the file to UTF-8"
+        ) from None
+
+
+def unreadable(path: Path, error: OSError) -> CorpusError:
+    """The error for a file of a corpus that the system does not let us read."""
+    return CorpusError(f"{str(path)!r} cannot be read ({error.strerror}): check the file and its rights")
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that a reader meets the old content or the new, never a part.
+
+    Raises ``ArtifactError`` when it cannot be written.
+    """
+    with scratch_path(path.parent) as scratch, writing(path):
+        scratch.write_bytes(data)
+        os.replace(scratch, path)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raise ``ArtifactError`` in place of an ``OSError`` of the block, which writes to ``path``."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        advice = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "check the place"
+        raise ArtifactError(f"{str(path)!r} cannot be written ({reason}): {advice}, then run again") from None
+
+
+@contextmanager
+def scratch_path(folder: Path) -> Iterator[Path]:
+    """A path of its own in ``folder``, which is made; whatever stands there afterwards is removed.
+
+    Raises ``ArtifactError`` when the folder cannot be made or written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtifactError(f"the folder {str(folder)!r} cannot be made ({error.strerror}): use another") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ArtifactError(f"the folder {str(folder)!r} cannot be written to: change its rights, or use another")
+    path = folder / f"{SCRATCH_PREFIX}{os.getpid()}-{uuid.uuid4().hex}"
+    try:
+        yield path
+    finally:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+Stamp = tuple[int, int, int]
+"""A file's inode, size and time of change: another stamp is another file, or other bytes."""
+
+_seen: dict[Path, tuple[Stamp, str]] = {}
+
+
+def file_sha256(path: Path) -> str:
+    """The sha256 of a file's bytes, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def kept_sha256(path: Path) -> str:
+    """As ``file_sha256``, for what is written once: read again only when it has changed since this process last did."""
+    stamp = _stamp(path)
+    known = _seen.get(path)
+    if known is None or known[0] != stamp:
+        known = _seen[path] = stamp, file_sha256(path)
+    return known[1]
+
+
+def remember(path: Path, digest: str) -> None:
+    """Take note of the sha256 of a file that was written just now."""
+    _seen[path] = _stamp(path), digest
+
+
+def touch(path: Path) -> None:
+    """Make now the time of change of a file or a folder; what is known of its bytes stays known."""
+    known = _seen.get(path)
+    is_same = known is not None and known[0] == _stamp(path)
+    os.utime(path)
+    if known is not None and is_same:
+        remember(path, known[1])
+
+
+def _stamp(path: Path) -> Stamp:
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def files_sha256(folder: Path, paths: Iterable[Path], digest_of: Callable[[Path], str] = file_sha256) -> str:
+    """The sha256 of the names (relative to ``folder``) and bytes of the files, in the given order, in hex.
+
+    Raises ``OSError``, with the file's name, when one cannot be read.
+    """
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(_line(path.relative_to(folder).as_posix(), digest_of(path)))
+    return digest.hexdigest()
+
+
+def texts_sha256(texts: Iterable[tuple[str, str]]) -> str:
+    """What ``files_sha256`` gives for files of these names and texts."""
+    digest = hashlib.sha256()
+    for name, text in texts:
+        digest.update(_line(name, hashlib.sha256(text.encode()).hexdigest()))
+    return digest.hexdigest()
+
+
+def _line(name: str, content: str) -> bytes:
+    # A file name need not be UTF-8; surrogateescape is how Python reads such names.
+    return f"{name}\0{content}\n".encode("utf-8", "surrogateescape")
+
+
+def data_sha256(data: object) -> str:
+    """The sha256 of plain data as canonical JSON, in hex: equal data has an equal digest."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,353 @@
+"""A workspace in a bucket, with a folder of this machine as a copy of what was read and written here.
+
+Tables, indexes, vectors and cuts are named by their content, so a copy is never stale, and machines that write at once
+put the same bytes under the same names. What a killed run made is in the copy, and is sent by the next.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from rag_eval.disk.files import SCRATCH_PREFIX, data_sha256, scratch_path, writing
+from rag_eval.errors import ConfigurationError, ServiceError
+
+SCHEME = "s3"
+
+
+@dataclass(frozen=True, slots=True)
+class BucketLocation:
+    """A bucket and a path in it; keys and the endpoint come from the environment."""
+
+    bucket: str
+    path: str
+
+    @classmethod
+    def parse(cls, uri: str) -> "BucketLocation":
+        """The location that an address names.
+
+        Raises ``ConfigurationError`` when it is not one of a bucket, or holds keys, which are not repeated.
+        """
+        try:
+            parts = urlsplit(uri)
+        except ValueError:
+            raise ConfigurationError("the workspace's address is none: give a folder, or s3://bucket/path") from None
+        if "@" in parts.netloc or parts.query or parts.fragment:
+            raise ConfigurationError(
+                "the workspace's address holds more than a bucket and a path: "
+                "take keys out of it and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            )
+        if parts.scheme != SCHEME:
+            raise ConfigurationError(f"the workspace {uri!r} cannot be used: give a folder, or s3://bucket/path")
+        names = [name for name in parts.path.split("/") if name]
+        if not re.fullmatch(r"[a-z0-9][a-z0-9.-]+", parts.netloc) or {".", ".."} & set(names):
+            raise ConfigurationError(f"{uri!r} names no bucket: write it like s3://bucket/path")
+        return cls(parts.netloc, "/".join(names))
+
+    def __str__(self) -> str:
+        return f"{SCHEME}://{self.bucket}/{self.path}".rstrip("/")
+
+    def key(self, name: str) -> str:
+        """The bucket and the whole key of a name below the path."""
+        return "/".join(part for part in (self.bucket, self.path, name) if part)
+
+    @property
+    def copy(self) -> Path:
+        """The folder of the copy on this machine; another endpoint's bucket of the same name has another."""
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        readable = re.sub(r"[^a-z0-9.]+", "-", f"{self.bucket}-{self.path}".lower()).strip("-.")[:60]
+        return caches / "rag-eval" / f"{readable}-{data_sha256([endpoint(), str(self)])[:16]}"
+
+
+def endpoint() -> str | None:
+    """Where the service is, when it is not Amazon's."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
+
+
+class Storage(Protocol):
+    """Keeps a workspace's files; names are relative to the workspace, with ``/``.
+
+    Whoever works reads and writes the workspace's folder, brings what may not be in it, and sends what it made.
+    """
+
+    @property
+    def address(self) -> str:
+        """Where the files are kept, for people."""
+        ...
+
+    def bring(self, name: str) -> bool:
+        """Put the kept file into the folder, in place of the one there; False when there is none to bring."""
+        ...
+
+    def bring_folder(self, name: str) -> bool:
+        """Put a kept folder into the folder, in place of the one there; False when there is none to bring."""
+        ...
+
+    def bring_missing(self, name: str) -> None:
+        """Put those kept files of a folder into it that it lacks."""
+        ...
+
+    def send(self, name: str) -> None:
+        """Keep a file, or a folder, as it is in the folder now."""
+        ...
+
+    def ensure(self, name: str) -> None:
+        """Send a file or a folder that is not kept, or not in full."""
+        ...
+
+    def names(self, folder: str) -> set[str]:
+        """The files below a folder, in the workspace's folder or kept."""
+        ...
+
+    def growing(self, name: str, made_before_ns: int | None = None) -> AbstractContextManager[None]:
+        """Work on a folder of files that are added and removed, never changed: bring what others added, send what was.
+
+        With ``made_before_ns``, files that are brought count as made before then.
+        """
+        ...
+
+
+class FolderStorage:
+    """Brings and sends nothing."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    @property
+    def address(self) -> str:
+        """The folder."""
+        return str(self._root)
+
+    def bring(self, name: str) -> bool:
+        """False."""
+        return False
+
+    def bring_folder(self, name: str) -> bool:
+        """False."""
+        return False
+
+    def bring_missing(self, name: str) -> None:
+        """Do nothing."""
+
+    def send(self, name: str) -> None:
+        """Do nothing."""
+
+    def ensure(self, name: str) -> None:
+        """Do nothing."""
+
+    def names(self, folder: str) -> set[str]:
+        """The files below a folder."""
+        return local_names(self._root, folder)
+
+    def growing(self, name: str, made_before_ns: int | None = None) -> AbstractContextManager[None]:
+        """Do nothing."""
+        return nullcontext()
+
+
+def local_names(root: Path, folder: str) -> set[str]:
+    """The names of the files below a folder; whoever writes at the same time may add and remove some."""
+    return {path.relative_to(root).as_posix() for path in (root / folder).rglob("*") if path.is_file()}
+
+
+CONNECT_SECONDS, REQUEST_SECONDS, ATTEMPTS = 5, 60, 3
+COPY_BYTES = 8 * 2**20
+REFUSED = ("ACCESS_DENIED", "INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH", "EXPIRED_TOKEN", "INVALID_TOKEN")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file in the bucket: its size in bytes, and when it was put there, in nanoseconds."""
+
+    size: int
+    put_ns: int
+
+
+class Bucket:
+    """What lies below one path of a bucket; raises ``ServiceError`` when the service cannot be used."""
+
+    def __init__(self, location: BucketLocation) -> None:
+        self.location = location
+
+    def files(self, folder: str) -> dict[str, StoredFile]:
+        """Every file below a folder, by its name below the workspace's path; a folder that is not there has none."""
+        from pyarrow.fs import FileSelector
+
+        with self._asking():
+            found = self._system.get_file_info(
+                FileSelector(self.location.key(folder), allow_not_found=True, recursive=True)
+            )
+        root = len(self.location.key("")) + 1
+        return {one.path[root:]: StoredFile(one.size, one.mtime_ns) for one in found if one.is_file}
+
+    def file(self, name: str) -> StoredFile | None:
+        """One file, None when it is not there."""
+        with self._asking():
+            found = self._system.get_file_info(self.location.key(name))
+        return StoredFile(found.size, found.mtime_ns) if found.is_file else None
+
+    def fetch(self, name: str, path: Path) -> bool:
+        """Write a file's bytes to ``path``; False when it is not there."""
+        with self._asking():
+            try:
+                source = self._system.open_input_stream(self.location.key(name))
+            except FileNotFoundError:
+                return False
+            with source, path.open("wb") as target:
+                shutil.copyfileobj(source, target, COPY_BYTES)
+        return True
+
+    def put(self, path: Path, name: str) -> None:
+        """Keep the file under this name, in place of the one there."""
+        with (
+            self._asking(),
+            path.open("rb") as source,
+            self._system.open_output_stream(self.location.key(name)) as target,
+        ):
+            shutil.copyfileobj(source, target, COPY_BYTES)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        with self._asking():
+            try:
+                self._system.delete_file(self.location.key(name))
+            except FileNotFoundError:
+                return
+
+    @cached_property
+    def _system(self) -> Any:
+        """The client, once it is known that the bucket is there: a list of files in no bucket would be empty."""
+        from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
+
+        system = S3FileSystem(
+            endpoint_override=endpoint(),
+            region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
+            connect_timeout=CONNECT_SECONDS,
+            request_timeout=REQUEST_SECONDS,
+            retry_strategy=AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
+            allow_delayed_open=True,  # a small file is put by one request in place of three
+        )
+        if not system.get_file_info(self.location.bucket).type.value:
+            raise OSError("AWS Error NO_SUCH_BUCKET")
+        return system
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Raise ``ServiceError`` in place of what the service said, which may hold more than people should see."""
+        try:
+            yield
+        except OSError as error:
+            code = re.search(r"AWS Error ([A-Z_0-9]+)", str(error))
+            if code is None:
+                raise  # of this machine's own files
+            raise ServiceError(self._sentence(code[1], "HTTP response code: 403" in str(error))) from None
+
+    def _sentence(self, code: str, forbidden: bool) -> str:
+        where = str(self.location)
+        if code == "NO_SUCH_BUCKET":
+            return f"the bucket of {where!r} is not there: make it, or check its name and AWS_ENDPOINT_URL"
+        if forbidden or code in REFUSED:
+            return f"{where!r} is refused to the keys given: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and rights"
+        if code == "NETWORK_CONNECTION":
+            return f"{where!r} cannot be reached: check the network and AWS_ENDPOINT_URL"
+        return f"{where!r} cannot be used ({code}): try again, and check AWS_REGION and AWS_ENDPOINT_URL"
+
+
+class BucketCopy:
+    """Brings files from a bucket to a folder, and sends them; raises ``ServiceError`` when the bucket fails."""
+
+    def __init__(self, bucket: Bucket, root: Path) -> None:
+        self._bucket, self._root = bucket, root
+
+    @property
+    def address(self) -> str:
+        """The bucket and the path in it."""
+        return str(self._bucket.location)
+
+    def bring(self, name: str) -> bool:
+        """Fetch a file; False when the bucket has none."""
+        return self._fetch(name, self._root / name, None)
+
+    def bring_folder(self, name: str) -> bool:
+        """Fetch a folder as a whole; False when the bucket has none."""
+        files = self._bucket.files(name)
+        place = self._root / name
+        with scratch_path(place.parent) as scratch, scratch_path(place.parent) as old, writing(place):
+            for one in files:
+                if not self._fetch(one, scratch / Path(one).relative_to(name), None):
+                    return False
+            if files:
+                if place.exists():
+                    os.replace(place, old)
+                os.replace(scratch, place)
+        return bool(files)
+
+    def bring_missing(self, name: str) -> None:
+        """Fetch the files that the folder lacks."""
+        self._bring_missing(self._bucket.files(name), None)
+
+    def send(self, name: str) -> None:
+        """Put a file; of a folder all files, and remove what the bucket has besides."""
+        if (self._root / name).is_file():
+            self._bucket.put(self._root / name, name)
+            return
+        here = self._names(name)
+        for one in sorted(here):
+            self._bucket.put(self._root / one, one)
+        for one in self._bucket.files(name).keys() - here:
+            self._bucket.remove(one)
+
+    def ensure(self, name: str) -> None:
+        """Send what the bucket lacks, or has in another size."""
+        if (self._root / name).is_file():
+            kept = self._bucket.file(name)
+            if kept is None or kept.size != (self._root / name).stat().st_size:
+                self.send(name)
+            return
+        sizes = {one: (self._root / one).stat().st_size for one in self._names(name)}
+        if sizes != {one: file.size for one, file in self._bucket.files(name).items()}:
+            self.send(name)
+
+    def names(self, folder: str) -> set[str]:
+        """The files below a folder, here and in the bucket."""
+        return self._bucket.files(folder).keys() | self._names(folder)
+
+    @contextmanager
+    def growing(self, name: str, made_before_ns: int | None = None) -> Iterator[None]:
+        """Fetch what the folder lacks; afterwards put what was added and remove what was removed, also by others."""
+        kept = self._bucket.files(name)
+        self._bring_missing(kept, made_before_ns)
+        before = self._names(name)
+        try:
+            yield
+        finally:
+            now = self._names(name)
+            for one in sorted(now - kept.keys()):
+                with suppress(FileNotFoundError):  # merged by another run into a file that it sends itself
+                    self._bucket.put(self._root / one, one)
+            for one in (before - now) & kept.keys():
+                self._bucket.remove(one)
+
+    def _bring_missing(self, kept: dict[str, StoredFile], made_before_ns: int | None) -> None:
+        for one, file in kept.items():
+            if not (self._root / one).exists():
+                made = file.put_ns if made_before_ns is None else min(file.put_ns, made_before_ns - 1)
+                self._fetch(one, self._root / one, made)
+
+    def _fetch(self, name: str, path: Path, made_ns: int | None) -> bool:
+        """Fetch a file whole or not at all; False when the bucket has none."""
+        with scratch_path(path.parent) as scratch, writing(path):
+            if not self._bucket.fetch(name, scratch):
+                return False
+            if made_ns is not None:
+                os.utime(scratch, ns=(made_ns, made_ns))
+            os.replace(scratch, path)
+        return True
+
+    def _names(self, folder: str) -> set[str]:
+        return {name for name in local_names(self._root, folder) if SCRATCH_PREFIX not in name}

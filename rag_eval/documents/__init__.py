@@ -1,0 +1,1 @@
+"""Documents: watching a folder for changes."""

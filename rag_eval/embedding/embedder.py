@@ -1,0 +1,214 @@
+"""What an embedder is, and what it may offer beyond that."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from inspect import getattr_static
+from typing import Protocol, TypeGuard, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rag_eval.errors import ConfigurationError, preview
+from rag_eval.types.ids import encode_utf8
+
+
+def check_texts(texts: Sequence[str]) -> None:
+    """Raise ``ConfigurationError`` unless the texts are a list of strings, ``TextEncodingError`` on a lone surrogate.
+
+    A bare string is refused because its letters would be embedded one by one.
+    """
+    if isinstance(texts, str) or not hasattr(texts, "__len__"):
+        given = "one string" if isinstance(texts, str) else preview(repr(texts))
+        raise ConfigurationError(f"the texts to embed are {given}: give a list of strings")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ConfigurationError(f"text {number} to embed is {preview(repr(text))}: give a list of strings")
+        if not text.isascii():
+            encode_utf8(text, f"text {number}")
+
+
+def checked_vectors(vectors: object, count: int, name: str, dimension: int | None = None) -> NDArray[np.float32]:
+    """The vectors, which may be lists or of another precision, as float32 rows.
+
+    Raises ``ConfigurationError`` unless they are ``count`` rows of finite numbers, ``dimension`` in each if given.
+    """
+    wanted = f"it must give one row for each text, of {dimension or 'equally many'} numbers"
+    try:
+        with np.errstate(over="ignore"):
+            rows: NDArray[np.float32] = np.asarray(vectors, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        told = preview(str(error), 100)
+        raise ConfigurationError(
+            f"the embedder {name} gave no array of numbers for {count} texts ({told}): {wanted}"
+        ) from None
+    if rows.ndim != 2 or len(rows) != count or not rows.shape[1] or dimension not in (None, rows.shape[1]):
+        raise ConfigurationError(f"the embedder {name} gave an array of shape {rows.shape} for {count} texts: {wanted}")
+    finite = np.isfinite(rows).all(axis=1)
+    if not finite.all():
+        raise ConfigurationError(
+            f"the embedder {name} gave numbers that are NaN or infinite, first in row {int(np.argmin(finite))} "
+            f"of {count}: such vectors cannot be searched"
+        )
+    return rows
+
+
+_counting = threading.Lock()  # one for all counters, so that an embedder can be pickled and copied
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an embedder has used since it was made.
+
+    ``requests`` counts calls over the network, repeated ones included; ``texts`` those that got a vector;
+    ``tokens`` what the model read, and ``cost`` the price of it in US dollars: None where they are not known.
+    """
+
+    requests: int
+    texts: int
+    tokens: int | None
+    cost: float | None
+
+
+@runtime_checkable
+class ReportsUsage(Protocol):
+    """An embedder that tells what it used. Optional: an ``Embedder`` need not."""
+
+    @property
+    def usage(self) -> Usage:
+        """All that was used so far."""
+
+
+class UsageCounter:
+    """Counts from many threads. Without a price the cost is unknown; texts added without tokens make them unknown."""
+
+    def __init__(self, price_per_million_tokens: float | None) -> None:
+        self._price = price_per_million_tokens
+        self._requests = self._texts = 0
+        self._tokens: int | None = 0
+
+    def add(self, requests: int = 0, texts: int = 0, tokens: int | None = 0) -> None:
+        """Count what one step used."""
+        with _counting:
+            self._requests += requests
+            self._texts += texts
+            self._tokens = None if tokens is None or self._tokens is None else self._tokens + tokens
+
+    @property
+    def usage(self) -> Usage:
+        """All that was counted so far."""
+        with _counting:
+            requests, texts, tokens = self._requests, self._texts, self._tokens
+        if self._price is None or (tokens is None and self._price):
+            return Usage(requests, texts, tokens, None)
+        return Usage(requests, texts, tokens, self._price * (tokens or 0) / 1_000_000)
+
+
+Vectors = NDArray[np.float32]
+"""One vector a row."""
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Turns texts into vectors of one dimension.
+
+    An embedder may also have an attribute ``symmetric``: True says that ``embed_query(text)`` is ``embed([text])[0]``;
+    one ``remote``: True says that it asks a service, so that asking twice costs twice; and one ``known_dimension``,
+    None as long as ``dimension`` would have to ask a service or load a model.
+    """
+
+    @property
+    def name(self) -> str:
+        """The model and whatever changes its vectors: equal names mean interchangeable vectors."""
+
+    @property
+    def dimension(self) -> int:
+        """How many numbers a vector has."""
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """The vectors of the texts, in their order, as an array of shape (len(texts), dimension)."""
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        """The vector of a question."""
+
+
+@runtime_checkable
+class EmbedsAsReady(Protocol):
+    """An embedder that hands over vectors as they are ready, so that a failure does not lose the finished ones."""
+
+    def embed_as_ready(self, texts: Sequence[str], places: Sequence[int]) -> Iterator[tuple[Sequence[int], Vectors]]:
+        """The vectors of the texts at the given places, in batches of (places, vectors), in any order."""
+
+
+@runtime_checkable
+class EmbedsQueries(Protocol):
+    """An embedder that takes many questions at once."""
+
+    def embed_queries(self, texts: Sequence[str]) -> Vectors:
+        """The vectors of the questions, in their order: what ``embed_query`` gives for each."""
+
+
+def is_embedder(candidate: object) -> TypeGuard[Embedder]:
+    """Whether the object has all that an embedder has.
+
+    Unlike ``isinstance`` before Python 3.12 it does not read ``dimension``, which may have to ask a service for it.
+    """
+    parts = ("name", "dimension", "embed", "embed_query")
+    return not isinstance(candidate, type) and all(getattr_static(candidate, part, None) is not None for part in parts)
+
+
+def check_embedder(candidate: object) -> None:
+    """Raise ``ConfigurationError`` unless the object is an embedder; a class of embedders is none."""
+    if not is_embedder(candidate):
+        raise ConfigurationError(
+            f"{preview(repr(candidate))} is not an embedder: give an object with name, dimension, embed and embed_query"
+        )
+
+
+def known_dimension(embedder: Embedder) -> int | None:
+    """The embedder's dimension, None where it says that it would have to find it out."""
+    if getattr_static(embedder, "known_dimension", None) is None:
+        return embedder.dimension
+    known: int | None = embedder.known_dimension  # type: ignore[attr-defined]  # optional
+    return known
+
+
+def is_symmetric(embedder: Embedder) -> bool:
+    """Whether the embedder says that a question's vector is that of any text; False when it says nothing."""
+    return getattr(embedder, "symmetric", False) is True
+
+
+def is_remote(embedder: Embedder) -> bool:
+    """Whether the embedder says that it asks a service; False when it says nothing."""
+    return getattr(embedder, "remote", False) is True
+
+
+def embed_queries(embedder: Embedder, texts: Sequence[str]) -> Vectors:
+    """The vectors of many questions, in their order, together where the embedder can and else one by one.
+
+    Raises ``ConfigurationError`` when they are not one finite vector of the embedder's dimension for each question.
+    """
+    if not texts:
+        return np.zeros((0, embedder.dimension), np.float32)
+    given: object
+    if isinstance(embedder, EmbedsQueries):
+        given = embedder.embed_queries(texts)
+    elif is_symmetric(embedder):
+        given = embedder.embed(texts)
+    else:
+        given = [embedder.embed_query(text) for text in texts]
+    return checked_vectors(given, len(texts), embedder.name, embedder.dimension)
+
+
+def text_vectors(embedder: Embedder, texts: Sequence[str]) -> Vectors:
+    """The vectors of texts, in their order; a text that stands several times is embedded once.
+
+    Raises ``ConfigurationError`` when they are not one finite vector of the embedder's dimension for each text.
+    """
+    if not texts:
+        return np.zeros((0, embedder.dimension), np.float32)
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    # Asked for its dimension afterwards, an embedder that learns it from its first vectors knows it.
+    distinct = checked_vectors(embedder.embed(list(numbers)), len(numbers), embedder.name, embedder.dimension)
+    vectors: Vectors = distinct[[numbers[text] for text in texts]]
+    return vectors

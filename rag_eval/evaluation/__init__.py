@@ -1,1 +1,0 @@
-"""Evaluations: run a retriever on ground truth, score it, and tell where recall is lost."""

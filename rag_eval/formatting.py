@@ -1,0 +1,79 @@
+"""Names to choose from, in an error message."""
+
+from collections.abc import Iterable
+from difflib import SequenceMatcher, get_close_matches
+
+
+def counted(number: int, plural: str) -> str:
+    """A number and its noun: ``counted(1, "queries")`` is "1 query"."""
+    return f"{number:,} {plural if number != 1 else singular(plural)}"
+
+
+def singular(plural: str) -> str:
+    """The singular of a regular English plural."""
+    return f"{plural[:-3]}y" if plural.endswith("ies") else plural.removesuffix("s")
+
+
+def number(value: float, beside: float = 0.0) -> str:
+    """A score with three decimals; a count of tokens, which is 10 or more or stands ``beside`` one, without."""
+    return _written(value, beside)
+
+
+def signed(value: float, beside: float = 0.0) -> str:
+    """A difference with its sign, as ``number`` writes it; ± where nothing is left of it."""
+    written = _written(value, beside, "+")
+    return written if written.strip("+0.") else f"±{written[1:]}"
+
+
+def interval(low: float | None, high: float | None, *, with_sign: bool = False, beside: float = 0.0) -> str:
+    """Both ends, written alike, or a dash when there is no interval."""
+    if low is None or high is None:
+        return "–"
+    write = signed if with_sign else number
+    widest = max(abs(low), abs(high), abs(beside))
+    return f"{write(low, widest)}…{write(high, widest)}"
+
+
+def p_value(p: float) -> str:
+    """A p-value with as many digits as matter."""
+    return f"{p:.3f}" if p >= 0.001 else "<0.001"
+
+
+def _written(value: float, beside: float, sign: str = "") -> str:
+    digits = 3 if max(abs(value), abs(beside)) < 10 else 0
+    # Adding 0 makes a zero of a minus zero.
+    return f"{round(value, digits) + 0.0:{sign},.{digits}f}"
+
+
+def basis(queries: int, units: int, unit: str) -> str:
+    """What a test rests on."""
+    if unit == "documents":
+        return f"{counted(queries, 'queries')} in {counted(units, 'documents')}"
+    return f"{counted(queries, 'queries')} in few documents, so that it holds for questions about these only"
+
+
+MOST = 8
+"""How many names a message lists; of more, those nearest to what was written."""
+
+MOST_COMPARED = 100
+"""How many characters of what was written are compared: more are no name, and would take long."""
+
+
+def choices(allowed: Iterable[str], written: object = "", separator: str = ", ") -> str:
+    """``use one of`` the names; where they are many, the nearest to what was written and how many others there are.
+
+    ``separator`` is for names that have commas.
+    """
+    names = list(allowed)
+    if len(names) <= MOST:
+        return f"use one of {separator.join(names)}"
+    text = str(written)[:MOST_COMPARED].lower()
+    nearest = sorted(names, key=lambda name: -SequenceMatcher(None, text, name.lower()).ratio())[: MOST - 2]
+    shown = nearest if text else names[: MOST - 2]
+    return f"use one of {separator.join(shown)} or {len(names) - len(shown)} others"
+
+
+def suggestion(written: object, allowed: Iterable[str]) -> str:
+    """A question whether one of the allowed names was meant; empty if none is close."""
+    close = get_close_matches(str(written)[:MOST_COMPARED], allowed, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""

@@ -1,0 +1,190 @@
+"""A generation as plain settings, for the command line and for flows."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Unpack
+
+from pydantic import Field, StrictInt
+
+from rag_eval.benchmark.chunker_settings import ChunkerConfig
+from rag_eval.errors import GroundTruthError
+from rag_eval.generation.candidates import (
+    AnyQuestion,
+    Candidate,
+    DropError,
+    check_needs_several,
+    documents_of,
+    known_chunks,
+    placed_spans,
+)
+from rag_eval.generation.generator import GeneratorSettings, OnProgress, SyntheticDatasetGenerator
+from rag_eval.generation.options import DEFAULT_MODEL, GenerationOptions
+from rag_eval.generation.questions import (
+    Brief,
+    ChunkQuestion,
+    ChunkQuestions,
+    Level,
+    Reply,
+    SpanQuestion,
+    SpanQuestions,
+)
+from rag_eval.generation.windows import Window, chunk_windows, text_windows
+from rag_eval.ground_truth.files import write_chunk_level, write_token_level
+from rag_eval.ground_truth.locating import Locator
+from rag_eval.llm.chat import ChatClient, ChatService
+from rag_eval.llm.cost import Prices
+from rag_eval.parts import Address, Name, Settings
+from rag_eval.retrieval.retriever import AnyChunker, cut, usable_chunker
+from rag_eval.retry import RetryPolicy
+from rag_eval.types.chunks import Chunk
+from rag_eval.types.documents import Corpus, Document
+from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
+from rag_eval.types.ids import DocumentId, EvaluationType
+
+
+class TokenLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[TokenLevelGroundTruth]):
+    """Questions with verbatim excerpts, located as character spans: no chunker is needed, and any can be evaluated.
+
+    A question with an excerpt that cannot be placed for sure is dropped and counted.
+    ``TokenLevelSyntheticDatasetGenerator(llm_client, corpus, model=…)``; the other arguments are those of
+    ``SyntheticDatasetGenerator``.
+    """
+
+    evaluation_type: ClassVar[EvaluationType] = "token-level"
+    level = Level("token_level", "cross_document", SpanQuestions)
+
+    @cached_property
+    def _locator(self) -> Locator:
+        return Locator(self._corpus.documents)
+
+    def _windows(self, document: Document, size: int) -> list[Window]:
+        return text_windows(document, size, self._options.window_overlap, self._options.encoding)
+
+    def _place(self, reply: Reply, brief: Brief, text: str, question: AnyQuestion) -> Candidate:
+        if not isinstance(question, SpanQuestion):
+            raise DropError("no excerpt", text)
+        places = placed_spans(question, reply.assignment.windows, self._locator)
+        spans = tuple(place.span for place in places)
+        if reply.assignment.purpose == "cross-document" and len({span.doc_id for span in spans}) < 2:
+            raise DropError("one document only", spans[0].doc_id)
+        evidence = tuple(span.text for span in spans)
+        return Candidate(text, reply, brief, evidence, spans, hows=tuple(place.how for place in places))
+
+    def _truth(self, query: Query, candidate: Candidate) -> TokenLevelGroundTruth:
+        return TokenLevelGroundTruth(query, candidate.spans, candidate.unanswerable)
+
+
+TokenLevelDataGenerator = TokenLevelSyntheticDatasetGenerator
+
+
+class ChunkLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[ChunkLevelGroundTruth]):
+    """Questions with the ids of the chunks that answer them: true for this chunker with these settings alone.
+
+    The chunker's name, which holds its settings, is in the metadata of each question. A question that names an id
+    which was not shown is dropped and counted.
+    ``ChunkLevelSyntheticDatasetGenerator(llm_client, corpus, chunker, model=…)``; the other arguments are those of
+    ``SyntheticDatasetGenerator``. Raises ``ConfigurationError`` when the chunker is none, or makes no chunk.
+    """
+
+    evaluation_type: ClassVar[EvaluationType] = "chunk-level"
+    level = Level("chunk_level", "cross_document_chunks", ChunkQuestions)
+
+    def __init__(
+        self, llm_client: ChatClient, corpus: Corpus, chunker: AnyChunker, **settings: Unpack[GeneratorSettings]
+    ) -> None:
+        super().__init__(llm_client, corpus, **settings)
+        self._chunker_name = usable_chunker(chunker, "chunk-level").name
+        self._chunks: dict[DocumentId, list[Chunk]] = {}
+        for chunk in cut(chunker, corpus, "chunk-level"):
+            self._chunks.setdefault(chunk.doc_id, []).append(chunk)
+
+    def _windows(self, document: Document, size: int) -> list[Window]:
+        return chunk_windows(self._chunks.get(document.id, []), size, self._options.encoding)
+
+    def _place(self, reply: Reply, brief: Brief, text: str, question: AnyQuestion) -> Candidate:
+        if not isinstance(question, ChunkQuestion):
+            raise DropError("no excerpt", text)
+        windows = reply.assignment.windows
+        chunks = known_chunks(question, windows)
+        if reply.assignment.purpose == "cross-document":
+            check_needs_several(chunks, windows)
+        evidence, ids, documents = tuple(chunks.values()), tuple(chunks), tuple(documents_of(chunks, windows))
+        return Candidate(text, reply, brief, evidence, chunk_ids=ids, chunk_documents=documents)
+
+    def _metadata(self, candidate: Candidate) -> dict[str, object]:
+        return {**super()._metadata(candidate), "chunker": self._chunker_name}
+
+    def _truth(self, query: Query, candidate: Candidate) -> ChunkLevelGroundTruth:
+        return ChunkLevelGroundTruth(query, candidate.chunk_ids, candidate.unanswerable)
+
+
+ChunkLevelDataGenerator = ChunkLevelSyntheticDatasetGenerator
+
+
+MOST_OUTPUT_TOKENS = 8_192
+
+
+class GenerationConfig(Settings):
+    """What to generate, from which documents, with which model, and where to put it.
+
+    Chunk-level ground truth with a ``chunker``, token-level without. The key of the model's service is read from
+    OPENAI_API_KEY, that of LangSmith from LANGSMITH_API_KEY.
+    """
+
+    corpus: Path = Field(description="The folder of the documents.")
+    glob: Name = Field(default="**/*.md", description="Which files of the folder are documents.")
+    output: Path = Field(description="The ground-truth file to write.")
+    chunker: ChunkerConfig | None = Field(default=None, description="The chunker of chunk-level ground truth.")
+    queries_per_doc: StrictInt = Field(default=5, ge=0, description="How many questions each document gets.")
+    options: GenerationOptions = Field(
+        default=GenerationOptions(max_output_tokens=MOST_OUTPUT_TOKENS), description="What kind of questions, and how."
+    )
+    model: Name = Field(default=DEFAULT_MODEL, description="The model that writes the questions.")
+    base_url: Address | None = Field(
+        default=None, description="Where the model's service is; null: OPENAI_BASE_URL, else OpenAI's own."
+    )
+    prices: Prices | None = Field(default=None, description="US dollars a million tokens; null: OpenAI's list prices.")
+    max_cost: float | None = Field(default=None, gt=0, description="The most US dollars to pay; null: no limit.")
+    prompts: Path | None = Field(default=None, description="A folder with prompts in place of the built-in ones.")
+    concurrency: StrictInt = Field(default=4, ge=1, le=64, description="How many requests are under way at once.")
+    timeout: float = Field(default=120.0, gt=0, description="Seconds that the service may be silent.")
+    max_retries: StrictInt = Field(default=5, ge=0, description="How often a failed request is sent again.")
+    upload: bool = Field(default=False, description="Whether the ground truth goes to LangSmith too.")
+    dataset_name: Name | None = Field(default=None, description="The LangSmith dataset; null: the default name.")
+
+    def generator(
+        self,
+        workspace: Path,
+        on_progress: OnProgress = lambda done, total: None,
+        chunker: AnyChunker | None = None,
+    ) -> SyntheticDatasetGenerator[Any]:
+        """The generator, with a ``chunker`` in place of the configured one if it is given.
+
+        Reads the documents, and raises ``CorpusError`` or ``ConfigurationError``.
+        """
+        corpus = Corpus.from_folder(self.corpus, self.glob)
+        service = ChatService(self.base_url, self.timeout)
+        settings: dict[str, Any] = {
+            "model": self.model,
+            "options": self.options,
+            "prices": self.prices,
+            "max_cost": self.max_cost,
+            "prompts": self.prompts,
+            "concurrency": self.concurrency,
+            "retries": RetryPolicy(max_retries=self.max_retries),
+            "workspace": workspace,
+            "on_progress": on_progress,
+        }
+        used = chunker if self.chunker is None else chunker or self.chunker.build()
+        if used is None:
+            return TokenLevelSyntheticDatasetGenerator(service, corpus, **settings)
+        return ChunkLevelSyntheticDatasetGenerator(service, corpus, used, **settings)
+
+    def write(self, truth: list[Any]) -> None:
+        """Write the ground truth to ``output``, whole; raises ``GroundTruthError`` when there is none."""
+        if not truth:
+            raise GroundTruthError(
+                f"no question was kept, and {str(self.output)!r} was not written: see what was dropped, and why"
+            )
+        write = write_token_level if isinstance(truth[0], TokenLevelGroundTruth) else write_chunk_level
+        write(self.output, truth)

@@ -1,0 +1,376 @@
+"""Writing truth that was carried over, so that nothing of the old is lost."""
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from rapidfuzz.distance import Levenshtein
+
+from rag_eval.errors import GroundTruthError
+from rag_eval.ground_truth.check import check_against_corpus, places_of
+from rag_eval.ground_truth.diff import EXACT_CELLS, SOLID, Block, moved_blocks, settled, shared_blocks, shifts
+from rag_eval.ground_truth.files import read_token_level, rewrite_token_level, write_token_level
+from rag_eval.types.chunks import CharacterSpan
+from rag_eval.types.documents import Corpus, Document
+from rag_eval.types.ground_truth import TokenLevelGroundTruth
+from rag_eval.types.ids import DocumentId, QueryId
+
+Status = Literal["kept", "moved", "altered", "lost"]
+"""The same text at the same place; the same text at another place; other text, in part; nothing to point at."""
+
+LostReason = Literal["deleted", "rewritten", "ambiguous", "not-found", "document-gone"]
+"""Nothing stands in its place; what stands there has little in common with it; it stands in several places that cannot
+be told apart; it stands nowhere, and the old document is not at hand; the corpus has no such document."""
+
+Way = Literal["unchanged", "diff", "text", "gone"]
+"""How the spans of a document were carried: it bears them all out; through the difference to the version they were
+made on; without that version, by looking for their text; not at all, the corpus has no such document."""
+
+STATUSES: tuple[Status, ...] = ("kept", "moved", "altered", "lost")
+
+
+@dataclass(frozen=True, slots=True)
+class SpanOutcome:
+    """One span of the truth: as it was, what became of it, and as it is; ``reason`` says why it is lost."""
+
+    query_id: QueryId
+    old: CharacterSpan
+    status: Status
+    new: CharacterSpan | None
+    reason: LostReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentOutcome:
+    """One document that the truth points into: how its spans were carried, and how many had which outcome."""
+
+    doc_id: DocumentId
+    way: Way
+    counts: dict[Status, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ReanchorReport:
+    """Truth that fits the corpus again, and the outcome of each document and span, in the order of the truth.
+
+    A lost span is left out of the truth. ``unanswered`` are the queries that lost every span and are left out too.
+    """
+
+    truth: Sequence[TokenLevelGroundTruth]
+    unanswered: Sequence[TokenLevelGroundTruth]
+    documents: Sequence[DocumentOutcome]
+    spans: Sequence[SpanOutcome]
+
+    @property
+    def counts(self) -> dict[Status, int]:
+        """How many spans had which outcome."""
+        return counted_statuses(self.spans)
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the truth is what it was."""
+        return self.counts["kept"] == len(self.spans)
+
+    def lost_truth(self) -> list[TokenLevelGroundTruth]:
+        """Every query that lost a span, with the spans it lost as they were."""
+        lost: dict[QueryId, list[CharacterSpan]] = {}
+        for outcome in self.spans:
+            if outcome.status == "lost":
+                lost.setdefault(outcome.query_id, []).append(outcome.old)
+        queries = {item.query.id: item.query for item in (*self.truth, *self.unanswered)}
+        return [TokenLevelGroundTruth(queries[query_id], spans) for query_id, spans in lost.items()]
+
+
+def counted_statuses(spans: Sequence[SpanOutcome]) -> dict[Status, int]:
+    """How many of the spans had which outcome, none left out."""
+    found = Counter(span.status for span in spans)
+    return {status: found[status] for status in STATUSES}
+
+
+LEAST_SIMILARITY = 0.5
+"""What is less similar to the old text is not the same content any more: 1 - edits / length of the longer."""
+
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Where a span is in the new text; ``place`` is None and there is a reason when it is lost."""
+
+    status: Status
+    place: Place | None
+    reason: LostReason | None = None
+
+
+class Carrier:
+    """The difference of two versions of a text, and what becomes of the spans of the old one.
+
+    The diff is what tells copies of a text apart. A span inside a shared block has the same text in the new version.
+    One that was surely moved is where it was moved to. One that is cut is looked for between the solid blocks around
+    it, then beside what was moved, and is else what now stands between those blocks, if that is similar enough.
+    """
+
+    def __init__(self, old: str, new: str, exact_cells: int = EXACT_CELLS) -> None:
+        self._old, self._new = old, new
+        blocks = settled(shared_blocks(old, new, exact_cells), old, new)
+        self._solid = [block for block in blocks if self._is_solid(block)]
+        self._walls = [Block(0, 0, 0), *blocks, Block(len(old), len(new), 0)]
+        self._moved = moved_blocks(blocks, old, new)
+
+    def carry(self, start: int, end: int) -> Carried:
+        """What becomes of ``old[start:end]``."""
+        # What was moved goes first: the diff may have found words of it in other sentences.
+        number = bisect_right(self._moved, start, key=lambda moved: moved.core.old)
+        for core, _ in self._moved[max(0, number - 2) : number]:
+            if core.old_end >= end:
+                return self._unaltered((start, end), core.new + start - core.old)
+        number = bisect_right(self._solid, start, key=lambda block: block.old)
+        if number and self._solid[number - 1].old_end >= end:
+            block = self._solid[number - 1]
+            return self._unaltered((start, end), block.new + start - block.old)
+        shifted = self._shifted(start, end)
+        if shifted is not None:
+            return self._unaltered((start, end), shifted)
+        text = self._old[start:end]
+        old_gap, new_gap = self._gap(start, end)
+        in_old = places_of(text, self._old[slice(*old_gap)])
+        in_new = places_of(text, self._new[slice(*new_gap)])
+        if len(in_old) == len(in_new) == 1 and (end - start >= SOLID or self._is_shared(start, end)):
+            return self._unaltered((start, end), new_gap[0] + in_new[0])
+        for _, whole in self._moved:
+            if whole.old <= start and end <= whole.old_end:
+                return self._unaltered((start, end), whole.new + start - whole.old)
+        if in_new:
+            return Carried("lost", None, "ambiguous")
+        return self._altered(start, end, old_gap, new_gap)
+
+    def _is_solid(self, block: Block) -> bool:
+        at_start = block.old == block.new == 0
+        at_end = (block.old_end, block.new_end) == (len(self._old), len(self._new))
+        return block.length >= SOLID or at_start or at_end
+
+    def _is_shared(self, start: int, end: int) -> bool:
+        number = bisect_right(self._walls, start, key=lambda block: block.old)
+        return self._walls[number - 1].old_end >= end
+
+    def _unaltered(self, place: Place, start: int) -> Carried:
+        return Carried("kept" if start == place[0] else "moved", (start, start + place[1] - place[0]))
+
+    def _shifted(self, start: int, end: int) -> int | None:
+        """Where a span that one change cuts is whole, when the change can as well be before or after it."""
+        walls = self._walls
+        number = bisect_right(walls, start, hi=len(walls) - 1, key=lambda block: block.old)
+        before, after = walls[number - 1], walls[number]
+        is_cut = start < after.old and end > before.old_end
+        is_gone = before.old_end <= start and end <= after.old
+        if not is_cut or is_gone or end > after.old_end:
+            return None
+        back, on = shifts(before, after, self._old, self._new)
+        if end - before.old_end <= on:
+            return before.new + start - before.old
+        return after.new + start - after.old if after.old - start <= back else None
+
+    def _gap(self, start: int, end: int) -> tuple[Place, Place]:
+        """The old and the new text between the last solid character before the span and the first one after it."""
+        first, after = (0, 0), (len(self._old), len(self._new))
+        number = bisect_left(self._solid, start, key=lambda block: block.old)
+        if number:
+            block = self._solid[number - 1]
+            length = min(block.length, start - block.old)
+            first = block.old + length, block.new + length
+        number = bisect_right(self._solid, end, key=lambda block: block.old_end)
+        if number < len(self._solid):
+            block = self._solid[number]
+            skipped = max(0, end - block.old)
+            after = block.old + skipped, block.new + skipped
+        return (first[0], after[0]), (first[1], after[1])
+
+    def _altered(self, start: int, end: int, old_gap: Place, new_gap: Place) -> Carried:
+        old, new = self._old[slice(*old_gap)], self._new[slice(*new_gap)]
+        if len(old) * len(new) > EXACT_CELLS:
+            return Carried("lost", None, "rewritten")
+        first, after = (new_gap[0] + place for place in _image(old, new, start - old_gap[0], end - old_gap[0]))
+        # What began and ended with whole words goes on doing so.
+        while _is_border(self._old, start) and first > new_gap[0] and not _is_border(self._new, first):
+            first -= 1
+        while _is_border(self._old, end) and after < new_gap[1] and not _is_border(self._new, after):
+            after += 1
+        found = self._new[first:after]
+        if not found.strip():
+            return Carried("lost", None, "deleted")
+        first += len(found) - len(found.lstrip())
+        found = found.strip()
+        if Levenshtein.normalized_similarity(self._old[start:end], found) < LEAST_SIMILARITY:
+            return Carried("lost", None, "rewritten")
+        return Carried("altered", (first, first + len(found)))
+
+
+def _image(old: str, new: str, start: int, end: int) -> Place:
+    """The part of the new text that the fewest edits make out of ``old[start:end]``; it may be empty."""
+    shared = [Block(one.a, one.b, one.size) for one in Levenshtein.editops(old, new).as_matching_blocks()]
+    walls = [Block(0, 0, 0), *settled(shared, old, new), Block(len(old), len(new), 0)]
+    # The block that holds the first character, or is before the change that does; the last one from its other side.
+    number = bisect_right(walls, start, hi=len(walls) - 1, key=lambda block: block.old) - 1
+    first = min(walls[number].new + start - walls[number].old, walls[number + 1].new)
+    number = bisect_left(walls, end, lo=1, hi=len(walls) - 1, key=lambda block: block.old_end)
+    after = max(walls[number].new_end - (walls[number].old_end - end), walls[number - 1].new_end)
+    return first, max(first, after)
+
+
+def _is_border(text: str, place: int) -> bool:
+    return not (0 < place < len(text) and text[place - 1].isalnum() and text[place].isalnum())
+
+
+OldTexts = Mapping[DocumentId, Sequence[str]]
+"""Earlier versions of documents, the newest first."""
+
+
+def reanchor(truth: Iterable[TokenLevelGroundTruth], corpus: Corpus, old: OldTexts | None = None) -> ReanchorReport:
+    """The truth with every span where its text is in the corpus now.
+
+    A document that bears out all its spans is left alone. Else each span is carried through the difference between
+    the document and the version in which the span fits, of those in ``old`` the one that fits the most. A span that
+    fits no version stays where its text stands at its place, goes where the document has its text exactly once, and
+    is lost otherwise: nothing is guessed.
+    """
+    items, documents = list(truth), corpus.by_id()
+    spans: dict[DocumentId, list[CharacterSpan]] = {}
+    for item in items:
+        for span in item.relevant_spans:
+            spans.setdefault(span.doc_id, []).append(span)
+    ways: dict[DocumentId, Way] = {}
+    carried: dict[CharacterSpan, Carried] = {}
+    for doc_id, found in spans.items():
+        versions = (old or {}).get(doc_id, ())
+        ways[doc_id] = _carry_all(list(dict.fromkeys(found)), documents.get(doc_id), versions, carried)
+    outcomes = [[_outcome(item, span, carried[span], documents) for span in item.relevant_spans] for item in items]
+    renewed = [
+        replace(item, relevant_spans=[outcome.new for outcome in own if outcome.new is not None])
+        for item, own in zip(items, outcomes, strict=True)
+    ]
+    every = [outcome for own in outcomes for outcome in own]
+    return ReanchorReport(
+        truth=[item for item in renewed if item.relevant_spans or item.unanswerable],
+        unanswered=[
+            item for item, now in zip(items, renewed, strict=True) if not now.relevant_spans and not now.unanswerable
+        ],
+        documents=[
+            DocumentOutcome(doc_id, way, counted_statuses([one for one in every if one.old.doc_id == doc_id]))
+            for doc_id, way in ways.items()
+        ],
+        spans=every,
+    )
+
+
+def documents_that_no_longer_match(truth: Iterable[TokenLevelGroundTruth], corpus: Corpus) -> dict[DocumentId, int]:
+    """The documents that are gone or have other text where the truth has spans, each with how many spans."""
+    documents = corpus.by_id()
+    found: dict[DocumentId, int] = {}
+    for item in truth:
+        for span in item.relevant_spans:
+            document = documents.get(span.doc_id)
+            if document is None or not _fits(span, document.content):
+                found[span.doc_id] = found.get(span.doc_id, 0) + 1
+    return found
+
+
+def _carry_all(
+    spans: Sequence[CharacterSpan],
+    document: Document | None,
+    versions: Sequence[str],
+    carried: dict[CharacterSpan, Carried],
+) -> Way:
+    """Find out what becomes of the spans of one document; gives the way it was found out."""
+    if document is None:
+        carried.update((span, Carried("lost", None, "document-gone")) for span in spans)
+        return "gone"
+    content = document.content
+    if all(_fits(span, content) for span in spans):
+        carried.update((span, Carried("kept", (span.start, span.end))) for span in spans)
+        return "unchanged"
+    way: Way = "text"
+    # Spans may have been made on different versions, the present one among them.
+    left, candidates = list(spans), [*versions, content]
+    while left and candidates:
+        fitting = [[span for span in left if _fits(span, version)] for version in candidates]
+        best = max(range(len(candidates)), key=lambda number: len(fitting[number]))
+        version, found = candidates.pop(best), set(fitting[best])
+        if not found:
+            break
+        carrier = Carrier(version, content)
+        carried.update((span, carrier.carry(span.start, span.end)) for span in found)
+        left = [span for span in left if span not in found]
+        way = "diff" if version != content else way
+    carried.update((span, _by_text(span, content)) for span in left)
+    return way
+
+
+def _by_text(span: CharacterSpan, content: str) -> Carried:
+    places = places_of(span.text, content)
+    if len(places) == 1:
+        return Carried("moved", (places[0], places[0] + len(span.text)))
+    return Carried("lost", None, "ambiguous" if places else "not-found")
+
+
+def _fits(span: CharacterSpan, content: str) -> bool:
+    return content[span.start : span.end] == span.text
+
+
+def _outcome(
+    item: TokenLevelGroundTruth, span: CharacterSpan, carried: Carried, documents: Mapping[DocumentId, Document]
+) -> SpanOutcome:
+    new = documents[span.doc_id].span(*carried.place) if carried.place is not None else None
+    return SpanOutcome(item.query.id, span, carried.status, new, carried.reason)
+
+
+def check_still_matches(
+    truth: Sequence[TokenLevelGroundTruth], corpus: Corpus, source: str | Path | None = None
+) -> None:
+    """Raise the ``GroundTruthError`` of ``check_against_corpus``; where documents have changed, it says what helps."""
+    try:
+        check_against_corpus(truth, corpus, source)
+    except GroundTruthError as error:
+        if not documents_that_no_longer_match(truth, corpus):
+            raise
+        raise GroundTruthError(
+            f"{error}; rag-eval truth reanchor carries spans over to documents that have changed, "
+            "and rag-eval run --reanchor does so for one run"
+        ) from None
+
+
+def keep_reanchored(report: ReanchorReport, source: Path, path: Path) -> Path | None:
+    """Write the truth of the file ``source`` as it is now, and what it lost to a file beside it, which is given back.
+
+    None when nothing was lost. Each file is replaced at once or not at all, the one with the lost spans first. Only the
+    lines of queries with other spans are written anew. What an earlier call has left in the file of lost spans stays
+    there too. Raises ``GroundTruthError`` when no query is left, ``ArtifactError`` when a file cannot be written.
+    """
+    check_not_empty(report)
+    lost, place = report.lost_truth(), None
+    if lost:
+        place = path.with_name(f"{path.stem}.lost{path.suffix or '.jsonl'}")
+        earlier = read_token_level(place) if place.exists() else []
+        write_token_level(place, _joined(earlier, lost))
+    rewrite_token_level(path, source, report.truth)
+    return place
+
+
+def check_not_empty(report: ReanchorReport) -> None:
+    """Raise ``GroundTruthError`` when no query is left."""
+    if not report.truth:
+        raise GroundTruthError(
+            f"not one of the {len(report.unanswered)} queries has a span that is in the corpus: "
+            "check the corpus folder and its pattern"
+        )
+
+
+def _joined(earlier: list[TokenLevelGroundTruth], lost: list[TokenLevelGroundTruth]) -> list[TokenLevelGroundTruth]:
+    found = {item.query.id: item for item in earlier}
+    for item in lost:
+        known = found.setdefault(item.query.id, item)
+        spans = list(dict.fromkeys((*known.relevant_spans, *item.relevant_spans)))
+        found[item.query.id] = replace(known, relevant_spans=spans)
+    return list(found.values())

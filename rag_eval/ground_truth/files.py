@@ -1,0 +1,247 @@
+"""Writing the native ground-truth format: whole or not at all, in the order given, so that it is read back the same."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from rag_eval.disk.files import read_text, write_atomically
+from rag_eval.errors import CorpusError, GroundTruthError, RagEvalError, preview
+from rag_eval.ground_truth.records import (
+    VERSION,
+    ChunkLevelRecord,
+    Header,
+    TokenLevelRecord,
+    line_faults,
+    parsed_line,
+    query_name,
+)
+from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
+from rag_eval.types.ids import EvaluationType
+
+Record = TypeVar("Record", TokenLevelRecord, ChunkLevelRecord)
+TYPES: dict[type[TokenLevelRecord] | type[ChunkLevelRecord], EvaluationType] = {
+    TokenLevelRecord: "token-level",
+    ChunkLevelRecord: "chunk-level",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TruthLine(Generic[Record]):
+    """A line that is not empty: its number, the record it holds if it has the shape of one, and all its faults."""
+
+    number: int
+    record: Record | None
+    faults: list[str]
+    query: str | None
+    """The question, as far as the line tells one."""
+
+    @property
+    def place(self) -> str:
+        """``line 3, query_1f2e3d4c 'When does …?'``, as a message begins; less of it where the line does not tell."""
+        if self.record is not None:
+            return f"line {self.number}, {query_name(self.record.query_id, self.record.query)}"
+        return f"line {self.number}" if self.query is None else f"line {self.number}, {preview(self.query)}"
+
+
+def read_token_level(path: str | Path) -> list[TokenLevelGroundTruth]:
+    """The ground truth of a file, in its order; raises ``GroundTruthError`` naming the file, the line and the query."""
+    return [record.ground_truth() for record in sound_records(read_truth_text(path), path, TokenLevelRecord)]
+
+
+def read_chunk_level(path: str | Path) -> list[ChunkLevelGroundTruth]:
+    """The ground truth of a file, in its order; raises ``GroundTruthError`` naming the file, the line and the query."""
+    return [record.ground_truth() for record in sound_records(read_truth_text(path), path, ChunkLevelRecord)]
+
+
+def read_truth_text(path: str | Path) -> str:
+    """The text of a ground-truth file without its byte-order mark; raises ``GroundTruthError`` when there is none."""
+    path = Path(path)
+    if path.is_dir():
+        raise GroundTruthError(f"{str(path)!r} is a folder: give the ground-truth file in it")
+    if not path.exists():
+        raise GroundTruthError(f"the ground-truth file {str(path)!r} is not there: check the path")
+    try:
+        return read_text(path).removeprefix("\ufeff")
+    except CorpusError as error:
+        raise GroundTruthError(str(error)) from None
+
+
+def truth_lines(text: str, kind: type[Record]) -> Iterator[TruthLine[Record]]:
+    """Every line of a file but its header and the empty ones, with all that is wrong with each by itself.
+
+    A header that does not fit is a line without a record.
+    """
+    lines: dict[str, int] = {}
+    is_first = True
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        was_first, is_first = is_first, False
+        data: object = None
+        try:
+            data = parsed_line(line)
+            if isinstance(data, dict) and "format" in data:
+                _check_header(data, TYPES[kind], was_first)
+                continue
+            record = kind.model_validate(data)
+        except (ValueError, RecursionError, RagEvalError) as error:
+            yield TruthLine(number, None, line_faults(error), _question(data))
+            continue
+        faults = record.faults()
+        if record.query_id in lines:
+            faults.append(f"its id stands in line {lines[record.query_id]} too: remove one, or give each its own id")
+        lines.setdefault(record.query_id, number)
+        yield TruthLine(number, record, faults, record.query)
+
+
+def sound_records(text: str, path: str | Path, kind: type[Record]) -> list[Record]:
+    """The records of a file's text.
+
+    Raises ``GroundTruthError`` with the first fault and how many more there are, and without any query.
+    """
+    lines = list(truth_lines(text, kind))
+    faults = [f"{path}, {line.place}: {fault}" for line in lines for fault in line.faults]
+    if faults:
+        more = f"{len(faults) - 1} more; " if len(faults) > 1 else ""
+        raise GroundTruthError(f"{faults[0]}; {more}rag-eval truth check lists all that is wrong with the file")
+    records = [line.record for line in lines if line.record is not None]
+    if not records:
+        raise GroundTruthError(f"{path} holds no query: write one a line")
+    return records
+
+
+def truth_type(text: str) -> EvaluationType:
+    """Which type of ground truth a file's text holds: what its header says, else what its first query has.
+
+    A text that tells neither is token-level.
+    """
+    for line in text.split("\n"):
+        try:
+            data = parsed_line(line) if line.strip() else None
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(data, dict):
+            is_chunk_level = data.get("format") == "rag-eval/chunk-level" or "relevant_chunk_ids" in data
+            return "chunk-level" if is_chunk_level else "token-level"
+    return "token-level"
+
+
+def _question(data: object) -> str | None:
+    query = data.get("query") if isinstance(data, dict) else None
+    return query if isinstance(query, str) else None
+
+
+def _check_header(data: object, evaluation_type: EvaluationType, is_first: bool) -> None:
+    if not is_first:
+        raise GroundTruthError("the line that names the format stands before all queries: remove this one")
+    Header.model_validate(data).check(evaluation_type)
+
+
+BYTE_ORDER_MARK = "\ufeff"
+T = TypeVar("T", TokenLevelGroundTruth, ChunkLevelGroundTruth)
+
+
+def write_token_level(path: str | Path, truth: Iterable[TokenLevelGroundTruth]) -> None:
+    """Write ground truth so that reading it gives the same; the file is replaced at once or not at all.
+
+    Raises ``GroundTruthError`` when it would not be read back the same, ``ArtifactError`` when it cannot be written.
+    """
+    items = list(truth)
+    text = "\n".join([header_line("token-level"), *map(token_level_line, items), ""])
+    _check_same(items, [record.ground_truth() for record in sound_records(text, path, TokenLevelRecord)])
+    write_atomically(Path(path), text.encode("utf-8"))
+
+
+def write_chunk_level(path: str | Path, truth: Iterable[ChunkLevelGroundTruth]) -> None:
+    """Write ground truth so that reading it gives the same; the file is replaced at once or not at all.
+
+    Raises ``GroundTruthError`` when it would not be read back the same, ``ArtifactError`` when it cannot be written.
+    """
+    items = list(truth)
+    text = "\n".join([header_line("chunk-level"), *map(chunk_level_line, items), ""])
+    _check_same(items, [record.ground_truth() for record in sound_records(text, path, ChunkLevelRecord)])
+    write_atomically(Path(path), text.encode("utf-8"))
+
+
+def rewrite_token_level(path: str | Path, source: str | Path, truth: Iterable[TokenLevelGroundTruth]) -> None:
+    """Write what became of the ground truth of the file ``source``, which has the same order.
+
+    The line of a query whose spans are as they were stays byte for byte, and so does what is no query; a query that
+    the truth lacks is left out. Raises as ``write_token_level`` does, and when ``source`` cannot be read.
+    """
+    items = list(truth)
+    by_id = {item.query.id: item for item in items}
+    before = read_text(Path(source))
+    old = {line.number: line.record for line in truth_lines(before.removeprefix(BYTE_ORDER_MARK), TokenLevelRecord)}
+    lines = []
+    for number, line in enumerate(before.split("\n"), start=1):
+        record = old.get(number)
+        item = by_id.get(record.query_id) if record is not None else None
+        if record is None or (item is not None and item.relevant_spans == record.ground_truth().relevant_spans):
+            lines.append(line)
+        elif item is not None:
+            lines.append(changed_line(line, {"relevant_spans": _spans(item)}, {}))
+    text = "\n".join(lines)
+    records = sound_records(text.removeprefix(BYTE_ORDER_MARK), path, TokenLevelRecord)
+    _check_same(items, [record.ground_truth() for record in records])
+    write_atomically(Path(path), text.encode("utf-8"))
+
+
+def changed_line(line: str, changes: Mapping[str, Any], metadata: Mapping[str, Any]) -> str:
+    """A query's line with some keys replaced (removed where None), and some of its metadata; the rest as it was."""
+    data = parsed_line(line.removeprefix(BYTE_ORDER_MARK))
+    if metadata:
+        changes = {**changes, "metadata": _replaced(data.get("metadata", {}), metadata) or None}
+    ending = "\r" if line.endswith("\r") else ""
+    return json.dumps(_replaced(data, changes), ensure_ascii=False, allow_nan=False) + ending
+
+
+def _replaced(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    merged = {**data, **changes}
+    return {key: value for key, value in merged.items() if key not in changes or value is not None}
+
+
+def header_line(evaluation_type: EvaluationType) -> str:
+    """The line that names the format, without its line end."""
+    return json.dumps({"format": f"rag-eval/{evaluation_type}", "version": VERSION})
+
+
+def token_level_line(item: TokenLevelGroundTruth) -> str:
+    """One query as a line, without its line end; raises ``GroundTruthError`` on metadata that JSON cannot hold."""
+    return _line(item, {"relevant_spans": _spans(item)})
+
+
+def _spans(item: TokenLevelGroundTruth) -> list[dict[str, Any]]:
+    return [{"doc_id": s.doc_id, "start": s.start, "end": s.end, "text": s.text} for s in item.relevant_spans]
+
+
+def chunk_level_line(item: ChunkLevelGroundTruth) -> str:
+    """One query as a line, without its line end; raises ``GroundTruthError`` on metadata that JSON cannot hold."""
+    return _line(item, {"relevant_chunk_ids": list(item.relevant_chunk_ids)})
+
+
+def _line(item: TokenLevelGroundTruth | ChunkLevelGroundTruth, answers: Mapping[str, object]) -> str:
+    record: dict[str, object] = {"id": item.query.id, "query": item.query.text, **answers}
+    if item.unanswerable:
+        record["unanswerable"] = True
+    if item.query.metadata:
+        record["metadata"] = dict(item.query.metadata)
+    try:
+        return json.dumps(record, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise GroundTruthError(f"{_name(item)} cannot be kept as JSON: {error}") from None
+
+
+def _check_same(items: Sequence[T], read_back: Sequence[T]) -> None:
+    for item, found in zip(items, read_back, strict=True):
+        if found != item:
+            raise GroundTruthError(
+                f"{_name(item)} would not be read back the same: use strings as keys of its metadata, "
+                "and lists rather than tuples"
+            )
+
+
+def _name(item: TokenLevelGroundTruth | ChunkLevelGroundTruth) -> str:
+    return query_name(item.query.id, item.query.text)

@@ -1,0 +1,241 @@
+"""What an import did, in numbers and words."""
+
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+
+from rag_eval.disk.files import scratch_path, write_atomically, writing
+from rag_eval.errors import ArtifactError, ConfigurationError
+from rag_eval.formatting import choices, suggestion
+from rag_eval.ground_truth.audit import count_occurrences
+from rag_eval.ground_truth.files import write_chunk_level, write_token_level
+from rag_eval.ground_truth.importing.beir import read_beir
+from rag_eval.ground_truth.importing.chroma import read_chroma
+from rag_eval.ground_truth.importing.importer import ImportedTruth, ImportNotes, imported, refuse_traversal
+from rag_eval.ground_truth.importing.legalbench_rag import read_legalbench_rag
+from rag_eval.ground_truth.importing.squad import read_squad
+from rag_eval.types.documents import Document
+from rag_eval.types.ids import EvaluationType
+
+
+def read_langsmith(dataset_name: str) -> ImportedTruth:
+    """The ground truth of a dataset, with the key and the endpoint of the environment.
+
+    Raises ``ConfigurationError`` without a key, ``GroundTruthError`` when the dataset cannot be used and
+    ``ServiceError`` when LangSmith fails.
+    """
+    from rag_eval.services.langsmith_client import LangSmithService
+    from rag_eval.services.langsmith_datasets import pull_truth
+
+    service = LangSmithService.connect()
+    try:
+        return imported(pull_truth(service, dataset_name), ImportNotes())
+    finally:
+        service.close()
+
+
+@dataclass(frozen=True, slots=True)
+class ImportOptions:
+    """What may be said about a source beside where it is; None is the reader's own choice."""
+
+    corpus: Path | None = None
+    glob: str | None = None
+    split: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A format: its reader, and which options it takes."""
+
+    read: Callable[..., ImportedTruth]
+    takes: frozenset[str] = frozenset()
+    is_file: bool = True
+
+
+KINDS = {
+    "chroma": Kind(read_chroma, frozenset({"corpus", "glob"})),
+    "legalbench-rag": Kind(read_legalbench_rag, frozenset({"corpus", "glob"})),
+    "beir": Kind(read_beir, frozenset({"split"})),
+    "squad": Kind(read_squad),
+    "langsmith": Kind(read_langsmith, is_file=False),
+}
+
+
+def import_truth(kind: str, source: str | Path, options: ImportOptions | None = None) -> ImportedTruth:
+    """Read a source of one of the ``KINDS``: a path, or a dataset's name for ``langsmith``.
+
+    Raises ``ConfigurationError`` on an unknown kind or an option it does not take, ``GroundTruthError`` when the
+    source cannot be used.
+    """
+    if kind not in KINDS:
+        raise ConfigurationError(f"there is no kind {kind!r}{suggestion(kind, KINDS)}: {choices(KINDS, kind)}")
+    chosen = KINDS[kind]
+    given = {
+        name: value
+        for name in ("corpus", "glob", "split")
+        if (value := getattr(options or ImportOptions(), name)) is not None
+    }
+    for name in given:
+        if name not in chosen.takes:
+            raise ConfigurationError(f"--{name} says nothing about {kind}: leave it out")
+    return chosen.read(Path(source) if chosen.is_file else str(source), **given)
+
+
+def write_corpus(folder: Path, documents: Sequence[Document], *, overwrite: bool = False) -> int:
+    """Write each document under its id, and give the number of other files that stand in the folder.
+
+    A new folder appears whole or not at all. In one that is there, files with the same content are left alone; one
+    with other content is replaced only with ``overwrite``. Raises ``ArtifactError`` when that is not asked for or the
+    folder cannot be written, ``GroundTruthError`` on an id that leads out of it; then nothing was written.
+    """
+    for document in documents:
+        refuse_traversal(document.id)
+    if not folder.exists():
+        with scratch_path(folder.parent) as scratch:
+            for document in documents:
+                _write(scratch / document.id, document)
+            with writing(folder):
+                os.replace(scratch, folder)
+        return 0
+    if not folder.is_dir():
+        raise ArtifactError(f"{str(folder)!r} is a file: give a folder for the documents")
+    changed = [document for document in documents if not _is_there(folder / document.id, document)]
+    taken = [document.id for document in changed if (folder / document.id).exists()]
+    if taken and not overwrite:
+        raise ArtifactError(
+            f"{len(taken)} files in {str(folder)!r} would be replaced, first {taken[0]!r}: "
+            "give another folder, or --overwrite"
+        )
+    for document in changed:
+        write_atomically(folder / document.id, document.content.encode("utf-8"))
+    ours = {folder / document.id for document in documents}
+    return sum(path.is_file() and path not in ours for path in folder.rglob("*"))
+
+
+def _write(path: Path, document: Document) -> None:
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(document.content.encode("utf-8"))
+
+
+def _is_there(path: Path, document: Document) -> bool:
+    try:
+        return path.read_bytes() == document.content.encode("utf-8")
+    except OSError:
+        return False
+
+
+DEFAULT_CORPUS = Path("corpus")
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenImport:
+    """Where an import was written."""
+
+    truth: Path
+    corpus: Path | None
+    """The folder that the documents' ids are relative to; None when the source says nothing of documents."""
+    other_files: int
+    """How many files stand in a folder that was there and are not of the import."""
+
+
+def write_import(
+    found: ImportedTruth, output: Path, corpus_output: Path | None = None, *, overwrite: bool = False
+) -> WrittenImport:
+    """Write the truth, and the documents to ``corpus_output``; files with the same content already are no obstacle.
+
+    Without ``corpus_output`` documents that lie in a folder stay there, and texts that the source itself holds go to
+    a folder ``corpus`` beside the truth. Raises ``ArtifactError`` when something else is in the way and ``overwrite``
+    is not asked for, ``ConfigurationError`` when there are no documents to write.
+    """
+    if corpus_output is not None and not found.documents:
+        raise ConfigurationError("--corpus-output has nothing to hold, this source has no documents: leave it out")
+    if output.is_dir():
+        raise ArtifactError(f"{str(output)!r} is a folder: give a file for the ground truth")
+    corpus, others = found.corpus_folder, 0
+    with scratch_path(output.parent) as scratch:
+        _write_truth(scratch, found)
+        if output.exists() and not overwrite and output.read_bytes() != scratch.read_bytes():
+            raise ArtifactError(
+                f"{str(output)!r} is there and has other content: give another --output, or --overwrite"
+            )
+        # The truth names the documents, so they are there before it is.
+        if corpus_output is not None or (found.documents and corpus is None):
+            corpus = corpus_output or output.parent / DEFAULT_CORPUS
+            others = write_corpus(corpus, found.documents, overwrite=overwrite)
+        with writing(output):
+            os.replace(scratch, output)
+    return WrittenImport(output, corpus, others)
+
+
+def _write_truth(path: Path, found: ImportedTruth) -> None:
+    if found.chunk_level:
+        write_chunk_level(path, found.chunk_level)
+    else:
+        write_token_level(path, found.token_level)
+
+
+DEFAULT_ENDING = ".md"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportSummary:
+    """The counts of an import, what did not go straight, and where it is."""
+
+    evaluation_type: EvaluationType
+    queries: int
+    unanswerable: int
+    answers: int
+    """Spans, or chunk ids."""
+    documents: int
+    repeated: int
+    """How many spans have a text that occurs at more than one place of the documents."""
+    repeated_share: float
+    """The share of such spans in the truth's characters; 0 without spans."""
+    left_out: Mapping[str, Sequence[str]]
+    mended: Mapping[str, Sequence[str]]
+    truth: Path
+    corpus: Path | None
+    other_files: int
+    endings: Sequence[str]
+    """How the documents' names end."""
+
+    @property
+    def next_command(self) -> str | None:
+        """A command that runs a benchmark on what was imported; None without documents."""
+        if self.corpus is None:
+            return None
+        words = ["rag-eval", "run", "--corpus", str(self.corpus), "--truth", str(self.truth)]
+        if list(self.endings) != [DEFAULT_ENDING]:
+            words += ["--glob", f"**/*{self.endings[0]}" if len(self.endings) == 1 else "**/*"]
+        return shlex.join(words)
+
+    def as_data(self) -> dict[str, object]:
+        """Everything as plain data."""
+        paths = {"truth": str(self.truth), "corpus": None if self.corpus is None else str(self.corpus)}
+        return asdict(self) | paths | {"next": self.next_command}
+
+
+def summarise(found: ImportedTruth, written: WrittenImport) -> ImportSummary:
+    """The summary of an import that was written."""
+    texts = [span.text for item in found.token_level for span in item.relevant_spans]
+    chunk_ids = sum(len(item.relevant_chunk_ids) for item in found.chunk_level)
+    counts = count_occurrences(texts, found.documents)
+    repeated = [text for text in texts if sum(counts[text].values()) > 1]
+    return ImportSummary(
+        evaluation_type="chunk-level" if found.chunk_level else "token-level",
+        queries=len(found.truth),
+        unanswerable=sum(item.unanswerable for item in found.truth),
+        answers=len(texts) + chunk_ids,
+        documents=len(found.documents),
+        repeated=len(repeated),
+        repeated_share=sum(map(len, repeated)) / sum(map(len, texts)) if texts else 0.0,
+        left_out=found.notes.left_out,
+        mended=found.notes.mended,
+        truth=written.truth,
+        corpus=written.corpus,
+        other_files=written.other_files,
+        endings=sorted({PurePosixPath(document.id).suffix for document in found.documents}),
+    )

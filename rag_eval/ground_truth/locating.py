@@ -1,0 +1,366 @@
+"""Finding excerpts, perhaps altered on their way, in the documents they were taken from."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from rapidfuzz.distance import Levenshtein
+
+from rag_eval.chunking.alignment import aligned_form
+from rag_eval.errors import ConfigurationError
+from rag_eval.ground_truth.text_index import RUN, Place, PreparedDocuments, folded_form
+from rag_eval.types.chunks import CharacterSpan
+from rag_eval.types.documents import Document
+from rag_eval.types.ids import DocumentId
+
+How = Literal["exact", "normalised", "fuzzy"]
+"""To the letter; but for whitespace, Unicode form, case, quotes, dashes and emphasis marks; or nearly."""
+
+Reason = Literal["empty", "too-short", "ambiguous", "not-found", "unknown-document"]
+"""Nothing but whitespace; not there to the letter and too short to be looked for nearly; in several places that the
+hint does not tell apart; nowhere; in a document that was not given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """What is known about where an excerpt comes from.
+
+    ``window`` is a rule: the excerpt lies inside ``[start, end)`` of its document, other places do not count.
+    ``before`` and ``after`` are the text around the excerpt and ``position`` is about where it starts; they decide
+    between several places, and are not needed where there is one.
+    """
+
+    before: str = ""
+    after: str = ""
+    position: int | None = None
+    window: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """An excerpt that was found: its place with the document's own text, how, and how near the excerpt came to it.
+
+    ``similarity`` is 1 for exact and normalised places; for fuzzy ones it is 1 - edits / length of the longer,
+    counted without whitespace.
+    """
+
+    span: CharacterSpan
+    how: How
+    similarity: float = 1.0
+
+    @property
+    def outcome(self) -> How:
+        """How it was found; for counting, beside ``Rejected.outcome``."""
+        return self.how
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """An excerpt that was not placed, and why; ``candidates`` are some of the places of an ambiguous one."""
+
+    excerpt: str
+    reason: Reason
+    candidates: tuple[CharacterSpan, ...] = ()
+
+    @property
+    def outcome(self) -> Reason:
+        """Why it was rejected; for counting, beside ``Located.outcome``."""
+        return self.reason
+
+
+Location = Located | Rejected
+
+
+T = TypeVar("T")
+
+_CONTEXT = 400
+_LEAST_SIMILARITY = 0.6
+
+
+def context_edits(before: str, after: str, text: str, place: tuple[int, int], bounds: tuple[int, int]) -> float | None:
+    """How many edits the surroundings of a place in the text are away from the given ones; None when too far.
+
+    The surroundings are as long as the given ones, which are folded forms, and end at the bounds. Too far is below a
+    similarity of 0.6; so is every place when nothing was given.
+    """
+    (start, end), (begin, stop) = place, bounds
+    found_before = text[max(begin, start - len(before)) : start]
+    found_after = text[end : min(stop, end + len(after))]
+    edits = Levenshtein.distance(before, found_before) + Levenshtein.distance(after, found_after)
+    total = len(before) + len(after)
+    return edits if total and 1 - edits / total >= _LEAST_SIMILARITY else None
+
+
+def context_forms(before: str, after: str) -> tuple[str, str]:
+    """The folded forms of a text before and a text after, cut to what is near."""
+    return folded_form(before[-2 * _CONTEXT :])[-_CONTEXT:], folded_form(after[: 2 * _CONTEXT])[:_CONTEXT]
+
+
+def clearly_nearest(candidates: Sequence[T], distance: Callable[[T], float | None], factor: float) -> T | None:
+    """The candidate at the smallest distance, if every other is further by the factor at least; None if none is.
+
+    A distance of None is never the nearest and does not stand in the way.
+    """
+    measured = [(found, candidate) for candidate in candidates if (found := distance(candidate)) is not None]
+    if not measured:
+        return None
+    measured.sort(key=lambda pair: pair[0])
+    nearest = measured[0]
+    if len(measured) > 1 and (measured[1][0] <= nearest[0] or measured[1][0] < factor * nearest[0]):
+        return None
+    return nearest[1]
+
+
+_MOST_PLACES_A_RUN = 64
+_MOST_CANDIDATES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """``[start, end)`` of a text, and how many edits make the needle out of it."""
+
+    start: int
+    end: int
+    edits: int
+
+    def similarity(self, needle: str) -> float:
+        """1 - edits / length of the longer."""
+        return 1 - self.edits / max(len(needle), self.end - self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class _Core:
+    """A stretch that is the same in needle and text: where it is in each, and how long it is."""
+
+    offset: int
+    place: int
+    length: int
+
+
+def nearest_extents(documents: PreparedDocuments, needle: str, begin: int, stop: int, threshold: float) -> list[Extent]:
+    """The stretches of the folded text in ``[begin, stop)`` that are ``threshold`` similar or more, fewest edits first.
+
+    Runs that needle and text share lead to the places. From the longest stretch that is the same there, the text is
+    taken to both sides as far as it has the fewest edits; of equal choices the one at the border of a word, then the
+    one nearest to the needle's own length. No two stretches overlap, and none goes over from one document to the next.
+    """
+    text, slack = documents.index.text, 2 + int(len(needle) * (1 - threshold))
+    found: list[Extent] = []
+    for offsets, places in _clusters(*documents.index.seeds(needle, begin, stop, _MOST_PLACES_A_RUN), slack):
+        core = _longest_core(text, needle, offsets, places)
+        if core is None:
+            continue
+        lowest, highest = documents.document_range(core.place)
+        bounds = max(lowest, begin), min(highest, stop)
+        extent = _stretched(text, needle, core, bounds, slack, documents.is_border)
+        if extent.similarity(needle) >= threshold:
+            found.append(extent)
+    chosen: list[Extent] = []
+    for extent in sorted(found, key=lambda extent: (extent.edits, extent.start)):
+        if all(extent.end <= other.start or other.end <= extent.start for other in chosen):
+            chosen.append(extent)
+    return chosen
+
+
+def _clusters(
+    offsets: NDArray[np.int64], places: NDArray[np.int64], slack: int
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Shared runs that could belong to one copy of the needle, those with the most runs first."""
+    if not len(offsets):
+        return
+    starts = places - offsets
+    order = np.argsort(starts, kind="stable")
+    offsets, places, starts = offsets[order], places[order], starts[order]
+    numbers = np.concatenate(([0], np.cumsum(np.diff(starts) > slack)))
+    distinct = np.unique(numbers * (int(offsets.max()) + 1) + offsets) // (int(offsets.max()) + 1)
+    votes = np.bincount(distinct, minlength=int(numbers[-1]) + 1)
+    for number in np.argsort(-votes, kind="stable")[:_MOST_CANDIDATES].tolist():
+        if 2 * votes[number] < votes.max():
+            break
+        members = slice(*np.searchsorted(numbers, (number, number + 1)).tolist())
+        yield offsets[members], places[members]
+
+
+def _longest_core(text: str, needle: str, offsets: NDArray[np.int64], places: NDArray[np.int64]) -> _Core | None:
+    """The longest stretch of runs that follow each other in needle and text alike; None when they are not the same."""
+    order = np.lexsort((offsets, places - offsets))
+    offsets, places = offsets[order], places[order]
+    borders = np.flatnonzero((np.diff(offsets) != 1) | (np.diff(places) != 1)) + 1
+    firsts = np.concatenate(([0], borders))
+    lengths = np.diff(np.concatenate((firsts, [len(offsets)])))
+    longest = int(np.argmax(lengths))
+    core = _Core(int(offsets[firsts[longest]]), int(places[firsts[longest]]), int(lengths[longest]) + RUN - 1)
+    # Hashes of different runs may meet.
+    return core if text.startswith(needle[core.offset : core.offset + core.length], core.place) else None
+
+
+def _stretched(
+    text: str, needle: str, core: _Core, bounds: tuple[int, int], slack: int, is_border: Callable[[int], bool]
+) -> Extent:
+    start, end = core.place, core.place + core.length
+    head, tail = needle[: core.offset], needle[core.offset + core.length :]
+    before = text[max(bounds[0], start - len(head) - slack) : start]
+    after = text[end : min(bounds[1], end + len(tail) + slack)]
+    left, left_edits = _reach(head[::-1], before[::-1], lambda length: is_border(start - length))
+    right, right_edits = _reach(tail, after, lambda length: is_border(end + length))
+    return Extent(start - left, end + right, left_edits + right_edits)
+
+
+def _reach(flank: str, beyond: str, is_border: Callable[[int], bool]) -> tuple[int, int]:
+    """How much of ``beyond``, from its start, is nearest to the flank, and with how many edits."""
+    fewest = len(flank) + len(beyond)
+    equals: list[int] = []
+    # From the flank's own length outwards: so much longer or shorter cannot have fewer edits than that.
+    for length in sorted(range(len(beyond) + 1), key=lambda length: abs(length - len(flank))):
+        if abs(length - len(flank)) > fewest:
+            break
+        edits = Levenshtein.distance(flank, beyond[:length], score_cutoff=fewest)
+        if edits < fewest:
+            fewest, equals = edits, []
+        if edits == fewest:
+            equals.append(length)
+    return min(equals, key=lambda length: (not is_border(length), abs(length - len(flank)))), fewest
+
+
+SIMILARITY = 0.85
+"""The least similarity of a fuzzy place: about one edit in seven characters."""
+
+LEAST_CHARACTERS = 16
+"""What is shorter, whitespace not counted, is not looked for fuzzily: too much comes near it."""
+
+_NO_HINT = Hint()
+_FRAME = re.compile(r"^(?:'|\.\.\.(?!\.))+|(?:'|(?<!\.)\.\.\.)+$")
+_CANDIDATES_SHOWN = 5
+
+
+class Locator:
+    """The documents, prepared once, and the places of any number of excerpts in them.
+
+    An excerpt, stripped of outer whitespace, is looked for
+
+    1. to the letter;
+    2. but for whitespace, Unicode form, case, kinds of quotes and dashes, emphasis and invisible marks, and quotes or
+       an ellipsis put around it;
+    3. fuzzily: the stretch that takes the fewest edits, of a similarity of ``threshold`` at least.
+
+    The first way that finds something decides. Several places are told apart by the hint, or the excerpt is rejected
+    as ambiguous. A place is exact code points of the source, whatever way it was found.
+    Raises ``ConfigurationError`` when the threshold is not above 0.5 and at most 1.
+    """
+
+    def __init__(self, documents: Iterable[Document], threshold: float = SIMILARITY) -> None:
+        if not 0.5 < threshold <= 1:
+            raise ConfigurationError(f"the threshold is {threshold}: it must be above 0.5 and at most 1")
+        self._documents = PreparedDocuments(documents)
+        self._threshold = threshold
+
+    def locate(self, excerpt: str, doc_id: DocumentId | None = None, hint: Hint | None = None) -> Location:
+        """The place of an excerpt in one document, or in any of them; or the reason why it has none.
+
+        Raises nothing, whatever the excerpt holds.
+        """
+        hint = hint or _NO_HINT
+        if doc_id is not None and doc_id not in self._documents.numbers:
+            return Rejected(excerpt, "unknown-document")
+        text = excerpt.strip()
+        form = folded_form(text)
+        if not form:
+            return Rejected(excerpt, "empty")
+        places, how = self._copies(text, form, doc_id, hint)
+        if places:
+            return self._resolved(excerpt, places, how, 1.0, hint)
+        core = _FRAME.sub("", form)
+        if len(core) < LEAST_CHARACTERS:
+            return Rejected(excerpt, "too-short")
+        return self._fuzzy(excerpt, core, doc_id, hint)
+
+    def _copies(self, text: str, form: str, doc_id: DocumentId | None, hint: Hint) -> tuple[list[Place], How]:
+        """Where the text stands to the letter, or else where its form does."""
+        places = self._form_places(form, doc_id, hint)
+        last = _last_with_a_form(text)
+        exact = [found for place in places if (found := self._documents.exact_place(place, text, last))]
+        reordered = self._documents.reordered_places(doc_id, text)
+        known = {(place.number, place.start) for place in exact}
+        exact += [place for place in reordered if (place.number, place.start) not in known]
+        if exact := _inside(exact, hint):
+            return exact, "exact"
+        clean = self._clean(places, hint)
+        if not clean and (core := _FRAME.sub("", form)) not in ("", form):
+            clean = self._clean(self._form_places(core, doc_id, hint), hint)
+        aligned = aligned_form(text)
+        same_case = [place for place in clean if aligned_form(self._documents.span(place).text) == aligned]
+        return same_case or clean, "normalised"
+
+    def _form_places(self, form: str, doc_id: DocumentId | None, hint: Hint) -> list[Place]:
+        ranges = self._documents.ranges(doc_id, hint.window)
+        starts = [start for begin, stop in ranges for start in self._documents.index.occurrences(form, begin, stop)]
+        return [self._documents.place(start, start + len(form)) for start in starts]
+
+    def _clean(self, places: Iterable[Place], hint: Hint) -> list[Place]:
+        return _inside([place for place in places if self._documents.has_clean_borders(place)], hint)
+
+    def _fuzzy(self, excerpt: str, form: str, doc_id: DocumentId | None, hint: Hint) -> Location:
+        documents = self._documents
+        extents = [
+            extent
+            for begin, stop in documents.ranges(doc_id, hint.window)
+            for extent in nearest_extents(documents, form, begin, stop, self._threshold)
+        ]
+        found = [(extent, documents.place(extent.start, extent.end)) for extent in extents]
+        found = [(extent, place) for extent, place in found if _inside([place], hint)]
+        if not found:
+            return Rejected(excerpt, "not-found")
+        fewest = min(extent.edits for extent, _ in found)
+        best = [(extent, place) for extent, place in found if extent.edits == fewest]
+        places = [place for _, place in best]
+        return self._resolved(excerpt, places, "fuzzy", best[0][0].similarity(form), hint)
+
+    def _resolved(self, excerpt: str, places: Sequence[Place], how: How, similarity: float, hint: Hint) -> Location:
+        chosen = places[0] if len(places) == 1 else self._told_apart(places, hint)
+        if chosen is None:
+            return Rejected(excerpt, "ambiguous", tuple(map(self._documents.span, places[:_CANDIDATES_SHOWN])))
+        return Located(self._documents.span(chosen), how, similarity)
+
+    def _told_apart(self, places: Sequence[Place], hint: Hint) -> Place | None:
+        """The one place that the hint speaks for, by its surroundings or else by where it is."""
+        before, after = context_forms(hint.before, hint.after)
+        chosen = clearly_nearest(
+            places,
+            lambda place: context_edits(
+                before,
+                after,
+                self._documents.index.text,
+                (place.form_start, place.form_end),
+                self._documents.document_range(place.form_start),
+            ),
+            factor=1.5,
+        )
+        position = hint.position
+        if chosen is None and position is not None:
+            chosen = clearly_nearest(places, lambda place: abs(place.start - position), factor=2)
+        return chosen
+
+
+def _inside(places: list[Place], hint: Hint) -> list[Place]:
+    if hint.window is None:
+        return places
+    begin, stop = hint.window
+    return [place for place in places if begin <= place.start and place.end <= stop]
+
+
+def _last_with_a_form(text: str) -> int:
+    """The place of the character that the last one of the text's form was made of; a run of dashes is its first."""
+    last = len(text) - 1
+    while not folded_form(text[last]):
+        last -= 1
+    if folded_form(text[last]) != "-":
+        return last
+    for place in range(last - 1, -1, -1):
+        form = folded_form(text[place])
+        if form and form != "-":
+            break
+        last = place if form else last
+    return last

@@ -1,0 +1,287 @@
+"""Documents made ready for being searched: one long folded text with an index, and the way back to the sources."""
+
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rag_eval.chunking.alignment import AlignedText, aligned_form
+from rag_eval.types.chunks import CharacterSpan
+from rag_eval.types.documents import Document
+from rag_eval.types.ids import DocumentId
+
+_FACTOR = 0x9E3779B97F4A7C15
+_ALL_BITS = (1 << 64) - 1
+
+
+def code_points(text: str) -> NDArray[np.uint32]:
+    """The text as numbers."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+
+
+def run_hashes(text: str, length: int) -> NDArray[np.uint64]:
+    """A hash of the run that starts at each place; none when the text is shorter than a run.
+
+    ``length`` is a power of two, 8 or more. Equal runs have equal hashes. The upper bits are the better ones.
+    """
+    if len(text) < length:
+        return np.zeros(0, dtype=np.uint64)
+    hashes = code_points(text).astype(np.uint64)
+    width, factor = 1, _FACTOR
+    # Two neighbouring halves make a whole: three rounds for runs of eight.
+    while width < length:
+        hashes = hashes[:-width] * np.uint64(factor) + hashes[width:]
+        width, factor = 2 * width, factor * factor & _ALL_BITS
+    return hashes * np.uint64(_FACTOR)
+
+
+GAP = "\n"
+"""Stands in no form, because forms have no whitespace."""
+
+_QUOTES = "'\"`‘’‚‛“”„‟«»‹›′″"
+_DASHES = re.compile("--+")
+
+
+class _Folding(dict[int, str]):
+    """How ``str.translate`` folds a character, one for one so that places stay; what is left out becomes a gap."""
+
+    def __missing__(self, code: int) -> str:
+        self[code] = _folded(chr(code))
+        return self[code]
+
+
+def _folded(char: str) -> str:
+    category = unicodedata.category(char)
+    if char in _QUOTES:
+        # Which quote a writer uses, and whether code stands in backticks, is a matter of taste.
+        return "'"
+    if category == "Pd" or char == "\N{MINUS SIGN}":
+        return "-"
+    if char in "*_" or category == "Cf":
+        # Emphasis marks are lost when markdown is quoted, soft hyphens and zero-width marks in any copy.
+        return GAP
+    folded = char.casefold()
+    return folded if len(folded) == 1 else char
+
+
+_FOLDING = _Folding()
+
+
+def folded_form(text: str) -> str:
+    """The aligned form (NFKD, no whitespace), without case, one kind of quote and dash, no emphasis or invisible marks.
+
+    A run of dashes is one dash. Two texts that differ only in these have the same form.
+    """
+    return _DASHES.sub("-", aligned_form(text).translate(_FOLDING).replace(GAP, ""))
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedText:
+    """The folded form of a source, and where each of its characters comes from."""
+
+    form: str
+    source_index: NDArray[np.int32]
+    """For each character of the form, the place in the source of the character that it was made of."""
+    in_order: bool
+    """Whether those places only rise: combining marks that NFKD puts into another order make them fall."""
+
+    @classmethod
+    def of(cls, source: str) -> "FoldedText":
+        """The folded form of the source: ``FoldedText.of(source).form == folded_form(source)``."""
+        aligned = AlignedText.of(source)
+        codes = code_points(aligned.form.translate(_FOLDING))
+        kept = np.flatnonzero(codes != ord(GAP))
+        dashes = codes[kept] == ord("-")
+        kept = kept[~(dashes & np.concatenate(([False], dashes[:-1])))]
+        source_index = aligned.source_index[kept].astype(np.int32)
+        form = codes[kept].tobytes().decode("utf-32-le", "surrogatepass")
+        return cls(form, source_index, bool(np.all(source_index[1:] >= source_index[:-1])))
+
+
+RUN = 8
+"""Characters in a run: short enough to survive between two typos, long enough to be rare."""
+
+_PLACE = np.uint64((1 << 36) - 1)
+_PROBES = 4
+MOST_PLACES = 1000
+"""Further places of one text are not looked for: so many cannot be told apart anyway."""
+
+
+class RunIndex:
+    """Every run of ``RUN`` characters of a text, sorted by a hash of the run and then by place.
+
+    A run and its place share one 64-bit number, 28 bits of hash above 36 bits of place, so that one sort of plain
+    numbers makes the index. Hashes of different runs may meet: what is found is compared with the text.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        hashes = _hashes(text)
+        self._keys = np.sort(hashes | np.arange(len(hashes), dtype=np.uint64))
+
+    def occurrences(self, needle: str, begin: int, stop: int) -> list[int]:
+        """Where the needle starts within ``text[begin:stop]``, rising; ``MOST_PLACES`` at most."""
+        if len(needle) < RUN:
+            return self._scanned(needle, begin, stop)
+        hashes = _hashes(needle)
+        probes = np.arange(_PROBES) * (len(hashes) - 1) // (_PROBES - 1)
+        firsts, counts = self._places(hashes[probes], begin, stop)
+        if counts.min() > MOST_PLACES:
+            probes = np.arange(len(hashes))
+            firsts, counts = self._places(hashes, begin, stop)
+        rarest = int(np.argmin(counts))
+        first, count, offset = int(firsts[rarest]), int(counts[rarest]), int(probes[rarest])
+        found: list[int] = []
+        for key in self._keys[first : first + count].tolist():
+            start = (key & int(_PLACE)) - offset
+            if begin <= start and start + len(needle) <= stop and self.text.startswith(needle, start):
+                found.append(start)
+                if len(found) == MOST_PLACES:
+                    break
+        return found
+
+    def seeds(self, needle: str, begin: int, stop: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Pairs of an offset in the needle and a place in ``text[begin:stop]`` that have the same run (or its hash).
+
+        Runs with more than ``most`` places say little about where and are passed over; when all have, the rarest one
+        is taken, unless it is everywhere.
+        """
+        hashes = _hashes(needle)
+        firsts, counts = self._places(hashes, begin, stop)
+        rarest = int(counts[counts > 0].min(initial=MOST_PLACES))
+        offsets = np.flatnonzero((counts > 0) & (counts <= most))
+        if not len(offsets):
+            offsets = np.flatnonzero(counts == rarest)[:1]
+        firsts, counts = firsts[offsets], counts[offsets]
+        # Each first index, counted up as often as the run has places.
+        within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+        places = (self._keys[np.repeat(firsts, counts) + within] & _PLACE).astype(np.int64)
+        return np.repeat(offsets, counts), places
+
+    def _places(self, hashes: NDArray[np.uint64], begin: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """For each run where its places in the range begin among the keys, and how many they are."""
+        firsts = np.searchsorted(self._keys, hashes | np.uint64(begin))
+        afters = np.searchsorted(self._keys, hashes | np.uint64(max(begin, stop - RUN + 1)))
+        return firsts, afters - firsts
+
+    def _scanned(self, needle: str, begin: int, stop: int) -> list[int]:
+        found: list[int] = []
+        start = self.text.find(needle, begin, stop)
+        while start >= 0 and len(found) < MOST_PLACES:
+            found.append(start)
+            start = self.text.find(needle, start + 1, stop)
+        return found
+
+
+def _hashes(text: str) -> NDArray[np.uint64]:
+    return run_hashes(text, RUN) & ~_PLACE
+
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A stretch of one document, in its source and in the folded text of all documents."""
+
+    number: int
+    start: int
+    end: int
+    form_start: int
+    form_end: int
+
+
+class PreparedDocuments:
+    """The folded forms of all documents on one line, with a gap between them, and an index of it."""
+
+    def __init__(self, documents: Iterable[Document]) -> None:
+        self.documents = tuple(documents)
+        self.numbers = {document.id: number for number, document in enumerate(self.documents)}
+        self._folded = [FoldedText.of(document.content) for document in self.documents]
+        lengths = [len(folded.form) + len(GAP) for folded in self._folded]
+        self._begins = [0, *np.cumsum(lengths).tolist()]
+        self.index = RunIndex(GAP.join(folded.form for folded in self._folded))
+
+    def ranges(self, doc_id: DocumentId | None, window: Range | None) -> list[Range]:
+        """The stretches of the folded text to search: everything, one document, or the window of each."""
+        if doc_id is None and window is None:
+            return [(0, len(self.index.text))]
+        numbers = range(len(self.documents)) if doc_id is None else [self.numbers[doc_id]]
+        return [self._window(number, window) for number in numbers]
+
+    def document_range(self, form_place: int) -> Range:
+        """The stretch of the folded text that is the document around a place."""
+        number = self._number(form_place)
+        return self._begins[number], self._begins[number + 1] - len(GAP)
+
+    def place(self, form_start: int, form_end: int) -> Place:
+        """The stretch of a source, in whole characters, from which a stretch of the folded text was made."""
+        number = self._number(form_start)
+        begin = self._begins[number]
+        places = self._folded[number].source_index[form_start - begin : form_end - begin]
+        return Place(number, int(places.min()), int(places.max()) + 1, form_start, form_end)
+
+    def exact_place(self, place: Place, text: str, last: int) -> Place | None:
+        """The place where the source has the very text, ``last`` being the text's last character with a form."""
+        content = self.documents[place.number].content
+        start = self._source(place.number, place.form_end - 1) - last
+        if start < 0 or not content.startswith(text, start):
+            return None
+        return Place(place.number, start, start + len(text), place.form_start, place.form_end)
+
+    def reordered_places(self, doc_id: DocumentId | None, text: str) -> list[Place]:
+        """Where the very text stands in documents whose forms have another order than their sources."""
+        numbers = range(len(self.documents)) if doc_id is None else [self.numbers[doc_id]]
+        found: list[Place] = []
+        for number in numbers:
+            if self._folded[number].in_order:
+                continue
+            content = self.documents[number].content
+            start = content.find(text)
+            while start >= 0 and len(found) < MOST_PLACES:
+                end = start + len(text)
+                found.append(Place(number, start, end, *self._window(number, (start, end))))
+                start = content.find(text, end)
+        return found
+
+    def has_clean_borders(self, place: Place) -> bool:
+        """Whether a place starts and ends between characters of its source, and its last one has no further mark."""
+        begin, stop = self.document_range(place.form_start)
+        first, after = place.form_start, place.form_end
+        if first > begin and self._source(place.number, first - 1) == self._source(place.number, first):
+            return False
+        if after == stop:
+            return True
+        is_cut = self._source(place.number, after - 1) == self._source(place.number, after)
+        return not is_cut and not unicodedata.combining(self.index.text[after])
+
+    def is_border(self, form_place: int) -> bool:
+        """Whether a word may start or end here."""
+        number = self._number(form_place)
+        begin, stop = self._begins[number], self._begins[number + 1] - len(GAP)
+        if not begin < form_place < stop:
+            return True
+        left, right = self._source(number, form_place - 1), self._source(number, form_place)
+        text = self.index.text
+        return right - left > 1 or not (text[form_place - 1].isalnum() and text[form_place].isalnum())
+
+    def span(self, place: Place) -> CharacterSpan:
+        """The place with the document's text."""
+        return self.documents[place.number].span(place.start, place.end)
+
+    def _source(self, number: int, form_place: int) -> int:
+        return int(self._folded[number].source_index[form_place - self._begins[number]])
+
+    def _number(self, form_place: int) -> int:
+        return min(bisect_right(self._begins, form_place), len(self.documents)) - 1
+
+    def _window(self, number: int, window: Range | None) -> Range:
+        begin, stop = self._begins[number], self._begins[number + 1] - len(GAP)
+        if window is None:
+            return begin, stop
+        first, after = np.searchsorted(self._folded[number].source_index, window).tolist()
+        return begin + first, begin + after

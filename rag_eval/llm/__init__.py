@@ -1,0 +1,1 @@
+"""Language models: clients, prompts, answers that are kept, budget and ledger."""

@@ -1,0 +1,297 @@
+"""A chat service by its address, with the key of the environment."""
+
+import inspect
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict
+
+from rag_eval.disk.files import data_sha256
+from rag_eval.errors import ConfigurationError, preview
+from rag_eval.llm.client import DEFAULT_HOST, QUOTED_CHARACTERS, OpenAIClient
+from rag_eval.retry import Failure, retry_after_of
+from rag_eval.tokens import count_tokens
+
+if TYPE_CHECKING:
+    import openai
+
+# What a chat format adds to a message; the exact figure is the service's secret.
+TOKENS_AROUND_A_MESSAGE = 8
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """What is sent, and to whom: ``server`` keeps apart equal names of models on different servers.
+
+    ``settings`` go along as they are, such as a temperature. ``max_output_tokens`` is sent where it is given; it is no
+    part of the digest, because an answer within the limit would have been the same without.
+    """
+
+    server: str
+    model: str
+    system: str
+    user: str
+    response_format: Mapping[str, Any]
+    settings: Mapping[str, float | int]
+    max_output_tokens: int | None = None
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The messages in the form of the API."""
+        return [{"role": "system", "content": self.system}, {"role": "user", "content": self.user}]
+
+    def arguments(self, attempt: int) -> dict[str, Any]:
+        """The keyword arguments for ``chat.completions.create``."""
+        sent: dict[str, Any] = {
+            "model": self.model,
+            "messages": self.messages,
+            "response_format": dict(self.response_format),
+            **self._settings(attempt),
+        }
+        return sent if self.max_output_tokens is None else {**sent, "max_completion_tokens": self.max_output_tokens}
+
+    def digest(self, attempt: int) -> str:
+        """The sha256, in hex, of all that decides the answer to this attempt."""
+        shape = dict(self.response_format)
+        parts = [self.server, self.model, self.messages, shape, self._settings(attempt), attempt]
+        return data_sha256(["chat", 1, *parts])
+
+    @cached_property
+    def input_tokens(self) -> int:
+        """About how many tokens the model reads, by ``o200k_base``."""
+        texts = (self.system, self.user, json.dumps(dict(self.response_format)))
+        return sum(count_tokens(text, "o200k_base") + TOKENS_AROUND_A_MESSAGE for text in texts)
+
+    def _settings(self, attempt: int) -> dict[str, float | int]:
+        # With one seed the model would repeat the answer that could not be used.
+        return {name: value + attempt if name == "seed" else value for name, value in self.settings.items()}
+
+
+class Answer(BaseModel):
+    """What came back, good or bad; tokens as the service counts them, by ``o200k_base`` where it does not."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    content: str | None
+    refusal: str | None
+    finish_reason: str | None
+    input_tokens: int
+    output_tokens: int
+    max_output_tokens: int | None = None
+    """The limit that was sent along."""
+
+    def serves(self, max_output_tokens: int | None) -> bool:
+        """Whether it would be the answer under this limit too: one that was cut says nothing about a higher limit."""
+        if self.finish_reason != "length" or self.max_output_tokens is None:
+            return True
+        return max_output_tokens is not None and max_output_tokens <= self.max_output_tokens
+
+
+# Answers of the service that are about one text: the others can go on.
+REFUSED_TEXTS = ("content_filter", "content_policy_violation", "context_length_exceeded")
+
+
+class _Completions(Protocol):
+    @property
+    def create(self) -> Any:
+        """Ask for a completion."""
+
+
+class _Chat(Protocol):
+    @property
+    def completions(self) -> _Completions:
+        """The completions."""
+
+
+class ChatClient(Protocol):
+    """A client in the manner of OpenAI's: ``client.chat.completions.create(model=, messages=, response_format=)``."""
+
+    @property
+    def chat(self) -> _Chat:
+        """The chat part of the API."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailure(Failure):
+    """A failed call; ``maybe_billed`` when the service may have done the work all the same.
+
+    ``is_unreached`` when there was no connection to it, so that nothing was sent.
+    """
+
+    maybe_billed: bool = False
+    is_unreached: bool = False
+
+
+def check_client(client: object) -> None:
+    """Raise ``ConfigurationError`` unless the client has ``chat.completions.create``; asks nothing."""
+    found: object = client
+    for name in ("chat", "completions", "create"):
+        found = getattr(found, name, None)
+    if isinstance(client, type) or not callable(found):
+        raise ConfigurationError(
+            f"{preview(repr(client))} is not a chat client: give an object with chat.completions.create, "
+            "such as openai.OpenAI()"
+        )
+
+
+def server_of(client: object) -> str:
+    """Host, port and path of the client's ``base_url`` without ``/v1``; empty when it does not tell."""
+    parts = urlsplit(str(getattr(client, "base_url", "")))
+    host = parts.netloc.rpartition("@")[2]
+    return host + parts.path.rstrip("/").removesuffix("/v1")
+
+
+def is_openai(client: object) -> bool:
+    """Whether the client asks OpenAI itself, whose prices are known."""
+    return server_of(client) == DEFAULT_HOST
+
+
+def without_retries(client: ChatClient) -> ChatClient:
+    """The client without attempts of its own, where it can do without: waiting and asking again is ours."""
+    with_options = getattr(client, "with_options", None)
+    changed: ChatClient = with_options(max_retries=0) if callable(with_options) else client
+    return changed
+
+
+def call(client: ChatClient, request: ChatRequest, attempt: int) -> Answer | CallFailure:
+    """The answer to a request, good or bad, or the failure of the call.
+
+    Raises ``ConfigurationError`` on an asynchronous client, and whatever else the client raises that is no failure of
+    a service or of the way to it.
+    """
+    try:
+        told = client.chat.completions.create(**request.arguments(attempt))
+    except Exception as error:
+        failure = _failure(error, str(getattr(client, "api_key", "") or ""))
+        if isinstance(failure, Answer):
+            return failure.model_copy(update={"max_output_tokens": request.max_output_tokens})
+        if failure is None:
+            raise
+        return failure
+    if inspect.isawaitable(told):
+        getattr(told, "close", lambda: None)()
+        raise ConfigurationError("the chat client is asynchronous: give openai.OpenAI(), not AsyncOpenAI()")
+    return _read(told, request)
+
+
+def _read(told: object, request: ChatRequest) -> Answer | CallFailure:
+    choices = _part(told, "choices")
+    if not isinstance(choices, list | tuple):
+        # Gateways are known to send an error with the status of a success.
+        reason = "the service answered without choices"
+        return CallFailure(reason, "check the model and the server's address", may_pass=True, maybe_billed=True)
+    choice = choices[0] if choices else None
+    message = _part(choice, "message")
+    content, refusal = _text(_part(message, "content")), _text(_part(message, "refusal"))
+    usage = _part(told, "usage")
+    read, written = _part(usage, "prompt_tokens"), _part(usage, "completion_tokens")
+    return Answer(
+        content=content,
+        refusal=refusal,
+        finish_reason=_text(_part(choice, "finish_reason")),
+        input_tokens=read if type(read) is int and read > 0 else request.input_tokens,
+        output_tokens=written if type(written) is int and written >= 0 else count_tokens(content or "", "o200k_base"),
+        max_output_tokens=request.max_output_tokens,
+    )
+
+
+def _part(whole: object, name: str) -> object:
+    return whole.get(name) if isinstance(whole, Mapping) else getattr(whole, name, None)
+
+
+def _text(found: object) -> str | None:
+    # JSON can hold half a surrogate pair, which no file can.
+    return found.encode("utf-8", "replace").decode("utf-8") if isinstance(found, str) else None
+
+
+def _failure(error: Exception, key: str) -> Answer | CallFailure | None:
+    """The failure behind an exception, or the refusal of one text as an answer; None for anything else."""
+    status = getattr(error, "status_code", None)
+    if isinstance(status, int):
+        return _refusal(error, status, key)
+    if isinstance(error, json.JSONDecodeError):
+        reason = "the answer of the service is not JSON"
+        return CallFailure(reason, "it may have been cut on its way", may_pass=True, maybe_billed=True)
+    if not isinstance(error, (TimeoutError, ConnectionError, *_connection_errors())):
+        return None
+    if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
+        return CallFailure(
+            "the service did not answer in time", "raise the client's time-out", may_pass=True, maybe_billed=True
+        )
+    cause = error.__cause__ or error
+    told = _quote(str(cause) or type(error).__name__, key)
+    # By name, because a client may bring an HTTP library of its own.
+    is_unreached = isinstance(cause, ConnectionRefusedError) or type(cause).__name__ == "ConnectError"
+    return CallFailure(
+        f"the connection failed ({told})",
+        "check the server's address and the network",
+        may_pass=True,
+        maybe_billed=not is_unreached,
+        is_unreached=is_unreached,
+    )
+
+
+def _refusal(error: Exception, status: int, key: str) -> Answer | CallFailure:
+    if status in (401, 403):
+        # What the service says is left out: it may quote the key in a form that is not recognised.
+        return CallFailure(f"the service refused the key ({status})", "check the key, such as OPENAI_API_KEY")
+    body = getattr(error, "body", None)
+    code, message = _part(body, "code"), _part(body, "message") or body
+    if code in REFUSED_TEXTS:
+        return Answer(content=None, refusal=str(code), finish_reason="refused", input_tokens=0, output_tokens=0)
+    reason = f"the service answered {status} ({_quote(message, key)})"
+    if code == "insufficient_quota":
+        return CallFailure(reason, "raise the account's quota")
+    if status == 429 or status in (408, 409) or status >= 500:
+        advice = "lower concurrency, or allow more retries" if status == 429 else "try again later"
+        headers = getattr(getattr(error, "response", None), "headers", {})
+        return CallFailure(reason, advice, may_pass=True, retry_after=retry_after_of(headers))
+    return CallFailure(
+        reason, "check the model, which must know structured outputs, its options and the server's address"
+    )
+
+
+def _connection_errors() -> tuple[type[BaseException], ...]:
+    return (sys.modules["openai"].APIConnectionError,) if "openai" in sys.modules else ()
+
+
+def _quote(told: object, key: str) -> str:
+    text = str(told or "no reason")
+    return preview(text.replace(key, "***") if key else text, QUOTED_CHARACTERS)
+
+
+class ChatService:
+    """OpenAI, or a server that speaks its protocol, as a chat client: it has ``chat.completions.create``.
+
+    ``base_url`` defaults to ``OPENAI_BASE_URL``, then to OpenAI's own; the key is ``OPENAI_API_KEY``. The key is not
+    needed before the first request, so that an estimate, and work that is cached, can do without. ``timeout`` bounds
+    the silence of a request, in seconds. Raises ``ConfigurationError`` on an address that is none, or, at the first
+    request, where a key is needed.
+    """
+
+    def __init__(self, base_url: str | None = None, timeout: float = 120.0) -> None:
+        self._client = OpenAIClient(base_url, None, timeout)
+        self._timeout = timeout
+        self.api_key = ""
+        # The path chat.completions.create leads through this object, which connects only when it is walked to its end.
+        self.chat = self.completions = self
+
+    @property
+    def base_url(self) -> str:
+        """The server, for its name and its prices."""
+        return f"https://{self._client.server}"
+
+    def connect(self) -> "openai.OpenAI":
+        """Make ready for requests; raises ``ConfigurationError`` where a key is needed, and asks nothing."""
+        sdk = self._client.connect()
+        self.api_key = sdk.api_key
+        return sdk
+
+    def create(self, **arguments: Any) -> Any:
+        """Ask for a completion."""
+        return self.connect().chat.completions.create(**arguments, timeout=self._timeout)

@@ -1,0 +1,172 @@
+"""One request to OpenAI, or to a server that speaks its protocol: its JSON, or why there is none.
+
+The key leaves this module only as the request's header. What a server says is quoted with the key taken out, and a
+failure is a value, so that no exception with the request in it stays behind.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+from rag_eval.errors import ConfigurationError, preview
+from rag_eval.retry import Failure, retry_after_of
+
+if TYPE_CHECKING:
+    import openai
+
+DEFAULT_BASE_URL = "https://api.openai.com/v1"
+DEFAULT_HOST = "api.openai.com"
+QUOTED_CHARACTERS = 200
+
+Send = Callable[["openai.OpenAI", float], AbstractContextManager[Any]]
+"""Starts a streamed response on a client, with a time-out in seconds."""
+
+
+class OpenAIClient:
+    """A service at ``base_url``, by default ``OPENAI_BASE_URL`` and else OpenAI's own.
+
+    The key is ``api_key`` or else ``OPENAI_API_KEY``; a server that is not OpenAI's may need none. It is asked for at
+    the first request, so that work that is cached needs no key. ``timeout`` bounds one request, in seconds.
+    Raises ``ConfigurationError`` on an address that is not http(s) or holds more than host, port and path.
+    """
+
+    def __init__(self, base_url: str | None, api_key: str | None, timeout: float) -> None:
+        if not timeout > 0:
+            raise ConfigurationError(f"the time-out is {timeout} seconds: give a number above 0")
+        self._base_url = base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_BASE_URL
+        self.host = _host(self._base_url)
+        # One host may serve several models behind several paths; /v1 is the protocol's own.
+        self.server = self.host + urlsplit(self._base_url).path.rstrip("/").removesuffix("/v1")
+        self._given_key = None if api_key is None else SecretStr(api_key.strip())
+        self._key = SecretStr("")
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._sdk: openai.OpenAI | None = None
+
+    def request(self, send: Send, seconds_left: float) -> object | Failure:
+        """The JSON that the service answers, or why there is none."""
+        sdk = self.connect()
+        timeout = max(0.001, min(self._timeout, seconds_left))
+        body = self._read(sdk, send, timeout)
+        if isinstance(body, Failure):
+            return body
+        try:
+            answer: object = json.loads(body)
+        except (ValueError, RecursionError):
+            reason = f"{self.host} answered {len(body):,} bytes that are not JSON"
+            return Failure(reason, "the answer may have been cut on its way", may_pass=True)
+        if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
+            # Gateways are known to send an error with the status of a success.
+            told = self._quote(answer["error"].get("message"))
+            return Failure(f"{self.host} answered an error ({told})", "check model and base_url")
+        return answer
+
+    def _read(self, sdk: "openai.OpenAI", send: Send, timeout: float) -> bytes | Failure:
+        import openai
+
+        late = Failure(
+            f"{self.host} did not answer within {timeout:.3g} s", "raise timeout, or send less at once", may_pass=True
+        )
+        deadline = time.monotonic() + timeout
+        parts = []
+        try:
+            with send(sdk, timeout) as response:
+                for part in response.iter_bytes():
+                    parts.append(part)
+                    if time.monotonic() > deadline:  # a time-out of its own ends only a silence
+                        return late
+        except openai.APITimeoutError:
+            return late
+        except openai.APIStatusError as error:
+            return self._refusal(error)
+        except openai.APIConnectionError as error:
+            return self._unreachable(error.__cause__ or error)
+        except _transport_errors() as error:
+            return late if "Timeout" in type(error).__name__ else self._unreachable(error)
+        return b"".join(parts)
+
+    def _refusal(self, error: "openai.APIStatusError") -> Failure:
+        status = error.status_code
+        if status in (401, 403):
+            # What the server says is left out: it may quote the key in a form that is not recognised.
+            return Failure(f"{self.host} refused the key ({status})", "check OPENAI_API_KEY")
+        body = error.body
+        told = body.get("message") if isinstance(body, dict) else body
+        code = body.get("code") if isinstance(body, dict) else None
+        reason = f"{self.host} answered {status} ({self._quote(told)})"
+        if code == "insufficient_quota":
+            return Failure(reason, "raise the account's quota")
+        if status == 429:
+            advice = "lower concurrency, or allow more retries"
+            return Failure(reason, advice, may_pass=True, retry_after=retry_after_of(error.response.headers))
+        if status in (408, 409) or status >= 500:
+            return Failure(reason, "try again later", may_pass=True, retry_after=retry_after_of(error.response.headers))
+        return Failure(reason, "check model, dimensions and base_url")
+
+    def _unreachable(self, error: BaseException) -> Failure:
+        told = self._quote(str(error) or type(error).__name__)
+        return Failure(
+            f"the connection to {self.host} failed ({told})", "check base_url and the network", may_pass=True
+        )
+
+    def _quote(self, told: object) -> str:
+        """What the service said, with the key taken out before it is cut to size."""
+        if not told:
+            return "no reason"
+        key = self._key.get_secret_value()
+        return preview(str(told).replace(key, "***") if key else str(told), QUOTED_CHARACTERS)
+
+    def connect(self) -> "openai.OpenAI":
+        """The SDK's client, made at the first call; raises ``ConfigurationError`` where a key is needed or unusable."""
+        with self._lock:
+            if self._sdk is None:
+                import openai
+
+                self._key = self._find_key()
+                # Retrying is ours: the SDK's waits cannot be set, and it does not ask again after a cut answer.
+                self._sdk = openai.OpenAI(
+                    api_key=self._key.get_secret_value() or "none", base_url=self._base_url, max_retries=0
+                )
+                weakref.finalize(self, self._sdk.close)  # connections end with the embedder
+            return self._sdk
+
+    def _find_key(self) -> SecretStr:
+        key = self._given_key or SecretStr(os.environ.get("OPENAI_API_KEY", "").strip())
+        if not key and self.host == DEFAULT_HOST:
+            raise ConfigurationError(f"{self.host} needs a key: set OPENAI_API_KEY")
+        if not all("!" <= character <= "~" for character in key.get_secret_value()):
+            raise ConfigurationError(
+                f"the key for {self.host} has characters that no key has, such as a space or a line end: check it"
+            )
+        return key
+
+
+def _host(base_url: str) -> str:
+    """Host and port, never what stands before the @, which may be a password."""
+    parts = urlsplit(base_url)
+    try:
+        port = parts.port
+    except ValueError:
+        raise ConfigurationError("the server's address has a port that is not a number from 0 to 65535") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigurationError("the server's address must be such as http://localhost:8000/v1")
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise ConfigurationError(
+            f"the address of {parts.hostname} holds a user, a query or a fragment: give the address alone, "
+            "and the key as OPENAI_API_KEY"
+        )
+    return parts.hostname if port is None else f"{parts.hostname}:{port}"
+
+
+def _transport_errors() -> tuple[type[BaseException], ...]:
+    """What reading a body can raise: the SDK brings httpx2, and brought httpx before."""
+    return tuple(sys.modules[name].HTTPError for name in ("httpx2", "httpx") if name in sys.modules)

@@ -1,0 +1,197 @@
+"""What asking took: calls, tokens and money, by purpose, fresh or from the cache."""
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rag_eval.llm.chat import Answer
+from rag_eval.parts import Settings
+
+MILLION = 1_000_000
+_SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
+
+
+class Prices(Settings):
+    """US dollars for a million tokens that the model reads, and for a million that it writes; no discounts."""
+
+    input: float = Field(ge=0)
+    output: float = Field(ge=0)
+
+    def cost(self, input_tokens: int, output_tokens: int) -> float:
+        """(input tokens · input price + output tokens · output price) / 1,000,000."""
+        return (input_tokens * self.input + output_tokens * self.output) / MILLION
+
+
+LIST_PRICES = {
+    "gpt-4.1": Prices(input=2.0, output=8.0),
+    "gpt-4.1-mini": Prices(input=0.4, output=1.6),
+    "gpt-4.1-nano": Prices(input=0.1, output=0.4),
+    "gpt-4o": Prices(input=2.5, output=10.0),
+    "gpt-4o-2024-05-13": Prices(input=5.0, output=15.0),
+    "gpt-4o-mini": Prices(input=0.15, output=0.6),
+    "gpt-5": Prices(input=1.25, output=10.0),
+    "gpt-5-mini": Prices(input=0.25, output=2.0),
+    "gpt-5-nano": Prices(input=0.05, output=0.4),
+    "gpt-5.1": Prices(input=1.25, output=10.0),
+    "o3": Prices(input=2.0, output=8.0),
+    "o3-mini": Prices(input=1.1, output=4.4),
+    "o4-mini": Prices(input=1.1, output=4.4),
+}
+"""OpenAI's list prices, as of May 2026."""
+
+
+def list_prices(model: str) -> Prices | None:
+    """The list prices of a model of OpenAI, by its name or that of a dated snapshot; None where they are not known."""
+    return LIST_PRICES.get(model) or LIST_PRICES.get(_SNAPSHOT.sub("", model))
+
+
+class BudgetReachedError(Exception):
+    """The next call could pass the limit; nothing more is asked."""
+
+
+class Reservation:
+    """The most that one call may cost; ``spent`` is set when it is known what it did cost."""
+
+    def __init__(self, most: float) -> None:
+        self.spent = 0.0
+        self.most = most
+
+
+class Budget:
+    """So many US dollars, or no limit.
+
+    The worst case of a call is put aside before it is made, so that all calls under way together cannot pass the limit.
+    A call that does not fit waits for those under way to cost less than feared; when none is left, the budget is
+    reached, for all calls.
+    """
+
+    def __init__(self, limit: float | None) -> None:
+        self.limit = limit
+        self._spent = 0.0
+        self._reserved = 0.0
+        self._under_way = 0
+        self._is_reached = False
+        self.refused = 0.0
+        """What the first call that was refused might have cost."""
+        self._changed = threading.Condition()
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether a call was refused."""
+        return self._is_reached
+
+    @contextmanager
+    def reserve(self, most: float, stopped: threading.Event) -> Iterator[Reservation]:
+        """Put ``most`` aside for the time of a call; raises ``BudgetReachedError`` when it does not fit."""
+        with self._changed:
+            while not self._is_reached and not self._fits(most):
+                if not self._under_way or stopped.is_set():
+                    self._is_reached, self.refused = True, most
+                    self._changed.notify_all()
+                    break
+                self._changed.wait(0.5)
+            if self._is_reached:
+                raise BudgetReachedError
+            self._reserved += most
+            self._under_way += 1
+        reservation = Reservation(most)
+        try:
+            yield reservation
+        finally:
+            with self._changed:
+                self._reserved -= most
+                self._under_way -= 1
+                self._spent += reservation.spent
+                self._changed.notify_all()
+
+    def wait_until_idle(self, seconds: float) -> None:
+        """Wait until no call is under way, but so long at most."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._under_way, seconds)
+
+    def _fits(self, most: float) -> bool:
+        return self.limit is None or self._spent + self._reserved + most <= self.limit
+
+
+Purpose = Literal["questions", "cross-document", "unanswerable", "verification"]
+
+
+class ChatUsage(BaseModel):
+    """Calls with their tokens; ``cost`` in US dollars, None where the prices are not known."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float | None = None
+
+
+class LedgerEntry(BaseModel):
+    """What one purpose took.
+
+    ``fresh`` was paid now, ``cached`` before: its cost is what it would be today. ``failed`` calls brought no answer;
+    of these, ``unsettled`` may have been charged all the same, as the connection broke or the time was up.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    purpose: str
+    fresh: ChatUsage
+    cached: ChatUsage
+    failed: int = 0
+    unsettled: int = 0
+
+
+class Ledger:
+    """Counts from many threads."""
+
+    def __init__(self, prices: Prices | None) -> None:
+        self._prices = prices
+        self._usage: dict[tuple[Purpose, bool], ChatUsage] = {}
+        self._failed: dict[tuple[Purpose, bool], int] = {}
+        self._counting = threading.Lock()
+
+    def add_answer(self, purpose: Purpose, answer: Answer, *, fresh: bool) -> None:
+        """Count an answer, paid now or found."""
+        with self._counting:
+            before = self._usage.get((purpose, fresh), ChatUsage())
+            self._usage[purpose, fresh] = ChatUsage(
+                calls=before.calls + 1,
+                input_tokens=before.input_tokens + answer.input_tokens,
+                output_tokens=before.output_tokens + answer.output_tokens,
+            )
+
+    def add_failure(self, purpose: Purpose, *, unsettled: bool) -> None:
+        """Count a call that brought no answer."""
+        with self._counting:
+            self._failed[purpose, unsettled] = self._failed.get((purpose, unsettled), 0) + 1
+
+    @property
+    def entries(self) -> list[LedgerEntry]:
+        """One for each purpose that anything was asked for, and ``total``."""
+        with self._counting:
+            asked = {purpose for purpose, _ in (*self._usage, *self._failed)}
+            purposes = [purpose for purpose in get_args(Purpose) if purpose in asked]
+            return [self._entry(name, [name]) for name in purposes] + [self._entry("total", purposes)]
+
+    def _entry(self, title: str, purposes: list[Purpose]) -> LedgerEntry:
+        unsettled = sum(self._failed.get((purpose, True), 0) for purpose in purposes)
+        return LedgerEntry(
+            purpose=title,
+            fresh=self._sum(purposes, fresh=True),
+            cached=self._sum(purposes, fresh=False),
+            failed=unsettled + sum(self._failed.get((purpose, False), 0) for purpose in purposes),
+            unsettled=unsettled,
+        )
+
+    def _sum(self, purposes: list[Purpose], *, fresh: bool) -> ChatUsage:
+        parts = [self._usage[purpose, fresh] for purpose in purposes if (purpose, fresh) in self._usage]
+        read, written = sum(part.input_tokens for part in parts), sum(part.output_tokens for part in parts)
+        cost = None if self._prices is None else self._prices.cost(read, written)
+        calls = sum(part.calls for part in parts)
+        return ChatUsage(calls=calls, input_tokens=read, output_tokens=written, cost=cost)

@@ -1,1 +1,0 @@
-"""The stages of a benchmark as plain functions on references: what the Prefect tasks call."""

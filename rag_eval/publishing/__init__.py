@@ -1,1 +1,0 @@
-"""Where results are sent: LangSmith and others."""

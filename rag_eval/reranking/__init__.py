@@ -1,1 +1,0 @@
-"""Putting retrieved candidates into a better order."""

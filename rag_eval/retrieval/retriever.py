@@ -1,0 +1,237 @@
+"""A corpus cut into chunks, for one kind of evaluation or the other."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from numbers import Integral
+from typing import Any, Generic, Protocol, TypeGuard, TypeVar, runtime_checkable
+
+from rag_eval.chunking.chunker import Chunker, PositionAwareChunker
+from rag_eval.chunking.foreign import as_chunker
+from rag_eval.chunking.placement import as_position_aware
+from rag_eval.errors import ConfigurationError, preview
+from rag_eval.types.chunks import Chunk, PositionAwareChunk
+from rag_eval.types.documents import Corpus, Document
+from rag_eval.types.ground_truth import Query
+from rag_eval.types.ids import DocumentId, EvaluationType, generate_chunk_id
+
+C = TypeVar("C", Chunk, PositionAwareChunk)
+C_co = TypeVar("C_co", bound=Chunk | PositionAwareChunk, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Hit(Generic[C_co]):
+    """A retrieved chunk and the score that put it at its rank; scores of different retrievers do not compare."""
+
+    chunk: C_co
+    score: float
+
+
+@runtime_checkable
+class Retriever(Protocol[C_co]):
+    """Finds chunks for queries.
+
+    A retriever of ``PositionAwareChunk`` serves token-level evaluation, one of ``Chunk`` chunk-level evaluation. A
+    ``Chunk`` must have ``metadata["ordinal"]``, its number within its document from 0, which tells it from a chunk of
+    the same text elsewhere.
+    """
+
+    @property
+    def name(self) -> str:
+        """The retriever and its settings."""
+
+    def index(self, corpus: Corpus) -> None:
+        """Make a corpus searchable, in place of any before."""
+
+    def retrieve(self, queries: Sequence[Query], k: int) -> Sequence[Sequence[Hit[C_co]]]:
+        """For each query its k best chunks, best first; fewer where there are fewer."""
+
+
+@runtime_checkable
+class Reranker(Protocol):
+    """Puts candidates into a better order."""
+
+    @property
+    def name(self) -> str:
+        """The reranker and its settings."""
+
+    def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
+        """The ``top_k`` best of the chunks, best first; all of them where they are fewer."""
+
+
+DEEPER = 10
+LEAST_CANDIDATES = 50
+
+
+def candidates_for(k: int, fetch_k: int | None) -> int:
+    """How many candidates to fetch for a final k: ``fetch_k``, else ten times k and at least 50; never below k."""
+    return max(k, DEEPER * k, LEAST_CANDIDATES) if fetch_k is None else max(k, fetch_k)
+
+
+def place_of(chunk: Chunk | PositionAwareChunk) -> tuple[str, int, int]:
+    """What makes a chunk that chunk and no other: its place, or its number within its document.
+
+    Raises ``ConfigurationError`` on a ``Chunk`` without ``metadata["ordinal"]``.
+    """
+    if isinstance(chunk, PositionAwareChunk):
+        return chunk.doc_id, chunk.start, chunk.end
+    ordinal = chunk.metadata.get("ordinal")
+    if not isinstance(ordinal, int):
+        raise ConfigurationError(
+            f"chunk {chunk.id} of {chunk.doc_id!r} has no ordinal in its metadata: number the chunks of a document "
+            "from 0, as metadata['ordinal']"
+        )
+    return chunk.doc_id, ordinal, ordinal
+
+
+STORE = ("add", "search", "search_many", "clear", "name")
+RERANKER = ("rerank", "name")
+RETRIEVER = ("index", "retrieve", "name")
+
+
+def check_part(part: object, what: str, members: Sequence[str]) -> None:
+    """Raise ``ConfigurationError`` unless the object has these members; a class of such objects is none."""
+    if isinstance(part, type) or not all(hasattr(part, member) for member in members):
+        raise ConfigurationError(f"{preview(repr(part))} is not a {what}: give an object with {', '.join(members)}")
+
+
+def check_k(k: int, what: str = "k") -> None:
+    """Raise ``ConfigurationError`` unless k is a whole number of 1 or more."""
+    if not isinstance(k, Integral) or k < 1:
+        raise ConfigurationError(f"{what} is {k!r}: ask for at least one chunk")
+
+
+def checked_hits(found: object, queries: int, name: str, *kinds: type) -> list[list[Hit[Any]]]:
+    """What a retriever gave, read once: a list of hits with chunks of these kinds for every query.
+
+    Raises ``ConfigurationError``, naming the retriever, when it is anything else.
+    """
+    lists = list(found) if isinstance(found, Iterable) and not isinstance(found, str) else None
+    if lists is None or not all(isinstance(hits, Iterable) and not isinstance(hits, str) for hits in lists):
+        raise ConfigurationError(f"{name} gave {preview(repr(found))}: a retriever must give a list of hits a query")
+    if len(lists) != queries:
+        raise ConfigurationError(f"{name} answered {len(lists)} of {queries} queries: it must give a list for each")
+    checked = [list(hits) for hits in lists]
+    for hits in checked:
+        for hit in hits:
+            if not isinstance(hit, Hit):
+                raise ConfigurationError(f"{name} gave {preview(repr(hit))}: wrap every chunk as Hit(chunk, score)")
+            if not isinstance(hit.chunk, kinds):
+                needed = " or ".join(kind.__name__ for kind in kinds)
+                raise ConfigurationError(
+                    f"{name} gave a {type(hit.chunk).__name__}, this evaluation needs a {needed}: "
+                    "use a retriever of the same evaluation type"
+                )
+    return checked
+
+
+def reranked(reranker: Reranker, query: str, chunks: Sequence[C], k: int) -> list[C]:
+    """The k best of the chunks by a reranker, all of them where they are fewer.
+
+    Raises ``ConfigurationError``, naming the reranker, when it does not give so many different ones of the chunks.
+    """
+    if not chunks:
+        return []
+    given: object = reranker.rerank(query, chunks, k)
+    kept = list(islice(given, k)) if isinstance(given, Iterable) else []
+    candidates = {place_of(chunk): chunk for chunk in chunks}
+    places = dict.fromkeys(place_of(chunk) for chunk in kept if isinstance(chunk, Chunk | PositionAwareChunk))
+    wanted = min(k, len(candidates))
+    if len(kept) != wanted or len(places) != wanted or not places.keys() <= candidates.keys():
+        raise ConfigurationError(
+            f"{reranker.name} gave {preview(repr(given))} for {len(chunks)} chunks and top_k = {k}: "
+            f"a reranker must give {wanted} different ones of the chunks that it was given"
+        )
+    return [candidates[place] for place in places]
+
+
+class TextSplitter(Protocol):
+    """A text splitter in LangChain's manner."""
+
+    def split_text(self, text: str, /) -> Iterable[object]:
+        """The pieces, as strings or as objects with a text."""
+
+
+class NamelessChunker(Protocol):
+    """A chunker in chonkie's manner: without a name of its own."""
+
+    def chunk(self, text: str, /) -> Iterable[object]:
+        """The pieces, as strings or as objects with a text."""
+
+
+AnyChunker = Chunker | PositionAwareChunker | TextSplitter | NamelessChunker | Callable[[str], Iterable[object]]
+"""Any chunker will do, one of another library or a function too: it is wrapped where a name or places are needed."""
+
+
+def cut(chunker: AnyChunker, corpus: Corpus, evaluation_type: EvaluationType) -> list[Any]:
+    """The chunks of the corpus that the evaluation needs, in the order that breaks ties: by document, then place.
+
+    They are ``PositionAwareChunk`` for token-level and ``Chunk`` for chunk-level evaluation.
+    Raises ``ConfigurationError`` when there are none.
+    """
+    used = usable_chunker(chunker, evaluation_type)
+    chunks: list[Any]
+    if evaluation_type == "token-level":
+        chunks = cut_with_positions(as_position_aware(used), corpus)
+    else:
+        chunks = cut_without_positions(used, corpus)
+    if not chunks:
+        skipped = getattr(used, "skipped_chunks", 0)
+        raise ConfigurationError(
+            f"{used.name} made no chunk of {len(corpus)} documents ({skipped} were left out for lack of a sure place): "
+            "there is nothing to search, check the chunker and the documents"
+        )
+    return chunks
+
+
+def usable_chunker(chunker: AnyChunker, evaluation_type: EvaluationType) -> Chunker | PositionAwareChunker:
+    """The chunker as the evaluation uses it: with a name, and with the adapter where one is needed.
+
+    Raises ``ConfigurationError`` when the object is not a chunker.
+    """
+    if evaluation_type == "token-level":
+        return as_position_aware(chunker)
+    return chunker if _has_only_positions(chunker) else as_chunker(chunker)
+
+
+def cut_with_positions(chunker: PositionAwareChunker, corpus: Corpus) -> list[PositionAwareChunk]:
+    """Every chunk of the corpus with its place; a place that is given twice is kept once."""
+    return in_place_order(chunk for document in corpus.documents for chunk in chunker.chunk_with_positions(document))
+
+
+def in_place_order(chunks: Iterable[PositionAwareChunk]) -> list[PositionAwareChunk]:
+    """The chunks by document and place; a place that is given twice is kept once."""
+    places: dict[tuple[str, int, int], PositionAwareChunk] = {}
+    for chunk in chunks:
+        places.setdefault((chunk.doc_id, chunk.start, chunk.end), chunk)
+    return [places[place] for place in sorted(places)]
+
+
+def without_positions(chunks: Iterable[PositionAwareChunk]) -> list[Chunk]:
+    """The chunks by their text alone, numbered within their documents in the order given; none is dropped."""
+    numbered: dict[DocumentId, list[Chunk]] = {}
+    for chunk in chunks:
+        others = numbered.setdefault(chunk.doc_id, [])
+        metadata = {**chunk.metadata, "ordinal": len(others)}
+        others.append(Chunk(generate_chunk_id(chunk.content), chunk.content, chunk.doc_id, metadata))
+    return [chunk for doc_id in sorted(numbered) for chunk in numbered[doc_id]]
+
+
+def cut_without_positions(chunker: AnyChunker, corpus: Corpus) -> list[Chunk]:
+    """Every chunk of the corpus by its text, none dropped; ``metadata["ordinal"]`` counts within its document."""
+    return [
+        Chunk(generate_chunk_id(text), text, document.id, {"ordinal": ordinal})
+        for document in sorted(corpus.documents, key=lambda document: document.id)
+        for ordinal, text in enumerate(_texts(chunker, document))
+    ]
+
+
+def _texts(chunker: AnyChunker, document: Document) -> list[str]:
+    if _has_only_positions(chunker):
+        return [chunk.content for chunk in chunker.chunk_with_positions(document)]
+    return as_chunker(chunker).chunk(document.content)
+
+
+def _has_only_positions(chunker: object) -> TypeGuard[PositionAwareChunker]:
+    is_class = isinstance(chunker, type)
+    return not is_class and isinstance(chunker, PositionAwareChunker) and not isinstance(chunker, Chunker)

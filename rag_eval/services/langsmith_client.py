@@ -1,0 +1,236 @@
+"""Asking LangSmith: bounded in time, tried again while that can help, and failing in one sentence without the key."""
+
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError, preview
+from rag_eval.retry import Failure, RetryPolicy, retry_after_of
+
+if TYPE_CHECKING:
+    from langsmith import Client
+
+DEFAULT_ENDPOINT = "https://api.smith.langchain.com"
+# Nothing listens on the discard port of this machine: a call that slips through is refused at once.
+NOWHERE = "http://127.0.0.1:9"
+CONNECT_SECONDS = 5.0
+
+
+def has_langsmith_key() -> bool:
+    """Whether the environment has a key for LangSmith."""
+    return bool(os.environ.get("LANGSMITH_API_KEY", "").strip())
+
+
+def langsmith_client(
+    api_key: str | None = None,
+    endpoint: str | None = None,
+    *,
+    timeout_seconds: float = 30.0,
+    on_upload_error: Callable[[Exception], None] | None = None,
+) -> "Client":
+    """A client for a LangSmith server; ``close()`` it to send what is still waiting and to end its threads.
+
+    The key and the endpoint default to ``LANGSMITH_API_KEY`` and ``LANGSMITH_ENDPOINT``, the endpoint further to the
+    vendor's own. Runs and feedback are uploaded in the background, where the client only logs what fails:
+    ``on_upload_error`` is told. Raises ``ConfigurationError`` without a key or with an endpoint that is no web address.
+    """
+    key, url = _key(api_key), _address(endpoint)
+    _check(timeout_seconds)
+    from langsmith import Client
+
+    return Client(
+        api_url=url,
+        api_key=key,
+        timeout_ms=max(1, round(timeout_seconds * 1000)),
+        disable_prompt_cache=True,
+        tracing_error_callback=on_upload_error,
+    )
+
+
+def direct_client(
+    api_key: str | None = None,
+    endpoint: str | None = None,
+    *,
+    timeout_seconds: float = 20.0,
+    info: Mapping[str, Any] | None = None,
+) -> "Client":
+    """A client that does nothing in the background and tries nothing again: what fails, fails where it was asked.
+
+    ``info`` is what the server's ``/info`` says; the client does not ask for it. Otherwise as ``langsmith_client``.
+    """
+    key, url = _key(api_key), _address(endpoint)
+    _check(timeout_seconds)
+    from langsmith import Client
+    from urllib3.util import Retry
+
+    connect = min(CONNECT_SECONDS, timeout_seconds)
+    return Client(
+        api_url=url,
+        api_key=key,
+        timeout_ms=(max(1, round(connect * 1000)), max(1, round(timeout_seconds * 1000))),
+        retry_config=Retry(0, read=False),  # so that a late answer is told from a broken connection
+        auto_batch_tracing=False,
+        info=dict(info or {}),
+        disable_prompt_cache=True,
+    )
+
+
+def offline_client() -> "Client":
+    """A client for ``evaluate`` or ``aevaluate`` with ``upload_results=False``: no key, no threads, no connection."""
+    from langsmith import Client
+    from urllib3.util import Retry
+
+    return Client(
+        api_url=NOWHERE,
+        api_key="offline",
+        info={},
+        auto_batch_tracing=False,
+        tracing_sampling_rate=0.0,  # aevaluate would send the target's runs even so
+        retry_config=Retry(0),
+        disable_prompt_cache=True,
+    )
+
+
+def _key(given: str | None) -> str:
+    key = (given or os.environ.get("LANGSMITH_API_KEY") or "").strip()
+    if not key:
+        raise ConfigurationError("LangSmith asks for a key and none was given: set LANGSMITH_API_KEY, or give api_key")
+    if not all("!" <= character <= "~" for character in key):
+        raise ConfigurationError("the key for LangSmith has characters that no key has: check LANGSMITH_API_KEY")
+    return key
+
+
+def _address(given: str | None) -> str:
+    url = given or os.environ.get("LANGSMITH_ENDPOINT") or DEFAULT_ENDPOINT
+    if not url.startswith(("http://", "https://")):
+        # A user and a password may stand before the host, and keys after it.
+        host = re.split(r"[/?#]", url.split("://")[-1].rpartition("@")[2])[0]
+        raise ConfigurationError(
+            f"the LangSmith endpoint at {preview(host)} is no web address: it starts with http:// or https://"
+        )
+    return url.rstrip("/")
+
+
+def _check(timeout_seconds: float) -> None:
+    if timeout_seconds <= 0:
+        raise ConfigurationError(f"the time-out for LangSmith is {timeout_seconds} seconds: use more than 0")
+
+
+T = TypeVar("T")
+
+PATIENT = RetryPolicy(max_retries=6, backoff=1.0, give_up_after=120.0)
+"""For somebody who asked to publish and waits for it."""
+BRIEF = RetryPolicy(max_retries=2, backoff=0.5, give_up_after=15.0)
+"""For the end of a run: what is not sent now is sent later."""
+ONCE = RetryPolicy(max_retries=0)
+"""For a client that asks again by itself."""
+
+MAY_PASS = {408, 425, 429}
+NOT_THIS = {400, 404, 405, 409, 413, 415, 422}
+
+
+class LangSmithService:
+    """LangSmith through one client."""
+
+    def __init__(self, client: "Client", patience: RetryPolicy = ONCE) -> None:
+        self.client = client
+        self._patience = patience
+
+    @classmethod
+    def connect(cls, patience: RetryPolicy = PATIENT, *, timeout_seconds: float = 20.0) -> Self:
+        """The service that the environment names, asked once for what it can do; ``close`` it.
+
+        Raises ``ConfigurationError`` without a key or on an endpoint that is no web address, ``ServiceError`` when it
+        does not answer.
+        """
+        # A host that is not there at all is not waited for at length.
+        brief = min(patience, BRIEF, key=lambda policy: policy.give_up_after)
+        first = cls(direct_client(timeout_seconds=timeout_seconds), brief)
+        try:
+            info = first.ask("LangSmith cannot be used", _info)
+        finally:
+            first.close()
+        return cls(direct_client(timeout_seconds=timeout_seconds, info=info), patience)
+
+    def ask(self, problem: str, call: "Callable[[Client], T]") -> T:
+        """The answer to a call.
+
+        Raises ``ServiceError`` that starts with ``problem`` and ends with what to do, and of its kinds
+        ``RequestRefusedError`` when the service works and does not take this.
+        """
+
+        def attempt(_seconds_left: float) -> T | Failure:
+            try:
+                return call(self.client)
+            except _failures() as error:
+                return _failure(error)
+
+        answer = self._patience.run(attempt, threading.Event())
+        if not isinstance(answer, Failure):
+            return answer
+        kind = RequestRefusedError if isinstance(answer, _Refusal) else ServiceError
+        raise kind(f"{problem} ({answer.reason}): {answer.advice}")
+
+    def close(self) -> None:
+        """End the client's connections and threads."""
+        self.client.close()
+
+
+class _Refusal(Failure):
+    """The service works, and does not take what it was sent."""
+
+
+def _info(client: "Client") -> dict[str, Any]:
+    from langsmith.utils import LangSmithNotFoundError
+
+    try:
+        answer = client.request_with_retries("GET", "/info").json()
+    except LangSmithNotFoundError:  # an old server
+        return {}
+    if not isinstance(answer, dict):
+        raise TypeError("no object")
+    return answer
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What the SDK raises: its own errors, those of requests, and what comes of an answer of another shape."""
+    from langsmith.utils import LangSmithError
+    from requests import RequestException
+
+    return LangSmithError, RequestException, ValueError, TypeError
+
+
+def _failure(error: Exception) -> Failure:
+    """Why a call failed. What the SDK says is left out: it quotes the beginning and the end of the key."""
+    import requests
+    from langsmith.utils import LangSmithConnectionError
+
+    causes = list(_causes(error))
+    response = next((one.response for one in causes if isinstance(one, requests.HTTPError)), None)
+    if response is not None:
+        return _answered(response.status_code, retry_after_of(response.headers))
+    if any(isinstance(one, requests.Timeout) for one in causes):
+        return Failure("it did not answer in time", "try again later, or check LANGSMITH_ENDPOINT", may_pass=True)
+    if any(isinstance(one, LangSmithConnectionError | requests.ConnectionError) for one in causes):
+        return Failure("it cannot be reached", "check the network and LANGSMITH_ENDPOINT", may_pass=True)
+    return Failure(f"its answer makes no sense, {type(error).__name__}", "check LANGSMITH_ENDPOINT")
+
+
+def _answered(status: int, retry_after: float | None) -> Failure:
+    if status in (401, 403):
+        return Failure(f"it refused the key, {status}", "check LANGSMITH_API_KEY and the workspace it is for")
+    if status in MAY_PASS or status >= 500:
+        return Failure(f"it answered {status}", "try again later", may_pass=True, retry_after=retry_after)
+    if status in NOT_THIS:
+        return _Refusal(f"it answered {status}", "check what is sent, and LANGSMITH_ENDPOINT")
+    return Failure(f"it answered {status}", "check LANGSMITH_ENDPOINT")
+
+
+def _causes(error: BaseException | None) -> "list[BaseException]":
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return found

@@ -1,0 +1,78 @@
+"""Sending the results of an experiment to orq.ai.
+
+Its SDK has no way to create experiments, so they go to the address that the vendor's own runner posts to.
+"""
+
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+
+import httpx
+
+from rag_eval.errors import RequestRefusedError, ServiceError
+from rag_eval.retry import Failure, RetryPolicy, retry_after_of
+from rag_eval.services.outbox import Parcel
+
+ORQ_CHANNEL = "orq"
+KEY = "ORQ_API_KEY"
+ADDRESS = "ORQ_BASE_URL"
+RECEIVE = "/v2/spreadsheets/evaluations/receive"
+POLICY = RetryPolicy(max_retries=4, backoff=1.0, max_backoff=16.0, give_up_after=180.0)
+PASSING = {408, 409, 425, 429}
+REFUSED = {400, 413, 415, 422}
+
+
+def orq_sender(
+    endpoint: str, timeout: float = 30.0, policy: RetryPolicy = POLICY
+) -> Callable[[Parcel], Mapping[str, object]]:
+    """What sends a parcel to orq.ai and gives back the experiment's address; ``ORQ_BASE_URL`` goes before ``endpoint``.
+
+    The sender raises ``ServiceError`` without a key, and when orq.ai does not take the parcel after some attempts; of
+    its kinds ``RequestRefusedError`` when it is this parcel that it does not take.
+    """
+
+    def send(parcel: Parcel) -> Mapping[str, object]:
+        key = os.environ.get(KEY, "").strip()
+        if not key:
+            raise ServiceError(f"{KEY} is not set: set it to send results to orq.ai")
+        if not key.isascii() or not key.isprintable():
+            raise ServiceError(f"{KEY} has characters that no key has: check it")
+        address = (os.environ.get(ADDRESS) or endpoint).rstrip("/") + RECEIVE
+        # The parcel's id lets the service know a second attempt whose first answer was lost.
+        headers = {
+            "Authorization": f"Bearer {key}",
+            "Content-Type": "application/json",
+            "Idempotency-Key": str(parcel.id),
+        }
+        # In ASCII, which holds half a surrogate pair of a model's too.
+        body = json.dumps(parcel.payload).encode()
+        answer = policy.run(lambda left: _post(address, headers, body, min(timeout, left)), threading.Event())
+        if isinstance(answer, Failure):
+            raise ServiceError(f"orq.ai did not take the results ({answer.reason}): {answer.advice}")
+        return answer
+
+    return send
+
+
+def _post(address: str, headers: Mapping[str, str], body: bytes, timeout: float) -> Mapping[str, object] | Failure:
+    try:
+        answer = httpx.post(address, headers=dict(headers), content=body, timeout=timeout)
+    except (httpx.UnsupportedProtocol, httpx.InvalidURL):
+        return Failure("its address is none", f"check {ADDRESS}, it starts with http:// or https://")
+    except httpx.TransportError as error:
+        return Failure(type(error).__name__, "check the network and the address", may_pass=True)
+    if answer.status_code in (401, 403):
+        return Failure(f"it answered {answer.status_code}", f"check {KEY}")
+    if answer.status_code in REFUSED:
+        raise RequestRefusedError(f"orq.ai does not take these results (it answered {answer.status_code})")
+    if not answer.is_success:
+        passing = answer.status_code in PASSING or answer.status_code >= 500
+        return Failure(f"it answered {answer.status_code}", "try again later", passing, retry_after_of(answer.headers))
+    try:
+        told = answer.json()
+    except ValueError:
+        return Failure("its answer is not JSON", "check the address")
+    if not isinstance(told, dict):
+        return Failure("its answer is not an object", "check the address")
+    return {"url": told.get("experiment_url"), "rows": told.get("rows_created")}

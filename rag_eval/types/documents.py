@@ -1,0 +1,105 @@
+"""Documents and the corpus they form."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rag_eval.disk.files import matching_files, read_text
+from rag_eval.errors import DuplicateDocumentError, EmptyCorpusError, SpanMismatchError, preview
+from rag_eval.types.chunks import CharacterSpan, check_bounds, fitting_unit
+from rag_eval.types.ids import DocumentId, encode_utf8
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One text with its id; the content is kept exactly as read, the metadata is copied, one level deep.
+
+    Raises ``TextEncodingError`` when the id or the content cannot be written as UTF-8.
+    """
+
+    id: DocumentId
+    content: str
+    metadata: Mapping[str, object] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        encode_utf8(self.id, f"the document id {self.id!r}", "rename the file, its name is not UTF-8")
+        encode_utf8(self.content, f"document {self.id!r}")
+        object.__setattr__(self, "metadata", dict(self.metadata))
+
+    def span(self, start: int, end: int) -> CharacterSpan:
+        """The span ``[start, end)`` of this document with its text.
+
+        Raises ``InvalidSpanError`` when it is empty and ``SpanMismatchError`` when it reaches past the end.
+        """
+        check_bounds(self.id, start, end)
+        if end > len(self.content):
+            raise SpanMismatchError(
+                f"the span [{start}, {end}) reaches past the end of {self.id!r}, "
+                f"which has {len(self.content)} characters"
+            )
+        return CharacterSpan(self.id, start, end, self.content[start:end])
+
+    def check_span(self, span: CharacterSpan) -> None:
+        """Raise ``SpanMismatchError`` unless the span is of this document, which has its text at its place."""
+        if span.doc_id != self.id:
+            raise SpanMismatchError(
+                f"the span [{span.start}, {span.end}) is of {span.doc_id!r}, this document is {self.id!r}"
+            )
+        found = self.content[span.start : span.end]
+        if found != span.text:
+            has = preview(found) if found else f"{len(self.content)} characters and nothing"
+            fitting = fitting_unit(self.content, span.start, span.end, span.text)
+            raise SpanMismatchError(
+                f"{self.id!r} has {has} at [{span.start}, {span.end}), the span says {preview(span.text)}: "
+                f"{fitting or 'the document or the span has changed'}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """The documents of one evaluation, in a fixed order. The metadata is copied, one level deep.
+
+    Raises ``EmptyCorpusError`` without documents and ``DuplicateDocumentError`` when two share an id.
+    """
+
+    documents: Sequence[Document]
+    metadata: Mapping[str, object] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "documents", tuple(self.documents))
+        object.__setattr__(self, "metadata", dict(self.metadata))
+        if not self.documents:
+            raise EmptyCorpusError("the corpus has no documents: give it at least one")
+        seen: set[DocumentId] = set()
+        for document in self.documents:
+            if document.id in seen:
+                raise DuplicateDocumentError(f"two documents have the id {document.id!r}: give each its own")
+            seen.add(document.id)
+
+    @classmethod
+    def from_folder(cls, folder: str | Path, glob: str = "**/*.md") -> "Corpus":
+        """Read every file that ``glob`` matches below ``folder``, sorted by id.
+
+        A document's id is its POSIX path relative to the folder. Files are read as UTF-8 and nothing is normalised:
+        line ends and a byte-order mark stay as they are. ``*`` and ``**`` match hidden files and folders too
+        (``.git/notes.md``). A link to a file is read like a file, under the link's own path; ``**`` does not enter a
+        folder that is a link.
+        Raises ``CorpusFolderError``, ``EmptyCorpusError``, ``TextEncodingError``, ``CorpusError`` on a file that
+        cannot be read, or ``ConfigurationError`` on a pattern that is none.
+        """
+        folder = Path(folder)
+        documents = [
+            Document(DocumentId(path.relative_to(folder).as_posix()), read_text(path))
+            for path in matching_files(folder, glob)
+        ]
+        return cls(documents, {"folder": folder.name, "glob": glob})
+
+    def __iter__(self) -> Iterator[Document]:
+        return iter(self.documents)
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    def by_id(self) -> dict[DocumentId, Document]:
+        """The documents by id."""
+        return {document.id: document for document in self.documents}
