@@ -11,7 +11,7 @@ from rag_eval.errors import PREVIEW_CHARACTERS, GroundTruthError, RagEvalError, 
 from rag_eval.formatting import suggestion
 from rag_eval.tables import metadata_to_json
 from rag_eval.types.chunks import CharacterSpan, bounds_fault, length_fault
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
+from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth, unanswerable_fault
 from rag_eval.types.ids import ChunkId, DocumentId, EvaluationType, QueryId, QueryText, encode_utf8, generate_query_id
 
 VERSION = 1
@@ -79,8 +79,8 @@ class _Record(_Strict):
         faults = [] if self.query.strip() else ["the query is empty: write the question"]
         if not answers and not self.unanswerable:
             faults.append(f'it has no relevant {kind}: add them, or declare it with "unanswerable": true')
-        if answers and self.unanswerable:
-            faults.append(f"it is declared unanswerable and has {answers} relevant {kind}: remove one or the other")
+        if self.unanswerable and (fault := unanswerable_fault(answers, kind)):
+            faults.append(fault)
         if self.metadata:
             try:
                 metadata_to_json(self.metadata, "the query")

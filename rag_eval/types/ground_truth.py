@@ -1,12 +1,14 @@
-"""What a run gives back."""
+"""Queries, the ground truth for them, and what a run gives back: frozen values and plain records."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import NotRequired, TypedDict, TypeVar
 
 from rag_eval.errors import GroundTruthError
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.ids import ChunkId, QueryId, QueryText, generate_query_id
+
+Member = TypeVar("Member", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,33 +32,63 @@ class Query:
 class TokenLevelGroundTruth:
     """A query and the spans that answer it, in any number of documents.
 
+    A span may have ``alternatives``: other spans that say the same, such as copies of it. Together they are one group
+    of evidence, which counts once and is covered by its best covered member. ``origins`` tells for some spans where
+    they come from, in a word of the caller's choice.
+
     A query that nothing in the corpus answers is declared ``unanswerable`` and has no spans; it is reported apart,
-    outside the averages. Raises ``GroundTruthError`` when an unanswerable query has spans.
+    outside the averages. Raises ``GroundTruthError`` when an unanswerable query has spans, or when a span is in two
+    groups.
     """
 
     query: Query
     relevant_spans: Sequence[CharacterSpan]
     unanswerable: bool = False
+    alternatives: Mapping[CharacterSpan, Sequence[CharacterSpan]] = field(default_factory=dict, hash=False)
+    origins: Mapping[CharacterSpan, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relevant_spans", tuple(self.relevant_spans))
-        check_answerable(self.query, len(self.relevant_spans), "spans", self.unanswerable)
+        object.__setattr__(self, "alternatives", _without_empty(self.alternatives))
+        object.__setattr__(self, "origins", dict(self.origins))
+        fault = unanswerable_fault(len(self.relevant_spans), "spans") if self.unanswerable else None
+        fault = fault or group_fault(self.relevant_spans, self.alternatives, self.origins, span_name)
+        if fault:
+            raise GroundTruthError(f"{self.query.id}: {fault}")
+
+    @property
+    def groups(self) -> list[tuple[CharacterSpan, ...]]:
+        """The groups of evidence in the order of the relevant spans: each span with its alternatives."""
+        return [(span, *self.alternatives.get(span, ())) for span in self.relevant_spans]
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkLevelGroundTruth:
     """A query and the ids of the chunks that answer it, made with one chunker and true for no other.
 
-    The chunker's name stands in the query's metadata. Unanswerable queries: as in ``TokenLevelGroundTruth``.
+    The chunker's name is in the query's metadata. Alternatives, origins and unanswerable queries are as in
+    ``TokenLevelGroundTruth``, with chunk ids in place of spans.
     """
 
     query: Query
     relevant_chunk_ids: Sequence[ChunkId]
     unanswerable: bool = False
+    alternatives: Mapping[ChunkId, Sequence[ChunkId]] = field(default_factory=dict, hash=False)
+    origins: Mapping[ChunkId, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relevant_chunk_ids", tuple(self.relevant_chunk_ids))
-        check_answerable(self.query, len(self.relevant_chunk_ids), "chunk ids", self.unanswerable)
+        object.__setattr__(self, "alternatives", _without_empty(self.alternatives))
+        object.__setattr__(self, "origins", dict(self.origins))
+        fault = unanswerable_fault(len(self.relevant_chunk_ids), "chunk ids") if self.unanswerable else None
+        fault = fault or group_fault(self.relevant_chunk_ids, self.alternatives, self.origins, repr)
+        if fault:
+            raise GroundTruthError(f"{self.query.id}: {fault}")
+
+    @property
+    def groups(self) -> list[tuple[ChunkId, ...]]:
+        """The groups of evidence in the order of the relevant chunk ids: each id with its alternatives."""
+        return [(chunk_id, *self.alternatives.get(chunk_id, ())) for chunk_id in self.relevant_chunk_ids]
 
     @property
     def chunker(self) -> str | None:
@@ -65,12 +97,45 @@ class ChunkLevelGroundTruth:
         return name if isinstance(name, str) else None
 
 
-def check_answerable(query: Query, answers: int, kind: str, unanswerable: bool) -> None:
-    """Raise ``GroundTruthError`` when a query is declared unanswerable and yet has answers."""
-    if unanswerable and answers:
-        raise GroundTruthError(
-            f"{query.id} is declared unanswerable and has {answers} relevant {kind}: remove one or the other"
-        )
+def unanswerable_fault(answers: int, kind: str) -> str | None:
+    """What to say of a query that is declared unanswerable and yet has answers; None when it has none."""
+    if not answers:
+        return None
+    return f"it is declared unanswerable and has {answers} relevant {kind}: remove one or the other"
+
+
+def group_fault(
+    relevant: Sequence[Member],
+    alternatives: Mapping[Member, Sequence[Member]],
+    origins: Mapping[Member, str],
+    name: Callable[[Member], str],
+) -> str | None:
+    """What to say of groups that contradict each other; None when every member is in one group, and its own.
+
+    ``name`` says how a member is called in the sentence.
+    """
+    if not alternatives and not origins:
+        return None
+    known = set(relevant)
+    for seed in alternatives:
+        if seed not in known:
+            return f"{name(seed)} has alternatives and is not relevant itself: add it, or remove them"
+    seen = set(known)
+    for member in (member for group in alternatives.values() for member in group):
+        if member in seen:
+            return f"{name(member)} is in two groups, or twice in one: keep it once"
+        seen.add(member)
+    stray = next((member for member in origins if member not in seen), None)
+    return None if stray is None else f"{name(stray)} has an origin and is in no group: add it, or remove the origin"
+
+
+def span_name(span: CharacterSpan) -> str:
+    """How a span is called in a message: ``[12, 40) of 'guide.md'``."""
+    return f"[{span.start}, {span.end}) of {span.doc_id!r}"
+
+
+def _without_empty(alternatives: Mapping[Member, Sequence[Member]]) -> dict[Member, tuple[Member, ...]]:
+    return {seed: tuple(members) for seed, members in alternatives.items() if members}
 
 
 class QueryInputs(TypedDict):
@@ -80,18 +145,22 @@ class QueryInputs(TypedDict):
 
 
 class SpanRecord(TypedDict):
-    """A character span as plain data."""
+    """A character span as plain data; in ground truth it may name its origin and its alternatives."""
 
     doc_id: str
     start: int
     end: int
     text: str
+    origin: NotRequired[str]
+    alternatives: NotRequired[list["SpanRecord"]]
 
 
 class ChunkLevelOutputs(TypedDict):
     """What a chunk-level dataset example expects."""
 
     relevant_chunk_ids: list[str]
+    alternatives: NotRequired[dict[str, list[str]]]
+    origins: NotRequired[dict[str, str]]
 
 
 class TokenLevelOutputs(TypedDict):
