@@ -38,8 +38,9 @@ def publish(
     from rich.console import Console
 
     from rag_eval.benchmark import publishing as delivering
-    from rag_eval.benchmark.publishing import outbox_of, put_benchmark, unpublished
+    from rag_eval.benchmark.publishing import put_benchmark, unpublished
     from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.services.outbox import outbox_of
 
     console, place = Console(), Workspace.at(workspace)
     if withdraw:
@@ -49,7 +50,7 @@ def publish(
     chosen = [(_outcome(place, run), name) for name in _datasets(place, run, dataset)] if run or dataset else []
     if dry_run:
         new = [key for outcome, name in chosen for key in unpublished(place, outcome, name).values()]
-        _print(console, {"would be sent": [*(parcel.key for parcel in outbox_of(place).waiting()), *new]}, as_json)
+        _print(console, {"would be sent": [*(parcel.key for parcel in outbox_of(place.root).waiting()), *new]}, as_json)
         return
     for outcome, name in chosen:
         put_benchmark(place, outcome, name)

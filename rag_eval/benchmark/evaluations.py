@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from rag_eval.benchmark.experiment import ExperimentResult, ExperimentTables, check_corpus, run_experiment
+from rag_eval.benchmark.experiment import ExperimentResult, ExperimentTables, run_experiment
 from rag_eval.benchmark.langsmith_evaluation import LangSmithLink
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.errors import GroundTruthError, ServiceError
@@ -16,7 +16,7 @@ from rag_eval.retrieval.retriever import AnyChunker, Reranker
 from rag_eval.retrieval.vector import VectorRAGRetriever
 from rag_eval.services.langsmith_datasets import chunk_level_truth, token_level_truth
 from rag_eval.stores.store import VectorStore
-from rag_eval.types.documents import Corpus
+from rag_eval.types.documents import Corpus, check_corpus
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, SpanRecord, TokenLevelGroundTruth
 from rag_eval.types.ids import QueryId
 

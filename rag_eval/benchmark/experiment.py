@@ -23,7 +23,7 @@ from rag_eval.retrieval.fusion import HybridRetriever
 from rag_eval.retrieval.retriever import RETRIEVER, Hit, Retriever, check_part, checked_hits
 from rag_eval.tables import SCORES, chunk_truth_to_tables, table_of, token_truth_to_tables
 from rag_eval.types.chunks import CharacterSpan, Chunk, PositionAwareChunk
-from rag_eval.types.documents import Corpus
+from rag_eval.types.documents import Corpus, check_corpus
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, EvaluationResult, TokenLevelGroundTruth
 from rag_eval.types.ids import ChunkId, EvaluationType, QueryId
 
@@ -93,12 +93,6 @@ def checked_truth(ground_truth: Iterable[object], kind: type[Truth]) -> list[Tru
     if not truth:
         raise GroundTruthError("there is no query to evaluate: give ground truth")
     return truth
-
-
-def check_corpus(corpus: object) -> None:
-    """Raise ``ConfigurationError`` unless it is a corpus."""
-    if not isinstance(corpus, Corpus):
-        raise ConfigurationError(f"the corpus is {preview(repr(corpus))}: give Corpus.from_folder(…), or a Corpus")
 
 
 def index_token_level(corpus: Corpus, truth: list[TokenLevelGroundTruth], retriever: Retriever[Any]) -> None:

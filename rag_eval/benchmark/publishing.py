@@ -11,7 +11,6 @@ from rag_eval.benchmark.config import Configuration
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
-from rag_eval.experiments.settings import load_settings
 from rag_eval.metrics.score_tables import score_name
 from rag_eval.retry import RetryPolicy
 from rag_eval.services import langsmith_outbox, orq
@@ -26,7 +25,7 @@ from rag_eval.services.langsmith_outbox import (
     put_experiment,
     put_truth,
 )
-from rag_eval.services.outbox import Delivery, Outbox, Parcel, Sender
+from rag_eval.services.outbox import Delivery, Parcel, Sender, outbox_of
 from rag_eval.tables import (
     ChunkLevelTruthTables,
     TokenLevelTruthTables,
@@ -57,11 +56,6 @@ class Publication(BaseModel):
 _PUBLICATIONS = TypeAdapter(list[Publication])
 
 
-def outbox_of(workspace: Workspace) -> Outbox:
-    """The outbox of a workspace: a folder of this machine, because what it sends is sent once, by one machine."""
-    return Outbox(workspace.root / "outbox")
-
-
 def comparison_url(sent: Sequence[Publication]) -> str:
     """Where LangSmith shows experiments of one dataset side by side."""
     page = str(sent[0].url).partition(SELECTED)[0]
@@ -88,7 +82,7 @@ def read_publications(workspace: Workspace, run: str) -> list[Publication]:
         return []
     except (OSError, ValidationError):
         raise ArtifactError(f"{str(path)!r} cannot be read: remove it, and publish the run again") from None
-    outbox = outbox_of(workspace)
+    outbox = outbox_of(workspace.root)
     reasons = {parcel.key: parcel.reason for parcel in outbox.waiting(LANGSMITH_CHANNEL)}
     found = []
     for one in noted:
@@ -133,7 +127,7 @@ def put_benchmark(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str)
     note_publications(workspace, outcome.run, _names(outcome), dataset)
     if not new:
         return
-    outbox = outbox_of(workspace)
+    outbox = outbox_of(workspace.root)
     truth = _truth(workspace, outcome)
     put_truth(outbox, dataset, truth, only_if_new=True)
     contents = _contents(workspace, outcome)
@@ -149,7 +143,7 @@ def put_benchmark(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str)
 
 def unpublished(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str) -> dict[str, str]:
     """The configurations of a run that were not put for this dataset, with the keys of their parcels to be."""
-    outbox = outbox_of(workspace)
+    outbox = outbox_of(workspace.root)
     waiting = {parcel.key for parcel in outbox.waiting(LANGSMITH_CHANNEL)}
     keys = {name: experiment_key(outcome.run, name, dataset) for name in _names(outcome)}
     return {
@@ -238,7 +232,7 @@ def deliver(workspace: Workspace, patience: RetryPolicy = PATIENT) -> list[Deliv
         orq.ORQ_CHANNEL: partial(_send_to_orq, patience),
     }
     try:
-        deliveries = outbox_of(workspace).deliver(senders)
+        deliveries = outbox_of(workspace.root).deliver(senders)
     finally:
         langsmith.close()
     runs = {delivery.receipt.details.get("run") for delivery in deliveries if delivery.receipt is not None}
@@ -259,7 +253,7 @@ def publish_run(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str) -
 
 def withdraw(workspace: Workspace, run: str | None = None, dataset: str | None = None) -> list[Parcel]:
     """Take back what waits, of this run and for this dataset where they are given; gives what was taken back."""
-    outbox = outbox_of(workspace)
+    outbox = outbox_of(workspace.root)
     taken, runs = [], set()
     for parcel in outbox.waiting():
         payload = parcel.payload
@@ -274,5 +268,5 @@ def withdraw(workspace: Workspace, run: str | None = None, dataset: str | None =
 
 def _send_to_orq(patience: RetryPolicy, parcel: Parcel) -> Mapping[str, object]:
     # Settings that cannot be read hold up this parcel, and not those for other services.
-    settings = load_settings().orq
+    settings = orq.load_orq_settings()
     return orq.orq_sender(settings.endpoint, settings.timeout, patience)(parcel)

@@ -8,9 +8,6 @@ from typing import ClassVar, Generic, TypedDict, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from rag_eval.benchmark.experiment import check_corpus
-from rag_eval.benchmark.publishing import deliver, outbox_of
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.embedding.embedder import Embedder, check_embedder
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError
@@ -26,9 +23,10 @@ from rag_eval.llm.cost import Budget, Ledger, Prices, list_prices
 from rag_eval.llm.prompts import Prompts
 from rag_eval.retry import RetryPolicy
 from rag_eval.services.langsmith_client import BRIEF
-from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL, put_truth
+from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL, deliver_to_langsmith, put_truth
 from rag_eval.services.langsmith_push import DEFAULT_DATASETS
-from rag_eval.types.documents import Corpus, Document
+from rag_eval.services.outbox import outbox_of
+from rag_eval.types.documents import Corpus, Document, check_corpus
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType, QueryId, QueryText, generate_query_id, text_sha256
 
@@ -37,10 +35,10 @@ def upload(
     truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth], dataset_name: str, workspace: Path
 ) -> Upload:
     """Put the ground truth into the outbox of the workspace and try to send it; raises nothing of LangSmith's."""
-    place = Workspace(root=workspace)
-    parcel = put_truth(outbox_of(place), dataset_name, truth)
-    deliveries = deliver(place, BRIEF)
-    receipt = outbox_of(place).receipt(LANGSMITH_CHANNEL, parcel.key)
+    outbox = outbox_of(workspace)
+    parcel = put_truth(outbox, dataset_name, truth)
+    deliveries = deliver_to_langsmith(outbox, BRIEF)
+    receipt = outbox.receipt(LANGSMITH_CHANNEL, parcel.key)
     if receipt is not None:
         return Upload(dataset_name=dataset_name, state="sent", detail=receipt.details.get("url"))
     reasons = [delivery.reason for delivery in deliveries if delivery.key == parcel.key]

@@ -19,7 +19,7 @@ from rag_eval.services.langsmith_experiments import (
     task_experiment,
 )
 from rag_eval.services.langsmith_push import push_records, record_of
-from rag_eval.services.outbox import Outbox, Parcel
+from rag_eval.services.outbox import Delivery, Outbox, Parcel
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType
 
@@ -193,3 +193,12 @@ class LangSmithSender:
             except ConfigurationError as error:  # it goes for every parcel
                 raise ServiceError(str(error)) from None
         return self._service
+
+
+def deliver_to_langsmith(outbox: Outbox, patience: RetryPolicy = PATIENT) -> list[Delivery]:
+    """Send what waits for LangSmith alone, and say what became of each; raises what ``Outbox.deliver`` raises."""
+    sender = LangSmithSender(patience)
+    try:
+        return outbox.deliver({LANGSMITH_CHANNEL: sender})
+    finally:
+        sender.close()

@@ -1,4 +1,4 @@
-"""Sending the results of an experiment to orq.ai.
+"""Sending the results of an experiment to orq.ai, and the project's settings for it.
 
 Its SDK has no way to create experiments, so they go to the address that the vendor's own runner posts to.
 """
@@ -6,11 +6,16 @@ Its SDK has no way to create experiments, so they go to the address that the ven
 import json
 import os
 import threading
+import tomllib
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import httpx
+from pydantic import Field, ValidationError
 
-from rag_eval.errors import RequestRefusedError, ServiceError
+from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError
+from rag_eval.parts import Address, Settings
 from rag_eval.retry import Failure, RetryPolicy, retry_after_of
 from rag_eval.services.outbox import Parcel
 
@@ -21,6 +26,71 @@ RECEIVE = "/v2/spreadsheets/evaluations/receive"
 POLICY = RetryPolicy(max_retries=4, backoff=1.0, max_backoff=16.0, give_up_after=180.0)
 PASSING = {408, 409, 425, 429}
 REFUSED = {400, 413, 415, 422}
+
+PROJECT_FILES = {"rag-eval.toml": ("experiment",), "pyproject.toml": ("tool", "rag-eval", "experiment")}
+"""The files that may hold the settings of experiments, and the keys that lead to them."""
+
+S = TypeVar("S", bound=Settings)
+
+
+class OrqSettings(Settings):
+    """Where orq.ai is, and how long a request may take."""
+
+    endpoint: Address = "https://my.orq.ai"
+    timeout: float = Field(default=30.0, gt=0, description="Seconds a request may take.")
+
+
+class ProjectSettings(NamedTuple):
+    """A table of a project's file, and the keys that lead to it."""
+
+    path: Path
+    keys: tuple[str, ...]
+    table: Any
+
+    @classmethod
+    def find(cls, folder: Path | None = None) -> "ProjectSettings | None":
+        """The settings of experiments in the nearest of ``PROJECT_FILES``, from the folder upwards.
+
+        Raises ``ConfigurationError`` when the file cannot be read.
+        """
+        start = (folder or Path.cwd()).absolute()
+        for place in (start, *start.parents):
+            for name, keys in PROJECT_FILES.items():
+                table = _table(place / name, keys)
+                if table is not None:
+                    return cls(place / name, keys, table)
+        return None
+
+    def checked(self, model: type[S]) -> S:
+        """The table as settings; raises ``ConfigurationError`` with the file and the key when one cannot be used."""
+        try:
+            return model.model_validate(self.table)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join((*self.keys, *map(str, first["loc"])))
+            known = ", ".join(model.model_fields)
+            hint = f"the keys are {known}" if first["type"] == "extra_forbidden" else first["msg"].lower()
+            raise ConfigurationError(f"{str(self.path)!r}, {where}: {hint}") from None
+
+
+def load_orq_settings(folder: Path | None = None) -> OrqSettings:
+    """The project's settings for orq.ai, else the defaults; raises ``ConfigurationError`` when they cannot be used."""
+    found = ProjectSettings.find(folder)
+    if found is None or not isinstance(found.table, dict) or "orq" not in found.table:
+        return OrqSettings()
+    return ProjectSettings(found.path, (*found.keys, "orq"), found.table["orq"]).checked(OrqSettings)
+
+
+def _table(path: Path, keys: tuple[str, ...]) -> Any | None:
+    if not path.is_file():
+        return None
+    try:
+        table: Any = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigurationError(f"{str(path)!r} cannot be read: {error}") from None
+    for key in keys:
+        table = table.get(key) if isinstance(table, dict) else None
+    return table
 
 
 def orq_sender(

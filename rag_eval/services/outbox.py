@@ -282,6 +282,11 @@ class Outbox:
         return self.folder / kind / f"{parcel}{suffix}"
 
 
+def outbox_of(workspace: Path) -> Outbox:
+    """The outbox of a workspace: a folder of this machine, because what it sends is sent once, by one machine."""
+    return Outbox(workspace / "outbox")
+
+
 def _waits(parcel: Parcel, reason: str) -> Delivery:
     return Delivery(parcel.channel, parcel.key, "waiting", reason=reason, attempts=parcel.attempts)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rag_eval.disk.files import matching_files, read_text
-from rag_eval.errors import DuplicateDocumentError, EmptyCorpusError, SpanMismatchError, preview
+from rag_eval.errors import ConfigurationError, DuplicateDocumentError, EmptyCorpusError, SpanMismatchError, preview
 from rag_eval.types.chunks import CharacterSpan, check_bounds, fitting_unit
 from rag_eval.types.ids import DocumentId, encode_utf8
 
@@ -103,3 +103,9 @@ class Corpus:
     def by_id(self) -> dict[DocumentId, Document]:
         """The documents by id."""
         return {document.id: document for document in self.documents}
+
+
+def check_corpus(corpus: object) -> None:
+    """Raise ``ConfigurationError`` unless it is a corpus."""
+    if not isinstance(corpus, Corpus):
+        raise ConfigurationError(f"the corpus is {preview(repr(corpus))}: give Corpus.from_folder(…), or a Corpus")

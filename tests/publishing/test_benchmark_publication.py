@@ -15,12 +15,13 @@ from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.embedder_settings import OpenAIEmbedderConfig
 from rag_eval.benchmark.housekeeping import clear
 from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.publishing import PUBLISHED, outbox_of, read_publications
+from rag_eval.benchmark.publishing import PUBLISHED, read_publications
 from rag_eval.benchmark.runs import read_run
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.markdown import MarkdownChunker
 from rag_eval.errors import ArtifactError, BenchmarkFailedError
 from rag_eval.ground_truth.files import write_chunk_level
+from rag_eval.services.outbox import outbox_of
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query
 from rag_eval.types.ids import generate_chunk_id
 from tests.doubles.langsmith_server import LangSmithServer
@@ -144,7 +145,7 @@ def test_a_run_can_go_to_another_dataset_and_what_waits_can_be_taken_back(
     run = outcome_of(workspace).run
     dry = rag_eval("publish", "--dataset", "boats", "--dry-run", workspace=workspace)
     assert (dry.exit_code, "5 would be sent." in dry.output) == (0, True)
-    assert (len(outbox_of(workspace).waiting()), server.requests) == (3, [])
+    assert (len(outbox_of(workspace.root).waiting()), server.requests) == (3, [])
     monkeypatch.delenv("LANGSMITH_API_KEY")
     waits = rag_eval("publish", run[:13], "--dataset", "boats", "--json", workspace=workspace)
     assert waits.exit_code == 1

@@ -14,9 +14,9 @@ from rag_eval.experiments.types import ExperimentResult, ItemResult, score_key
 from rag_eval.retry import RetryPolicy
 from rag_eval.services.langsmith_client import BRIEF
 from rag_eval.services.langsmith_experiments import RowOutcome, TaskPayload
-from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL, LangSmithSender
+from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL, deliver_to_langsmith
 from rag_eval.services.orq import ORQ_CHANNEL, POLICY, orq_sender
-from rag_eval.services.outbox import Outbox
+from rag_eval.services.outbox import outbox_of
 
 
 class LangSmithOutput(QuietOutput):
@@ -35,15 +35,11 @@ class LangSmithOutput(QuietOutput):
 
     def finished(self, result: ExperimentResult) -> str:
         """Where the experiments are shown side by side, or why they wait."""
-        outbox = Outbox(self._workspace / "outbox")
+        outbox = outbox_of(self._workspace)
         payloads = [task_payload(result, place, self._dataset) for place in range(len(result.tasks))]
         for payload in payloads:
             outbox.put(LANGSMITH_CHANNEL, payload.key, payload.model_dump(mode="json"))
-        sender = LangSmithSender(self._patience)
-        try:
-            reasons = {one.key: one.reason for one in outbox.deliver({LANGSMITH_CHANNEL: sender})}
-        finally:
-            sender.close()
+        reasons = {one.key: one.reason for one in deliver_to_langsmith(outbox, self._patience)}
         receipts = {payload.key: outbox.receipt(LANGSMITH_CHANNEL, payload.key) for payload in payloads}
         sent = [
             Publication(configuration=payload.task, dataset=self._dataset, url=str(receipt.details["url"]))
@@ -107,7 +103,7 @@ class OrqOutput(QuietOutput):
         policy: RetryPolicy = POLICY,
         largest: int = LARGEST_BYTES,
     ) -> None:
-        self._outbox = Outbox(Path(settings.workspace) / "outbox")
+        self._outbox = outbox_of(settings.workspace)
         self._sender = orq_sender(settings.orq.endpoint, settings.orq.timeout, policy)
         self._dry_run = dry_run
         self._largest = largest
