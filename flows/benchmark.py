@@ -5,16 +5,15 @@ from pathlib import Path
 
 from prefect import flow, task, unmapped
 from prefect.cache_policies import NO_CACHE
-from prefect.transactions import CommitMode, transaction
 
 from rag_eval import sample
+from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import THREADS, BenchmarkConfig, Configuration
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome, conclude, keep, summarise
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, IndexRef, TableRef, TruthSource
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
-from tasks import stages
 from tasks.artifacts import (
     benchmark_run_name,
     configuration_tags,
@@ -91,9 +90,7 @@ def retrieve(
 @task(name="evaluate", task_run_name="{configuration.name}", cache_policy=NO_CACHE)
 def evaluate(workspace: Workspace, configuration: Configuration, inputs: BenchmarkInputs) -> ConfigurationOutcome:
     """Run the subflow of one configuration."""
-    # Eager: what the subflow's tasks finish is kept at once, so that a killed run continues where it was.
-    with transaction(commit_mode=CommitMode.EAGER):
-        return evaluate_configuration(workspace, configuration, inputs)
+    return evaluate_configuration(workspace, configuration, inputs)
 
 
 @flow(name="benchmark", flow_run_name=benchmark_run_name)

@@ -3,10 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rag_eval.benchmark.outcome import StageWork
+from typing import Any
 
 PREVIEW_CHARACTERS = 60
 
@@ -78,7 +75,7 @@ class RequestRefusedError(ServiceError):
 class ConfigurationFailedError(RagEvalError):
     """One configuration of a benchmark failed; ``stages`` is the work that was done for it until then, by stage."""
 
-    def __init__(self, reason: str, stages: "Mapping[str, StageWork]") -> None:
+    def __init__(self, reason: str, stages: Mapping[str, Any]) -> None:
         super().__init__(reason, stages)  # both, so that it can be pickled
         self.stages = stages
 

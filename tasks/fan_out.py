@@ -11,11 +11,11 @@ from prefect.futures import PrefectFuture, as_completed
 from prefect.task_runners import ProcessPoolTaskRunner, ThreadPoolTaskRunner
 
 from rag_eval.benchmark.config import Configuration, check_runner
-from rag_eval.benchmark.outcome import ConfigurationOutcome, Failure
+from rag_eval.benchmark.outcome import ConfigurationFailure, ConfigurationOutcome
 from rag_eval.errors import ConfigurationFailedError, as_sentence
 from tasks.artifacts import as_a_convenience
 from tasks.progress import StageEvent, tell
-from tasks.stages import cores
+from tasks.runner import cores
 
 
 def task_runner(name: str) -> Any:
@@ -57,7 +57,7 @@ RUNNERS = {
 
 def gather(
     configurations: Sequence[Configuration], futures: Sequence[PrefectFuture[ConfigurationOutcome]], *, elsewhere: bool
-) -> tuple[list[ConfigurationOutcome], dict[str, Failure]]:
+) -> tuple[list[ConfigurationOutcome], dict[str, ConfigurationFailure]]:
     """The results of the runs that completed, and what became of those that did not, by configuration name.
 
     A progress artifact is kept up to date meanwhile, whichever run is done first. Runs that were ``elsewhere``, in
@@ -65,7 +65,7 @@ def gather(
     """
     by_run = {future.task_run_id: one for future, one in zip(futures, configurations, strict=True)}
     done: dict[str, ConfigurationOutcome] = {}
-    failed: dict[str, Failure] = {}
+    failed: dict[str, ConfigurationFailure] = {}
     progress: UUID | None = None
     with as_a_convenience():
         progress = cast("UUID", create_progress_artifact(0.0, key="progress", description="Configurations evaluated"))
@@ -73,7 +73,7 @@ def gather(
         future.wait()
         configuration = by_run[future.task_run_id]
         ended = _ended(configuration, future)
-        if isinstance(ended, Failure):
+        if isinstance(ended, ConfigurationFailure):
             failed[configuration.name] = ended
         else:
             done[configuration.name] = ended
@@ -86,20 +86,22 @@ def gather(
     return [done[name] for name in names if name in done], {name: failed[name] for name in names if name in failed}
 
 
-def _ended(configuration: Configuration, future: PrefectFuture[ConfigurationOutcome]) -> ConfigurationOutcome | Failure:
+def _ended(
+    configuration: Configuration, future: PrefectFuture[ConfigurationOutcome]
+) -> ConfigurationOutcome | ConfigurationFailure:
     state = future.state
     if state.is_completed():
         return future.result()
     if not state.is_final():
         reason = "the process that evaluated it ended before it was done: see whether it ran out of memory"
-        return Failure(configuration=configuration, reason=reason, stages={})
+        return ConfigurationFailure(configuration=configuration, reason=reason, stages={})
     error = state.result(raise_on_failure=False)
     reason = as_sentence(error) if isinstance(error, BaseException) else str(state.message)
     stages = dict(error.stages) if isinstance(error, ConfigurationFailedError) else {}
-    return Failure(configuration=configuration, reason=reason, stages=stages)
+    return ConfigurationFailure(configuration=configuration, reason=reason, stages=stages)
 
 
-def _retell(configuration: Configuration, ended: ConfigurationOutcome | Failure) -> None:
-    reason = ended.reason if isinstance(ended, Failure) else None
+def _retell(configuration: Configuration, ended: ConfigurationOutcome | ConfigurationFailure) -> None:
+    reason = ended.reason if isinstance(ended, ConfigurationFailure) else None
     for stage, done in ended.stages.items():
         tell(StageEvent(configuration.name, stage, done.work, reason if done.work == "failed" else None))

@@ -1,49 +1,101 @@
-"""Running stages one after another, and remembering which of them had to work."""
+"""Running the library's stages as Prefect tasks, one after another, and remembering which of them had to work.
 
-import logging
+Prefect keeps nothing of them: a task looks for the record that the library kept of its stage, and shows as Cached,
+with the key of the work as its message, when there is one.
+"""
+
+import functools
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
-from weakref import WeakValueDictionary
 
 from prefect import Task
+from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
+from prefect.states import Completed
 
 from rag_eval.benchmark.outcome import StageWork, Work
-from rag_eval.benchmark.references import Made
+from rag_eval.benchmark.records import alone, find_record, keep_record
+from rag_eval.benchmark.references import effort_of
+from rag_eval.benchmark.stage import Stage
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.disk.locks import in_turn
 from rag_eval.errors import ConfigurationFailedError, RequestRefusedError, ServiceError, as_sentence
 from tasks.progress import StageEvent, Status, tell
-from tasks.stages import key_of, room_to_compute
 
 P = ParamSpec("P")
 R = TypeVar("R")
 RETRY_DELAYS = (5.0, 30.0)
 """Seconds, after the embedders' and rerankers' own, quick attempts: for a service that is away for longer."""
 
+CACHED = "Cached"
+"""The name of the state of a stage whose result was kept, as Prefect itself calls it."""
+
 ELSEWHERE = "another process is at work on it"
 TOLD_AFTER = 2.0
 """Seconds of waiting for another process that are nobody's concern."""
 
-logger = logging.getLogger("rag_eval.benchmark")
 
-_keys_at_work: "WeakValueDictionary[tuple[str, str], Lock]" = WeakValueDictionary()
-_guard = threading.Lock()
+def cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
-class Lock:
-    """A lock that is forgotten when nobody holds or awaits it."""
+# Tokenizers, numpy and LanceDB use several cores each, and Python code one at a time: as many stages as cores would
+# take a third more CPU time and no less real time.
+_computing = threading.BoundedSemaphore(max(1, cores() // 2))
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
+
+@contextmanager
+def room_to_compute(*, remote: bool) -> Iterator[None]:
+    """Wait until a stage may compute; one that mostly waits for a service need not wait for others too."""
+    if remote:
+        yield
+        return
+    with _computing:
+        yield
+
+
+def stage_task(stage: Stage[Concatenate[Workspace, P], R], key: str, **options: Any) -> Task[..., R]:
+    """The Prefect task that gives the kept result of the work with this key, else does the work and keeps it.
+
+    ``options`` are those of a Prefect task.
+    """
+
+    @functools.wraps(stage.run)
+    def look_up_or_compute(workspace: Workspace, *args: P.args, **kwargs: P.kwargs) -> R | State[R]:
+        found = find_record(workspace, stage, key)
+        if found is not None:
+            return cast("State[R]", Completed(name=CACHED, data=found, message=key))
+        with room_to_compute(remote=_is_remote(*args, **kwargs)):
+            made = stage(workspace, *args, **kwargs)
+        keep_record(workspace, stage, key, made)
+        return made
+
+    return cast(
+        "Task[..., R]",
+        Task(
+            fn=look_up_or_compute,
+            name=stage.name,
+            version=str(stage.version),
+            cache_policy=NO_CACHE,
+            persist_result=False,
+            **options,
+        ),
+    )
+
+
+def _is_remote(*args: object, **kwargs: object) -> bool:
+    """Whether a part among the arguments of a stage uses the network."""
+    return any(getattr(argument, "remote", False) for argument in (*args, *kwargs.values()))
 
 
 class StageRunner:
-    """Runs stage tasks in one workspace; ``work`` says for each whether its body ran or a kept result served."""
+    """Runs stages in one workspace; ``work`` says for each whether it computed or a kept result served."""
 
     def __init__(
         self,
@@ -59,21 +111,21 @@ class StageRunner:
         self._told_after = told_after
         self.work: dict[str, StageWork] = {}
 
-    def __call__(self, task: Task[Concatenate[Workspace, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """The task's result; raises what the task raised.
+    def __call__(self, stage: Stage[Concatenate[Workspace, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """The stage's result; raises what the stage raised.
 
         A stage with a part that uses the network is tried again when the service fails, unless it refuses what it is
         sent; no other is.
         """
         started = time.perf_counter()
-        self._tell(task.name, "started")
+        self._tell(stage.name, "started")
         try:
-            state = self._state_of(task, *args, **kwargs)
+            state = self._state_of(stage, *args, **kwargs)
             result = state.result()
         except Exception as error:
-            self._take_note(task.name, "failed", started, reason=as_sentence(error))
+            self._take_note(stage.name, "failed", started, reason=as_sentence(error))
             raise
-        self._take_note(task.name, "reused" if state.name == "Cached" else "computed", started, result)
+        self._take_note(stage.name, "reused" if state.name == CACHED else "computed", started, result)
         return result
 
     @contextmanager
@@ -84,26 +136,21 @@ class StageRunner:
         except Exception as error:
             raise ConfigurationFailedError(as_sentence(error), self.work) from error
 
-    def _state_of(self, task: Task[Concatenate[Workspace, P], R], *args: P.args, **kwargs: P.kwargs) -> State[R]:
-        remote = any(getattr(argument, "remote", False) for argument in (*args, *kwargs.values()))
-        key = key_of(task, self._workspace, *args, **kwargs)
-        placed: Task[Any, R] = task.with_options(
-            result_storage=self._workspace.results,
-            retries=len(self._retry_delays) if remote else 0,
+    def _state_of(self, stage: Stage[Concatenate[Workspace, P], R], *args: P.args, **kwargs: P.kwargs) -> State[R]:
+        key = stage.key(self._workspace, *args, **kwargs)
+        task = stage_task(
+            stage,
+            key,
+            retries=len(self._retry_delays) if _is_remote(*args, **kwargs) else 0,
             retry_delay_seconds=self._retry_delays,
-            retry_condition_fn=self._retry_condition(task.name),
+            retry_condition_fn=self._retry_condition(stage.name),
         )
-        with self._alone(task.name, key), room_to_compute(remote=remote):
-            state = cast("State[R]", placed(self._workspace, *args, return_state=True, **kwargs))
-        if state.is_completed() and state.name != "Cached":
-            self._share(task.name, self._workspace.results / key)
-        return state
+        with self._alone(stage.name, key):
+            return cast("State[R]", task(self._workspace, *args, return_state=True, **kwargs))
 
     @contextmanager
     def _alone(self, stage: str, key: str) -> Iterator[None]:
-        """Let nobody else do the same work: another configuration, or another run on this machine, finds it done."""
-        with _guard:
-            at_work = _keys_at_work.setdefault((str(self._workspace.root), key), Lock())
+        """Wait for another process that does the same work, and say so if that takes a while."""
         soon = threading.Timer(self._told_after, lambda: self._tell(stage, "waiting", ELSEWHERE))
         soon.daemon = True
 
@@ -111,19 +158,12 @@ class StageRunner:
             if soon.ident is None:
                 soon.start()
 
-        with at_work.lock, in_turn(self._workspace.lock(key), wait):
+        with alone(self._workspace, key, wait):
             if soon.ident is not None:
                 soon.cancel()
                 soon.join()
                 self._tell(stage, "started")
             yield
-
-    def _share(self, stage: str, record: Path) -> None:
-        """Have the kept result where other machines find it."""
-        if record.is_file():
-            self._workspace.send(record)
-        else:
-            logger.warning("the result of %s could not be kept: the next run computes it again", stage)
 
     def _retry_condition(self, stage: str) -> Callable[[Task[Any, Any], TaskRun, State[Any]], bool]:
         """Whether to try again, which Prefect asks before every new attempt: the one moment to say so."""
@@ -140,8 +180,8 @@ class StageRunner:
     def _take_note(
         self, stage: str, work: Work, started: float, result: object = None, reason: str | None = None
     ) -> None:
-        effort = result.effort if isinstance(result, Made) else None
-        self.work[stage] = StageWork(work=work, effort=effort, seconds=round(time.perf_counter() - started, 3))
+        seconds = round(time.perf_counter() - started, 3)
+        self.work[stage] = StageWork(work=work, effort=effort_of(result), seconds=seconds)
         self._tell(stage, work, reason)
 
     def _tell(self, stage: str, status: Status, reason: str | None = None) -> None:

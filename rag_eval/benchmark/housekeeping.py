@@ -17,7 +17,10 @@ from rag_eval.disk.files import SCRATCH_PREFIX, touch
 DIVIDED = ("tables", "cache")
 """The folders whose folders are told apart."""
 
-PRUNABLE = ("tables", "indexes", "results")
+FIRST_VERSION = ("results", "prefect")
+"""What the first version of rag-eval kept, which is never read: Prefect runs what such files tell it to."""
+
+PRUNABLE = ("tables", "indexes", "records", *FIRST_VERSION)
 CLEARABLE = (*PRUNABLE, "cache")
 SECONDS_A_DAY = 86_400
 

@@ -97,7 +97,7 @@ class ConfigurationOutcome(_Outcome):
     cost: float | None
 
 
-class Failure(_Outcome):
+class ConfigurationFailure(_Outcome):
     """A configuration that failed: why, in one sentence, and the work that was done for it until then."""
 
     configuration: Configuration
@@ -124,7 +124,7 @@ class BenchmarkOutcome(_Outcome):
     unanswerable: int
     inputs: BenchmarkInputs
     configurations: list[ConfigurationOutcome]
-    failures: dict[str, Failure]
+    failures: dict[str, ConfigurationFailure]
     stages: dict[str, StageWork]
 
     @classmethod
@@ -137,7 +137,7 @@ class BenchmarkOutcome(_Outcome):
         ground_truth: TruthSource,
         inputs: BenchmarkInputs,
         configurations: list[ConfigurationOutcome],
-        failures: dict[str, Failure],
+        failures: dict[str, ConfigurationFailure],
         stages: dict[str, StageWork],
     ) -> "BenchmarkOutcome":
         """The outcome of a run that ends now."""

@@ -1,20 +1,30 @@
-"""What all configurations of a benchmark share."""
+"""Handles on what is kept in a workspace and on what is read from outside it: where it is, and its digest."""
 
 from datetime import datetime
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict
 
 from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.disk.files import file_sha256, files_sha256, matching_files, unreadable
+from rag_eval.disk.files import file_sha256, files_sha256, matching_files, stays_inside, unreadable
 from rag_eval.errors import GroundTruthError
 from rag_eval.retrieval.retriever import candidates_for
 from rag_eval.types.ids import EvaluationType
 
 
+def _inside(uri: str) -> str:
+    if not stays_inside(uri):
+        raise ValueError(f"{uri!r} is not a place inside the workspace")
+    return uri
+
+
+WorkspaceUri = Annotated[str, AfterValidator(_inside)]
+"""A place in a workspace, relative to it, with ``/``; no other place can be written down as one."""
+
+
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Reference(_Frozen):
@@ -52,10 +62,33 @@ class Made(_Frozen):
         return self.model_copy(update={"made": made, "effort": effort})
 
 
+def made_in(result: object) -> list[Made]:
+    """What a stage's result holds: itself, or the items of a list of shards."""
+    return [one for one in (result if isinstance(result, list | tuple) else [result]) if isinstance(one, Made)]
+
+
+def effort_of(result: object) -> Effort | None:
+    """What a stage's result took, over all its shards; None where one of them does not say."""
+    efforts = [one.effort for one in made_in(result)]
+    known = [effort for effort in efforts if effort is not None]
+    if not known or len(known) < len(efforts):
+        return None
+    tokens, costs = [effort.tokens for effort in known], [effort.cost for effort in known]
+    return Effort(
+        fresh=sum(effort.fresh for effort in known),
+        total=sum(effort.total for effort in known),
+        unit=known[0].unit,
+        seconds=sum(effort.seconds for effort in known),
+        tokens=None if None in tokens else sum(filter(None, tokens)),
+        cost=None if None in costs else sum(filter(None, costs)),
+        query_seconds=sum(effort.query_seconds for effort in known),
+    )
+
+
 class TableRef(Made, Reference):
     """A table in the workspace: where, the sha256 of its file, how many rows."""
 
-    uri: str
+    uri: WorkspaceUri
     rows: int
 
 
@@ -65,7 +98,7 @@ class IndexRef(Made, Reference):
     The digest is the same whenever the index is built again; the checksum covers the bytes of this build.
     """
 
-    uri: str
+    uri: WorkspaceUri
     rows: int
     size: int
     checksum: str

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, cast, get_type_hints
 
 from pydantic import BaseModel
 
@@ -36,6 +36,11 @@ class Stage(Generic[P, R]):
         """Run the step."""
         return self.run(*args, **kwargs)
 
+    @functools.cached_property
+    def result_type(self) -> Any:
+        """The type that the function declares to return: a reference, or a list of them."""
+        return get_type_hints(self.run)["return"]
+
     def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """The key of what a call with these arguments makes; safe as a file name."""
         call = inspect.signature(self.run).bind(*args, **kwargs)
@@ -54,11 +59,20 @@ def stage(version: int) -> Callable[[Callable[P, R]], Stage[P, R]]:
         def timed(*args: P.args, **kwargs: P.kwargs) -> R:
             made, started = datetime.now(UTC), time.perf_counter()
             result = function(*args, **kwargs)
-            return result.taking(made, time.perf_counter() - started) if isinstance(result, Made) else result
+            return _taking(result, made, time.perf_counter() - started)
 
         return Stage(function.__name__.replace("_", "-"), version, timed)
 
     return decorate
+
+
+def _taking(result: R, made: datetime, seconds: float) -> R:
+    if isinstance(result, Made):
+        return result.taking(made, seconds)
+    if isinstance(result, list | tuple):  # shards, which were made together
+        items = [_taking(item, made, seconds / len(result)) for item in result]
+        return cast("R", items if isinstance(result, list) else tuple(items))
+    return result
 
 
 def key_part(value: object) -> object:

@@ -89,11 +89,6 @@ class Workspace(BaseModel):
         return self.model_copy(update={"begun": begun})
 
     @property
-    def results(self) -> Path:
-        """Where task results (references as JSON) are kept, by cache key."""
-        return self.root.absolute() / "results"
-
-    @property
     def runs(self) -> Path:
         """Where the outcome of each run is kept."""
         return self.root / "runs"
@@ -102,6 +97,10 @@ class Workspace(BaseModel):
     def embedding_cache(self) -> Path:
         """Where vectors are kept, by embedder and text."""
         return self.root / "cache" / "embeddings"
+
+    def record(self, key: str) -> Path:
+        """The file that holds what the stage with this cache key has made."""
+        return self.root / "records" / f"{key}.json"
 
     def lock(self, key: str) -> Path:
         """The file that whoever makes the result of this cache key holds locked; it is there for so long."""
@@ -118,6 +117,7 @@ class Workspace(BaseModel):
     def growing(self, folder: Path) -> AbstractContextManager[None]:
         """Work on a folder of a cache: have what others added to it, and give them what is added."""
         since = self.made_since
+        self._check_inside(folder)
         return self.storage.growing(self._name(folder), None if since is None else int(since.timestamp() * 1e9))
 
     def keep(self, path: Path, data: bytes) -> None:
@@ -125,8 +125,11 @@ class Workspace(BaseModel):
 
         Raises ``ArtifactError`` when it cannot be written.
         """
+        is_ours = path.absolute().is_relative_to(self.root.absolute())
+        if is_ours:
+            self._check_inside(path.parent)
         write_atomically(path, data)
-        if path.absolute().is_relative_to(self.root.absolute()):
+        if is_ours:
             self.send(path)
 
     def send(self, path: Path) -> None:
@@ -162,6 +165,8 @@ class Workspace(BaseModel):
     ) -> TableRef:
         """Keep a table that comes in parts, one at a time in memory; the same parts make the same file."""
         rows = 0
+        folder = self.root / "tables" / kind
+        self._check_inside(folder)
 
         def plain() -> Iterator[pa.Table]:
             nonlocal rows
@@ -170,25 +175,18 @@ class Workspace(BaseModel):
                 # One chunk a column, no schema metadata: equal tables make equal files.
                 yield part.combine_chunks().replace_schema_metadata(None)
 
-        path = write_parts(self.root / "tables" / kind, schema.remove_metadata(), plain())
+        path = write_parts(folder, schema.remove_metadata(), plain())
         self.send(path)
         return TableRef(uri=self._name(path), digest=path.stem, rows=rows, effort=effort)
 
     def read_table(self, ref: TableRef) -> pa.Table:
         """The table, memory-mapped; raises ``ArtifactError`` when it is gone or is not what was written."""
-        try:
-            return read_table(self.root / ref.uri)
-        except (OSError, ArtifactError):
-            problem = self.damage(ref)
-        if problem:
-            raise ArtifactError(f"{problem}: run again to make it anew")
+        self._check(ref)
         return read_table(self.root / ref.uri)
 
     def index_folder(self, ref: IndexRef) -> Path:
         """The folder of an index; raises ``ArtifactError`` when it is gone or is not what was written."""
-        problem = self.damage(ref)
-        if problem:
-            raise ArtifactError(f"{problem}: run again to make it anew")
+        self._check(ref)
         return self.root / ref.uri
 
     def write_index(self, digest: str, rows: int, build: Callable[[Path], None]) -> IndexRef:
@@ -197,6 +195,7 @@ class Workspace(BaseModel):
         Raises ``ArtifactError`` when it cannot be written.
         """
         folder = self.root / "indexes"
+        self._check_inside(folder)
         with scratch_path(folder) as scratch, writing(folder):
             scratch.mkdir()
             build(scratch)
@@ -221,16 +220,37 @@ class Workspace(BaseModel):
         bring = self.storage.bring_folder if isinstance(ref, IndexRef) else self.storage.bring
         return self._damage_here(ref) if bring(ref.uri) else problem
 
+    def contains(self, path: Path) -> bool:
+        """Whether a path leads to a place in the workspace's folder, with all links followed."""
+        return path.resolve().is_relative_to(self.root.resolve())
+
+    def _check(self, ref: TableRef | IndexRef) -> None:
+        problem = self.damage(ref)
+        if problem:
+            raise ArtifactError(f"{problem}: run again to make it anew")
+
+    def _check_inside(self, folder: Path) -> None:
+        """Raise ``ArtifactError`` when a link leads out of the workspace: nothing of it is written elsewhere."""
+        if not self.contains(folder):
+            raise ArtifactError(
+                f"{self._name(folder)} leads out of the workspace {self.address!r} by a link: "
+                "put a folder in its place, or the whole workspace there"
+            )
+
     def _name(self, path: Path) -> str:
         return path.absolute().relative_to(self.root.absolute()).as_posix()
 
     def _damage_here(self, ref: TableRef | IndexRef) -> str | None:
         path = self.root / ref.uri
+        if not self.contains(path):
+            return f"{ref.uri} leads out of the workspace {self.address!r} by a link"
         try:
             if isinstance(ref, IndexRef):
                 expected, found = ref.checksum, _tree_sha256(path)
-            else:
+            elif path.is_file():
                 expected, found = ref.digest, kept_sha256(path)
+            else:
+                raise FileNotFoundError(path)
         except FileNotFoundError:
             return f"{ref.uri} is gone from the workspace {self.address!r}"
         except OSError as error:

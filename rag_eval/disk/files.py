@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 from rag_eval.errors import (
     ArtifactError,
@@ -83,6 +83,12 @@ def read_text(path: Path) -> str:
 def unreadable(path: Path, error: OSError) -> CorpusError:
     """The error for a file of a corpus that the system does not let us read."""
     return CorpusError(f"{str(path)!r} cannot be read ({error.strerror}): check the file and its rights")
+
+
+def stays_inside(name: str) -> bool:
+    """Whether a relative name with ``/`` names a place below the folder that it is joined to, on every system."""
+    is_plain = not {"", ".", ".."} & set(name.split("/")) and "\\" not in name and "\0" not in name
+    return is_plain and not PureWindowsPath(name).drive
 
 
 def write_atomically(path: Path, data: bytes) -> None:

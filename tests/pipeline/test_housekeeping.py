@@ -20,7 +20,9 @@ def filled(root: Path) -> Workspace:
         os.utime(root / ref.uri, (OLD, OLD))
     index = workspace.write_index("d" * 64, 1, lambda folder: (folder / "data").write_bytes(b"1234") and None)
     os.utime(root / index.uri, (OLD, OLD))
-    for name in ("cache/embeddings/m/x.arrow", "cache/loose", "results/key", "runs/r/summary.json", "prefect/db"):
+    kept = ("cache/embeddings/m/x.arrow", "cache/loose", "records/key.json", "runs/r/summary.json")
+    first_version = ("results/key", "prefect/db")
+    for name in (*kept, *first_version):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(b"12")
         os.utime(root / name, (OLD, OLD))
@@ -36,6 +38,7 @@ def test_a_workspace_says_what_it_holds(tmp_path: Path) -> None:
         "indexes": 1,
         "other files": 1,
         "prefect": 1,
+        "records": 1,
         "results": 1,
         "runs": 1,
         "tables/chunks": 3,
@@ -50,16 +53,16 @@ def test_pruning_removes_what_was_not_used_and_keeps_vectors_and_runs(tmp_path: 
     used = next((tmp_path / "tables" / "chunks").iterdir())
     mark_used(used)
     assert prune(workspace, 30).files == 0
-    assert prune(workspace, 5).files == 4
+    assert prune(workspace, 5).files == 6
     left = {holding.kind for holding in holdings(workspace)}
-    assert left == {"tables/chunks", "cache", "cache/embeddings", "runs", "prefect", "other files"}
+    assert left == {"tables/chunks", "cache", "cache/embeddings", "runs", "other files"}
     assert used.exists()
 
 
 def test_clearing_takes_the_work_alone(tmp_path: Path) -> None:
     workspace = filled(tmp_path)
-    assert clear(workspace).files == 7
-    assert [holding.kind for holding in holdings(workspace)] == ["prefect", "runs", "other files"]
+    assert clear(workspace).files == 9
+    assert [holding.kind for holding in holdings(workspace)] == ["runs", "other files"]
 
 
 def test_leftovers_of_killed_writers_are_swept_after_a_day(tmp_path: Path) -> None:
@@ -68,7 +71,7 @@ def test_leftovers_of_killed_writers_are_swept_after_a_day(tmp_path: Path) -> No
     for path in (old, new):
         path.write_bytes(b"half")
     os.utime(old, (OLD, OLD))
-    in_use = tmp_path / "prefect" / f"{SCRATCH_PREFIX}server"
+    in_use = tmp_path / "indexes" / f"{SCRATCH_PREFIX}server"
     in_use.mkdir()
     (in_use / "prefect.db").write_bytes(b"written to just now")
     os.utime(in_use, (OLD, OLD))

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import BenchmarkConfig, Configuration
-from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome, Failure, keep, summarise
+from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationFailure, ConfigurationOutcome, keep, summarise
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, IndexRef, TableRef, TruthSource
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import RagEvalError
@@ -22,7 +22,7 @@ def run(config: BenchmarkConfig, workspace: Workspace) -> BenchmarkOutcome:
         try:
             done.append(evaluate(workspace, configuration, inputs))
         except RagEvalError as error:
-            failed[configuration.name] = Failure(configuration=configuration, reason=str(error), stages={})
+            failed[configuration.name] = ConfigurationFailure(configuration=configuration, reason=str(error), stages={})
     outcome = BenchmarkOutcome.of(workspace, started, config, corpus, truth_file, inputs, done, failed, {})
     keep(workspace, outcome)
     return outcome

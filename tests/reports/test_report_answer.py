@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rag_eval.benchmark.outcome import BenchmarkOutcome, Failure
+from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationFailure
 from rag_eval.reports.page import ranking_note
 from rag_eval.reports.ranking import ranking_rows
 from rag_eval.reports.verdict import answer, cautions
@@ -149,7 +149,7 @@ def test_alone_or_failed(outcome: BenchmarkOutcome) -> None:
     alone = str(answer(outcome, ranking(outcome, 0, 0)))
     assert alone.startswith("markdown 1000, hybrid was measured alone. It finds")
     configuration = outcome.configurations[0].configuration
-    failure = Failure(configuration=configuration, reason="it broke", stages={})
+    failure = ConfigurationFailure(configuration=configuration, reason="it broke", stages={})
     nothing = outcome.model_copy(update={"configurations": [], "failures": {"x": failure}})
     assert str(answer(nothing, [])) == "No configuration finished. 1 configuration failed."
 

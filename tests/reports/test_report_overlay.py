@@ -8,7 +8,7 @@ from pathlib import Path
 from rag_eval import ChunkLevelGroundTruth, Query, generate_chunk_id, write_chunk_level
 from rag_eval.benchmark.chunker_settings import RecursiveCharacterConfig
 from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.outcome import BenchmarkOutcome, Failure
+from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationFailure
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.metrics.span_metrics import SpanCase
 from rag_eval.reports.overlay import pack_overlay
@@ -183,7 +183,7 @@ def renamed(outcome: BenchmarkOutcome) -> BenchmarkOutcome:
     named = [
         one.model_copy(update={"name": NAME.format(number=number)}) for number, one in enumerate(outcome.configurations)
     ]
-    failure = Failure(configuration=named[0].configuration, reason=NAME.format(number="reason"), stages={})
+    failure = ConfigurationFailure(configuration=named[0].configuration, reason=NAME.format(number="reason"), stages={})
     failures = {NAME.format(number="failed"): failure}
     return outcome.model_copy(update={"configurations": named, "failures": failures})
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.chunker_settings import RecursiveTokenConfig
 from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome, Failure, keep, summarise
+from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationFailure, ConfigurationOutcome, keep, summarise
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TableRef, TruthSource
 from rag_eval.benchmark.scores import keep_scores
 from rag_eval.benchmark.workspace import Workspace
@@ -86,7 +86,7 @@ def make_run(
     failures = {}
     for configuration in config.configurations():
         if configuration.name in failing:
-            failures[configuration.name] = Failure(configuration=configuration, reason="no key", stages={})
+            failures[configuration.name] = ConfigurationFailure(configuration=configuration, reason="no key", stages={})
             continue
         chunks = stages.chunk(workspace, inputs.documents, configuration.chunker, inputs.chunk_truth)
         hits = stages.retrieve_by_words(workspace, chunks, inputs.queries, inputs.depth)

@@ -1,35 +1,70 @@
-"""Tasks are the stages, each with a key of its own."""
+"""Stages as Prefect sees them: cached tasks of which Prefect itself keeps nothing."""
 
-from typing import Any
+import time
+from pathlib import Path
 
-from prefect import Task
+import httpx
+import pyarrow as pa
+import pytest
+from prefect import flow
+from prefect.settings import PREFECT_API_URL, PREFECT_LOCAL_STORAGE_PATH, temporary_settings
 
 from rag_eval.benchmark import stages as library
-from rag_eval.benchmark.stage import Stage
-from tasks import stages
-from tasks.stages import StageKey
+from rag_eval.benchmark.references import TableRef
+from rag_eval.benchmark.stage import Stage, stage
+from rag_eval.benchmark.workspace import Workspace
+from tasks.runner import StageRunner
 
 
-def all_tasks() -> list[Task[Any, Any]]:
-    return [value for value in vars(stages).values() if isinstance(value, Task)]
+@stage(version=3)
+def count(workspace: Workspace, upto: int) -> TableRef:
+    return workspace.write_table("numbers", pa.table({"n": list(range(upto))}))
 
 
-def test_every_stage_has_its_task() -> None:
-    declared = {value for value in vars(library).values() if isinstance(value, Stage)}
-    wrapped = {task.cache_policy.stage for task in all_tasks() if isinstance(task.cache_policy, StageKey)}
-    assert wrapped == declared
-    assert len(all_tasks()) == len(declared) >= 7
+def shown(name: str, runs: int) -> list[tuple[str, str]]:
+    """The name and the message of the state that the server shows for each run of a task, once it has so many."""
+    deadline = time.monotonic() + 60
+    while True:
+        asked = {"sort": "EXPECTED_START_TIME_ASC", "task_runs": {"name": {"like_": f"{name}-"}}}
+        found = httpx.post(f"{PREFECT_API_URL.value()}/task_runs/filter", json=asked, timeout=30).json()
+        states = [run["state"] for run in found if run["state"] and run["state"]["type"] == "COMPLETED"]
+        if len(states) >= runs or time.monotonic() > deadline:
+            return [(state["name"], state["message"]) for state in states]
+        time.sleep(0.1)
 
 
-def test_no_two_tasks_can_share_a_cache_key() -> None:
+@pytest.mark.usefixtures("prefect_server")
+def test_a_reused_stage_shows_as_cached_with_its_key(tmp_path: Path) -> None:
+    @stage(version=1)
+    def shown_in_the_ui(workspace: Workspace) -> TableRef:
+        return count(workspace, 3)
+
+    @flow
+    def twice(workspace: Workspace) -> list[TableRef]:
+        return [StageRunner(workspace)(shown_in_the_ui) for _ in range(2)]
+
+    workspace = Workspace(root=tmp_path)
+    results = twice(workspace)
+    assert results[0] == results[1]
+    assert shown("shown-in-the-ui", 2) == [("Completed", ""), ("Cached", shown_in_the_ui.key(workspace))]
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_prefect_keeps_no_result(tmp_path: Path) -> None:
+    @flow
+    def counting(workspace: Workspace) -> None:
+        StageRunner(workspace)(count, 3)
+
+    storage = tmp_path / "storage"
+    with temporary_settings({PREFECT_LOCAL_STORAGE_PATH: storage}):
+        counting(Workspace(root=tmp_path / "work"))
+    assert not storage.exists()
+    assert {path.name for path in (tmp_path / "work").iterdir()} == {"records", "tables", "locks"}
+
+
+def test_no_two_stages_can_share_a_key() -> None:
     """A key starts with the stage's name and version, and no name is the start of another one's key."""
-    prefixes = [f"{task.cache_policy.stage.name}-v" for task in all_tasks()]  # type: ignore[union-attr]
+    prefixes = [f"{value.name}-v" for value in vars(library).values() if isinstance(value, Stage)]
+    assert len(prefixes) >= 7
     for place, one in enumerate(prefixes):
         assert not any(other.startswith(one) for other in prefixes[:place] + prefixes[place + 1 :])
-
-
-def test_results_are_json_in_storage_only() -> None:
-    for task in all_tasks():
-        assert task.result_serializer == "json"
-        assert task.persist_result is True
-        assert task.cache_result_in_memory is False

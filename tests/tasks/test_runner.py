@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from prefect import flow
 
+from rag_eval.benchmark import stages
 from rag_eval.benchmark.embedder_settings import OpenAIEmbedderConfig
 from rag_eval.benchmark.outcome import StageWork
 from rag_eval.benchmark.references import TableRef
@@ -24,10 +25,8 @@ from rag_eval.parts import Component
 from rag_eval.tables import chunks_to_table
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
-from tasks import stages
 from tasks.progress import StageEvent, listening
 from tasks.runner import StageRunner
-from tasks.stages import key_of, stage_task
 from tests.doubles.openai_server import OpenAIServer, Status
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -127,13 +126,10 @@ def fail_by_service(workspace: Workspace, numbers: Numbers) -> TableRef:
     raise ServiceError("away")
 
 
-count_task, fail_task = stage_task(count), stage_task(fail_by_service)
-
-
 @flow
 def counting(workspace: Workspace) -> str:
     run = StageRunner(workspace)
-    run(count_task, Numbers(upto=3))
+    run(count, Numbers(upto=3))
     return run.work["count"].work
 
 
@@ -151,11 +147,11 @@ def test_a_record_that_cannot_be_read_is_dropped_said_and_computed_again(
 ) -> None:
     workspace = Workspace(root=tmp_path)
     assert [counting(workspace), counting(workspace)] == ["computed", "reused"]
-    (record,) = workspace.results.iterdir()
+    (record,) = (tmp_path / "records").iterdir()
     record.write_bytes(damage(record.read_bytes()))  # type: ignore[operator]
     with caplog.at_level(logging.WARNING):
         assert counting(workspace) == "computed"
-    assert f"the kept result {record.name} was cut or altered: count is computed again" in caplog.text
+    assert f"the record {record.stem} was cut or altered: count is computed again" in caplog.text
     assert counting(workspace) == "reused"
 
 
@@ -165,7 +161,7 @@ def test_a_refresh_computes_once_a_run_and_two_runs_compute_twice(tmp_path: Path
         begun = workspace.for_run(datetime.now(UTC))
         runs = [StageRunner(begun, name) for name in ("one", "other")]
         for run in runs:
-            run(count_task, Numbers(upto=3))
+            run(count, Numbers(upto=3))
         return [run.work["count"].work for run in runs]
 
     workspace = Workspace(root=tmp_path)
@@ -179,7 +175,7 @@ def test_a_refresh_computes_once_a_run_and_two_runs_compute_twice(tmp_path: Path
 def test_a_stage_without_a_remote_part_is_not_tried_again(tmp_path: Path) -> None:
     @flow
     def failing(workspace: Workspace) -> None:
-        StageRunner(workspace, retry_delays=[0.01])(fail_task, Numbers(upto=1))
+        StageRunner(workspace, retry_delays=[0.01])(fail_by_service, Numbers(upto=1))
 
     calls.clear()
     with pytest.raises(ServiceError, match="away"):
@@ -195,7 +191,7 @@ def test_the_same_work_asked_for_at_once_is_done_once(tmp_path: Path) -> None:
         def work(number: int) -> str:
             ready.wait()
             run = StageRunner(workspace, f"configuration {number}")
-            run(count_task, Numbers(upto=5))
+            run(count, Numbers(upto=5))
             return run.work["count"].work
 
         with ThreadPoolExecutor(4) as pool:
@@ -213,7 +209,7 @@ def test_work_that_another_process_does_is_waited_for_and_that_is_told(tmp_path:
     events: list[str] = []
 
     def hold() -> None:
-        with in_turn(workspace.lock(key_of(count_task, workspace, numbers))):
+        with in_turn(workspace.lock(count.key(workspace, numbers))):
             held.set()
             told.wait(30)
 
@@ -225,7 +221,7 @@ def test_work_that_another_process_does_is_waited_for_and_that_is_told(tmp_path:
 
     @flow
     def waiting() -> None:
-        StageRunner(workspace, told_after=0.0)(count_task, numbers)
+        StageRunner(workspace, told_after=0.0)(count, numbers)
 
     holder = threading.Thread(target=hold)
     holder.start()

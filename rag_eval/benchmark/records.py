@@ -1,0 +1,134 @@
+"""What stages have made, kept as plain data under their keys, so that equal work is done once.
+
+A record is a JSON file in the workspace. It is read strictly as the type that its stage declares: whatever else the
+file holds is reported and computed again, and nothing in it is ever imported or called. Looking a record up needs no
+Prefect.
+"""
+
+import logging
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+from weakref import WeakValueDictionary
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from rag_eval.benchmark.housekeeping import mark_used
+from rag_eval.benchmark.references import IndexRef, TableRef, made_in
+from rag_eval.benchmark.stage import Stage
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.disk.locks import in_turn
+from rag_eval.errors import ArtifactError
+
+R = TypeVar("R")
+
+logger = logging.getLogger("rag_eval.benchmark")
+
+
+class StageRecord(BaseModel, Generic[R]):
+    """What a stage made, and the key of the work that made it: a record under another name is none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: Literal[2] = 2
+    key: str
+    result: R
+
+
+def find_record(workspace: Workspace, stage: Stage[..., R], key: str) -> R | None:
+    """The kept result of the work with this key, with all that it refers to marked as used; None when there is none.
+
+    One that was cut or altered, or that refers to files that are gone, altered or outside the workspace, is dropped
+    and reported in the log. One that is older than a refresh allows counts as none.
+    """
+    path = workspace.kept(workspace.record(key))
+    if not path.exists() and not path.is_symlink():
+        return None
+    kept = _read(workspace, stage, path, key)
+    if any(workspace.is_too_old(made) for made in made_in(kept)):
+        return None
+    references = list(_references(kept))
+    damage = (problem for ref in references if (problem := workspace.damage(ref)))
+    problem = f"the record {key} was cut or altered" if kept is None else next(damage, None)
+    if problem is not None:
+        logger.warning("%s: %s is computed again", problem, stage.name)
+        _drop(workspace, path)
+        return None
+    for used in (*(workspace.root / ref.uri for ref in references), path):
+        mark_used(used)
+        workspace.ensure(used)
+    return kept
+
+
+def keep_record(workspace: Workspace, stage: Stage[..., R], key: str, result: R) -> None:
+    """Keep what the work with this key has made; where it cannot be written, the log says so and the run goes on."""
+    record = _record_type(stage)(key=key, result=result)
+    try:
+        workspace.keep(workspace.record(key), record.model_dump_json().encode())
+    except ArtifactError as error:
+        logger.warning("the record of %s was not kept, so that the next run computes it again: %s", stage.name, error)
+
+
+class _Lock:
+    """A lock that is forgotten when nobody holds or awaits it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+_keys_at_work: "WeakValueDictionary[tuple[str, str], _Lock]" = WeakValueDictionary()
+_guard = threading.Lock()
+
+
+@contextmanager
+def alone(workspace: Workspace, key: str, on_wait: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Let nobody else do the work with this key meanwhile: another thread or process waits, and then finds it done.
+
+    ``on_wait`` is called when another process is at work on it.
+    """
+    with _guard:
+        at_work = _keys_at_work.setdefault((str(workspace.root), key), _Lock())
+    # The file alone would do, but some file systems know no locks.
+    with at_work.lock, in_turn(workspace.lock(key), on_wait):
+        yield
+
+
+def _record_type(stage: Stage[..., R]) -> type[StageRecord[R]]:
+    result: Any = stage.result_type
+    return StageRecord[result]
+
+
+def _read(workspace: Workspace, stage: Stage[..., R], path: Path, key: str) -> R | None:
+    """The result in a record; None when it is not the record of this key, or not inside the workspace."""
+    if not workspace.contains(path) or not path.is_file():
+        return None
+    try:
+        record = _record_type(stage).model_validate_json(path.read_bytes(), strict=True)
+    except (OSError, ValidationError):
+        return None
+    return record.result if record.key == key else None
+
+
+def _references(value: object) -> Iterator[TableRef | IndexRef]:
+    """The tables and indexes of a result: itself, or in its fields and items."""
+    if isinstance(value, TableRef | IndexRef):
+        yield value
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from _references(getattr(value, name))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _references(item)
+
+
+def _drop(workspace: Workspace, path: Path) -> None:
+    if not workspace.contains(path.parent):
+        return
+    with suppress(OSError):  # in a workspace that is read-only
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)

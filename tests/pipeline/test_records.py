@@ -1,0 +1,257 @@
+"""What stages made is found again under its key; whatever else a record holds is reported, and never obeyed."""
+
+import json
+import os
+import pickle
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from rag_eval.benchmark.records import alone, find_record, keep_record
+from rag_eval.benchmark.references import Effort, IndexRef, TableRef, TruthRef, effort_of
+from rag_eval.benchmark.stage import Stage, stage
+from rag_eval.benchmark.workspace import Workspace
+
+
+@stage(version=1)
+def count(workspace: Workspace, upto: int) -> TableRef:
+    table = pa.table({"n": list(range(upto))})
+    return workspace.write_table("numbers", table, Effort(fresh=upto, total=upto, unit="texts"))
+
+
+@stage(version=1)
+def count_in_shards(workspace: Workspace, uptos: tuple[int, ...]) -> tuple[TableRef, ...]:
+    return tuple(count(workspace, upto) for upto in uptos)
+
+
+@stage(version=1)
+def build(workspace: Workspace) -> IndexRef:
+    return workspace.write_index("d" * 64, 1, lambda folder: (folder / "data").write_bytes(b"rows") and None)
+
+
+@stage(version=1)
+def read_truth(workspace: Workspace) -> TruthRef:
+    queries, answers = (workspace.write_table(kind, pa.table({"n": [1]})) for kind in ("queries", "answers"))
+    return TruthRef(evaluation_type="token-level", queries=queries, answers=answers)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(root=tmp_path / "work")
+
+
+def kept(workspace: Workspace, upto: int = 3) -> tuple[str, Path]:
+    """The key and the record of a stage that has run."""
+    key = count.key(workspace, upto)
+    keep_record(workspace, count, key, count(workspace, upto))
+    return key, workspace.record(key)
+
+
+@pytest.mark.parametrize(
+    ("made_by", "arguments"),
+    [(count, (3,)), (count_in_shards, ((3, 0, 5),)), (count_in_shards, ((),)), (build, ()), (read_truth, ())],
+    ids=["table", "shards", "no shard", "index", "truth"],
+)
+def test_what_was_kept_is_found_as_it_was(
+    workspace: Workspace, made_by: Stage[..., object], arguments: tuple[object, ...]
+) -> None:
+    key = made_by.key(workspace, *arguments)
+    assert find_record(workspace, made_by, key) is None
+    made = made_by(workspace, *arguments)
+    keep_record(workspace, made_by, key, made)
+    assert find_record(workspace, made_by, key) == made
+
+
+def test_a_list_of_shards_has_one_key_and_one_effort(workspace: Workspace) -> None:
+    keys = {count_in_shards.key(workspace, uptos) for uptos in ((3, 5), (5, 3), (3,), ())}
+    assert len(keys) == 4
+    shards = count_in_shards(workspace, (3, 5))
+    effort = effort_of(shards)
+    assert effort is not None
+    assert (effort.fresh, effort.total, effort.unit) == (8, 8, "texts")
+    assert effort.seconds == pytest.approx(sum(shard.effort.seconds for shard in shards if shard.effort))
+    silent = shards[0].model_copy(update={"effort": None})
+    assert effort_of((*shards, silent)) is None
+    unpriced = [one.model_copy(update={"effort": one.effort.model_copy(update={"cost": None})}) for one in shards]  # type: ignore[union-attr]  # they have one
+    assert effort_of([*shards, *unpriced]).cost is None  # type: ignore[union-attr]  # all have one
+
+
+def test_a_record_older_than_a_refresh_is_not_used(workspace: Workspace) -> None:
+    key, _ = kept(workspace)
+    now = datetime.now(UTC)
+    assert find_record(workspace.model_copy(update={"refresh": True, "begun": now}), count, key) is None
+    assert find_record(workspace.model_copy(update={"begun": now}), count, key) is not None
+    kept(workspace)
+    assert find_record(workspace.model_copy(update={"refresh": True, "begun": now}), count, key) is not None
+
+
+def test_a_shard_that_is_gone_has_all_computed_again(workspace: Workspace, caplog: pytest.LogCaptureFixture) -> None:
+    key = count_in_shards.key(workspace, (3, 5))
+    shards = count_in_shards(workspace, (3, 5))
+    keep_record(workspace, count_in_shards, key, shards)
+    (workspace.root / shards[1].uri).unlink()
+    assert find_record(workspace, count_in_shards, key) is None
+    assert f"{shards[1].uri} is gone from the workspace" in caplog.text
+    assert "count-in-shards is computed again" in caplog.text
+
+
+class Canary:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.system, (f"touch '{self._file}'",)
+
+
+def classed(file: Path) -> dict[str, object]:
+    """What Prefect's JSON decoder imports and calls."""
+    return {"__class__": "subprocess.getoutput", "data": {"cmd": f"touch '{file}'"}}
+
+
+def with_result(change: Callable[[dict[str, object], Path], object]) -> Callable[[bytes, Path], bytes]:
+    def altered(record: bytes, canary: Path) -> bytes:
+        content = json.loads(record)
+        content["result"] = change(content["result"], canary)
+        return json.dumps(content).encode()
+
+    return altered
+
+
+ALTERED: dict[str, Callable[[bytes, Path], bytes]] = {
+    "empty": lambda record, canary: b"",
+    "cut": lambda record, canary: record[: len(record) // 2],
+    "garbage": lambda record, canary: b"\xff\0garbage",
+    "a number": lambda record, canary: b"42",
+    "nested too deep": lambda record, canary: b"[" * 100_000,
+    "pickle": lambda record, canary: pickle.dumps(Canary(canary)),
+    "pickle named in JSON": lambda record, canary: json.dumps(
+        {"metadata": {"serializer": {"type": "pickle"}}, "result": pickle.dumps(Canary(canary)).hex()}
+    ).encode(),
+    "a class": lambda record, canary: json.dumps(classed(canary)).encode(),
+    "a class as the result": with_result(lambda result, canary: classed(canary)),
+    "a class among the fields": with_result(lambda result, canary: result | classed(canary)),
+    "a class as a field": with_result(lambda result, canary: result | {"uri": classed(canary)}),
+    "another type": with_result(lambda result, canary: {"evaluation_type": "token-level"}),
+    "a list": with_result(lambda result, canary: [result]),
+    "another key's": lambda record, canary: record.replace(b'"key":"count-v1-', b'"key":"count-v1-0'),
+    "another version": lambda record, canary: record.replace(b'"schema_version":2', b'"schema_version":1'),
+    "a number as text": with_result(lambda result, canary: result | {"rows": "3"}),
+    "no finite number": lambda record, canary: record.replace(b'"cost":0.0', b'"cost":Infinity'),
+    "a place above": with_result(lambda result, canary: result | {"uri": f"../work/{result['uri']}"}),
+    "a place above, inside": with_result(lambda result, canary: result | {"uri": f"tables/../../{result['uri']}"}),
+    "an absolute place": with_result(lambda result, canary: result | {"uri": f"{canary.parent}/work/{result['uri']}"}),
+    "a drive": with_result(lambda result, canary: result | {"uri": "C:/tables/x.arrow"}),
+    "a place with backslashes": with_result(lambda result, canary: result | {"uri": "..\\x.arrow"}),
+    "no place": with_result(lambda result, canary: result | {"uri": ""}),
+    "a place with a null": with_result(lambda result, canary: result | {"uri": "tables/\0"}),
+}
+
+
+@pytest.mark.parametrize("kind", ALTERED)
+def test_an_altered_record_is_reported_dropped_and_never_obeyed(
+    kind: str, workspace: Workspace, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    key, record = kept(workspace)
+    canary = tmp_path / "canary"
+    altered = ALTERED[kind](record.read_bytes(), canary)
+    assert altered != record.read_bytes()
+    record.write_bytes(altered)
+    assert find_record(workspace, count, key) is None
+    assert f"the record {key} was cut or altered: count is computed again" in caplog.text
+    assert not canary.exists()
+    assert not record.exists()
+    keep_record(workspace, count, key, count(workspace, 3))
+    assert find_record(workspace, count, key) is not None
+
+
+def test_a_record_of_another_key_under_this_name_is_none(workspace: Workspace) -> None:
+    (key, record), (_, other) = kept(workspace, 3), kept(workspace, 4)
+    record.write_bytes(other.read_bytes())
+    assert find_record(workspace, count, key) is None
+
+
+def test_links_that_lead_out_of_the_workspace_are_not_followed(
+    workspace: Workspace, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    key, record = kept(workspace)
+    elsewhere = tmp_path / "elsewhere"
+    (workspace.root / "records").rename(elsewhere)
+    record.parent.mkdir()
+    record.symlink_to(elsewhere / record.name)
+    assert find_record(workspace, count, key) is None
+    assert not record.is_symlink()
+    assert (elsewhere / record.name).is_file()
+
+    key, record = kept(workspace)
+    (table,) = (workspace.root / "tables" / "numbers").iterdir()
+    table.rename(tmp_path / table.name)
+    table.symlink_to(tmp_path / table.name)
+    assert find_record(workspace, count, key) is None
+    assert f"tables/numbers/{table.name} leads out of the workspace" in caplog.text
+    assert count(workspace, 3).uri == f"tables/numbers/{table.name}"
+    assert not table.is_symlink()  # a file is put in the link's place
+    assert (tmp_path / table.name).is_file()
+
+
+def test_nothing_is_read_or_written_through_a_folder_that_leads_out(
+    workspace: Workspace, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    key, record = kept(workspace)
+    elsewhere = tmp_path / "elsewhere"
+    record.parent.rename(elsewhere)
+    record.parent.symlink_to(elsewhere)
+    before = [(path, path.read_bytes()) for path in elsewhere.iterdir()]
+    assert find_record(workspace, count, key) is None
+    keep_record(workspace, count, key, count(workspace, 4))
+    assert "records leads out of the workspace" in caplog.text
+    assert [(path, path.read_bytes()) for path in elsewhere.iterdir()] == before
+
+
+@pytest.mark.parametrize("made", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
+def test_what_is_no_file_is_removed(workspace: Workspace, made: Callable[[Path], None]) -> None:
+    key, record = kept(workspace)
+    record.unlink()
+    made(record)
+    assert find_record(workspace, count, key) is None
+    assert not record.exists()
+    key, record = kept(workspace)
+    (table,) = (workspace.root / "tables" / "numbers").iterdir()
+    table.unlink()
+    made(table)
+    assert find_record(workspace, count, key) is None
+
+
+def test_a_record_that_cannot_be_written_is_reported_and_the_work_goes_on(
+    workspace: Workspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    workspace.root.mkdir()
+    (workspace.root / "records").write_text("in the way")
+    kept(workspace)
+    assert "the record of count was not kept, so that the next run computes it again:" in caplog.text
+
+
+def test_one_at_a_time_works_on_a_key(workspace: Workspace) -> None:
+    inside, most = 0, 0
+    ready = threading.Barrier(4)
+
+    def work(key: str) -> None:
+        nonlocal inside, most
+        ready.wait()
+        with alone(workspace, key):
+            inside += 1
+            most = max(most, inside)
+            inside -= 1
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, ["one"] * 4))
+    assert most == 1
+    with alone(workspace, "one"), alone(workspace, "other"):
+        assert len(list((workspace.root / "locks").iterdir())) == 2
+    assert list((workspace.root / "locks").iterdir()) == []
