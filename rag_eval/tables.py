@@ -1,7 +1,9 @@
-"""The Arrow tables that carry everything between the steps: one schema each, and conversion both ways.
+"""The Arrow tables that carry everything between the stages: one schema each for both levels, and conversion both ways.
 
-A conversion to a table and back gives equal values. Metadata travels as JSON text; what JSON would change
-(a tuple, a set, a number as a key) is refused rather than altered.
+At token level chunks, hits, passages and truth are known by their place (``doc_id``, ``start``, ``end``), at chunk
+level by ``chunk_id`` and their number within the document (``ordinal``); what a level does not have is empty.
+A conversion to a table and back gives equal values. Metadata travels as JSON text; what JSON would change (a tuple, a
+set, a number as a key) is refused rather than altered.
 """
 
 import json
@@ -9,7 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rag_eval.errors import TableError, preview
 from rag_eval.types.chunks import CharacterSpan, Chunk, PositionAwareChunk
@@ -20,46 +24,87 @@ from rag_eval.types.ids import text_sha256
 Row = dict[str, Any]
 
 
-def _schema(**fields: pa.DataType) -> pa.Schema:
-    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in fields.items()])
+def _schema(optional: str = "", **fields: pa.DataType) -> pa.Schema:
+    """Fields of these names and types; only those that ``optional`` names may be empty in a row."""
+    empty = optional.split()
+    return pa.schema([pa.field(name, kind, nullable=name in empty) for name, kind in fields.items()])
 
 
 # Texts are large_string: one column may pass the 2 GiB that string offsets can address.
 DOCUMENTS = _schema(doc_id=pa.string(), content=pa.large_string(), sha256=pa.string(), metadata=pa.string())
+
 CHUNKS = _schema(
+    "start end searched",
     chunk_id=pa.string(),
     doc_id=pa.string(),
     start=pa.int64(),
     end=pa.int64(),
+    ordinal=pa.int64(),
     content=pa.large_string(),
+    searched=pa.large_string(),
     metadata=pa.string(),
 )
-PLAIN_CHUNKS = _schema(
-    chunk_id=pa.string(), doc_id=pa.string(), ordinal=pa.int64(), content=pa.large_string(), metadata=pa.string()
-)
+"""``content`` is the slice of the source, of which the id is made; ``searched`` is what is embedded and matched by
+words in its stead, empty where that is the content; ``ordinal`` counts within the document from 0."""
+
 QUERIES = _schema(query_id=pa.string(), text=pa.string(), unanswerable=pa.bool_(), metadata=pa.string())
-TRUTH_SPANS = _schema(
-    query_id=pa.string(), doc_id=pa.string(), start=pa.int64(), end=pa.int64(), text=pa.large_string()
-)
-TRUTH_CHUNKS = _schema(query_id=pa.string(), chunk_id=pa.string())
+"""The questions as they are asked."""
+
+SEARCHES = _schema("filter", query_id=pa.string(), variant=pa.int32(), text=pa.string(), filter=pa.string())
+"""What is really searched for: a row a query unless it is rewritten, its variants counted from 0."""
+
 HITS = _schema(
+    "doc_id start end ordinal chunk_id text",
     query_id=pa.string(),
+    variant=pa.int32(),
     rank=pa.int32(),
-    score=pa.float32(),
+    score=pa.float64(),
     doc_id=pa.string(),
     start=pa.int64(),
     end=pa.int64(),
-    chunk_id=pa.string(),
-)
-CHUNK_HITS = _schema(
-    query_id=pa.string(),
-    rank=pa.int32(),
-    score=pa.float32(),
-    doc_id=pa.string(),
     ordinal=pa.int64(),
     chunk_id=pa.string(),
+    text=pa.large_string(),
+    stage=pa.string(),
 )
+"""What one stage of a retrieval found (``vector``, ``words``, ``fused``, ``reranked``), best first from rank 1. A
+system may return a text that has no place; ``text`` is empty where it is the slice at the place."""
+
+PASSAGES = _schema(
+    "doc_id start end ordinal chunk_id text tokens hit_ranks",
+    query_id=pa.string(),
+    rank=pa.int32(),
+    doc_id=pa.string(),
+    start=pa.int64(),
+    end=pa.int64(),
+    ordinal=pa.int64(),
+    chunk_id=pa.string(),
+    text=pa.large_string(),
+    tokens=pa.int32(),
+    hit_ranks=pa.list_(pa.int32()),
+)
+"""What a model would be given, best first: what is scored, budgeted and drawn. Empty are ``text`` where it is the slice
+at the place, ``tokens`` where they were not counted, and ``hit_ranks`` where the passage is the hit of its own rank."""
+
+TRUTH = _schema(
+    "doc_id start end text chunk_id origin",
+    query_id=pa.string(),
+    group=pa.int32(),
+    member=pa.int32(),
+    doc_id=pa.string(),
+    start=pa.int64(),
+    end=pa.int64(),
+    text=pa.large_string(),
+    chunk_id=pa.string(),
+    origin=pa.string(),
+)
+"""What answers the queries: a group for each piece of evidence, which is covered by its best covered member. A group
+has one member unless the same evidence stands in several places. ``origin`` says where a member comes from."""
+
 SCORES = _schema(query_id=pa.string(), metric=pa.string(), k=pa.int32(), value=pa.float64())
+
+PLACE = ("doc_id", "start", "end")
+"""What a row of token-level evaluation must have, in hits, passages and truth."""
 
 
 def embeddings_schema(dimension: int) -> pa.Schema:
@@ -68,23 +113,19 @@ def embeddings_schema(dimension: int) -> pa.Schema:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenLevelTruthTables:
-    """Token-level ground truth as tables: every query, and the spans of the answerable ones."""
+class TruthTables:
+    """Ground truth as tables: every query (``QUERIES``), and what answers the answerable ones (``TRUTH``)."""
 
     queries: pa.Table
-    spans: pa.Table
+    answers: pa.Table
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkLevelTruthTables:
-    """Chunk-level ground truth as tables: every query, and the chunk ids of the answerable ones."""
+def check_schema(table: pa.Table, schema: pa.Schema, what: str, filled: Iterable[str] = ()) -> pa.Table:
+    """Return the table unchanged.
 
-    queries: pa.Table
-    chunks: pa.Table
-
-
-def check_schema(table: pa.Table, schema: pa.Schema, what: str) -> pa.Table:
-    """The table unchanged; raises ``TableError`` when a column is missing, superfluous, of another type or empty."""
+    Raises ``TableError`` when a column is missing, superfluous or of another type, and when one that must have a value
+    in every row, by the schema or because ``filled`` names it, is empty in some.
+    """
     expected, found = set(schema.names), set(table.schema.names)
     if len(found) < table.num_columns:
         repeated = min(name for name in found if table.schema.names.count(name) > 1)
@@ -94,11 +135,12 @@ def check_schema(table: pa.Table, schema: pa.Schema, what: str) -> pa.Table:
             f"the {what} table has the columns {sorted(found)}, it needs {sorted(expected)}: "
             f"missing {sorted(expected - found)}, superfluous {sorted(found - expected)}"
         )
+    needed = set(filled)
     for field in schema:
         column = table.column(field.name)
         if column.type != field.type:
             raise TableError(f"column {field.name!r} of the {what} table is {column.type}, it needs {field.type}")
-        if column.null_count:
+        if column.null_count and (not field.nullable or field.name in needed):
             raise TableError(f"column {field.name!r} of the {what} table has {column.null_count} empty values")
     return table
 
@@ -126,20 +168,22 @@ def documents_from_table(table: pa.Table) -> list[Document]:
     return [Document(row["doc_id"], row["content"], _metadata(row, f"document {row['doc_id']!r}")) for row in rows]
 
 
-def chunks_to_table(chunks: Iterable[PositionAwareChunk]) -> pa.Table:
-    """A row a chunk, in the given order; equal texts at different places are different rows."""
-    return table_of(
-        CHUNKS,
-        [
-            (c.id, c.doc_id, c.start, c.end, c.content, metadata_to_json(c.metadata, f"a chunk of {c.doc_id!r}"))
-            for c in chunks
-        ],
-    )
+def chunks_to_table(chunks: Iterable[Chunk | PositionAwareChunk]) -> pa.Table:
+    """A row a chunk, in the given order and numbered within its document; equal texts are different rows."""
+    ordinals: dict[str, int] = {}
+    rows = []
+    for c in chunks:
+        ordinal = ordinals.get(c.doc_id, 0)
+        ordinals[c.doc_id] = ordinal + 1
+        start, end = (c.start, c.end) if isinstance(c, PositionAwareChunk) else (None, None)
+        metadata = metadata_to_json(c.metadata, f"a chunk of {c.doc_id!r}")
+        rows.append((c.id, c.doc_id, start, end, ordinal, c.content, None, metadata))
+    return table_of(CHUNKS, rows)
 
 
 def chunks_from_table(table: pa.Table) -> list[PositionAwareChunk]:
-    """The chunks in row order; raises ``TableError`` when a place does not fit its text."""
-    return [_placed_chunk(row) for row in check_schema(table, CHUNKS, "chunks").to_pylist()]
+    """The chunks of token-level evaluation in row order; raises ``TableError`` when a place does not fit its text."""
+    return [_placed_chunk(row) for row in check_schema(table, CHUNKS, "chunks", PLACE).to_pylist()]
 
 
 def _placed_chunk(row: Row) -> PositionAwareChunk:
@@ -152,62 +196,106 @@ def _placed_chunk(row: Row) -> PositionAwareChunk:
     return PositionAwareChunk(row["chunk_id"], content, doc_id, start, end, _metadata(row, f"a chunk of {doc_id!r}"))
 
 
-def plain_chunks_to_table(chunks: Iterable[Chunk]) -> pa.Table:
-    """A row a chunk without a place, keyed by document and ordinal in it; none is dropped."""
-    ordinals: dict[str, int] = {}
-    rows = []
-    for c in chunks:
-        ordinal = ordinals.get(c.doc_id, 0)
-        ordinals[c.doc_id] = ordinal + 1
-        rows.append((c.id, c.doc_id, ordinal, c.content, metadata_to_json(c.metadata, f"a chunk of {c.doc_id!r}")))
-    return table_of(PLAIN_CHUNKS, rows)
-
-
 def plain_chunks_from_table(table: pa.Table) -> list[Chunk]:
-    """The chunks in row order."""
+    """The chunks of chunk-level evaluation in row order."""
     return [
         Chunk(row["chunk_id"], row["content"], row["doc_id"], _metadata(row, f"a chunk of {row['doc_id']!r}"))
-        for row in check_schema(table, PLAIN_CHUNKS, "chunks").to_pylist()
+        for row in check_schema(table, CHUNKS, "chunks").to_pylist()
     ]
 
 
-def token_truth_to_tables(truth: Sequence[TokenLevelGroundTruth]) -> TokenLevelTruthTables:
-    """The queries and, beside them, a row for each relevant span."""
-    spans = [(g.query.id, s.doc_id, s.start, s.end, s.text) for g in truth for s in g.relevant_spans]
-    return TokenLevelTruthTables(_queries_to_table(truth), table_of(TRUTH_SPANS, spans))
+def has_places(chunks: pa.Table) -> bool:
+    """Whether chunks are known by their places (token level) or by their ordinals (chunk level)."""
+    return bool(chunks.column("start").null_count == 0)
 
 
-def token_truth_from_tables(tables: TokenLevelTruthTables) -> list[TokenLevelGroundTruth]:
+def searched_texts(chunks: pa.Table) -> pa.ChunkedArray:
+    """What is embedded and matched by words: ``searched``, or the content where that is empty."""
+    searched, content = chunks.column("searched"), chunks.column("content")
+    return content if searched.null_count == len(searched) else pc.coalesce(searched, content)
+
+
+def searches_of(queries: pa.Table) -> pa.Table:
+    """One search for each query: its own text, in all documents."""
+    columns = {name: queries.column(name) for name in ("query_id", "text")}
+    return table_with(SEARCHES, columns | {"variant": 0}, queries.num_rows)
+
+
+def passages_of(hits: pa.Table) -> pa.Table:
+    """The hits themselves as passages; raises ``TableError`` unless their schema is ``HITS``."""
+    check_schema(hits, HITS, "hits")
+    columns = {name: hits.column(name) for name in PASSAGES.names if name in HITS.names}
+    return table_with(PASSAGES, columns, hits.num_rows)
+
+
+def token_truth_to_tables(truth: Sequence[TokenLevelGroundTruth]) -> TruthTables:
+    """The queries and, beside them, a row for each relevant span and each of its alternatives."""
+    rows = [
+        (g.query.id, group, member, s.doc_id, s.start, s.end, s.text, g.origins.get(s) if g.origins else None)
+        for g in truth
+        for group, members in enumerate(g.groups)
+        for member, s in enumerate(members)
+    ]
+    columns = ("query_id", "group", "member", "doc_id", "start", "end", "text", "origin")
+    return TruthTables(_queries_to_table(truth), table_of(TRUTH, rows, columns))
+
+
+def token_truth_from_tables(tables: TruthTables) -> list[TokenLevelGroundTruth]:
     """The ground truth in the order of its queries; raises ``TableError`` on spans of an unknown query."""
-    spans: dict[str, list[CharacterSpan]] = {}
-    for row in check_schema(tables.spans, TRUTH_SPANS, "truth spans").to_pylist():
+    answers: dict[str, _Answers] = {}
+    for row in check_schema(tables.answers, TRUTH, "truth", (*PLACE, "text")).to_pylist():
         span = CharacterSpan(row["doc_id"], row["start"], row["end"], row["text"])
-        spans.setdefault(row["query_id"], []).append(span)
+        answers.setdefault(row["query_id"], _Answers()).add(row, span)
     truth = [
-        TokenLevelGroundTruth(query, spans.pop(query.id, []), unanswerable)
+        TokenLevelGroundTruth(query, found.relevant, unanswerable, found.alternatives, found.origins)
         for query, unanswerable in _queries_from_table(tables.queries)
+        for found in (answers.pop(query.id, _Answers()),)
     ]
-    _check_known("truth spans", spans)
+    _check_known(answers)
     return truth
 
 
-def chunk_truth_to_tables(truth: Sequence[ChunkLevelGroundTruth]) -> ChunkLevelTruthTables:
-    """The queries and, beside them, a row for each relevant chunk id."""
-    ids = [(g.query.id, chunk_id) for g in truth for chunk_id in g.relevant_chunk_ids]
-    return ChunkLevelTruthTables(_queries_to_table(truth), table_of(TRUTH_CHUNKS, ids))
+def chunk_truth_to_tables(truth: Sequence[ChunkLevelGroundTruth]) -> TruthTables:
+    """The queries and, beside them, a row for each relevant chunk id and each of its alternatives."""
+    rows = [
+        (g.query.id, group, member, chunk_id, g.origins.get(chunk_id))
+        for g in truth
+        for group, members in enumerate(g.groups)
+        for member, chunk_id in enumerate(members)
+    ]
+    columns = ("query_id", "group", "member", "chunk_id", "origin")
+    return TruthTables(_queries_to_table(truth), table_of(TRUTH, rows, columns))
 
 
-def chunk_truth_from_tables(tables: ChunkLevelTruthTables) -> list[ChunkLevelGroundTruth]:
+def chunk_truth_from_tables(tables: TruthTables) -> list[ChunkLevelGroundTruth]:
     """The ground truth in the order of its queries; raises ``TableError`` on chunk ids of an unknown query."""
-    ids: dict[str, list[str]] = {}
-    for row in check_schema(tables.chunks, TRUTH_CHUNKS, "truth chunks").to_pylist():
-        ids.setdefault(row["query_id"], []).append(row["chunk_id"])
+    answers: dict[str, _Answers] = {}
+    for row in check_schema(tables.answers, TRUTH, "truth", ["chunk_id"]).to_pylist():
+        answers.setdefault(row["query_id"], _Answers()).add(row, row["chunk_id"])
     truth = [
-        ChunkLevelGroundTruth(query, ids.pop(query.id, []), unanswerable)  # type: ignore[arg-type]  # Arrow gives str
+        ChunkLevelGroundTruth(query, found.relevant, unanswerable, found.alternatives, found.origins)
         for query, unanswerable in _queries_from_table(tables.queries)
+        for found in (answers.pop(query.id, _Answers()),)
     ]
-    _check_known("truth chunks", ids)
+    _check_known(answers)
     return truth
+
+
+class _Answers:
+    """What answers one query, read row by row: the first member of each group, and its alternatives."""
+
+    def __init__(self) -> None:
+        self.relevant: list[Any] = []
+        self.alternatives: dict[Any, list[Any]] = {}
+        self.origins: dict[Any, str] = {}
+
+    def add(self, row: Row, member: Any) -> None:
+        if row["member"] == 0 or not self.relevant:
+            self.relevant.append(member)
+        elif member not in self.alternatives.setdefault(self.relevant[-1], []):
+            self.alternatives[self.relevant[-1]].append(member)
+        if row["origin"] is not None:
+            self.origins[member] = row["origin"]
 
 
 def metadata_to_json(metadata: Mapping[str, object], where: str) -> str:
@@ -252,20 +340,44 @@ def _queries_from_table(table: pa.Table) -> list[tuple[Query, bool]]:
     ]
 
 
-def _check_known(what: str, left_over: Mapping[str, object]) -> None:
+def _check_known(left_over: Mapping[str, object]) -> None:
     if left_over:
-        raise TableError(
-            f"the {what} table names {len(left_over)} queries that are not there, first {min(left_over)!r}"
-        )
+        raise TableError(f"the truth table names {len(left_over)} queries that are not there, first {min(left_over)!r}")
 
 
-def table_of(schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> pa.Table:
-    """The rows, each in the order of the schema's columns, as a table.
+def table_of(
+    schema: pa.Schema, rows: Sequence[tuple[object, ...]], columns: Sequence[str] | None = None, **constants: object
+) -> pa.Table:
+    """The rows as a table, each with the values of ``columns``, or else of all columns of the schema.
 
-    Raises ``TableError`` on a value that its column cannot hold.
+    ``constants`` stand in every row; an optional column that is not named is empty. Raises ``TableError`` on a value
+    that its column cannot hold.
     """
-    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
-    arrays = [_array(column, field) for column, field in zip(columns, schema, strict=True)]
+    names = schema.names if columns is None else columns
+    values = zip(*rows, strict=True) if rows else [()] * len(names)
+    given = {name: _array(column, schema.field(name)) for name, column in zip(names, values, strict=True)}
+    return table_with(schema, given | constants, len(rows))
+
+
+def table_with(schema: pa.Schema, columns: Mapping[str, object], rows: int) -> pa.Table:
+    """A table of Arrow or numpy columns by name; any other value stands in every row.
+
+    An optional column that is left out is empty, columns that fit are not copied. Raises ``TableError`` when another
+    column is left out.
+    """
+    arrays = []
+    for field in schema:
+        value = columns.get(field.name)
+        if isinstance(value, pa.Array | pa.ChunkedArray):
+            arrays.append(value if value.type == field.type else value.cast(field.type))
+        elif isinstance(value, np.ndarray):
+            arrays.append(pa.array(value, field.type))
+        elif value is None and field.nullable:
+            arrays.append(pa.nulls(rows, field.type))
+        elif value is None:
+            raise TableError(f"column {field.name!r} needs a value in every row, it was left out")
+        else:
+            arrays.append(pa.repeat(pa.scalar(value, field.type), rows))
     return pa.Table.from_arrays(arrays, schema=schema)
 
 

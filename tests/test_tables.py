@@ -18,6 +18,7 @@ from rag_eval import (
 )
 from rag_eval import tables as t
 from rag_eval.errors import TableError
+from tests.made_tables import placed_hits
 
 QUICK = settings(max_examples=60, deadline=None, derandomize=True)
 scalars = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
@@ -46,7 +47,7 @@ def test_chunks_survive(doc: Document, meta: dict[str, object]) -> None:
     ]
     assert t.chunks_from_table(t.chunks_to_table(placed)) == placed
     plain = [Chunk(generate_chunk_id(chunk.content), chunk.content, doc.id, meta) for chunk in placed]
-    table = t.plain_chunks_to_table(plain)
+    table = t.chunks_to_table(plain)
     assert t.plain_chunks_from_table(table) == plain
     assert table.column("ordinal").to_pylist() == list(range(len(plain)))
 
@@ -92,7 +93,7 @@ def test_truth_of_an_unknown_query_is_refused() -> None:
     doc = Document(DocumentId("a.md"), "text")
     tables = t.token_truth_to_tables([TokenLevelGroundTruth(Query.from_text("why?"), [doc.span(0, 2)])])
     with pytest.raises(TableError, match="names 1 queries that are not there, first 'query_"):
-        t.token_truth_from_tables(t.TokenLevelTruthTables(tables.queries.slice(0, 0), tables.spans))
+        t.token_truth_from_tables(t.TruthTables(tables.queries.slice(0, 0), tables.answers))
 
 
 @pytest.mark.parametrize("metadata", ["{broken", "[1]", "[" * 200_000])
@@ -103,12 +104,12 @@ def test_metadata_that_is_not_a_json_object_is_refused(metadata: str) -> None:
     with pytest.raises(TableError, match=r"metadata of document 'a\.md' is"):
         t.documents_from_table(documents.set_column(3, "metadata", text))
     queries = t.token_truth_to_tables([TokenLevelGroundTruth(Query.from_text("why?"), [doc.span(0, 2)])])
-    broken = t.TokenLevelTruthTables(queries.queries.set_column(3, "metadata", text), queries.spans)
+    broken = t.TruthTables(queries.queries.set_column(3, "metadata", text), queries.answers)
     with pytest.raises(TableError, match="metadata of query 'query_"):
         t.token_truth_from_tables(broken)
     chunks = t.chunks_to_table([PositionAwareChunk(generate_pa_chunk_id("te"), "te", doc.id, 0, 2)])
     with pytest.raises(TableError, match=r"metadata of a chunk of 'a\.md'"):
-        t.chunks_from_table(chunks.set_column(5, "metadata", text))
+        t.chunks_from_table(chunks.set_column(7, "metadata", text))
 
 
 def test_a_column_that_stands_twice_is_refused() -> None:
@@ -127,15 +128,15 @@ def test_a_place_that_does_not_fit_its_text_is_refused(start: int, end: int) -> 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (("q", "a.md", 2**70, 2**70 + 1, "x"), "column 'start' is of int64, a value does not fit"),
-        (("q", "a.md", "0", 1, "x"), "column 'start' is of int64, a value does not fit"),
-        (("q", "\ud800", 0, 1, "x"), "column 'doc_id' is of string, a value does not fit"),
-        (("q", None, 0, 1, "x"), "column 'doc_id' needs a value in every row, 1 rows have none"),
+        (("c", "a.md", 2**70, 0, "x"), "column 'start' is of int64, a value does not fit"),
+        (("c", "a.md", "0", 0, "x"), "column 'start' is of int64, a value does not fit"),
+        (("c", "\ud800", 0, 0, "x"), "column 'doc_id' is of string, a value does not fit"),
+        (("c", None, 0, 0, "x"), "column 'doc_id' needs a value in every row, 1 rows have none"),
     ],
 )
 def test_a_value_that_its_column_cannot_hold_is_refused(row: tuple[object, ...], message: str) -> None:
     with pytest.raises(TableError, match=message):
-        t.table_of(t.TRUTH_SPANS, [row])
+        t.table_of(t.CHUNKS, [row], ("chunk_id", "doc_id", "start", "ordinal", "content"), metadata="{}")
 
 
 def test_metadata_nested_too_deep_is_refused() -> None:
@@ -144,3 +145,55 @@ def test_metadata_nested_too_deep_is_refused() -> None:
         nested = [nested]
     with pytest.raises(TableError, match=r"metadata of document 'a\.md' cannot be kept as JSON"):
         t.documents_to_table(Corpus([Document(DocumentId("a.md"), "text", {"key": nested})]))
+
+
+def test_groups_of_evidence_survive() -> None:
+    doc = Document(DocumentId("a.md"), "one one two")
+    one, copy, two = doc.span(0, 3), doc.span(4, 7), doc.span(8, 11)
+    truth = [TokenLevelGroundTruth(Query.from_text("1?"), [one, two], False, {one: [copy]}, {copy: "copy"})]
+    tables = t.token_truth_to_tables(truth)
+    rows = tables.answers.select(["group", "member", "start", "origin"]).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [(0, 0, 0, None), (0, 1, 4, "copy"), (1, 0, 8, None)]
+    assert t.token_truth_from_tables(tables) == truth
+    ids = [generate_chunk_id(text) for text in "abc"]
+    chunk_truth = [ChunkLevelGroundTruth(Query.from_text("1?"), ids[:2], False, {ids[1]: [ids[2]]}, {ids[0]: "model"})]
+    assert t.chunk_truth_from_tables(t.chunk_truth_to_tables(chunk_truth)) == chunk_truth
+
+
+def test_chunks_are_numbered_within_their_documents_with_and_without_places() -> None:
+    a, b = (Document(DocumentId(name), "one two") for name in ("a.md", "b.md"))
+    placed = [
+        PositionAwareChunk(generate_pa_chunk_id("one"), "one", doc.id, start, start + 3)
+        for doc, start in ((a, 0), (b, 0), (a, 4))
+    ]
+    table = t.chunks_to_table(placed)
+    assert t.check_schema(table, t.CHUNKS, "chunks", t.PLACE).column("ordinal").to_pylist() == [0, 0, 1]
+    assert t.has_places(table)
+    plain = t.chunks_to_table([Chunk(generate_chunk_id("x"), "x", a.id)])
+    assert not t.has_places(plain)
+    with pytest.raises(TableError, match="column 'start' of the chunks table has 1 empty values"):
+        t.chunks_from_table(plain)
+
+
+def test_what_is_searched_is_the_content_unless_it_says_otherwise() -> None:
+    table = t.chunks_to_table([Chunk(generate_chunk_id(text), text, DocumentId("a.md")) for text in ("one", "two")])
+    assert t.searched_texts(table).to_pylist() == ["one", "two"]
+    searched = pa.array([None, "Title: two"], pa.large_string())
+    table = table.set_column(t.CHUNKS.get_field_index("searched"), t.CHUNKS.field("searched"), searched)
+    assert t.searched_texts(table).to_pylist() == ["one", "Title: two"]
+
+
+def test_a_query_is_searched_for_as_it_is_asked_and_a_hit_is_its_own_passage() -> None:
+    queries = t.token_truth_to_tables([TokenLevelGroundTruth(Query.from_text("why?"), [], True)]).queries
+    searches = t.check_schema(t.searches_of(queries), t.SEARCHES, "searches").to_pylist()
+    assert searches == [{"query_id": queries["query_id"][0].as_py(), "variant": 0, "text": "why?", "filter": None}]
+    hits = placed_hits([("q", 1, 0.25, "a.md", 3, 9, "c"), ("q", 2, 0.125, "a.md", 0, 3, "d")])
+    passages = t.check_schema(t.passages_of(hits), t.PASSAGES, "passages", t.PLACE)
+    assert passages.select(t.PLACE).equals(hits.select(t.PLACE))
+    assert passages.column("rank").to_pylist() == [1, 2]
+    assert passages.column("hit_ranks").null_count == passages.column("tokens").null_count == 2
+
+
+def test_a_column_without_values_that_must_have_them_is_refused() -> None:
+    with pytest.raises(TableError, match="needs a value in every row"):
+        t.table_with(t.QUERIES, {"query_id": "q", "text": "?", "metadata": "{}"}, 2)

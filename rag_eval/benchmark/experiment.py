@@ -21,7 +21,7 @@ from rag_eval.metrics.score_tables import NO_CUT, average_scores, score_chunk_le
 from rag_eval.metrics.span_metrics import SpanIoU, SpanPrecision, SpanRecall
 from rag_eval.retrieval.fusion import HybridRetriever
 from rag_eval.retrieval.retriever import RETRIEVER, Hit, Retriever, check_part, checked_hits
-from rag_eval.tables import SCORES, chunk_truth_to_tables, table_of, token_truth_to_tables
+from rag_eval.tables import SCORES, chunk_truth_to_tables, passages_of, table_of, token_truth_to_tables
 from rag_eval.types.chunks import CharacterSpan, Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus, check_corpus
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, EvaluationResult, TokenLevelGroundTruth
@@ -381,7 +381,7 @@ def _run_token_level(
         if not item.unanswerable
     ]
     scores = score_cases(
-        "token-level", metrics, cases, lambda names, cuts: score_token_level(hits, tables, names, cuts)
+        "token-level", metrics, cases, lambda names, cuts: score_token_level(passages_of(hits), tables, names, cuts)
     )
     return ExperimentTables(hits, scores, _unanswerable(truth))
 
@@ -407,7 +407,7 @@ def _run_chunk_level(
         if not item.unanswerable
     ]
     scores = score_cases(
-        "chunk-level", metrics, cases, lambda names, cuts: score_chunk_level(hits, tables, names, cuts)
+        "chunk-level", metrics, cases, lambda names, cuts: score_chunk_level(passages_of(hits), tables, names, cuts)
     )
     return ExperimentTables(hits, scores, _unanswerable(truth))
 

@@ -10,47 +10,61 @@ from numpy.typing import NDArray
 from rag_eval.errors import ConfigurationError
 from rag_eval.retrieval.fusion import RANK_CONSTANT
 from rag_eval.retrieval.retriever import Hit, Reranker, place_of, reranked
-from rag_eval.tables import CHUNK_HITS, HITS, chunks_from_table, plain_chunks_from_table, table_of
+from rag_eval.tables import HITS, chunks_from_table, has_places, plain_chunks_from_table, table_of, table_with
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ground_truth import Query
 
 Numbers = NDArray[np.int64]
 
+IDENTITY = ["doc_id", "start", "end", "ordinal", "chunk_id"]
+"""The columns by which a hit is the chunk that it is."""
+
+RETRIEVED = "retrieved"
+"""The stage of hits whose retriever does not tell its stages."""
+
 
 def hits_at(
-    chunks: pa.Table, queries: pa.Table, query: Numbers, rank: Numbers, number: Numbers, score: NDArray[np.floating]
+    stage: str,
+    chunks: pa.Table,
+    queries: pa.Table,
+    query: Numbers,
+    rank: Numbers,
+    number: Numbers,
+    score: NDArray[np.floating],
 ) -> pa.Table:
-    """Hits from row numbers: of the query, of the chunk, and the rank from 0."""
-    schema = schema_of(chunks)
-    places = [name for name in schema.names if name not in ("query_id", "rank", "score")]
-    found = chunks.select(places).take(pa.array(number))
-    found = found.append_column("query_id", queries.column("query_id").take(pa.array(query)))
-    found = found.append_column("rank", pa.array((rank + 1).astype(np.int32)))
-    found = found.append_column("score", pa.array(score.astype(np.float32)))
-    return found.select(schema.names).cast(schema)
+    """Hits of a stage from row numbers: of the query, of the chunk, and the rank from 0."""
+    found = chunks.select(IDENTITY).take(pa.array(number))
+    columns = {name: found.column(name) for name in IDENTITY} | {
+        "query_id": queries.column("query_id").take(pa.array(query)),
+        "variant": 0,
+        "rank": (rank + 1).astype(np.int32),
+        "score": score.astype(np.float64),
+        "stage": stage,
+    }
+    return table_with(HITS, columns, len(number))
 
 
 def fuse_tables(rankings: Sequence[pa.Table], queries: pa.Table, depth: int) -> pa.Table:
     """Several rankings as one, by reciprocal rank fusion; equal scores by place."""
     import polars as pl
 
-    schema = rankings[0].schema
-    places = [name for name in schema.names if name not in ("query_id", "rank", "score")]
-    order = [name for name in places if name != "chunk_id"]
+    order = [name for name in IDENTITY if name != "chunk_id"]
     asked = pl.DataFrame({"query_id": queries.column("query_id").to_numpy()}).with_row_index("asked")
     scored = pl.concat([pl.DataFrame(ranking) for ranking in rankings]).with_columns(
         (1.0 / (RANK_CONSTANT + pl.col("rank"))).alias("score")
     )
     fused = (
-        scored.group_by(["query_id", *places], maintain_order=True)
+        scored.group_by(["query_id", *IDENTITY], maintain_order=True)
         .agg(pl.col("score").sum())
         .join(asked, on="query_id")
         .sort(["asked", "score", *order], descending=[False, True] + [False] * len(order))
         .with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int32).over("query_id").alias("rank"))
         .filter(pl.col("rank") <= depth)
     )
-    return fused.select(schema.names).to_arrow().cast(schema)
+    found = fused.select(["query_id", "rank", "score", *IDENTITY]).to_arrow()
+    columns = {name: found.column(name) for name in found.column_names}
+    return table_with(HITS, columns | {"variant": 0, "stage": "fused"}, found.num_rows)
 
 
 def rerank_table(hits: pa.Table, chunks: pa.Table, queries: pa.Table, reranker: Reranker, k: int) -> pa.Table:
@@ -71,19 +85,15 @@ def rerank_table(hits: pa.Table, chunks: pa.Table, queries: pa.Table, reranker: 
         rank += range(len(kept))
         number += [numbers[place_of(chunk)] for chunk in kept]
     ranks = np.array(rank, np.int64)
-    return hits_at(chunks, queries, np.array(query, np.int64), ranks, np.array(number, np.int64), 1 / (ranks + 1))
-
-
-def schema_of(chunks: pa.Table) -> pa.Schema:
-    """The schema that hits of these chunks have."""
-    return HITS if "start" in chunks.column_names else CHUNK_HITS
+    numbers_kept = np.array(number, np.int64)
+    return hits_at("reranked", chunks, queries, np.array(query, np.int64), ranks, numbers_kept, 1 / (ranks + 1))
 
 
 def _candidates(hits: pa.Table, chunks: pa.Table) -> tuple[list[int], dict[int, Any]]:
     """The row of each hit's chunk, and the chunks of these rows; the others, which are most, are left alone."""
     import polars as pl
 
-    placed = "start" in chunks.column_names
+    placed = has_places(chunks)
     place = ["doc_id", "start", "end"] if placed else ["doc_id", "ordinal"]
     rows = pl.DataFrame(chunks.select(place)).with_row_index("row")
     asked = pl.DataFrame(hits.select(place)).with_row_index("hit")
@@ -112,7 +122,8 @@ def span_hits_table(
         for query, hits in zip(queries, found, strict=True)
         for rank, hit in enumerate(hits, start=1)
     ]
-    return table_of(HITS, rows)
+    columns = ("query_id", "rank", "score", "doc_id", "start", "end", "chunk_id")
+    return table_of(HITS, rows, columns, variant=0, stage=RETRIEVED)
 
 
 def chunk_hits_table(queries: Sequence[Query], found: Sequence[Sequence[Hit[Chunk]]]) -> pa.Table:
@@ -122,4 +133,5 @@ def chunk_hits_table(queries: Sequence[Query], found: Sequence[Sequence[Hit[Chun
         for query, hits in zip(queries, found, strict=True)
         for rank, hit in enumerate(hits, start=1)
     ]
-    return table_of(CHUNK_HITS, rows)
+    columns = ("query_id", "rank", "score", "doc_id", "ordinal", "chunk_id")
+    return table_of(HITS, rows, columns, variant=0, stage=RETRIEVED)

@@ -27,8 +27,7 @@ from rag_eval.services.langsmith_outbox import (
 )
 from rag_eval.services.outbox import Delivery, Parcel, Sender, outbox_of
 from rag_eval.tables import (
-    ChunkLevelTruthTables,
-    TokenLevelTruthTables,
+    TruthTables,
     chunk_truth_from_tables,
     documents_from_table,
     token_truth_from_tables,
@@ -157,10 +156,8 @@ def _names(outcome: BenchmarkOutcome) -> list[str]:
 
 def _truth(workspace: Workspace, outcome: BenchmarkOutcome) -> Truth:
     kept = outcome.inputs.truth
-    queries, answers = workspace.read_table(kept.queries), workspace.read_table(kept.answers)
-    if kept.evaluation_type == "token-level":
-        return token_truth_from_tables(TokenLevelTruthTables(queries, answers))
-    return chunk_truth_from_tables(ChunkLevelTruthTables(queries, answers))
+    tables = TruthTables(workspace.read_table(kept.queries), workspace.read_table(kept.answers))
+    return (token_truth_from_tables if kept.evaluation_type == "token-level" else chunk_truth_from_tables)(tables)
 
 
 def _contents(workspace: Workspace, outcome: BenchmarkOutcome) -> Mapping[str, str]:

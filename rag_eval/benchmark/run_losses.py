@@ -10,7 +10,7 @@ from rag_eval.benchmark.hits import chunk_hits_table, span_hits_table
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.metrics.losses import HitStages, check_ks, chunk_level_losses, token_level_losses
 from rag_eval.retrieval.vector import VectorRAGRetriever
-from rag_eval.tables import chunk_truth_to_tables, chunks_to_table, plain_chunks_to_table, token_truth_to_tables
+from rag_eval.tables import chunk_truth_to_tables, chunks_to_table, token_truth_to_tables
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
@@ -60,5 +60,5 @@ def retrieval_losses(
     index_chunk_level(corpus, chunk_truth, retriever)
     queries = [item.query for item in chunk_truth]
     tables = [chunk_hits_table(queries, found) for found in retriever.stages(queries, max(ks))]
-    chunks = plain_chunks_to_table(retriever.indexed_chunks())
+    chunks = chunks_to_table(retriever.indexed_chunks())
     return chunk_level_losses(chunks, chunk_truth_to_tables(chunk_truth), HitStages(*tables), ks)

@@ -26,7 +26,7 @@ from rag_eval.metrics.score_tables import NO_CUT, score_name
 from rag_eval.stats.bootstrap import Estimate, estimates_of
 from rag_eval.stats.comparison import Placed, higher_is_better, rank
 from rag_eval.stats.scores import PairedScores, documents_by_chunks, documents_by_spans
-from rag_eval.tables import ChunkLevelTruthTables, TokenLevelTruthTables, check_schema, documents_from_table
+from rag_eval.tables import TruthTables, check_schema, documents_from_table, passages_of
 from rag_eval.types.documents import Document
 
 SEED = 0
@@ -151,12 +151,11 @@ def _queries(workspace: Workspace, outcome: BenchmarkOutcome) -> list[ScoredQuer
 def _budget_scores(
     workspace: Workspace, outcome: BenchmarkOutcome, one: ConfigurationOutcome, documents: list[Document]
 ) -> pa.Table:
-    truth, hits = outcome.inputs.truth, workspace.read_table(one.hits)
-    queries, answers = workspace.read_table(truth.queries), workspace.read_table(truth.answers)
+    truth, passages = outcome.inputs.truth, passages_of(workspace.read_table(one.hits))
+    tables = TruthTables(workspace.read_table(truth.queries), workspace.read_table(truth.answers))
     if truth.evaluation_type == "token-level":
-        return span_budget_scores(hits, TokenLevelTruthTables(queries, answers), documents)
-    chunks = workspace.read_table(one.chunk_table)
-    return chunk_budget_scores(hits, ChunkLevelTruthTables(queries, answers), chunks)
+        return span_budget_scores(passages, tables, documents)
+    return chunk_budget_scores(passages, tables, workspace.read_table(one.chunk_table))
 
 
 def _by_cut(scores: pa.Table, query_ids: pa.Array, name: str) -> tuple[list[tuple[str, int]], Values]:

@@ -36,15 +36,15 @@ from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.retrieval.bm25 import BM25Index, best_first
 from rag_eval.retrieval.retriever import Reranker, in_place_order, without_positions
 from rag_eval.tables import (
-    ChunkLevelTruthTables,
-    TokenLevelTruthTables,
+    TruthTables,
     chunk_truth_from_tables,
     chunk_truth_to_tables,
     chunks_to_table,
     documents_from_table,
     documents_to_table,
     embeddings_schema,
-    plain_chunks_to_table,
+    passages_of,
+    searched_texts,
     token_truth_to_tables,
 )
 from rag_eval.types.documents import Corpus
@@ -75,11 +75,10 @@ def load_ground_truth(
         corpus = Corpus(documents_from_table(workspace.read_table(documents)))
         spans = list(reanchor_for_run(workspace, spans, corpus).truth) if reanchor else spans
         check_still_matches(spans, corpus, source.path)
-        span_tables = token_truth_to_tables(spans)
-        queries, kind, answers = span_tables.queries, "truth-spans", span_tables.spans
+        tables = token_truth_to_tables(spans)
     else:
-        chunk_tables = chunk_truth_to_tables(read_chunk_level(source.path))
-        queries, kind, answers = chunk_tables.queries, "truth-chunks", chunk_tables.chunks
+        tables = chunk_truth_to_tables(read_chunk_level(source.path))
+    queries = tables.queries
     if all(queries.column("unanswerable").to_pylist()):
         raise GroundTruthError(
             f"every query of {str(source.path)!r} is declared unanswerable: there is nothing to score"
@@ -90,7 +89,7 @@ def load_ground_truth(
     return TruthRef(
         evaluation_type=evaluation_type,
         queries=workspace.write_table("queries", queries),
-        answers=workspace.write_table(kind, answers),
+        answers=workspace.write_table("truth", tables.answers),
         effort=effort,
     )
 
@@ -102,9 +101,9 @@ ROWS_AT_ONCE = 16_384
 @stage(version=1)
 def embed(workspace: Workspace, chunks: TableRef, embedder: EmbedderConfig) -> TableRef:
     """Embed every text that this embedder has not embedded before, each once."""
-    contents = workspace.read_table(chunks).column("content")
+    texts = searched_texts(workspace.read_table(chunks))
     with cached_embedder(workspace, embedder) as cached:
-        parts = _embedded(contents, cached)
+        parts = _embedded(texts, cached)
         first = next(parts)
         ref = workspace.write_parts("embeddings", first.schema, itertools.chain([first], parts))
     effort = Effort(fresh=cached.statistics.misses, total=ref.rows, unit="texts", **spent(cached))
@@ -141,7 +140,7 @@ def _fill(store: StoreConfig, folder: Path, chunks: pa.Table, vectors: "TextVect
     """Raises ``OSError`` when the disk does not take the chunks, which LanceDB says in words."""
     parts = (chunks.slice(begin, ROWS_AT_ONCE) for begin in range(0, chunks.num_rows, ROWS_AT_ONCE))
     try:
-        store.build(folder).add_tables((part, vectors.of(part.column("content").to_pylist())) for part in parts)
+        store.build(folder).add_tables((part, vectors.of(searched_texts(part).to_pylist())) for part in parts)
     except RuntimeError as error:
         code = re.search(r"LanceError\(IO\).*\(os error (\d+)\)", str(error))
         if code is None:
@@ -211,12 +210,12 @@ def chunk(workspace: Workspace, documents: TableRef, chunker: ChunkerConfig, chu
     effort = Effort(fresh=fresh, total=len(read), unit="documents", **(spent(asked) if asked and fresh else {}))
     if chunk_truth is None:
         return workspace.write_table("chunks", chunks_to_table(in_place_order(cut)), effort)
-    tables = ChunkLevelTruthTables(workspace.read_table(chunk_truth.queries), workspace.read_table(chunk_truth.answers))
+    tables = TruthTables(workspace.read_table(chunk_truth.queries), workspace.read_table(chunk_truth.answers))
     truth = chunk_truth_from_tables(tables)
     plain = without_positions(cut)
     check_chunker(truth, built.name)
     check_chunk_ids(truth, plain)
-    return workspace.write_table("plain-chunks", plain_chunks_to_table(plain), effort)
+    return workspace.write_table("chunks", chunks_to_table(plain), effort)
 
 
 @contextmanager
@@ -252,9 +251,8 @@ def retrieve_by_vector(
     found = opened.search_many(vectors, depth)
     effort = _answered(asked, started, **spent(cached))
     query, rank = np.nonzero(found.numbers >= 0)
-    hits = hits_at(
-        workspace.read_table(chunks), asked, query, rank, found.numbers[query, rank], found.scores[query, rank]
-    )
+    where = query, rank, found.numbers[query, rank], found.scores[query, rank]
+    hits = hits_at("vector", workspace.read_table(chunks), asked, *where)
     return workspace.write_table("hits", hits, effort)
 
 
@@ -262,7 +260,7 @@ def retrieve_by_vector(
 def retrieve_by_words(workspace: Workspace, chunks: TableRef, queries: TableRef, depth: int) -> TableRef:
     """The chunks that share most with every query, by BM25."""
     asked, table = workspace.read_table(queries), workspace.read_table(chunks)
-    index, texts = BM25Index(table.column("content").to_pylist()), asked.column("text").to_pylist()
+    index, texts = BM25Index(searched_texts(table).to_pylist()), asked.column("text").to_pylist()
     for text in texts[:1]:
         best_first(index.scores(text), depth)
     started = time.perf_counter()
@@ -274,7 +272,7 @@ def retrieve_by_words(workspace: Workspace, chunks: TableRef, queries: TableRef,
         rank.append(np.arange(len(best)))
         number.append(best)
         score.append(scores[best])
-    found = hits_at(table, asked, *(np.concatenate(part) for part in (query, rank, number, score)))
+    found = hits_at("words", table, asked, *(np.concatenate(part) for part in (query, rank, number, score)))
     return workspace.write_table("hits", found, _answered(asked, started))
 
 
@@ -345,18 +343,19 @@ def score(
     ks: list[int],
 ) -> TableRef:
     """Score every answerable query by every metric at every k."""
-    found = workspace.read_table(hits)
-    queries, answers = workspace.read_table(truth.queries), workspace.read_table(truth.answers)
+    passages = passages_of(workspace.read_table(hits))
+    tables = TruthTables(workspace.read_table(truth.queries), workspace.read_table(truth.answers))
     if truth.evaluation_type == "token-level":
         scores = score_token_level(
-            found,
-            TokenLevelTruthTables(queries, answers),
+            passages,
+            tables,
             metrics,
             ks,
             documents=documents_from_table(workspace.read_table(documents)),
             chunks=workspace.read_table(chunks),
         )
     else:
-        scores = score_chunk_level(found, ChunkLevelTruthTables(queries, answers), metrics, ks)
-    effort = Effort(fresh=queries.num_rows, total=queries.num_rows, unit="queries")
+        scores = score_chunk_level(passages, tables, metrics, ks)
+    count = tables.queries.num_rows
+    effort = Effort(fresh=count, total=count, unit="queries")
     return workspace.write_table("scores", scores, effort)

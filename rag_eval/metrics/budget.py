@@ -21,12 +21,9 @@ from rag_eval.metrics.score_tables import SpanTables, match_rows, most_on_line, 
 from rag_eval.metrics.span_metrics import DEFAULT_ENCODING
 from rag_eval.metrics.sweep import ChunkSweep, SpanSweep, running_sums
 from rag_eval.tables import (
-    CHUNK_HITS,
-    PLAIN_CHUNKS,
+    CHUNKS,
     SCORES,
-    TRUTH_CHUNKS,
-    ChunkLevelTruthTables,
-    TokenLevelTruthTables,
+    TruthTables,
     check_schema,
 )
 from rag_eval.tokens import count_tokens
@@ -50,7 +47,7 @@ def budget_cuts(budgets: Sequence[int] = BUDGETS) -> list[tuple[str, int]]:
 
 
 def span_budget_scores(
-    hits: pa.Table, truth: TokenLevelTruthTables, documents: Sequence[Document], budgets: Sequence[int] = BUDGETS
+    hits: pa.Table, truth: TruthTables, documents: Sequence[Document], budgets: Sequence[int] = BUDGETS
 ) -> pa.Table:
     """Token-level: recall in characters of the truth. A ``SCORES`` row for each metric, budget and answerable query.
 
@@ -75,14 +72,13 @@ def span_budget_scores(
 
 
 def chunk_budget_scores(
-    hits: pa.Table, truth: ChunkLevelTruthTables, chunks: pa.Table, budgets: Sequence[int] = BUDGETS
+    hits: pa.Table, truth: TruthTables, chunks: pa.Table, budgets: Sequence[int] = BUDGETS
 ) -> pa.Table:
     """Chunk-level: the share of the relevant chunk ids. Rows and errors as for ``span_budget_scores``."""
     _check(budgets)
-    check_schema(truth.chunks, TRUTH_CHUNKS, "truth chunks")
-    check_schema(chunks, PLAIN_CHUNKS, "chunks")
-    matched = match_rows(truth.queries, hits, truth.chunks, CHUNK_HITS)
-    columns = [table.column("chunk_id") for table in (hits, truth.chunks, chunks)]
+    check_schema(chunks, CHUNKS, "chunks")
+    matched = match_rows(truth, hits, ["chunk_id"])
+    columns = [table.column("chunk_id") for table in (hits, truth.answers, chunks)]
     (hit_chunk, truth_chunk, known_chunk), ids = number_strings(columns)
     hit_chunk, truth_chunk = hit_chunk[matched.hits.rows], truth_chunk[matched.truth.rows]
     offsets = matched.hits.offsets

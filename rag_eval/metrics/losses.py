@@ -19,14 +19,11 @@ from rag_eval.metrics.score_tables import (
 )
 from rag_eval.metrics.sweep import ChunkSweep, SpanRows, SpanSweep, running_sums
 from rag_eval.tables import (
-    CHUNK_HITS,
     CHUNKS,
-    PLAIN_CHUNKS,
-    TRUTH_CHUNKS,
-    TRUTH_SPANS,
-    ChunkLevelTruthTables,
-    TokenLevelTruthTables,
+    PLACE,
+    TruthTables,
     check_schema,
+    passages_of,
 )
 
 LOSS_PARTS = ("uncovered", "cut", "embedder", "index", "reranker")
@@ -48,7 +45,7 @@ AVERAGE_LOSSES = pa.schema([_K, *_SHARE_FIELDS, pa.field("n", pa.int64(), nullab
 class HitStages:
     """The hits of one retrieval at its three stages, each at least as deep as the largest k.
 
-    They are ``HITS`` tables at token level and ``CHUNK_HITS`` tables at chunk level.
+    They are ``HITS`` tables.
     ``approximate`` is left out where the search is exact, ``final`` where nothing is reranked. A hit that was not
     fetched counts as not found: where the exact hits are fewer than k, that is the embedder's loss.
     """
@@ -58,10 +55,10 @@ class HitStages:
     final: pa.Table | None = None
 
     def tables(self) -> dict[str, pa.Table]:
-        """The hits by the name of their stage; a stage that was left out has those of the one before."""
+        """The hits, as passages, by the name of their stage; a stage that was left out has those of the one before."""
         approximate = self.exact if self.approximate is None else self.approximate
         final = approximate if self.final is None else self.final
-        return {"exact": self.exact, "approximate": approximate, "final": final}
+        return {"exact": passages_of(self.exact), "approximate": passages_of(approximate), "final": passages_of(final)}
 
 
 def average_losses(losses: pa.Table) -> pa.Table:
@@ -208,9 +205,7 @@ def query_numbers(rows: SpanRows) -> Counts:
     return np.repeat(np.arange(rows.queries), np.diff(rows.offsets))
 
 
-def token_level_losses(
-    chunks: pa.Table, truth: TokenLevelTruthTables, stages: HitStages, ks: Sequence[int]
-) -> pa.Table:
+def token_level_losses(chunks: pa.Table, truth: TruthTables, stages: HitStages, ks: Sequence[int]) -> pa.Table:
     """The parts of the loss in ``span_recall``: a ``LOSSES`` row for each k and answerable query, in this order.
 
     ``chunks`` are all that were indexed. The parts are those of ``rag_eval.metrics.losses``; the oracle@k is exact.
@@ -220,14 +215,13 @@ def token_level_losses(
     without truth that is not declared unanswerable.
     """
     check_ks(ks)
-    check_schema(chunks, CHUNKS, "chunks")
-    check_schema(truth.spans, TRUTH_SPANS, "truth spans")
+    check_schema(chunks, CHUNKS, "chunks", PLACE)
     hits = stages.tables()
-    matched = {stage: match_rows(truth.queries, table, truth.spans) for stage, table in hits.items()}
-    columns = [table.column("doc_id") for table in (chunks, truth.spans, *hits.values())]
+    matched = {stage: match_rows(truth, table) for stage, table in hits.items()}
+    columns = [table.column("doc_id") for table in (chunks, truth.answers, *hits.values())]
     (chunk_doc, truth_doc, *hit_docs), doc_ids = number_strings(columns)
     chunk_rows = span_rows(chunks, chunk_doc, RowOrder(slice(None), np.array([0, len(chunk_doc)])), "chunks")
-    truth_rows = span_rows(truth.spans, truth_doc, matched["exact"].truth, "truth spans")
+    truth_rows = span_rows(truth.answers, truth_doc, matched["exact"].truth, "truth")
     hit_rows = {
         stage: span_rows(table, doc, matched[stage].hits, f"{stage} hits").first(max(ks))
         for (stage, table), doc in zip(hits.items(), hit_docs, strict=True)
@@ -283,12 +277,10 @@ def _check_places(hits: SpanRows, chunks: SpanRows, doc_ids: pa.Array, stage: st
         )
 
 
-def chunk_level_losses(
-    chunks: pa.Table, truth: ChunkLevelTruthTables, stages: HitStages, ks: Sequence[int]
-) -> pa.Table:
+def chunk_level_losses(chunks: pa.Table, truth: TruthTables, stages: HitStages, ks: Sequence[int]) -> pa.Table:
     """The parts of the loss in ``chunk_recall``: a ``LOSSES`` row for each k and answerable query, in this order.
 
-    ``chunks`` are all that were indexed, the hits have the schema ``CHUNK_HITS``. The parts are those of
+    ``chunks`` are all that were indexed. The parts are those of
     ``rag_eval.metrics.losses`` with oracle@all = relevant ids among the chunks / relevant ids, and
     oracle@k = min(k, relevant ids among the chunks) / relevant ids. ``final_recall`` equals the ``chunk_recall`` of
     ``score_chunk_level``; a query without hits has 0.
@@ -297,11 +289,10 @@ def chunk_level_losses(
     not declared unanswerable.
     """
     check_ks(ks)
-    check_schema(chunks, PLAIN_CHUNKS, "chunks")
-    check_schema(truth.chunks, TRUTH_CHUNKS, "truth chunks")
+    check_schema(chunks, CHUNKS, "chunks")
     hits = stages.tables()
-    matched = {stage: match_rows(truth.queries, table, truth.chunks, CHUNK_HITS) for stage, table in hits.items()}
-    columns = [table.column("chunk_id") for table in (chunks, truth.chunks, *hits.values())]
+    matched = {stage: match_rows(truth, table, ["chunk_id"]) for stage, table in hits.items()}
+    columns = [table.column("chunk_id") for table in (chunks, truth.answers, *hits.values())]
     (indexed, relevant, *found), ids = number_strings(columns)
     offsets = matched["exact"].truth.offsets
     relevant = relevant[matched["exact"].truth.rows]

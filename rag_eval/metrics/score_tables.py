@@ -20,15 +20,13 @@ from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS, 
 from rag_eval.metrics.span_metrics import DEFAULT_ENCODING, SpanCounts, TokensRetrieved, TokenUnit
 from rag_eval.metrics.sweep import ChunkSweep, SpanRows, SpanSweep, first_totals, running_sums
 from rag_eval.tables import (
-    CHUNK_HITS,
     CHUNKS,
-    HITS,
+    PASSAGES,
+    PLACE,
     QUERIES,
     SCORES,
-    TRUTH_CHUNKS,
-    TRUTH_SPANS,
-    ChunkLevelTruthTables,
-    TokenLevelTruthTables,
+    TRUTH,
+    TruthTables,
     check_schema,
 )
 from rag_eval.tokens import count_tokens
@@ -57,14 +55,17 @@ class MatchedRows:
     truth: RowOrder
 
 
-def match_rows(queries: pa.Table, hits: pa.Table, truth: pa.Table, hits_schema: pa.Schema = HITS) -> MatchedRows:
-    """Find the rows of every answerable query; hits of chunk-level retrieval have the schema ``CHUNK_HITS``.
+def match_rows(truth: TruthTables, hits: pa.Table, known_by: Sequence[str] = PLACE) -> MatchedRows:
+    """Find the rows of every answerable query; the hits are ``PASSAGES``, with a value in each column of ``known_by``.
 
     Raises ``TableError`` when two queries share an id, when a row names an unknown query, or when the ranks of a query
     are not 1, 2, … without a gap; ``GroundTruthError`` when an answerable query has no truth or another has.
     """
-    check_schema(queries, QUERIES, "queries")
-    check_schema(hits, hits_schema, "hits")
+    queries = check_schema(truth.queries, QUERIES, "queries")
+    check_schema(truth.answers, TRUTH, "truth", known_by)
+    check_schema(hits, PASSAGES, "passages", known_by)
+    if pc.max(truth.answers.column("member")).as_py():
+        raise TableError("the truth has groups of several members: choose one of each before scoring")
     ids = queries.column("query_id").combine_chunks()
     if len(pc.unique(ids)) < len(ids):
         counts = pc.value_counts(ids)
@@ -73,10 +74,10 @@ def match_rows(queries: pa.Table, hits: pa.Table, truth: pa.Table, hits_schema: 
     answerable = ~queries.column("unanswerable").to_numpy()
     numbers = np.where(answerable, np.cumsum(answerable) - 1, -1)
     hit_query = numbers[_look_up(hits, ids, "hits")]
-    truth_query = numbers[_look_up(truth, ids, "truth")]
+    truth_query = numbers[_look_up(truth.answers, ids, "truth")]
     query_ids = ids.filter(pa.array(answerable))
     return MatchedRows(
-        query_ids, _order_hits(hit_query, hits, len(query_ids)), _order_truth(truth_query, truth, query_ids)
+        query_ids, _order_hits(hit_query, hits, len(query_ids)), _order_truth(truth_query, truth.answers, query_ids)
     )
 
 
@@ -195,22 +196,21 @@ class SpanTables:
     def __init__(
         self,
         hits: pa.Table,
-        truth: TokenLevelTruthTables,
+        truth: TruthTables,
         depth: int,
         documents: Iterable[Document] | None,
         chunks: pa.Table | None,
     ) -> None:
-        check_schema(truth.spans, TRUTH_SPANS, "truth spans")
-        matched = match_rows(truth.queries, hits, truth.spans)
+        matched = match_rows(truth, hits)
         self.query_ids = matched.query_ids
         self._documents = None if documents is None else list(documents)
-        self._chunks = None if chunks is None else check_schema(chunks, CHUNKS, "chunks")
-        tables = [hits, truth.spans] if self._chunks is None else [hits, truth.spans, self._chunks]
+        self._chunks = None if chunks is None else check_schema(chunks, CHUNKS, "chunks", PLACE)
+        tables = [hits, truth.answers] if self._chunks is None else [hits, truth.answers, self._chunks]
         numbers, doc_ids = number_strings([table.column("doc_id") for table in tables])
         self.doc_ids: list[str] = doc_ids.to_pylist()
         self._all_hits = span_rows(hits, numbers[0], matched.hits, "hits")
         self.hits = self._all_hits.first(depth)
-        self.truth = span_rows(truth.spans, numbers[1], matched.truth, "truth spans")
+        self.truth = span_rows(truth.answers, numbers[1], matched.truth, "truth")
         self._chunk_doc = numbers[-1]
 
     def view_of(self, name: MetricName) -> str:
@@ -338,7 +338,7 @@ SpanFormulas = list[tuple[MetricName, Callable[[SpanCounts, int | None], Values]
 
 def score_token_level(
     hits: pa.Table,
-    truth: TokenLevelTruthTables,
+    truth: TruthTables,
     metrics: Sequence[str],
     ks: Sequence[int],
     *,
@@ -376,7 +376,7 @@ def score_token_level(
 
 def score_chunk_level(
     hits: pa.Table,
-    truth: ChunkLevelTruthTables,
+    truth: TruthTables,
     metrics: Sequence[str],
     ks: Sequence[int],
     *,
@@ -384,13 +384,12 @@ def score_chunk_level(
 ) -> pa.Table:
     """Score the chunk ids of hits: a ``SCORES`` row for each metric, k and answerable query, in this order.
 
-    The hits have the schema ``CHUNK_HITS``. Raises as ``score_token_level`` does.
+    Raises as ``score_token_level`` does.
     """
     names = _requested(metrics, ks, CHUNK_LEVEL_METRICS)
-    check_schema(truth.chunks, TRUTH_CHUNKS, "truth chunks")
-    matched = match_rows(truth.queries, hits, truth.chunks, CHUNK_HITS)
+    matched = match_rows(truth, hits, ["chunk_id"])
     hit_offsets, truth_offsets = matched.hits.offsets, matched.truth.offsets
-    (hit_chunk, truth_chunk), ids = number_strings([hits.column("chunk_id"), truth.chunks.column("chunk_id")])
+    (hit_chunk, truth_chunk), ids = number_strings([hits.column("chunk_id"), truth.answers.column("chunk_id")])
     hit_chunk, truth_chunk = hit_chunk[matched.hits.rows], truth_chunk[matched.truth.rows]
     scores = _unfilled(names, ks, len(matched.query_ids))
     for first, last in _blocks(hit_offsets, truth_offsets, block_rows, block_rows):

@@ -15,7 +15,7 @@ from rag_eval.reports.charts import Chart, Rows, by_budget, by_document, by_k, b
 from rag_eval.reports.ranking import hits_of, without_hits
 from rag_eval.stats.bootstrap import Estimate
 from rag_eval.stats.comparison import higher_is_better
-from rag_eval.tables import ChunkLevelTruthTables, TokenLevelTruthTables
+from rag_eval.tables import TruthTables
 
 PART_NAMES = {
     "found": "found",
@@ -33,14 +33,11 @@ def loss_rows(
 ) -> Iterable[dict[str, Any]]:
     """For each configuration, k and part its share of the relevant text, mean over the queries; they add up to 1."""
     truth = outcome.inputs.truth
-    queries, answers = workspace.read_table(truth.queries), workspace.read_table(truth.answers)
+    tables = TruthTables(workspace.read_table(truth.queries), workspace.read_table(truth.answers))
+    losses_of = token_level_losses if truth.evaluation_type == "token-level" else chunk_level_losses
     for one in configurations:
         chunks, stages = workspace.read_table(one.chunk_table), _stages(workspace, outcome, one)
-        if truth.evaluation_type == "token-level":
-            losses = token_level_losses(chunks, TokenLevelTruthTables(queries, answers), stages, outcome.config.k)
-        else:
-            losses = chunk_level_losses(chunks, ChunkLevelTruthTables(queries, answers), stages, outcome.config.k)
-        for means in average_losses(losses).to_pylist():
+        for means in average_losses(losses_of(chunks, tables, stages, outcome.config.k)).to_pylist():
             shares = {"found": means["final_recall"], **{part: means[part] for part in LOSS_PARTS}}
             for order, (part, words) in enumerate(PART_NAMES.items()):
                 yield {

@@ -21,6 +21,7 @@ from rag_eval.metrics.score_tables import score_name
 from rag_eval.reports.html import Section, numbers, records
 from rag_eval.reports.ranking import hits_of, without_hits
 from rag_eval.stats.comparison import higher_is_better
+from rag_eval.tables import has_places
 from rag_eval.types.ids import EvaluationType
 
 
@@ -96,7 +97,7 @@ class Units:
 
     def places(self, rows: pa.Table) -> Places:
         """The places of chunks or truth; a chunk without a place is all of its own text."""
-        if "start" in rows.column_names:
+        if has_places(rows):
             start, end = (rows.column(name).to_numpy() for name in ("start", "end"))
             return Places(numbers_of(rows.column("doc_id"), self.ids), start, end)
         number = numbers_of(rows.column("chunk_id"), self.ids)
@@ -165,7 +166,7 @@ def hit_rows(side: Side, query_ids: pa.Array, depth: int) -> Counts:
     """
     import polars as pl  # here, because it takes long to import
 
-    place = ["doc_id", "start", "end"] if "start" in side.chunks.column_names else ["doc_id", "ordinal"]
+    place = ["doc_id", "start", "end"] if has_places(side.chunks) else ["doc_id", "ordinal"]
     chunks = pl.DataFrame(side.chunks.select(place)).with_row_index("chunk")
     first = side.hits.filter(pc.field("rank") <= depth)
     found = pl.DataFrame(first.select(place)).join(chunks, on=place, how="left", maintain_order="left")["chunk"]

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from rag_eval.errors import ConfigurationError, TableError
 from rag_eval.formatting import choices, suggestion
 from rag_eval.metrics.metric import Counts, Values
-from rag_eval.tables import PLAIN_CHUNKS, TRUTH_CHUNKS, TRUTH_SPANS, check_schema
+from rag_eval.tables import CHUNKS, PLACE, TRUTH, check_schema
 
 
 def documents_by_spans(spans: pa.Table) -> dict[str, str]:
     """For each query with truth spans the document that holds the most characters of them; of equal ones, the first
     by name. Overlaps count again."""
-    check_schema(spans, TRUTH_SPANS, "truth spans")
+    check_schema(spans, TRUTH, "truth", PLACE)
     lengths = (end - start for start, end in zip(*(spans.column(c).to_pylist() for c in ("start", "end")), strict=True))
     rows = zip(spans.column("query_id").to_pylist(), spans.column("doc_id").to_pylist(), lengths, strict=True)
     return _heaviest(rows)
@@ -30,8 +30,8 @@ def documents_by_chunks(truth: pa.Table, chunks: pa.Table) -> dict[str, str]:
     A chunk whose text stands in several documents counts in each. A query none of whose chunks is there belongs to a
     document without a name.
     """
-    check_schema(truth, TRUTH_CHUNKS, "truth chunks")
-    check_schema(chunks, PLAIN_CHUNKS, "chunks")
+    check_schema(truth, TRUTH, "truth", ["chunk_id"])
+    check_schema(chunks, CHUNKS, "chunks")
     holders: dict[str, list[str]] = {}
     places = (chunks.column(name).to_pylist() for name in ("chunk_id", "doc_id"))
     for chunk_id, doc_id in zip(*places, strict=True):

@@ -19,7 +19,7 @@ from rag_eval.embedding.embedder import Vectors
 from rag_eval.errors import ConfigurationError, TableError
 from rag_eval.stores.exact_search import Blocks, BuiltInStore, Candidates, near_pairs, score_margin
 from rag_eval.stores.store import AnyChunk, Integers, Places, SearchResult
-from rag_eval.tables import CHUNKS, PLAIN_CHUNKS, check_schema, metadata_to_json
+from rag_eval.tables import CHUNKS, check_schema, has_places, metadata_to_json
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ class Hnsw:
 LanceIndex = IvfPq | Hnsw
 
 
-ROWS = pa.schema([*CHUNKS, pa.field("ordinal", pa.int64())])
-ROWS = pa.schema([field.with_nullable(field.name in ("start", "end", "ordinal")) for field in ROWS])
+ROWS = pa.schema([field.with_nullable(field.name in ("start", "end", "ordinal")) for field in CHUNKS])
+ROWS = ROWS.remove(ROWS.get_field_index("searched"))  # the vectors are made of it, nothing else asks for it
 
 
 def rows_of_chunks(chunks: Sequence[AnyChunk], places: Places) -> pa.Table:
@@ -107,16 +107,18 @@ def rows_of_chunks(chunks: Sequence[AnyChunk], places: Places) -> pa.Table:
 
 def rows_of_table(chunks: pa.Table) -> pa.Table:
     """The rows of a chunks table, with places or with ordinals."""
-    return _rows({name: chunks.column(name) for name in chunks.column_names}, chunks.num_rows)
+    unused = {"ordinal"} if has_places(chunks) else {"start", "end"}
+    return _rows({name: chunks.column(name) for name in ROWS.names if name not in unused}, chunks.num_rows)
 
 
 def places_of_rows(rows: pa.Table) -> Places:
     """The places of rows; raises ``TableError`` when two are the same."""
-    return with_table(Places(), rows, rows.column("ordinal").null_count > 0) if rows.num_rows else Places()
+    return with_table(Places(), rows) if rows.num_rows else Places()
 
 
-def with_table(places: Places, chunks: pa.Table, placed: bool) -> Places:
+def with_table(places: Places, chunks: pa.Table) -> Places:
     """The places and those of a table; raises ``TableError`` when one is there already."""
+    placed = has_places(chunks)
     doc_ids = chunks.column("doc_id").combine_chunks()
     if not placed:
         ordinals = chunks.column("ordinal").to_numpy()
@@ -222,11 +224,10 @@ class LanceDBVectorStore(BuiltInStore):
         """
         self._load()
         for chunks, vectors in parts:
-            placed = "ordinal" not in chunks.column_names
-            check_schema(chunks, CHUNKS if placed else PLAIN_CHUNKS, "chunks")
+            check_schema(chunks, CHUNKS, "chunks")
             units = self._checked(chunks.num_rows, vectors)
             if chunks.num_rows:
-                self._append(rows_of_table(chunks), units, with_table(self._places, chunks, placed))
+                self._append(rows_of_table(chunks), units, with_table(self._places, chunks))
         self._build_index()
 
     def take(self, numbers: Integers, columns: Sequence[str]) -> pa.Table:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from rag_eval.metrics.losses import HitStages, token_level_losses
-from rag_eval.tables import CHUNKS, HITS, QUERIES, TRUTH_SPANS, TokenLevelTruthTables
+from rag_eval.tables import CHUNKS, HITS, QUERIES, TRUTH, TruthTables, table_with
 
 QUERY_COUNT, TRUTHS_EACH, HITS_EACH = 5_000, 3, 20
 DOCUMENTS, CHUNKS_EACH, CHUNK_SIZE, CHUNK_STEP = 500, 200, 800, 400
@@ -21,7 +21,7 @@ CHECKED = 500
 Span = tuple[int, int]
 
 
-def make_tables(seed: int = 20240711) -> tuple[pa.Table, TokenLevelTruthTables, list[pa.Table]]:
+def make_tables(seed: int = 20240711) -> tuple[pa.Table, TruthTables, list[pa.Table]]:
     """100 k chunks that overlap by half, long answers, and the hits of three stages, half of them near an answer."""
     rng = np.random.default_rng(seed)
     length = CHUNKS_EACH * CHUNK_STEP
@@ -31,16 +31,28 @@ def make_tables(seed: int = 20240711) -> tuple[pa.Table, TokenLevelTruthTables, 
     chunk_start = np.tile(np.arange(CHUNKS_EACH) * CHUNK_STEP, DOCUMENTS)
     text, blank = pa.scalar("…", pa.large_string()), pa.scalar("{}")
     chunk_ids = pa.array([f"pa_chunk_{number:012x}" for number in range(len(chunk_doc))])
-    chunks = [chunk_ids, doc_ids.take(pa.array(chunk_doc)), chunk_start, chunk_start + CHUNK_SIZE]
-    chunks += [pa.repeat(text, len(chunk_doc)), pa.repeat(blank, len(chunk_doc))]
+    chunks = {
+        "chunk_id": chunk_ids,
+        "doc_id": doc_ids.take(pa.array(chunk_doc)),
+        "start": chunk_start,
+        "end": chunk_start + CHUNK_SIZE,
+        "ordinal": np.tile(np.arange(CHUNKS_EACH), DOCUMENTS),
+        "content": text,
+        "metadata": "{}",
+    }
 
     truth_doc = rng.integers(0, DOCUMENTS, (QUERY_COUNT, TRUTHS_EACH))
     truth_doc[:, 1] = truth_doc[:, 0]
     truth_start = rng.integers(0, length - 4_000, (QUERY_COUNT, TRUTHS_EACH))
     truth_end = truth_start + rng.integers(40, 4_000, (QUERY_COUNT, TRUTHS_EACH))
-    spans = [np.repeat(np.arange(QUERY_COUNT), TRUTHS_EACH), truth_doc.ravel(), truth_start.ravel(), truth_end.ravel()]
-    spans = [query_ids.take(pa.array(spans[0])), doc_ids.take(pa.array(spans[1])), *spans[2:]]
-    spans.append(pa.repeat(text, truth_doc.size))
+    spans = {
+        "query_id": query_ids.take(pa.array(np.repeat(np.arange(QUERY_COUNT), TRUTHS_EACH))),
+        "group": np.tile(np.arange(TRUTHS_EACH), QUERY_COUNT),
+        "member": 0,
+        "doc_id": doc_ids.take(pa.array(truth_doc.ravel())),
+        "start": truth_start.ravel(),
+        "end": truth_end.ravel(),
+    }
     queries = [query_ids, query_ids, pa.repeat(pa.scalar(False), QUERY_COUNT), pa.repeat(blank, QUERY_COUNT)]
 
     hits = []
@@ -51,12 +63,20 @@ def make_tables(seed: int = 20240711) -> tuple[pa.Table, TokenLevelTruthTables, 
         near = np.take_along_axis(truth_start, aim, 1) // CHUNK_STEP + rng.integers(-2, 10, shape)
         near = np.take_along_axis(truth_doc, aim, 1) * CHUNKS_EACH + np.clip(near, 0, CHUNKS_EACH - 1)
         chosen = np.where(rng.random(shape) < 0.5, near, rng.integers(0, len(chunk_doc), shape)).ravel()
-        columns = [query_ids.take(pa.array(np.repeat(np.arange(QUERY_COUNT), HITS_EACH))), rank]
-        columns += [(1 / rank).astype(np.float32), doc_ids.take(pa.array(chunk_doc[chosen])), chunk_start[chosen]]
-        columns += [chunk_start[chosen] + CHUNK_SIZE, chunk_ids.take(pa.array(chosen))]
-        hits.append(pa.table(columns, schema=HITS))
-    truth = TokenLevelTruthTables(pa.table(queries, schema=QUERIES), pa.table(spans, schema=TRUTH_SPANS))
-    return pa.table(chunks, schema=CHUNKS), truth, hits
+        columns = {
+            "query_id": query_ids.take(pa.array(np.repeat(np.arange(QUERY_COUNT), HITS_EACH))),
+            "variant": 0,
+            "rank": rank,
+            "score": 1 / rank,
+            "doc_id": doc_ids.take(pa.array(chunk_doc[chosen])),
+            "start": chunk_start[chosen],
+            "end": chunk_start[chosen] + CHUNK_SIZE,
+            "chunk_id": chunk_ids.take(pa.array(chosen)),
+            "stage": "made",
+        }
+        hits.append(table_with(HITS, columns, len(rank)))
+    truth = TruthTables(pa.table(queries, schema=QUERIES), table_with(TRUTH, spans, truth_doc.size))
+    return table_with(CHUNKS, chunks, len(chunk_doc)), truth, hits
 
 
 def merged(spans: list[Span]) -> list[Span]:
@@ -117,7 +137,7 @@ def run() -> list[dict[str, object]]:
     values = {name: losses.column(name).to_numpy().reshape(len(KS), QUERY_COUNT) for name in losses.column_names[2:]}
     oracle = 1 - values["uncovered"] - values["cut"]
     started = time.process_time()
-    expected = np.array([oracle_by_query(truth.spans, query, max(KS)) for query in range(CHECKED)])
+    expected = np.array([oracle_by_query(truth.answers, query, max(KS)) for query in range(CHECKED)])
     loop_seconds = (time.process_time() - started) * QUERY_COUNT / CHECKED
     difference = float(np.abs(oracle[:, :CHECKED].T - expected[:, KS]).max())
     astray = float(np.abs(sum(values.values()) - 1).max())

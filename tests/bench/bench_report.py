@@ -83,7 +83,7 @@ def make_hits(
         while (again := (number[:, :rank] == number[:, rank : rank + 1]).any(axis=1)).any():
             number[again, rank] = (number[again, rank] + 7 * rank + 1) % (DOCUMENTS * each)
     query, rank = np.divmod(np.arange(number.size), DEPTH)
-    return hits_at(chunks, queries, query, rank, number.ravel(), 1 / (rank + 1.0))
+    return hits_at("made", chunks, queries, query, rank, number.ravel(), 1 / (rank + 1.0))
 
 
 def make_run(workspace: Workspace, queries: int) -> BenchmarkOutcome:
@@ -105,7 +105,7 @@ def make_run(workspace: Workspace, queries: int) -> BenchmarkOutcome:
     truth_ref = TruthRef(
         evaluation_type="token-level",
         queries=workspace.write_table("queries", tables.queries),
-        answers=workspace.write_table("truth-spans", tables.spans),
+        answers=workspace.write_table("truth", tables.answers),
     )
     inputs = BenchmarkInputs.of(config, documents, truth_ref)
     done = []
@@ -129,7 +129,8 @@ def _windows(corpus: Corpus, size: int) -> pa.Table:
     for document in corpus.documents:
         for place in range(each):
             start, end = place * size, LENGTH if place == each - 1 else (place + 1) * size
-            rows.append((f"pa_chunk_{len(rows):012x}", document.id, start, end, document.content[start:end], "{}"))
+            text = document.content[start:end]
+            rows.append((f"pa_chunk_{len(rows):012x}", document.id, start, end, place, text, None, "{}"))
     return table_of(CHUNKS, rows)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from rag_eval.metrics.score_tables import score_token_level
-from rag_eval.tables import HITS, QUERIES, TRUTH_SPANS, TokenLevelTruthTables
+from rag_eval.tables import PASSAGES, QUERIES, TRUTH, TruthTables, table_with
 
 QUERY_COUNT, HITS_EACH, TRUTHS_EACH = 100_000, 10, 3
 DOCUMENTS, DOCUMENT_LENGTH, CHUNK_SIZE, CHUNK_STEP = 2_000, 40_000, 800, 400
@@ -26,7 +26,7 @@ LOOP_QUERIES, TURNS = 10_000, 9
 Place = tuple[str, int, int]
 
 
-def make_tables(queries: int, seed: int = 20240711) -> tuple[pa.Table, TokenLevelTruthTables]:
+def make_tables(queries: int, seed: int = 20240711) -> tuple[pa.Table, TruthTables]:
     """Overlapping chunks of long documents; four hits in ten are near a truth of their query."""
     rng = np.random.default_rng(seed)
     truth_doc = rng.integers(0, DOCUMENTS, (queries, TRUTHS_EACH))
@@ -42,26 +42,25 @@ def make_tables(queries: int, seed: int = 20240711) -> tuple[pa.Table, TokenLeve
     ids = pa.array([f"query_{number:08x}" for number in range(queries)])
     doc_ids = pa.array([f"guides/part_{number % 40:02d}/page_{number:04d}.md" for number in range(DOCUMENTS)])
     rank = np.tile(np.arange(1, HITS_EACH + 1, dtype=np.int32), queries)
-    hits = [
-        ids.take(pa.array(np.repeat(np.arange(queries), HITS_EACH))),
-        pa.array(rank),
-        pa.array((1 / rank).astype(np.float32)),
-        doc_ids.take(pa.array(hit_doc.ravel())),
-        pa.array(hit_start.ravel()),
-        pa.array(hit_start.ravel() + CHUNK_SIZE),
-        pa.array(["pa_chunk_000000000000"]).take(pa.array(np.zeros(len(rank), dtype=np.int64))),
-    ]
-    spans = [
-        ids.take(pa.array(np.repeat(np.arange(queries), TRUTHS_EACH))),
-        doc_ids.take(pa.array(truth_doc.ravel())),
-        pa.array(truth_start.ravel()),
-        pa.array(truth_end.ravel()),
-        pa.array(["…"], pa.large_string()).take(pa.array(np.zeros(truth_doc.size, dtype=np.int64))),
-    ]
+    hits = {
+        "query_id": ids.take(pa.array(np.repeat(np.arange(queries), HITS_EACH))),
+        "rank": rank,
+        "doc_id": doc_ids.take(pa.array(hit_doc.ravel())),
+        "start": hit_start.ravel(),
+        "end": hit_start.ravel() + CHUNK_SIZE,
+    }
+    spans = {
+        "query_id": ids.take(pa.array(np.repeat(np.arange(queries), TRUTHS_EACH))),
+        "group": np.tile(np.arange(TRUTHS_EACH), queries),
+        "member": 0,
+        "doc_id": doc_ids.take(pa.array(truth_doc.ravel())),
+        "start": truth_start.ravel(),
+        "end": truth_end.ravel(),
+    }
     blank = pa.array(["{}"]).take(pa.array(np.zeros(queries, dtype=np.int64)))
     questions = pa.Table.from_arrays([ids, ids, pa.array(np.zeros(queries, dtype=bool)), blank], schema=QUERIES)
-    truth = TokenLevelTruthTables(questions, pa.Table.from_arrays(spans, schema=TRUTH_SPANS))
-    return pa.Table.from_arrays(hits, schema=HITS), truth
+    truth = TruthTables(questions, table_with(TRUTH, spans, truth_doc.size))
+    return table_with(PASSAGES, hits, len(rank)), truth
 
 
 def grouped(table: pa.Table, by: str) -> dict[str, list[Place]]:
@@ -154,7 +153,7 @@ def run() -> list[dict[str, object]]:
         table_seconds.append(time.process_time() - started)
         first = turn * LOOP_QUERIES
         some_hits = hits.slice(first * HITS_EACH, LOOP_QUERIES * HITS_EACH)
-        some_spans = truth.spans.slice(first * TRUTHS_EACH, LOOP_QUERIES * TRUTHS_EACH)
+        some_spans = truth.answers.slice(first * TRUTHS_EACH, LOOP_QUERIES * TRUTHS_EACH)
         started = time.process_time()
         hit_lists, truth_lists = grouped(some_hits, "rank"), grouped(some_spans, "start")
         grouped_at = time.process_time()

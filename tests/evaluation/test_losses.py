@@ -19,28 +19,11 @@ from rag_eval.metrics.losses import (
     token_level_losses,
 )
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
-from rag_eval.tables import (
-    CHUNK_HITS,
-    CHUNKS,
-    HITS,
-    PLAIN_CHUNKS,
-    QUERIES,
-    TRUTH_CHUNKS,
-    TRUTH_SPANS,
-    ChunkLevelTruthTables,
-    TokenLevelTruthTables,
-    check_schema,
-)
+from rag_eval.tables import QUERIES, TruthTables, check_schema, passages_of, table_of
+from tests import made_tables
 
 Place = tuple[str, int, int]
 KS = [3, 1, 2]
-
-
-def table(schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> pa.Table:
-    columns = list(zip(*rows, strict=True)) if rows else [[] for _ in schema]
-    return pa.table(
-        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
-    )
 
 
 def name(place: Place) -> str:
@@ -48,16 +31,16 @@ def name(place: Place) -> str:
 
 
 def chunk_table(places: Sequence[Place]) -> pa.Table:
-    return table(CHUNKS, [(name(place), *place, "…", "{}") for place in places])
+    return made_tables.placed_chunks([(name(place), *place, "…") for place in places])
 
 
 def plain_table(ids: Sequence[str]) -> pa.Table:
-    return table(PLAIN_CHUNKS, [(chunk_id, "a.md", ordinal, "…", "{}") for ordinal, chunk_id in enumerate(ids)])
+    return made_tables.plain_chunks([(chunk_id, "a.md", ordinal, "…") for ordinal, chunk_id in enumerate(ids)])
 
 
 def hit_table(hits: dict[str, Sequence[Place]]) -> pa.Table:
     rows = [(query, rank, 1 / rank, *p, name(p)) for query, found in hits.items() for rank, p in enumerate(found, 1)]
-    return table(HITS, rows)
+    return made_tables.placed_hits(rows)
 
 
 def chunk_stages(*stages: dict[str, Sequence[Place]]) -> HitStages:
@@ -67,22 +50,22 @@ def chunk_stages(*stages: dict[str, Sequence[Place]]) -> HitStages:
         rows = [
             (q, rank, 1 / rank, p[0], p[1], name(p)) for q, found in hits.items() for rank, p in enumerate(found, 1)
         ]
-        tables.append(table(CHUNK_HITS, rows))
+        tables.append(made_tables.plain_hits(rows))
     return HitStages(*tables)
 
 
 def query_table(answerable: Sequence[str], unanswerable: Sequence[str] = ()) -> pa.Table:
-    return table(QUERIES, [(q, q, q in unanswerable, "{}") for q in [*answerable, *unanswerable]])
+    return table_of(QUERIES, [(q, q, q in unanswerable, "{}") for q in [*answerable, *unanswerable]])
 
 
-def span_truth(spans: dict[str, Sequence[Place]], unanswerable: Sequence[str] = ()) -> TokenLevelTruthTables:
+def span_truth(spans: dict[str, Sequence[Place]], unanswerable: Sequence[str] = ()) -> TruthTables:
     rows = [(query, *place, "…") for query, places in spans.items() for place in places]
-    return TokenLevelTruthTables(query_table(list(spans), unanswerable), table(TRUTH_SPANS, rows))
+    return TruthTables(query_table(list(spans), unanswerable), made_tables.span_truth(rows))
 
 
-def chunk_truth(ids: dict[str, Sequence[str]], unanswerable: Sequence[str] = ()) -> ChunkLevelTruthTables:
+def chunk_truth(ids: dict[str, Sequence[str]], unanswerable: Sequence[str] = ()) -> TruthTables:
     rows = [(query, chunk_id) for query, chunk_ids in ids.items() for chunk_id in chunk_ids]
-    return ChunkLevelTruthTables(query_table(list(ids), unanswerable), table(TRUTH_CHUNKS, rows))
+    return TruthTables(query_table(list(ids), unanswerable), made_tables.chunk_truth(rows))
 
 
 def characters(places: Sequence[Place]) -> set[tuple[str, int]]:
@@ -137,7 +120,7 @@ def test_token_level_parts_are_those_of_sets_of_characters(
     assert losses.column("k").to_pylist() == [k for k in KS for _ in ids]
     np.testing.assert_allclose([sum(row) for row in shares(losses)], 1, rtol=0, atol=1e-15)
     assert all(min(row[:3]) >= 0 for row in shares(losses))
-    scores = score_token_level(tables[2], truth, ["span_recall"], KS)
+    scores = score_token_level(passages_of(tables[2]), truth, ["span_recall"], KS)
     assert losses.column("final_recall").to_pylist() == scores.column("value").to_pylist()
 
 
@@ -218,7 +201,7 @@ def test_only_unanswerable_queries_give_no_rows() -> None:
     stages = HitStages(hit_table({"q": CORPUS}))
     losses = token_level_losses(chunk_table(CORPUS), span_truth({}, ["q"]), stages, KS)
     assert losses.num_rows == 0
-    assert average_losses(losses).equals(table(AVERAGE_LOSSES, []))
+    assert average_losses(losses).equals(table_of(AVERAGE_LOSSES, []))
     plain = chunk_level_losses(plain_table(NAMES), chunk_truth({}, ["q"]), chunk_stages({"q": CORPUS}), KS)
     assert plain.equals(losses)
 
@@ -244,7 +227,7 @@ def test_the_order_of_rows_and_arrow_chunks_does_not_matter() -> None:
         order = np.random.default_rng(3).permutation(rows.num_rows)
         return pa.concat_tables([rows.take(order[:2]), rows.take(order[2:])])
 
-    mixed = TokenLevelTruthTables(truth.queries, shuffled(truth.spans))
+    mixed = TruthTables(truth.queries, shuffled(truth.answers))
     assert token_level_losses(shuffled(chunks), mixed, HitStages(shuffled(hits)), KS).equals(losses)
 
 
@@ -263,7 +246,7 @@ def test_truth_that_is_missing_or_contradicted_is_refused() -> None:
         token_level_losses(chunk_table(CORPUS), span_truth({"q": []}), stages, KS)
     with pytest.raises(GroundTruthError, match="'q' has no ground truth"):
         chunk_level_losses(plain_table(NAMES), chunk_truth({"q": []}), chunk_stages({}), KS)
-    contradicted = TokenLevelTruthTables(query_table([], ["q"]), span_truth(TRUTH).spans)
+    contradicted = TruthTables(query_table([], ["q"]), span_truth(TRUTH).answers)
     with pytest.raises(GroundTruthError, match="'q' is declared unanswerable and has ground truth"):
         token_level_losses(chunk_table(CORPUS), contradicted, stages, KS)
 

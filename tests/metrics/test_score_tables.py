@@ -15,21 +15,18 @@ from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS, 
 from rag_eval.metrics.score_tables import AVERAGES, average_scores, score_chunk_level, score_name, score_token_level
 from rag_eval.metrics.span_metrics import TokensRetrieved
 from rag_eval.tables import (
-    CHUNK_HITS,
-    HITS,
     SCORES,
-    ChunkLevelTruthTables,
-    TokenLevelTruthTables,
+    TruthTables,
     check_schema,
     chunk_truth_to_tables,
     chunks_to_table,
-    table_of,
     token_truth_to_tables,
 )
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Document
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import ChunkId, DocumentId, QueryId, QueryText, generate_pa_chunk_id
+from tests.made_tables import placed_passages, plain_passages
 
 TEXTS = {
     "a.md": "Née 👩🏽‍🚀 in 漢字, a\u0301 café\r\n<|endoftext|> here",
@@ -55,12 +52,11 @@ def chunk(span: CharacterSpan) -> PositionAwareChunk:
 
 
 def hits_table(found: Sequence[tuple[str, int, CharacterSpan]]) -> pa.Table:
-    rows = [(q, rank, 1.0 / rank, hit.doc_id, hit.start, hit.end, chunk(hit).id) for q, rank, hit in found]
-    return table_of(HITS, rows)
+    return placed_passages([(q, rank, hit.doc_id, hit.start, hit.end) for q, rank, hit in found])
 
 
 def chunk_hits_table(found: Sequence[tuple[str, int, ChunkId]]) -> pa.Table:
-    return table_of(CHUNK_HITS, [(q, rank, 1.0 / rank, "a.md", rank, hit) for q, rank, hit in found])
+    return plain_passages(found)
 
 
 @st.composite
@@ -228,7 +224,7 @@ def test_truth_of_an_unanswerable_query_is_an_error() -> None:
     flags = pa.array([False, True])
     queries = tables.queries.set_column(2, tables.queries.schema.field("unanswerable"), flags)
     with pytest.raises(GroundTruthError, match="'query_1' is declared unanswerable"):
-        score(case(truth=TokenLevelTruthTables(queries, tables.spans)))
+        score(case(truth=TruthTables(queries, tables.answers)))
 
 
 def test_rows_of_an_unknown_query_are_errors() -> None:
@@ -236,7 +232,7 @@ def test_rows_of_an_unknown_query_are_errors() -> None:
         score(case(hits=hits_table([("query_9", 1, A.span(0, 1))])))
     tables = token_truth_to_tables([*TRUTH, TokenLevelGroundTruth(query(7), [A.span(0, 1)])])
     with pytest.raises(TableError, match=r"truth table names 1 queries.*'query_7'"):
-        score(case(truth=TokenLevelTruthTables(token_truth_to_tables(TRUTH).queries, tables.spans)))
+        score(case(truth=TruthTables(token_truth_to_tables(TRUTH).queries, tables.answers)))
 
 
 @pytest.mark.parametrize(("start", "end"), [(5, 5), (6, 5), (-1, 3)])
@@ -258,7 +254,7 @@ def test_ranks_have_no_gaps_and_no_repetitions(ranks: tuple[int, int]) -> None:
 
 def test_two_queries_of_one_id_are_an_error() -> None:
     tables = token_truth_to_tables(TRUTH)
-    twice = TokenLevelTruthTables(pa.concat_tables([tables.queries, tables.queries]), tables.spans)
+    twice = TruthTables(pa.concat_tables([tables.queries, tables.queries]), tables.answers)
     with pytest.raises(TableError, match="'query_0' 2 times"):
         score(case(truth=twice))
 
@@ -267,7 +263,7 @@ def test_ends_that_cannot_be_numbered_are_an_error() -> None:
     hits = case().hits
     far = pa.array([2**62, 4, 6])
     with pytest.raises(TableError, match="more than can be numbered"):
-        score(case(hits=hits.set_column(5, hits.schema.field("end"), far)))
+        score(case(hits=hits.set_column(4, hits.schema.field("end"), far)))
 
 
 def test_chunks_are_checked_like_hits() -> None:
@@ -313,7 +309,7 @@ def test_tokens_retrieved_need_the_text_of_every_hit() -> None:
 def test_chunk_level_needs_truth_as_well() -> None:
     truth = chunk_truth_to_tables([ChunkLevelGroundTruth(query(0), [])])
     with pytest.raises(GroundTruthError, match="'query_0'"):
-        score_chunk_level(chunk_hits_table([]), ChunkLevelTruthTables(truth.queries, truth.chunks), ["chunk_f1"], [1])
+        score_chunk_level(chunk_hits_table([]), truth, ["chunk_f1"], [1])
 
 
 def test_tables_in_several_pieces_score_as_in_one() -> None:

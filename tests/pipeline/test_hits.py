@@ -27,7 +27,7 @@ def as_table(ranking: tuple[list[int], ...]) -> pa.Table:
     query = np.repeat(np.arange(len(ASKED)), [len(numbers) for numbers in ranking])
     rank = np.concatenate([np.arange(len(numbers)) for numbers in ranking]).astype(np.int64)
     number = np.array([number for numbers in ranking for number in numbers], np.int64)
-    return hits_at(TABLE, QUERIES_TABLE, query, rank, number, 1 / (rank + 1.0))
+    return hits_at("made", TABLE, QUERIES_TABLE, query, rank, number, 1 / (rank + 1.0))
 
 
 def places(table: pa.Table, query: Query) -> list[tuple[str, int, int]]:

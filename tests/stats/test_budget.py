@@ -11,19 +11,14 @@ from rag_eval.metrics.budget import BUDGETS, chunk_budget_scores, span_budget_sc
 from rag_eval.metrics.span_metrics import SpanRecall
 from rag_eval.stats.scores import documents_by_chunks, documents_by_spans
 from rag_eval.tables import (
-    CHUNK_HITS,
-    HITS,
-    PLAIN_CHUNKS,
     QUERIES,
-    TRUTH_CHUNKS,
-    TRUTH_SPANS,
-    ChunkLevelTruthTables,
-    TokenLevelTruthTables,
+    TruthTables,
     table_of,
 )
 from rag_eval.tokens import count_tokens
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Document
+from tests.made_tables import chunk_truth, placed_passages, plain_chunks, plain_passages, span_truth
 
 TEXTS = ["alpha beta 🙂 gamma " * 14, "δέλτα ε <|endoftext|> ζ\r\n" * 12]
 DOCUMENTS = [Document(f"{number}.md", text) for number, text in enumerate(TEXTS)]
@@ -39,14 +34,14 @@ def span_of(where: tuple[int, int, int]) -> CharacterSpan:
     return CharacterSpan(f"{number}.md", start, start + length, TEXTS[number][start : start + length])
 
 
-def tables_of(rows: list[tuple[list[CharacterSpan], list[CharacterSpan]]]) -> tuple[pa.Table, TokenLevelTruthTables]:
+def tables_of(rows: list[tuple[list[CharacterSpan], list[CharacterSpan]]]) -> tuple[pa.Table, TruthTables]:
     hits, spans, queries = [], [], [("nobody", "?", True, "{}")]
     for number, (found, truth) in enumerate(rows):
         queries.append((f"q{number}", "?", False, "{}"))
-        hits += [(f"q{number}", rank, 0.5, s.doc_id, s.start, s.end, "c") for rank, s in enumerate(found, start=1)]
+        hits += [(f"q{number}", rank, s.doc_id, s.start, s.end) for rank, s in enumerate(found, start=1)]
         spans += [(f"q{number}", s.doc_id, s.start, s.end, s.text) for s in truth]
-    truth_tables = TokenLevelTruthTables(table_of(QUERIES, queries), table_of(TRUTH_SPANS, spans))
-    return table_of(HITS, hits), truth_tables
+    truth_tables = TruthTables(table_of(QUERIES, queries), span_truth(spans))
+    return placed_passages(hits), truth_tables
 
 
 def values_of(scores: pa.Table, metric: str, k: int) -> list[float]:
@@ -91,26 +86,23 @@ def test_large_chunks_win_at_equal_k_and_not_at_equal_cost() -> None:
 
 
 def test_chunk_ids_have_a_budget_too() -> None:
-    chunks = table_of(
-        PLAIN_CHUNKS,
-        [("chunk_a", "a.md", 0, "one two three", "{}"), ("chunk_b", "b.md", 0, "four " * 30, "{}")],
-    )
+    chunks = plain_chunks([("chunk_a", "a.md", 0, "one two three"), ("chunk_b", "b.md", 0, "four " * 30)])
     queries = table_of(QUERIES, [(name, "?", False, "{}") for name in ("q0", "q1", "q2")])
     truth = [("q0", "chunk_a"), ("q0", "chunk_b"), ("q1", "chunk_b"), ("q2", "chunk_a")]
     rows = [("q0", "chunk_a"), ("q0", "chunk_b"), ("q1", "chunk_b"), ("q1", "chunk_b")]
-    hits = [(query, 1 + (place % 2), 0.5, "a.md", 0, chunk) for place, (query, chunk) in enumerate(rows)]
-    tables = ChunkLevelTruthTables(queries, table_of(TRUTH_CHUNKS, truth))
-    scores = chunk_budget_scores(table_of(CHUNK_HITS, hits), tables, chunks, [10, 100])
+    hits = [(query, 1 + (place % 2), chunk) for place, (query, chunk) in enumerate(rows)]
+    tables = TruthTables(queries, chunk_truth(truth))
+    scores = chunk_budget_scores(plain_passages(hits), tables, chunks, [10, 100])
     assert values_of(scores, "recall_within_tokens", 10) == [0.5, 0, 0]
     assert values_of(scores, "recall_within_tokens", 100) == [1, 1, 0]
     cost_a, cost_b = count_tokens("one two three", "cl100k_base"), count_tokens("four " * 30, "cl100k_base")
     assert values_of(scores, "tokens_within_budget", 100) == [cost_a + cost_b, 2 * cost_b, 0]
     expected = [(100 - cost_a + 100 - cost_a - cost_b) / 200, (100 - cost_b) / 100, 0]
     np.testing.assert_allclose(values_of(scores, "recall_token_area", 100), expected)
-    empty = chunk_budget_scores(table_of(CHUNK_HITS, []), tables, chunks)
+    empty = chunk_budget_scores(plain_passages([]), tables, chunks)
     assert set(values_of(empty, "recall_within_tokens", BUDGETS[0])) == {0.0}
     with pytest.raises(ConfigurationError, match="'chunk_b' was retrieved and is not among the chunks"):
-        chunk_budget_scores(table_of(CHUNK_HITS, hits), tables, chunks.slice(0, 1))
+        chunk_budget_scores(plain_passages(hits), tables, chunks.slice(0, 1))
 
 
 @pytest.mark.parametrize("budgets", [[], [0, 5], [5, 5]])
@@ -122,9 +114,9 @@ def test_budgets_that_are_none_are_refused(budgets: list[int]) -> None:
 
 def test_a_query_belongs_to_the_document_with_most_of_its_truth() -> None:
     rows = [("q", "b", 0, 5), ("q", "a", 0, 3), ("q", "a", 10, 12), ("r", "b", 0, 5), ("r", "c", 0, 6)]
-    spans = table_of(TRUTH_SPANS, [(query, doc, start, end, "x" * (end - start)) for query, doc, start, end in rows])
+    spans = span_truth([(query, doc, start, end, "x" * (end - start)) for query, doc, start, end in rows])
     assert documents_by_spans(spans) == {"q": "a", "r": "c"}
-    chunks = [("1", "b", 0, "x", "{}"), ("2", "a", 0, "y", "{}"), ("2", "c", 0, "y", "{}"), ("3", "c", 1, "z", "{}")]
+    chunks = [("1", "b", 0, "x"), ("2", "a", 0, "y"), ("2", "c", 0, "y"), ("3", "c", 1, "z")]
     truth = [("q", "1"), ("q", "2"), ("r", "2"), ("r", "3"), ("s", "unknown")]
-    found = documents_by_chunks(table_of(TRUTH_CHUNKS, truth), table_of(PLAIN_CHUNKS, chunks))
+    found = documents_by_chunks(chunk_truth(truth), plain_chunks(chunks))
     assert found == {"q": "a", "r": "c", "s": ""}

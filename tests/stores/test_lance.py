@@ -9,7 +9,7 @@ import pytest
 
 from rag_eval.errors import ConfigurationError, TableError
 from rag_eval.stores.lance import Hnsw, IvfPq, LanceDBVectorStore, LanceIndex
-from rag_eval.tables import chunks_to_table, plain_chunks_to_table
+from rag_eval.tables import chunks_to_table
 from tests.stores.contract import assert_same, chunk, chunks, naive, plain, random_vectors, vectors
 
 
@@ -32,7 +32,7 @@ def test_tables_and_objects_make_the_same_store(tmp_path: Path) -> None:
 def test_plain_chunks_come_as_a_table_too(tmp_path: Path) -> None:
     kept = [plain("b.md", "x"), plain("a.md", "y"), plain("a.md", "z")]
     store = LanceDBVectorStore(tmp_path)
-    store.add_table(plain_chunks_to_table(kept), np.ones((3, 2), np.float32))
+    store.add_table(chunks_to_table(kept), np.ones((3, 2), np.float32))
     assert store.chunks(np.array([2, 0])) == [kept[2], kept[0]]
     assert store.search_many(vectors([[1, 1]]), 3).numbers.tolist() == [[1, 2, 0]]
     assert store.take(np.array([2, 0]), ["ordinal", "doc_id"]).to_pylist() == [
@@ -41,7 +41,7 @@ def test_plain_chunks_come_as_a_table_too(tmp_path: Path) -> None:
     ]
     with pytest.raises(TableError, match=r"two chunks stand at ordinal 1 of 'a.md', the second in row 2"):
         store.add_table(
-            plain_chunks_to_table([plain("c.md"), plain("c.md"), plain("a.md"), plain("a.md")]).slice(1),
+            chunks_to_table([plain("c.md"), plain("c.md"), plain("a.md"), plain("a.md")]).slice(1),
             np.ones((3, 2), np.float32),
         )
 
