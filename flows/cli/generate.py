@@ -216,7 +216,7 @@ def chosen_config(given: dict[str, Any], kinds: dict[str, Any], options: list[st
     from rag_eval.formatting import choices
     from rag_eval.generation.levels import MOST_OUTPUT_TOKENS, GenerationConfig
     from rag_eval.generation.options import FilterOptions, GenerationOptions
-    from rag_eval.parts import reason_of
+    from rag_eval.parts.settings import reason_of
 
     chosen: dict[str, Any] = {"max_output_tokens": MOST_OUTPUT_TOKENS}
     filters: dict[str, Any] = {}

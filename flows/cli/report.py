@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli.console import DEFAULT_WORKSPACE, AllowDifferentOption, WorkspaceOption, say, visible
+from rag_eval.benchmark.component import Component, shown
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.config_grid import SECTIONS, members_of
 from rag_eval.benchmark.housekeeping import clear, holdings, prune
@@ -21,7 +22,6 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import counted
 from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
-from rag_eval.parts import Component, shown
 
 
 def report(

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictFloat, StrictInt, StrictStr
 
+from rag_eval.benchmark.component import Component
 from rag_eval.benchmark.embedder_settings import EmbedderConfig, LocalEmbedderConfig
 from rag_eval.chunking.chunker import BuiltInChunker
 from rag_eval.chunking.fixed_token import FixedTokenChunker
@@ -16,7 +17,7 @@ from rag_eval.chunking.recursive import DEFAULT_SEPARATORS, RecursiveCharacterCh
 from rag_eval.chunking.semantic import ClusterSemanticChunker, SemanticChunker
 from rag_eval.chunking.sentence import SentenceChunker
 from rag_eval.embedding.embedder import Embedder
-from rag_eval.parts import Component, Name
+from rag_eval.parts.settings import Name
 
 Separators = Annotated[
     tuple[StrictStr, ...], Field(min_length=1, description="Where to split, in the order in which they are tried.")

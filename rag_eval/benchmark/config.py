@@ -25,7 +25,7 @@ from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices, suggestion
 from rag_eval.metrics.metric import MetricName
 from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS, parse_metric_name
-from rag_eval.parts import Name, Settings
+from rag_eval.parts.settings import Name, Settings
 from rag_eval.tokens import check_encoding
 from rag_eval.types.ids import EvaluationType
 

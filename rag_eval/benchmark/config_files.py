@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from rag_eval.benchmark.config import MAX_CONFIGURATIONS, BenchmarkConfig
 from rag_eval.benchmark.config_grid import SECTIONS, read_grids, unknown_key
 from rag_eval.errors import ConfigurationError, Faults, preview
-from rag_eval.parts import Place, reason_of
+from rag_eval.parts.settings import Place, reason_of
 
 MAX_BYTES = 2**18
 MAX_VALUES = 100_000

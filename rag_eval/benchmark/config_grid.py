@@ -9,12 +9,14 @@ from typing import Any, get_args, get_origin
 from pydantic import ValidationError
 
 from rag_eval.benchmark.chunker_settings import ChunkerConfig
+from rag_eval.benchmark.component import Component
 from rag_eval.benchmark.embedder_settings import EmbedderConfig
 from rag_eval.benchmark.reranker_settings import RerankerConfig
 from rag_eval.benchmark.store_settings import StoreConfig
 from rag_eval.errors import ConfigurationError, Faults, preview
 from rag_eval.formatting import choices, suggestion
-from rag_eval.parts import EMPTY_GRID, Component, Place, describe, reason_of
+from rag_eval.parts.settings import EMPTY_GRID, Place, reason_of
+from rag_eval.parts.settings import value_in_words as describe
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt
 
+from rag_eval.benchmark.component import Component
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.embedding.openai import EncodingFormat, OpenAIEmbedder, RequestLimits, TooLong
 from rag_eval.embedding.sentence_transformers import SentenceTransformersEmbedder
-from rag_eval.parts import Address, Component, Name
+from rag_eval.parts.settings import Address, Name
 from rag_eval.retry import RetryPolicy
 
 

@@ -4,8 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt
 
+from rag_eval.benchmark.component import Component
 from rag_eval.embedding.sentence_transformers import model_name
-from rag_eval.parts import Address, Component, Name
+from rag_eval.parts.settings import Address, Name
 from rag_eval.retrieval.rerankers import DEFAULT_MODEL, CohereReranker, CrossEncoderReranker, LexicalReranker
 from rag_eval.retrieval.retriever import Reranker
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, get_origin
 
+from rag_eval.benchmark.component import Component
 from rag_eval.benchmark.config import MAX_CONFIGURATIONS, METRICS, BenchmarkConfig
 from rag_eval.benchmark.config_grid import SECTIONS, Kind, members_of
 from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.parts import Component
 
 SCHEMA_FILE = Path(__file__).parent / "benchmark.schema.json"
 

@@ -14,11 +14,11 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, get_type_hints
 
 from pydantic import BaseModel
 
+from rag_eval.benchmark.component import Component
 from rag_eval.benchmark.references import Made, Reference
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import data_sha256
 from rag_eval.errors import ConfigurationError
-from rag_eval.parts import Component
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictInt
 
-from rag_eval.parts import Component
+from rag_eval.benchmark.component import Component
 from rag_eval.stores.lance import Hnsw, IvfPq, LanceDBVectorStore, LanceIndex
 
 OptionalCount = Annotated[StrictInt | None, Field(ge=1)]

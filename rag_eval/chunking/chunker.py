@@ -1,10 +1,13 @@
 """The checks that chunkers make on their settings."""
 
 from abc import ABC, abstractmethod
-from dataclasses import MISSING, fields
-from typing import Protocol, runtime_checkable
+from typing import Annotated, Protocol, runtime_checkable
+
+from pydantic import Field, StrictInt
 
 from rag_eval.errors import ConfigurationError
+from rag_eval.parts.definition import fields_of
+from rag_eval.parts.settings import Name
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import generate_pa_chunk_id
@@ -40,7 +43,7 @@ class PositionAwareChunker(Protocol):
 class BuiltInChunker(ABC):
     """A chunker that decides where to cut and slices the source there, so that a place can never be wrong.
 
-    Subclasses are frozen dataclasses: their fields are their settings, and make the name.
+    Subclasses are parts: their fields are their settings, and make the name.
     """
 
     @property
@@ -67,25 +70,19 @@ class BuiltInChunker(ABC):
 
     def _settings(self) -> list[str]:
         parts = []
-        for setting in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
-            value = getattr(self, setting.name)
-            unchanged = setting.default is not MISSING and value == setting.default
-            if isinstance(value, tuple) and unchanged:
-                continue
-            parts.append(f"{setting.name}={getattr(value, 'name', value)}")
+        for name, setting in fields_of(type(self)).items():
+            value = getattr(self, name)
+            if not isinstance(value, tuple) or value != setting.default:
+                parts.append(f"{name}={getattr(value, 'name', value)}")
         return parts
 
 
-def check_at_least(setting: str, value: object, minimum: int) -> None:
-    """Raise ``ConfigurationError`` unless the value is a whole number of at least ``minimum``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-        raise ConfigurationError(f"{setting} is {value!r}: give a whole number of at least {minimum}")
+Overlap = Annotated[StrictInt, Field(ge=0)]
+Encoding = Annotated[Name, Field(description="The tiktoken encoding that counts tokens.")]
 
 
-def check_size_and_overlap(size_name: str, size: int, overlap: int) -> None:
-    """Raise ``ConfigurationError`` unless both are integers, the size at least 1 and the overlap in [0, size)."""
-    check_at_least(size_name, size, 1)
-    check_at_least("chunk_overlap", overlap, 0)
+def check_overlap(size_name: str, size: int, overlap: int) -> None:
+    """Raise ``ConfigurationError`` unless the overlap is smaller than the size."""
     if overlap >= size:
         raise ConfigurationError(
             f"chunk_overlap is {overlap} and {size_name} is {size}: the overlap must be smaller, or no chunk gets ahead"

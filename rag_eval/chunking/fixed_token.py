@@ -4,15 +4,18 @@ The tokens' ends are mapped to code points and the source is sliced there; nothi
 different. An end inside a code point moves left, to where the code point starts.
 """
 
-from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
-from rag_eval.chunking.chunker import BuiltInChunker, Cut, check_size_and_overlap
+from rag_eval.chunking.chunker import BuiltInChunker, Cut, Encoding, Overlap, check_overlap
+from rag_eval.parts import Shown, part
+from rag_eval.parts.settings import Count
 from rag_eval.tokens import check_encoding, token_ends
 
 
-@dataclass(frozen=True)
+@part
 class FixedTokenChunker(BuiltInChunker):
     """Windows of ``tokens_per_chunk`` tokens, each ``chunk_overlap`` tokens into the one before; whitespace is kept.
 
@@ -23,12 +26,14 @@ class FixedTokenChunker(BuiltInChunker):
     outside [0, tokens_per_chunk), or an unknown encoding.
     """
 
-    tokens_per_chunk: int = 100
-    chunk_overlap: int = 0
-    encoding: str = "cl100k_base"
+    packages = ("tiktoken",)
+
+    tokens_per_chunk: Annotated[Count, Shown, Field(description="The tokens of a chunk.")] = 100
+    chunk_overlap: Annotated[Overlap, Shown, Field(description="The tokens shared with the chunk before.")] = 0
+    encoding: Encoding = "cl100k_base"
 
     def __post_init__(self) -> None:
-        check_size_and_overlap("tokens_per_chunk", self.tokens_per_chunk, self.chunk_overlap)
+        check_overlap("tokens_per_chunk", self.tokens_per_chunk, self.chunk_overlap)
         check_encoding(self.encoding)
 
     def cuts(self, text: str) -> list[Cut]:

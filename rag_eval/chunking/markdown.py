@@ -4,9 +4,14 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from typing import Annotated
 
-from rag_eval.chunking.chunker import BuiltInChunker, Cut, check_at_least
+from pydantic import Field
+
+from rag_eval.chunking.chunker import BuiltInChunker, Cut
 from rag_eval.chunking.sentence import cut_to_size, pack
+from rag_eval.parts import Shown, part
+from rag_eval.parts.settings import Count
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document
 
@@ -163,7 +168,7 @@ def _atx_title(rest: str) -> str:
     return title
 
 
-@dataclass(frozen=True)
+@part
 class MarkdownChunker(BuiltInChunker):
     """Sections cut into chunks of at most ``max_chunk_size`` characters, along their blocks.
 
@@ -176,10 +181,7 @@ class MarkdownChunker(BuiltInChunker):
     Raises ``ConfigurationError`` when the size is below 1.
     """
 
-    max_chunk_size: int = 1000
-
-    def __post_init__(self) -> None:
-        check_at_least("max_chunk_size", self.max_chunk_size, 1)
+    max_chunk_size: Annotated[Count, Shown, Field(description="The most characters of a chunk.")] = 1000
 
     def cuts(self, text: str) -> list[Cut]:
         """Where the chunks stand: starts strictly increasing, no cut empty."""

@@ -8,15 +8,16 @@ encoded once; how many tokens a paragraph, a line or a word is, is read off that
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, GetPydanticSchema, StrictStr
 
-from rag_eval.chunking.chunker import BuiltInChunker, Cut, check_size_and_overlap
-from rag_eval.errors import ConfigurationError
+from rag_eval.chunking.chunker import BuiltInChunker, Cut, Encoding, Overlap, check_overlap
+from rag_eval.parts import Shown, part
+from rag_eval.parts.settings import Count
 from rag_eval.tokens import check_encoding, count_tokens, token_ends
 
 DEFAULT_SEPARATORS = ("\n\n", "\n", " ", "")
@@ -26,14 +27,11 @@ CHROMA_SEPARATORS = ("\n\n", "\n", ".", "?", "!", " ", "")
 """Those of Chroma's chunking evaluation, which try sentences before words."""
 
 
-def check_separators(separators: Sequence[str]) -> tuple[str, ...]:
-    """The separators as a tuple; raises ``ConfigurationError`` when there is none or one is not a string."""
-    is_list = isinstance(separators, Sequence) and not isinstance(separators, str)
-    if not is_list or not all(isinstance(separator, str) for separator in separators):
-        raise ConfigurationError(f"separators is {separators!r}: give a list of strings")
-    if not separators:
-        raise ConfigurationError("separators is empty: give at least one, such as ''")
-    return tuple(separators)
+Separators = Annotated[
+    Sequence[str],
+    GetPydanticSchema(lambda _, handler: handler(tuple[StrictStr, ...])),
+    Field(min_length=1, description="Where to split, in the order in which they are tried."),
+]
 
 
 def choose_separator(separators: Sequence[str], text: str, start: int, end: int) -> tuple[str, Sequence[str]]:
@@ -248,7 +246,7 @@ def _clean_before(character: str) -> NDArray[np.bool_] | None:
     return np.array([other.isascii() and other.isalnum() for other in preceding])
 
 
-@dataclass(frozen=True)
+@part
 class RecursiveCharacterChunker(BuiltInChunker):
     r"""Chunks of at most ``chunk_size`` characters, cut at the coarsest separator that allows it.
 
@@ -264,13 +262,14 @@ class RecursiveCharacterChunker(BuiltInChunker):
     [0, chunk_size), or no separators.
     """
 
-    chunk_size: int = 1000
-    chunk_overlap: int = 200
-    separators: Sequence[str] = DEFAULT_SEPARATORS
+    chunk_size: Annotated[Count, Shown, Field(description="The most characters of a chunk.")] = 1000
+    chunk_overlap: Annotated[Overlap, Shown, Field(description="The most characters shared with the chunk before.")] = (
+        200
+    )
+    separators: Separators = DEFAULT_SEPARATORS
 
     def __post_init__(self) -> None:
-        check_size_and_overlap("chunk_size", self.chunk_size, self.chunk_overlap)
-        object.__setattr__(self, "separators", check_separators(self.separators))
+        check_overlap("chunk_size", self.chunk_size, self.chunk_overlap)
 
     def cuts(self, text: str) -> list[Cut]:
         """Where the chunks stand: starts strictly increasing, no cut empty."""
@@ -290,7 +289,7 @@ class RecursiveCharacterChunker(BuiltInChunker):
                 add_unsplit(cuts, text, left, right)
 
 
-@dataclass(frozen=True)
+@part
 class RecursiveTokenChunker(BuiltInChunker):
     """Chunks of pieces with at most ``chunk_size`` tokens together, cut at the coarsest separator that allows it.
 
@@ -303,14 +302,15 @@ class RecursiveTokenChunker(BuiltInChunker):
     [0, chunk_size), no separators, or an unknown encoding.
     """
 
-    chunk_size: int = 400
-    chunk_overlap: int = 0
-    separators: Sequence[str] = DEFAULT_SEPARATORS
-    encoding: str = "cl100k_base"
+    packages = ("tiktoken",)
+
+    chunk_size: Annotated[Count, Shown, Field(description="The most tokens of a chunk.")] = 400
+    chunk_overlap: Annotated[Overlap, Shown, Field(description="The most tokens shared with the chunk before.")] = 0
+    separators: Separators = DEFAULT_SEPARATORS
+    encoding: Encoding = "cl100k_base"
 
     def __post_init__(self) -> None:
-        check_size_and_overlap("chunk_size", self.chunk_size, self.chunk_overlap)
-        object.__setattr__(self, "separators", check_separators(self.separators))
+        check_overlap("chunk_size", self.chunk_size, self.chunk_overlap)
         check_encoding(self.encoding)
 
     def cuts(self, text: str) -> list[Cut]:

@@ -1,26 +1,27 @@
 """Chunks that hold together best: the optimal grouping of small pieces by similarity."""
 
-from dataclasses import dataclass
+from dataclasses import field
 from itertools import pairwise
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, StrictFloat
 
-from rag_eval.chunking.chunker import BuiltInChunker, Cut, check_at_least
+from rag_eval.chunking.chunker import BuiltInChunker, Cut, Overlap
 from rag_eval.chunking.sentence import cut_to_size, pack, sentence_cuts
-from rag_eval.embedding.embedder import Embedder, is_embedder
+from rag_eval.embedding import EMBEDDER
+from rag_eval.embedding.embedder import Embedder, check_embedder
+from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError
+from rag_eval.parts import PartOf, Shown, part
+from rag_eval.parts.settings import Count, OptionalCount
 
 UnitVectors = NDArray[np.float64]
 """One vector a row, of length 1, or of length 0 where the embedder gave only zeros."""
 
 
-def check_embedder(embedder: object) -> None:
-    """Raise ``ConfigurationError`` unless the object can embed and has a name."""
-    if not is_embedder(embedder):
-        raise ConfigurationError(
-            f"{embedder!r} is not an embedder: give an object with name, dimension, embed and embed_query"
-        )
+Judge = Annotated[Embedder, PartOf(EMBEDDER), Field(description="What tells how similar texts are.")]
 
 
 def unit_vectors(embedder: Embedder, text: str, pieces: list[Cut]) -> UnitVectors:
@@ -49,7 +50,7 @@ def unit_vectors(embedder: Embedder, text: str, pieces: list[Cut]) -> UnitVector
 _DECIMALS = 6
 
 
-@dataclass(frozen=True)
+@part
 class SemanticChunker(BuiltInChunker):
     """Sentences grouped until the text turns to something else.
 
@@ -63,21 +64,17 @@ class SemanticChunker(BuiltInChunker):
     Raises ``ConfigurationError`` on a percentile outside 0 to 100, a window below 0, a size below 1 or no embedder.
     """
 
-    embedder: Embedder
-    breakpoint_percentile: float = 95.0
-    window: int = 1
-    max_chunk_size: int | None = None
+    embedder: Judge = field(default_factory=LocalEmbedder)
+    breakpoint_percentile: Annotated[
+        StrictFloat,
+        Shown,
+        Field(ge=0, le=100, description="The percentile of the distances above which a chunk ends."),
+    ] = 95.0
+    window: Annotated[Overlap, Field(description="How many sentences on either side are embedded along.")] = 1
+    max_chunk_size: Annotated[OptionalCount, Field(description="The most characters; null: no limit.")] = None
 
     def __post_init__(self) -> None:
         check_embedder(self.embedder)
-        percentile = self.breakpoint_percentile
-        if isinstance(percentile, bool) or not isinstance(percentile, int | float) or not 0 <= percentile <= 100:
-            raise ConfigurationError(f"breakpoint_percentile is {percentile!r}: give a number from 0 to 100")
-        # 95 and 95.0 are one setting and must give one name.
-        object.__setattr__(self, "breakpoint_percentile", float(percentile))
-        check_at_least("window", self.window, 0)
-        if self.max_chunk_size is not None:
-            check_at_least("max_chunk_size", self.max_chunk_size, 1)
 
     def cuts(self, text: str) -> list[Cut]:
         """Where the chunks stand: starts strictly increasing, no cut empty."""
@@ -117,7 +114,7 @@ def neighbour_distances(vectors: UnitVectors) -> NDArray[np.float64]:
 _TOLERANCE = 1e-9
 
 
-@dataclass(frozen=True)
+@part
 class ClusterSemanticChunker(BuiltInChunker):
     """Consecutive pieces grouped so that what is in one chunk is as similar as can be.
 
@@ -135,21 +132,23 @@ class ClusterSemanticChunker(BuiltInChunker):
     Raises ``ConfigurationError`` on a size below 1, pieces larger than chunks, or no embedder.
     """
 
-    embedder: Embedder
-    max_chunk_size: int = 1000
-    piece_size: int | None = None
+    embedder: Judge = field(default_factory=LocalEmbedder)
+    max_chunk_size: Annotated[Count, Shown, Field(description="The most characters of a chunk.")] = 1000
+    piece_size: Annotated[OptionalCount, Field(description="The most characters of a piece; null: usual.")] = None
 
     def __post_init__(self) -> None:
         check_embedder(self.embedder)
-        check_at_least("max_chunk_size", self.max_chunk_size, 1)
-        if self.piece_size is None:
-            object.__setattr__(self, "piece_size", max(1, self.max_chunk_size // 5))
-        check_at_least("piece_size", self.piece_size, 1)
         if self._piece_size > self.max_chunk_size:
             raise ConfigurationError(
                 f"piece_size is {self.piece_size} and max_chunk_size {self.max_chunk_size}: "
                 "a piece must not be larger than a chunk"
             )
+
+    @property
+    def name(self) -> str:
+        """The class and its settings, with the size of the pieces in any case."""
+        sizes = f"max_chunk_size={self.max_chunk_size}, piece_size={self._piece_size}"
+        return f"ClusterSemanticChunker(embedder={self.embedder.name}, {sizes})"
 
     def cuts(self, text: str) -> list[Cut]:
         """Where the chunks stand: starts strictly increasing, no cut empty."""
@@ -163,7 +162,7 @@ class ClusterSemanticChunker(BuiltInChunker):
 
     @property
     def _piece_size(self) -> int:
-        return self.piece_size or 1
+        return self.piece_size or max(1, self.max_chunk_size // 5)
 
 
 def mean_similarity(vectors: UnitVectors) -> float:

@@ -2,10 +2,14 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import Annotated
 
-from rag_eval.chunking.chunker import BuiltInChunker, Cut, check_at_least
+from pydantic import Field
+
+from rag_eval.chunking.chunker import BuiltInChunker, Cut, Overlap
+from rag_eval.parts import Shown, part
+from rag_eval.parts.settings import Count
 
 _LINE = re.compile(r"[^\r\n\u2028\u2029]+")
 _NOT_SPACE = re.compile(r"\S")
@@ -114,7 +118,7 @@ def sentence_cuts(text: str) -> list[Cut]:
     return [(start, end) for start, end in cuts if start < end]
 
 
-@dataclass(frozen=True)
+@part
 class SentenceChunker(BuiltInChunker):
     """Whole sentences, as many as fit in ``max_chunk_size`` characters.
 
@@ -124,12 +128,8 @@ class SentenceChunker(BuiltInChunker):
     Raises ``ConfigurationError`` when the size is below 1 or the overlap below 0.
     """
 
-    max_chunk_size: int = 1000
-    sentence_overlap: int = 0
-
-    def __post_init__(self) -> None:
-        check_at_least("max_chunk_size", self.max_chunk_size, 1)
-        check_at_least("sentence_overlap", self.sentence_overlap, 0)
+    max_chunk_size: Annotated[Count, Shown, Field(description="The most characters of a chunk.")] = 1000
+    sentence_overlap: Annotated[Overlap, Shown, Field(description="The sentences shared with the chunk before.")] = 0
 
     def cuts(self, text: str) -> list[Cut]:
         """Where the chunks stand: starts strictly increasing, no cut empty."""

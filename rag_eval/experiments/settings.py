@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field, StrictInt, ValidationError
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.parts import Settings
+from rag_eval.parts.settings import Settings
 from rag_eval.services.orq import OrqSettings, ProjectSettings
 
 

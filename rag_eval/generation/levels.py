@@ -33,7 +33,7 @@ from rag_eval.ground_truth.files import write_chunk_level, write_token_level
 from rag_eval.ground_truth.locating import Locator
 from rag_eval.llm.chat import ChatClient, ChatService
 from rag_eval.llm.cost import Prices
-from rag_eval.parts import Address, Name, Settings
+from rag_eval.parts.settings import Address, Name, Settings
 from rag_eval.retrieval.retriever import AnyChunker, cut, usable_chunker
 from rag_eval.retry import RetryPolicy
 from rag_eval.types.chunks import Chunk

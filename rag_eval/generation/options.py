@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, StrictInt, StrictStr
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.parts import Name, Settings
+from rag_eval.parts.settings import Name, Settings
 from rag_eval.tokens import check_encoding
 
 Difficulty = Literal["easy", "medium", "hard"]

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from rag_eval.llm.chat import Answer
-from rag_eval.parts import Settings
+from rag_eval.parts.settings import Settings
 
 MILLION = 1_000_000
 _SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")

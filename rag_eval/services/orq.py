@@ -15,7 +15,7 @@ import httpx
 from pydantic import Field, ValidationError
 
 from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError
-from rag_eval.parts import Address, Settings
+from rag_eval.parts.settings import Address, Settings
 from rag_eval.retry import Failure, RetryPolicy, retry_after_of
 from rag_eval.services.outbox import Parcel
 

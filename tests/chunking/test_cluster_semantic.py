@@ -99,10 +99,10 @@ def test_contract_with_the_local_embedder(text: str) -> None:
 def test_name_and_settings() -> None:
     name = "ClusterSemanticChunker(embedder=trigrams, max_chunk_size=1000, piece_size=200)"
     assert ClusterSemanticChunker(TrigramEmbedder()).name == name
-    assert ClusterSemanticChunker(TrigramEmbedder(), 3).piece_size == 1
+    assert ClusterSemanticChunker(TrigramEmbedder(), 3).name.endswith("max_chunk_size=3, piece_size=1)")
     with pytest.raises(ConfigurationError, match="a piece must not be larger than a chunk"):
         ClusterSemanticChunker(TrigramEmbedder(), max_chunk_size=100, piece_size=101)
-    with pytest.raises(ConfigurationError, match="piece_size is 0"):
+    with pytest.raises(ConfigurationError, match="piece_size: expected a number of at least 1, found 0"):
         ClusterSemanticChunker(TrigramEmbedder(), piece_size=0)
-    with pytest.raises(ConfigurationError, match="is not an embedder"):
+    with pytest.raises(ConfigurationError, match="embedder: there is no embedder 'cats'"):
         ClusterSemanticChunker("cats")

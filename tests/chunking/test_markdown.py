@@ -155,5 +155,5 @@ def test_contract_on_samples(text: str) -> None:
 
 def test_name_and_settings() -> None:
     assert MarkdownChunker(500).name == "MarkdownChunker(max_chunk_size=500)"
-    with pytest.raises(ConfigurationError, match="max_chunk_size is 0"):
+    with pytest.raises(ConfigurationError, match="max_chunk_size: expected a number of at least 1, found 0"):
         MarkdownChunker(0)

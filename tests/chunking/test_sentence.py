@@ -99,6 +99,11 @@ def test_long_hostile_text_keeps_the_contract(unit: str) -> None:
 
 def test_name_and_settings() -> None:
     assert SentenceChunker().name == "SentenceChunker(max_chunk_size=1000, sentence_overlap=0)"
-    for wrong in ({"max_chunk_size": 0}, {"max_chunk_size": 1.5}, {"max_chunk_size": True}, {"sentence_overlap": -1}):
-        with pytest.raises(ConfigurationError, match="whole number"):
+    for wrong, told in (
+        ({"max_chunk_size": 0}, "max_chunk_size: expected a number of at least 1, found 0"),
+        ({"max_chunk_size": 1.5}, "max_chunk_size: expected a whole number, found 1.5"),
+        ({"max_chunk_size": True}, "max_chunk_size: expected a whole number, found true"),
+        ({"sentence_overlap": -1}, "sentence_overlap: expected a number of at least 0, found -1"),
+    ):
+        with pytest.raises(ConfigurationError, match=f"^SentenceChunker, {told}$"):
             SentenceChunker(**wrong)

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from rag_eval.benchmark.chunker_settings import MarkdownConfig, RecursiveTokenConfig, SemanticConfig
+from rag_eval.benchmark.component import Component
 from rag_eval.benchmark.config import BenchmarkConfig, Configuration
 from rag_eval.benchmark.config_grid import CHUNKERS, EMBEDDERS, RERANKERS, members_of
 from rag_eval.benchmark.embedder_settings import LocalEmbedderConfig, OpenAIEmbedderConfig
 from rag_eval.benchmark.reranker_settings import LexicalRerankerConfig, NoRerankerConfig
 from rag_eval.benchmark.store_settings import HnswConfig, IvfPqConfig, LanceDBConfig
-from rag_eval.parts import Component
 
 FEW = settings(max_examples=150, deadline=None, derandomize=True)
 

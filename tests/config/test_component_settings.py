@@ -7,6 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from rag_eval.benchmark.chunker_settings import RecursiveTokenConfig, SemanticConfig
+from rag_eval.benchmark.component import Component
 from rag_eval.benchmark.config_grid import CHUNKERS, EMBEDDERS, RERANKERS, STORES
 from rag_eval.benchmark.embedder_settings import LocalEmbedderConfig, OpenAIEmbedderConfig, SentenceTransformersConfig
 from rag_eval.benchmark.reranker_settings import (
@@ -20,7 +21,6 @@ from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.chunking.semantic import SemanticChunker
 from rag_eval.embedding.embedder import is_embedder
 from rag_eval.errors import ConfigurationError
-from rag_eval.parts import Component
 from rag_eval.retrieval.rerankers import LexicalReranker
 from rag_eval.stores.lance import Hnsw, IvfPq
 from rag_eval.types.chunks import PositionAwareChunk

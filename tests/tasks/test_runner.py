@@ -14,6 +14,7 @@ import pytest
 from prefect import flow
 
 from rag_eval.benchmark import stages
+from rag_eval.benchmark.component import Component
 from rag_eval.benchmark.embedder_settings import OpenAIEmbedderConfig
 from rag_eval.benchmark.outcome import StageWork
 from rag_eval.benchmark.references import TableRef
@@ -21,7 +22,6 @@ from rag_eval.benchmark.stage import stage
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.locks import in_turn
 from rag_eval.errors import ConfigurationFailedError, RagEvalError, ServiceError
-from rag_eval.parts import Component
 from rag_eval.tables import chunks_to_table
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id

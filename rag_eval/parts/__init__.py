@@ -1,0 +1,57 @@
+"""Parts: classes whose fields are their settings, the kinds that name them, and the questions one can ask of them.
+
+::
+
+    CHUNKER = Kind("chunker", {"markdown": "rag_eval.chunking.markdown:MarkdownChunker"})
+    CHUNKER.make({"type": "markdown", "max_chunk_size": 500}) == MarkdownChunker(500)
+"""
+
+from rag_eval.parts.definition import (
+    Aspect,
+    Location,
+    PythonOnly,
+    Running,
+    Searching,
+    Setting,
+    Shown,
+    as_data,
+    digest,
+    identity,
+    is_part,
+    is_remote,
+    label,
+    located,
+    part,
+    replaced,
+    settings_of,
+    type_name,
+    without,
+)
+from rag_eval.parts.registry import Kind, PartDescription, PartOf, PartRecord, describe
+
+__all__ = [
+    "Aspect",
+    "Kind",
+    "Location",
+    "PartDescription",
+    "PartOf",
+    "PartRecord",
+    "PythonOnly",
+    "Running",
+    "Searching",
+    "Setting",
+    "Shown",
+    "as_data",
+    "describe",
+    "digest",
+    "identity",
+    "is_part",
+    "is_remote",
+    "label",
+    "located",
+    "part",
+    "replaced",
+    "settings_of",
+    "type_name",
+    "without",
+]

@@ -1,0 +1,307 @@
+"""What a part is: a class under ``@part`` whose fields are its settings.
+
+The settings are checked when the part is constructed, in Python as from a file, by the same sentences. Label, identity
+and remoteness are asked of the functions here, which have an answer for objects that are no parts as well.
+"""
+
+import functools
+import json
+import operator
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, dataclass_transform, get_origin
+
+from pydantic import ConfigDict, ValidationError
+from pydantic.dataclasses import dataclass as checked_dataclass
+
+from rag_eval.disk.files import data_sha256
+from rag_eval.errors import ConfigurationError, Faults, preview
+from rag_eval.parts.settings import Place, reason_of, unknown_key
+
+if TYPE_CHECKING:
+    from rag_eval.parts.registry import Kind
+
+T = TypeVar("T")
+
+NONE = "none"
+"""The name of no part at all, which is None in Python."""
+
+# What reads as one word wherever it is in a label.
+_PLAIN = re.compile(r"[A-Za-z0-9._/:@+-]+")
+
+
+class Aspect(Enum):
+    """What a setting is for; it is put beside its type: ``Annotated[int, Running]``."""
+
+    SHOWN = auto()
+    RUNNING = auto()
+    SEARCHING = auto()
+    LOCATION = auto()
+    PYTHON_ONLY = auto()
+
+
+Shown = Aspect.SHOWN
+"""In the label even where it is the default."""
+Running = Aspect.RUNNING
+"""How the work is done and never what comes out: no part of the identity."""
+Searching = Aspect.SEARCHING
+"""What is found in an index, and not the index."""
+Location = Aspect.LOCATION
+"""Where a part keeps its data, which whoever runs it decides: no setting of a file, no part of the identity."""
+PythonOnly = Aspect.PYTHON_ONLY
+"""For Python alone, such as a key or a live object: no setting of a file, no part of the identity."""
+
+_REQUIRED = object()
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def part(cls: type[T]) -> type[T]:
+    """Make a class a part: a frozen dataclass that checks its settings and is pickled as its settings.
+
+    Construction raises ``ConfigurationError``. What ``__post_init__`` and methods keep on the object has a name with
+    an underscore; it does not count for equality, and is made anew where the part is unpickled.
+    """
+    config = ConfigDict(extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, arbitrary_types_allowed=True)
+    made: Any = checked_dataclass(frozen=True, config=config)(cls)
+    checked_init, frozen_setattr = made.__init__, made.__setattr__
+
+    @functools.wraps(checked_init)
+    def init(self: Any, *args: Any, **settings: Any) -> None:
+        try:
+            checked_init(self, *args, **settings)
+        except ValidationError as error:
+            faults = Faults()
+            for steps, reason in faults_of(type(self), error):
+                faults.add(Place(type(self).__name__).inside(steps).fault(reason))
+            faults.raise_any()
+
+    def set_attribute(self: Any, name: str, value: object) -> None:
+        (object.__setattr__ if name.startswith("_") else frozen_setattr)(self, name, value)
+
+    def values(self: Any) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in fields_of(type(self))}
+
+    made.__init__, made.__setattr__, made.__checked_init__ = init, set_attribute, checked_init
+    made.__reduce__ = lambda self: (_construct, (type(self), values(self)))
+    made.__hash__ = lambda self: hash((type(self), *map(_hashable, values(self).values())))
+    return cast("type[T]", made)
+
+
+def faults_of(cls: type, error: ValidationError) -> Iterator[tuple[tuple[int | str, ...], str]]:
+    """Yield where the construction of a part went wrong, arguments by name, and what was expected."""
+    names = list(fields_of(cls))
+    for fault in error.errors():
+        key, *inside = fault["loc"] or ("",)
+        if fault["type"] == "unexpected_positional_argument":
+            yield (), f"it takes at most {len(names)} settings, in the order {', '.join(names)}"
+        elif fault["type"] == "unexpected_keyword_argument":
+            yield (key,), str(unknown_key(Place(), key, cls.__name__, names)).partition(": ")[2]
+        else:
+            yield (names[key] if isinstance(key, int) else key, *inside), reason_of(fault)
+
+
+def _construct(cls: type[T], settings: dict[str, Any]) -> T:
+    return cls(**settings)
+
+
+def _hashable(value: object) -> object:
+    if isinstance(value, Mapping):
+        return tuple((key, _hashable(one)) for key, one in value.items())
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of a part as its class declares it; ``type`` has the constraints, ``kind`` is that of a nested part."""
+
+    name: str
+    type: Any
+    default: object
+    description: str
+    aspects: frozenset[Aspect]
+    kind: "Kind | None"
+    is_list: bool
+
+    @property
+    def is_required(self) -> bool:
+        """Whether there is no default."""
+        return self.default is _REQUIRED
+
+    @property
+    def default_text(self) -> str:
+        """The default as it is written in a YAML file."""
+        if self.is_required:
+            return "required"
+        return type_name(self.default) if self.kind else shown(self.default)
+
+
+def fields_of(cls: Any) -> dict[str, Setting]:
+    """Return every field of a part's class by name; of a class that is no part, none."""
+    return _read_fields(cls)
+
+
+@functools.cache
+def _read_fields(cls: Any) -> dict[str, Setting]:
+    found = {}
+    for name, info in getattr(cls, "__pydantic_fields__", {}).items():
+        origin = get_origin(info.annotation)
+        found[name] = Setting(
+            name=name,
+            type=operator.getitem(Annotated, (info.annotation, *info.metadata)),
+            default=_REQUIRED if info.is_required() else info.get_default(call_default_factory=True),
+            description=info.description or "",
+            aspects=frozenset(one for one in info.metadata if isinstance(one, Aspect)),
+            kind=next((one.kind for one in info.metadata if hasattr(one, "kind")), None),
+            is_list=isinstance(origin, type) and issubclass(origin, Sequence),
+        )
+    return found
+
+
+def settings_of(cls: Any) -> dict[str, Setting]:
+    """Return the settings of a part's class that a file may give, by name."""
+    unset = {Aspect.LOCATION, Aspect.PYTHON_ONLY}
+    return {name: one for name, one in fields_of(cls).items() if not one.aspects & unset}
+
+
+def is_part(candidate: object) -> bool:
+    """Whether an object, or a class, is made by ``@part``."""
+    return hasattr(candidate, "__checked_init__")
+
+
+REGISTERED: dict[str, tuple[str, str]] = {}
+"""The kind and the name of every registered class, by ``module:Name``."""
+
+
+def path_of(candidate: object) -> str:
+    """Return where the object's class is, as ``module:Name``."""
+    return f"{type(candidate).__module__}:{type(candidate).__qualname__}"
+
+
+def type_name(candidate: object) -> str:
+    """Return what a file calls the object's type: its registered name, or ``module:Name``."""
+    path = path_of(candidate)
+    return NONE if candidate is None else REGISTERED.get(path, ("", path))[1]
+
+
+def label(candidate: object) -> str:
+    """Return the name for tables: the type, the settings that are always shown, and the others that are not default.
+
+    Parts with different settings have different labels. An object may have a ``label`` of its own; one that is no
+    part is called by its ``name``.
+    """
+    own = getattr(candidate, "label", None)
+    if isinstance(own, str):
+        return own
+    if not is_part(candidate):
+        named = getattr(candidate, "name", None)
+        return named if isinstance(named, str) else type_name(candidate)
+    sizes, others = [], []
+    for name, one in settings_of(type(candidate)).items():
+        value = getattr(candidate, name)
+        if Shown in one.aspects:
+            sizes.append(shown(value))
+        elif value != one.default:
+            others.append(f"{name}={shown(value)}")
+    return " ".join(filter(None, (type_name(candidate), "/".join(sizes), *others)))
+
+
+def shown(value: object) -> str:
+    """Return a setting for a label: different values are written differently, and none can be taken for two."""
+    if isinstance(value, str):
+        return value if _PLAIN.fullmatch(value) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if value is None or isinstance(value, int | float | list | tuple | Mapping):
+        return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"))
+    return f"({label(value)})"
+
+
+def as_data(candidate: object) -> dict[str, Any]:
+    """Return type and settings as plain data, which ``Kind.make`` reads; of what is no part, its name."""
+    data = {"type": type_name(candidate)}
+    if candidate is None or is_part(candidate):
+        return data | {name: _plain(getattr(candidate, name)) for name in settings_of(type(candidate))}
+    return data | {"name": label(candidate)}
+
+
+def _plain(value: object) -> Any:
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    return as_data(value)
+
+
+def identity(candidate: object) -> dict[str, Any]:
+    """Return, as plain data, all that decides what a part makes: equal identities mean interchangeable results.
+
+    That is its type, its settings except those of running, the versions of the ``packages`` that make the result, and
+    its own ``identity``, such as the commit of a model. What is no part has its ``identity``, or else its ``name``;
+    raises ``ConfigurationError`` where it has neither.
+    """
+    known: dict[str, Any] = {"type": type_name(candidate)}
+    own = getattr(candidate, "identity", None)
+    if isinstance(own, str):
+        known["identity"] = own
+    if is_part(candidate):
+        packages = {name: _version(name) for name in getattr(candidate, "packages", ())}
+        known |= {"packages": packages} if packages else {}
+        for name, one in settings_of(type(candidate)).items():
+            if Running not in one.aspects:
+                value = getattr(candidate, name)
+                known[name] = identity(value) if one.kind else _plain(value)
+    elif candidate is not None and not isinstance(own, str):
+        known["identity"] = getattr(candidate, "name", None)
+        if not isinstance(known["identity"], str):
+            raise ConfigurationError(
+                f"{preview(repr(candidate))} cannot be part of a cache key: give it a name or an identity"
+            )
+    return known
+
+
+def digest(candidate: object) -> str:
+    """Return the sha256 of the identity."""
+    return data_sha256(identity(candidate))
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def is_remote(candidate: object) -> bool:
+    """Whether a part, or one inside it, says that it uses the network."""
+    nested = (getattr(candidate, name) for name, one in settings_of(type(candidate)).items() if one.kind)
+    return getattr(candidate, "remote", False) is True or any(map(is_remote, nested))
+
+
+def without(candidate: T, aspect: Aspect) -> T:
+    """Return the part with every setting of this aspect at its default, in the parts inside it too."""
+    settled: dict[str, Any] = {}
+    for name, one in settings_of(type(candidate)).items():
+        if aspect in one.aspects:
+            settled[name] = one.default
+        elif one.kind:
+            settled[name] = without(getattr(candidate, name), aspect)
+    return replaced(candidate, **settled) if settled else candidate
+
+
+def located(candidate: T, location: object) -> T:
+    """Return the part with its data at a location; itself where its class keeps none."""
+    places = [name for name, one in fields_of(type(candidate)).items() if Location in one.aspects]
+    return replaced(candidate, **dict.fromkeys(places, location)) if places else candidate
+
+
+def replaced(candidate: T, **settings: object) -> T:
+    """Return the part with other settings."""
+    return replace(candidate, **settings)  # type: ignore[type-var]  # every part is a dataclass

@@ -1,0 +1,309 @@
+"""The kinds of parts: their built-in types by name, read from a file, described for people and for editors."""
+
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import product
+from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import CoreSchema, core_schema
+
+from rag_eval.errors import ConfigurationError, Faults, preview, sentences
+from rag_eval.formatting import choices, suggestion
+from rag_eval.parts.definition import (
+    REGISTERED,
+    Setting,
+    as_data,
+    digest,
+    faults_of,
+    is_part,
+    label,
+    path_of,
+    settings_of,
+    type_name,
+)
+from rag_eval.parts.settings import EMPTY_GRID, Place, Settings, unknown_key, value_in_words
+
+Schema = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """A kind of part, and where its built-in types are: ``name: "module:Class"``; None stands for no part at all."""
+
+    name: str
+    types: Mapping[str, str | None]
+
+    def __post_init__(self) -> None:
+        REGISTERED.update({path: (self.name, name) for name, path in self.types.items() if path is not None})
+
+    def load(self, name: str) -> Any:
+        """Import the class of a built-in type; None for no part at all."""
+        path = self.types[name]
+        if path is None:
+            return None
+        module, _, attribute = path.partition(":")
+        return getattr(import_module(module), attribute)
+
+    def make(self, value: object, place: Place | None = None) -> Any:
+        """Construct a part from its name or a mapping of ``type`` and settings; raise ``ConfigurationError``."""
+        faults = Faults()
+        made = list(_read_grid(value, place or Place(), self, faults, is_grid=False).parts(faults))
+        faults.raise_any()
+        return made[0]
+
+    def check(self, candidate: object) -> None:
+        """Raise ``ConfigurationError`` on plain data, on a class, and on a registered part of another kind."""
+        if candidate is None and None in self.types.values():
+            return
+        if candidate is None or isinstance(candidate, str | int | float | list | tuple | Mapping | type):
+            raise ConfigurationError(self.expected(candidate))
+        kind, name = REGISTERED.get(path_of(candidate), (self.name, ""))
+        if kind != self.name:
+            raise ConfigurationError(f"expected a {self.name}, found the {kind} {name}")
+
+    def expected(self, found: object) -> str:
+        """Return the sentence about something that is no part of this kind."""
+        return f"expected a {self.name}, by name or with settings, found {value_in_words(found)}: {choices(self.types)}"
+
+
+@dataclass(frozen=True)
+class PartOf:
+    """Mark a field that is a part: ``Annotated[Embedder, PartOf(EMBEDDER)]``.
+
+    The field takes a live object, a name, or a mapping of ``type`` and settings, and is dumped as such a mapping.
+    """
+
+    kind: Kind
+
+    def __get_pydantic_core_schema__(self, _: object, __: object) -> CoreSchema:
+        serialization = core_schema.plain_serializer_function_ser_schema(as_data)
+        return core_schema.no_info_plain_validator_function(self._checked, serialization=serialization)
+
+    def __get_pydantic_json_schema__(self, _: object, __: object) -> Schema:
+        return kind_schema(self.kind)
+
+    def _checked(self, value: object) -> object:
+        try:
+            if isinstance(value, str | Mapping):
+                return self.kind.make(value)
+            self.kind.check(value)
+        except ConfigurationError as error:
+            raise ValueError("; ".join(sentences(error))) from None
+        return value
+
+
+class PartRecord(Settings):
+    """A part as a run keeps it: inert data, read without importing the part."""
+
+    kind: str
+    type: str
+    label: str
+    settings: dict[str, Any]
+    digest: str
+
+    @classmethod
+    def of(cls, kind: Kind, candidate: object) -> "PartRecord":
+        """Return the record of a part of this kind."""
+        settings = as_data(candidate)
+        named = settings.pop("type")
+        return cls(kind=kind.name, type=named, label=label(candidate), settings=settings, digest=digest(candidate))
+
+
+# Reading: a part is a name or settings; a list in a setting makes a grid.
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value of a setting, and where it is written."""
+
+    value: object
+    place: Place
+    size = 1
+
+    def values(self, _: Faults) -> Iterator["Value"]:
+        """Yield itself."""
+        yield self
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A type of part and, for each setting that was given, what it can be, in the order written."""
+
+    cls: Any
+    place: Place
+    axes: dict[str, list["Value | Grid"]]
+
+    @property
+    def size(self) -> int:
+        """How many parts the grid stands for, without making them."""
+        return math.prod(sum(choice.size for choice in axis) for axis in self.axes.values())
+
+    def values(self, faults: Faults) -> Iterator[Value]:
+        """Yield its parts as values of a setting."""
+        for one in self.parts(faults):
+            yield Value(one, self.place)
+
+    def parts(self, faults: Faults) -> Iterator[Any]:
+        """Yield every combination that can be, the setting written first changing slowest; note what is wrong."""
+        options = [[value for choice in axis for value in choice.values(faults)] for axis in self.axes.values()]
+        for combination in product(*options):
+            chosen = dict(zip(self.axes, combination, strict=True))
+            try:
+                yield self._made({key: value.value for key, value in chosen.items()})
+            except ValidationError as error:
+                for (key, *inside), reason in faults_of(self.cls, error):
+                    place = chosen[str(key)].place if key in chosen else self.place.key(key)
+                    faults.add(place.inside(inside).fault(reason))
+            except ConfigurationError as error:
+                faults.add(self.place.fault(str(error)))
+
+    def _made(self, settings: dict[str, Any]) -> Any:
+        if not is_part(self.cls):
+            return None if self.cls is None else self.cls(**settings)
+        made = self.cls.__new__(self.cls)
+        self.cls.__checked_init__(made, **settings)  # raises pydantic's error, which knows the places inside
+        return made
+
+
+def read_grids(value: object, place: Place, kind: Kind, faults: Faults) -> list[Grid]:
+    """Read one part or a list of them, each a name or settings.
+
+    What is neither, and a setting that is not declared, is left out and put among the faults. Raises
+    ``ConfigurationError`` when it is the only one, or there is none.
+    """
+    if not isinstance(value, list):
+        return [_read_grid(value, place, kind, faults)]
+    if not value:
+        raise place.fault(EMPTY_GRID)
+    grids = []
+    for number, item in enumerate(value):
+        with faults.noted():
+            grids.append(_read_grid(item, place.item(number), kind, faults))
+    return grids
+
+
+def _read_grid(value: object, place: Place, kind: Kind, faults: Faults, *, is_grid: bool = True) -> Grid:
+    settings = {"type": value} if isinstance(value, str) else value
+    if not isinstance(settings, Mapping):
+        raise place.fault(kind.expected(value))
+    if "type" not in settings:
+        raise place.fault(f"the type of the {kind.name} is missing: {choices(kind.types)}")
+    name = settings["type"]
+    named = place if settings is not value else place.key("type")
+    if not isinstance(name, str):
+        raise named.fault(f"expected one name, found {value_in_words(name)}: {choices(kind.types)}")
+    if name not in kind.types:
+        meant = suggestion(name, kind.types)
+        raise named.fault(f"there is no {kind.name} {preview(name)}{meant}: {choices(kind.types, name)}")
+    cls = kind.load(name)
+    known = settings_of(cls)
+    axes: dict[str, list[Value | Grid]] = {}
+    for key, given in settings.items():
+        if key in known:
+            axes[key] = _read_axis(known[key], given, place.key(key), faults, is_grid=is_grid)
+        elif key != "type":
+            faults.add(unknown_key(place, key, name, ["type", *known]))
+    return Grid(cls, place, axes)
+
+
+def _read_axis(setting: Setting, value: object, place: Place, faults: Faults, *, is_grid: bool) -> list[Value | Grid]:
+    if setting.kind is not None:
+        if is_grid:
+            return list(read_grids(value, place, setting.kind, faults))
+        return [_read_grid(value, place, setting.kind, faults, is_grid=False)]
+    if value == []:
+        raise place.fault(EMPTY_GRID)
+    is_one = setting.is_list and isinstance(value, list) and not all(isinstance(item, list) for item in value)
+    if not is_grid or not isinstance(value, list) or is_one:
+        return [Value(value, place)]
+    return [Value(item, place.item(number)) for number, item in enumerate(value)]
+
+
+# Descriptions, for listings, the documentation and editors.
+
+
+class PartDescription(NamedTuple):
+    """A built-in type for people; ``remote`` is yes, no, or when; ``cost`` is what using it costs."""
+
+    name: str
+    summary: str
+    settings: list[Setting]
+    remote: str
+    cost: str
+
+
+def describe(kind: Kind) -> list[PartDescription]:
+    """Describe every built-in type of a kind, in the order of its registry."""
+    found = []
+    for name in kind.types:
+        cls = kind.load(name)
+        remote = inspect.getattr_static(cls, "remote", False)
+        told = first_line(remote.fget) if isinstance(remote, property) else "yes" if remote else "no"
+        summary = first_line(cls) if cls is not None else f"No {kind.name}."
+        cost = getattr(cls, "cost", "nothing")
+        found.append(PartDescription(name, summary, list(settings_of(cls).values()), told, cost))
+    return found
+
+
+def first_line(documented: Callable[..., object] | None) -> str:
+    """Return the first line of a docstring, without the backquotes that mark code."""
+    return (inspect.getdoc(documented) or "").partition("\n")[0].replace("``", "")
+
+
+def kind_schema(kind: Kind, definitions: dict[str, Schema] | None = None) -> Schema:
+    """Return the JSON schema of any part of a kind: its name, or its type and settings.
+
+    With ``definitions`` a list in a setting makes a grid, and the schemas are put there and referred to.
+    """
+    if definitions is not None and kind.name in definitions:
+        return {"$ref": f"#/$defs/{kind.name}"}
+    if definitions is not None:
+        definitions[kind.name] = {}  # keeps its place before those of its types
+    bare, settings = [], []
+    for name in kind.types:
+        schema = _type_schema(kind, name, definitions)
+        bare += [name] if schema["required"] == ["type"] else []
+        if definitions is not None:
+            definitions[f"{kind.name}.{name}"] = schema
+            schema = {"$ref": f"#/$defs/{kind.name}.{name}"}
+        settings.append(schema)
+    either = {"anyOf": [{"title": "name", "enum": bare, "description": "With its default settings."}, *settings]}
+    if definitions is None:
+        return either
+    definitions[kind.name] = either
+    return {"$ref": f"#/$defs/{kind.name}"}
+
+
+def one_or_more(item: Schema, more: Schema | None = None) -> Schema:
+    """Return the schema of an item, or a list of at least one."""
+    return {"anyOf": [item, {"type": "array", "items": item, "minItems": 1} | (more or {})]}
+
+
+def _type_schema(kind: Kind, name: str, definitions: dict[str, Schema] | None) -> Schema:
+    cls = kind.load(name)
+    settings = settings_of(cls)
+    properties: dict[str, Schema] = {"type": {"const": name, "title": "type"}}
+    for key, one in settings.items():
+        item = kind_schema(one.kind, definitions) if one.kind else _setting_schema(one)
+        described: Schema = {"description": one.description, "title": key}
+        if one.default is not None and not one.is_required:
+            default = type_name(one.default) if one.kind else one.default
+            described["default"] = list(default) if isinstance(default, tuple) else default
+        properties[key] = described | (item if definitions is None else one_or_more(item))
+    return {
+        "title": name,
+        "description": first_line(cls) if cls is not None else f"No {kind.name}.",
+        "type": "object",
+        "properties": properties,
+        "required": ["type", *(key for key, one in settings.items() if one.is_required)],
+        "additionalProperties": False,
+    }
+
+
+def _setting_schema(setting: Setting) -> Schema:
+    schema = TypeAdapter(setting.type).json_schema()
+    return {key: value for key, value in schema.items() if key not in ("title", "description", "default")}

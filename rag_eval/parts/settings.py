@@ -1,0 +1,144 @@
+"""Settings that come from outside: where one is written, what is wrong with it, in words."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import date, time
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, StrictStr, WithJsonSchema
+
+from rag_eval.errors import PREVIEW_CHARACTERS, ConfigurationError, preview
+from rag_eval.formatting import choices, suggestion
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+
+class Settings(BaseModel):
+    """Validated settings that are no part: frozen, without undeclared keys, never quoted in an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+
+
+def check_address(address: str) -> str:
+    """Return the address; raise ``ValueError``, without quoting it, unless it is http(s) with host, port and path."""
+    form = "expected an address such as http://localhost:8000/v1"
+    try:
+        parts = urlsplit(address)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ValueError(form)
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise ValueError(f"{form} without a user, a query or a fragment: the key is read from the environment")
+    return address
+
+
+Address = Annotated[
+    StrictStr,
+    AfterValidator(check_address),
+    WithJsonSchema({"type": "string", "pattern": "^https?://[^/@?#]+(/[^?#]*)?$"}),
+]
+"""Where a service answers; it holds no credentials."""
+
+Name = Annotated[StrictStr, Field(min_length=1)]
+"""Text that is not empty."""
+
+Count = Annotated[StrictInt, Field(ge=1)]
+"""A whole number of at least 1."""
+
+OptionalCount = Annotated[StrictInt | None, Field(ge=1)]
+"""A whole number of at least 1, or nothing."""
+
+EMPTY_GRID = "an empty grid: give at least one value"
+
+_EXPECTED = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "string_too_short": "text that is not empty",
+    "path_type": "a path",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "greater_than": "a number above {gt}",
+    "greater_than_equal": "a number of at least {ge}",
+    "less_than_equal": "a number of at most {le}",
+    "literal_error": "{expected}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something is written: a file or a class, and a path in it such as ``chunkers[1].chunk_size``."""
+
+    file: str = ""
+    path: str = ""
+
+    def key(self, name: object) -> "Place":
+        """Return the place of a key's value."""
+        text = str(name)
+        shown = text if text.isidentifier() and len(text) <= PREVIEW_CHARACTERS else preview(text)
+        return replace(self, path=f"{self.path}.{shown}" if self.path else shown)
+
+    def item(self, number: int) -> "Place":
+        """Return the place of an item of a list."""
+        return replace(self, path=f"{self.path}[{number}]")
+
+    def inside(self, steps: Iterable[int | str]) -> "Place":
+        """Return the place that pydantic's steps from here lead to."""
+        place = self
+        for step in steps:
+            place = place.item(step) if isinstance(step, int) else place.key(step)
+        return place
+
+    def fault(self, reason: str) -> ConfigurationError:
+        """Return the error that something is wrong here."""
+        where = ", ".join(filter(None, (self.file, self.path)))
+        return ConfigurationError(f"{where}: {reason}" if where else reason)
+
+
+def value_in_words(value: object) -> str:
+    """Return a value for a message, cut to size."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, str):
+        return f"the text {preview(value)}"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if isinstance(value, dict):
+        return "a mapping"
+    return "a date or time" if isinstance(value, date | time) else type(value).__name__
+
+
+def reason_of(error: "ErrorDetails") -> str:
+    """Return what pydantic found, in our words: what was expected and what is there."""
+    context = {key: _trimmed(value) for key, value in error.get("ctx", {}).items()}
+    if error["type"] in ("missing", "missing_argument"):
+        return "it is missing: give a value"
+    if error["type"] == "too_short":
+        return EMPTY_GRID
+    if error["type"] == "value_error":
+        return str(context["error"])
+    expected = _EXPECTED.get(error["type"])
+    if expected is None:
+        return error["msg"]
+    return f"expected {expected.format(**context)}, found {value_in_words(error['input'])}"
+
+
+def _trimmed(limit: object) -> object:
+    return int(limit) if isinstance(limit, float) and limit.is_integer() else limit
+
+
+def unknown_key(place: Place, key: object, owner: str, allowed: list[str]) -> ConfigurationError:
+    """Return the error for a key that is not declared; its value is not quoted, it may be a secret."""
+    hint = "" if not str(key).lower().endswith("key") else " (keys of services are read from the environment)"
+    meant = suggestion(key, allowed)
+    return place.key(key).fault(f"{owner} has no such key{meant}: {choices(allowed, key)}{hint}")
