@@ -13,6 +13,7 @@ import typer
 
 from flows.cli.console import DEFAULT_WORKSPACE, JsonOption, WorkspaceOption
 from flows.cli.processes import leaving, watched
+from rag_eval.ground_truth.importing import IMPORTERS, import_truth
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from rag_eval.ground_truth.audit import Coverage, Finding, TruthAudit
     from rag_eval.ground_truth.drift import DocumentOutcome, ReanchorReport, SpanOutcome, Way
-    from rag_eval.ground_truth.importing.formats import ImportSummary
+    from rag_eval.ground_truth.importing.output import ImportSummary
     from rag_eval.services.langsmith_datasets import GroundTruth
     from rag_eval.services.langsmith_push import PushReport
     from rag_eval.types.documents import Corpus
@@ -33,7 +34,7 @@ DEFAULT_OUTPUT = Path("truth.jsonl")
 
 
 def import_(
-    kind: Annotated[str, typer.Argument(help="chroma, legalbench-rag, beir, squad or langsmith.")],
+    kind: Annotated[str, typer.Argument(help=f"{', '.join(IMPORTERS)} or langsmith.")],
     source: Annotated[str, typer.Argument(metavar="PATH", help="A file or folder; for langsmith a dataset's name.")],
     output: Annotated[Path, typer.Option(help="Where the ground truth is written.")] = DEFAULT_OUTPUT,
     corpus_output: Annotated[
@@ -48,9 +49,10 @@ def import_(
     """Turn ground truth of another format into a native file; exit code 1 when something had to be left out."""
     from rich.console import Console
 
-    from rag_eval.ground_truth.importing.formats import ImportOptions, import_truth, summarise, write_import
+    from rag_eval.ground_truth.importing.output import summarise, write_import
+    from rag_eval.services.langsmith_datasets import read_langsmith
 
-    found = import_truth(kind, source, ImportOptions(corpus, glob, split))
+    found = import_truth(kind, source, {"langsmith": read_langsmith}, corpus=corpus, glob=glob, split=split)
     summary = summarise(found, write_import(found, output, corpus_output, overwrite=overwrite))
     console = Console()
     if as_json:

@@ -1,4 +1,4 @@
-"""Whether ground truth and corpus belong together."""
+"""Check ground truth against the corpus: every span must be the text that its document has there."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Protocol
 
 from rag_eval.errors import GroundTruthError, preview
 from rag_eval.ground_truth.files import read_truth_text, truth_lines
-from rag_eval.ground_truth.records import TokenLevelRecord, query_name
+from rag_eval.ground_truth.records import TokenLevelLine, query_name
 from rag_eval.types.chunks import bounds_fault, fitting_unit
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import TokenLevelGroundTruth
@@ -18,8 +18,8 @@ SHOWN_DOCUMENTS = 5
 MANY_PLACES = 1000
 
 
-class Placed(Protocol):
-    """Anything that says which text stands where."""
+class SpanLike(Protocol):
+    """Anything that says which text is where, a span that was checked or one still to be."""
 
     @property
     def doc_id(self) -> str:
@@ -35,13 +35,13 @@ class Placed(Protocol):
 
     @property
     def text(self) -> str:
-        """What stands there."""
+        """The text that should be there."""
 
 
 def check_against_corpus(
     truth: Iterable[TokenLevelGroundTruth], corpus: Corpus, source: str | Path | None = None
 ) -> None:
-    """Raise ``GroundTruthError`` on a query without truth, an unknown document, or a span its document denies.
+    """Raise ``GroundTruthError`` on a query without truth, an unknown document, or a span of other text.
 
     The error is about the first and says how many more there are and in which documents; with ``source``, the file
     the truth was read from, it names the line.
@@ -61,8 +61,8 @@ def check_against_corpus(
     raise GroundTruthError(f"{_place(item, source)}: {fault}{_and_others(others)}")
 
 
-def span_fault(span: Placed, document: Document | None) -> str | None:
-    """Why a span is not true of its document, with both texts and where the text really is; None when it is true.
+def span_fault(span: SpanLike, document: Document | None) -> str | None:
+    """Say why a span is not its document's text, with both texts and where the text really is; None when it is.
 
     ``document`` is the one with the span's ``doc_id``, None where the corpus has none.
     """
@@ -84,17 +84,17 @@ def span_fault(span: Placed, document: Document | None) -> str | None:
     )
 
 
-def places_of(text: str, content: str) -> list[int]:
-    """Where a text begins in a document, overlapping ones too; the first ``MANY_PLACES``, none for an empty text."""
+def places_of(text: str, content: str, most: float = MANY_PLACES) -> list[int]:
+    """Return where a text begins in a document, overlapping ones too: the first ``most``; none for an empty text."""
     places: list[int] = []
     place = content.find(text) if text else -1
-    while place >= 0 and len(places) < MANY_PLACES:
+    while place >= 0 and len(places) < most:
         places.append(place)
         place = content.find(text, place + 1)
     return places
 
 
-def _remedy(span: Placed, document: Document | None, before: str) -> str:
+def _remedy(span: SpanLike, document: Document | None, before: str) -> str:
     if document is None:
         return ""
     content = document.content
@@ -107,11 +107,11 @@ def _remedy(span: Placed, document: Document | None, before: str) -> str:
     nearest = min(places, key=lambda place: abs(place - span.start))
     others = len(places) - 1
     more = f" and at {others} more place{'s' if others > 1 else ''}" if others else ""
-    return f"{before}the text stands at [{nearest}, {nearest + len(span.text)}){more}"
+    return f"{before}the text is at [{nearest}, {nearest + len(span.text)}){more}"
 
 
 def contrasted(found: str, said: str) -> tuple[str, str]:
-    """Both texts for a message, from shortly before the first character in which they differ."""
+    """Quote both texts for a message, from shortly before the first character in which they differ."""
     pairs = enumerate(zip(found, said, strict=False))
     same = next((place for place, (a, b) in pairs if a != b), min(len(found), len(said)))
     cut = max(0, same - SHOWN_BEFORE)
@@ -123,7 +123,8 @@ def contrasted(found: str, said: str) -> tuple[str, str]:
 def _faults(item: TokenLevelGroundTruth, documents: dict[DocumentId, Document]) -> list[tuple[str, str]]:
     if not item.relevant_spans and not item.unanswerable:
         return [("", "it has no relevant spans: add them, or declare the query unanswerable")]
-    checked = ((span.doc_id, span_fault(span, documents.get(span.doc_id))) for span in item.relevant_spans)
+    members = (span for group in item.groups for span in group)
+    checked = ((span.doc_id, span_fault(span, documents.get(span.doc_id))) for span in members)
     return [(doc_id, fault) for doc_id, fault in checked if fault is not None]
 
 
@@ -132,7 +133,7 @@ def _place(item: TokenLevelGroundTruth, source: str | Path | None) -> str:
     if source is None:
         return name
     # The lines are wanted only here, so they are not carried along with truth that is in order.
-    lines = truth_lines(read_truth_text(source), TokenLevelRecord)
+    lines = truth_lines(read_truth_text(source), TokenLevelLine)
     number = next((line.number for line in lines if line.record and line.record.query_id == item.query.id), None)
     return f"{source}, {name}" if number is None else f"{source}, line {number}, {name}"
 

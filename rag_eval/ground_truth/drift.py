@@ -1,8 +1,12 @@
-"""Writing truth that was carried over, so that nothing of the old is lost."""
+"""Drift: carry the spans of ground truth over to documents that have changed.
+
+``Carrier`` follows spans through the difference of two versions of a text; ``reanchor`` does so for whole truth, and
+``keep_reanchored`` writes it so that nothing of the old is lost.
+"""
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -56,10 +60,12 @@ class DocumentOutcome:
 class ReanchorReport:
     """Truth that fits the corpus again, and the outcome of each document and span, in the order of the truth.
 
-    A lost span is left out of the truth. ``unanswered`` are the queries that lost every span and are left out too.
+    A lost span is left out of the truth. ``lost`` are the queries that lost a span, with the spans they lost as they
+    were; ``unanswered`` are those that lost every span and are left out of the truth.
     """
 
     truth: Sequence[TokenLevelGroundTruth]
+    lost: Sequence[TokenLevelGroundTruth]
     unanswered: Sequence[TokenLevelGroundTruth]
     documents: Sequence[DocumentOutcome]
     spans: Sequence[SpanOutcome]
@@ -73,15 +79,6 @@ class ReanchorReport:
     def is_unchanged(self) -> bool:
         """Whether the truth is what it was."""
         return self.counts["kept"] == len(self.spans)
-
-    def lost_truth(self) -> list[TokenLevelGroundTruth]:
-        """Every query that lost a span, with the spans it lost as they were."""
-        lost: dict[QueryId, list[CharacterSpan]] = {}
-        for outcome in self.spans:
-            if outcome.status == "lost":
-                lost.setdefault(outcome.query_id, []).append(outcome.old)
-        queries = {item.query.id: item.query for item in (*self.truth, *self.unanswered)}
-        return [TokenLevelGroundTruth(queries[query_id], spans) for query_id, spans in lost.items()]
 
 
 def counted_statuses(spans: Sequence[SpanOutcome]) -> dict[Status, int]:
@@ -238,22 +235,20 @@ def reanchor(truth: Iterable[TokenLevelGroundTruth], corpus: Corpus, old: OldTex
     """
     items, documents = list(truth), corpus.by_id()
     spans: dict[DocumentId, list[CharacterSpan]] = {}
-    for item in items:
-        for span in item.relevant_spans:
-            spans.setdefault(span.doc_id, []).append(span)
+    for span in _members(items):
+        spans.setdefault(span.doc_id, []).append(span)
     ways: dict[DocumentId, Way] = {}
     carried: dict[CharacterSpan, Carried] = {}
     for doc_id, found in spans.items():
         versions = (old or {}).get(doc_id, ())
         ways[doc_id] = _carry_all(list(dict.fromkeys(found)), documents.get(doc_id), versions, carried)
-    outcomes = [[_outcome(item, span, carried[span], documents) for span in item.relevant_spans] for item in items]
-    renewed = [
-        replace(item, relevant_spans=[outcome.new for outcome in own if outcome.new is not None])
-        for item, own in zip(items, outcomes, strict=True)
-    ]
-    every = [outcome for own in outcomes for outcome in own]
+    every = [_outcome(item, span, carried[span], documents) for item in items for span in _members([item])]
+    places = {outcome.old: outcome.new for outcome in every}
+    renewed = [_regrouped(item, places) for item in items]
+    gone = {span: span for span, new in places.items() if new is None}
     return ReanchorReport(
         truth=[item for item in renewed if item.relevant_spans or item.unanswerable],
+        lost=[lost for item in items if (lost := _regrouped(item, gone)).relevant_spans],
         unanswered=[
             item for item, now in zip(items, renewed, strict=True) if not now.relevant_spans and not now.unanswerable
         ],
@@ -269,12 +264,40 @@ def documents_that_no_longer_match(truth: Iterable[TokenLevelGroundTruth], corpu
     """The documents that are gone or have other text where the truth has spans, each with how many spans."""
     documents = corpus.by_id()
     found: dict[DocumentId, int] = {}
-    for item in truth:
-        for span in item.relevant_spans:
-            document = documents.get(span.doc_id)
-            if document is None or not _fits(span, document.content):
-                found[span.doc_id] = found.get(span.doc_id, 0) + 1
+    for span in _members(truth):
+        document = documents.get(span.doc_id)
+        if document is None or not _fits(span, document.content):
+            found[span.doc_id] = found.get(span.doc_id, 0) + 1
     return found
+
+
+def _members(truth: Iterable[TokenLevelGroundTruth]) -> Iterator[CharacterSpan]:
+    """Every span of the truth, alternatives too."""
+    return (span for item in truth for group in item.groups for span in group)
+
+
+def _regrouped(
+    item: TokenLevelGroundTruth, places: Mapping[CharacterSpan, CharacterSpan | None]
+) -> TokenLevelGroundTruth:
+    """The query with every span at its new place, or without it; a group goes on with the first member it has left."""
+    groups = [[new for span in group if (new := places.get(span)) is not None] for group in item.groups]
+    origins = {new: origin for span, origin in item.origins.items() if (new := places.get(span)) is not None}
+    return _with_groups(item, [group for group in groups if group], origins)
+
+
+def _with_groups(
+    item: TokenLevelGroundTruth, groups: Sequence[Sequence[CharacterSpan]], origins: Mapping[CharacterSpan, str]
+) -> TokenLevelGroundTruth:
+    spans = [group[0] for group in groups]
+    alternatives: dict[CharacterSpan, list[CharacterSpan]] = {}
+    # Two spans may have become one, which is in one group.
+    taken = set(spans)
+    for seed, *members in groups:
+        for span in members:
+            if span not in taken:
+                alternatives.setdefault(seed, []).append(span)
+                taken.add(span)
+    return replace(item, relevant_spans=spans, alternatives=alternatives, origins=origins)
 
 
 def _carry_all(
@@ -349,11 +372,11 @@ def keep_reanchored(report: ReanchorReport, source: Path, path: Path) -> Path | 
     there too. Raises ``GroundTruthError`` when no query is left, ``ArtifactError`` when a file cannot be written.
     """
     check_not_empty(report)
-    lost, place = report.lost_truth(), None
-    if lost:
+    place = None
+    if report.lost:
         place = path.with_name(f"{path.stem}.lost{path.suffix or '.jsonl'}")
         earlier = read_token_level(place) if place.exists() else []
-        write_token_level(place, _joined(earlier, lost))
+        write_token_level(place, _joined(earlier, report.lost))
     rewrite_token_level(path, source, report.truth)
     return place
 
@@ -367,10 +390,11 @@ def check_not_empty(report: ReanchorReport) -> None:
         )
 
 
-def _joined(earlier: list[TokenLevelGroundTruth], lost: list[TokenLevelGroundTruth]) -> list[TokenLevelGroundTruth]:
+def _joined(earlier: list[TokenLevelGroundTruth], lost: Sequence[TokenLevelGroundTruth]) -> list[TokenLevelGroundTruth]:
     found = {item.query.id: item for item in earlier}
     for item in lost:
         known = found.setdefault(item.query.id, item)
-        spans = list(dict.fromkeys((*known.relevant_spans, *item.relevant_spans)))
-        found[item.query.id] = replace(known, relevant_spans=spans)
+        groups = {group[0]: group for group in (*item.groups, *known.groups)}
+        ordered = [groups[span] for span in dict.fromkeys((*known.relevant_spans, *item.relevant_spans))]
+        found[item.query.id] = _with_groups(known, ordered, {**item.origins, **known.origins})
     return list(found.values())

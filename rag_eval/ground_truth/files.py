@@ -1,4 +1,8 @@
-"""Writing the native ground-truth format: whole or not at all, in the order given, so that it is read back the same."""
+"""The native ground-truth format, JSON lines: reading, writing, and rewriting only the lines that changed.
+
+Writing is whole or not at all, in the order given, and what is written is read back the same. Files are written in
+version 1 of the format; in version 2 where the truth has groups or origins.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,30 +13,37 @@ from typing import Any, Generic, TypeVar
 from rag_eval.disk.files import read_text, write_atomically
 from rag_eval.errors import CorpusError, GroundTruthError, RagEvalError, preview
 from rag_eval.ground_truth.records import (
-    VERSION,
-    ChunkLevelRecord,
+    ChunkLevelLine,
     Header,
-    TokenLevelRecord,
+    TokenLevelLine,
+    chunk_level_outputs,
     line_faults,
     parsed_line,
     query_name,
+    token_level_outputs,
 )
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType
 
-Record = TypeVar("Record", TokenLevelRecord, ChunkLevelRecord)
-TYPES: dict[type[TokenLevelRecord] | type[ChunkLevelRecord], EvaluationType] = {
-    TokenLevelRecord: "token-level",
-    ChunkLevelRecord: "chunk-level",
+Line = TypeVar("Line", TokenLevelLine, ChunkLevelLine)
+Truth = TypeVar("Truth", TokenLevelGroundTruth, ChunkLevelGroundTruth)
+BYTE_ORDER_MARK = "\ufeff"
+TYPES: dict[type[TokenLevelLine] | type[ChunkLevelLine], EvaluationType] = {
+    TokenLevelLine: "token-level",
+    ChunkLevelLine: "chunk-level",
 }
+NEEDS_VERSION_2 = (
+    "it has alternatives or an origin, which version 1 of the format does not know: "
+    'write "version": 2 in the first line'
+)
 
 
 @dataclass(frozen=True, slots=True)
-class TruthLine(Generic[Record]):
-    """A line that is not empty: its number, the record it holds if it has the shape of one, and all its faults."""
+class ParsedLine(Generic[Line]):
+    """A line that is not empty: its number, what it holds if it has the shape of a query, and all its faults."""
 
     number: int
-    record: Record | None
+    record: Line | None
     faults: list[str]
     query: str | None
     """The question, as far as the line tells one."""
@@ -46,35 +57,35 @@ class TruthLine(Generic[Record]):
 
 
 def read_token_level(path: str | Path) -> list[TokenLevelGroundTruth]:
-    """The ground truth of a file, in its order; raises ``GroundTruthError`` naming the file, the line and the query."""
-    return [record.ground_truth() for record in sound_records(read_truth_text(path), path, TokenLevelRecord)]
+    """Read the spans of a file, in its order; raises ``GroundTruthError`` naming the file, the line and the query."""
+    return [record.ground_truth() for record in sound_records(read_truth_text(path), path, TokenLevelLine)]
 
 
 def read_chunk_level(path: str | Path) -> list[ChunkLevelGroundTruth]:
-    """The ground truth of a file, in its order; raises ``GroundTruthError`` naming the file, the line and the query."""
-    return [record.ground_truth() for record in sound_records(read_truth_text(path), path, ChunkLevelRecord)]
+    """Read the ids of a file, in its order; raises ``GroundTruthError`` naming the file, the line and the query."""
+    return [record.ground_truth() for record in sound_records(read_truth_text(path), path, ChunkLevelLine)]
 
 
 def read_truth_text(path: str | Path) -> str:
-    """The text of a ground-truth file without its byte-order mark; raises ``GroundTruthError`` when there is none."""
+    """Read a ground-truth file without its byte-order mark; raises ``GroundTruthError`` when it cannot be read."""
     path = Path(path)
     if path.is_dir():
         raise GroundTruthError(f"{str(path)!r} is a folder: give the ground-truth file in it")
     if not path.exists():
         raise GroundTruthError(f"the ground-truth file {str(path)!r} is not there: check the path")
     try:
-        return read_text(path).removeprefix("\ufeff")
+        return read_text(path).removeprefix(BYTE_ORDER_MARK)
     except CorpusError as error:
         raise GroundTruthError(str(error)) from None
 
 
-def truth_lines(text: str, kind: type[Record]) -> Iterator[TruthLine[Record]]:
-    """Every line of a file but its header and the empty ones, with all that is wrong with each by itself.
+def truth_lines(text: str, kind: type[Line]) -> Iterator[ParsedLine[Line]]:
+    """Parse every line of a file but its header and the empty ones, with all that is wrong with each by itself.
 
     A header that does not fit is a line without a record.
     """
     lines: dict[str, int] = {}
-    is_first = True
+    is_first, version = True, 2
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
@@ -83,21 +94,23 @@ def truth_lines(text: str, kind: type[Record]) -> Iterator[TruthLine[Record]]:
         try:
             data = parsed_line(line)
             if isinstance(data, dict) and "format" in data:
-                _check_header(data, TYPES[kind], was_first)
+                version = _checked_header(data, TYPES[kind], was_first).version
                 continue
             record = kind.model_validate(data)
         except (ValueError, RecursionError, RagEvalError) as error:
-            yield TruthLine(number, None, line_faults(error), _question(data))
+            yield ParsedLine(number, None, line_faults(error), _question(data))
             continue
         faults = record.faults()
+        if version == 1 and record.has_groups:
+            faults.append(NEEDS_VERSION_2)
         if record.query_id in lines:
             faults.append(f"its id stands in line {lines[record.query_id]} too: remove one, or give each its own id")
         lines.setdefault(record.query_id, number)
-        yield TruthLine(number, record, faults, record.query)
+        yield ParsedLine(number, record, faults, record.query)
 
 
-def sound_records(text: str, path: str | Path, kind: type[Record]) -> list[Record]:
-    """The records of a file's text.
+def sound_records(text: str, path: str | Path, kind: type[Line]) -> list[Line]:
+    """Return the records of a file's text.
 
     Raises ``GroundTruthError`` with the first fault and how many more there are, and without any query.
     """
@@ -113,7 +126,7 @@ def sound_records(text: str, path: str | Path, kind: type[Record]) -> list[Recor
 
 
 def truth_type(text: str) -> EvaluationType:
-    """Which type of ground truth a file's text holds: what its header says, else what its first query has.
+    """Tell which type of ground truth a file's text holds: what its header says, else what its first query has.
 
     A text that tells neither is token-level.
     """
@@ -133,14 +146,12 @@ def _question(data: object) -> str | None:
     return query if isinstance(query, str) else None
 
 
-def _check_header(data: object, evaluation_type: EvaluationType, is_first: bool) -> None:
+def _checked_header(data: object, evaluation_type: EvaluationType, is_first: bool) -> Header:
     if not is_first:
         raise GroundTruthError("the line that names the format stands before all queries: remove this one")
-    Header.model_validate(data).check(evaluation_type)
-
-
-BYTE_ORDER_MARK = "\ufeff"
-T = TypeVar("T", TokenLevelGroundTruth, ChunkLevelGroundTruth)
+    header = Header.model_validate(data)
+    header.check(evaluation_type)
+    return header
 
 
 def write_token_level(path: str | Path, truth: Iterable[TokenLevelGroundTruth]) -> None:
@@ -149,9 +160,8 @@ def write_token_level(path: str | Path, truth: Iterable[TokenLevelGroundTruth]) 
     Raises ``GroundTruthError`` when it would not be read back the same, ``ArtifactError`` when it cannot be written.
     """
     items = list(truth)
-    text = "\n".join([header_line("token-level"), *map(token_level_line, items), ""])
-    _check_same(items, [record.ground_truth() for record in sound_records(text, path, TokenLevelRecord)])
-    write_atomically(Path(path), text.encode("utf-8"))
+    text = "\n".join([header_line("token-level", _version(items)), *map(_line, items), ""])
+    _write(path, text, items, [record.ground_truth() for record in sound_records(text, path, TokenLevelLine)])
 
 
 def write_chunk_level(path: str | Path, truth: Iterable[ChunkLevelGroundTruth]) -> None:
@@ -160,9 +170,8 @@ def write_chunk_level(path: str | Path, truth: Iterable[ChunkLevelGroundTruth]) 
     Raises ``GroundTruthError`` when it would not be read back the same, ``ArtifactError`` when it cannot be written.
     """
     items = list(truth)
-    text = "\n".join([header_line("chunk-level"), *map(chunk_level_line, items), ""])
-    _check_same(items, [record.ground_truth() for record in sound_records(text, path, ChunkLevelRecord)])
-    write_atomically(Path(path), text.encode("utf-8"))
+    text = "\n".join([header_line("chunk-level", _version(items)), *map(_line, items), ""])
+    _write(path, text, items, [record.ground_truth() for record in sound_records(text, path, ChunkLevelLine)])
 
 
 def rewrite_token_level(path: str | Path, source: str | Path, truth: Iterable[TokenLevelGroundTruth]) -> None:
@@ -174,23 +183,23 @@ def rewrite_token_level(path: str | Path, source: str | Path, truth: Iterable[To
     items = list(truth)
     by_id = {item.query.id: item for item in items}
     before = read_text(Path(source))
-    old = {line.number: line.record for line in truth_lines(before.removeprefix(BYTE_ORDER_MARK), TokenLevelRecord)}
+    old = {line.number: line.record for line in truth_lines(before.removeprefix(BYTE_ORDER_MARK), TokenLevelLine)}
     lines = []
     for number, line in enumerate(before.split("\n"), start=1):
         record = old.get(number)
         item = by_id.get(record.query_id) if record is not None else None
-        if record is None or (item is not None and item.relevant_spans == record.ground_truth().relevant_spans):
+        outputs = token_level_outputs(item) if item is not None else None
+        if record is None or (outputs is not None and outputs == token_level_outputs(record.ground_truth())):
             lines.append(line)
-        elif item is not None:
-            lines.append(changed_line(line, {"relevant_spans": _spans(item)}, {}))
+        elif outputs is not None:
+            lines.append(changed_line(line, outputs, {}))
     text = "\n".join(lines)
-    records = sound_records(text.removeprefix(BYTE_ORDER_MARK), path, TokenLevelRecord)
-    _check_same(items, [record.ground_truth() for record in records])
-    write_atomically(Path(path), text.encode("utf-8"))
+    records = sound_records(text.removeprefix(BYTE_ORDER_MARK), path, TokenLevelLine)
+    _write(path, text, items, [record.ground_truth() for record in records])
 
 
 def changed_line(line: str, changes: Mapping[str, Any], metadata: Mapping[str, Any]) -> str:
-    """A query's line with some keys replaced (removed where None), and some of its metadata; the rest as it was."""
+    """Replace some keys of a query's line (None removes one), and some of its metadata; the rest stays as it was."""
     data = parsed_line(line.removeprefix(BYTE_ORDER_MARK))
     if metadata:
         changes = {**changes, "metadata": _replaced(data.get("metadata", {}), metadata) or None}
@@ -198,32 +207,23 @@ def changed_line(line: str, changes: Mapping[str, Any], metadata: Mapping[str, A
     return json.dumps(_replaced(data, changes), ensure_ascii=False, allow_nan=False) + ending
 
 
+def header_line(evaluation_type: EvaluationType, version: int = 1) -> str:
+    """Return the line that names the format, without its line end."""
+    return json.dumps({"format": f"rag-eval/{evaluation_type}", "version": version})
+
+
 def _replaced(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     merged = {**data, **changes}
     return {key: value for key, value in merged.items() if key not in changes or value is not None}
 
 
-def header_line(evaluation_type: EvaluationType) -> str:
-    """The line that names the format, without its line end."""
-    return json.dumps({"format": f"rag-eval/{evaluation_type}", "version": VERSION})
+def _version(items: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth]) -> int:
+    return 2 if any(item.alternatives or item.origins for item in items) else 1
 
 
-def token_level_line(item: TokenLevelGroundTruth) -> str:
-    """One query as a line, without its line end; raises ``GroundTruthError`` on metadata that JSON cannot hold."""
-    return _line(item, {"relevant_spans": _spans(item)})
-
-
-def _spans(item: TokenLevelGroundTruth) -> list[dict[str, Any]]:
-    return [{"doc_id": s.doc_id, "start": s.start, "end": s.end, "text": s.text} for s in item.relevant_spans]
-
-
-def chunk_level_line(item: ChunkLevelGroundTruth) -> str:
-    """One query as a line, without its line end; raises ``GroundTruthError`` on metadata that JSON cannot hold."""
-    return _line(item, {"relevant_chunk_ids": list(item.relevant_chunk_ids)})
-
-
-def _line(item: TokenLevelGroundTruth | ChunkLevelGroundTruth, answers: Mapping[str, object]) -> str:
-    record: dict[str, object] = {"id": item.query.id, "query": item.query.text, **answers}
+def _line(item: TokenLevelGroundTruth | ChunkLevelGroundTruth) -> str:
+    outputs = token_level_outputs(item) if isinstance(item, TokenLevelGroundTruth) else chunk_level_outputs(item)
+    record: dict[str, object] = {"id": item.query.id, "query": item.query.text, **outputs}
     if item.unanswerable:
         record["unanswerable"] = True
     if item.query.metadata:
@@ -234,13 +234,14 @@ def _line(item: TokenLevelGroundTruth | ChunkLevelGroundTruth, answers: Mapping[
         raise GroundTruthError(f"{_name(item)} cannot be kept as JSON: {error}") from None
 
 
-def _check_same(items: Sequence[T], read_back: Sequence[T]) -> None:
+def _write(path: str | Path, text: str, items: Sequence[Truth], read_back: Sequence[Truth]) -> None:
     for item, found in zip(items, read_back, strict=True):
         if found != item:
             raise GroundTruthError(
                 f"{_name(item)} would not be read back the same: use strings as keys of its metadata, "
                 "and lists rather than tuples"
             )
+    write_atomically(Path(path), text.encode("utf-8"))
 
 
 def _name(item: TokenLevelGroundTruth | ChunkLevelGroundTruth) -> str:

@@ -1,6 +1,11 @@
-"""One line of a ground-truth file: its shape, and what can be wrong with it before any document is looked at."""
+"""One line of a ground-truth file: its shape, what can be wrong with it by itself, and the truth it holds.
+
+Version 1 of the format has spans or chunk ids. Version 2 adds groups of evidence: a span or chunk id may list
+alternatives that say the same, and an origin.
+"""
 
 import json
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -11,10 +16,20 @@ from rag_eval.errors import PREVIEW_CHARACTERS, GroundTruthError, RagEvalError, 
 from rag_eval.formatting import suggestion
 from rag_eval.tables import metadata_to_json
 from rag_eval.types.chunks import CharacterSpan, bounds_fault, length_fault
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth, unanswerable_fault
+from rag_eval.types.ground_truth import (
+    ChunkLevelGroundTruth,
+    ChunkLevelOutputs,
+    Query,
+    SpanRecord,
+    TokenLevelGroundTruth,
+    TokenLevelOutputs,
+    group_fault,
+    span_name,
+    unanswerable_fault,
+)
 from rag_eval.types.ids import ChunkId, DocumentId, EvaluationType, QueryId, QueryText, encode_utf8, generate_query_id
 
-VERSION = 1
+VERSIONS = (1, 2)
 
 
 def _encodable(text: str) -> str:
@@ -24,22 +39,24 @@ def _encodable(text: str) -> str:
 
 _Text = Annotated[str, AfterValidator(_encodable)]
 _Offset = Annotated[int, Field(lt=2**63)]  # what a table can hold
+_Origin = Annotated[str, Field(min_length=1), AfterValidator(_encodable)]
 
 
-class _Strict(BaseModel):
+class _LineModel(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Header(_Strict):
+class Header(_LineModel):
     """The line that names the format."""
 
     format: Literal["rag-eval/token-level", "rag-eval/chunk-level"]
     version: int
 
     def check(self, evaluation_type: EvaluationType) -> None:
-        """Raise ``GroundTruthError`` unless the file is of this version and of the evaluation's type."""
-        if self.version != VERSION:
-            raise GroundTruthError(f"this is version {self.version} of the format, which is not known: use {VERSION}")
+        """Raise ``GroundTruthError`` unless the file is of a known version and of the evaluation's type."""
+        if self.version not in VERSIONS:
+            known = " or ".join(map(str, VERSIONS))
+            raise GroundTruthError(f"this is version {self.version} of the format, which is not known: use {known}")
         found = self.format.removeprefix("rag-eval/")
         if found != evaluation_type:
             raise GroundTruthError(
@@ -47,24 +64,40 @@ class Header(_Strict):
             )
 
 
-class SpanLine(_Strict):
-    """A span as it is written; its numbers may still be nonsense."""
+class AlternativeLine(_LineModel):
+    """A span that says the same as another; its numbers may still be nonsense."""
 
     doc_id: _Text
     start: _Offset
     end: _Offset
     text: _Text
+    origin: _Origin | None = None
 
     def fault(self) -> str | None:
-        """What is wrong with the numbers themselves, whatever the document holds; None if nothing is."""
+        """Return what is wrong with the numbers themselves, whatever the document holds; None if nothing is."""
         if not 0 <= self.start < self.end:
             return bounds_fault(self.doc_id, self.start, self.end)
         if len(self.text) == self.end - self.start:
             return None
         return length_fault(self.doc_id, self.start, self.end, self.text)
 
+    def span(self) -> CharacterSpan:
+        """Return the span; raises ``InvalidSpanError`` when the numbers are nonsense."""
+        return CharacterSpan(DocumentId(self.doc_id), self.start, self.end, self.text)
 
-class _Record(_Strict):
+
+class SpanLine(AlternativeLine):
+    """A relevant span as it is written, with its alternatives."""
+
+    alternatives: list[AlternativeLine] = Field(default_factory=list)
+
+    @property
+    def members(self) -> list[AlternativeLine]:
+        """The span and its alternatives."""
+        return [self, *self.alternatives]
+
+
+class _QueryLine(_LineModel):
     id: Annotated[str, Field(min_length=1), AfterValidator(_encodable)] | None = None
     query: _Text
     unanswerable: bool = False
@@ -92,45 +125,117 @@ class _Record(_Strict):
         return Query(self.query_id, QueryText(self.query), self.metadata)
 
 
-class TokenLevelRecord(_Record):
+class TokenLevelLine(_QueryLine):
     """A query and the spans that answer it."""
 
     relevant_spans: list[SpanLine] = Field(default_factory=list)
 
+    @property
+    def has_groups(self) -> bool:
+        """Whether the line has something that only version 2 of the format knows."""
+        return any(span.origin or span.alternatives for span in self.relevant_spans)
+
+    @property
+    def members(self) -> list[AlternativeLine]:
+        """All spans of the line, alternatives too."""
+        return [member for span in self.relevant_spans for member in span.members]
+
     def faults(self) -> list[str]:
-        """All that is wrong with the line by itself."""
-        spans = (span.fault() for span in self.relevant_spans)
-        return self._query_faults(len(self.relevant_spans), "spans") + [fault for fault in spans if fault]
+        """Return all that is wrong with the line by itself."""
+        broken = [fault for member in self.members if (fault := member.fault())]
+        if not broken and self.has_groups:
+            group = group_fault(
+                [span.span() for span in self.relevant_spans], self._alternatives(), self._origins(), span_name
+            )
+            broken = [group] if group else []
+        return self._query_faults(len(self.relevant_spans), "spans") + broken
 
     def ground_truth(self) -> TokenLevelGroundTruth:
-        """The record of a line without faults as ground truth."""
-        spans = [CharacterSpan(DocumentId(s.doc_id), s.start, s.end, s.text) for s in self.relevant_spans]
-        return TokenLevelGroundTruth(self._query(), spans, self.unanswerable)
+        """Return the truth of a line without faults."""
+        spans = [span.span() for span in self.relevant_spans]
+        if not self.has_groups:
+            return TokenLevelGroundTruth(self._query(), spans, self.unanswerable)
+        return TokenLevelGroundTruth(self._query(), spans, self.unanswerable, self._alternatives(), self._origins())
+
+    def _alternatives(self) -> dict[CharacterSpan, list[CharacterSpan]]:
+        found: dict[CharacterSpan, list[CharacterSpan]] = {}
+        for span in self.relevant_spans:
+            found.setdefault(span.span(), []).extend(member.span() for member in span.alternatives)
+        return {span: members for span, members in found.items() if members}
+
+    def _origins(self) -> dict[CharacterSpan, str]:
+        return {member.span(): member.origin for member in self.members if member.origin}
 
 
-class ChunkLevelRecord(_Record):
-    """A query and the ids of the chunks that answer it."""
+class ChunkLevelLine(_QueryLine):
+    """A query and the ids of the chunks that answer it; alternatives and origins are by chunk id."""
 
     relevant_chunk_ids: list[_Text] = Field(default_factory=list)
+    alternatives: dict[_Text, list[_Text]] = Field(default_factory=dict)
+    origins: dict[_Text, _Origin] = Field(default_factory=dict)
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether the line has something that only version 2 of the format knows."""
+        return bool(self.alternatives or self.origins)
 
     def faults(self) -> list[str]:
-        """All that is wrong with the line by itself."""
-        return self._query_faults(len(self.relevant_chunk_ids), "chunk ids")
+        """Return all that is wrong with the line by itself."""
+        group = group_fault(self.relevant_chunk_ids, self.alternatives, self.origins, repr)
+        return self._query_faults(len(self.relevant_chunk_ids), "chunk ids") + ([group] if group else [])
 
     def ground_truth(self) -> ChunkLevelGroundTruth:
-        """The record of a line without faults as ground truth."""
+        """Return the truth of a line without faults."""
         return ChunkLevelGroundTruth(
-            self._query(), [ChunkId(name) for name in self.relevant_chunk_ids], self.unanswerable
+            self._query(),
+            _chunk_ids(self.relevant_chunk_ids),
+            self.unanswerable,
+            {ChunkId(seed): _chunk_ids(members) for seed, members in self.alternatives.items()},
+            {ChunkId(chunk_id): origin for chunk_id, origin in self.origins.items()},
         )
 
 
+def token_level_outputs(item: TokenLevelGroundTruth) -> TokenLevelOutputs:
+    """Return what answers a query as plain data, as files and datasets hold it."""
+    records, written = [], set()
+    for span in item.relevant_spans:
+        record = _span_record(span, item)
+        # A span that is given twice has one group.
+        if span in item.alternatives and span not in written:
+            record["alternatives"] = [_span_record(member, item) for member in item.alternatives[span]]
+        written.add(span)
+        records.append(record)
+    return {"relevant_spans": records}
+
+
+def chunk_level_outputs(item: ChunkLevelGroundTruth) -> ChunkLevelOutputs:
+    """Return what answers a query as plain data, as files and datasets hold it."""
+    outputs: ChunkLevelOutputs = {"relevant_chunk_ids": list(item.relevant_chunk_ids)}
+    if item.alternatives:
+        outputs["alternatives"] = {seed: list(members) for seed, members in item.alternatives.items()}
+    if item.origins:
+        outputs["origins"] = dict(item.origins.items())
+    return outputs
+
+
+def _span_record(span: CharacterSpan, item: TokenLevelGroundTruth) -> SpanRecord:
+    record: SpanRecord = {"doc_id": span.doc_id, "start": span.start, "end": span.end, "text": span.text}
+    if span in item.origins:
+        record["origin"] = item.origins[span]
+    return record
+
+
+def _chunk_ids(names: Sequence[str]) -> list[ChunkId]:
+    return [ChunkId(name) for name in names]
+
+
 def parsed_line(line: str) -> Any:
-    """The JSON of a line; raises ``ValueError`` or ``RecursionError``, which ``line_faults`` puts into words."""
+    """Parse the JSON of a line; raises ``ValueError`` or ``RecursionError``, which ``line_faults`` puts into words."""
     return _DECODER.decode(line)
 
 
 def line_faults(error: ValueError | RecursionError | RagEvalError) -> list[str]:
-    """Why a line has not even the shape of a record, a sentence each."""
+    """Say why a line does not even have the shape of a query, a sentence each."""
     if isinstance(error, ValidationError):
         return [f"{_place(fault['loc'])}: {_said(fault)}" for fault in error.errors()]
     if isinstance(error, json.JSONDecodeError):
@@ -143,7 +248,9 @@ def line_faults(error: ValueError | RecursionError | RagEvalError) -> list[str]:
 def _said(fault: ErrorDetails) -> str:
     if fault["type"] != "extra_forbidden":
         return fault["msg"]
-    kinds = (SpanLine,) if len(fault["loc"]) > 1 else (TokenLevelRecord, ChunkLevelRecord)
+    kinds: tuple[type[_LineModel], ...] = (TokenLevelLine, ChunkLevelLine)
+    if len(fault["loc"]) > 1:
+        kinds = (AlternativeLine,) if "alternatives" in fault["loc"][:-1] else (SpanLine,)
     known = list(dict.fromkeys(name for kind in kinds for name in kind.model_fields))
     written = fault["loc"][-1]
     if written in known:
@@ -157,7 +264,7 @@ def _place(keys: tuple[int | str, ...]) -> str:
 
 
 def query_name(query_id: str, text: str) -> str:
-    """How a query is called in a message: its id and its text, cut, with nothing that would steer a terminal."""
+    """Name a query for a message: its id and its text, cut, with nothing that would steer a terminal."""
     return f"{query_id if query_id.isprintable() else preview(query_id)} {preview(text)}"
 
 

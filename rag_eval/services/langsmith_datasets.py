@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from rag_eval.errors import ConfigurationError, GroundTruthError, InvalidSpanError, RagEvalError, preview
+from rag_eval.ground_truth.importing.importer import ImportedTruth, ImportNotes, imported
 from rag_eval.services.langsmith_client import LangSmithService
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.ground_truth import (
@@ -48,6 +49,19 @@ class _SpanRecord(BaseModel):
     start: int
     end: int
     text: str
+    origin: str | None = None
+    alternatives: list["_SpanRecord"] = []
+
+    @property
+    def span(self) -> CharacterSpan:
+        return CharacterSpan(DocumentId(self.doc_id), self.start, self.end, self.text)
+
+
+class _ChunkGroups(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    alternatives: dict[str, list[str]] = {}
+    origins: dict[str, str] = {}
 
 
 def query_of(example: "Example") -> Query:
@@ -156,8 +170,17 @@ def _chunk_id(item: object) -> str:
 def _span(item: object) -> CharacterSpan:
     if isinstance(item, CharacterSpan):
         return item
+    return _SpanRecord.model_validate(item).span
+
+
+def _group(item: object) -> tuple[CharacterSpan, list[CharacterSpan], dict[CharacterSpan, str]]:
+    """A relevant span with its alternatives, and the origins of those that have one."""
+    if isinstance(item, CharacterSpan):
+        return item, [], {}
     record = _SpanRecord.model_validate(item)
-    return CharacterSpan(DocumentId(record.doc_id), record.start, record.end, record.text)
+    members = [record, *record.alternatives]
+    origins = {member.span: member.origin for member in members if member.origin}
+    return record.span, [member.span for member in record.alternatives], origins
 
 
 def _sentence(reason: Exception) -> str:
@@ -228,6 +251,19 @@ def pull_truth(service: LangSmithService, dataset_name: str) -> GroundTruth:
     return truth
 
 
+def read_langsmith(dataset_name: str) -> ImportedTruth:
+    """Import the ground truth of a dataset, with the key and the endpoint of the environment.
+
+    Raises ``ConfigurationError`` without a key, ``GroundTruthError`` when the dataset cannot be used and
+    ``ServiceError`` when LangSmith fails.
+    """
+    service = LangSmithService.connect()
+    try:
+        return imported(pull_truth(service, dataset_name), ImportNotes())
+    finally:
+        service.close()
+
+
 def type_of(examples: "Sequence[Example]", dataset_name: str) -> EvaluationType:
     """The type of ground truth that examples hold; raises ``GroundTruthError`` when it is both or neither."""
     found = {kind for example in examples for kind, keys in TRUTH_KEYS.items() if _has(example, keys)}
@@ -244,7 +280,11 @@ def token_level_truth(examples: "Sequence[Example]", dataset_name: str) -> list[
     """The examples as token-level ground truth; raises ``GroundTruthError`` naming the example."""
 
     def read(example: "Example") -> TokenLevelGroundTruth:
-        return TokenLevelGroundTruth(query_of(example), relevant_spans(example), is_unanswerable(example))
+        groups = _relevant(example, RELEVANT_SPANS, _group)
+        alternatives = {span: members for span, members, _ in groups if members}
+        origins = {span: origin for _, _, found in groups for span, origin in found.items()}
+        spans = [span for span, _, _ in groups]
+        return TokenLevelGroundTruth(query_of(example), spans, is_unanswerable(example), alternatives, origins)
 
     check_type(examples, "token-level", dataset_name)
     return [_named(read, example, dataset_name) for example in examples]
@@ -255,7 +295,17 @@ def chunk_level_truth(examples: "Sequence[Example]", dataset_name: str) -> list[
 
     def read(example: "Example") -> ChunkLevelGroundTruth:
         ids = [ChunkId(name) for name in relevant_chunk_ids(example)]
-        return ChunkLevelGroundTruth(query_of(example), ids, is_unanswerable(example))
+        try:
+            groups = _ChunkGroups.model_validate(example.outputs or {})
+        except ValidationError as reason:
+            raise GroundTruthError(_sentence(reason)) from None
+        return ChunkLevelGroundTruth(
+            query_of(example),
+            ids,
+            is_unanswerable(example),
+            {ChunkId(seed): [ChunkId(name) for name in members] for seed, members in groups.alternatives.items()},
+            {ChunkId(name): origin for name, origin in groups.origins.items()},
+        )
 
     check_type(examples, "chunk-level", dataset_name)
     return [_named(read, example, dataset_name) for example in examples]

@@ -9,6 +9,7 @@ from uuid import UUID, uuid5
 
 from rag_eval.disk.files import data_sha256
 from rag_eval.errors import GroundTruthError
+from rag_eval.ground_truth.records import chunk_level_outputs, token_level_outputs
 from rag_eval.services.langsmith_client import LangSmithService
 from rag_eval.services.langsmith_datasets import check_type, find_dataset, list_examples, match_queries
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
@@ -74,11 +75,10 @@ def record_of(item: TokenLevelGroundTruth | ChunkLevelGroundTruth) -> Record:
     metadata = dict(item.query.metadata)
     outputs: dict[str, object]
     if isinstance(item, TokenLevelGroundTruth):
-        spans = [{"doc_id": s.doc_id, "start": s.start, "end": s.end, "text": s.text} for s in item.relevant_spans]
-        outputs = {"relevant_spans": spans}
+        outputs = {**token_level_outputs(item)}
         metadata.setdefault("source_docs", sorted({span.doc_id for span in item.relevant_spans}))
     else:
-        outputs = {"relevant_chunk_ids": list(item.relevant_chunk_ids)}
+        outputs = {**chunk_level_outputs(item)}
     metadata.setdefault("generation_type", "manual")
     metadata["query_id"] = item.query.id
     if item.unanswerable:

@@ -171,7 +171,7 @@ def test_truth_that_does_not_fit_the_corpus_stops_the_run(tmp_path: Path) -> Non
     shutil.copytree(CORPUS, folder)
     document = next(folder.glob("fares*.md"))
     document.write_text("An added line.\n" + document.read_text(encoding="utf-8"), encoding="utf-8")
-    with pytest.raises(GroundTruthError, match="the text stands at"):
+    with pytest.raises(GroundTruthError, match="the text is at"):
         benchmark(TWO.model_copy(update={"corpus": folder}), Workspace(root=tmp_path / "work"))
 
 

@@ -85,7 +85,7 @@ def test_check_reports_all_that_is_wrong_and_exits_with_1(tmp_path: Path) -> Non
     assert done.exit_code == 1
     assert "3 faults" in done.output
     assert f"line 2, {first['id']}" in done.output
-    assert "the text stands at [744, 913)" in done.output
+    assert "the text is at [744, 913)" in done.output
     assert "'[red]gone\\x1b[31m.md', which is not in the corpus" in done.output
     assert "line 4: not JSON" in done.output
 

@@ -68,7 +68,7 @@ def test_every_fault_is_reported_each_once() -> None:
     assert not audit.is_valid
     assert audit.valid_answers == 0
     assert audit.faults[1].query == "x?"
-    assert "the text stands at [4, 7)" in audit.faults[1].message
+    assert "the text is at [4, 7)" in audit.faults[1].message
 
 
 def test_what_a_person_should_look_at_is_remarked() -> None:
@@ -89,10 +89,31 @@ def test_what_a_person_should_look_at_is_remarked() -> None:
         (2, "occurs more than once"),
     ]
     messages = [remark.message for remark in audit.remarks if remark.kind == "occurs more than once"]
-    assert messages[0] == "'one two' at [0, 7) stands 2 times in 'a.md'"
-    assert messages[1] == "'three' at [5, 10) stands in 'a.md' too"
+    assert messages[0] == "'one two' at [0, 7) occurs 2 times in 'a.md'"
+    assert messages[1] == "'three' at [5, 10) occurs in 'a.md' too"
     assert audit.repeated == 3
     assert audit.repeated_share == (7 + 5 + 5) / (7 + 9 + 5 + 5)
+
+
+def test_alternatives_are_audited_and_a_copy_that_the_group_names_is_no_remark() -> None:
+    copy = span("a.md", 14, "one two")
+    three = span("b.md", 5, "three") | {"alternatives": [span("a.md", 0, "three")]}
+    audit = audit_token_level(
+        lines(
+            {"query": "x?", "relevant_spans": [span("a.md", 0, "one two") | {"alternatives": [copy]}]},
+            {"query": "y?", "relevant_spans": [three]},
+        ),
+        CORPUS,
+    )
+    assert [(fault.line, fault.kind, fault.doc_id) for fault in audit.faults] == [(2, "span", "a.md")]
+    assert (audit.answers, audit.valid_answers) == (4, 3)
+    assert audit.remarks == [], "two places and two members of the group, though one of these is wrong"
+    assert [one.truth_characters for one in audit.coverage] == [14, 5, 0]
+    more = audit_token_level(
+        lines({"query": "x?", "relevant_spans": [span("a.md", 0, "one") | {"alternatives": [copy]}]}), CORPUS
+    )
+    assert [(remark.kind, remark.doc_id) for remark in more.remarks] == [("occurs more than once", "a.md")] * 2
+    assert more.repeated_share == 1
 
 
 def test_chunk_level_truth_is_audited_by_itself() -> None:

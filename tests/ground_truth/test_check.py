@@ -22,6 +22,13 @@ def fault_in(content: str, start: int, text: str, end: int | None = None) -> str
     return span_fault(CharacterSpan(document.id, start, end or start + len(text), text), document)
 
 
+def test_alternatives_are_checked_like_spans() -> None:
+    (good,) = truth("a.md", 4, 7, "two").relevant_spans
+    bad = CharacterSpan(DocumentId("a.md"), 0, 3, "two")
+    with pytest.raises(GroundTruthError, match=r"'a\.md' has 'one' at \[0, 3\), the span says 'two'"):
+        check_against_corpus([TokenLevelGroundTruth(QUERY, [good], alternatives={good: [bad]})], CORPUS)
+
+
 def test_truth_that_its_corpus_bears_out_passes() -> None:
     check_against_corpus([truth("a.md", 4, 7, "two"), TokenLevelGroundTruth(QUERY, [], unanswerable=True)], CORPUS)
 
@@ -43,13 +50,13 @@ def test_truth_that_its_corpus_denies_is_named(item: TokenLevelGroundTruth, reas
 @pytest.mark.parametrize(
     ("content", "start", "text", "hint"),
     [
-        ("one two three", 0, "two", r"the text stands at \[4, 7\)$"),
-        ("two x two x two", 5, "two", r"the text stands at \[6, 9\) and at 2 more places$"),
+        ("one two three", 0, "two", r"the text is at \[4, 7\)$"),
+        ("two x two x two", 5, "two", r"the text is at \[6, 9\) and at 2 more places$"),
         ("one two three", 0, "ten", r"that text is nowhere in the document"),
         ("één twee", 6, "twee", r"these are UTF-8 byte offsets, count code points: \[4, 8\)$"),
         ("😀😀 two", 5, "two", r"these are UTF-16 unit offsets, count code points: \[3, 6\)$"),
         ("a\r\nb\r\ntwo", 4, "two", r"these are offsets that count CRLF as one, count code points: \[6, 9\)$"),
-        ("one two", 5, "two", r"reaches past the end of 'a\.md', which has 7 characters: the text stands at \[4, 7\)$"),
+        ("one two", 5, "two", r"reaches past the end of 'a\.md', which has 7 characters: the text is at \[4, 7\)$"),
     ],
 )
 def test_a_wrong_place_comes_with_the_right_one(content: str, start: int, text: str, hint: str) -> None:
@@ -82,7 +89,7 @@ def test_the_error_names_the_line_and_all_documents_concerned(tmp_path: Path) ->
     )
     expected = (
         r"truth\.jsonl, line 3, query_\w{8} 'which\?': 'a\.md' has 'one' at \[0, 3\), the span says 'two': the text "
-        r"stands at \[4, 7\); 2 more like it in 'b\.md', which rag-eval truth check lists$"
+        r"is at \[4, 7\); 2 more like it in 'b\.md', which rag-eval truth check lists$"
     )
     with pytest.raises(GroundTruthError, match=expected):
         check_against_corpus(read_token_level(path), CORPUS, path)

@@ -65,6 +65,84 @@ def test_chunk_level_truth_is_read_back_with_its_chunker(tmp_path: Path) -> None
         read_chunk_level(write(tmp_path / "d.jsonl", {"query": "why?", "relevant_chunk_ids": []}))
 
 
+A, B, COPY = (CharacterSpan(DocumentId(name), at, at + 3, "one") for name, at in (("a", 0), ("b", 4), ("c", 8)))
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(truths, st.lists(spans, max_size=3), st.sampled_from(["", "copy", "é\n"]))
+def test_groups_are_read_back(
+    tmp_path_factory: pytest.TempPathFactory, item: TokenLevelGroundTruth, others: list[CharacterSpan], origin: str
+) -> None:
+    path = tmp_path_factory.mktemp("truth") / "truth.jsonl"
+    if item.relevant_spans:
+        members = [span for span in dict.fromkeys(others) if span not in item.relevant_spans]
+        origins = dict.fromkeys([item.relevant_spans[0], *members], origin) if origin else {}
+        item = replace(item, alternatives={item.relevant_spans[0]: members}, origins=origins)
+    write_token_level(path, [item])
+    assert read_token_level(path) == [item]
+    version = 2 if item.alternatives or item.origins else 1
+    assert json.loads(path.read_text().split("\n")[0]) == {"format": "rag-eval/token-level", "version": version}
+
+
+def test_groups_are_alternatives_beside_their_span(tmp_path: Path) -> None:
+    path, query = tmp_path / "t.jsonl", Query.from_text("why?")
+    item = TokenLevelGroundTruth(query, [A, A, B], alternatives={A: [COPY]}, origins={COPY: "copy", B: "review"})
+    write_token_level(path, [item])
+    written = json.loads(path.read_text().split("\n")[1])["relevant_spans"]
+    plain = {"doc_id": "a", "start": 0, "end": 3, "text": "one"}
+    assert written == [
+        plain | {"alternatives": [plain | {"doc_id": "c", "start": 8, "end": 11, "origin": "copy"}]},
+        plain,
+        plain | {"doc_id": "b", "start": 4, "end": 7, "origin": "review"},
+    ]
+    assert read_token_level(path) == [item]
+
+
+def test_chunk_level_groups_are_read_back(tmp_path: Path) -> None:
+    one, two, three = map(generate_chunk_id, ("one", "two", "three"))
+    items = [
+        ChunkLevelGroundTruth(Query.from_text("how?"), [one]),
+        ChunkLevelGroundTruth(Query.from_text("why?"), [one, two], False, {one: [three]}, {three: "copy"}),
+    ]
+    write_chunk_level(tmp_path / "c.jsonl", items)
+    assert read_chunk_level(tmp_path / "c.jsonl") == items
+    assert '"version": 2' in (tmp_path / "c.jsonl").read_text().split("\n")[0]
+    bad = {"query": "why?", "relevant_chunk_ids": ["x"], "alternatives": {"y": ["x"]}}
+    with pytest.raises(GroundTruthError, match="'y' has alternatives and is not relevant itself"):
+        read_chunk_level(write(tmp_path / "d.jsonl", bad))
+
+
+HEADERS = {version: {"format": "rag-eval/token-level", "version": version} for version in (1, 2)}
+GROUPED = SPAN | {"alternatives": [SPAN | {"start": 5, "end": 8}]}
+
+
+@pytest.mark.parametrize(
+    ("relevant", "reason"),
+    [
+        ([SPAN | {"alternatives": [SPAN]}], r"\[0, 3\) of 'a\.md' is in two groups, or twice in one: keep it once;"),
+        ([GROUPED, SPAN | {"start": 5, "end": 8}], r"\[5, 8\) of 'a\.md' is in two groups"),
+        ([SPAN | {"alternatives": [SPAN | {"start": 7}]}], r"the span \[7, 3\) of 'a\.md' holds no character"),
+        ([SPAN | {"alternatives": [GROUPED]}], r"alternatives\.0\.alternatives: there is no such key.*: use .*origin;"),
+        ([SPAN | {"origin": ""}], r"origin: String should have at least 1 character"),
+        ([SPAN | {"orign": "x"}], r"there is no such key.*origin.*: use doc_id, .*alternatives;"),
+    ],
+)
+def test_bad_groups_are_named(tmp_path: Path, relevant: list[object], reason: str) -> None:
+    path = write(tmp_path / "t.jsonl", HEADERS[2], {"query": "why?", "relevant_spans": relevant})
+    with pytest.raises(GroundTruthError, match=rf"t\.jsonl, line 2, .*{reason}"):
+        read_token_level(path)
+
+
+def test_version_1_has_no_groups(tmp_path: Path) -> None:
+    for span in (GROUPED, SPAN | {"origin": "copy"}):
+        record = {"query": "why?", "relevant_spans": [span]}
+        with pytest.raises(GroundTruthError, match='version 1 of the format does not know: write "version": 2 in the'):
+            read_token_level(write(tmp_path / "t.jsonl", HEADERS[1], record))
+        assert read_token_level(write(tmp_path / "t.jsonl", record)) == read_token_level(
+            write(tmp_path / "u.jsonl", HEADERS[2], record)
+        )
+
+
 def test_a_file_without_header_or_ids_is_read(tmp_path: Path) -> None:
     path = write(tmp_path / "t.jsonl", {"query": "why?", "relevant_spans": [SPAN]})
     path.write_text("\n" + path.read_text() + "\n\n")
@@ -153,7 +231,7 @@ def test_a_bad_line_is_named(tmp_path: Path, record: str, reason: str) -> None:
 @pytest.mark.parametrize(
     ("header", "reason"),
     [
-        ('{"format": "rag-eval/token-level", "version": 2}', "this is version 2 of the format"),
+        ('{"format": "rag-eval/token-level", "version": 3}', r"this is version 3 of .*: use 1 or 2"),
         ('{"format": "rag-eval/token-level", "version": true}', "version: Input should be a valid integer"),
         ('{"format": "rag-eval/other", "version": 1}', "format: Input should be 'rag-eval/token-level' or"),
         ('{"format": "rag-eval/chunk-level", "version": 1}', "this is chunk-level ground truth and the evaluat"),

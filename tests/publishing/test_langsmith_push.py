@@ -11,7 +11,8 @@ from rag_eval.errors import GroundTruthError, TextEncodingError
 from rag_eval.services.langsmith_client import LangSmithService
 from rag_eval.services.langsmith_datasets import pull_truth
 from rag_eval.services.langsmith_push import PushReport, push_records, push_truth, record_of
-from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
+from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
+from rag_eval.types.ids import ChunkId
 from tests.doubles.langsmith_server import LangSmithServer
 from tests.doubles.langsmith_truth import chunk_level, span, spans_of, token_level
 
@@ -39,6 +40,33 @@ def test_both_schemas_come_back_as_they_went(server: LangSmithServer, service: L
         "Ground truth for token-level evaluation of retrieval",
         "Ground truth for chunk-level evaluation of retrieval",
     }
+
+
+def test_groups_come_back_as_they_went(server: LangSmithServer, service: LangSmithService, client: Client) -> None:
+    one, copy = span("x", start=7), span("x", start=99)
+    query = token_level()[0].query
+    grouped = TokenLevelGroundTruth(query, [one], alternatives={one: [copy]}, origins={copy: "copy"})
+    push_truth(service, "spans", [grouped])
+    assert pull_truth(service, "spans") == [grouped]
+    (sent,) = examples_of(server).values()
+    record = {"doc_id": "a.md", "start": 7, "end": 8, "text": "x"}
+    told = record | {"alternatives": [record | {"start": 99, "end": 100, "origin": "copy"}]}
+    assert sent["outputs"]["relevant_spans"] == [told]
+    a, b = ChunkId("a"), ChunkId("b")
+    ids = ChunkLevelGroundTruth(query, [a], alternatives={a: [b]}, origins={b: "copy"})
+    push_truth(service, "chunks", [ids])
+    assert pull_truth(service, "chunks") == [ids]
+    outputs = {"relevant_spans": [record | {"alternatives": [{"doc_id": "a.md"}]}]}
+    client.create_example(inputs={"query": "bad?"}, reference_outputs=outputs, dataset_name="spans")
+    with pytest.raises(GroundTruthError, match=r"'relevant_spans', item 0: alternatives\.0\.start: Field required"):
+        pull_truth(service, "spans")
+    client.create_example(
+        inputs={"query": "bad?"},
+        reference_outputs={"relevant_chunk_ids": ["a"], "alternatives": ["b"]},
+        dataset_name="chunks",
+    )
+    with pytest.raises(GroundTruthError, match=r"example .*: alternatives: Input should be a valid dict"):
+        pull_truth(service, "chunks")
 
 
 def test_what_the_metadata_does_not_say_is_added() -> None:

@@ -7,14 +7,15 @@ that is in both counts as not rejected.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from rag_eval.disk.files import matching_files, read_text, write_atomically
 from rag_eval.errors import ArtifactError, CorpusError, GroundTruthError, RagEvalError, ReviewConflictError
 from rag_eval.ground_truth.check import span_fault
 from rag_eval.ground_truth.files import BYTE_ORDER_MARK, changed_line, header_line, read_truth_text, truth_type
-from rag_eval.ground_truth.records import SpanLine, TokenLevelRecord, line_faults, parsed_line
+from rag_eval.ground_truth.records import SpanLine, TokenLevelLine, line_faults, parsed_line
 from rag_eval.types.documents import Document
+from rag_eval.types.ground_truth import SpanRecord
 from rag_eval.types.ids import DocumentId, QueryId, text_sha256
 
 
@@ -64,7 +65,7 @@ Status = Literal["open", "accepted", "rejected"]
 class Entry:
     """A query's line as it stands in its file, what it says, and how often it was changed in this session."""
 
-    def __init__(self, line: str, record: TokenLevelRecord, side: Side) -> None:
+    def __init__(self, line: str, record: TokenLevelLine, side: Side) -> None:
         self.line, self.record, self.side = line, record, side
         self.version = 0
 
@@ -90,12 +91,12 @@ class Entry:
         return changed_line(self.line, changes, metadata)
 
 
-def parse_entry(line: str) -> TokenLevelRecord:
+def parse_entry(line: str) -> TokenLevelLine:
     """The record of a line; raises ``ValueError``, ``RecursionError`` or ``RagEvalError`` when it has not its shape."""
-    return TokenLevelRecord.model_validate(parsed_line(line.removeprefix(BYTE_ORDER_MARK)))
+    return TokenLevelLine.model_validate(parsed_line(line.removeprefix(BYTE_ORDER_MARK)))
 
 
-def entry_or_fault(line: str) -> TokenLevelRecord | str:
+def entry_or_fault(line: str) -> TokenLevelLine | str:
     """The query of a line, or why it is none. Spans that do not stand are no obstacle: they are to be mended."""
     try:
         record = parse_entry(line)
@@ -114,8 +115,13 @@ def is_header(line: str) -> bool:
 
 
 def _fault(span: SpanLine, documents: DocumentFolder) -> str | None:
-    seen = documents.get(span.doc_id)
-    return span_fault(span, None if seen is None else seen.document)
+    """What is wrong with a span or else with one of its alternatives."""
+    for member in span.members:
+        seen = documents.get(member.doc_id)
+        fault = span_fault(member, None if seen is None else seen.document)
+        if fault is not None:
+            return fault if member is span else f"an alternative: {fault}"
+    return None
 
 
 class TruthFile:
@@ -262,20 +268,26 @@ class ReviewSession:
         """Give a query these spans, each place once; raises as ``decide`` does, and on impossible places."""
         entry = self._current(query_id, version)
         records = entry.record.relevant_spans
-        found: list[tuple[str, int, int, str]] = []
+        found: list[SpanRecord] = []
         for span in spans:
             if isinstance(span, NewSpan):
                 found.append(self._placed(span))
             elif 0 <= span.number < len(records):
-                old = records[span.number]
-                found.append((old.doc_id, old.start, old.end, old.text))
+                found.append(cast("SpanRecord", records[span.number].model_dump(exclude_defaults=True)))
             else:
                 raise ReviewConflictError(f"there is no span {span.number} any more: reload")
         if not found:
             raise GroundTruthError("a query keeps at least one span: add another first, or reject the query")
-        keys = ("doc_id", "start", "end", "text")
-        data = [dict(zip(keys, values, strict=True)) for values in dict.fromkeys(found)]
-        self._apply(QueryId(query_id), entry.changed({"relevant_spans": data, "unanswerable": None}, {}), entry.side)
+        unique: dict[tuple[str, int, int], SpanRecord] = {}
+        for one in found:
+            unique.setdefault((one["doc_id"], one["start"], one["end"]), one)
+        for member in (member for one in unique.values() for member in one.get("alternatives", [])):
+            if (place := (member["doc_id"], member["start"], member["end"])) in unique:
+                raise GroundTruthError(
+                    f"[{place[1]}, {place[2]}) of {place[0]!r} is an alternative of another span: keep one of them"
+                )
+        line = entry.changed({"relevant_spans": list(unique.values()), "unanswerable": None}, {})
+        self._apply(QueryId(query_id), line, entry.side)
         return entry
 
     def undo(self) -> QueryId | None:
@@ -319,14 +331,14 @@ class ReviewSession:
         if fault:
             raise GroundTruthError(f"adjust the span before you accept it: {fault}")
 
-    def _placed(self, span: NewSpan) -> tuple[str, int, int, str]:
+    def _placed(self, span: NewSpan) -> SpanRecord:
         seen = self.documents.get(span.doc_id)
         if seen is None:
             raise ReviewConflictError(f"the document {span.doc_id!r} cannot be read any more: reload")
         if seen.digest != span.digest:
             raise ReviewConflictError(f"the document {span.doc_id!r} has changed: reload to see it as it is now")
         found = seen.document.span(span.start, span.end)
-        return found.doc_id, found.start, found.end, found.text
+        return {"doc_id": found.doc_id, "start": found.start, "end": found.end, "text": found.text}
 
     def _apply(self, query_id: QueryId, line: str, side: Side) -> None:
         """Change one query and save; when that fails, everything is as before."""
@@ -356,4 +368,7 @@ class ReviewSession:
         kept = [slot for slot in self._slots[side] if slot.query_id is None or self.entries[slot.query_id].side == side]
         if not self._files[side].lines and all(slot.query_id is None for slot in kept):
             return []  # no file for nothing but its header
-        return [slot.line if slot.query_id is None else self.entries[slot.query_id].line for slot in kept]
+        lines = [slot.line if slot.query_id is None else self.entries[slot.query_id].line for slot in kept]
+        if any(slot.query_id is not None and self.entries[slot.query_id].record.has_groups for slot in kept):
+            return [changed_line(line, {"version": 2}, {}) if is_header(line) else line for line in lines]
+        return lines

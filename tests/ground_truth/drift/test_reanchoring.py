@@ -54,7 +54,7 @@ def test_spans_are_carried_through_the_difference_to_the_old_text() -> None:
     assert [item.query for item in report.truth] == [TRUTH[number].query for number in (0, 1, 2, 4)]
     assert [item.query.text for item in report.unanswered] == ["dogs?"]
     check_still_matches(report.truth, corpus(a=NEW_A, b=OLD_B))
-    assert [(item.query.text, len(item.relevant_spans)) for item in report.lost_truth()] == [
+    assert [(item.query.text, len(item.relevant_spans)) for item in report.lost] == [
         ("how much?", 1),
         ("dogs?", 1),
     ]
@@ -138,6 +138,35 @@ def test_what_is_written_keeps_ids_metadata_and_order_and_what_is_lost_is_kept_b
     assert keep_reanchored(later, path, path) == lost
     assert [len(item.relevant_spans) for item in read_token_level(lost)] == [2, 1, 1]
     assert keep_reanchored(reanchor(read_token_level(path), corpus(a=NEW_A, b=OLD_B)), path, path) is None
+
+
+def test_groups_go_on_with_the_members_that_are_left(tmp_path: Path) -> None:
+    old = {A: "one two. one two. three", B: "one two"}
+    first, second, third = (CharacterSpan(doc, at, at + 7, "one two") for doc, at in ((A, 0), (A, 9), (B, 0)))
+    last = span(old[A], "three")
+    truth = query("why?", first, last)
+    truth = replace(truth, alternatives={first: [second, third]}, origins={first: "person", third: "copy"})
+    path = tmp_path / "truth.jsonl"
+    write_token_level(path, [truth])
+
+    report = reanchor([truth], corpus(a="Note: one two. three", c="x"), {A: [old[A]], B: [old[B]]})
+    (now,) = report.truth
+    assert [(one.status, one.reason) for one in report.spans] == [
+        ("lost", "rewritten"),
+        ("moved", None),
+        ("lost", "document-gone"),
+        ("moved", None),
+    ]
+    kept = CharacterSpan(A, 6, 13, "one two")
+    assert now.groups == [(kept,), (CharacterSpan(A, 15, 20, "three"),)]
+    assert now.origins == {}
+    (lost,) = report.lost
+    assert (lost.groups, lost.origins) == ([(first, third)], {first: "person", third: "copy"})
+    place = keep_reanchored(report, path, path)
+    assert place is not None
+    assert (read_token_level(path), read_token_level(place)) == ([now], [lost])
+    assert keep_reanchored(report, path, path) == place, "what was lost already is not written twice"
+    assert read_token_level(place) == [lost]
 
 
 def test_truth_of_which_nothing_is_left_is_not_written(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from rag_eval.errors import EmptyCorpusError, GroundTruthError
 from rag_eval.ground_truth.check import check_against_corpus
 from rag_eval.ground_truth.files import read_token_level
 from rag_eval.ground_truth.importing.chroma import read_chroma
-from rag_eval.ground_truth.importing.formats import summarise, write_import
+from rag_eval.ground_truth.importing.output import summarise, write_import
 
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "chroma"
 TEXT = "Grüße aus 😀 Oslo.\r\nDie Fähre fährt um 22:40.\r\nDie Fähre fährt um 22:40.\r\n"

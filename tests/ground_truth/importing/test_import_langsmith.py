@@ -5,9 +5,13 @@ from langsmith import Client
 
 from rag_eval.errors import ConfigurationError, GroundTruthError
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
-from rag_eval.ground_truth.importing.formats import import_truth, summarise, write_import
+from rag_eval.ground_truth.importing import import_truth
+from rag_eval.ground_truth.importing.output import summarise, write_import
+from rag_eval.services.langsmith_datasets import read_langsmith
 from tests.doubles.langsmith_sample import record, uploaded_dataset
 from tests.doubles.langsmith_server import KEY, LangSmithServer
+
+OTHERS = {"langsmith": read_langsmith}
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +22,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, server: LangSmithServer, no_lan
 
 def test_a_chunk_level_dataset_is_written_as_one(tmp_path: Path, client: Client) -> None:
     uploaded_dataset(client)
-    found = import_truth("langsmith", "questions")
+    found = import_truth("langsmith", "questions", OTHERS)
     summary = summarise(found, write_import(found, tmp_path / "truth.jsonl"))
     assert (summary.evaluation_type, summary.queries, summary.answers) == ("chunk-level", 3, 7)
     assert (summary.corpus, summary.next_command) == (None, None)
@@ -29,7 +33,7 @@ def test_a_token_level_dataset_is_written_as_one(tmp_path: Path, client: Client)
     dataset = client.create_dataset("spans")
     outputs = {"relevant_spans": [record(3, 9)]}
     client.create_examples(dataset_id=dataset.id, examples=[{"inputs": {"query": "q?"}, "reference_outputs": outputs}])
-    found = import_truth("langsmith", "spans")
+    found = import_truth("langsmith", "spans", OTHERS)
     write_import(found, tmp_path / "truth.jsonl")
     (item,) = read_token_level(tmp_path / "truth.jsonl")
     assert [(span.doc_id, span.start, span.end) for span in item.relevant_spans] == [("d.md", 3, 9)]
@@ -37,7 +41,7 @@ def test_a_token_level_dataset_is_written_as_one(tmp_path: Path, client: Client)
 
 def test_a_missing_dataset_or_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(GroundTruthError, match="there is no LangSmith dataset 'none'"):
-        import_truth("langsmith", "none")
+        import_truth("langsmith", "none", OTHERS)
     monkeypatch.delenv("LANGSMITH_API_KEY")
     with pytest.raises(ConfigurationError, match="LANGSMITH_API_KEY"):
-        import_truth("langsmith", "none")
+        import_truth("langsmith", "none", OTHERS)

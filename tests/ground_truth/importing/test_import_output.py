@@ -10,8 +10,9 @@ from strategies import nasty_texts
 from rag_eval import CharacterSpan, Corpus, Document, DocumentId, Query, TokenLevelGroundTruth
 from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError
 from rag_eval.ground_truth.files import read_token_level
-from rag_eval.ground_truth.importing.formats import ImportOptions, import_truth, write_corpus, write_import
+from rag_eval.ground_truth.importing import IMPORTERS, import_truth
 from rag_eval.ground_truth.importing.importer import FileNames, ImportedTruth, ImportNotes
+from rag_eval.ground_truth.importing.output import write_corpus, write_import
 
 DOCUMENTS = [Document(DocumentId("a.md"), "one\r\n"), Document(DocumentId("b/c d.md"), "\ufefftwo")]
 TRUTH = [TokenLevelGroundTruth(Query.from_text("x?"), [CharacterSpan(DocumentId("a.md"), 0, 3, "one")])]
@@ -109,7 +110,8 @@ def test_places_that_cannot_be_written_are_named(tmp_path: Path) -> None:
 
 
 def test_an_unknown_kind_or_option_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="use one of chroma, legalbench-rag, beir, squad, langsmith"):
-        import_truth("trec", tmp_path)
+    with pytest.raises(ConfigurationError, match=f"use one of {', '.join(IMPORTERS)}, mine$"):
+        import_truth("trec", tmp_path, {"mine": lambda name: ImportedTruth(TRUTH, ImportNotes())})
+    assert import_truth("mine", "x", {"mine": lambda name: ImportedTruth([name], ImportNotes())}).truth == ["x"]
     with pytest.raises(ConfigurationError, match="--split says nothing about squad"):
-        import_truth("squad", tmp_path, ImportOptions(split="test"))
+        import_truth("squad", tmp_path, split="test", glob=None)

@@ -50,6 +50,34 @@ def test_a_decision_is_saved_at_once_and_touches_its_line_only(tmp_path: Path) -
     assert not rejected_path(truth).exists()
 
 
+def test_groups_are_kept_and_raise_the_version_of_the_file_they_go_to(tmp_path: Path) -> None:
+    copy = span("ferry.md", FERRY, "22:40", 1) | {"origin": "copy"}
+    grouped = {"query": "When?", "relevant_spans": [span("ferry.md", FERRY, "22:40") | {"alternatives": [copy]}]}
+    truth = write_files(tmp_path, {"format": "rag-eval/token-level", "version": 2}, grouped, records()[1])
+    session = session_on(truth)
+    query_id = id_of(session, WHEN)
+    digest = session.documents.get("ferry.md").digest
+    boats = span("ferry.md", FERRY, "Boote")
+    session.set_spans(query_id, 0, [KeptSpan(0), NewSpan("ferry.md", boats["start"], boats["end"], digest)])
+    assert queries_in(truth)[0]["relevant_spans"] == [*grouped["relevant_spans"], boats]
+    with pytest.raises(GroundTruthError, match="is an alternative of another span: keep one of them"):
+        session.set_spans(query_id, 1, [KeptSpan(0), NewSpan("ferry.md", copy["start"], copy["end"], digest)])
+    decide(session, BOATS, "rejected")
+    aside = rejected_path(truth)
+    assert '"version": 1' in aside.read_text().split("\n")[0]
+    decide(session, WHEN, "rejected")
+    assert '"version": 2' in aside.read_text().split("\n")[0]
+    assert [len(item.alternatives) for item in read_token_level(aside)] == [0, 1]
+
+
+def test_a_wrong_alternative_is_a_fault_of_its_span(tmp_path: Path) -> None:
+    wrong = span("ferry.md", FERRY, "22:40") | {"text": "22:41"}
+    record = {"query": "When?", "relevant_spans": [span("ferry.md", FERRY, "Boote") | {"alternatives": [wrong]}]}
+    session = session_on(write_files(tmp_path, record))
+    with pytest.raises(GroundTruthError, match=r"adjust the span .*: an alternative: 'ferry\.md' has '22:40'"):
+        decide(session, WHEN, "accepted")
+
+
 def test_a_rejected_query_moves_to_a_file_beside_and_back(tmp_path: Path) -> None:
     truth = write_files(tmp_path)
     session = session_on(truth)
@@ -133,7 +161,7 @@ def test_only_what_is_true_can_be_accepted(tmp_path: Path) -> None:
     session = session_on(truth)
     before = truth.read_bytes()
     for text, reason in [
-        ("wrong?", r"adjust the span .* stands at \[\d+, \d+\)"),
+        ("wrong?", r"adjust the span .* is at \[\d+, \d+\)"),
         ("short?", "adjust"),
         ("none?", "has no span"),
     ]:
@@ -236,7 +264,7 @@ def test_a_document_that_changes_is_seen_as_it_is_now(tmp_path: Path) -> None:
     (tmp_path / "docs" / "ferry.md").write_bytes(("Neu. " + FERRY).encode())
     told = answers.query(session, id_of(session, WHEN), session.entries[id_of(session, WHEN)])
     moved = span("ferry.md", "Neu. " + FERRY, "22:40")
-    assert f"the text stands at [{moved['start']}, {moved['end']})" in told["spans"][0]["fault"]
+    assert f"the text is at [{moved['start']}, {moved['end']})" in told["spans"][0]["fault"]
     (tmp_path / "docs" / "ferry.md").unlink()
     assert answers.document(session, "ferry.md") is None
     assert answers.document(session, "../truth.jsonl") is None

@@ -107,7 +107,7 @@ def test_a_wrong_span_is_shown_with_its_reason_and_mended(tmp_path: Path, opened
     wrong |= {"start": wrong["start"] - 2, "end": wrong["end"] - 2}
     truth = write_files(tmp_path, {"query": "x?", "relevant_spans": [wrong]})
     page = opened(truth)
-    expect(page.locator(".span .fault")).to_contain_text("the text stands at")
+    expect(page.locator(".span .fault")).to_contain_text("the text is at")
     press(page, "a")
     said(page, "adjust the span before you accept it")
     press(page, "e", "Enter")

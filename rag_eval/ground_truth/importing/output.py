@@ -1,86 +1,18 @@
-"""What an import did, in numbers and words."""
+"""Writing what was imported, the ground truth and its documents, and summing it up."""
 
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
 from rag_eval.disk.files import scratch_path, write_atomically, writing
 from rag_eval.errors import ArtifactError, ConfigurationError
-from rag_eval.formatting import choices, suggestion
 from rag_eval.ground_truth.audit import count_occurrences
 from rag_eval.ground_truth.files import write_chunk_level, write_token_level
-from rag_eval.ground_truth.importing.beir import read_beir
-from rag_eval.ground_truth.importing.chroma import read_chroma
-from rag_eval.ground_truth.importing.importer import ImportedTruth, ImportNotes, imported, refuse_traversal
-from rag_eval.ground_truth.importing.legalbench_rag import read_legalbench_rag
-from rag_eval.ground_truth.importing.squad import read_squad
+from rag_eval.ground_truth.importing.importer import ImportedTruth, refuse_traversal
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import EvaluationType
-
-
-def read_langsmith(dataset_name: str) -> ImportedTruth:
-    """The ground truth of a dataset, with the key and the endpoint of the environment.
-
-    Raises ``ConfigurationError`` without a key, ``GroundTruthError`` when the dataset cannot be used and
-    ``ServiceError`` when LangSmith fails.
-    """
-    from rag_eval.services.langsmith_client import LangSmithService
-    from rag_eval.services.langsmith_datasets import pull_truth
-
-    service = LangSmithService.connect()
-    try:
-        return imported(pull_truth(service, dataset_name), ImportNotes())
-    finally:
-        service.close()
-
-
-@dataclass(frozen=True, slots=True)
-class ImportOptions:
-    """What may be said about a source beside where it is; None is the reader's own choice."""
-
-    corpus: Path | None = None
-    glob: str | None = None
-    split: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A format: its reader, and which options it takes."""
-
-    read: Callable[..., ImportedTruth]
-    takes: frozenset[str] = frozenset()
-    is_file: bool = True
-
-
-KINDS = {
-    "chroma": Kind(read_chroma, frozenset({"corpus", "glob"})),
-    "legalbench-rag": Kind(read_legalbench_rag, frozenset({"corpus", "glob"})),
-    "beir": Kind(read_beir, frozenset({"split"})),
-    "squad": Kind(read_squad),
-    "langsmith": Kind(read_langsmith, is_file=False),
-}
-
-
-def import_truth(kind: str, source: str | Path, options: ImportOptions | None = None) -> ImportedTruth:
-    """Read a source of one of the ``KINDS``: a path, or a dataset's name for ``langsmith``.
-
-    Raises ``ConfigurationError`` on an unknown kind or an option it does not take, ``GroundTruthError`` when the
-    source cannot be used.
-    """
-    if kind not in KINDS:
-        raise ConfigurationError(f"there is no kind {kind!r}{suggestion(kind, KINDS)}: {choices(KINDS, kind)}")
-    chosen = KINDS[kind]
-    given = {
-        name: value
-        for name in ("corpus", "glob", "split")
-        if (value := getattr(options or ImportOptions(), name)) is not None
-    }
-    for name in given:
-        if name not in chosen.takes:
-            raise ConfigurationError(f"--{name} says nothing about {kind}: leave it out")
-    return chosen.read(Path(source) if chosen.is_file else str(source), **given)
 
 
 def write_corpus(folder: Path, documents: Sequence[Document], *, overwrite: bool = False) -> int:
