@@ -16,6 +16,7 @@ from flows.cli.main import app
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
+from rag_eval.ground_truth.records import ChunkLevelLine, SpanLine, TokenLevelLine
 from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
 from rag_eval.sample import CORPUS
 
@@ -100,7 +101,8 @@ def test_the_example_of_ground_truth_can_be_read(tmp_path: Path) -> None:
 def test_the_keys_of_ground_truth_are_those_documented(tmp_path: Path) -> None:
     table = README.split("### The ground-truth format", 1)[1].split("\n\nA span", 1)[0]
     documented = set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
-    assert documented == {"query", "relevant_spans", "relevant_chunk_ids", "unanswerable", "id", "metadata"}
+    models = (TokenLevelLine, ChunkLevelLine, SpanLine)
+    assert documented == {key for model in models for key in model.model_fields} - {"doc_id", "start", "end", "text"}
     full = {"id": "query_1", "query": "?", "unanswerable": True, "metadata": {"chunker": "x"}}
     (tmp_path / "a.jsonl").write_text(json.dumps(full | {"relevant_spans": []}))
     (tmp_path / "b.jsonl").write_text(json.dumps(full | {"relevant_chunk_ids": []}))
