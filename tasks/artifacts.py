@@ -23,8 +23,9 @@ from rag_eval.benchmark.publishing import publish_run
 from rag_eval.benchmark.runs import BASELINE, data_differences, has_baseline, read_run
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import GateFailedError, as_sentence
-from rag_eval.reports.markdown import gate_markdown, trend_markdown
-from rag_eval.reports.wording import comparison_rows, configuration_markdown, escape_markdown
+from rag_eval.reports.markdown import configuration_markdown, gate_markdown, trend_markdown
+from rag_eval.reports.ranking import Ranking
+from rag_eval.reports.wording import escape_markdown
 from rag_eval.reports.write import MARKDOWN_FILE, keep_report, page_address, page_of
 from rag_eval.types.ids import text_sha256
 
@@ -43,7 +44,7 @@ def keep_reports(workspace: Workspace, outcome: BenchmarkOutcome) -> str:
     except Exception as error:  # noqa: BLE001  # hours of work must not end in an error of their picture
         logger.warning("the report of %s could not be written: %s", outcome.run, as_sentence(error))
         return f"Ranked by {outcome.ranking_metric}"
-    return f"{escape_markdown(str(report.answer))} [Open the report]({page_link(workspace, outcome)})"
+    return f"{escape_markdown(str(report.recommendation))} [Open the report]({page_link(workspace, outcome)})"
 
 
 def page_link(workspace: Workspace, outcome: BenchmarkOutcome) -> str:
@@ -55,7 +56,7 @@ def page_link(workspace: Workspace, outcome: BenchmarkOutcome) -> str:
 
 def show_comparison(outcome: BenchmarkOutcome, description: str) -> None:
     """The ranked table of a benchmark, and what it says."""
-    rows = comparison_rows(outcome)
+    rows = Ranking.of(outcome).records()
     with as_a_convenience():
         create_table_artifact(table=rows, key="comparison", description=description)
 
@@ -125,8 +126,7 @@ def show_report(workspace: Workspace, outcome: BenchmarkOutcome, note: str) -> N
     with as_a_convenience():
         create_markdown_artifact(markdown=markdown, key="report", description=escape_markdown(note) or None)
     if outcome.configurations:
-        best = comparison_rows(outcome)[0]
-        get_run_logger().info("best by %s: %s", outcome.ranking_metric, best["configuration"])
+        get_run_logger().info("best by %s: %s", outcome.ranking_metric, outcome.ranked()[0].name)
     get_run_logger().info("%d stages computed, %d reused; the report is %s", computed, reused, place)
 
 

@@ -7,7 +7,7 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
-from rag_eval.experiments.outputs.files import experiment_markdown
+from rag_eval.experiments.outputs.page import experiment_markdown
 from rag_eval.experiments.running import Session, run_file
 from rag_eval.experiments.types import ExperimentResult, Gate
 from tasks.artifacts import as_a_convenience

@@ -1,6 +1,6 @@
-"""What a run found, printed: the ranking, what it took, and where everything is."""
+"""Print what a run found: the ranking, the recommendation, the work it took, and where the results are."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
@@ -14,32 +14,32 @@ from rag_eval.benchmark.references import Effort
 from rag_eval.benchmark.scores import read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
-from rag_eval.formatting import counted, number
-from rag_eval.reports.ranking import ranking_of
-from rag_eval.reports.verdict import answer
+from rag_eval.formatting import counted
+from rag_eval.reports.ranking import Ranking, placed_configurations
+from rag_eval.reports.recommendation import recommend
 from rag_eval.reports.write import page_of
-from rag_eval.stats.comparison import Placed, place_labels
+from rag_eval.stats.comparison import Placed
 
 NARROWEST_NAME = 20
 
 MAY_BE_BEST = "≈"
 
 
-def print_outcome(console: Console, outcome: BenchmarkOutcome, placed: Sequence[Placed] | None) -> None:
-    """Print the ranked table and what it says, as far as it is known how sure that is."""
+def print_outcome(console: Console, outcome: BenchmarkOutcome, placed: Sequence[Placed]) -> None:
+    """Print the ranking with the recommendation that follows from it, where its tests are known, and what failed."""
     if outcome.configurations:
         queries = counted(outcome.answerable, "queries")
         console.print(
             f"{counted(outcome.documents, 'documents')}, {queries}; ranked by {outcome.ranking_metric}",
             highlight=False,
         )
-        rivals = {one.name for one in placed or [] if one.among_best and one.against_best is not None}
-        console.print(ranking(outcome, console.width, rivals))
-        if rivals:
+        ranking = Ranking.of(outcome, placed)
+        console.print(ranking_table(ranking, console.width))
+        if any(row.may_be_best for row in ranking.rows):
             words = "not distinguishable from the first on these questions, by a paired test"
             console.print(f"{MAY_BE_BEST} {words}", highlight=False)
         if placed:
-            said = answer(outcome, placed)
+            said = recommend(outcome, placed)
             console.print(Text.assemble((visible(said.headline), "bold"), " ", visible(" ".join(said.sentences))))
     for name, failure in outcome.failures.items():
         text = Text(f"failed: {visible(name)}: {visible(failure.reason)}", style="red")
@@ -57,34 +57,25 @@ def print_work(console: Console, outcome: BenchmarkOutcome) -> None:
     console.print(work_table(outcome))
 
 
-def ranking(outcome: BenchmarkOutcome, width: int, rivals: Container[str] = ()) -> Table:
-    """The configurations, best first, by the metrics at the k of the ranking; equal averages share a place.
-
-    Those among ``rivals`` are marked: they may be as good as the first.
-    """
-    by = outcome.ranking_metric
-    cut = by.partition("@")[2]
-    columns = [name for name in outcome.configurations[0].metrics if name.partition("@")[2] in (cut, "")]
-    ranked = outcome.ranked()
-    most = {column: max(one.metrics[column] for one in ranked) for column in columns}
-    rows = [
-        (str(one.chunks.count), *(number(one.metrics[column], most[column]) for column in columns)) for one in ranked
-    ]
-    headings = ["chunks", *map(_heading, columns)]
-    widths = [max(map(len, (*heading.split("\n"), *cells))) for heading, *cells in zip(headings, *rows, strict=True)]
-    labels = place_labels([one.metrics[by] for one in ranked])
+def ranking_table(ranking: Ranking, width: int) -> Table:
+    """The ranking in so many columns of a terminal; those that may be as good as the first are marked."""
+    place, name, *figures = ranking.shown_in("terminal")
+    labels = [place.text(row) for row in ranking.rows]
     longest = max(map(len, labels))
-    marks = [MAY_BE_BEST if one.name in rivals else "" for one in ranked]
+    marks = [MAY_BE_BEST if row.may_be_best else "" for row in ranking.rows]
     places = [f"{label:>{longest}}{mark}" for label, mark in zip(labels, marks, strict=True)]
+    headings = [_heading(column.title) for column in figures]
+    cells = [[column.text(row) for row in ranking.rows] for column in figures]
+    widths = [max(map(len, (*heading.split("\n"), *column))) for heading, column in zip(headings, cells, strict=True)]
     room = max(width - sum(widths) - len(widths) - max(map(len, places)) - 1, NARROWEST_NAME)
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
-    table.add_column(f"{'#':>{longest}}")
+    table.add_column(f"{place.title:>{longest}}")
     # Names are wrapped, not cut: what is left out may be all that tells two of them apart.
-    table.add_column("configuration", overflow="fold", max_width=room)
-    for heading, column in zip(headings, ["", *columns], strict=True):
-        table.add_column(heading, justify="right", no_wrap=True, style="bold" if column == by else None)
-    for place, one, row in zip(places, ranked, rows, strict=True):
-        table.add_row(place, Text(visible(one.name)), *row)
+    table.add_column(name.title, overflow="fold", max_width=room)
+    for heading, column in zip(headings, figures, strict=True):
+        table.add_column(heading, justify="right", no_wrap=True, style="bold" if column.kind == "score" else None)
+    for number, row in enumerate(ranking.rows):
+        table.add_row(places[number], Text(visible(name.text(row))), *(column[number] for column in cells))
     return table
 
 
@@ -123,7 +114,7 @@ def print_result(outcome: BenchmarkOutcome, workspace: Workspace, *, as_json: bo
     if as_json:
         print_json(console, outcome.model_dump(mode="json") | {"published": [one.model_dump() for one in published]})
         return
-    print_outcome(console, shown, _how_sure(console, shown, workspace))
+    print_outcome(console, shown, _tested(console, shown, workspace))
     others = [str(other) for other in outcome.config.k if str(other) != shown.ranking_metric.partition("@")[2]]
     if others:
         further = f", or {', '.join(others[1:])}" if others[1:] else ""
@@ -135,12 +126,12 @@ def print_result(outcome: BenchmarkOutcome, workspace: Workspace, *, as_json: bo
         say(console, f"Report: {page}")
 
 
-def _how_sure(console: Console, outcome: BenchmarkOutcome, workspace: Workspace) -> list[Placed] | None:
-    """The ranking with its tests; None where the scores of single queries are gone, which is said."""
+def _tested(console: Console, outcome: BenchmarkOutcome, workspace: Workspace) -> list[Placed]:
+    """The configurations with their tests; none, with a warning, where the scores of single queries are gone."""
     if not outcome.configurations:
-        return None
+        return []
     try:
-        return ranking_of(outcome, read_scores(workspace, outcome, outcome.ranking_metric))
+        return placed_configurations(outcome, read_scores(workspace, outcome, outcome.ranking_metric))
     except ArtifactError as error:
         say(console, f"How sure the ranking is cannot be told: {error}", "yellow")
-        return None
+        return []

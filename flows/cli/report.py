@@ -49,7 +49,7 @@ def report(
     path = output.absolute() if output is not None else page_of(kept, outcome, before)
     write_report(kept, built, path)
     console = Console()
-    console.print(Text(visible(str(built.answer))))
+    console.print(Text(visible(str(built.recommendation))))
     say(console, f"Report: {path}")
     if open_:
         typer.launch(path.as_uri())

@@ -13,7 +13,8 @@ from rag_eval.experiments.evaluators.similarity import (
 )
 from rag_eval.experiments.evaluators.text import Contains, ExactMatch, JsonValid, Regex
 from rag_eval.experiments.naming import evaluator, task
-from rag_eval.experiments.outputs.files import HtmlOutput, JsonOutput
+from rag_eval.experiments.outputs.files import JsonOutput
+from rag_eval.experiments.outputs.page import HtmlOutput
 from rag_eval.experiments.outputs.services import LangSmithOutput, OrqOutput
 from rag_eval.experiments.outputs.terminal import TerminalOutput
 from rag_eval.experiments.running import evaluatorq, experiment

@@ -21,8 +21,9 @@ from rag_eval.experiments.data import Data, known_length, stream
 from rag_eval.experiments.engine import Engine
 from rag_eval.experiments.item_log import ItemLog, fingerprint, open_log
 from rag_eval.experiments.naming import Named, named_evaluators, named_tasks
-from rag_eval.experiments.outputs.files import HtmlOutput, JsonOutput
+from rag_eval.experiments.outputs.files import JsonOutput
 from rag_eval.experiments.outputs.output import Output, Plan
+from rag_eval.experiments.outputs.page import HtmlOutput
 from rag_eval.experiments.outputs.terminal import TerminalOutput
 from rag_eval.experiments.settings import ExperimentSettings, load_settings
 from rag_eval.experiments.types import ExperimentResult, Gate, ItemResult, check_known

@@ -1,21 +1,33 @@
-"""A run beside an earlier one: what changed, by how much, and how sure that is."""
+"""A run beside an earlier one in words: what changed, by how much, and how sure that is."""
+
+from typing import NamedTuple
 
 from rag_eval.benchmark.compare import ComparedConfigurations, RunComparison
 from rag_eval.formatting import counted, number, signed
-from rag_eval.reports.html import Html, element, scrolling
 from rag_eval.reports.wording import be, brackets, significance, typeset
-from rag_eval.stats.comparison import Comparison
 
-HEADINGS = {
-    "configuration": False,
-    "before": True,
-    "after": True,
-    "difference": False,
-    "verdict": False,
-    "questions better": True,
-    "questions worse": True,
-}
-"""Of each whether its column is one of numbers."""
+
+class ChangeText(NamedTuple):
+    """One configuration before and after, in writing."""
+
+    before: str
+    after: str
+    difference: str
+    interval: str
+    verdict: str
+
+
+def change_text(row: ComparedConfigurations) -> ChangeText:
+    """Write the change of a configuration: all figures with the same number of decimals, the verdict with its p."""
+    found = row.comparison
+    largest = max(found.before, found.after)
+    return ChangeText(
+        number(found.before, largest),
+        number(found.after, largest),
+        typeset(signed(found.difference, largest)),
+        "" if found.is_same else brackets(found, with_sign=True, beside=largest),
+        "the same" if found.is_same else f"{found.verdict}, {significance(found)}",
+    )
 
 
 def verdict_sentence(compared: RunComparison) -> str:
@@ -25,7 +37,7 @@ def verdict_sentence(compared: RunComparison) -> str:
     verdicts = [row.comparison.verdict for row in rows]
     counts = {kind: verdicts.count(kind) for kind in ("better", "worse") if kind in verdicts}
     together = counted(len(rows), "configurations")
-    if all(row.comparison.is_same for row in rows):
+    if not changed_in(compared, metric):
         found = f"every question scores as before in {together}"
     elif not counts:
         found = f"none of {together} shows a difference"
@@ -36,8 +48,24 @@ def verdict_sentence(compared: RunComparison) -> str:
 
 
 def data_sentences(compared: RunComparison) -> list[str]:
-    """That the runs were measured on other data, if so."""
+    """A warning where the runs were measured on different data."""
     return [f"Not measured on the same data: {'; '.join(compared.differences)}."] if compared.differences else []
+
+
+def changed_metrics(compared: RunComparison) -> list[str]:
+    """The metrics after the first by which some question scores differently."""
+    return [metric for metric in compared.metrics[1:] if changed_in(compared, metric)]
+
+
+def changed_in(compared: RunComparison, metric: str) -> list[ComparedConfigurations]:
+    """The configurations in which some question scores differently by a metric."""
+    return [row for row in compared.by_metric(metric) if not row.comparison.is_same]
+
+
+def unchanged_sentences(compared: RunComparison) -> list[str]:
+    """A sentence that names the metrics after the first by which nothing changed."""
+    same = [metric for metric in compared.metrics[1:] if not changed_in(compared, metric)]
+    return [f"Every question scores as before by {', '.join(same)}."] if same else []
 
 
 def left_out_sentences(compared: RunComparison) -> list[str]:
@@ -48,30 +76,6 @@ def left_out_sentences(compared: RunComparison) -> list[str]:
     return [f"Left out, {_fates(*fates)}: {'; '.join(names)}." for fates, names in alike.items()]
 
 
-def verdict(comparison: Comparison) -> str:
-    """In words, with how sure it is."""
-    return "the same" if comparison.is_same else f"{comparison.verdict}, {significance(comparison)}"
-
-
-def against_html(compared: RunComparison) -> Html:
-    """The comparison by the ranking metric, and below it by the others by which a question changed."""
-    first, *others = compared.metrics
-    same = [name for name in others if all(row.comparison.is_same for row in compared.by_metric(name))]
-    tables = [_table(compared, name) for name in others if name not in same]
-    unchanged = [f"Every question scores as before by {', '.join(same)}."] if same else []
-    return element(
-        "section",
-        element("h2", "Before and after", id="against-title"),
-        *(element("p", sentence, class_="notice") for sentence in data_sentences(compared)),
-        element("p", f"{verdict_sentence(compared)} {counted(compared.queries, 'questions')} in common."),
-        _table(compared, first),
-        element("details", element("summary", "By the other metrics"), *tables) if tables else None,
-        *(element("p", sentence, class_="small") for sentence in (*unchanged, *left_out_sentences(compared))),
-        id="against",
-        aria_labelledby="against-title",
-    )
-
-
 def _fates(before: str, after: str) -> str:
     if before == after:
         return f"{before} in both runs"
@@ -79,33 +83,3 @@ def _fates(before: str, after: str) -> str:
         here, fate = ("before", before) if after == "not there" else ("after", after)
         return f"only in the run {here}{', where it failed' if fate == 'failed' else ''}"
     return f"failed in the run {'before' if before == 'failed' else 'after'}"
-
-
-def _table(compared: RunComparison, metric: str) -> Html:
-    rows = [_row(row) for row in compared.by_metric(metric)]
-    headings = [
-        element("th", name, scope="col", class_="number" if is_number else None) for name, is_number in HEADINGS.items()
-    ]
-    head = element("thead", element("tr", *headings))
-    caption = element("caption", f"{metric}; brackets are 95 % intervals, p after Holm's correction")
-    return scrolling(element("table", caption, head, element("tbody", *rows)), f"Before and after, by {metric}")
-
-
-def _row(row: ComparedConfigurations) -> Html:
-    found = row.comparison
-    beside = max(found.before, found.after)
-    interval = "" if found.is_same else brackets(found, with_sign=True, beside=beside)
-    return element(
-        "tr",
-        element("th", row.name, scope="row"),
-        element("td", number(found.before, beside), class_="number"),
-        element("td", number(found.after, beside), class_="number"),
-        element(
-            "td",
-            element("strong", typeset(signed(found.difference, beside))),
-            element("span", f" {interval}", class_="small"),
-        ),
-        element("td", verdict(found)),
-        element("td", str(found.better), class_="number"),
-        element("td", str(found.worse), class_="number"),
-    )

@@ -1,8 +1,11 @@
-"""Data inside an HTML page: small data as JSON, large data compressed; nothing in it can end or begin a tag."""
+"""Pages that need no other file: rendered from templates, with style, scripts and data inside and nothing from outside.
+
+Whatever a template prints is escaped, unless it is markup already. A content security policy allows the page's own
+style and scripts, by their digests, and nothing else.
+"""
 
 import base64
 import hashlib
-import html
 import json
 import zlib
 from collections.abc import Sequence
@@ -12,93 +15,77 @@ from importlib.resources import files
 from typing import Literal
 
 import numpy as np
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
-# Characters that turn the direction of what follows: seen as an escape, they turn nothing of the sentence around them.
-_TURNS = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+from rag_eval.formatting import counted
 
+HERE = "rag_eval.reports"
 
-class Html(str):
-    """Markup that is safe as it stands."""
-
-    __slots__ = ()
-
-
-def element(tag: str, *children: str | None, **attributes: str | int | float | bool | None) -> Html:
-    """An element; children that are no ``Html`` are escaped, and None is left out.
-
-    An attribute's trailing ``_`` is dropped and other ``_`` become ``-``; True gives a bare attribute, None and False
-    none.
-    """
-    written = "".join(_attribute(name, value) for name, value in attributes.items())
-    inner = "".join(text(child) for child in children if child is not None)
-    return Html(f"<{tag}{written}>{inner}</{tag}>")
-
-
-def text(content: str) -> Html:
-    """Text as markup, with what would turn its direction written as an escape; markup stays as it is."""
-    return content if isinstance(content, Html) else Html(html.escape(content.translate(_TURNS)))
-
-
-def together(*parts: str | None) -> Html:
-    """Parts one after the other."""
-    return Html("".join(text(part) for part in parts if part is not None))
-
-
-def scrolling(table: Html, label: str) -> Html:
-    """A table in a box that scrolls sideways, by keyboard too."""
-    return element("div", table, class_="scroll", tabindex=0, role="group", aria_label=label)
-
-
-def _attribute(name: str, value: str | int | float | bool | None) -> str:
-    if value is None or value is False:
-        return ""
-    key = name.removesuffix("_").replace("_", "-")
-    return f" {key}" if value is True else f' {key}="{html.escape(str(value))}"'
-
-
-@cache
-def asset(name: str) -> str:
-    """A file that pages are made of."""
-    return files("rag_eval.reports").joinpath("assets", name).read_text(encoding="utf-8")
-
-
-def scripts(names: Sequence[str]) -> str:
-    """Scripts as one, with nothing of them outside it."""
-    parts = "\n".join(asset(f"{name}.js") for name in names)
-    return f'(() => {{\n"use strict";\n{parts}}})();\n'
-
-
-def policy(style: str, *allowed: str) -> str:
-    """A content security policy for this style and these scripts, by their digests, and nothing else."""
-    sources = " ".join(map(_source, allowed))
-    return f"default-src 'none'; script-src {sources}; style-src {_source(style)}; base-uri 'none'; form-action 'none'"
-
-
-def _source(content: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
-
+# Characters that change the direction of text: shown as an escape, they cannot reorder the sentence around them.
+_DIRECTIONS = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+# The line separators of JavaScript, which JSON allows as they are.
+_SEPARATORS = {code: f"\\u{code:04x}" for code in (0x2028, 0x2029)}
+_LEVEL = 6
 
 Kind = Literal["int32", "float32", "bytes", "json"]
 
-# What JSON does not need outside strings, and inside them writes as an escape: no tag or comment can begin.
-_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
-_LEVEL = 6
+
+def render_page(template: str, *, style: str, scripts: Sequence[str], package: str = HERE, **context: object) -> str:
+    """Render a template of a package that extends ``base.html`` with this style and these scripts."""
+    return (
+        templates(package)
+        .get_template(template)
+        .render(
+            policy=_policy(style, scripts),
+            style=Markup(style),  # noqa: S704  # our own file
+            scripts=[Markup(script) for script in scripts],  # noqa: S704  # our own files and the charts' library
+            **context,
+        )
+    )
+
+
+@cache
+def templates(package: str = HERE) -> Environment:
+    """The templates of a package and, below them, those that all pages share."""
+    found = Environment(
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader(HERE)]),
+        autoescape=True,
+        finalize=_readable,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.policies |= {"json.dumps_function": _json, "json.dumps_kwargs": {}}
+    found.filters |= {"breakable": _breakable, "counted": counted}
+    return found
+
+
+@cache
+def asset(name: str, package: str = HERE) -> str:
+    """A file that pages are made of, from a package's folder ``assets``."""
+    return files(package).joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def script_of(*parts: str) -> str:
+    """Scripts as one, in a scope of their own."""
+    together = "\n".join(parts)
+    return f'(() => {{\n"use strict";\n{together}}})();\n'
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Data of the page that is unpacked when it is first asked for."""
+    """Data of the page that is unpacked when it is first needed."""
 
     name: str
     kind: Kind
     content: bytes
 
-    def element(self) -> str:
-        """The section as an element that holds it compressed, in base64; no browser runs or shows it."""
-        packed = base64.b64encode(zlib.compress(self.content, _LEVEL)).decode("ascii")
-        name = html.escape(self.name)
-        return f'<script type="text/plain" id="section-{name}" data-kind="{self.kind}">{packed}</script>'
+    @property
+    def packed(self) -> str:
+        """The content compressed, in base64."""
+        return base64.b64encode(zlib.compress(self.content, _LEVEL)).decode("ascii")
 
 
 def numbers(name: str, values: NDArray[np.generic]) -> Section:
@@ -113,7 +100,24 @@ def records(name: str, data: object) -> Section:
     return Section(name, "json", json.dumps(data, separators=(",", ":"), allow_nan=False).encode("ascii"))
 
 
-def json_element(name: str, data: object) -> str:
-    """Plain data as an element of the page with this id."""
-    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False).translate(_ESCAPES)
-    return f'<script type="application/json" id="{html.escape(name)}">{text}</script>'
+def _policy(style: str, scripts: Sequence[str]) -> Markup:
+    def source(content: str) -> str:
+        return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+    allowed = f"script-src {' '.join(map(source, scripts))}; style-src {source(style)}"
+    # No character of it ends an attribute in double quotes.
+    return Markup(f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'")  # noqa: S704
+
+
+def _readable(value: object) -> object:
+    return value.translate(_DIRECTIONS) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _json(data: object) -> str:
+    """JSON for a script element; the filter ``tojson`` escapes what could begin a tag or a comment."""
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False).translate(_SEPARATORS)
+
+
+def _breakable(name: str) -> Markup:
+    """A name that may break where it is put together, so that a narrow column stays narrow."""
+    return escape(_readable(name)).replace("_", Markup("_<wbr>")).replace("@", Markup("<wbr>@"))

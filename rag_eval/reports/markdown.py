@@ -1,24 +1,25 @@
-"""What became of a generation, as Markdown."""
+"""Results as Markdown: the report of a run, one configuration, the gate, the trend, and generated ground truth."""
 
-from rag_eval.benchmark.compare import ComparedConfigurations, RunComparison
+from rag_eval.benchmark.compare import RunComparison
 from rag_eval.benchmark.gate import Gate
 from rag_eval.benchmark.history import History, sparkline
+from rag_eval.benchmark.outcome import ConfigurationOutcome
 from rag_eval.formatting import counted, interval, number, p_value, signed
 from rag_eval.generation.report import GenerationReport
 from rag_eval.llm.cost import ChatUsage
-from rag_eval.reports.against import data_sentences, left_out_sentences, verdict, verdict_sentence
-from rag_eval.reports.provenance import facts
-from rag_eval.reports.ranking import CostColumn, RankingRow, cost_columns, other_metrics
+from rag_eval.reports.against import change_text, changed_in, data_sentences, left_out_sentences, verdict_sentence
+from rag_eval.reports.provenance import facts, work_in_words
+from rag_eval.reports.ranking import Ranking, RankingColumn, RankingRow
 from rag_eval.reports.report import Report
-from rag_eval.reports.wording import escape_markdown, typeset
+from rag_eval.reports.wording import escape_markdown
 
 
 def report_markdown(report: Report) -> str:
     """The answer, the ranked table, what failed, what changed since an earlier run, and the provenance."""
-    outcome, said = report.outcome, report.answer
+    outcome, said = report.outcome, report.recommendation
     lines = [f"# {escape_markdown(said.headline)}", "", *(escape_markdown(one) for one in said.sentences), ""]
     if report.ranking:
-        lines += [*_ranking(report), ""]
+        lines += [*_ranking(report.ranking), "", report.ranking.note, ""]
     if outcome.failures:
         lines += ["## Failed", ""]
         lines += [f"- **{escape_markdown(n)}**: {escape_markdown(f.reason)}" for n, f in outcome.failures.items()]
@@ -33,55 +34,55 @@ def report_markdown(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _ranking(report: Report) -> list[str]:
-    metric, others = report.outcome.ranking_metric, other_metrics(report.outcome)
-    headings = ["#", "configuration", metric, "95 % interval", "against the best", *others]
-    costs = cost_columns(report.outcome.configurations)
-    headings += [*(cost.heading for cost in costs), "chunks", "mean characters"]
+def _ranking(ranking: Ranking) -> list[str]:
+    columns = ranking.shown_in("markdown")
     return [
-        _line([escape_markdown(heading) for heading in headings]),
-        _line(["---:", "---", "---:", "---", "---", *["---:"] * (len(headings) - 5)]),
-        *(_line(_cells(row, others, costs)) for row in report.ranking),
+        _line([escape_markdown(column.title) for column in columns]),
+        _line(["---" if column.kind in ("name", "verdict") else "---:" for column in columns]),
+        *(_line([escape_markdown(_cell(column, row)) for column in columns]) for row in ranking.rows),
     ]
 
 
-def _cells(row: RankingRow, others: list[str], costs: list[CostColumn]) -> list[str]:
-    one, estimate, comparison = row.outcome, row.placed.estimate, row.placed.against_best
-    difference = "" if comparison is None else f"{typeset(signed(comparison.difference, estimate.mean))}, "
-    return [
-        row.place,
-        escape_markdown(one.name),
-        number(estimate.mean),
-        interval(estimate.low, estimate.high),
-        f"{difference}{row.verdict}",
-        *(number(one.metrics[name]) for name in others),
-        *(cost.cell(one) for cost in costs),
-        f"{one.chunks.count:,}",
-        f"{one.chunks.mean:,.0f}",
-    ]
+def _cell(column: RankingColumn, row: RankingRow) -> str:
+    return f"{column.text(row)} {column.detail(row)}".strip()
 
 
 def _compared(compared: RunComparison) -> list[str]:
     """All configurations by the ranking metric; by the others, those in which a question changed."""
     first, *others = compared.metrics
-    rows = [row for metric in others for row in compared.by_metric(metric)]
-    shown = compared.by_metric(first) + [row for row in rows if not row.comparison.is_same]
+    shown = compared.by_metric(first) + [row for metric in others for row in changed_in(compared, metric)]
     lines = ["| configuration | metric | before | after | difference | verdict |", "|---|---|---:|---:|---:|---|"]
-    lines += [_line(_compared_cells(row)) for row in shown]
+    for row in shown:
+        change = change_text(row)
+        names = [escape_markdown(row.name), escape_markdown(row.metric)]
+        lines.append(_line([*names, change.before, change.after, change.difference, change.verdict]))
     left = len(compared.rows) - len(shown)
     unchanged = ["", f"Every question scores as before in {counted(left, 'further comparisons')}."] if left else []
     return lines + unchanged
 
 
-def _compared_cells(row: ComparedConfigurations) -> list[str]:
-    found = row.comparison
-    beside = max(found.before, found.after)
-    values = [number(found.before, beside), number(found.after, beside), typeset(signed(found.difference, beside))]
-    return [escape_markdown(row.name), escape_markdown(row.metric), *values, verdict(found)]
-
-
 def _line(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def configuration_markdown(outcome: ConfigurationOutcome) -> str:
+    """One configuration: its averages, its chunks and its work."""
+    chunks = outcome.chunks
+    lines = [
+        f"# {escape_markdown(outcome.name)}",
+        "",
+        f"{outcome.queries} queries, {chunks.count} chunks of {chunks.shortest} to {chunks.longest} characters "
+        f"({chunks.mean:.0f} on average)",
+        "",
+        "| metric | mean |",
+        "|---|---:|",
+        *(f"| {escape_markdown(name)} | {value:.4f} |" for name, value in outcome.metrics.items()),
+        "",
+        "| stage | work | seconds |",
+        "|---|---|---:|",
+        *(f"| {name} | {work_in_words(stage)} | {stage.seconds:.2f} |" for name, stage in outcome.stages.items()),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 TO_THE_SECOND = len("2026-01-31T12-00-00")

@@ -1,14 +1,11 @@
-"""What a result was made from and with: digests, versions, seeds, and the ledger of the work."""
+"""What a result was made from and with: digests, versions, seeds, and the work of every stage."""
 
-import json
+from typing import NamedTuple
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome, StageWork
-from rag_eval.benchmark.references import TableRef
 from rag_eval.benchmark.scores import SEED
 from rag_eval.disk.files import data_sha256
 from rag_eval.formatting import counted
-from rag_eval.reports.html import Html, element, scrolling, together
-from rag_eval.reports.wording import work_in_words
 from rag_eval.stats.bootstrap import RESAMPLES
 
 
@@ -30,44 +27,48 @@ def facts(outcome: BenchmarkOutcome) -> dict[str, str]:
     }
 
 
-def provenance_html(outcome: BenchmarkOutcome) -> Html:
-    """The facts, the benchmark's settings and the ledger."""
-    rows = [
-        element("tr", element("th", name, scope="row"), element("td", value)) for name, value in facts(outcome).items()
-    ]
-    settings = json.dumps(outcome.config.model_dump(mode="json"), indent=2, ensure_ascii=False)
-    return together(
-        scrolling(element("table", element("tbody", *rows), class_="facts"), "What the run was made from"),
-        element("details", element("summary", "The benchmark's settings"), element("pre", settings)),
-        element("details", element("summary", "The ledger: what was computed and what reused"), _ledger(outcome)),
-    )
+class LedgerRow(NamedTuple):
+    """A stage of a configuration: its work, in writing, and the digest of the table it made where that is kept."""
+
+    configuration: str
+    stage: str
+    work: str
+    seconds: str
+    tokens: str
+    cost: str
+    digest: str
 
 
-def _ledger(outcome: BenchmarkOutcome) -> Html:
-    """A row for every stage of every configuration."""
+def ledger(outcome: BenchmarkOutcome) -> list[LedgerRow]:
+    """A row for every stage of every configuration, those that all share first, those that failed last."""
     everything = {"all configurations": outcome.stages}
     everything |= {one.name: one.stages for one in outcome.configurations}
     everything |= {name: failure.stages for name, failure in outcome.failures.items()}
-    tables = {one.name: {"chunk": one.chunk_table, "score": one.scores} for one in outcome.configurations}
-    rows = [
-        _ledger_row(name, stage, work, tables.get(name, {}).get(stage))
+    digests = {
+        one.name: {"chunk": one.chunk_table.digest, "score": one.scores.digest} for one in outcome.configurations
+    }
+    return [
+        _row(name, stage, work, digests.get(name, {}).get(stage))
         for name, stages in everything.items()
         for stage, work in stages.items()
     ]
-    names = ("configuration", "stage", "work", "seconds", "tokens", "cost, $", "table, sha256")
-    headings = [element("th", name, scope="col") for name in names]
-    return scrolling(element("table", element("thead", element("tr", *headings)), element("tbody", *rows)), "Ledger")
 
 
-def _ledger_row(name: str, stage: str, work: StageWork, table: TableRef | None) -> Html:
+def work_in_words(stage: StageWork) -> str:
+    """Such as ``computed (3 of 100 documents)``."""
+    if stage.effort is None or stage.work != "computed":
+        return stage.work
+    return f"{stage.work} ({stage.effort.fresh} of {stage.effort.total} {stage.effort.unit})"
+
+
+def _row(name: str, stage: str, work: StageWork, digest: str | None) -> LedgerRow:
     tokens, cost = (None, None) if work.effort is None else (work.effort.tokens, work.effort.cost)
-    return element(
-        "tr",
-        element("th", name, scope="row"),
-        element("td", stage),
-        element("td", work_in_words(work)),
-        element("td", f"{work.seconds:.2f}", class_="number"),
-        element("td", "–" if tokens is None else f"{tokens:,}", class_="number"),
-        element("td", "–" if cost is None else f"{cost:.4f}", class_="number"),
-        element("td", element("code", table.digest[:12]) if table else "–"),
+    return LedgerRow(
+        name,
+        stage,
+        work_in_words(work),
+        f"{work.seconds:.2f}",
+        "–" if tokens is None else f"{tokens:,}",
+        "–" if cost is None else f"{cost:.4f}",
+        digest[:12] if digest else "–",
     )

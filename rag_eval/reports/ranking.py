@@ -1,29 +1,49 @@
-"""What configurations take, as columns of the ranked table; a column where nothing took anything is left out."""
+"""The ranking of a run: one set of rows and columns that the terminal, Markdown, the page and Prefect render.
+
+To add a column, add a ``RankingColumn`` to ``Ranking.of``; each rendering shows it where ``media`` says so.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.scores import RunScores
+from rag_eval.formatting import counted, number, signed
 from rag_eval.metrics.metric import MetricName
-from rag_eval.reports.wording import byte_size, significance
-from rag_eval.stats.comparison import Placed, place_labels
+from rag_eval.reports.wording import brackets, byte_size, number_word, significance, typeset, unit_word
+from rag_eval.stats.bootstrap import FEWEST_SURE
+from rag_eval.stats.comparison import Placed, higher_is_better, place_labels
+
+Medium = Literal["terminal", "markdown", "html", "prefect"]
+Value = float | str | None
+
+EVERYWHERE: frozenset[Medium] = frozenset(get_args(Medium))
+DOCUMENTS: frozenset[Medium] = frozenset({"markdown", "html"})
+"""The media with room for details."""
 
 
 @dataclass(frozen=True)
 class RankingRow:
-    """A configuration in the table: its place, how it compares with the best, and what was measured of it.
+    """A configuration in the ranking: its place, its outcome, and how it compares with the best, where that is known.
 
-    A place that others have too is marked, such as ``=1``.
+    A place that several share is marked, such as ``=1``.
     """
 
     place: str
-    placed: Placed
     outcome: ConfigurationOutcome
+    placed: Placed | None = None
+
+    @property
+    def may_be_best(self) -> bool:
+        """Whether it is not the best, but cannot be told apart from it."""
+        return self.placed is not None and self.placed.among_best and self.placed.against_best is not None
 
     @property
     def verdict(self) -> str:
-        """In words: the best, the same on every question, indistinguishable from it, or worse and how surely."""
+        """``best``, ``the same`` on every question, ``indistinguishable``, or ``worse`` with its p-value."""
+        if self.placed is None:
+            return ""
         comparison = self.placed.against_best
         if comparison is None:
             return "best"
@@ -32,24 +52,146 @@ class RankingRow:
         return "indistinguishable" if self.placed.among_best else f"worse, {significance(comparison)}"
 
 
-def ranking_of(outcome: BenchmarkOutcome, scores: RunScores) -> list[Placed]:
-    """The configurations in the order of ``outcome.ranked()``, and how sure each place is; empty if all failed."""
+@dataclass(frozen=True)
+class RankingColumn:
+    """A column: its title, the value of a row, how a value is written, and in which media it is shown.
+
+    ``value`` is what a reader sorts by and what machines get; where it is None, ``missing`` is written. ``detail``
+    follows the value where there is room. A column that is ``optional`` is left out where every value is None or 0.
+    """
+
+    title: str
+    value: Callable[[RankingRow], Value]
+    write: Callable[[Any], str] = str
+    detail: Callable[[RankingRow], str] = lambda row: ""
+    explanation: str = ""
+    media: frozenset[Medium] = EVERYWHERE
+    kind: Literal["place", "name", "score", "verdict", "number"] = "number"
+    optional: bool = False
+    missing: str = "–"
+
+    def text(self, row: RankingRow) -> str:
+        """The value in writing."""
+        value = self.value(row)
+        return self.missing if value is None else self.write(value)
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The configurations of a run, best first, and the columns that describe them."""
+
+    metric: str
+    rows: list[RankingRow]
+    columns: list[RankingColumn]
+
+    @classmethod
+    def of(cls, outcome: BenchmarkOutcome, placed: Sequence[Placed] = ()) -> "Ranking":
+        """The ranking by the outcome's metric; ``placed`` says how sure each place is, in the same order."""
+        ranked = outcome.ranked() if outcome.configurations else []
+        metric = outcome.ranking_metric
+        places = place_labels([one.metrics[metric] for one in ranked])
+        known: Sequence[Placed | None] = placed or [None] * len(ranked)
+        rows = [RankingRow(*row) for row in zip(places, ranked, known, strict=True)]
+        beside, elsewhere = _other_metrics(metric, ranked)
+        columns = [
+            RankingColumn("#", lambda row: row.place, kind="place"),
+            RankingColumn("configuration", lambda row: row.outcome.name, kind="name"),
+            _metric_column(metric, rows, kind="score", detail=_interval),
+            *([_verdict_column(rows)] if placed else []),
+            *(_metric_column(name, rows) for name in beside),
+            *(_metric_column(name, rows, media=frozenset({"prefect"})) for name in elsewhere),
+            *COST_COLUMNS,
+            RankingColumn("chunks", lambda row: row.outcome.chunks.count, "{:,}".format),
+            RankingColumn(
+                "characters",
+                lambda row: row.outcome.chunks.mean,
+                "{:,.0f}".format,
+                lambda row: f"({row.outcome.chunks.shortest:,}–{row.outcome.chunks.longest:,})",
+                "Mean length of a chunk, and the lengths of the shortest and the longest",
+                media=DOCUMENTS,
+            ),
+        ]
+        return cls(metric, rows, [one for one in columns if not one.optional or any(map(one.value, rows))])
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def shown_in(self, medium: Medium) -> list[RankingColumn]:
+        """The columns that a medium shows, in order."""
+        return [column for column in self.columns if medium in column.media]
+
+    def records(self) -> list[dict[str, str | float]]:
+        """The rows as Prefect shows them: values by the titles of their columns, numbers to four decimals."""
+        columns = self.shown_in("prefect")
+        return [{column.title: _rounded(column.value(row)) for column in columns} for row in self.rows]
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """The range of the bars that draw the intervals: 0 to 1 for a share, else from 0 to the largest end."""
+        if higher_is_better(self.metric):
+            return 0.0, 1.0
+        estimates = [row.placed.estimate for row in self.rows if row.placed is not None]
+        ends = [estimate.mean if estimate.high is None else estimate.high for estimate in estimates]
+        return 0.0, max(ends, default=1.0) or 1.0
+
+    @property
+    def note(self) -> str:
+        """How the intervals and the differences were computed; empty where there are none."""
+        if not self.rows or self.rows[0].placed is None:
+            return ""
+        first = self.rows[0].placed.estimate
+        units = counted(first.units, unit_word(first))
+        narrow = f", slightly too narrow for fewer than {number_word(FEWEST_SURE)}" * (first.units < FEWEST_SURE)
+        interval = (
+            f"Intervals are 95 % bootstrap intervals over {units}{narrow}."
+            if first.low is not None
+            else f"There are no intervals: {units} cannot be resampled."
+        )
+        if len(self.rows) == 1:
+            return interval
+        return f"{interval} Differences are tested on the same {counted(first.n, 'questions')}, with Holm's correction."
+
+
+COST_COLUMNS = (
+    RankingColumn(
+        "latency ms",
+        lambda row: row.outcome.latency_ms,
+        "{:.2f}".format,
+        explanation="Mean time to search and rerank for one question, after a warm-up; embedding it is not included",
+        media=DOCUMENTS,
+        optional=True,
+    ),
+    RankingColumn(
+        "cost $",
+        lambda row: row.outcome.cost,
+        "{:.4f}".format,
+        explanation="What models charged when the work was done",
+        media=DOCUMENTS,
+        optional=True,
+    ),
+    RankingColumn(
+        "tokens read",
+        lambda row: row.outcome.tokens,
+        "{:,}".format,
+        explanation="Tokens that models read when the work was done",
+        media=DOCUMENTS,
+        optional=True,
+    ),
+    RankingColumn(
+        "index",
+        lambda row: None if row.outcome.index is None else row.outcome.index.size,
+        byte_size,
+        explanation="Size of the vectors and their index on disk",
+        media=DOCUMENTS,
+        optional=True,
+    ),
+)
+
+
+def placed_configurations(outcome: BenchmarkOutcome, scores: RunScores) -> list[Placed]:
+    """The configurations in the order of ``outcome.ranked()`` with how sure each place is; empty if all failed."""
     names = [one.name for one in outcome.ranked()]
     return scores.ranking(outcome.ranking_metric, names) if names else []
-
-
-def ranking_rows(outcome: BenchmarkOutcome, ranking: Sequence[Placed]) -> list[RankingRow]:
-    """The rows, best first."""
-    by_name = {one.name: one for one in outcome.configurations}
-    places = place_labels([placed.estimate.mean for placed in ranking])
-    return [RankingRow(place, placed, by_name[placed.name]) for place, placed in zip(places, ranking, strict=True)]
-
-
-def other_metrics(outcome: BenchmarkOutcome) -> list[str]:
-    """The metrics beside the ranking metric, at its number of hits or at none."""
-    cut = hits_of(outcome.ranking_metric)
-    known = outcome.configurations[0].metrics if outcome.configurations else {}
-    return [name for name in known if hits_of(name) in (cut, None) and name != outcome.ranking_metric]
 
 
 def hits_of(metric: str) -> int | None:
@@ -63,39 +205,39 @@ def without_hits(metric: str) -> str:
     return metric if hits_of(metric) is None else metric.rpartition("@")[0]
 
 
-@dataclass(frozen=True)
-class CostColumn:
-    """A column: its heading, what it means, the value of a configuration or None, and how a value is written."""
-
-    heading: str
-    explained: str
-    value: Callable[[ConfigurationOutcome], float | None]
-    written: Callable[[float], str]
-
-    def cell(self, one: ConfigurationOutcome) -> str:
-        """The value as it is written, a dash where there is none."""
-        value = self.value(one)
-        return "–" if value is None else self.written(value)
+def _other_metrics(metric: str, ranked: Sequence[ConfigurationOutcome]) -> tuple[list[str], list[str]]:
+    """The other metrics: at the ranking metric's number of hits or at none, and those at another number."""
+    others = [name for name in ranked[0].metrics if name != metric] if ranked else []
+    beside = [name for name in others if hits_of(name) in (hits_of(metric), None)]
+    return beside, [name for name in others if name not in beside]
 
 
-COST_COLUMNS = (
-    CostColumn(
-        "latency ms",
-        "Mean time of search and reranking for one question, after a first to warm up; embedding it is left out",
-        lambda one: one.latency_ms,
-        "{:.2f}".format,
-    ),
-    CostColumn("cost $", "What models charged when the work was done", lambda one: one.cost, "{:.4f}".format),
-    CostColumn("tokens read", "Tokens that models read when the work was done", lambda one: one.tokens, "{:,}".format),
-    CostColumn(
-        "index",
-        "What the vectors and their index take on the disk",
-        lambda one: None if one.index is None else one.index.size,
-        lambda size: byte_size(int(size)),
-    ),
-)
+def _metric_column(name: str, rows: Sequence[RankingRow], **options: Any) -> RankingColumn:
+    most = max((row.outcome.metrics[name] for row in rows), default=0.0)
+    return RankingColumn(name, lambda row: row.outcome.metrics[name], lambda value: number(value, most), **options)
 
 
-def cost_columns(configurations: Sequence[ConfigurationOutcome]) -> list[CostColumn]:
-    """The columns in which some configuration has more than nothing."""
-    return [column for column in COST_COLUMNS if any(column.value(one) for one in configurations)]
+def _interval(row: RankingRow) -> str:
+    return "" if row.placed is None else brackets(row.placed.estimate)
+
+
+def _verdict_column(rows: Sequence[RankingRow]) -> RankingColumn:
+    most = max((row.placed.estimate.mean for row in rows if row.placed is not None), default=0.0)
+
+    def difference(row: RankingRow) -> float | None:
+        comparison = row.placed and row.placed.against_best
+        return comparison.difference if comparison else None
+
+    return RankingColumn(
+        "against the best",
+        difference,
+        lambda value: typeset(signed(value, most)),
+        lambda row: row.verdict,
+        media=DOCUMENTS,
+        kind="verdict",
+        missing="",
+    )
+
+
+def _rounded(value: Value) -> str | float:
+    return round(value, 4) if isinstance(value, float) else "" if value is None else value

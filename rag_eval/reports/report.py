@@ -12,8 +12,8 @@ from rag_eval.reports.against import verdict_sentence
 from rag_eval.reports.chart_data import charts_of
 from rag_eval.reports.charts import Chart
 from rag_eval.reports.overlay import Overlay, Questions, Side, pack_overlay
-from rag_eval.reports.ranking import RankingRow, ranking_of, ranking_rows
-from rag_eval.reports.verdict import Answer, answer
+from rag_eval.reports.ranking import Ranking, placed_configurations
+from rag_eval.reports.recommendation import Recommendation, recommend
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Report:
     """The answer, the ranking, the charts, the questions and the run it is about, beside an earlier run if asked."""
 
     outcome: BenchmarkOutcome
-    answer: Answer
-    ranking: list[RankingRow]
+    recommendation: Recommendation
+    ranking: Ranking
     charts: list[Chart]
     overlay: Overlay | None
     compared: RunComparison | None
@@ -41,19 +41,19 @@ def build_report(
     Raises ``ArtifactError`` when a table is gone, and ``ConfigurationError`` when the runs cannot be compared.
     """
     known = read_scores(workspace, outcome) if scores is None else scores
-    ranking = ranking_of(outcome, known)
-    rows = ranking_rows(outcome, ranking)
-    ranked = [row.outcome for row in rows]
+    placed = placed_configurations(outcome, known)
+    ranking = Ranking.of(outcome, placed)
+    ranked = [row.outcome for row in ranking.rows]
     compared = None
     if against is not None:
         compared = compare_runs(workspace, against, outcome, allow_different=allow_different)
-    said = answer(outcome, ranking)
+    said = recommend(outcome, placed)
     if compared is not None:
-        said = Answer(said.headline, [*said.sentences, verdict_sentence(compared)])
+        said = Recommendation(said.headline, [*said.sentences, verdict_sentence(compared)])
     return Report(
         outcome=outcome,
-        answer=said,
-        ranking=rows,
+        recommendation=said,
+        ranking=ranking,
         charts=charts_of(workspace, outcome, ranked, known),
         overlay=_overlay(workspace, outcome, ranked, compared) if ranked else None,
         compared=compared,

@@ -1,12 +1,11 @@
-"""Results as Markdown and as rows of a table."""
+"""Figures and phrases of the reports."""
 
 from collections.abc import Sequence
 
-from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome, StageWork
 from rag_eval.formatting import interval, p_value
 from rag_eval.metrics.metric import MetricName
 from rag_eval.stats.bootstrap import Estimate
-from rag_eval.stats.comparison import Comparison, higher_is_better, place_labels
+from rag_eval.stats.comparison import Comparison, higher_is_better
 
 _NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _FOUND = {
@@ -86,44 +85,6 @@ def byte_size(size: int) -> str:
         if size >= bytes_:
             return f"{size / bytes_:.1f} {unit}"
     return f"{size} B"
-
-
-def comparison_rows(outcome: BenchmarkOutcome) -> list[dict[str, str | int | float]]:
-    """A row for each configuration, best first, all with the same keys."""
-    rows: list[dict[str, str | int | float]] = []
-    ranked = outcome.ranked()
-    places = place_labels([one.metrics[outcome.ranking_metric] for one in ranked])
-    for rank, one in zip(places, ranked, strict=True):
-        averages = {name: round(value, 4) for name, value in one.metrics.items()}
-        rows.append({"rank": rank, "configuration": one.name, "chunks": one.chunks.count, **averages})
-    return rows
-
-
-def configuration_markdown(outcome: ConfigurationOutcome) -> str:
-    """One configuration: its averages, its chunks and its work."""
-    chunks = outcome.chunks
-    lines = [
-        f"# {escape_markdown(outcome.name)}",
-        "",
-        f"{outcome.queries} queries, {chunks.count} chunks of {chunks.shortest} to {chunks.longest} characters "
-        f"({chunks.mean:.0f} on average)",
-        "",
-        "| metric | mean |",
-        "|---|---:|",
-        *(f"| {escape_markdown(name)} | {value:.4f} |" for name, value in outcome.metrics.items()),
-        "",
-        "| stage | work | seconds |",
-        "|---|---|---:|",
-        *(f"| {name} | {work_in_words(stage)} | {stage.seconds:.2f} |" for name, stage in outcome.stages.items()),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def work_in_words(stage: StageWork) -> str:
-    """Such as ``computed (3 of 100 documents)``."""
-    if stage.effort is None or stage.work != "computed":
-        return stage.work
-    return f"{stage.work} ({stage.effort.fresh} of {stage.effort.total} {stage.effort.unit})"
 
 
 def escape_markdown(text: str) -> str:

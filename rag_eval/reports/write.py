@@ -1,48 +1,14 @@
 """Writing the reports of a run: ``report.html``, ``report.md`` and ``scores.parquet`` in its folder."""
 
-import hashlib
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.scores import keep_scores
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.disk.files import write_atomically
 from rag_eval.errors import ConfigurationError
 from rag_eval.reports.markdown import report_markdown
-from rag_eval.reports.page import report_html
+from rag_eval.reports.page import report_html, vega_script
 from rag_eval.reports.report import Report, build_report
-
-_SNIPPET = "window.vegaEmbed = vegaEmbed;"
-
-
-def vega_script(folder: Path) -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script; kept in the folder, since bundling takes seconds.
-
-    A file that was altered no longer fits the digest in its name and is made again.
-    """
-    name = f"vega-{version('vl-convert-python')}-"
-    for path in folder.glob(f"{name}*.js"):
-        content = path.read_bytes()
-        if path.stem == name + _digest(content):
-            return content.decode()
-    script = _bundled()
-    write_atomically(folder / f"{name}{_digest(script.encode())}.js", script.encode())
-    return script
-
-
-@cache
-def _bundled() -> str:
-    import vl_convert
-
-    script: str = vl_convert.javascript_bundle(_SNIPPET)
-    return script
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:32]
-
 
 MARKDOWN_FILE = "report.md"
 SUFFIXES = (".html", ".htm", ".md")

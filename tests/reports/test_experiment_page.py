@@ -7,7 +7,8 @@ import pytest
 
 from rag_eval.experiments.evaluators.similarity import LevenshteinSimilarity
 from rag_eval.experiments.evaluators.text import ExactMatch
-from rag_eval.experiments.outputs.files import HtmlOutput, JsonOutput
+from rag_eval.experiments.outputs.files import JsonOutput
+from rag_eval.experiments.outputs.page import HtmlOutput
 from rag_eval.experiments.running import evaluatorq
 from rag_eval.experiments.types import ExperimentResult, Score
 

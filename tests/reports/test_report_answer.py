@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationFailure
-from rag_eval.reports.page import ranking_note
-from rag_eval.reports.ranking import ranking_rows
-from rag_eval.reports.verdict import answer, cautions
+from rag_eval.reports.ranking import Ranking, RankingRow
+from rag_eval.reports.recommendation import cautions, recommend
 from rag_eval.reports.wording import byte_size, finding
 from rag_eval.stats.bootstrap import Estimate
 from rag_eval.stats.comparison import Placed
@@ -32,7 +31,7 @@ def ranking(outcome: BenchmarkOutcome, rivals: int, others: int, mean: float = 0
 
 
 def test_what_to_ship_and_how_sure_that_is(outcome: BenchmarkOutcome) -> None:
-    said = answer(outcome, ranking(outcome, 1, 10, mean=0.6))
+    said = recommend(outcome, ranking(outcome, 1, 10, mean=0.6))
     assert said.headline == "Ship markdown 1000, hybrid."
     assert said.sentences == [
         "It finds 73.9 % [58.8, 86.2] of the relevant text in the first five hits, "
@@ -60,18 +59,18 @@ def test_what_to_ship_and_how_sure_that_is(outcome: BenchmarkOutcome) -> None:
     ],
 )
 def test_rivals_are_named_or_counted(outcome: BenchmarkOutcome, rivals: int, others: int, words: str) -> None:
-    assert words in str(answer(outcome, ranking(outcome, rivals, others, mean=0.6)))
+    assert words in str(recommend(outcome, ranking(outcome, rivals, others, mean=0.6)))
 
 
 def test_a_much_smaller_context_is_named_only_when_it_is_nearly_as_good(outcome: BenchmarkOutcome) -> None:
-    near, far = (str(answer(outcome, ranking(outcome, 10, 1, mean=mean))) for mean in (0.72, 0.6))
+    near, far = (str(recommend(outcome, ranking(outcome, 10, 1, mean=mean))) for mean in (0.72, 0.6))
     assert "Nearly as good with a smaller context: recursive-token 100/0, " in near
     assert " tokens a question instead of 752." in near
     assert "context" not in far
 
 
 def test_without_any_difference_nothing_is_called_the_best(outcome: BenchmarkOutcome) -> None:
-    said = answer(outcome, ranking(outcome, 11, 0))
+    said = recommend(outcome, ranking(outcome, 11, 0))
     assert said.headline == "These questions cannot tell the 12 configurations apart."
     assert said.sentences == [
         "Take the cheapest of those that come close, recursive-token 100/0, bm25 (367 tokens a question), "
@@ -79,13 +78,13 @@ def test_without_any_difference_nothing_is_called_the_best(outcome: BenchmarkOut
         "markdown 1000, hybrid comes first: it finds 73.9 % [58.8, 86.2] of the relevant text in the first five hits, "
         "on average over 70 questions about 14 documents.",
     ]
-    far = answer(outcome, ranking(outcome, 11, 0, mean=0.3))
+    far = recommend(outcome, ranking(outcome, 11, 0, mean=0.3))
     assert far.sentences[0].startswith("Take the cheapest of those that come close, markdown 1000, hybrid (752 tokens")
 
 
 def test_equally_good_ones_are_called_so(outcome: BenchmarkOutcome) -> None:
     best, second, *others = ranking(outcome, 1, 10, mean=0.6)
-    said = str(answer(outcome, [best, replace(second, estimate=SURE), *others]))
+    said = str(recommend(outcome, [best, replace(second, estimate=SURE), *others]))
     assert "markdown 1000, bm25 is equally good" in said
     assert "All 10 others are worse." in said
     assert "indistinguishable" not in said
@@ -137,21 +136,21 @@ def test_only_documents_that_are_asked_about_are_counted(outcome: BenchmarkOutco
     best, *others = ranking(outcome, 1, 10)
     about_eight = replace(SURE, n=30, units=8)
     assert ", on average over 30 questions about 8 documents." in str(
-        answer(outcome, [replace(best, estimate=about_eight), *others])
+        recommend(outcome, [replace(best, estimate=about_eight), *others])
     )
     about_few = replace(SURE, n=30, units=30, unit="queries")
-    said = str(answer(outcome, [replace(best, estimate=about_few), *others]))
+    said = str(recommend(outcome, [replace(best, estimate=about_few), *others]))
     assert "on average over 30 questions. " in said
     assert "about so few documents" in said
 
 
 def test_alone_or_failed(outcome: BenchmarkOutcome) -> None:
-    alone = str(answer(outcome, ranking(outcome, 0, 0)))
+    alone = str(recommend(outcome, ranking(outcome, 0, 0)))
     assert alone.startswith("markdown 1000, hybrid was measured alone. It finds")
     configuration = outcome.configurations[0].configuration
     failure = ConfigurationFailure(configuration=configuration, reason="it broke", stages={})
     nothing = outcome.model_copy(update={"configurations": [], "failures": {"x": failure}})
-    assert str(answer(nothing, [])) == "No configuration finished. 1 configuration failed."
+    assert str(recommend(nothing, [])) == "No configuration finished. 1 configuration failed."
 
 
 @pytest.mark.parametrize(
@@ -174,15 +173,18 @@ def test_counts_and_sizes_in_words() -> None:
     assert [byte_size(size) for size in (0, 999, 234_200, 5_000_000_000)] == ["0 B", "999 B", "234.2 kB", "5.0 GB"]
 
 
+def note(outcome: BenchmarkOutcome, *placed: Placed) -> str:
+    one = outcome.configurations[0]
+    return Ranking(outcome.ranking_metric, [RankingRow("1", one, each) for each in placed], []).note
+
+
 def test_the_table_says_what_its_intervals_rest_on(outcome: BenchmarkOutcome) -> None:
     best, other = ranking(outcome, 1, 0)
     tested = " Differences are tested on the same 70 questions, with Holm's correction."
-    assert ranking_note(ranking_rows(outcome, [best, other])) == (
-        f"Brackets and bars are 95 % intervals from resampling 14 documents.{tested}"
-    )
+    assert note(outcome, best, other) == (f"Intervals are 95 % bootstrap intervals over 14 documents.{tested}")
     few = replace(best, estimate=replace(SURE, units=7))
-    assert ranking_note(ranking_rows(outcome, [few])) == (
-        "Brackets and bars are 95 % intervals from resampling 7 documents, a little too narrow with fewer than ten."
+    assert note(outcome, few) == (
+        "Intervals are 95 % bootstrap intervals over 7 documents, slightly too narrow for fewer than ten."
     )
     one = replace(best, estimate=replace(SURE, low=None, high=None, n=1, units=1, unit="queries"))
-    assert ranking_note(ranking_rows(outcome, [one])) == "There are no intervals: 1 question cannot be resampled."
+    assert note(outcome, one) == "There are no intervals: 1 question cannot be resampled."

@@ -12,9 +12,10 @@ from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ConfigurationError
+from rag_eval.reports.markdown import report_markdown
+from rag_eval.reports.page import vega_script
 from rag_eval.reports.report import build_report
-from rag_eval.reports.wording import report_markdown
-from rag_eval.reports.write import keep_report, page_of, vega_script
+from rag_eval.reports.write import keep_report, page_of
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tests.reports.conftest import Kept
 from tests.reports.report_runs import run
@@ -50,7 +51,7 @@ def test_failures_are_shown_and_nothing_else_is_hidden(tmp_path: Path) -> None:
     outcome = run(SMALL.model_copy(update={"chunkers": [*SMALL.chunkers, BROKEN]}), workspace)
     assert list(outcome.failures) == ["recursive-token 60/90, bm25"]
     report = keep_report(workspace, outcome)
-    assert report.answer.sentences[-1] == "1 configuration failed."
+    assert report.recommendation.sentences[-1] == "1 configuration failed."
     page = page_of(workspace, outcome).read_text(encoding="utf-8")
     assert "<strong>recursive-token 60/90, bm25</strong>: " in page
     assert "must be smaller" in page
@@ -61,7 +62,7 @@ def test_a_run_in_which_everything_failed_has_a_report(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path)
     outcome = run(SMALL.model_copy(update={"chunkers": [BROKEN]}), workspace)
     report = keep_report(workspace, outcome)
-    assert report.answer.headline == "No configuration finished."
+    assert report.recommendation.headline == "No configuration finished."
     assert "must be smaller" in page_of(workspace, outcome).read_text(encoding="utf-8")
 
 

@@ -67,7 +67,7 @@ LEANER, CLOSE = 0.9, 0.05
 
 
 @dataclass(frozen=True)
-class Answer:
+class Recommendation:
     """What to do, and the sentences that say why and how sure that is."""
 
     headline: str
@@ -77,11 +77,11 @@ class Answer:
         return " ".join([self.headline, *self.sentences])
 
 
-def answer(outcome: BenchmarkOutcome, ranking: Sequence[Placed]) -> Answer:
+def recommend(outcome: BenchmarkOutcome, ranking: Sequence[Placed]) -> Recommendation:
     """The answer from a ranking, best first."""
     failures = [f"{counted(len(outcome.failures), 'configurations')} failed."] if outcome.failures else []
     if not ranking:
-        return Answer("No configuration finished.", failures)
+        return Recommendation("No configuration finished.", failures)
     best, tokens = ranking[0], _tokens(outcome)
     found = f"{finding(outcome.ranking_metric, best.estimate)}, {_measured(best.estimate)}."
     if len(ranking) == 1:
@@ -92,7 +92,7 @@ def answer(outcome: BenchmarkOutcome, ranking: Sequence[Placed]) -> Answer:
         headline = f"Ship {best.name}."
         after = ranking[_equal_to_first(ranking) :]
         sentences = [f"It {found}", *_equals(ranking, tokens), *_rivals(after), *_leaner(ranking, tokens)]
-    return Answer(headline, sentences + cautions(outcome, best.estimate) + failures)
+    return Recommendation(headline, sentences + cautions(outcome, best.estimate) + failures)
 
 
 def _measured(estimate: Estimate) -> str:
