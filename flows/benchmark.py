@@ -1,19 +1,15 @@
 """The benchmark: load the corpus and the truth once, then evaluate every configuration in a subflow of its own."""
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 from prefect import flow, task, unmapped
 from prefect.cache_policies import NO_CACHE
 
-from rag_eval import sample
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import THREADS, BenchmarkConfig, Configuration
-from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome, conclude, keep, summarise
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, IndexRef, TableRef, TruthSource
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.errors import ConfigurationError
 from tasks.artifacts import (
     benchmark_run_name,
     configuration_tags,
@@ -25,32 +21,6 @@ from tasks.artifacts import (
 )
 from tasks.fan_out import gather, task_runner
 from tasks.runner import StageRunner
-
-
-def chosen_benchmark(
-    file: Path | None,
-    corpus: Path | None = None,
-    truth: Path | None = None,
-    glob: str | None = None,
-    langsmith_dataset: str | None = None,
-) -> BenchmarkConfig:
-    """The benchmark of a file, or the sample's, with what is given in the place of what it says.
-
-    Raises ``ConfigurationError`` on a file that cannot be used, on an empty name of a dataset, and when the sample's
-    documents are to be scored against other truth, or the reverse.
-    """
-    if file is None and (corpus is None) != (truth is None):
-        raise ConfigurationError("corpus and truth go together unless a benchmark file has the other: give both")
-    if langsmith_dataset is not None and not langsmith_dataset.strip():
-        raise ConfigurationError("the dataset to publish to has no name: give that of a LangSmith dataset")
-    chosen = load_config(file or sample.BENCHMARK)
-    given: dict[str, Path | str | None] = {
-        "corpus": corpus and corpus.absolute(),
-        "ground_truth": truth and truth.absolute(),
-        "glob": glob,
-        "langsmith_dataset": langsmith_dataset,
-    }
-    return chosen.model_copy(update={key: value for key, value in given.items() if value is not None})
 
 
 @flow(name="evaluate-configuration", flow_run_name="{configuration.name}")

@@ -20,7 +20,8 @@ from prefect.client.schemas.sorting import FlowRunSort
 from prefect.runtime import deployment, flow_run
 from prefect.states import Cancelled
 
-from flows.benchmark import benchmark, chosen_benchmark
+from flows.benchmark import benchmark
+from rag_eval.benchmark.config_files import chosen_benchmark
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import BenchmarkFailedError

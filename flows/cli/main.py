@@ -123,9 +123,9 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Run a benchmark and rank its configurations."""
-    from flows.benchmark import chosen_benchmark
     from flows.cli.benchmark import run_benchmark
     from rag_eval.benchmark.config import check_runner
+    from rag_eval.benchmark.config_files import chosen_benchmark
     from rag_eval.benchmark.workspace import Workspace
 
     chosen = chosen_benchmark(config, corpus, truth, glob, publish_to)

@@ -236,11 +236,6 @@ def _end_with(parent: int) -> None:
     os._exit(0)
 
 
-if __name__ == "__main__":
-    threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
-    ROLES[sys.argv[2]](*sys.argv[3:])
-
-
 QUIET = {
     "DO_NOT_TRACK": "1",
     "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
@@ -474,3 +469,8 @@ def answers(api: str, seconds: float) -> bool:
 def without_credentials(address: str) -> str:
     """The address without the user and the password that may stand in it."""
     return re.sub(r"(?<=://)[^/?#]*@", "", address, count=1)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
+    ROLES[sys.argv[2]](*sys.argv[3:])

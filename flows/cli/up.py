@@ -208,11 +208,11 @@ def up(
     watch: Annotated[bool, typer.Option("--watch/--no-watch", help="Run when documents change.")] = True,
 ) -> None:
     """Have a benchmark run every night, from the Prefect UI and when documents change, until it is stopped."""
-    from flows.benchmark import chosen_benchmark
     from flows.cli.benchmark import check_files
     from flows.cli.console import print_notes
     from flows.cli.deploy import deployment_parameters
     from rag_eval.benchmark.config import check_runner
+    from rag_eval.benchmark.config_files import chosen_benchmark
     from rag_eval.benchmark.workspace import Workspace
     from rag_eval.documents.watch import CorpusWatch
 

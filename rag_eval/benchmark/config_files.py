@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from rag_eval import sample
 from rag_eval.benchmark.config import MAX_CONFIGURATIONS, BenchmarkConfig
 from rag_eval.benchmark.config_grid import SECTIONS, read_grids, unknown_key
 from rag_eval.errors import ConfigurationError, Faults, preview
@@ -222,3 +223,29 @@ def _place_of(steps: tuple[int | str, ...], root: Place, data: dict[Any, Any]) -
     for step in inside if isinstance(data.get(key), list) else []:
         place = place.item(int(step))
     return place
+
+
+def chosen_benchmark(
+    file: Path | None,
+    corpus: Path | None = None,
+    truth: Path | None = None,
+    glob: str | None = None,
+    langsmith_dataset: str | None = None,
+) -> BenchmarkConfig:
+    """The benchmark of a file, or the sample's, with what is given in the place of what it says.
+
+    Raises ``ConfigurationError`` on a file that cannot be used, on an empty name of a dataset, and when the sample's
+    documents are to be scored against other truth, or the reverse.
+    """
+    if file is None and (corpus is None) != (truth is None):
+        raise ConfigurationError("corpus and truth go together unless a benchmark file has the other: give both")
+    if langsmith_dataset is not None and not langsmith_dataset.strip():
+        raise ConfigurationError("the dataset to publish to has no name: give that of a LangSmith dataset")
+    chosen = load_config(file or sample.BENCHMARK)
+    given: dict[str, Path | str | None] = {
+        "corpus": corpus and corpus.absolute(),
+        "ground_truth": truth and truth.absolute(),
+        "glob": glob,
+        "langsmith_dataset": langsmith_dataset,
+    }
+    return chosen.model_copy(update={key: value for key, value in given.items() if value is not None})
