@@ -36,7 +36,7 @@ def report_html(report: Report, vega: str) -> str:
         manifest={
             "charts": [chart.manifest() for chart in report.charts],
             "colours": COLOURS,
-            "overlay": overlay.manifest if overlay else {"sides": []},
+            "overlay": overlay.manifest if overlay else {"configurations": []},
         },
         sections=overlay.sections if overlay else [],
     )

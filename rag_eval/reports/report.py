@@ -11,7 +11,7 @@ from rag_eval.errors import ArtifactError
 from rag_eval.reports.against import verdict_sentence
 from rag_eval.reports.chart_data import charts_of
 from rag_eval.reports.charts import Chart
-from rag_eval.reports.overlay import Overlay, Questions, Side, pack_overlay
+from rag_eval.reports.questions import ConfigurationTables, Overlay, Questions, pack_overlay
 from rag_eval.reports.ranking import Ranking, placed_configurations
 from rag_eval.reports.recommendation import Recommendation, recommend
 
@@ -64,7 +64,7 @@ def questions_of(
     workspace: Workspace,
     outcome: BenchmarkOutcome,
     ranked: Sequence[ConfigurationOutcome],
-    earlier: Sequence[Side] = (),
+    earlier: Sequence[ConfigurationTables] = (),
 ) -> Questions:
     """The questions of a run with its configurations, best first, and then those of an earlier run."""
     truth = outcome.inputs.truth
@@ -73,7 +73,7 @@ def questions_of(
         documents=workspace.read_table(outcome.inputs.documents),
         queries=workspace.read_table(truth.queries),
         truth=workspace.read_table(truth.answers),
-        sides=[*(_side(workspace, one) for one in ranked), *earlier],
+        configurations=[*(_tables(workspace, one) for one in ranked), *earlier],
         ks=outcome.config.k,
         metrics=list(ranked[0].metrics),
         ranking_metric=outcome.ranking_metric,
@@ -87,19 +87,19 @@ def _overlay(
     compared: RunComparison | None,
 ) -> Overlay:
     notes: list[str] = []
-    earlier = _earlier_sides(workspace, compared, notes) if compared else []
+    earlier = _earlier_tables(workspace, compared, notes) if compared else []
     packed = pack_overlay(questions_of(workspace, outcome, ranked, earlier))
     return replace(packed, notes=notes + packed.notes)
 
 
-def _earlier_sides(workspace: Workspace, compared: RunComparison, notes: list[str]) -> list[Side]:
+def _earlier_tables(workspace: Workspace, compared: RunComparison, notes: list[str]) -> list[ConfigurationTables]:
     """The configurations of the earlier run, where its hits are of the same text and still there."""
     if compared.differences:
         notes.append(f"The hits of {compared.before.run} are not shown: they were found in other data.")
         return []
     try:
         return [
-            _side(workspace, one, f"{one.name} (in {compared.before.run})")
+            _tables(workspace, one, f"{one.name} (in {compared.before.run})")
             for one in compared.before.ranked()
             if any(row.before == one.name for row in compared.rows)
         ]
@@ -108,6 +108,6 @@ def _earlier_sides(workspace: Workspace, compared: RunComparison, notes: list[st
         return []
 
 
-def _side(workspace: Workspace, one: ConfigurationOutcome, name: str | None = None) -> Side:
+def _tables(workspace: Workspace, one: ConfigurationOutcome, name: str | None = None) -> ConfigurationTables:
     hits, chunks, scores = (workspace.read_table(table) for table in (one.hits, one.chunk_table, one.scores))
-    return Side(name or one.name, hits, chunks, one.chunk_table.digest, scores)
+    return ConfigurationTables(name or one.name, hits, chunks, one.chunk_table.digest, scores)

@@ -100,7 +100,7 @@ def test_runs_on_other_data_are_not_compared_unless_that_is_allowed(sample_run: 
     report = build_report(workspace, outcome, against=before, allow_different=True)
     assert report.overlay is not None
     assert report.overlay.notes == [f"The hits of {outcome.run} are not shown: they were found in other data."]
-    assert len(report.overlay.manifest["sides"]) == 12
+    assert len(report.overlay.manifest["configurations"]) == 12
 
 
 def test_an_earlier_run_whose_tables_are_gone_is_compared_without_its_hits(small_run: Kept) -> None:
@@ -111,7 +111,7 @@ def test_an_earlier_run_whose_tables_are_gone_is_compared_without_its_hits(small
     before = outcome.model_copy(update={"configurations": [one.model_copy(update={"hits": gone})]})
     report = build_report(workspace, outcome, against=before)
     assert report.overlay is not None
-    assert len(report.overlay.manifest["sides"]) == 1
+    assert len(report.overlay.manifest["configurations"]) == 1
     assert "tables/hits/gone.arrow is gone" in report.overlay.notes[0]
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rag_eval.reports.overlay import Questions, Tags, affordable, pack_overlay
+from rag_eval.reports.questions import Questions, Tags, affordable, pack_overlay
 from rag_eval.reports.report import questions_of
 from rag_eval.tables import QUERIES, table_of
 from tests.reports.conftest import Kept
@@ -21,7 +21,7 @@ def test_everything_fits_on_the_sample(questions: Questions) -> None:
     assert kept == questions
     assert notes == []
     overlay = pack_overlay(questions)
-    assert len(overlay.manifest["sides"]) == 12
+    assert len(overlay.manifest["configurations"]) == 12
     assert overlay.notes == []
     # Twelve configurations of four chunkers: what they share is carried once.
     assert sum(section.name.startswith("chunks-") for section in overlay.sections) == 4
@@ -31,7 +31,7 @@ def test_of_too_many_questions_the_worst_stay(questions: Questions) -> None:
     kept, notes = affordable(questions, most_queries=10)
     assert notes == ["10 of 72 questions are shown: those that the best answers worst."]
     ids = set(kept.queries.column("query_id").to_pylist())
-    rows = questions.sides[0].scores.to_pylist()
+    rows = questions.configurations[0].scores.to_pylist()
     best = {row["query_id"]: row["value"] for row in rows if (row["metric"], row["k"]) == ("span_recall", 5)}
     assert max(best[query] for query in ids) <= min(value for query, value in best.items() if query not in ids)
     overlay = pack_overlay(replace(questions, queries=kept.queries))
@@ -42,7 +42,7 @@ def test_of_too_many_questions_the_worst_stay(questions: Questions) -> None:
 def test_the_worst_by_tokens_have_the_most(questions: Questions) -> None:
     by_tokens = replace(questions, ranking_metric="tokens_retrieved@5")
     ids = set(affordable(by_tokens, most_queries=10)[0].queries.column("query_id").to_pylist())
-    rows = questions.sides[0].scores.to_pylist()
+    rows = questions.configurations[0].scores.to_pylist()
     tokens = {row["query_id"]: row["value"] for row in rows if (row["metric"], row["k"]) == ("tokens_retrieved", 5)}
     assert min(tokens[query] for query in ids) >= max(value for query, value in tokens.items() if query not in ids)
 
@@ -58,7 +58,7 @@ def test_kinds_are_what_tells_questions_apart() -> None:
 
 def test_of_too_many_configurations_the_best_stay(questions: Questions) -> None:
     kept, notes = affordable(questions, most_hits=72 * 10 * 3)
-    assert [side.name for side in kept.sides] == [side.name for side in questions.sides[:3]]
+    assert [side.name for side in kept.configurations] == [side.name for side in questions.configurations[:3]]
     assert notes == ["The questions of the best 3 of 12 configurations are shown."]
 
 

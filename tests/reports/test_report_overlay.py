@@ -11,7 +11,7 @@ from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationFailure
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.metrics.span_metrics import SpanCase
-from rag_eval.reports.overlay import pack_overlay
+from rag_eval.reports.questions import pack_overlay
 from rag_eval.reports.report import build_report, questions_of
 from rag_eval.reports.write import keep_report, write_report
 from rag_eval.sample import CORPUS
@@ -153,7 +153,7 @@ def test_what_is_not_carried_is_said_and_still_counted(
     )
     opened = open_report(tmp_path / "r.html")
     notice = opened.page.locator("#questions .notice").inner_text()
-    assert "too many for one page: it carries what stands around the first" in notice
+    assert "too many for one page: only the text around the first" in notice
     queries = all_queries(sample_run)[:12]
     counts, expected = counted(opened, sample_run, 2, [5], queries), expected_counts(sample_run, queries, [5])
     absent = 0

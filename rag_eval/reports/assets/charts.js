@@ -108,7 +108,7 @@ async function drawChart(id) {
 
 /** Look at the questions behind a mark of a chart. */
 function lookInto(datum) {
-  const side = overlay.sides.findIndex((one) => one.name === datum?.configuration);
+  const side = overlay.configurations.findIndex((one) => one.name === datum?.configuration);
   if (side < 0) {
     return;
   }

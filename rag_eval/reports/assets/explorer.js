@@ -2,7 +2,7 @@
 
 const chosen = {
   a: 0,
-  b: overlay.beside ?? -1,
+  b: overlay.second ?? -1,
   k: overlay.k,
   metric: overlay.metric,
   question: -1,
@@ -23,7 +23,7 @@ function metricName() {
 }
 
 async function startExplorer() {
-  if (!overlay.sides.length) {
+  if (!overlay.configurations.length) {
     return;
   }
   await loadQuestions();
@@ -53,8 +53,8 @@ function readAddress() {
     const value = Number.parseInt(asked.get(name) ?? "", 10);
     return value >= least && value < most ? value : undefined;
   };
-  chosen.a = number("a", 0, overlay.sides.length) ?? chosen.a;
-  chosen.b = number("b", -1, overlay.sides.length) ?? chosen.b;
+  chosen.a = number("a", 0, overlay.configurations.length) ?? chosen.a;
+  chosen.b = number("b", -1, overlay.configurations.length) ?? chosen.b;
   const k = number("k", 1, overlay.depth + 1);
   chosen.k = overlay.ks.includes(k) ? k : chosen.k;
   if (asked.has("q")) {
@@ -74,7 +74,7 @@ function writeAddress() {
 }
 
 function fillControls() {
-  const names = overlay.sides.map((side, i) => [i, side.name]);
+  const names = overlay.configurations.map((side, i) => [i, side.name]);
   fill(byId("side-a"), names, chosen.a);
   fill(byId("side-b"), [[-1, "– nothing –"], ...names], chosen.b);
   fill(byId("cut"), overlay.ks.map((k) => [k, `first ${k}`]), chosen.k);

@@ -14,10 +14,10 @@ async function loadQuestions() {
 async function loadSide(side) {
   const [hits, chunks, scores] = await Promise.all([
     section(`hits-${side}`),
-    section(`chunks-${overlay.sides[side].chunks}`),
+    section(`chunks-${overlay.configurations[side].chunks}`),
     section(`scores-${side}`),
   ]);
-  return { number: side, name: overlay.sides[side].name, hits, chunks, scores };
+  return { number: side, name: overlay.configurations[side].name, hits, chunks, scores };
 }
 
 /** The scores of a side by one metric, a value for each question; NaN where there is none. */

@@ -48,7 +48,7 @@ async function start() {
   }
   document.documentElement.classList.add("alive");
   byId("charts").hidden = manifest.charts.length === 0;
-  byId("questions").hidden = overlay.sides.length === 0;
+  byId("questions").hidden = overlay.configurations.length === 0;
   startCharts();
   startPrinting();
   await startExplorer();

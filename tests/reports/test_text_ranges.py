@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.metrics.intervals import merge_places
-from rag_eval.reports.overlay import CONTEXT, Places, choose_texts, cut_texts
+from rag_eval.reports.text_ranges import CONTEXT, TextRanges, choose_texts, cut_texts
 
 ROW = st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(1, 25)).map(
     lambda row: (row[0], row[1], sum(row[1:]))
@@ -14,11 +14,11 @@ ROW = st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(1, 25)).map(
 ROWS = st.lists(ROW, max_size=25)
 
 
-def places(rows: list[tuple[int, int, int]]) -> Places:
-    return Places(*np.array(rows, dtype=np.int64).reshape(-1, 3).T)
+def places(rows: list[tuple[int, int, int]]) -> TextRanges:
+    return TextRanges(*np.array(rows, dtype=np.int64).reshape(-1, 3).T)
 
 
-def as_rows(merged: Places) -> list[tuple[int, int, int]]:
+def as_rows(merged: TextRanges) -> list[tuple[int, int, int]]:
     return [(document, start, end) for document, start, end in merged.rows().tolist()]
 
 
@@ -49,12 +49,12 @@ HITS = places([(1, 90_000, 95_000), (2, 0, 40)])
 def test_whole_documents_where_that_is_affordable() -> None:
     carried = choose_texts(LENGTHS, TRUTH, HITS)
     assert carried.note is None
-    assert as_rows(carried.places) == [(0, 0, 5_000), (1, 0, 100_000), (2, 0, 40)]
+    assert as_rows(carried.ranges) == [(0, 0, 5_000), (1, 0, 100_000), (2, 0, 40)]
 
 
 def test_else_what_stands_around_the_spans_and_the_page_says_so() -> None:
     carried = choose_texts(LENGTHS, TRUTH, HITS, most=10_000)
-    assert as_rows(carried.places) == [
+    assert as_rows(carried.ranges) == [
         (0, 0, 200 + CONTEXT),
         (1, 50_000 - CONTEXT, 50_400 + CONTEXT),
         (1, 90_000 - CONTEXT, 95_000 + CONTEXT),
@@ -62,18 +62,18 @@ def test_else_what_stands_around_the_spans_and_the_page_says_so() -> None:
     ]
     assert carried.note == (
         "The documents concerned have 105,040 characters, too many for one page: "
-        "it carries what stands around truth and hits."
+        "only the text around truth and hits is shown."
     )
 
 
 def test_else_around_truth_and_else_around_some_of_it() -> None:
     around_truth = choose_texts(LENGTHS, TRUTH, HITS, most=2_000)
-    assert as_rows(around_truth.places) == [(0, 0, 200 + CONTEXT), (1, 50_000 - CONTEXT, 50_400 + CONTEXT)]
+    assert as_rows(around_truth.ranges) == [(0, 0, 200 + CONTEXT), (1, 50_000 - CONTEXT, 50_400 + CONTEXT)]
     some = choose_texts(LENGTHS, TRUTH, HITS, most=1_000)
-    assert as_rows(some.places) == [(0, 0, 200 + CONTEXT)]
+    assert as_rows(some.ranges) == [(0, 0, 200 + CONTEXT)]
     assert some.note is not None
     assert "the first 1 of 3 spans of truth" in some.note
-    assert len(choose_texts(LENGTHS, TRUTH, HITS, most=10).places) == 0
+    assert len(choose_texts(LENGTHS, TRUTH, HITS, most=10).ranges) == 0
 
 
 def test_texts_are_cut_in_code_points() -> None:
