@@ -33,7 +33,7 @@ def evaluate_configuration(
         chunks = run(stages.chunk, inputs.documents, configuration.chunker, inputs.chunk_truth)
         index, hits = retrieve(run, configuration, chunks, inputs)
         if configuration.reranker.type != "none":
-            hits = run(stages.rerank, hits, chunks, inputs.queries, configuration.reranker, inputs.deepest_k)
+            hits = run(stages.rerank, hits, chunks, inputs.queries, configuration.reranker)
         scores = run(stages.score, hits, inputs.truth, inputs.documents, chunks, inputs.metrics, inputs.ks)
         outcome = summarise(workspace, configuration, chunks, index, hits, scores, run.work)
         show_configuration(outcome)

@@ -12,7 +12,8 @@ import pyarrow as pa
 from rag_eval.chunking.chunker import PositionAwareChunker
 from rag_eval.disk.arrow import Row, RowFiles
 from rag_eval.disk.files import data_sha256
-from rag_eval.retrieval.retriever import C, Reranker, place_of, reranked
+from rag_eval.retrieval.ranking import reranked
+from rag_eval.retrieval.retriever import C, Reranker
 from rag_eval.tables import metadata_to_json
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document
@@ -104,25 +105,23 @@ class KeptRankings:
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
         """The ``top_k`` best of the chunks, best first."""
-        key = data_sha256([query, [chunk.content for chunk in chunks], top_k])
+        key = data_sha256([query, [chunk.content for chunk in chunks]])
         if key not in self._known:
-            self._known[key] = self._new[key] = self._answer(key, query, chunks, top_k)
+            self._known[key] = self._new[key] = self._answer(key, query, chunks)
             self.fresh += 1
             if len(self._new) >= KEEP_EVERY:
                 self.keep()
         self.seconds += self._known[key]["seconds"]
-        return [chunks[number] for number in self._known[key]["order"]]
+        return [chunks[number] for number in self._known[key]["order"][:top_k]]
 
     def keep(self) -> None:
         """Keep the answers that are not by now; raises ``ArtifactError`` when they cannot be written."""
         self._files.add(self._new)
         self._new = {}
 
-    def _answer(self, key: str, query: str, chunks: Sequence[C], top_k: int) -> Row:
+    def _answer(self, key: str, query: str, chunks: Sequence[C]) -> Row:
         made, started = datetime.now(UTC), time.perf_counter()
-        best = reranked(self._reranker, query, chunks, top_k)
-        numbers = {place_of(chunk): number for number, chunk in enumerate(chunks)}
-        order = [numbers[place_of(chunk)] for chunk in best]
+        order = reranked(self._reranker, query, chunks)
         return {"asked": key, "order": order, "seconds": time.perf_counter() - started, "made": made}
 
 

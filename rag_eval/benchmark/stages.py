@@ -33,8 +33,9 @@ from rag_eval.errors import ArtifactError, GroundTruthError
 from rag_eval.ground_truth.drift import check_still_matches
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
-from rag_eval.retrieval.bm25 import BM25Index, best_first
+from rag_eval.retrieval.bm25 import BM25Index, search_words
 from rag_eval.retrieval.retriever import Reranker, in_place_order, without_positions
+from rag_eval.retrieval.vector import search_vectors
 from rag_eval.tables import (
     TruthTables,
     chunk_truth_from_tables,
@@ -246,14 +247,12 @@ def retrieve_by_vector(
     with cached_embedder(workspace, embedder) as cached:
         vectors = embed_queries(cached, asked.column("text").to_pylist())
     opened = store.build(workspace.index_folder(index))
-    opened.search_many(vectors[:1], depth)
+    table = workspace.read_table(chunks)
+    search_vectors(opened, vectors[:1], depth, table.num_rows)
     started = time.perf_counter()
-    found = opened.search_many(vectors, depth)
+    ranking = search_vectors(opened, vectors, depth, table.num_rows)
     effort = _answered(asked, started, **spent(cached))
-    query, rank = np.nonzero(found.numbers >= 0)
-    where = query, rank, found.numbers[query, rank], found.scores[query, rank]
-    hits = hits_at("vector", workspace.read_table(chunks), asked, *where)
-    return workspace.write_table("hits", hits, effort)
+    return workspace.write_table("hits", hits_at("vector", table, asked, ranking), effort)
 
 
 @stage(version=1)
@@ -261,19 +260,11 @@ def retrieve_by_words(workspace: Workspace, chunks: TableRef, queries: TableRef,
     """The chunks that share most with every query, by BM25."""
     asked, table = workspace.read_table(queries), workspace.read_table(chunks)
     index, texts = BM25Index(searched_texts(table).to_pylist()), asked.column("text").to_pylist()
-    for text in texts[:1]:
-        best_first(index.scores(text), depth)
+    search_words(index, texts[:1], depth)
     started = time.perf_counter()
-    query, rank, number, score = [], [], [], []
-    for place, text in enumerate(texts):
-        scores = index.scores(text)
-        best = best_first(scores, depth)
-        query.append(np.full(len(best), place))
-        rank.append(np.arange(len(best)))
-        number.append(best)
-        score.append(scores[best])
-    found = hits_at("words", table, asked, *(np.concatenate(part) for part in (query, rank, number, score)))
-    return workspace.write_table("hits", found, _answered(asked, started))
+    ranking = search_words(index, texts, depth)
+    effort = _answered(asked, started)
+    return workspace.write_table("hits", hits_at("words", table, asked, ranking), effort)
 
 
 @stage(version=1)
@@ -281,29 +272,29 @@ def fuse(workspace: Workspace, rankings: list[TableRef], queries: TableRef, dept
     """Several rankings as one, by reciprocal rank fusion."""
     asked = workspace.read_table(queries)
     read = [workspace.read_table(ranking) for ranking in rankings]
-    fuse_tables([ranking.slice(0, depth) for ranking in read], asked.slice(0, 1), depth)
+    fuse_tables([ranking.slice(0, 1) for ranking in read], asked, 1)
     started = time.perf_counter()
     fused = fuse_tables(read, asked, depth)
     return workspace.write_table("hits", fused, _answered(asked, started))
 
 
-@stage(version=1)
+@stage(version=2)
 def rerank(
-    workspace: Workspace, hits: TableRef, chunks: TableRef, queries: TableRef, reranker: RerankerConfig, k: int
+    workspace: Workspace, hits: TableRef, chunks: TableRef, queries: TableRef, reranker: RerankerConfig
 ) -> TableRef:
-    """The k best candidates of every query, in the reranker's order."""
+    """All candidates of every query, in the reranker's order."""
     asked, found, searched = (workspace.read_table(table) for table in (queries, hits, chunks))
     built = reranker.build()
     if built is None:
         return workspace.write_table("hits", found, _answered(asked, time.perf_counter()))
     if reranker.remote:
         with built if isinstance(built, AbstractContextManager) else nullcontext():  # its connection ends with it
-            return _rerank_by_service(workspace, asked, found, searched, reranker, built, k)
+            return _rerank_by_service(workspace, asked, found, searched, reranker, built)
     first = asked.slice(0, 1)
     of_first = found.filter(pc.is_in(found.column("query_id"), first.column("query_id").combine_chunks()))
-    rerank_table(of_first, searched, first, built, k)
+    rerank_table(of_first, searched, first, built)
     started = time.perf_counter()
-    kept = rerank_table(found, searched, asked, built, k)
+    kept = rerank_table(found, searched, asked, built)
     return workspace.write_table("hits", kept, _answered(asked, started))
 
 
@@ -314,12 +305,11 @@ def _rerank_by_service(
     searched: pa.Table,
     reranker: RerankerConfig,
     built: Reranker,
-    k: int,
 ) -> TableRef:
     """Ask the service what it was not asked before."""
     folder = workspace.ranking_cache(data_sha256(key_part(reranker)))
     with workspace.growing(folder), kept_rankings(built, folder, workspace.made_since) as asking:
-        kept = rerank_table(found, searched, asked, asking, k)
+        kept = rerank_table(found, searched, asked, asking)
     charged = spent(built) if asking.fresh else {}
     seconds = round(asking.seconds, 6)
     effort = Effort(fresh=asking.fresh, total=asked.num_rows, unit="queries", query_seconds=seconds, **charged)

@@ -4,13 +4,14 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Generic, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rag_eval.errors import ConfigurationError
+from rag_eval.retrieval.ranking import Ranking
 from rag_eval.retrieval.retriever import AnyChunker, C, Hit, check_k, cut, usable_chunker
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
@@ -81,6 +82,16 @@ def best_first(scores: NDArray[np.float64], k: int) -> NDArray[np.int64]:
     return order[:k]
 
 
+def search_words(index: BM25Index, texts: Iterable[str], k: int) -> Ranking:
+    """The k best texts of the index for every text searched; one that shares no word with it is not found."""
+    found = []
+    for text in texts:
+        scores = index.scores(text)
+        best = best_first(scores, k)
+        found.append((best, scores[best]))
+    return Ranking.of(found)
+
+
 class BM25Retriever(Generic[C]):
     """BM25 over the chunks' words; a chunk that shares no word with the query is not retrieved.
 
@@ -145,11 +156,7 @@ class BM25Retriever(Generic[C]):
         """For each query its k best chunks; raises ``ConfigurationError`` before ``index``, and on k below 1."""
         check_k(k)
         chunks, index = self._ready()
-        found = []
-        for query in queries:
-            scores = index.scores(query.text)
-            found.append([Hit(chunks[number], float(scores[number])) for number in best_first(scores, k).tolist()])
-        return found
+        return search_words(index, (query.text for query in queries), k).hits(chunks, len(queries))
 
     def _ready(self) -> tuple[list[C], BM25Index]:
         if self._indexed is None:

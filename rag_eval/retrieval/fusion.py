@@ -1,4 +1,4 @@
-"""Several retrievers as one, by reciprocal rank fusion.
+"""Several rankings as one, by reciprocal rank fusion.
 
 G. V. Cormack, C. L. A. Clarke, S. Büttcher, *Reciprocal Rank Fusion Outperforms Condorcet and Individual Rank Learning
 Methods*, 2009: the score of a chunk is Σ over the retrievers of 1 / (60 + its rank there).
@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Generic, overload
 
+import numpy as np
+
 from rag_eval.errors import ConfigurationError
+from rag_eval.retrieval.ranking import Ranking, rerank
 from rag_eval.retrieval.retriever import (
     RERANKER,
     RETRIEVER,
@@ -22,7 +25,6 @@ from rag_eval.retrieval.retriever import (
     checked_hits,
     place_of,
 )
-from rag_eval.retrieval.vector import rerank_hits
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ground_truth import Query
@@ -101,24 +103,34 @@ class HybridRetriever(Generic[C]):
         ]
         if len({isinstance(hit.chunk, Chunk) for hit in chain.from_iterable(chain.from_iterable(found))}) > 1:
             raise ConfigurationError(f"{self.name} has chunk-level and token-level parts: use retrievers of one type")
-        fused = [fuse([hits[number] for hits in found]) for number in range(len(queries))]
-        if self._reranker is None:
-            return [hits[:k] for hits in fused]
-        return [
-            rerank_hits(self._reranker, query.text, hits[:depth], k) for query, hits in zip(queries, fused, strict=True)
-        ]
+        chunks, rankings = number_by_place(found)
+        fused = fuse(rankings, depth)
+        if self._reranker is not None:
+            fused = rerank(fused, self._reranker, [query.text for query in queries], chunks)
+        return fused.first(k).hits(chunks, len(queries))
 
 
-def fuse(rankings: Sequence[Sequence[Hit[C]]]) -> list[Hit[C]]:
-    """The rankings as one, best first, equal scores by place; a place that a ranking has twice counts once."""
-    scores: dict[tuple[str, int, int], float] = {}
+def number_by_place(found: Sequence[Sequence[Sequence[Hit[C]]]]) -> tuple[list[C], list[Ranking]]:
+    """The chunks of several retrievers' hits, numbered by place, and the hits of each; a place counts once a query."""
     chunks: dict[tuple[str, int, int], C] = {}
-    for ranking in rankings:
-        ranks: dict[tuple[str, int, int], int] = {}
-        for rank, hit in enumerate(ranking, start=1):
-            place = place_of(hit.chunk)
-            ranks.setdefault(place, rank)
-            chunks.setdefault(place, hit.chunk)
-        for place, rank in ranks.items():
-            scores[place] = scores.get(place, 0.0) + 1 / (RANK_CONSTANT + rank)
-    return [Hit(chunks[place], scores[place]) for place in sorted(scores, key=lambda place: (-scores[place], place))]
+    for hit in chain.from_iterable(chain.from_iterable(found)):
+        chunks.setdefault(place_of(hit.chunk), hit.chunk)
+    places = sorted(chunks)
+    numbers = {place: number for number, place in enumerate(places)}
+    rankings = []
+    for lists in found:
+        rows = [np.array(list(dict.fromkeys(numbers[place_of(hit.chunk)] for hit in hits)), np.int64) for hits in lists]
+        rankings.append(Ranking.of((row, np.zeros(len(row))) for row in rows))
+    return [chunks[place] for place in places], rankings
+
+
+def fuse(rankings: Sequence[Ranking], depth: int) -> Ranking:
+    """The first ``depth`` chunks of the rankings as one, by reciprocal rank fusion; equal scores by number."""
+    searches, chunks = (np.concatenate(rows) for rows in zip(*((r.searches, r.chunks) for r in rankings), strict=True))
+    gains = np.concatenate([1.0 / (RANK_CONSTANT + ranking.ranks) for ranking in rankings])
+    size = int(chunks.max(initial=0)) + 1
+    found, row = np.unique(searches * size + chunks, return_inverse=True)
+    scores = np.bincount(row, gains, len(found)).astype(np.float64, copy=False)
+    search, chunk = np.divmod(found, size)
+    order = np.lexsort((chunk, -scores, search))
+    return Ranking(search[order], chunk[order], scores[order]).first(depth)

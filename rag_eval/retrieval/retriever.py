@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from numbers import Integral
 from typing import Any, Generic, Protocol, TypeGuard, TypeVar, runtime_checkable
 
@@ -123,26 +122,6 @@ def checked_hits(found: object, queries: int, name: str, *kinds: type) -> list[l
                     "use a retriever of the same evaluation type"
                 )
     return checked
-
-
-def reranked(reranker: Reranker, query: str, chunks: Sequence[C], k: int) -> list[C]:
-    """The k best of the chunks by a reranker, all of them where they are fewer.
-
-    Raises ``ConfigurationError``, naming the reranker, when it does not give so many different ones of the chunks.
-    """
-    if not chunks:
-        return []
-    given: object = reranker.rerank(query, chunks, k)
-    kept = list(islice(given, k)) if isinstance(given, Iterable) else []
-    candidates = {place_of(chunk): chunk for chunk in chunks}
-    places = dict.fromkeys(place_of(chunk) for chunk in kept if isinstance(chunk, Chunk | PositionAwareChunk))
-    wanted = min(k, len(candidates))
-    if len(kept) != wanted or len(places) != wanted or not places.keys() <= candidates.keys():
-        raise ConfigurationError(
-            f"{reranker.name} gave {preview(repr(given))} for {len(chunks)} chunks and top_k = {k}: "
-            f"a reranker must give {wanted} different ones of the chunks that it was given"
-        )
-    return [candidates[place] for place in places]
 
 
 class TextSplitter(Protocol):

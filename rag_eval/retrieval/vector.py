@@ -4,8 +4,11 @@ from collections.abc import Sequence, Sized
 from contextlib import suppress
 from typing import Generic, Literal, overload
 
+import numpy as np
+
 from rag_eval.embedding.embedder import Embedder, Vectors, check_embedder, embed_queries, text_vectors
 from rag_eval.errors import ConfigurationError
+from rag_eval.retrieval.ranking import Ranking, rerank
 from rag_eval.retrieval.retriever import (
     RERANKER,
     STORE,
@@ -17,17 +20,32 @@ from rag_eval.retrieval.retriever import (
     check_k,
     check_part,
     cut,
-    reranked,
     usable_chunker,
 )
 from rag_eval.stores.memory import InMemoryVectorStore
-from rag_eval.stores.store import SearchResult, VectorStore
+from rag_eval.stores.store import VectorStore
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ground_truth import Query
 from rag_eval.types.ids import EvaluationType
 
 _FILLING = "_rag_eval_filling"
+
+
+def search_vectors(store: VectorStore, vectors: Vectors, k: int, chunks: int) -> Ranking:
+    """The k nearest of so many chunks for every vector, the chunks being numbered as they were added to the store.
+
+    Raises ``ConfigurationError``, naming the store, on a number that no chunk has.
+    """
+    found = store.search_many(vectors, k)
+    last = int(found.numbers.max(initial=-1))
+    if last >= chunks:
+        raise ConfigurationError(
+            f"the store {store.name} found chunk number {last}, it was given {chunks}: "
+            "it must number chunks from 0 in the order they were added, and forget all on clear()"
+        )
+    search, place = np.nonzero(found.numbers >= 0)
+    return Ranking(search, found.numbers[search, place], found.scores[search, place].astype(np.float64))
 
 
 class VectorRAGRetriever(Generic[C]):
@@ -135,19 +153,20 @@ class VectorRAGRetriever(Generic[C]):
         check_k(k)
         if self._reranker is None:
             return self.search(queries, k)
-        candidates = self.search(queries, candidates_for(k, self._fetch_k))
-        return [
-            rerank_hits(self._reranker, query.text, found, k) for query, found in zip(queries, candidates, strict=True)
-        ]
+        candidates = self._search(self._checked_store(), queries, candidates_for(k, self._fetch_k))
+        chunks = self.indexed_chunks()
+        return (
+            rerank(candidates, self._reranker, [query.text for query in queries], chunks)
+            .first(k)
+            .hits(chunks, len(queries))
+        )
 
     def search(self, queries: Sequence[Query], k: int) -> list[list[Hit[C]]]:
         """For each query its k best chunks as the store ranks them, before any reranking.
 
         Raises ``ConfigurationError`` before ``index``, on k below 1, and when the store holds other chunks by now.
         """
-        chunks = self.indexed_chunks()
-        self._check_store(len(chunks))
-        return self._search(self._store, queries, k)
+        return self._search(self._checked_store(), queries, k).hits(self.indexed_chunks(), len(queries))
 
     def stages(self, queries: Sequence[Query], k: int) -> tuple[list[list[Hit[C]]], ...]:
         """What exact search finds, what the store finds, and what is left of it after the reranker; raises as they do.
@@ -159,42 +178,21 @@ class VectorRAGRetriever(Generic[C]):
         if not isinstance(self._store, InMemoryVectorStore):
             store = InMemoryVectorStore()
             store.add(chunks, self._vectors(chunks))
-            exact = self._search(store, queries, k)
+            exact = self._search(store, queries, k).hits(chunks, len(queries))
         return exact, searched, self.retrieve(queries, k)
 
     def _vectors(self, chunks: Sequence[C]) -> Vectors:
         return text_vectors(self._embedder, [chunk.content for chunk in chunks])
 
-    def _search(self, store: VectorStore, queries: Sequence[Query], k: int) -> list[list[Hit[C]]]:
+    def _search(self, store: VectorStore, queries: Sequence[Query], k: int) -> Ranking:
         vectors = embed_queries(self._embedder, [query.text for query in queries])
-        return hits_of(store.search_many(vectors, k), self.indexed_chunks(), store.name)
+        return search_vectors(store, vectors, k, len(self.indexed_chunks()))
 
-    def _check_store(self, chunks: int) -> None:
+    def _checked_store(self) -> VectorStore:
+        chunks = len(self.indexed_chunks())
         refilled = getattr(self._store, _FILLING, self._filling) is not self._filling
         if refilled or (isinstance(self._store, Sized) and len(self._store) != chunks):
             raise ConfigurationError(
                 f"the store of {self.name} was filled with other chunks since: give each retriever a store of its own"
             )
-
-
-def hits_of(found: SearchResult, chunks: Sequence[C], store: str) -> list[list[Hit[C]]]:
-    """A store's result as hits, the chunks being numbered as they were added.
-
-    Raises ``ConfigurationError``, naming the store, on a number that no chunk has.
-    """
-    last = int(found.numbers.max(initial=-1))
-    if last >= len(chunks):
-        raise ConfigurationError(
-            f"the store {store} found chunk number {last}, it was given {len(chunks)}: "
-            "it must number chunks from 0 in the order they were added, and forget all on clear()"
-        )
-    return [
-        [Hit(chunks[number], score) for number, score in zip(numbers, scores, strict=True) if number >= 0]
-        for numbers, scores in zip(found.numbers.tolist(), found.scores.tolist(), strict=True)
-    ]
-
-
-def rerank_hits(reranker: Reranker, query: str, hits: Sequence[Hit[C]], k: int) -> list[Hit[C]]:
-    """The k best hits after reranking, with 1 / rank as their score; raises as ``reranked`` does."""
-    kept = reranked(reranker, query, [hit.chunk for hit in hits], k)
-    return [Hit(chunk, 1 / rank) for rank, chunk in enumerate(kept, start=1)]
+        return self._store

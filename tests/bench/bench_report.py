@@ -25,6 +25,7 @@ from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TableRe
 from rag_eval.benchmark.stages import score
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.reports.write import keep_report, page_of
+from rag_eval.retrieval.ranking import Ranking
 from rag_eval.tables import CHUNKS, documents_to_table, table_of, token_truth_to_tables
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus, Document
@@ -83,7 +84,7 @@ def make_hits(
         while (again := (number[:, :rank] == number[:, rank : rank + 1]).any(axis=1)).any():
             number[again, rank] = (number[again, rank] + 7 * rank + 1) % (DOCUMENTS * each)
     query, rank = np.divmod(np.arange(number.size), DEPTH)
-    return hits_at("made", chunks, queries, query, rank, number.ravel(), 1 / (rank + 1.0))
+    return hits_at("made", chunks, queries, Ranking(query, number.ravel(), 1 / (rank + 1.0)))
 
 
 def make_run(workspace: Workspace, queries: int) -> BenchmarkOutcome:

@@ -1,14 +1,14 @@
-"""Hits as tables give what the retrievers of the library give."""
+"""Hits as tables: where they come from, fused and reranked."""
 
 import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_eval import Document, DocumentId, Hit, LexicalReranker, PositionAwareChunk, Query, RecursiveCharacterChunker
+from rag_eval import Chunk, Document, DocumentId, LexicalReranker, Query, RecursiveCharacterChunker, generate_chunk_id
 from rag_eval.benchmark.hits import fuse_tables, hits_at, rerank_table
 from rag_eval.retrieval.fusion import fuse
-from rag_eval.retrieval.vector import rerank_hits
+from rag_eval.retrieval.ranking import Ranking
 from rag_eval.tables import HITS, QUERIES, chunks_to_table, table_of
 
 DOC = Document(
@@ -23,11 +23,12 @@ rankings = st.lists(
 )
 
 
+def as_ranking(ranking: tuple[list[int], ...]) -> Ranking:
+    return Ranking.of((np.array(numbers, np.int64), 1 / np.arange(1, len(numbers) + 1)) for numbers in ranking)
+
+
 def as_table(ranking: tuple[list[int], ...]) -> pa.Table:
-    query = np.repeat(np.arange(len(ASKED)), [len(numbers) for numbers in ranking])
-    rank = np.concatenate([np.arange(len(numbers)) for numbers in ranking]).astype(np.int64)
-    number = np.array([number for numbers in ranking for number in numbers], np.int64)
-    return hits_at("made", TABLE, QUERIES_TABLE, query, rank, number, 1 / (rank + 1.0))
+    return hits_at("made", TABLE, QUERIES_TABLE, as_ranking(ranking))
 
 
 def places(table: pa.Table, query: Query) -> list[tuple[str, int, int]]:
@@ -36,24 +37,55 @@ def places(table: pa.Table, query: Query) -> list[tuple[str, int, int]]:
     return [(row["doc_id"], row["start"], row["end"]) for row in rows]
 
 
-def place(chunk: PositionAwareChunk) -> tuple[str, int, int]:
-    return chunk.doc_id, chunk.start, chunk.end
+def place(number: int) -> tuple[str, int, int]:
+    return CHUNKS[number].doc_id, CHUNKS[number].start, CHUNKS[number].end
+
+
+def reciprocal_ranks(rankings: list[list[int]]) -> list[tuple[int, float]]:
+    """The formula, one chunk at a time."""
+    scores: dict[int, float] = {}
+    for ranking in rankings:
+        for rank, number in enumerate(ranking, start=1):
+            scores[number] = scores.get(number, 0.0) + 1 / (60 + rank)
+    return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(rankings, st.integers(1, 6))
-def test_fused_tables_are_fused_hits(found: list[tuple[list[int], ...]], depth: int) -> None:
+def test_hits_are_fused_by_their_reciprocal_ranks(found: list[tuple[list[int], ...]], depth: int) -> None:
     fused = fuse_tables([as_table(ranking) for ranking in found], QUERIES_TABLE, depth)
     assert fused.schema.equals(HITS)
+    arrays = fuse([as_ranking(ranking) for ranking in found], depth)
+    assert arrays.scores.tolist() == fused.column("score").to_pylist()
     for number, query in enumerate(ASKED):
-        hits = [[Hit(CHUNKS[one], 1.0) for one in ranking[number]] for ranking in found]
-        assert places(fused, query) == [place(hit.chunk) for hit in fuse(hits)][:depth]
+        expected = reciprocal_ranks([ranking[number] for ranking in found])[:depth]
+        assert places(fused, query) == [place(chunk) for chunk, _ in expected]
+        assert arrays.scores[arrays.searches == number].tolist() == [score for _, score in expected]
 
 
-def test_a_reranked_table_is_reranked_hits() -> None:
+def test_a_reranker_reorders_all_hits() -> None:
     order = list(range(len(CHUNKS)))
-    reranked = rerank_table(as_table((order, order[:0])), TABLE, QUERIES_TABLE, LexicalReranker(), 2)
-    expected = rerank_hits(LexicalReranker(), ASKED[0].text, [Hit(chunk, 1.0) for chunk in CHUNKS], 2)
-    assert places(reranked, ASKED[0]) == [place(hit.chunk) for hit in expected]
+    reranked = rerank_table(as_table((order, order[:0])), TABLE, QUERIES_TABLE, LexicalReranker())
+    expected = [place(CHUNKS.index(one)) for one in LexicalReranker().rerank(ASKED[0].text, CHUNKS, len(CHUNKS))]
+    assert places(reranked, ASKED[0]) == expected
     assert places(reranked, ASKED[1]) == []
-    assert reranked.column("score").to_pylist() == [1.0, 0.5]
+    assert reranked.column("score").to_pylist() == [1 / rank for rank in range(1, len(CHUNKS) + 1)]
+    assert set(reranked.column("stage").to_pylist()) == {"reranked"}
+
+
+def test_hits_without_places_are_fused_and_reranked_by_their_ordinals() -> None:
+    plain = chunks_to_table([Chunk(generate_chunk_id(c.content), c.content, c.doc_id, {"ordinal": n}) for n, c in enumerate(CHUNKS)])  # fmt: skip  # noqa: E501
+    both = [hits_at("made", plain, QUERIES_TABLE, as_ranking(one)) for one in (([0, 1], [2]), ([1, 3], []))]
+    fused = fuse_tables(both, QUERIES_TABLE, 9)
+    assert fused.column("ordinal").to_pylist() == [1, 0, 3, 2]
+    reranked = rerank_table(fused, plain, QUERIES_TABLE, LexicalReranker())
+    assert sorted(reranked.column("ordinal").to_pylist()[:3]) == [0, 1, 3]
+    assert reranked.column("ordinal").to_pylist()[3:] == [2]
+
+
+def test_a_ranking_is_cut_by_search() -> None:
+    ranking = as_ranking(([2, 0, 1], []))
+    assert ranking.ranks.tolist() == [1, 2, 3]
+    assert ranking.first(2).chunks.tolist() == [2, 0]
+    assert [part.tolist() for part in ranking.by_search(3)] == [[2, 0, 1], [], []]
+    assert Ranking.of([]).hits([], 2) == [[], []]

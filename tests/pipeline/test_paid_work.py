@@ -134,22 +134,22 @@ def test_a_reranking_that_fails_on_the_way_goes_on_where_it_was(
         reranker = CohereRerankerConfig(base_url=server.url, max_retries=0)
         server.refused_after = 4
         with pytest.raises(ServiceError, match="status 500"):
-            stages.rerank(workspace, hits, chunks, queries, reranker, 3)
+            stages.rerank(workspace, hits, chunks, queries, reranker)
         server.refused_after = None
-        done = stages.rerank(workspace, hits, chunks, queries, reranker, 3)
+        done = stages.rerank(workspace, hits, chunks, queries, reranker)
         assert done.effort is not None
         assert (done.effort.fresh, done.effort.total, done.effort.cost) == (3, 7, None)
         assert done.effort.query_seconds > 0
         assert len(server.requests) == 4 + 1 + 3
-        again = stages.rerank(workspace, hits, chunks, queries, reranker, 3)
+        again = stages.rerank(workspace, hits, chunks, queries, reranker)
         assert again.effort is not None
         assert (again.effort.fresh, again.effort.cost, again.digest) == (0, 0.0, done.digest)
         assert again.effort.query_seconds >= done.effort.query_seconds
         assert len(server.requests) == 8
-        # Another number of hits, another model and a refresh are other questions.
-        stages.rerank(workspace, hits, chunks, queries, reranker, 2)
-        stages.rerank(workspace, hits, chunks, queries, reranker.model_copy(update={"model": "other"}), 3)
-        stages.rerank(workspace.model_copy(update={"refresh": True}), hits, chunks, queries, reranker, 3)
+        # Other candidates, another model and a refresh are other questions.
+        stages.rerank(workspace, stages.retrieve_by_words(workspace, chunks, queries, 4), chunks, queries, reranker)
+        stages.rerank(workspace, hits, chunks, queries, reranker.model_copy(update={"model": "other"}))
+        stages.rerank(workspace.model_copy(update={"refresh": True}), hits, chunks, queries, reranker)
         assert len(server.requests) == 8 + 3 * 7
-        alone = stages.rerank(Workspace(root=tmp_path), hits, chunks, queries, reranker, 3)
+        alone = stages.rerank(Workspace(root=tmp_path), hits, chunks, queries, reranker)
         assert alone.digest == done.digest

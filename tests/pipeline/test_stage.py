@@ -81,7 +81,7 @@ def test_a_key_does_not_vary_on_how_the_work_goes() -> None:
     keys = {stages.chunk.key(HERE, TABLE, SemanticConfig(embedder=one), None) for one in (usual, hurried)}
     assert len(keys) == 1
     rerankers = [CohereRerankerConfig(), CohereRerankerConfig(timeout=1.0, max_retries=0)]
-    assert len({stages.rerank.key(HERE, TABLE, TABLE, TABLE, one, 5) for one in rerankers}) == 1
+    assert len({stages.rerank.key(HERE, TABLE, TABLE, TABLE, one) for one in rerankers}) == 1
     models = [SentenceTransformersConfig(model="m"), SentenceTransformersConfig(model="m", device="cpu", batch_size=1)]
     assert len({stages.embed.key(HERE, TABLE, one) for one in models}) == 1
 

@@ -32,7 +32,7 @@ def evaluate(workspace: Workspace, configuration: Configuration, inputs: Benchma
     chunks = stages.chunk(workspace, inputs.documents, configuration.chunker, inputs.chunk_truth)
     index, hits = retrieve(workspace, configuration, chunks, inputs)
     if configuration.reranker.type != "none":
-        hits = stages.rerank(workspace, hits, chunks, inputs.queries, configuration.reranker, inputs.deepest_k)
+        hits = stages.rerank(workspace, hits, chunks, inputs.queries, configuration.reranker)
     scores = stages.score(workspace, hits, inputs.truth, inputs.documents, chunks, inputs.metrics, inputs.ks)
     return summarise(workspace, configuration, chunks, index, hits, scores, {})
 

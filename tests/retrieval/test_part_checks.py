@@ -25,8 +25,9 @@ from rag_eval import (
     generate_pa_chunk_id,
 )
 from rag_eval.errors import ConfigurationError
-from rag_eval.retrieval.fusion import fuse
-from rag_eval.retrieval.retriever import C, reranked
+from rag_eval.retrieval.fusion import fuse, number_by_place
+from rag_eval.retrieval.ranking import reranked
+from rag_eval.retrieval.retriever import C
 
 ONE = Corpus([Document(DocumentId("a.md"), "one two three. four five six. seven eight nine.")])
 TWO = Corpus([Document(DocumentId("b.md"), "red green blue. black white grey. pink brown gold. silver.")])
@@ -65,19 +66,17 @@ class Reranks:
 )
 def test_a_reranker_must_give_so_many_of_its_candidates(give: Callable[[Sequence[C], int], object]) -> None:
     with pytest.raises(ConfigurationError, match=r"Reranks gave .* must give 3 different ones of the chunks"):
-        reranked(Reranks(give), "?", CANDIDATES, 3)
+        reranked(Reranks(give), "?", CANDIDATES[:3])
     retriever = VectorRAGRetriever(CHUNKER, LocalEmbedder(), reranker=Reranks(give))
     retriever.index(ONE)
     with pytest.raises(ConfigurationError, match="Reranks gave"):
         retriever.retrieve(ASKED, 3)
 
 
-def test_a_reranker_may_give_more_or_one_by_one_and_all_where_they_are_fewer() -> None:
-    assert reranked(Reranks(lambda chunks, k: (one for one in reversed(chunks))), "?", CANDIDATES, 3) == [
-        *reversed(CANDIDATES[1:])
-    ]
-    assert reranked(Reranks(lambda chunks, k: list(chunks)), "?", CANDIDATES, 9) == CANDIDATES
-    assert reranked(Reranks(lambda chunks, k: None), "?", [], 9) == []
+def test_a_reranker_is_asked_for_all_and_may_give_them_one_by_one_or_more() -> None:
+    assert reranked(Reranks(lambda chunks, k: (one for one in reversed(chunks[:k]))), "?", CANDIDATES) == [3, 2, 1, 0]
+    assert reranked(Reranks(lambda chunks, k: [*chunks, chunk(9)]), "?", CANDIDATES) == [0, 1, 2, 3]
+    assert reranked(Reranks(lambda chunks, k: None), "?", []) == []
 
 
 def test_a_corpus_without_chunks_is_refused_with_the_chunker_and_the_count() -> None:
@@ -165,7 +164,8 @@ def test_a_store_that_numbers_chunks_otherwise_is_named() -> None:
 
 
 def test_a_place_that_a_ranking_has_twice_counts_once() -> None:
-    fused = fuse([[Hit(chunk(1), 1.0)] * 3, [Hit(chunk(2), 1.0)]])
+    chunks, rankings = number_by_place([[[Hit(chunk(1), 1.0)] * 3], [[Hit(chunk(2), 1.0)]]])
+    (fused,) = fuse(rankings, 9).hits(chunks, 1)
     assert [(hit.chunk.start, hit.score) for hit in fused] == [(1, 1 / 61), (2, 1 / 61)]
 
 
