@@ -15,7 +15,7 @@ from rapidfuzz.distance import Levenshtein
 
 from rag_eval.errors import GroundTruthError
 from rag_eval.ground_truth.check import check_against_corpus, places_of
-from rag_eval.ground_truth.diff import EXACT_CELLS, SOLID, Block, moved_blocks, settled, shared_blocks, shifts
+from rag_eval.ground_truth.diff import EXACT_CELLS, SOLID, MatchingBlock, moved_blocks, settled, shared_blocks, shifts
 from rag_eval.ground_truth.files import read_token_level, rewrite_token_level, write_token_level
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus, Document
@@ -114,7 +114,7 @@ class Carrier:
         self._old, self._new = old, new
         blocks = settled(shared_blocks(old, new, exact_cells), old, new)
         self._solid = [block for block in blocks if self._is_solid(block)]
-        self._walls = [Block(0, 0, 0), *blocks, Block(len(old), len(new), 0)]
+        self._walls = [MatchingBlock(0, 0, 0), *blocks, MatchingBlock(len(old), len(new), 0)]
         self._moved = moved_blocks(blocks, old, new)
 
     def carry(self, start: int, end: int) -> Carried:
@@ -144,7 +144,7 @@ class Carrier:
             return Carried("lost", None, "ambiguous")
         return self._altered(start, end, old_gap, new_gap)
 
-    def _is_solid(self, block: Block) -> bool:
+    def _is_solid(self, block: MatchingBlock) -> bool:
         at_start = block.old == block.new == 0
         at_end = (block.old_end, block.new_end) == (len(self._old), len(self._new))
         return block.length >= SOLID or at_start or at_end
@@ -207,8 +207,8 @@ class Carrier:
 
 def _image(old: str, new: str, start: int, end: int) -> Place:
     """The part of the new text that the fewest edits make out of ``old[start:end]``; it may be empty."""
-    shared = [Block(one.a, one.b, one.size) for one in Levenshtein.editops(old, new).as_matching_blocks()]
-    walls = [Block(0, 0, 0), *settled(shared, old, new), Block(len(old), len(new), 0)]
+    shared = [MatchingBlock(one.a, one.b, one.size) for one in Levenshtein.editops(old, new).as_matching_blocks()]
+    walls = [MatchingBlock(0, 0, 0), *settled(shared, old, new), MatchingBlock(len(old), len(new), 0)]
     # The block that holds the first character, or is before the change that does; the last one from its other side.
     number = bisect_right(walls, start, hi=len(walls) - 1, key=lambda block: block.old) - 1
     first = min(walls[number].new + start - walls[number].old, walls[number + 1].new)

@@ -11,7 +11,7 @@ from rapidfuzz.distance import Levenshtein
 
 from rag_eval.chunking.alignment import aligned_form
 from rag_eval.errors import ConfigurationError
-from rag_eval.ground_truth.text_index import RUN, Place, PreparedDocuments, folded_form
+from rag_eval.ground_truth.text_index import RUN, Occurrence, PreparedDocuments, folded_form
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId
@@ -277,7 +277,7 @@ class Locator:
             return Rejected(excerpt, "too-short")
         return self._fuzzy(excerpt, core, doc_id, hint)
 
-    def _copies(self, text: str, form: str, doc_id: DocumentId | None, hint: Hint) -> tuple[list[Place], How]:
+    def _copies(self, text: str, form: str, doc_id: DocumentId | None, hint: Hint) -> tuple[list[Occurrence], How]:
         """Where the text stands to the letter, or else where its form does."""
         places = self._form_places(form, doc_id, hint)
         last = _last_with_a_form(text)
@@ -294,12 +294,12 @@ class Locator:
         same_case = [place for place in clean if aligned_form(self._documents.span(place).text) == aligned]
         return same_case or clean, "normalised"
 
-    def _form_places(self, form: str, doc_id: DocumentId | None, hint: Hint) -> list[Place]:
+    def _form_places(self, form: str, doc_id: DocumentId | None, hint: Hint) -> list[Occurrence]:
         ranges = self._documents.ranges(doc_id, hint.window)
         starts = [start for begin, stop in ranges for start in self._documents.index.occurrences(form, begin, stop)]
         return [self._documents.place(start, start + len(form)) for start in starts]
 
-    def _clean(self, places: Iterable[Place], hint: Hint) -> list[Place]:
+    def _clean(self, places: Iterable[Occurrence], hint: Hint) -> list[Occurrence]:
         return _inside([place for place in places if self._documents.has_clean_borders(place)], hint)
 
     def _fuzzy(self, excerpt: str, form: str, doc_id: DocumentId | None, hint: Hint) -> Location:
@@ -318,13 +318,15 @@ class Locator:
         places = [place for _, place in best]
         return self._resolved(excerpt, places, "fuzzy", best[0][0].similarity(form), hint)
 
-    def _resolved(self, excerpt: str, places: Sequence[Place], how: How, similarity: float, hint: Hint) -> Location:
+    def _resolved(
+        self, excerpt: str, places: Sequence[Occurrence], how: How, similarity: float, hint: Hint
+    ) -> Location:
         chosen = places[0] if len(places) == 1 else self._told_apart(places, hint)
         if chosen is None:
             return Rejected(excerpt, "ambiguous", tuple(map(self._documents.span, places[:_CANDIDATES_SHOWN])))
         return Located(self._documents.span(chosen), how, similarity)
 
-    def _told_apart(self, places: Sequence[Place], hint: Hint) -> Place | None:
+    def _told_apart(self, places: Sequence[Occurrence], hint: Hint) -> Occurrence | None:
         """The one place that the hint speaks for, by its surroundings or else by where it is."""
         before, after = context_forms(hint.before, hint.after)
         chosen = clearly_nearest(
@@ -344,7 +346,7 @@ class Locator:
         return chosen
 
 
-def _inside(places: list[Place], hint: Hint) -> list[Place]:
+def _inside(places: list[Occurrence], hint: Hint) -> list[Occurrence]:
     if hint.window is None:
         return places
     begin, stop = hint.window

@@ -1,4 +1,4 @@
-"""Documents made ready for being searched: one long folded text with an index, and the way back to the sources."""
+"""An index of documents for finding excerpts: one long folded text, its runs, and the way back to the sources."""
 
 import re
 import unicodedata
@@ -19,12 +19,12 @@ _ALL_BITS = (1 << 64) - 1
 
 
 def code_points(text: str) -> NDArray[np.uint32]:
-    """The text as numbers."""
+    """Return the text as numbers."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
 
 
 def run_hashes(text: str, length: int) -> NDArray[np.uint64]:
-    """A hash of the run that starts at each place; none when the text is shorter than a run.
+    """Hash the run that starts at each place; none when the text is shorter than a run.
 
     ``length`` is a power of two, 8 or more. Equal runs have equal hashes. The upper bits are the better ones.
     """
@@ -40,7 +40,7 @@ def run_hashes(text: str, length: int) -> NDArray[np.uint64]:
 
 
 GAP = "\n"
-"""Stands in no form, because forms have no whitespace."""
+"""Between two forms; in none of them, because forms have no whitespace."""
 
 _QUOTES = "'\"`‘’‚‛“”„‟«»‹›′″"
 _DASHES = re.compile("--+")
@@ -124,7 +124,7 @@ class RunIndex:
         self._keys = np.sort(hashes | np.arange(len(hashes), dtype=np.uint64))
 
     def occurrences(self, needle: str, begin: int, stop: int) -> list[int]:
-        """Where the needle starts within ``text[begin:stop]``, rising; ``MOST_PLACES`` at most."""
+        """Find where the needle starts within ``text[begin:stop]``, rising; ``MOST_PLACES`` at most."""
         if len(needle) < RUN:
             return self._scanned(needle, begin, stop)
         hashes = _hashes(needle)
@@ -145,7 +145,7 @@ class RunIndex:
         return found
 
     def seeds(self, needle: str, begin: int, stop: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Pairs of an offset in the needle and a place in ``text[begin:stop]`` that have the same run (or its hash).
+        """Find pairs of an offset in the needle and a place in ``text[begin:stop]`` with the same run (or its hash).
 
         Runs with more than ``most`` places say little about where and are passed over; when all have, the rarest one
         is taken, unless it is everywhere.
@@ -185,7 +185,7 @@ Range = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Occurrence:
     """A stretch of one document, in its source and in the folded text of all documents."""
 
     number: int
@@ -207,36 +207,36 @@ class PreparedDocuments:
         self.index = RunIndex(GAP.join(folded.form for folded in self._folded))
 
     def ranges(self, doc_id: DocumentId | None, window: Range | None) -> list[Range]:
-        """The stretches of the folded text to search: everything, one document, or the window of each."""
+        """Return the stretches of the folded text to search: everything, one document, or the window of each."""
         if doc_id is None and window is None:
             return [(0, len(self.index.text))]
         numbers = range(len(self.documents)) if doc_id is None else [self.numbers[doc_id]]
         return [self._window(number, window) for number in numbers]
 
     def document_range(self, form_place: int) -> Range:
-        """The stretch of the folded text that is the document around a place."""
+        """Return the stretch of the folded text that is the document around a place."""
         number = self._number(form_place)
         return self._begins[number], self._begins[number + 1] - len(GAP)
 
-    def place(self, form_start: int, form_end: int) -> Place:
-        """The stretch of a source, in whole characters, from which a stretch of the folded text was made."""
+    def place(self, form_start: int, form_end: int) -> Occurrence:
+        """Find the stretch of a source, in whole characters, from which a stretch of the folded text was made."""
         number = self._number(form_start)
         begin = self._begins[number]
         places = self._folded[number].source_index[form_start - begin : form_end - begin]
-        return Place(number, int(places.min()), int(places.max()) + 1, form_start, form_end)
+        return Occurrence(number, int(places.min()), int(places.max()) + 1, form_start, form_end)
 
-    def exact_place(self, place: Place, text: str, last: int) -> Place | None:
-        """The place where the source has the very text, ``last`` being the text's last character with a form."""
+    def exact_place(self, place: Occurrence, text: str, last: int) -> Occurrence | None:
+        """Find where the source has the very text; ``last`` is the text's last character with a form."""
         content = self.documents[place.number].content
         start = self._source(place.number, place.form_end - 1) - last
         if start < 0 or not content.startswith(text, start):
             return None
-        return Place(place.number, start, start + len(text), place.form_start, place.form_end)
+        return Occurrence(place.number, start, start + len(text), place.form_start, place.form_end)
 
-    def reordered_places(self, doc_id: DocumentId | None, text: str) -> list[Place]:
-        """Where the very text stands in documents whose forms have another order than their sources."""
+    def reordered_places(self, doc_id: DocumentId | None, text: str) -> list[Occurrence]:
+        """Find the very text in documents whose forms have another order than their sources."""
         numbers = range(len(self.documents)) if doc_id is None else [self.numbers[doc_id]]
-        found: list[Place] = []
+        found: list[Occurrence] = []
         for number in numbers:
             if self._folded[number].in_order:
                 continue
@@ -244,11 +244,11 @@ class PreparedDocuments:
             start = content.find(text)
             while start >= 0 and len(found) < MOST_PLACES:
                 end = start + len(text)
-                found.append(Place(number, start, end, *self._window(number, (start, end))))
+                found.append(Occurrence(number, start, end, *self._window(number, (start, end))))
                 start = content.find(text, end)
         return found
 
-    def has_clean_borders(self, place: Place) -> bool:
+    def has_clean_borders(self, place: Occurrence) -> bool:
         """Whether a place starts and ends between characters of its source, and its last one has no further mark."""
         begin, stop = self.document_range(place.form_start)
         first, after = place.form_start, place.form_end
@@ -269,8 +269,8 @@ class PreparedDocuments:
         text = self.index.text
         return right - left > 1 or not (text[form_place - 1].isalnum() and text[form_place].isalnum())
 
-    def span(self, place: Place) -> CharacterSpan:
-        """The place with the document's text."""
+    def span(self, place: Occurrence) -> CharacterSpan:
+        """Return the place with the document's text."""
         return self.documents[place.number].span(place.start, place.end)
 
     def _source(self, number: int, form_place: int) -> int:

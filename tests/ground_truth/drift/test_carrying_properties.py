@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rapidfuzz.distance import LCSseq
+from rapidfuzz.distance import LCSseq, Levenshtein
 from strategies import nasty_texts
 
 from rag_eval import Corpus
 from rag_eval.ground_truth.check import places_of
-from rag_eval.ground_truth.diff import SOLID
-from rag_eval.ground_truth.drift import Carried, Carrier
+from rag_eval.ground_truth.diff import SOLID, MatchingBlock
+from rag_eval.ground_truth.drift import LEAST_SIMILARITY, Carried, Carrier
 from rag_eval.sample import CORPUS
 
 OURS = settings(deadline=None, derandomize=True, max_examples=300)
@@ -134,6 +134,48 @@ def test_without_comparing_characters_nothing_goes_to_a_wrong_place(
         if carried.place is not None and carried.status in ("kept", "moved"):
             place = carried.place[0]
             assert place == history.real_start(start, end) or history.explains(start, end, place)
+
+
+def rewritten(rng: random.Random) -> tuple[str, str, list[MatchingBlock]]:
+    """Two texts that share only short blocks, no character occurring twice, and the blocks with an empty one around.
+
+    The blocks are so much longer than what a change adds or takes that no other difference is as small.
+    """
+    fresh = iter(map(chr, range(0x4E00, 0x4E00 + 1000)))
+
+    def some(count: int) -> str:
+        return "".join(next(fresh) for _ in range(count))
+
+    old, new, blocks = "", "", [MatchingBlock(0, 0, 0)]
+    for _ in range(rng.randrange(3, 9)):
+        gone = rng.randrange(1, 4)
+        old, new = old + some(gone), new + some(max(1, gone + rng.randrange(-1, 2)))
+        kept = some(rng.randrange(4, SOLID))
+        blocks.append(MatchingBlock(len(old), len(new), len(kept)))
+        old, new = old + kept, new + kept
+    old, new = old + some(2), new + some(2)
+    return old, new, [*blocks, MatchingBlock(len(old), len(new), 0)]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_an_altered_span_is_what_became_of_its_first_to_its_last_character(seed: int) -> None:
+    rng = random.Random(seed)  # noqa: S311  # seeded inputs
+    old, new, blocks = rewritten(rng)
+    carrier = Carrier(old, new)
+    for _ in range(20):
+        first, last = sorted(rng.sample(range(len(blocks) - 1), 2))
+        # Anywhere from the beginning of a block to the next; of a change, as much as the span had of it on that side.
+        start = rng.randrange(blocks[first].old, blocks[first + 1].old)
+        end = rng.randrange(blocks[last].old_end, blocks[last + 1].old_end) + 1
+        expected = (
+            min(blocks[first].new + start - blocks[first].old, blocks[first + 1].new),
+            max(blocks[last + 1].new_end - (blocks[last + 1].old_end - end), blocks[last].new_end),
+        )
+        found = new[slice(*expected)]
+        if Levenshtein.normalized_similarity(old[start:end], found) >= LEAST_SIMILARITY:
+            assert carrier.carry(start, end) == Carried("altered", expected), (old, new, start, end)
+        else:
+            assert carrier.carry(start, end) == Carried("lost", None, "rewritten")
 
 
 def report(lines: int, rng: random.Random) -> list[str]:
