@@ -1,4 +1,4 @@
-"""Chunkers from elsewhere: what they give, read as pieces of text with the places they claim.
+"""Chunkers from other libraries: what they give, read as pieces of text with the places they claim.
 
 Objects are told apart by what they can do; no chunking library is imported.
 """
@@ -6,7 +6,7 @@ Objects are told apart by what they can do; no chunking library is imported.
 import functools
 import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
 from rag_eval.chunking.chunker import BuiltInChunker, Chunker
@@ -42,7 +42,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class ForeignChunker:
-    """A chunker from elsewhere as one of ours: with a name, and strings as its chunks.
+    """A chunker of another library as one of ours: with a name, and strings as its chunks.
 
     The name is its class with its sizes and, where it has more settings, a digest of them:
     ``TokenChunker(chunk_size=400, chunk_overlap=0, settings=1f0c9a7e)``. A function is named by its module and its own
@@ -63,11 +63,11 @@ class ForeignChunker:
         return self.label or (own if isinstance(own, str) and own else foreign_name(self.source))
 
     def chunk(self, text: str) -> list[str]:
-        """The texts of the pieces in the order given."""
+        """Return the texts of the pieces in the order given."""
         return [piece.text for piece in self.pieces(text)]
 
     def pieces(self, text: str) -> list[Piece]:
-        """What the chunker gives for the text; raises ``ConfigurationError`` when that is not a list of chunks."""
+        """Return what the chunker gives for the text; raises ``ConfigurationError`` unless that is a list of chunks."""
         call = _call(self.source)
         given = call(text) if call else None
         if isinstance(given, str | bytes) or not isinstance(given, Iterable):
@@ -91,19 +91,27 @@ class ForeignChunker:
 
 
 def as_chunker(source: object, name: str | None = None) -> Chunker:
-    """The object as a ``Chunker``: itself where it is one, else a ``ForeignChunker`` around it.
+    """Return the object as a ``Chunker``: itself where it is one, else a ``ForeignChunker`` around it.
 
     Accepted are objects with ``name`` and ``chunk(text)``, LangChain text splitters, chonkie chunkers and functions
     from a text to a list of strings. ``name`` replaces the name found.
     Raises ``ConfigurationError`` for anything else.
     """
-    if name is None and isinstance(source, BuiltInChunker | ForeignChunker):
-        return source
+    return source if name is None and isinstance(source, BuiltInChunker) else foreign_chunker(source, name)
+
+
+def foreign_chunker(source: object, name: str | None = None) -> ForeignChunker:
+    """Wrap an object as a ``ForeignChunker``; one that is wrapped already keeps its places and takes the name.
+
+    Raises ``ConfigurationError`` when the object is not a chunker.
+    """
+    if isinstance(source, ForeignChunker):
+        return source if name is None else replace(source, label=name)
     return ForeignChunker(source, name)
 
 
 def foreign_name(source: object) -> str:
-    """The class with its settings, or the module and name of a function."""
+    """Name an object by its class and settings, or a function by its module and name."""
     if isinstance(source, functools.partial):
         bound = [repr(value) for value in source.args] + [f"{key}={value!r}" for key, value in source.keywords.items()]
         return f"{foreign_name(source.func)}({', '.join(bound)})"

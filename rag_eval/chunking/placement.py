@@ -1,4 +1,4 @@
-"""Any chunker as a position-aware one: its pieces are found in the source, and what is not found is said."""
+"""Any chunker made position-aware: its pieces are found in the source, and what is not found is reported."""
 
 import re
 import threading
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rag_eval.chunking.alignment import AlignedText, aligned_form
 from rag_eval.chunking.chunker import Cut, PositionAwareChunker
-from rag_eval.chunking.foreign import ForeignChunker, Piece
+from rag_eval.chunking.foreign import Piece, foreign_chunker
 from rag_eval.errors import preview
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document
@@ -16,7 +16,7 @@ from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
 
 
 def uncovered_stretches(text: str, cuts: Iterable[Cut]) -> list[Cut]:
-    """The stretches of the text outside all cuts, in order."""
+    """Return the stretches of the text outside all cuts, in order."""
     stretches = []
     covered = 0
     for start, end in sorted(cuts):
@@ -29,20 +29,17 @@ def uncovered_stretches(text: str, cuts: Iterable[Cut]) -> list[Cut]:
 
 
 def uncovered_characters(text: str, cuts: Iterable[Cut]) -> int:
-    """How many characters outside all cuts are not whitespace."""
+    """Count the characters outside all cuts that are not whitespace."""
     return sum(count_characters(text[start:end]) for start, end in uncovered_stretches(text, cuts))
 
 
 def count_characters(text: str) -> int:
-    """How many characters are not whitespace."""
+    """Count the characters that are not whitespace."""
     return sum(map(len, text.split()))
 
 
 _NOT_SPACE = re.compile(r"\S")
 
-# Searches may together read this much of a source: enough for hundreds of misses in any document, and never quadratic.
-_SCANS_OF_THE_SOURCE = 200
-_CHARACTERS_AT_LEAST = 1_000_000_000
 _GLIMPSE = 128
 
 
@@ -60,27 +57,40 @@ class Placement:
     claim_is_wrong: bool
 
 
-def place(source: str, pieces: Iterable[Piece]) -> list[Placement]:
-    """Every piece with its place in the source, in the order given; ``ChunkerPositionAdapter`` states the rule."""
+def search_allowance(length: int) -> int:
+    """Return how many characters the searches in a source of this length may read together.
+
+    Enough for hundreds of misses in any document, and never quadratic: 200 times the source, or 10⁹ if that is more.
+    """
+    return max(1_000_000_000, 200 * length)
+
+
+def place(source: str, pieces: Iterable[Piece], allowance: int | None = None) -> list[Placement]:
+    """Place every piece in the source, in the order given; ``ChunkerPositionAdapter`` states the rule.
+
+    ``allowance`` is how many characters the searches may read, by default ``search_allowance`` of the source. When it
+    is used up, pieces are found only next to the previous one.
+    """
     pieces = list(pieces)
-    placer = _Placer(source, prefer_overlap=False)
+    allowance = search_allowance(len(source)) if allowance is None else allowance
+    placer = _Placer(source, allowance, prefer_overlap=False)
     nearest = [placer.place(piece) for piece in pieces]
     if not placer.passed_over_overlap or all(placement.cut for placement in nearest):
         return nearest
     # Taking an overlapping piece for a later copy of itself leads away from where the next ones stand.
-    placer = _Placer(source, prefer_overlap=True)
+    placer = _Placer(source, allowance, prefer_overlap=True)
     overlapping = [placer.place(piece) for piece in pieces]
     return min(nearest, overlapping, key=lambda placements: _left_over(source, placements))
 
 
 class _Placer:
-    def __init__(self, source: str, prefer_overlap: bool) -> None:
+    def __init__(self, source: str, allowance: int, prefer_overlap: bool) -> None:
         self.source = source
         self.prefer_overlap = prefer_overlap
         self.passed_over_overlap = False
         self.previous: Cut = (-1, 0)
         self.skipped_since = 0
-        self.allowance = max(_CHARACTERS_AT_LEAST, _SCANS_OF_THE_SOURCE * len(source))
+        self.allowance = allowance
         self._aligned: AlignedText | None = None
 
     def place(self, piece: Piece) -> Placement:
@@ -269,9 +279,7 @@ class ChunkerPositionAdapter:
     """
 
     def __init__(self, chunker: object, name: str | None = None) -> None:
-        self.chunker = (
-            chunker if name is None and isinstance(chunker, ForeignChunker) else ForeignChunker(chunker, name)
-        )
+        self.chunker = foreign_chunker(chunker, name)
         self._reports: dict[DocumentId, PlacementReport] = {}
         self._lock = threading.Lock()
 
@@ -304,7 +312,7 @@ class ChunkerPositionAdapter:
         return sum(report.uncovered_characters for report in reports) / characters if characters else 0.0
 
     def chunk_with_positions(self, doc: Document) -> list[PositionAwareChunk]:
-        """The located chunks in the order given, with their places; warns of each one that has none."""
+        """Return the located chunks in the order given; warns (``SkippedChunkWarning``) of each one without a place."""
         content = doc.content
         placements = place(content, self.chunker.pieces(content))
         report = _report(doc, placements)
@@ -329,7 +337,7 @@ class ChunkerPositionAdapter:
 
 
 def as_position_aware(chunker: object, name: str | None = None) -> PositionAwareChunker:
-    """The object itself where it knows positions (``chunk_with_positions``), else an adapter around it.
+    """Return the object itself where it knows positions (``chunk_with_positions``), else an adapter around it.
 
     Raises ``ConfigurationError`` when the object is not a chunker.
     """

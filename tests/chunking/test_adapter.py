@@ -14,7 +14,14 @@ from strategies import nasty_texts
 from rag_eval.chunking.alignment import AlignedText, aligned_form
 from rag_eval.chunking.chunker import Chunker, Cut, PositionAwareChunker
 from rag_eval.chunking.foreign import ForeignChunker, Piece, as_chunker
-from rag_eval.chunking.placement import ChunkerPositionAdapter, Placement, SkippedChunkWarning, as_position_aware, place
+from rag_eval.chunking.placement import (
+    ChunkerPositionAdapter,
+    Placement,
+    SkippedChunkWarning,
+    as_position_aware,
+    place,
+    search_allowance,
+)
 from rag_eval.chunking.sentence import SentenceChunker
 from rag_eval.errors import ConfigurationError
 from rag_eval.types.documents import Document
@@ -118,6 +125,45 @@ def test_far_from_the_previous_chunk_only_a_unique_match_counts(
     source: str, pieces: list[str], expected: list[Cut | None]
 ) -> None:
     assert places(source, pieces) == expected
+
+
+FILLER = "-" * 3000
+DISTANT = f"start {FILLER} here now {FILLER} end"
+
+
+def least_allowance(*pieces: str) -> int:
+    """The least allowance with which the last of the pieces is placed."""
+    low, high = 0, search_allowance(len(DISTANT))
+    while low < high:
+        middle = (low + high) // 2
+        if place(DISTANT, map(Piece, pieces), middle)[-1].cut:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def test_searches_read_so_many_characters_and_no_more() -> None:
+    assert [search_allowance(length) for length in (0, 5_000_000, 5_000_001)] == [10**9, 10**9, 200 * 5_000_001]
+    # A search reads what an overlap with the previous chunk could hold and the reach of the piece, then the source.
+    near = len("start") - 1 + len("here") - 1 + 1000 + 4 * len("here") + len("here")
+    assert least_allowance("start", "here") == near + 1
+    # A miss reads all that, and the aligned form of the source; the pieces left out make the reach longer.
+    miss = near + len(DISTANT) + len(aligned_form(DISTANT))
+    assert least_allowance("start", "zzzz", "here") == miss + near + len("zzzz") + 1
+    assert least_allowance("start", "zzzz", "zzzz", "here") == 2 * miss + near + 3 * len("zzzz") + 1
+    # A hit reads up to where it is found, and is cheaper than a miss.
+    found = DISTANT.index("here")
+    assert least_allowance("start", "here", "end") < least_allowance("start", "zzzz", "end")
+    assert place(DISTANT, [Piece("start"), Piece("here")])[1].cut == (found, found + 4)
+
+
+def test_without_allowance_only_what_is_near_is_found() -> None:
+    source = f"one two three {FILLER} two  four {FILLER} five"
+    pieces = ["one two", "two three", "five", "two four", FILLER, "two four"]
+    cuts = [placement.cut for placement in place(source, map(Piece, pieces), 0)]
+    far = source.index("two  four")
+    assert cuts == [(0, 7), (4, 13), None, None, (14, 3014), (far, far + 9)]
 
 
 def test_overlapping_windows_of_repeated_text_do_not_lead_to_a_later_copy() -> None:
@@ -319,6 +365,21 @@ def test_names() -> None:
     assert as_chunker(one).name == as_chunker(same).name != as_chunker(other).name
     assert as_chunker(one).name.startswith("Splitter(chunk_size=5, settings=")
     assert as_chunker(one.split_text).name == as_chunker(one).name + ".split_text"
+
+
+def test_a_name_given_for_a_wrapped_chunker_replaces_its_own_and_keeps_the_places() -> None:
+    claiming = ForeignChunker(lambda text: [ClaimedChunk("ab", 6, 8), ClaimedChunk("ab", 3, 5)], "claiming")
+    for named, expected in (
+        (ChunkerPositionAdapter(claiming, "mine"), "PositionAdapter(mine)"),
+        (ChunkerPositionAdapter(claiming), "PositionAdapter(claiming)"),
+        (as_position_aware(claiming, "mine"), "PositionAdapter(mine)"),
+    ):
+        assert named.name == expected
+        assert [chunk.start for chunk in named.chunk_with_positions(document("ab ab ab"))] == [6, 3]
+    assert as_chunker(claiming, "mine").name == "mine"
+    assert as_chunker(claiming) is claiming
+    assert claiming.name == "claiming"
+    assert as_position_aware(SentenceChunker(), "mine").name == "PositionAdapter(mine)"
 
 
 def test_what_is_accepted() -> None:

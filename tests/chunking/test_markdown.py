@@ -111,6 +111,20 @@ def test_headings_of_all_kinds() -> None:
 def test_front_matter_is_no_heading_but_a_rule_may_stand_above_one() -> None:
     assert headings("---\ntitle: x\n---\n# a") == [(1, "a")]
     assert headings("---\n\ntext\n---\n") == [(2, "text")]
+    assert headings("---\na: x\n\nb\n---\n") == [(2, "b")], "it has no empty line"
+    assert headings("text\n---\na: x\n---\n") == [(2, "text"), (2, "a: x")], "it is at the beginning"
+    assert headings("--- x\na: y\n---\n") == [(2, "--- x a: y")]
+
+
+@pytest.mark.parametrize("end", ["---", "...", "--- ", "...\t"])
+@LINE_ENDS
+def test_front_matter_of_several_lines_is_one_block(line_end: str, end: str) -> None:
+    lines = ["---", "title: x", "# not a heading", "tags:", "- a", "- b", end]
+    text = line_end.join([*lines, "# Heading", "", "text", "---", ""])
+    first, *rest = markdown_blocks(text)
+    assert (first.start, first.end, first.level) == (0, text.index("# Heading"), 0)
+    assert [(block.level, block.title) for block in rest] == [(1, "Heading"), (2, "text")]
+    assert markdown_blocks(line_end.join(lines))[0].end == len(line_end.join(lines)), "nothing has to follow"
 
 
 @LINE_ENDS
