@@ -7,6 +7,7 @@ from prefect.cache_policies import NO_CACHE
 
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import THREADS, BenchmarkConfig, Configuration
+from rag_eval.benchmark.housekeeping import notice_first_version
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome, conclude, keep, summarise
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, IndexRef, TableRef, TruthSource
 from rag_eval.benchmark.workspace import Workspace
@@ -70,6 +71,7 @@ def benchmark(
     """Compare the configurations on one corpus and one ground truth, whose spans are carried over to it if asked."""
     started = datetime.now(UTC)
     workspace = workspace.for_run(started)
+    notice_first_version(workspace)
     tag_run("rag-eval", config.evaluation_type)
     corpus, truth_file = CorpusSource.of(config.corpus, config.glob), TruthSource.of(config.ground_truth)
     run = StageRunner(workspace)

@@ -1,3 +1,5 @@
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +25,13 @@ settings.register_profile("rag-eval", deadline=None, suppress_health_check=[Heal
 settings.load_profile("rag-eval")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Have what servers keep in a place of the tests' own, in place of the user's, for child processes too."""
+    state = tempfile.TemporaryDirectory(prefix="rag-eval-state-", ignore_cleanup_errors=True)
+    os.environ["XDG_STATE_HOME"] = state.name
+    config.add_cleanup(state.cleanup)
+
+
 @pytest.fixture(scope="session")
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A real Prefect server with a database of its own, for the whole session.
@@ -37,7 +46,8 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         temporary_settings,
     )
 
-    from flows.cli.server import PrefectServer, free_port, keep_template, start_attended, use_template
+    from flows.cli.prefect_home import keep_template, use_template
+    from flows.cli.server import PrefectServer, free_port, start_attended
 
     folder = tmp_path_factory.mktemp("prefect")
     database = folder / "prefect.db"

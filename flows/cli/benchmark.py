@@ -16,11 +16,10 @@ from flows.cli.processes import Stopped, leaving, watched
 from flows.cli.server import PrefectServer, prefect_server, without_credentials
 from flows.cli.truth import summary
 from rag_eval.benchmark.config import THREADS, BenchmarkConfig
-from rag_eval.benchmark.housekeeping import sweep
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.truth_versions import reanchor_for_run
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.disk.files import scratch_path
+from rag_eval.disk.files import scratch_path, sweep_scratch
 from rag_eval.errors import BenchmarkFailedError, ConfigurationError, Faults
 from rag_eval.ground_truth.drift import check_still_matches
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
@@ -125,7 +124,7 @@ def run_benchmark(
     _check_name(workspace.root)
     check_files(config, workspace if reanchor else None)
     with scratch_path(workspace.root):
-        sweep(workspace)
+        sweep_scratch(workspace.root)
     workspace.keep(workspace.root / ".gitignore", b"*\n")  # also says early when a bucket cannot be written to
     failure: BenchmarkFailedError | None = None
     try:
@@ -143,7 +142,7 @@ def _run(
     config: BenchmarkConfig, workspace: Workspace, console: Console, reanchor: bool, runner: str
 ) -> BenchmarkOutcome:
     print_notes(console)
-    with prefect_server(workspace.root / "prefect") as server:
+    with prefect_server(workspace) as server:
         with _announced(console, server):
             from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 

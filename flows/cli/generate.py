@@ -306,11 +306,10 @@ def run_generation(
 
 def prepare(workspace: "Workspace") -> None:
     """Make the folder ready: out of version control, and without what killed writers left."""
-    from rag_eval.benchmark.housekeeping import sweep
-    from rag_eval.disk.files import write_atomically
+    from rag_eval.disk.files import sweep_scratch, write_atomically
 
     write_atomically(workspace.root / ".gitignore", b"*\n")
-    sweep(workspace)
+    sweep_scratch(workspace.root)
 
 
 def _prices(read: float | None, written: float | None) -> dict[str, float] | None:

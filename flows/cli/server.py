@@ -3,13 +3,11 @@
 import asyncio
 import gc
 import itertools
-import logging
 import os
 import re
 import shutil
 import signal
 import socket
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -20,7 +18,6 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPException
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +25,14 @@ from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
-from rag_eval.disk.files import SCRATCH_PREFIX, file_sha256, scratch_path
-from rag_eval.errors import ArtifactError, ServiceError, preview
+from flows.cli.prefect_home import QUIET, keep_template, prefect_home, use_own_server, use_template
+from rag_eval.disk.files import SCRATCH_PREFIX
+from rag_eval.errors import ServiceError, preview
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from rag_eval.benchmark.workspace import Workspace
 
 LONGEST = 200
 _REASON = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*")
@@ -47,55 +47,6 @@ def last_words(log: Path) -> str:
     lines = [line for line in lines if line]
     reasons = [line for line in lines if _REASON.match(line)]
     return preview((reasons or lines or [""])[-1], LONGEST)[1:-1]
-
-
-logger = logging.getLogger("rag_eval.server")
-
-
-def use_template(database: Path) -> bool:
-    """Copy a template to where a database is wanted; False where there is none that can be read.
-
-    A damaged one is removed, and said.
-    """
-    for template in _templates():
-        try:
-            shutil.copyfile(template, database)
-            if _name(database) == template.name:
-                return True
-            logger.warning("the database template %s was damaged: it is made anew, which takes a while", template)
-            template.unlink(missing_ok=True)
-        except OSError:
-            pass  # somebody else's, or just removed by another start
-        database.unlink(missing_ok=True)
-    return False
-
-
-def keep_template(database: Path) -> None:
-    """Keep a migrated database for the next server; where that cannot be written, the next one migrates again."""
-    folder = _folder()
-    try:
-        with scratch_path(folder) as scratch:
-            source, target = sqlite3.connect(database), sqlite3.connect(scratch)
-            with source, target:
-                source.backup(target)
-            source.close()
-            target.close()
-            if not _templates():  # another first start may have been sooner
-                os.replace(scratch, folder / _name(scratch))
-    except (OSError, ArtifactError, sqlite3.Error):
-        return
-
-
-def _templates() -> list[Path]:
-    return sorted(_folder().glob(f"prefect-{version('prefect')}-*.db"))
-
-
-def _name(database: Path) -> str:
-    return f"prefect-{version('prefect')}-{file_sha256(database)[:24]}.db"
-
-
-def _folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rag-eval"
 
 
 PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
@@ -236,12 +187,6 @@ def _end_with(parent: int) -> None:
     os._exit(0)
 
 
-QUIET = {
-    "DO_NOT_TRACK": "1",
-    "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
-    "PREFECT_LOGGING_LEVEL": "WARNING",
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-}
 # A server that ends with the command schedules nothing, has no blocks and is asked for no history; keeping one would
 # only hold the database when a run wants it.
 BARE = {"PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false"} | {
@@ -315,21 +260,12 @@ class TemporaryServer:
 @contextmanager
 def temporary_server(home: Path) -> Iterator[TemporaryServer]:
     """A server that may still be starting, and the environment that points Prefect to it; it ends with the block."""
-    home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=SCRATCH_PREFIX, dir=home, ignore_cleanup_errors=True) as folder:
         server = TemporaryServer(home, Path(folder))
         try:
             yield server
         finally:
             server.stop()
-
-
-def use_own_server(home: Path, api: str) -> None:
-    """Point Prefect, which is imported later, and its children to a server of ours and what it keeps."""
-    # The user's profiles belong to another home and another server.
-    for name in ("PREFECT_PROFILE", "PREFECT_PROFILES_PATH"):
-        os.environ.pop(name, None)
-    os.environ.update({**QUIET, **os.environ, "PREFECT_HOME": str(home.absolute()), "PREFECT_API_URL": api})
 
 
 def free_port() -> int:
@@ -383,7 +319,7 @@ class PrefectServer:
 
 
 @contextmanager
-def prefect_server(home: Path) -> Iterator[PrefectServer]:
+def prefect_server(workspace: "Workspace") -> Iterator[PrefectServer]:
     """A server for one command, and the environment that points Prefect to it; import Prefect inside the block.
 
     A temporary server ends with the block. Raises ``ServiceError`` when a server that the user named does not answer.
@@ -396,7 +332,7 @@ def prefect_server(home: Path) -> Iterator[PrefectServer]:
         os.environ.update({**QUIET, **os.environ, "PREFECT_API_URL": LOCAL_API})
         yield PrefectServer(LOCAL_API)
     else:
-        with temporary_server(home) as temporary:
+        with temporary_server(prefect_home(workspace)) as temporary:
             yield PrefectServer(temporary.api, temporary)
 
 

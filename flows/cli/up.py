@@ -28,16 +28,14 @@ from flows.cli.console import (
     visible,
 )
 from flows.cli.deploy import emit_changes, tell
+from flows.cli.prefect_home import QUIET, prefect_home, use_own_server, use_template
 from flows.cli.processes import Stopped, descendants, end_all
 from flows.cli.server import (
-    QUIET,
     RUNS_PATH,
     answers,
     last_words,
     named_server,
     start_attended,
-    use_own_server,
-    use_template,
 )
 from rag_eval.disk.locks import try_lock
 from rag_eval.errors import ConfigurationError, RagEvalError, ServiceError
@@ -46,6 +44,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from rag_eval.benchmark.config import BenchmarkConfig
+    from rag_eval.benchmark.workspace import Workspace
     from rag_eval.documents.watch import CorpusWatch
 
 STOP_SECONDS = 15.0
@@ -110,11 +109,11 @@ WORKER_SETTINGS = {
 }
 
 
-def start_server(crew: Crew, home: Path, port: int) -> tuple[str, bool]:
-    """Where the server answers that is to be used, and whether it is ours.
+def start_server(crew: Crew, home: Path, runs: Path, port: int) -> tuple[str, bool]:
+    """Where the server answers that is to be used, and whether it is ours; ours serves the folder of ``runs`` too.
 
-    It is not where the user named one, or one answers there already. Raises ``ServiceError`` when it does not start,
-    ``ConfigurationError`` when the port is not free.
+    It is not ours where the user named one, or one answers there already. Raises ``ServiceError`` when it does not
+    start, ``ConfigurationError`` when the port is not free.
     """
     api = named_server() or f"http://127.0.0.1:{port}/api"
     os.environ.update({**QUIET, **os.environ, "PREFECT_API_URL": api})
@@ -136,7 +135,7 @@ def start_server(crew: Crew, home: Path, port: int) -> tuple[str, bool]:
         "server",
         "127.0.0.1",
         str(port),
-        str(home.parent / "runs"),
+        str(runs),
         settings={"PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database}"},
     )
     os.environ["RAG_EVAL_RUNS_URL"] = api.removesuffix("/api") + RUNS_PATH
@@ -222,10 +221,11 @@ def up(
     check_files(chosen)
     check_runner(runner)
     parameters = deployment_parameters(config, corpus, truth, glob, workspace, runner, gate_metric, max_drop)
-    home = Workspace.at(workspace).root / "prefect"
-    with _alone(home), _stopped_together(console, Crew(home)) as crew:
+    place = Workspace.at(workspace)
+    home = prefect_home(place)
+    with _alone(home, place), _stopped_together(console, Crew(home)) as crew:
         with console.status("Starting …"):
-            api, is_ours = start_server(crew, home, port)
+            api, is_ours = start_server(crew, home, place.runs, port)
             from flows.deploying import deploy
 
             if is_ours:
@@ -241,11 +241,11 @@ def up(
 
 
 @contextmanager
-def _alone(home: Path) -> Iterator[None]:
+def _alone(home: Path, workspace: "Workspace") -> Iterator[None]:
     """One at a time in a workspace: two would stop each other's runs."""
     with try_lock(home / "up.lock") as is_free:
         if not is_free:
-            raise ConfigurationError(f"rag-eval up goes on already in {str(home.parent)!r}: stop it, or use another")
+            raise ConfigurationError(f"rag-eval up goes on already in {workspace.address!r}: stop it, or use another")
         yield
 
 

@@ -3,6 +3,7 @@
 Other processes may add, rename and remove files meanwhile: what is gone by the time it is looked at counts for nothing.
 """
 
+import logging
 import os
 import shutil
 import time
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.disk.files import SCRATCH_PREFIX, touch
+from rag_eval.disk.files import touch
 
 DIVIDED = ("tables", "cache")
 """The folders whose folders are told apart."""
@@ -23,6 +24,8 @@ FIRST_VERSION = ("results", "prefect")
 PRUNABLE = ("tables", "indexes", "records", *FIRST_VERSION)
 CLEARABLE = (*PRUNABLE, "cache")
 SECONDS_A_DAY = 86_400
+
+logger = logging.getLogger("rag_eval.benchmark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +73,14 @@ def clear(workspace: Workspace) -> Holding:
     return _total("cleared", [_removed(folder) for folder in folders if folder.is_dir()])
 
 
-def sweep(workspace: Workspace) -> None:
-    """Remove what killed writers left half written more than a day ago."""
-    limit = time.time() - SECONDS_A_DAY
-    for parent, folders, files in os.walk(workspace.root):
-        scratch = [name for name in (*folders, *files) if name.startswith(SCRATCH_PREFIX)]
-        folders[:] = [name for name in folders if name not in scratch]
-        for path in (Path(parent, name) for name in scratch):
-            if _last_change(path) < limit:
-                _removed(path)
+def notice_first_version(workspace: Workspace) -> None:
+    """Say in the log, as long as nothing was computed since, that a workspace is the first version's."""
+    if not (workspace.root / "records").exists() and any(map(workspace.storage.names, FIRST_VERSION)):
+        logger.warning(
+            "the workspace %r is of the first version of rag-eval: its work is computed anew; "
+            "rag-eval cache --clear removes what is no longer used",
+            workspace.address,
+        )
 
 
 def mark_used(path: Path) -> None:
@@ -109,15 +111,6 @@ def _holding(kind: str, files: Iterator[Path] | list[Path]) -> Holding:
 
 def _total(kind: str, holdings: list[Holding]) -> Holding:
     return Holding(kind, sum(one.files for one in holdings), sum(one.size for one in holdings))
-
-
-def _last_change(path: Path) -> float:
-    """When a file or anything in a folder was last changed: a folder in use changes inside."""
-    times = [0.0]
-    for one in (path, *_files(path)):
-        with suppress(FileNotFoundError):
-            times.append(one.stat().st_mtime)
-    return max(times)
 
 
 def _children(folder: Path) -> list[Path]:

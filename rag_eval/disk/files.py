@@ -5,10 +5,11 @@ import hashlib
 import json
 import os
 import shutil
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path, PureWindowsPath
 
@@ -23,6 +24,7 @@ from rag_eval.errors import (
 
 SCRATCH_PREFIX = ".part-"
 """How half-written files are called; whatever is left of them after a kill may be removed."""
+SCRATCH_SECONDS = 86_400
 
 MOST_COUNTED = 10_000
 """How many files of a folder are looked at to say what it holds."""
@@ -128,10 +130,35 @@ def scratch_path(folder: Path) -> Iterator[Path]:
     try:
         yield path
     finally:
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+        _remove(path)
+
+
+def sweep_scratch(folder: Path) -> None:
+    """Remove what killed writers left half written below a folder more than a day ago; a folder in use stays."""
+    limit = time.time() - SCRATCH_SECONDS
+    for parent, folders, files in os.walk(folder):
+        scratch = [name for name in (*folders, *files) if name.startswith(SCRATCH_PREFIX)]
+        folders[:] = [name for name in folders if name not in scratch]
+        for path in (Path(parent, name) for name in scratch):
+            if _last_change(path) < limit:
+                _remove(path)
+
+
+def _last_change(path: Path) -> float:
+    """When a file or anything in a folder was last changed: a folder in use changes inside."""
+    times = [0.0]
+    inside = (Path(parent, name) for parent, _, files in os.walk(path) for name in files)
+    for one in (path, *inside):
+        with suppress(FileNotFoundError):
+            times.append(one.stat().st_mtime)
+    return max(times)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 Stamp = tuple[int, int, int]

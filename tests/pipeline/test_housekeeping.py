@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rag_eval.benchmark.housekeeping import clear, holdings, mark_used, prune, sweep
+from rag_eval.benchmark.housekeeping import clear, holdings, mark_used, prune
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.disk.files import SCRATCH_PREFIX
+from rag_eval.disk.files import SCRATCH_PREFIX, sweep_scratch
 
 OLD = time.time() - 10 * 86_400
 
@@ -75,7 +75,7 @@ def test_leftovers_of_killed_writers_are_swept_after_a_day(tmp_path: Path) -> No
     in_use.mkdir()
     (in_use / "prefect.db").write_bytes(b"written to just now")
     os.utime(in_use, (OLD, OLD))
-    sweep(workspace)
+    sweep_scratch(workspace.root)
     assert not old.exists()
     assert new.exists()
     assert in_use.exists()
@@ -103,7 +103,7 @@ def test_files_may_come_and_go_meanwhile(tmp_path: Path) -> None:
         for _ in range(150):
             assert "runs" in {holding.kind for holding in holdings(workspace)}
             prune(workspace, 5)
-            sweep(workspace)
+            sweep_scratch(workspace.root)
     finally:
         stop.set()
         other.join()

@@ -12,7 +12,9 @@ import httpx
 import pytest
 from prefect.settings import PREFECT_API_URL
 
+from flows.cli.prefect_home import prefect_home
 from flows.cli.processes import watched
+from rag_eval.benchmark.workspace import Workspace
 from tests.flows.cli.commands import TWO, children, is_running, rag_eval, started, wait_for
 
 
@@ -36,7 +38,7 @@ def test_a_stopped_run_leaves_nothing_behind(tmp_path: Path, number: int, code: 
     assert out == ""
     assert servers
     wait_for(lambda: not any(map(is_running, servers)))
-    assert list((tmp_path / ".rag-eval" / "prefect").glob(".part-*")) == []
+    assert list(prefect_home(Workspace(root=tmp_path / ".rag-eval")).glob(".part-*")) == []
 
 
 def test_a_server_that_dies_ends_the_run_with_a_sentence(tmp_path: Path) -> None:

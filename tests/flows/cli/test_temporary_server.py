@@ -10,7 +10,9 @@ from unittest.mock import patch
 
 import pytest
 
-from flows.cli.server import answers, keep_template, last_words, temporary_server, use_template, without_credentials
+from flows.cli.prefect_home import keep_template, prefect_home, use_template
+from flows.cli.server import answers, last_words, temporary_server, without_credentials
+from rag_eval.benchmark.workspace import Workspace
 from tests.flows.cli.commands import TWO, rag_eval
 
 PROFILES = 'active = "ours"\n[profiles.ours]\nPREFECT_API_URL = "http://127.0.0.1:9/api"\n[profiles.none]\n'
@@ -53,9 +55,14 @@ def test_a_server_that_does_not_start_is_told_with_its_last_words(tmp_path: Path
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "uvicorn.py").write_text("raise ImportError('half installed')")
-    done = rag_eval("run", "one.yaml", cwd=tmp_path, PYTHONPATH=str(broken))
+    done = rag_eval(
+        "run",
+        "one.yaml",
+        cwd=tmp_path,
+        PYTHONPATH=os.pathsep.join([str(broken), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]),
+    )
     assert done.returncode == 2
-    log = tmp_path / ".rag-eval" / "prefect" / "server.log"
+    log = prefect_home(Workspace(root=tmp_path / ".rag-eval")) / "server.log"
     assert done.stderr.splitlines()[1:] == [
         f"rag-eval: the temporary Prefect server ended with code 1 (ImportError: half installed; the whole of it is in "
         f"'{log}'): run again to continue, or start a server yourself and set PREFECT_API_URL"
