@@ -1,4 +1,32 @@
-"""Several mistakes told at once: the first is raised, and the others are its notes."""
+"""Every error that the library raises for bad input or lost work, and how errors are told.
+
+::
+
+    RagEvalError
+        CorpusError
+            CorpusFolderError
+            EmptyCorpusError
+            DuplicateDocumentError
+            TextEncodingError
+        SpanError
+            InvalidSpanError
+            SpanMismatchError
+        GroundTruthError
+            ReviewConflictError
+        TableError
+        ConfigurationError
+        ArtifactError
+        ServiceError
+            RequestRefusedError
+        ConfigurationFailedError
+        BenchmarkFailedError
+        GateFailedError
+        ExperimentError
+        ExperimentFailedError
+
+A message is one sentence: what is wrong, where, and what to do. Of several mistakes found together the first is
+raised, and the others are its notes.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
