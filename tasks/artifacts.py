@@ -143,9 +143,9 @@ def hold_against_baseline(
     choose = f"`rag-eval baseline set {outcome.run}`"
     baseline = read_run(workspace, BASELINE) if has_baseline(workspace) else None
     if baseline is None:
-        why_not = f"There is no baseline: {choose} makes this run the one to hold others against."
+        why_not = f"There is no baseline: {choose} makes this run the one that others are compared with."
     elif (differences := data_differences(baseline, outcome)) and not allow_different:
-        why_not = f"Not held against the baseline: {'; '.join(differences)}. {choose} makes this run the new one."
+        why_not = f"Not compared with the baseline: {'; '.join(differences)}. {choose} makes this run the new one."
     else:
         by = metric or baseline.ranking_metric
         gate = run_gate(workspace, baseline, outcome, by, max_drop, allow_different=allow_different)

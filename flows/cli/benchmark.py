@@ -166,7 +166,7 @@ def _run(
                 return flow(config, workspace, reanchor, runner)
 
         kept = "what was finished is kept, and the next run continues there"
-        with table.shown(console), listening(table.told), leaving(kept):
+        with table.shown(console), listening(table.update), leaving(kept):
             try:
                 return watched(work, server.trouble)
             except Stopped:

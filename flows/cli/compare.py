@@ -29,7 +29,7 @@ _TEXT_CELLS = 60
 
 def compare(
     before: Annotated[str, typer.Argument(help="latest, baseline, a run's name, or the start of it.")],
-    after: Annotated[str, typer.Argument(help="The run to hold against it, named the same way.")],
+    after: Annotated[str, typer.Argument(help="The run to compare with it, named the same way.")],
     configurations: Annotated[
         list[str] | None,
         typer.Option("--configuration", help="Compare this one only, or NAME=NAME for two; may be repeated."),
@@ -37,12 +37,14 @@ def compare(
     metrics: Annotated[
         list[str] | None, typer.Option("--metric", help="Such as span_recall@5; may be repeated.")
     ] = None,
-    queries: Annotated[int, typer.Option(min=0, help="How many queries to show that became better, and worse.")] = 5,
+    queries: Annotated[
+        int, typer.Option(min=0, help="How many queries to show that got better, and that got worse.")
+    ] = 5,
     allow_different: AllowDifferentOption = False,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare two runs on the same queries: what became better, what worse, and what cannot be told apart."""
+    """Compare two runs on the same queries: what got better, what got worse, and what is inconclusive."""
     from rag_eval.benchmark.compare import compare_runs, name_pairs
     from rag_eval.benchmark.runs import read_run
     from rag_eval.benchmark.workspace import Workspace
@@ -83,7 +85,7 @@ def _print_comparison(console: Console, found: "RunComparison") -> None:
     console.print(Text(f"{found.before.run} → {found.after.run}"), soft_wrap=True)
     console.print(f"{basis(found.queries, first.units, first.unit)}; change is after minus before", highlight=False)
     for difference in found.differences:
-        console.print(Text(f"Careful: {visible(difference)}", style="yellow"), soft_wrap=True)
+        console.print(Text(f"Warning: {visible(difference)}", style="yellow"), soft_wrap=True)
     rows = [row for metric in found.metrics for row in found.by_metric(metric)]
     changed = [row for row in rows if not row.comparison.is_same]
     main = [row for row in changed if row.metric == found.metrics[0]]
@@ -93,10 +95,12 @@ def _print_comparison(console: Console, found: "RunComparison") -> None:
     for metric in dict.fromkeys(row.metric for row in shown):
         console.print(_table(metric, [row for row in shown if row.metric == metric]))
     if any(row.comparison.verdict == "no difference shown" for row in shown):
-        console.print("unsure: the difference may be chance.", highlight=False)
+        console.print("inconclusive: the difference may be due to chance.", highlight=False)
     if quiet:
         by = ", ".join(dict.fromkeys(row.metric for row in quiet))
-        console.print(f"Unsure and not listed: {counted(len(quiet), 'further comparisons')}, by {by}.", highlight=False)
+        console.print(
+            f"Inconclusive and not listed: {counted(len(quiet), 'further comparisons')}, by {by}.", highlight=False
+        )
     unchanged = len(found.rows) - len(changed)
     if unchanged:
         console.print(
@@ -120,13 +124,13 @@ def _table(metric: str, rows: list["ComparedConfigurations"]) -> Table:
             signed(one.difference, beside),
             interval(one.low, one.high, with_sign=True, beside=beside),
             p_value(one.p_adjusted),
-            Text("unsure" if one.verdict == "no difference shown" else one.verdict, style=STYLES[one.verdict]),
+            Text("inconclusive" if one.verdict == "no difference shown" else one.verdict, style=STYLES[one.verdict]),
         )
     return table
 
 
 def _rows_to_open(found: "RunComparison", all_named: bool) -> list["ComparedConfigurations"]:
-    """The configurations named, or the one that is best now."""
+    """The named configurations, or the one that is best now."""
     rows = found.by_metric(found.metrics[0])
     return rows if all_named else rows[:1]
 

@@ -1,4 +1,4 @@
-"""Stages × configurations while a benchmark runs, within the height and the width of the terminal."""
+"""The progress of a benchmark on a terminal: configurations × stages, within its height and width."""
 
 import threading
 from collections.abc import Iterator
@@ -22,8 +22,8 @@ MARKS: dict[Status, tuple[str, str]] = {
     "reused": ("=", "cyan"),
     "failed": ("✗", "red"),
 }
-LEGEND = "… at work   · waiting   ✓ computed   = reused   ↻ trying again   ✗ failed"
-WORDS: dict[Status, str] = {"waiting": "waits", "retrying": "is tried again"}
+LEGEND = "… running   · waiting   ✓ computed   = reused   ↻ retrying   ✗ failed"
+WORDS: dict[Status, str] = {"waiting": "waits", "retrying": "is retried"}
 HEADINGS = {
     "chunk": "chunk",
     "embed": "embed",
@@ -38,16 +38,16 @@ LAST_STAGE = "score"
 NARROWEST_NAME = 20
 STAGE_CELLS = max(map(len, HEADINGS.values())) + 3
 TROUBLES = 3
-"""How many waits, retries and failures are told with their reasons at a time."""
+"""How many waits, retries and failures are shown with their reasons at a time."""
 
 Events = dict[tuple[str | None, str], StageEvent]
 """The latest event of each stage of each configuration, in the order they came."""
 
 
 class LiveTable:
-    """A line a configuration, a column a stage; told by the threads that work.
+    """A table with a line for each configuration and a column for each stage, updated by the threads that do the work.
 
-    Where there are more configurations than lines, those that are at work or failed come first and the rest is counted.
+    Where there are more configurations than lines, those that run or failed come first and the rest is counted.
     """
 
     def __init__(self, configurations: list[str]) -> None:
@@ -58,17 +58,17 @@ class LiveTable:
         self._log: Console | None = None
         self._finished: set[str] = set()
 
-    def told(self, event: StageEvent) -> None:
-        """Take note of an event."""
+    def update(self, event: StageEvent) -> None:
+        """Record an event, and say on a console that is no terminal what it means."""
         name = None if event.configuration is None else visible(event.configuration)
         with self._lock:
             self._events.pop((name, event.stage), None)
             self._events[name, event.stage] = event
             if self._log is not None:
-                self._write_down(self._log, name, event)
+                self._print_event(self._log, name, event)
 
-    def _write_down(self, console: Console, name: str | None, event: StageEvent) -> None:
-        """Say that a configuration is finished, or why a stage is not."""
+    def _print_event(self, console: Console, name: str | None, event: StageEvent) -> None:
+        """Print that a configuration has finished, or why a stage has not."""
         is_done = event.stage == LAST_STAGE and event.status in ("computed", "reused")
         if name is not None and name not in self._finished and (is_done or event.status == "failed"):
             self._finished.add(name)
@@ -79,7 +79,7 @@ class LiveTable:
             say(console, f"rag-eval: {where} {WORDS[event.status]}: {event.reason}")
 
     def shown(self, console: Console) -> Live:
-        """The table on a terminal, kept up to date; where the output is none, a line for each one that is finished."""
+        """The table on a terminal, kept up to date; elsewhere a line for each configuration that has finished."""
         self._log = None if console.is_terminal else console
         return Live(self, console=console, refresh_per_second=4, transient=True)
 
@@ -92,12 +92,12 @@ class LiveTable:
         yield from lines
 
     def _erasing_what_was_wrapped(self, width: int) -> Control:
-        """A terminal that was made narrower has wrapped the lines shown before; Rich would leave the rest of them."""
+        """Erase the lines that a terminal wrapped when it was made narrower, which Rich would leave."""
         wrapped = sum((cells - 1) // width for cells in self._shown if cells > width)
         return Control(*((ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2)) * wrapped)
 
     def lines(self, width: int, height: int) -> list[Text]:
-        """What is shown at a size, each line no wider and all together no higher than that."""
+        """The lines to show, no wider and together no higher than this size."""
         with self._lock:
             events = dict(self._events)
         states = {name: _state(events, name) for name in self._configurations}
@@ -123,16 +123,16 @@ def _state(events: Events, name: str) -> str:
         return "failed"
     if found.get(LAST_STAGE) in ("computed", "reused"):
         return "done"
-    return "at work" if found else "waiting"
+    return "running" if found else "waiting"
 
 
 def _chosen(states: dict[str, str], room: int) -> list[str]:
-    """The names to show, in the order given: what is at work, what failed, what comes next, what was done last."""
+    """The names to show, in the order given: what runs, what failed, what comes next, what was done last."""
     if len(states) <= room:
         return list(states)
     by_state = {state: [name for name, of in states.items() if of == state] for state in set(states.values())}
     wanted = [
-        *by_state.get("at work", []),
+        *by_state.get("running", []),
         *by_state.get("failed", []),
         *by_state.get("waiting", [])[: max(room // 4, 1)],
         *reversed(by_state.get("done", [])),
@@ -173,7 +173,7 @@ def _different(shown: dict[str, str]) -> int:
 
 
 def _troubles(all_names: list[str], events: Events, width: int) -> list[Text]:
-    """Why stages wait, are tried again or have failed, the same reason once, the latest last."""
+    """Why stages wait, are retried or have failed: each reason once, the latest last."""
     short = told_apart(tuple(all_names), NARROWEST_NAME)
     found: dict[tuple[Status, str, str], list[str]] = {}
     for (name, stage), event in events.items():
@@ -194,6 +194,6 @@ def _tally(states: dict[str, str], events: Events) -> str:
         latest = next((event.stage for (name, _), event in reversed(events.items()) if name is None), None)
         return f"{counted(len(reached), 'configurations')}; {latest.replace('-', ' ') if latest else 'starting'} …"
     parts = [
-        f"{reached.count(state)} {state}" for state in ("done", "at work", "waiting", "failed") if state in reached
+        f"{reached.count(state)} {state}" for state in ("done", "running", "waiting", "failed") if state in reached
     ]
     return f"{counted(len(reached), 'configurations')}: {', '.join(parts)}"

@@ -26,13 +26,12 @@ from flows.cli.console import (
 from flows.cli.deploy import deploy, watch
 from flows.cli.experiment import app as experiment_app
 from flows.cli.experiment import evaluators
+from flows.cli.gate import app as baseline_app
+from flows.cli.gate import gate
 from flows.cli.generate import generate
-from flows.cli.history import history
 from flows.cli.processes import Stopped, leave, stop_on_signals
 from flows.cli.publish import publish
-from flows.cli.report import report
-from flows.cli.runs import app as baseline_app
-from flows.cli.runs import gate
+from flows.cli.runs import cache, history, report, show
 from flows.cli.truth import app as truth_app
 from flows.cli.up import up
 from rag_eval.errors import BenchmarkFailedError, ExperimentFailedError, RagEvalError, as_sentence, shown_sentences
@@ -138,7 +137,7 @@ def run(
 def validate(config: Annotated[Path, typer.Argument(help="A benchmark as YAML or TOML.")]) -> None:
     """Check a benchmark file, its documents and its ground truth, and list its configurations."""
     from flows.cli.benchmark import check_files
-    from flows.cli.report import print_configurations
+    from flows.cli.parts import print_configurations
     from rag_eval.benchmark.config_files import load_config
 
     chosen = load_config(config)
@@ -146,26 +145,10 @@ def validate(config: Annotated[Path, typer.Argument(help="A benchmark as YAML or
     print_configurations(chosen)
 
 
-@app.command(rich_help_panel=EVALUATE)
-def show(
-    run: Annotated[str, typer.Argument(help="latest, baseline, a run's name, or the start of it.")] = "latest",
-    k: Annotated[int | None, typer.Option("--k", help="Rank at this number of hits.")] = None,
-    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    as_json: JsonOption = False,
-) -> None:
-    """Show what a run found."""
-    from flows.cli.ranking import print_result
-    from rag_eval.benchmark.runs import read_run
-    from rag_eval.benchmark.workspace import Workspace
-
-    kept = Workspace.at(workspace)
-    print_result(read_run(kept, run), kept, as_json=as_json, k=k)
-
-
 @app.command(rich_help_panel=LOOK)
 def chunkers() -> None:
     """List the chunkers and their settings."""
-    from flows.cli.report import print_components
+    from flows.cli.parts import print_components
 
     print_components("chunkers")
 
@@ -173,7 +156,7 @@ def chunkers() -> None:
 @app.command(rich_help_panel=LOOK)
 def embedders() -> None:
     """List the embedders and their settings."""
-    from flows.cli.report import print_components
+    from flows.cli.parts import print_components
 
     print_components("embedders")
 
@@ -181,7 +164,7 @@ def embedders() -> None:
 @app.command(rich_help_panel=LOOK)
 def stores() -> None:
     """List the vector stores and their settings."""
-    from flows.cli.report import print_components
+    from flows.cli.parts import print_components
 
     print_components("stores")
 
@@ -189,7 +172,7 @@ def stores() -> None:
 @app.command(rich_help_panel=LOOK)
 def rerankers() -> None:
     """List the rerankers and their settings."""
-    from flows.cli.report import print_components
+    from flows.cli.parts import print_components
 
     print_components("rerankers")
 
@@ -197,22 +180,9 @@ def rerankers() -> None:
 @app.command(rich_help_panel=LOOK)
 def metrics() -> None:
     """List the metrics."""
-    from flows.cli.report import print_metrics
+    from flows.cli.parts import print_metrics
 
     print_metrics()
-
-
-@app.command(rich_help_panel=KEEP)
-def cache(
-    prune: Annotated[float | None, typer.Option(min=0, help="Remove work not used for so many days.")] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="Remove all work but the runs' summaries.")] = False,
-    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-) -> None:
-    """Show what a workspace holds, and make room in it."""
-    from flows.cli.report import print_holdings
-    from rag_eval.benchmark.workspace import Workspace
-
-    print_holdings(Workspace.at(workspace), prune, clear)
 
 
 @app.command(rich_help_panel=EVALUATE)
@@ -235,12 +205,14 @@ def certify(
         raise typer.Exit(1)
 
 
+app.command(rich_help_panel=EVALUATE)(show)
 app.command(rich_help_panel=EVALUATE)(report)
 app.command(rich_help_panel=KEEP)(up)
 app.command(rich_help_panel=KEEP)(watch)
 app.command(rich_help_panel=KEEP)(deploy)
 app.command(rich_help_panel=KEEP)(history)
 app.command(rich_help_panel=KEEP)(compare)
+app.command(rich_help_panel=KEEP)(cache)
 app.add_typer(baseline_app, name="baseline", rich_help_panel=KEEP)
 app.command(rich_help_panel=KEEP)(gate)
 app.command(rich_help_panel=KEEP)(publish)

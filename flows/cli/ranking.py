@@ -45,11 +45,11 @@ def print_outcome(console: Console, outcome: BenchmarkOutcome, placed: Sequence[
         text = Text(f"failed: {visible(name)}: {visible(failure.reason)}", style="red")
         console.print(text, soft_wrap=not console.is_terminal)
     if outcome.unanswerable:
-        console.print(f"Declared unanswerable, outside the averages: {outcome.unanswerable}.", highlight=False)
+        console.print(f"Declared unanswerable, not in the averages: {outcome.unanswerable}.", highlight=False)
 
 
 def print_work(console: Console, outcome: BenchmarkOutcome) -> None:
-    """Print what was computed and what reused."""
+    """Print how much was computed and how much was reused."""
     computed, reused = outcome.work()
     if not computed:
         console.print(f"Nothing computed: all {counted(reused, 'stages')} reused.", highlight=False)
@@ -80,7 +80,7 @@ def ranking_table(ranking: Ranking, width: int) -> Table:
 
 
 def work_table(outcome: BenchmarkOutcome) -> Table:
-    """For each stage how many configurations had it computed or reused, and how much of it had to be done."""
+    """How often each stage was computed and reused, and how many of its items were new."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("stage")
     table.add_column("computed", justify="right")
@@ -118,7 +118,7 @@ def print_result(outcome: BenchmarkOutcome, workspace: Workspace, *, as_json: bo
     others = [str(other) for other in outcome.config.k if str(other) != shown.ranking_metric.partition("@")[2]]
     if others:
         further = f", or {', '.join(others[1:])}" if others[1:] else ""
-        say(console, f"The averages at another k: rag-eval show --k {others[0]}{further}")
+        say(console, f"For another k: rag-eval show --k {others[0]}{further}")
     print_work(console, outcome)
     print_publications(console, published)
     say(console, f"Kept in {workspace.address}/runs/{outcome.run}")
@@ -133,5 +133,5 @@ def _tested(console: Console, outcome: BenchmarkOutcome, workspace: Workspace) -
     try:
         return placed_configurations(outcome, read_scores(workspace, outcome, outcome.ranking_metric))
     except ArtifactError as error:
-        say(console, f"How sure the ranking is cannot be told: {error}", "yellow")
+        say(console, f"The ranking cannot be tested: {error}", "yellow")
         return []

@@ -1,10 +1,12 @@
-"""``rag-eval gate``: whether a run is fit to follow the baseline."""
+"""Look at kept runs: ``rag-eval show``, ``report`` and ``history``, and ``cache`` for all that a workspace holds."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.filesize import decimal
 from rich.text import Text
 
 from flows.cli.console import (
@@ -17,176 +19,159 @@ from flows.cli.console import (
     say,
     visible,
 )
-from rag_eval.formatting import counted, interval, number, p_value
+from rag_eval.errors import ConfigurationError
+from rag_eval.formatting import counted, interval, number, signed
 
 if TYPE_CHECKING:
-    from rag_eval.benchmark.gate import Gate, GateCheck
-    from rag_eval.benchmark.outcome import BenchmarkOutcome
+    from rag_eval.benchmark.history import History
+
+RunArgument = Annotated[str, typer.Argument(help="latest, baseline, a run's name, or the start of it.")]
+
+# A run's name up to the second, or to the microsecond, is mostly enough to name it.
+_ENOUGH = (len("2026-01-31T12-00-00"), len("2026-01-31T12-00-00-000000"))
+
+
+def show(
+    run: RunArgument = "latest",
+    k: Annotated[int | None, typer.Option("--k", help="Rank at this number of hits.")] = None,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the ranking and the recommendation of a run."""
+    from flows.cli.ranking import print_result
+    from rag_eval.benchmark.runs import read_run
     from rag_eval.benchmark.workspace import Workspace
-    from rag_eval.stats.scores import Unit
 
-GATE_FAILED = 3
+    kept = Workspace.at(workspace)
+    print_result(read_run(kept, run), kept, as_json=as_json, k=k)
 
 
-def gate(
-    run: Annotated[str, typer.Argument(help="latest, a run's name, or the start of it.")] = "latest",
-    metric: Annotated[
-        str | None, typer.Option(help="Such as span_recall@5; without it, what the baseline is ranked by.")
+def report(
+    run: RunArgument = "latest",
+    against: Annotated[str | None, typer.Option(metavar="RUN", help="An earlier run to compare with.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Where to write it, as .html or .md; without it, into the run's folder.")
     ] = None,
-    max_drop: Annotated[float, typer.Option(help="How far the metric may drop.")] = 0.0,
-    configurations: Annotated[
-        list[str] | None,
-        typer.Option("--configuration", help="Look at this one; without it, at all of the baseline; may be repeated."),
-    ] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     allow_different: AllowDifferentOption = False,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    as_json: JsonOption = False,
 ) -> None:
-    """Hold a run against the baseline; exit code 3 when a metric dropped further than allowed, and surely so."""
-    from rag_eval.benchmark.gate import run_gate
-    from rag_eval.benchmark.runs import BASELINE, read_run
+    """Write a run's report: the answer, the ranking, charts, and every question with its text."""
+    from rag_eval.benchmark.runs import read_run
     from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.reports.report import build_report
+    from rag_eval.reports.write import is_markdown, page_of, write_report
 
+    if output is not None:
+        is_markdown(output)  # says what is wrong with the name before anything is computed
     kept = Workspace.at(workspace)
-    baseline, candidate = read_run(kept, BASELINE), read_run(kept, run)
-    found = run_gate(
-        kept,
-        baseline,
-        candidate,
-        metric or baseline.ranking_metric,
-        max_drop,
-        configurations=configurations,
-        allow_different=allow_different,
-    )
+    outcome = read_run(kept, run)
+    before = read_run(kept, against) if against is not None else None
+    built = build_report(kept, outcome, against=before, allow_different=allow_different)
+    path = output.absolute() if output is not None else page_of(kept, outcome, before)
+    write_report(kept, built, path)
     console = Console()
-    if as_json:
-        print_json(console, asdict(found) | {"passed": found.passed})
-    else:
-        _print_gate(console, found)
-    if not found.passed:
-        raise typer.Exit(GATE_FAILED)
+    console.print(Text(visible(str(built.recommendation))))
+    say(console, f"Report: {path}")
+    if open_:
+        typer.launch(path.as_uri())
 
 
-def _print_gate(console: Console, found: "Gate") -> None:
-    console.print(Text(f"{found.run}, held against the baseline {found.baseline}"), soft_wrap=True)
-    console.print(found.terms, highlight=False)
-    for difference in found.differences:
-        console.print(Text(f"Careful: {visible(difference)}", style="yellow"), soft_wrap=True)
-    changed = [check for check in found.checks if check.changed]
-    if changed:
-        columns = {"configuration": False, "baseline": True, "run": True, found.move: True, "95 % interval": True}
-        table = plain_table(None, columns | {"p": True, "verdict": False}, fixed="verdict")
-        for check in changed:
-            beside = max(check.before, check.after)
-            table.add_row(
-                Text(visible(check.configuration)),
-                number(check.before, beside),
-                number(check.after, beside),
-                number(check.drop, beside),
-                interval(check.low, check.high, beside=beside),
-                p_value(check.p),
-                _verdict(found, check),
-            )
-        console.print(table)
-    if len(found.checks) > len(changed):
-        unchanged = counted(len(found.checks) - len(changed), "configurations")
-        console.print(f"{unchanged} with every score as in the baseline.", highlight=False)
-    noticed = [check.noticed_from for check in changed if check.noticed_from is not None]
-    if not found.can_fail:
-        say(console, too_few(found.units, found.unit, len(found.checks)), "yellow")
-    elif noticed:
-        least = number(min(noticed), max(check.before for check in changed))
-        console.print(f"A {found.move} of less than about {least} goes unnoticed here.", highlight=False)
-    for name, reason in found.missing.items():
-        sentence = f"{visible(name)} is in the baseline and has no score in this run: {visible(reason)}"
-        console.print(Text(sentence, style="red"), soft_wrap=True)
-    unsure = any(check.unsure for check in found.checks)
-    style = ("yellow" if unsure else "green") if found.passed else "bold red"
-    console.print(Text(found.verdict, style=style), soft_wrap=True)
-    if found.passed:
-        if unsure and len(found.checks) > 1:
-            say(console, "One alone is surer: rag-eval gate --configuration NAME, such as the one you ship")
-        if found.run == found.baseline:
-            say(console, "The run is the baseline itself: run the benchmark again to compare.", "yellow")
-        return
-    say(console, f"If that is meant: rag-eval baseline set {found.run}{_one_only(found)}")
-
-
-def _verdict(found: "Gate", check: "GateCheck") -> Text:
-    if not check.passed:
-        return Text(found.moved, style="red")
-    return Text("unsure", style="yellow") if check.unsure else Text("ok", style="green")
-
-
-def too_few(units: int, unit: "Unit", configurations: int) -> str:
-    """That no drop can fail the gate, and what would let one."""
-    from rag_eval.benchmark.gate import fewest_units, most_configurations
-
-    together = f"{counted(units, unit)} and {counted(configurations, 'configurations')}"
-    fewest = fewest_units(configurations)
-    ways = [f"ask about {fewest} documents" if unit == "documents" else f"ask {fewest} questions"]
-    most = most_configurations(units)
-    if most:
-        few = "one" if most == 1 else f"at most {most}"
-        ways.insert(0, f"gate {few} of them with --configuration, such as the one you ship")
-    return f"With {together} no drop can be told from chance, so no drop can fail the gate: {', or '.join(ways)}."
-
-
-def _one_only(found: "Gate") -> str:
-    gone = bool(found.missing) and bool(found.checks)
-    return "; or gate what you ship: rag-eval gate --configuration NAME" if gone else ""
-
-
-app = typer.Typer(help="Choose the run that others are held against, and show it.", no_args_is_help=True)
-
-
-@app.command("set")
-def choose(
-    run: Annotated[str, typer.Argument(help="latest, a run's name, or the start of it.")],
+def history(
+    metric: Annotated[
+        str | None, typer.Option(help="Such as span_recall@5; without it, what the latest run is ranked by.")
+    ] = None,
+    configuration: Annotated[
+        str | None, typer.Option(help="Follow this configuration; without it, the best of each run.")
+    ] = None,
+    last: Annotated[int, typer.Option(help="How many runs to show.")] = 20,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a run the baseline, in place of the one before."""
-    from rag_eval.benchmark.runs import choose_baseline, read_run
+    """Show the runs over time, oldest first, by one metric."""
+    from rag_eval.benchmark import history as store
+    from rag_eval.benchmark.workspace import Workspace
+
+    found = store.history(Workspace.at(workspace), metric, configuration, last)
+    console = Console()
+    if as_json:
+        trend = [entry.run for entry in found.trend()]
+        print_json(console, asdict(found) | {"trend": trend})
+        return
+    _print_history(console, found, "configuration" if configuration else "best configuration", last)
+
+
+def _print_history(console: Console, found: "History", what: str, last: int) -> None:
+    from rag_eval.benchmark.history import sparkline
+
+    # Narrow headings leave room for names, so that a terminal of 80 columns breaks them between words.
+    heading = found.metric.replace("_", "_\n").replace("@", "\n@")
+    columns = {"run": False, what.replace(" ", "\n"): False, heading: True, "95 %\ninterval": True, "change": True}
+    several = len({entry.data for entry in found.entries}) > 1
+    table = plain_table(None, columns | ({"data": True} if several else {}), fixed="run")
+    names = [entry.run for entry in found.entries]
+    before: dict[str, float] = {}
+    for entry in found.entries:
+        run = _short_name(entry.run, names)
+        failed = f", {entry.failures} failed" if entry.failures else ""
+        cells = ["–", "–", ""]
+        if entry.estimate is not None:
+            mean = entry.estimate.mean
+            change = signed(mean - before[entry.data], mean) if entry.data in before else ""
+            cells = [number(mean), interval(entry.estimate.low, entry.estimate.high), change]
+            before[entry.data] = mean
+        name = Text(visible(entry.configuration or "no score") + failed)
+        data = [entry.data] if several else []
+        table.add_row(Text(run + (" *" if entry.is_baseline else "")), name, *cells, *data)
+    if found.entries:
+        console.print(table)
+    shown = {entry.data: entry for entry in found.entries}
+    for letter, entry in shown.items():
+        digests = f"corpus {entry.corpus_digest[:12]}…, truth {entry.truth_digest[:12]}…"
+        size = f"{counted(entry.documents, 'documents')}, {counted(entry.queries, 'queries')}"
+        console.print(f"{letter}: {size} ({digests})", highlight=False, soft_wrap=True)
+    if any(entry.is_baseline for entry in found.entries):
+        console.print("* the baseline")
+    trend = [entry.estimate.mean for entry in found.trend() if entry.estimate is not None]
+    if len(trend) > 1:
+        bars, letter = sparkline(trend), found.trend()[-1].data
+        console.print(
+            Text(f"{bars}  {found.metric} on data {letter}: {number(trend[0])} to {number(trend[-1])}"), soft_wrap=True
+        )
+    if found.earlier:
+        more = f"rag-eval history --last {last + found.earlier}"
+        console.print(f"{counted(found.earlier, 'earlier runs')}: {more}", highlight=False)
+    for problem in found.unreadable:
+        console.print(Text(visible(problem), style="yellow"), soft_wrap=True)
+
+
+def _short_name(run: str, runs: list[str]) -> str:
+    """As much of a run's name as none of the others begins with."""
+    starts = (run[:length] for length in _ENOUGH)
+    return next((start for start in starts if sum(name.startswith(start) for name in runs) == 1), run)
+
+
+def cache(
+    prune: Annotated[float | None, typer.Option(min=0, help="Remove work not used for this many days.")] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all work but the runs' summaries.")] = False,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+) -> None:
+    """Show what a workspace holds, and free space in it."""
+    from rag_eval.benchmark import housekeeping
     from rag_eval.benchmark.workspace import Workspace
 
     kept = Workspace.at(workspace)
-    chosen = choose_baseline(kept, run)
+    if not kept.root.is_dir():
+        raise ConfigurationError(f"there is no workspace {kept.address!r}: run a benchmark first, or check the path")
+    if prune is not None and clear:
+        raise ConfigurationError("--prune and --clear do not go together: give one")
     console = Console()
-    if as_json:
-        print_json(console, asdict(chosen))
-        return
-    console.print(Text(f"The baseline is {chosen.run}"), soft_wrap=True)
-    _warn(console, kept, read_run(kept, chosen.run))
-
-
-@app.command()
-def show(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
-    """Show the baseline, when it was chosen, and what it found."""
-    from flows.cli.ranking import print_result
-    from rag_eval.benchmark.runs import BASELINE, read_baseline, read_run
-    from rag_eval.benchmark.workspace import Workspace
-
-    kept = Workspace.at(workspace)
-    chosen = read_baseline(kept)
-    console = Console()
-    if as_json:
-        print_json(console, asdict(chosen))
-        return
-    console.print(Text(f"{chosen.run}, chosen {chosen.chosen}"), soft_wrap=True)
-    print_result(read_run(kept, BASELINE), kept, as_json=False)
-
-
-def _warn(console: Console, kept: "Workspace", baseline: "BenchmarkOutcome") -> None:
-    """Say when there is too little in the baseline for a gate to fail."""
-    from rag_eval.benchmark.gate import fewest_units, gate_units
-    from rag_eval.errors import ArtifactError
-
-    configurations = len(baseline.configurations)
-    try:
-        units = gate_units(kept, baseline)
-    except ArtifactError as error:
-        say(console, f"No gate can be held against it: {error}", "yellow")
-        return
-    if units.count < fewest_units(configurations):
-        say(console, too_few(units.count, units.kind, configurations), "yellow")
+    if kept.remote is not None:
+        say(console, f"{kept.root}: this machine's copy of {kept.remote}, where nothing is removed")
+    if clear or prune is not None:
+        gone = housekeeping.clear(kept) if prune is None else housekeeping.prune(kept, prune)
+        console.print(f"{gone.kind}: {counted(gone.files, 'files')}, {decimal(gone.size)}", highlight=False)
+    table = plain_table(None, {"work": False, "files": True, "size": True})
+    for holding in housekeeping.holdings(kept):
+        table.add_row(holding.kind, f"{holding.files:,}", decimal(holding.size))
+    console.print(table)

@@ -1,4 +1,4 @@
-"""The charts of a run, from its scores."""
+"""The rows of a run's charts, from its scores and tables."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -64,7 +64,7 @@ def _sibling(outcome: BenchmarkOutcome, configuration: Configuration) -> Configu
 
 
 MOST_CHARTED = 24
-"""More configurations than that no chart tells apart."""
+"""The most configurations that a chart can tell apart."""
 
 MOST_DOCUMENTS = 40
 
@@ -100,7 +100,7 @@ def charts_of(
 
 
 def _series(one: ConfigurationOutcome) -> dict[str, str]:
-    """What a row is of: the configuration, its chunker, and the rest of its name."""
+    """The configuration of a row, its chunker, and the rest of its name."""
     chunker = one.configuration.chunker.label
     return {"configuration": one.name, "chunker": chunker, "search": one.name.removeprefix(f"{chunker}, ")}
 
@@ -140,7 +140,7 @@ def _budget_rows(charted: Sequence[ConfigurationOutcome], estimates: dict[str, d
 
 
 def _ringed(rows: Rows, drawing: Callable[[dict[str, Any]], object], fields: Sequence[str]) -> Rows:
-    """The rows with how many configurations a drawing has with the same values, and which of them each is, from 0."""
+    """Add to each row how many configurations have the same values in a drawing, and its number among them, from 0."""
     series: dict[tuple[object, str], Rows] = {}
     for row in rows:
         series.setdefault((drawing(row), row["configuration"]), []).append(row)

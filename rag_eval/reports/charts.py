@@ -1,7 +1,7 @@
-"""The charts of a report: their rows, and how Vega-Lite draws them; the page brings colours and what is chosen.
+"""The charts of a report as Vega-Lite specifications; colours and the selected rows are the page's.
 
-Series are told apart by the colour of their chunker and the dash or shape of the rest, so that neither colour nor
-memory has to hold a dozen. Colours are variables of the page's style sheet, which has them for light, dark and paper.
+The colour of a series is its chunker, the dash or shape its search, so that no chart needs a dozen colours. Colours
+are variables of the page's style sheet, which has them for light, dark and paper.
 """
 
 from collections.abc import Sequence
@@ -23,20 +23,20 @@ TWO_LINES = "[split(datum.label, ', ')[0], substring(datum.label, length(split(d
 """The chunker above the rest of a configuration's name: half as wide, so that a phone has room for the bars."""
 
 MOST_RINGS = 3
-"""How many drawn at one place are seen around each other; what is beyond has the size of the last."""
+"""How many equal configurations are drawn as rings around each other; further ones have the size of the last."""
 
 WHITE_FROM = 0.71
-"""From this value on the text in a cell is that for a full colour: there both texts are equally easy to read."""
+"""From this value on a cell has light text: here dark and light text are equally easy to read."""
 
 LEGEND_ROW = 300
 """How wide a row of a legend may be, in pixels, to fit a phone."""
 
-_POINT = "Point at a line for its 95 % interval, click in the legend to see one kind alone."
+_POINT = "Hover over a line for its 95 % interval; click in the legend to isolate a series."
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart: what it is called, what it says, its rows, and which of them are shown at first, by field."""
+    """A chart: title, caption, rows, and the values of fields that select the rows shown at first."""
 
     id: str
     title: str
@@ -75,7 +75,7 @@ def trade_off(rows: Rows, k: int, unit: str) -> Chart:
     return Chart(
         "trade-off",
         "Recall against precision",
-        f"Up: more {unit} found. Right: more of what comes back is relevant. Equal ones stand around each other.",
+        f"Up: more {unit} found. Right: more of what is retrieved is relevant. Rings are equal configurations.",
         rows,
         ["configuration", "k", "recall", "precision"],
         {"k": k},
@@ -90,8 +90,8 @@ def by_k(rows: Rows, metric: str, ks: Sequence[int]) -> Chart:
     axis = alt.X("k:Q", title="first k hits", axis=alt.Axis(values=list(ks), grid=False))
     return Chart(
         "by-k",
-        "What more hits bring",
-        f"Each metric by how many hits count. {_POINT}",
+        "Scores by number of hits",
+        f"Each metric over the first k hits. {_POINT}",
         rows,
         ["configuration", "metric", "k", "value", "low", "high"],
         {"metric": metric},
@@ -113,9 +113,9 @@ def by_budget(rows: Rows, budgets: Sequence[int]) -> Chart:
     )
     return Chart(
         "by-budget",
-        "Recall for the same money",
-        "What the first hits find within a budget of tokens: large chunks no longer win by bringing more text. A line "
-        f"ends where the hits that were kept no longer fill half of the budget. {_POINT}",
+        "Recall within a token budget",
+        "Recall of the first hits that fit a budget of tokens, which does not favour large chunks. A line ends where "
+        f"the hits fill less than half of the budget. {_POINT}",
         rows,
         ["configuration", "tokens", "recall", "low", "high"],
         {},
@@ -147,7 +147,7 @@ def by_document(rows: Rows, metric: str, order: Sequence[str], documents: int) -
     which = f"of the {shown} of {documents} documents asked about most" if shown < documents else "by document"
     return Chart(
         "by-document",
-        "Where each configuration is strong",
+        "Scores by document",
         f"{metric} {which}. Click a cell to read its questions.",
         rows,
         ["configuration", "document", "value", "questions"],
@@ -158,10 +158,10 @@ def by_document(rows: Rows, metric: str, order: Sequence[str], documents: int) -
 
 
 def by_loss(rows: Rows, k: int, order: Sequence[str], parts: Sequence[str], unit: str) -> Chart:
-    """What is found and where the rest is lost, stacked."""
+    """The shares that are found and lost, stacked."""
     import altair as alt
 
-    brought_back = " Left of zero is what a part brought back instead, such as a reranker."
+    brought_back = " Left of zero is what a stage won, such as a reranker."
     hues = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"]
     colours = alt.Scale(domain=list(parts), range=hues[: len(parts)])
     scale, axis = alt.Scale(nice=False), alt.Axis(format="%")
@@ -179,8 +179,8 @@ def by_loss(rows: Rows, k: int, order: Sequence[str], parts: Sequence[str], unit
     )
     return Chart(
         "by-loss",
-        "Where the rest is lost",
-        "What k chunks could not hold is the chunker's loss, what was ranked too low the search's."
+        "Where recall is lost",
+        "What k chunks cannot hold is lost by the chunker, what is ranked too low by the search."
         f"{brought_back if any(row['share'] < 0 for row in rows) else ''}",
         rows,
         ["configuration", "k", "part", "share"],
@@ -241,7 +241,7 @@ def _colour(alt: Any, rows: Rows) -> Any:
 
 
 def _legend(alt: Any, rows: Rows, field: str, symbol: int = 14, **options: Any) -> Any:
-    """A legend in one row where that fits any screen; else the page chooses. Letters are about seven pixels wide."""
+    """A legend in one row where that fits any screen, at about seven pixels a letter; else the page lays it out."""
     names = {row[field] for row in rows}
     is_short = len(names) * (symbol + 16 + 7 * max(map(len, names))) <= LEGEND_ROW
     return alt.Legend(**options | ({"columns": len(names)} if is_short else {}))

@@ -93,11 +93,11 @@ def gate_markdown(found: Gate) -> str:
     lines = [
         f"**{found.verdict}**",
         "",
-        f"Held against {found.baseline}: {found.terms}.",
+        f"Compared with {found.baseline}: {found.terms}.",
     ]
-    lines += [f"Careful: {escape_markdown(difference)}." for difference in found.differences]
+    lines += [f"Warning: {escape_markdown(difference)}." for difference in found.differences]
     if not found.can_fail:
-        lines.append(f"With so few {found.unit} no drop can be told from chance, so none can fail the gate.")
+        lines.append(f"With so few {found.unit} no drop can be significant, so none can fail the gate.")
     changed = [check for check in found.checks if check.changed]
     if changed:
         lines += [
@@ -107,7 +107,7 @@ def gate_markdown(found: Gate) -> str:
         ]
     for check in changed:
         figures = (number(check.before), number(check.after), number(check.drop), interval(check.low, check.high))
-        verdict = ("unsure" if check.unsure else "ok") if check.passed else f"**{found.moved}**"
+        verdict = ("inconclusive" if check.unsure else "ok") if check.passed else f"**{found.moved}**"
         lines.append(
             f"| {escape_markdown(check.configuration)} | {' | '.join(figures)} | {p_value(check.p)} | {verdict} |"
         )
@@ -123,7 +123,7 @@ def gate_markdown(found: Gate) -> str:
 
 
 def trend_markdown(found: History) -> str:
-    """The runs that can be held together, the latest first, each with its best configuration and the change."""
+    """The runs on the same data, the latest first, each with its best configuration and the change."""
     trend = found.trend()
     means = [entry.estimate.mean for entry in trend if entry.estimate is not None]
     bars = f": `{sparkline(means)}`" if len(means) > 1 else ""
@@ -147,7 +147,7 @@ def trend_markdown(found: History) -> str:
 
 
 def generation_markdown(report: GenerationReport) -> str:
-    """How many questions were kept, why others were not, and what it took."""
+    """How many questions were kept, why others were dropped, and what it cost."""
     stopped = [
         f"Stopped: {escape_markdown(report.stopped or '')}; {counted(report.unasked, 'questions')} not asked",
         "",

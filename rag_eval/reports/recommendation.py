@@ -1,4 +1,4 @@
-"""The answer of a benchmark in plain words: what to ship, how sure that is, and what would do as well."""
+"""The recommendation of a benchmark in plain words: what to ship, how sure that is, and what is as good."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,15 +60,15 @@ def _same_cuts(outcome: BenchmarkOutcome) -> list[str]:
     return [f"{'; '.join(named + rest)}: leave one of each out."] if pairs else []
 
 
-ANSWER_MOST_NAMED = 2
+MOST_RIVALS_NAMED = 2
 
 LEANER, CLOSE = 0.9, 0.05
-"""Another is worth naming when its context has at most this share of the tokens, and its mean is this close."""
+"""A leaner configuration is named if its context has at most this share of the tokens and its mean is this close."""
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What to do, and the sentences that say why and how sure that is."""
+    """What to ship, and the sentences that say why and how sure that is."""
 
     headline: str
     sentences: list[str]
@@ -78,7 +78,7 @@ class Recommendation:
 
 
 def recommend(outcome: BenchmarkOutcome, ranking: Sequence[Placed]) -> Recommendation:
-    """The answer from a ranking, best first."""
+    """Recommend a configuration from a ranking, best first."""
     failures = [f"{counted(len(outcome.failures), 'configurations')} failed."] if outcome.failures else []
     if not ranking:
         return Recommendation("No configuration finished.", failures)
@@ -126,7 +126,7 @@ def _equals(ranking: Sequence[Placed], tokens: dict[str, float]) -> list[str]:
     equals = [placed.name for placed in ranking[1 : _equal_to_first(ranking)]]
     if not equals:
         return []
-    told = listed(equals) if len(equals) <= ANSWER_MOST_NAMED else f"{len(equals)} others, first of all {equals[0]},"
+    told = listed(equals) if len(equals) <= MOST_RIVALS_NAMED else f"{len(equals)} others, such as {equals[0]},"
     larger = tokens and all(tokens[name] > tokens[best.name] for name in equals)
     return [f"{told} {be(len(equals))} equally good{' with a larger context' if larger else ''}."]
 
@@ -140,10 +140,10 @@ def _rivals(others: Sequence[Placed]) -> list[str]:
     rivals = [placed.name for placed in others if placed.among_best]
     if not rivals:
         return ["The other is worse." if len(others) == 1 else f"All {len(others)} others are worse."]
-    if len(rivals) <= ANSWER_MOST_NAMED:
+    if len(rivals) <= MOST_RIVALS_NAMED:
         told = f"{listed(rivals)} {be(len(rivals))} indistinguishable from it"
     else:
-        told = f"{len(rivals)} of the {len(others)} others, first of all {rivals[0]}, are indistinguishable from it"
+        told = f"{len(rivals)} of the {len(others)} others, such as {rivals[0]}, are indistinguishable from it"
     rest = len(others) - len(rivals)
     return [f"{told} on these questions; the other {rest if rest > 1 else 'one'} {be(rest)} worse."]
 

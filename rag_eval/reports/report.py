@@ -1,4 +1,4 @@
-"""What a report says, from the tables that a run left in the workspace."""
+"""The data of a report, from the tables that a run left in the workspace."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from rag_eval.reports.recommendation import Recommendation, recommend
 
 @dataclass(frozen=True)
 class Report:
-    """The answer, the ranking, the charts, the questions and the run it is about, beside an earlier run if asked."""
+    """A run's recommendation, ranking, charts and questions, and its comparison with an earlier run if asked for."""
 
     outcome: BenchmarkOutcome
     recommendation: Recommendation
@@ -36,7 +36,7 @@ def build_report(
     *,
     allow_different: bool = False,
 ) -> Report:
-    """All that a report says, from the tables of a run; beside an earlier run if one is given.
+    """Build the report of a run from its tables, compared with an earlier run if one is given.
 
     Raises ``ArtifactError`` when a table is gone, and ``ConfigurationError`` when the runs cannot be compared.
     """

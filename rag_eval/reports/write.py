@@ -1,4 +1,4 @@
-"""Writing the reports of a run: ``report.html``, ``report.md`` and ``scores.parquet`` in its folder."""
+"""Write the reports of a run: ``report.html``, ``report.md`` and ``scores.parquet`` in its folder."""
 
 from pathlib import Path
 

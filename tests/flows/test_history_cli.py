@@ -117,15 +117,15 @@ def test_compare_shows_differences_and_single_queries_whatever_they_hold(kept: S
 def test_the_gate_passes_fails_and_says_what_is_missing(kept: Store) -> None:
     passed = said(kept, "gate", kept.slightly_worse.run, "--metric", "span_recall@3", "--max-drop", "0.02")
     assert "The gate is passed: 2 configurations dropped by more than 0.02, but not surely." in passed
-    assert "unsure" in passed
-    assert "goes unnoticed here" in passed
+    assert "inconclusive" in passed
+    assert "cannot be detected here" in passed
     failed = said(kept, "gate", kept.much_worse.run, "--metric", "span_recall@3", "--max-drop", "0.02", code=3)
     assert "The gate failed: 2 configurations dropped by more than 0.02." in failed
-    assert failed.endswith(f"If that is meant: rag-eval baseline set {kept.much_worse.run}\n")
+    assert failed.endswith(f"If this is intended: rag-eval baseline set {kept.much_worse.run}\n")
     costs = said(kept, "gate", "--metric", "tokens_retrieved@3", kept.slightly_worse.run, "--max-drop", "5")
     assert "tokens_retrieved@3 may rise by 5" in costs
     assert " rise " in costs
-    assert "A rise of less than about 6 goes" in costs
+    assert "A rise of less than about 6 cannot be detected" in costs
     data = told(kept, "gate", kept.much_worse.run, "--configuration", LARGE_NAME, "--max-drop", "0.02", code=3)
     assert (data["passed"], len(data["checks"]), data["metric"]) == (False, 1, "span_recall@3")
     missing = said(kept, "gate", code=3)
@@ -139,7 +139,7 @@ def test_show_says_how_sure_the_ranking_is_and_ranks_at_another_k(kept: Store) -
     assert f"Ship {LARGE_NAME}. It finds 100.0 % [100.0, 100.0] of the relevant text" in " ".join(shown.split())
     assert "The other is worse." in " ".join(shown.split())
     assert "≈" not in shown
-    assert "The averages at another k: rag-eval show --k 1" in shown
+    assert "For another k: rag-eval show --k 1" in shown
     first = said(kept, "show", kept.good.run, "--k", "1")
     assert "ranked by span_recall@1" in first
     assert "rag-eval show --k 3" in first
@@ -155,7 +155,7 @@ def test_too_little_to_fail_a_gate_is_said_when_the_baseline_is_set(kept: Store,
     good = make_run(workspace, config)
     own = Store(workspace, config, good, good, good, good)
     sentence = (
-        "With 6 documents and 4 configurations no drop can be told from chance, so no drop can fail the gate: "
+        "With 6 documents and 4 configurations no drop can be significant, so none can fail the gate: "
         "gate at most 3 of them with --configuration, such as the one you ship, or ask about 7 documents."
     )
     assert sentence in said(own, "baseline", "set", "latest")
@@ -179,7 +179,7 @@ def test_other_data_is_compared_only_when_allowed(kept: Store, tmp_path: Path) -
     said(own, "baseline", "set", first.run)
     with pytest.raises(ConfigurationError, match=r"the corpus differs: 6 documents"):
         said(own, "compare", "baseline", "latest")
-    assert "Careful: the corpus differs" in said(own, "compare", "baseline", "latest", "--allow-different")
+    assert "Warning: the corpus differs" in said(own, "compare", "baseline", "latest", "--allow-different")
     gate = said(own, "gate", "--allow-different")
     assert "25 queries in few documents, so that it holds for questions about these only" in gate
     assert "The gate is passed." in gate

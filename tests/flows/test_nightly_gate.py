@@ -74,7 +74,7 @@ def test_without_a_baseline_and_on_other_documents_there_is_no_verdict(tmp_path:
 
     (config.corpus / "extra.md").write_text("One more.")
     benchmark_from_file(file, workspace=place, gate=True)
-    assert "Not held against the baseline: the corpus differs: 12 documents (" in shown()
+    assert "Not compared with the baseline: the corpus differs: 12 documents (" in shown()
     benchmark_from_file(file, workspace=place, gate=True, allow_different=True)
     assert "**The gate is passed.**" in shown()
-    assert "Careful: the corpus differs: 12 documents (" in shown()
+    assert "Warning: the corpus differs: 12 documents (" in shown()

@@ -53,7 +53,7 @@ def test_what_to_ship_and_how_sure_that_is(outcome: BenchmarkOutcome) -> None:
         (
             4,
             2,
-            "4 of the 6 others, first of all markdown 1000, bm25, are indistinguishable from it on these questions; "
+            "4 of the 6 others, such as markdown 1000, bm25, are indistinguishable from it on these questions; "
             "the other 2 are worse.",
         ),
     ],

@@ -18,7 +18,7 @@ NAMES = [f"recursive-token {size}/0, hybrid, openai text-embedding-3-small" for 
 def table(*events: tuple[str | None, str, Status]) -> LiveTable:
     found = LiveTable(NAMES)
     for name, stage, status in events:
-        found.told(StageEvent(name, stage, status, "the service is away" if status == "retrying" else None))
+        found.update(StageEvent(name, stage, status, "the service is away" if status == "retrying" else None))
     return found
 
 
@@ -53,7 +53,7 @@ def test_what_is_at_work_or_failed_is_shown_before_what_waits_or_is_done() -> No
     assert len(lines) == 10
     assert any(line.startswith("recursive-token 20/0") and "…" in line[-20:] for line in lines)
     assert any(line.startswith("recursive-token 30/0") and "✗" in line for line in lines)
-    assert "40 configurations: 15 done, 1 at work, 23 waiting, 1 failed" in lines
+    assert "40 configurations: 15 done, 1 running, 23 waiting, 1 failed" in lines
 
 
 def test_a_long_name_is_cut_and_a_row_is_one_line() -> None:
@@ -78,7 +78,7 @@ def test_names_that_differ_only_in_what_columns_leave_out_have_their_stage_besid
     found = LiveTable(names)
     for name in names:
         for stage in STAGES:
-            found.told(StageEvent(name, stage, "computed"))
+            found.update(StageEvent(name, stage, "computed"))
     lines = shown(found, 80, 60)
     assert [line for line in lines if "aaa" in line] == [f"{name} score ✓" for name in names]
 
@@ -92,10 +92,10 @@ def test_a_narrow_terminal_shows_the_stage_instead_of_columns() -> None:
 def test_retries_are_told_with_their_reason() -> None:
     found = table((NAMES[3], "embed", "retrying"))
     assert "↻ embed (recursive-token 3/…l): the service is away" in shown(found, 120, 60)
-    found.told(StageEvent(NAMES[4], "embed", "retrying", "the service is away"))
+    found.update(StageEvent(NAMES[4], "embed", "retrying", "the service is away"))
     assert "↻ embed (2 configurations): the service is away" in shown(found, 120, 60)
-    found.told(StageEvent(NAMES[4], "embed", "computed"))
-    found.told(StageEvent(NAMES[3], "embed", "computed"))
+    found.update(StageEvent(NAMES[4], "embed", "computed"))
+    found.update(StageEvent(NAMES[3], "embed", "computed"))
     assert not any("the service is away" in line for line in shown(found, 120, 60))
 
 
@@ -105,7 +105,7 @@ def test_what_is_done_before_the_configurations_is_said() -> None:
 
 def test_a_name_cannot_steer_the_terminal() -> None:
     found = LiveTable(["evil \x1b[2J, vector"])
-    found.told(StageEvent("evil \x1b[2J, vector", "chunk", "failed", "\x1b]0;title\x07"))
+    found.update(StageEvent("evil \x1b[2J, vector", "chunk", "failed", "\x1b]0;title\x07"))
     assert "\x1b" not in "".join(shown(found, 80, 20))
 
 
@@ -138,10 +138,10 @@ def test_where_nobody_looks_what_is_finished_or_held_up_is_a_line() -> None:
             StageEvent(NAMES[1], "score", "waiting", "another run makes it"),
             StageEvent(NAMES[1], "score", "reused"),
         ):
-            found.told(event)
+            found.update(event)
     assert out.getvalue().splitlines() == [
         f"rag-eval: 1 of 3: {NAMES[0]}: done",
-        f"rag-eval: {NAMES[2]}: embed is tried again: the service is away",
+        f"rag-eval: {NAMES[2]}: embed is retried: the service is away",
         f"rag-eval: 2 of 3: {NAMES[2]}: failed",
         f"rag-eval: {NAMES[1]}: score waits: another run makes it",
         f"rag-eval: 3 of 3: {NAMES[1]}: done",

@@ -1,86 +1,20 @@
-"""What there is to choose from."""
+"""List the parts of a benchmark with their settings, the metrics, and the configurations of a benchmark file."""
 
 import inspect
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich import box
 from rich.console import Console
-from rich.filesize import decimal
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.console import DEFAULT_WORKSPACE, AllowDifferentOption, WorkspaceOption, say, visible
+from flows.cli.console import visible
 from rag_eval.benchmark.component import Component, shown
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.config_grid import SECTIONS, members_of
-from rag_eval.benchmark.housekeeping import clear, holdings, prune
-from rag_eval.benchmark.workspace import Workspace
-from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import counted
 from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
-
-
-def report(
-    run: Annotated[str, typer.Argument(help="latest, baseline, a run's name, or the start of it.")] = "latest",
-    against: Annotated[str | None, typer.Option(metavar="RUN", help="An earlier run to compare with.")] = None,
-    output: Annotated[
-        Path | None, typer.Option(help="Where to write it, as .html or .md; without it, into the run's folder.")
-    ] = None,
-    open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
-    allow_different: AllowDifferentOption = False,
-    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-) -> None:
-    """Write a run's report: the answer, the ranking, charts, and every question with its text."""
-    from rag_eval.benchmark.runs import read_run
-    from rag_eval.benchmark.workspace import Workspace
-    from rag_eval.reports.report import build_report
-    from rag_eval.reports.write import is_markdown, page_of, write_report
-
-    if output is not None:
-        is_markdown(output)  # says what is wrong with the name before anything is computed
-    kept = Workspace.at(workspace)
-    outcome = read_run(kept, run)
-    before = read_run(kept, against) if against is not None else None
-    built = build_report(kept, outcome, against=before, allow_different=allow_different)
-    path = output.absolute() if output is not None else page_of(kept, outcome, before)
-    write_report(kept, built, path)
-    console = Console()
-    console.print(Text(visible(str(built.recommendation))))
-    say(console, f"Report: {path}")
-    if open_:
-        typer.launch(path.as_uri())
-
-
-def print_holdings(workspace: Workspace, days: float | None, clear_all: bool) -> None:
-    """Prune or clear if asked to, then print what the workspace holds; of a bucket, its copy on this machine."""
-    if not workspace.root.is_dir():
-        raise ConfigurationError(
-            f"there is no workspace {workspace.address!r}: run a benchmark first, or check the path"
-        )
-    if days is not None and clear_all:
-        raise ConfigurationError("--prune and --clear do not go together: give one")
-    console = Console()
-    if workspace.remote is not None:
-        console.print(
-            f"{workspace.root}: this machine's copy of {workspace.remote}, where nothing is removed",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
-    if clear_all or days is not None:
-        gone = clear(workspace) if clear_all else prune(workspace, days or 0)
-        console.print(f"{gone.kind}: {counted(gone.files, 'files')}, {decimal(gone.size)}", highlight=False)
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("work")
-    table.add_column("files", justify="right")
-    table.add_column("size", justify="right")
-    for holding in holdings(workspace):
-        table.add_row(holding.kind, str(holding.files), decimal(holding.size))
-    console.print(table)
 
 
 def print_components(section: str) -> None:
