@@ -101,7 +101,8 @@ TRUTH = _schema(
 """What answers the queries: a group for each piece of evidence, which is covered by its best covered member. A group
 has one member unless the same evidence stands in several places. ``origin`` says where a member comes from."""
 
-SCORES = _schema(query_id=pa.string(), metric=pa.string(), k=pa.int32(), value=pa.float64())
+SCORES = _schema(query_id=pa.string(), metric=pa.string(), cut=pa.string(), size=pa.int32(), value=pa.float64())
+"""The cut is "hits" or "tokens" with how many, or "min" or "all" with 0: see ``rag_eval.metrics.metric.Cut``."""
 
 PLACE = ("doc_id", "start", "end")
 """What a row of token-level evaluation must have, in hits, passages and truth."""

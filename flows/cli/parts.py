@@ -14,7 +14,8 @@ from rag_eval.benchmark.component import Component, shown
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.config_grid import SECTIONS, members_of
 from rag_eval.formatting import counted
-from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
+from rag_eval.metrics import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
+from rag_eval.metrics.metric import metric_class
 
 
 def print_components(section: str) -> None:
@@ -51,7 +52,7 @@ def print_metrics() -> None:
     console = Console()
     for level, registry in (("token-level", TOKEN_LEVEL_METRICS), ("chunk-level", CHUNK_LEVEL_METRICS)):
         console.print(Text(level, style="bold"))
-        _print_rows(console, [(name, "", _first_line(metric)) for name, metric in registry.items()])
+        _print_rows(console, [(name, "", _first_line(metric_class(name))) for name in registry])
         console.print()
 
 

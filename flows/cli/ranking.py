@@ -15,6 +15,7 @@ from rag_eval.benchmark.scores import read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
 from rag_eval.formatting import counted
+from rag_eval.metrics.metric import split_name
 from rag_eval.reports.ranking import Ranking, placed_configurations
 from rag_eval.reports.recommendation import recommend
 from rag_eval.reports.write import page_of
@@ -115,7 +116,7 @@ def print_result(outcome: BenchmarkOutcome, workspace: Workspace, *, as_json: bo
         print_json(console, outcome.model_dump(mode="json") | {"published": [one.model_dump() for one in published]})
         return
     print_outcome(console, shown, _tested(console, shown, workspace))
-    others = [str(other) for other in outcome.config.k if str(other) != shown.ranking_metric.partition("@")[2]]
+    others = [str(other) for other in outcome.config.k if other != split_name(shown.ranking_metric)[1].hits]
     if others:
         further = f", or {', '.join(others[1:])}" if others[1:] else ""
         say(console, f"For another k: rag-eval show --k {others[0]}{further}")

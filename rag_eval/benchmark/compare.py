@@ -12,9 +12,10 @@ from rag_eval.benchmark.scores import SEED, RunScores, read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import MOST, suggestion
-from rag_eval.metrics.budget import RECALL_AREA
+from rag_eval.metrics.budget import RecallTokenArea
+from rag_eval.metrics.metric import ALL, MIN, higher_is_better, metric_of, split_name
 from rag_eval.stats.comparison import COMPARISON_EQUAL_WITHIN as EQUAL_WITHIN
-from rag_eval.stats.comparison import Comparison, best_first, compare, higher_is_better
+from rag_eval.stats.comparison import Comparison, best_first, compare
 from rag_eval.stats.scores import PairedScores
 
 Fate = Literal["scored", "failed", "not there"]
@@ -196,9 +197,9 @@ def name_pairs(before: BenchmarkOutcome, after: BenchmarkOutcome, given: Sequenc
 def default_metrics(outcome: BenchmarkOutcome, known: Sequence[str]) -> list[str]:
     """The ranking's metric first, then the others at its cut, then those that are not cut, then the area."""
     by = outcome.ranking_metric
-    cut = by.partition("@")[2]
-    asked = [name for name in outcome.configurations[0].metrics if name.partition("@")[2] in (cut, "", "min")]
-    area = [name for name in known if name.startswith(RECALL_AREA)]
+    cuts = (split_name(by)[1], ALL, MIN)
+    asked = [name for name in outcome.configurations[0].metrics if split_name(name)[1] in cuts]
+    area = [name for name in known if metric_of(name) is RecallTokenArea]
     return [name for name in dict.fromkeys([by, *asked, *area]) if name in known]
 
 

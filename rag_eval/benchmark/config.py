@@ -1,6 +1,5 @@
 """What a benchmark is to compare."""
 
-from collections.abc import Mapping
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -23,8 +22,9 @@ from rag_eval.benchmark.reranker_settings import NoRerankerConfig, RerankerConfi
 from rag_eval.benchmark.store_settings import LanceDBConfig, StoreConfig
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices, suggestion
-from rag_eval.metrics.metric import MetricName
-from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS, parse_metric_name
+from rag_eval.metrics import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
+from rag_eval.metrics.metric import MetricName, metric_class
+from rag_eval.metrics.registry import parse_metric_name
 from rag_eval.parts.settings import Name, Settings
 from rag_eval.tokens import check_encoding
 from rag_eval.types.ids import EvaluationType
@@ -45,11 +45,11 @@ def check_runner(name: str) -> None:
         raise ConfigurationError(f"the runner {name} is not installed: pip install 'rag-eval[{name}]'")
 
 
-METRICS: dict[EvaluationType, Mapping[str, object]] = {
-    "token-level": TOKEN_LEVEL_METRICS,
-    "chunk-level": CHUNK_LEVEL_METRICS,
+METRICS: dict[EvaluationType, list[str]] = {
+    "token-level": [name for name in TOKEN_LEVEL_METRICS if metric_class(name).number() == "hits"],
+    "chunk-level": [name for name in CHUNK_LEVEL_METRICS if metric_class(name).number() == "hits"],
 }
-"""The built-in metrics of each evaluation type."""
+"""The metrics that can be asked for in each evaluation type; those at token budgets come with every run."""
 
 DEFAULT_METRICS: dict[EvaluationType, list[str]] = {
     "token-level": ["span_recall", "span_precision", "span_iou"],
@@ -74,9 +74,12 @@ def check_metric(text: str, evaluation_type: EvaluationType) -> str:
     name = parse_metric_name(text, METRICS[evaluation_type])
     if name.unit is not None:
         check_encoding(name.unit)
-    if isinstance(name.k, int):
-        bare = MetricName(name.base, name.unit)
-        raise ConfigurationError(f"{preview(text)} names a number of hits: write {bare} and put {name.k} into k")
+    if name.cut.kind == "hits":
+        raise ConfigurationError(
+            f"{preview(text)} names a number of hits: write {name.column} and put {name.cut.size} into k"
+        )
+    if name.cut.kind == "tokens":
+        raise ConfigurationError(f"{preview(text)} names a budget of tokens: every run has those, leave it out")
     return str(name)
 
 

@@ -1,23 +1,33 @@
 """One experiment: a corpus, the truth about it, a retriever, and metrics."""
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast, overload, runtime_checkable
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rag_eval.benchmark.hits import chunk_hits_table, span_hits_table
 from rag_eval.errors import ConfigurationError, GroundTruthError, preview
 from rag_eval.ground_truth.check import check_against_corpus
+from rag_eval.metrics import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
 from rag_eval.metrics.chroma import ChromaMetric
 from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkPrecision, ChunkRecall
-from rag_eval.metrics.metric import ChunkLevelMetric, TokenLevelMetric, refuse_repeated
-from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
-from rag_eval.metrics.score_tables import NO_CUT, average_scores, score_chunk_level, score_name, score_token_level
+from rag_eval.metrics.metric import (
+    ALL,
+    MIN,
+    ChunkLevelMetric,
+    Cut,
+    MetricName,
+    RetrievalMetric,
+    TokenLevelMetric,
+    metric_of,
+    refuse_repeated,
+    score_name,
+    split_name,
+)
+from rag_eval.metrics.score_tables import average_scores, score_chunk_level, score_token_level
 from rag_eval.metrics.span_metrics import SpanIoU, SpanPrecision, SpanRecall
 from rag_eval.retrieval.fusion import HybridRetriever
 from rag_eval.retrieval.retriever import RETRIEVER, Hit, Retriever, check_part, checked_hits
@@ -128,10 +138,7 @@ def _check_parts(corpus: object, retriever: object) -> None:
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
-# These need more than hits and truth: all chunks, or the documents' tokens.
-_NOT_SWEPT = {"precision_omega", "tokens_retrieved"}
-_OWN_CUT = re.compile(r"(?P<label>.+)@(?P<k>[1-9][0-9]*)", re.DOTALL)
-REGISTRIES: Mapping[EvaluationType, Mapping[str, type]] = {
+REGISTRIES: Mapping[EvaluationType, Iterable[str]] = {
     "token-level": TOKEN_LEVEL_METRICS,
     "chunk-level": CHUNK_LEVEL_METRICS,
 }
@@ -159,19 +166,29 @@ class Case(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class MetricAtCut(Generic[T]):
-    """A metric on the first ``cut`` hits (None: as many as it wants), its label and k in the scores, and its key."""
+    """A metric, its name without a cut and its cut in the scores, and its key in the averages."""
 
     metric: Metric[T]
     label: str
-    k: int
-    cut: int | None
+    cut: Cut
     key: str
 
     def depth(self, truth: Iterable[Sequence[Any]]) -> int:
         """How many hits it needs, given what is relevant to each query."""
-        if isinstance(self.metric, ChromaMetric) and self.metric.k == "min" and self.metric.chunks is not None:
+        if isinstance(self.metric, ChromaMetric) and self.cut == MIN and self.metric.chunks is not None:
             return max(map(self.metric.chunks.min_k, truth), default=0)
-        return self.cut or 0
+        return self.cut.hits or 0
+
+    @property
+    def name(self) -> str:
+        """The full name in the scores."""
+        return score_name(self.label, self.cut.kind, self.cut.size)
+
+    @property
+    def is_swept(self) -> bool:
+        """Whether the metric is a built-in one, to the letter, that needs nothing else: a subclass may differ."""
+        known = isinstance(self.metric, RetrievalMetric) and metric_of(self.label) is type(self.metric)
+        return known and not MetricName.parse(self.name).needs
 
 
 def metrics_at_cuts(
@@ -186,14 +203,13 @@ def metrics_at_cuts(
     columns: list[MetricAtCut[T]] = []
     for metric in _checked(evaluation_type, metrics):
         name = metric.name
-        stated = _OWN_CUT.fullmatch(name)
-        if name == "precision_omega" or name.endswith("@min"):
-            columns.append(MetricAtCut(metric, name, NO_CUT, None, name))
-        elif stated is not None:
-            columns.append(MetricAtCut(metric, stated["label"], int(stated["k"]), int(stated["k"]), name))
-        else:
-            columns += [MetricAtCut(metric, name, k, k, score_name(name, k) if several else name) for k in ks]
-    refuse_repeated(score_name(column.label, column.k) for column in columns)
+        label, cut = split_name(name)
+        if cut != ALL or "hits" not in metric_of(name).cuts:
+            columns.append(MetricAtCut(metric, label, cut, name))
+            continue
+        for at in (Cut("hits", k) for k in ks):
+            columns.append(MetricAtCut(metric, name, at, name + at.written() if several else name))
+    refuse_repeated(column.name for column in columns)
     return columns
 
 
@@ -201,23 +217,21 @@ def score_cases(
     evaluation_type: EvaluationType,
     columns: Sequence[MetricAtCut[T]],
     cases: Sequence[Case[T]],
-    sweep: Callable[[list[str], list[int]], pa.Table],
+    sweep: Callable[[list[MetricName]], pa.Table],
 ) -> pa.Table:
     """A ``SCORES`` row for each metric at its cut and case, in this order; ``sweep`` scores built-in ones by name.
 
     Raises ``ConfigurationError`` when a metric gives anything but a finite number.
     """
-    swept = [column for column in columns if _is_swept(column, REGISTRIES[evaluation_type])]
-    names, ks = dict.fromkeys(column.label for column in swept), dict.fromkeys(column.k for column in swept)
-    scores = sweep(list(names), list(ks)) if swept else None
+    swept = [column for column in columns if column.is_swept]
+    scores = sweep([MetricName.parse(column.name) for column in swept]) if swept else None
     parts = []
     for column in columns:
-        if scores is not None and column in swept:
-            rows = pc.and_(pc.equal(scores.column("metric"), column.label), pc.equal(scores.column("k"), column.k))
-            parts.append(scores.filter(rows))
+        if scores is not None and column.is_swept:
+            parts.append(scores.slice(swept.index(column) * len(cases), len(cases)))
         else:
-            values = ((case.query_id, column.label, column.k, _score(column, case)) for case in cases)
-            parts.append(table_of(SCORES, list(values)))
+            head = (column.label, column.cut.kind, column.cut.size)
+            parts.append(table_of(SCORES, [(case.query_id, *head, _score(column, case)) for case in cases]))
     return pa.concat_tables(parts)
 
 
@@ -240,7 +254,7 @@ def _checked(evaluation_type: EvaluationType, metrics: Sequence[Metric[T]]) -> l
             raise ConfigurationError(
                 f"{told} is not a metric: give an object with name and calculate(retrieved, ground_truth)"
             )
-        if isinstance(metric, tuple(REGISTRIES[other].values())):
+        if isinstance(metric, RetrievalMetric) and evaluation_type not in metric.levels:
             raise ConfigurationError(
                 f"{metric.name} is a {other} metric and this is a {evaluation_type} evaluation: "
                 f"use one of {', '.join(REGISTRIES[evaluation_type])}, or a {other} evaluation"
@@ -248,13 +262,8 @@ def _checked(evaluation_type: EvaluationType, metrics: Sequence[Metric[T]]) -> l
     return given
 
 
-def _is_swept(column: MetricAtCut[T], registry: Mapping[str, type]) -> bool:
-    """Whether the metric is a built-in one, to the letter: a subclass may calculate otherwise."""
-    return column.label not in _NOT_SWEPT and registry.get(column.metric.name) is type(column.metric)
-
-
 def _score(column: MetricAtCut[T], case: Case[T]) -> float:
-    value: object = column.metric.calculate(case.retrieved[: column.cut], case.relevant)
+    value: object = column.metric.calculate(case.retrieved[: column.cut.hits], case.relevant)
     if not isinstance(value, Real) or not math.isfinite(value):
         raise ConfigurationError(
             f"{column.metric.name}.calculate gave {preview(repr(value))} for {case.query_id}: return a finite number"
@@ -357,7 +366,8 @@ def run_experiment(
     else:
         raise ConfigurationError(f"there is no evaluation type {evaluation_type!r}: use 'token-level' or 'chunk-level'")
     averages = average_scores(tables.scores).to_pylist()
-    return ExperimentResult({keys[row["metric"], row["k"]]: row["mean"] for row in averages}, raw_results=tables)
+    means = {score_name(row["metric"], row["cut"], row["size"]): row["mean"] for row in averages}
+    return ExperimentResult({keys[name]: mean for name, mean in means.items()}, raw_results=tables)
 
 
 def _run_token_level(
@@ -381,7 +391,7 @@ def _run_token_level(
         if not item.unanswerable
     ]
     scores = score_cases(
-        "token-level", metrics, cases, lambda names, cuts: score_token_level(passages_of(hits), tables, names, cuts)
+        "token-level", metrics, cases, lambda names: score_token_level(passages_of(hits), tables, names)
     )
     return ExperimentTables(hits, scores, _unanswerable(truth))
 
@@ -407,7 +417,7 @@ def _run_chunk_level(
         if not item.unanswerable
     ]
     scores = score_cases(
-        "chunk-level", metrics, cases, lambda names, cuts: score_chunk_level(passages_of(hits), tables, names, cuts)
+        "chunk-level", metrics, cases, lambda names: score_chunk_level(passages_of(hits), tables, names)
     )
     return ExperimentTables(hits, scores, _unanswerable(truth))
 
@@ -420,8 +430,8 @@ def _checked_ks(k: object) -> list[int]:
     return ks
 
 
-def _keys(metrics: Sequence[MetricAtCut[T]]) -> dict[tuple[str, int], str]:
-    return {(metric.label, metric.k): metric.key for metric in metrics}
+def _keys(metrics: Sequence[MetricAtCut[T]]) -> dict[str, str]:
+    return {metric.name: metric.key for metric in metrics}
 
 
 def _unanswerable(truth: Sequence[TokenLevelGroundTruth | ChunkLevelGroundTruth]) -> tuple[QueryId, ...]:

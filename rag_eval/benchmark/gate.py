@@ -24,10 +24,10 @@ from rag_eval.benchmark.scores import SEED, read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import basis, counted
-from rag_eval.metrics.metric import Values
+from rag_eval.metrics.metric import Values, higher_is_better
 from rag_eval.stats.bootstrap import estimates_of
 from rag_eval.stats.comparison import COMPARISON_EQUAL_WITHIN as EQUAL_WITHIN
-from rag_eval.stats.comparison import FLIPS, SIGNIFICANCE, higher_is_better, holm, sign_flip_p_values, without_rounding
+from rag_eval.stats.comparison import FLIPS, SIGNIFICANCE, holm, sign_flip_p_values, without_rounding
 from rag_eval.stats.scores import Unit, Units
 
 

@@ -11,8 +11,9 @@ from rag_eval.benchmark.scores import SEED, read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ConfigurationError, preview
 from rag_eval.formatting import choices, suggestion
+from rag_eval.metrics.metric import higher_is_better
 from rag_eval.stats.bootstrap import Estimate, estimate
-from rag_eval.stats.comparison import best_first, higher_is_better
+from rag_eval.stats.comparison import best_first
 
 BARS = "▁▂▃▄▅▆▇█"
 

@@ -19,7 +19,7 @@ from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError, RagEvalError, ServiceError, preview
-from rag_eval.metrics.score_tables import score_name
+from rag_eval.metrics.metric import score_name
 from rag_eval.retrieval.retriever import AnyChunker, Reranker
 from rag_eval.retrieval.vector import VectorRAGRetriever
 from rag_eval.services.langsmith_client import BRIEF, LangSmithService, has_langsmith_key, langsmith_client
@@ -83,7 +83,8 @@ class LangSmithLink:
         """
         by_query: dict[str, dict[str, float]] = {}
         for row in scores.to_pylist():
-            by_query.setdefault(row["query_id"], {})[score_name(row["metric"], row["k"])] = row["value"]
+            name = score_name(row["metric"], row["cut"], row["size"])
+            by_query.setdefault(row["query_id"], {})[name] = row["value"]
         # Experiments of one name stand side by side.
         unique = uuid.uuid4()
         try:

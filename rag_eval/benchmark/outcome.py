@@ -15,8 +15,9 @@ from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, Effort,
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import BenchmarkFailedError, ConfigurationError
 from rag_eval.formatting import choices
-from rag_eval.metrics.score_tables import average_scores, score_name
-from rag_eval.stats.comparison import best_first, higher_is_better
+from rag_eval.metrics.metric import ALL, MIN, higher_is_better, score_name, split_name
+from rag_eval.metrics.score_tables import average_scores
+from rag_eval.stats.comparison import best_first
 
 DECIDING = (
     "rag-eval",
@@ -165,8 +166,8 @@ class BenchmarkOutcome(_Outcome):
         """What configurations are ranked by: the first metric at the k nearest to 5."""
         nearest = min(self.config.k, key=lambda k: (abs(k - 5), k))
         # What the context costs says nothing about what it holds.
-        qualities = [name for name in self.config.metrics if not name.startswith("tokens_retrieved")]
-        names = [score_name(metric, k) for metric in qualities or self.config.metrics for k in (nearest, 0)]
+        metrics = [name for name in self.config.metrics if higher_is_better(name)] or self.config.metrics
+        names = [name for metric in metrics for name in (score_name(metric, "hits", nearest), metric)]
         known = self.configurations[0].metrics if self.configurations else {}
         return next((name for name in names if name in known), names[0])
 
@@ -183,9 +184,9 @@ class BenchmarkOutcome(_Outcome):
         further metrics at the same k, in their order, then the first by name.
         """
         by = self.ranking_metric
-        cut = by.partition("@")[2]
+        cuts = (split_name(by)[1], ALL, MIN)
         known = self.configurations[0].metrics if self.configurations else {}
-        further = sorted((name for name in known if name.partition("@")[2] in (cut, "", "min")), key=higher_is_better)
+        further = sorted((name for name in known if split_name(name)[1] in cuts), key=higher_is_better)
         signs = {name: -1 if higher_is_better(name) else 1 for name in further}
 
         def among_equals(one: ConfigurationOutcome) -> tuple[list[float], str]:
@@ -238,7 +239,7 @@ def summarise(
     return ConfigurationOutcome(
         name=configuration.name,
         configuration=configuration,
-        metrics={score_name(row["metric"], row["k"]): row["mean"] for row in averages},
+        metrics={score_name(row["metric"], row["cut"], row["size"]): row["mean"] for row in averages},
         queries=averages[0]["n"] if averages else 0,
         chunks=ChunkStatistics(
             count=len(lengths),

@@ -11,7 +11,7 @@ from rag_eval.benchmark.config import Configuration
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
-from rag_eval.metrics.score_tables import score_name
+from rag_eval.metrics.metric import score_name
 from rag_eval.retry import RetryPolicy
 from rag_eval.services import langsmith_outbox, orq
 from rag_eval.services.langsmith_client import BRIEF, PATIENT
@@ -174,7 +174,7 @@ def _scored(
 ) -> list[QueryOutcome]:
     scores: dict[str, dict[str, float]] = {one.query.id: {} for one in truth}
     for row in workspace.read_table(done.scores).to_pylist():
-        scores[row["query_id"]][score_name(row["metric"], row["k"])] = row["value"]
+        scores[row["query_id"]][score_name(row["metric"], row["cut"], row["size"])] = row["value"]
     hits: dict[str, list[object]] = {one.query.id: [] for one in truth}
     by_chunk = outcome.inputs.truth.evaluation_type == "chunk-level"
     for row in workspace.read_table(done.hits).sort_by("rank").to_pylist():

@@ -20,11 +20,11 @@ from rag_eval.benchmark.runs import read_run, run_names, truth_digests
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ConfigurationError, TableError, preview
 from rag_eval.formatting import choices, suggestion
-from rag_eval.metrics.budget import budget_cuts, chunk_budget_scores, span_budget_scores
-from rag_eval.metrics.metric import Counts, Values
-from rag_eval.metrics.score_tables import NO_CUT, score_name
+from rag_eval.metrics.budget import budget_metrics
+from rag_eval.metrics.metric import Counts, Values, higher_is_better, score_name, split_name
+from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.stats.bootstrap import Estimate, estimates_of
-from rag_eval.stats.comparison import Placed, higher_is_better, rank
+from rag_eval.stats.comparison import Placed, rank
 from rag_eval.stats.scores import PairedScores, documents_by_chunks, documents_by_spans
 from rag_eval.tables import TruthTables, check_schema, documents_from_table, passages_of
 from rag_eval.types.documents import Document
@@ -46,20 +46,14 @@ class ScoredQuery:
 class RunScores:
     """The scores of a run: ``values[i, j, l]`` is that of configuration j by metric i on query l.
 
-    ``cuts`` are the metrics, each with its k (0: not cut at a number of hits). Recall at equal token budgets is among
-    them, the budget standing as k.
+    ``metrics`` are their full names, such as ``span_recall@5``; what is measured at token budgets is among them.
     """
 
     run: str
-    cuts: tuple[tuple[str, int], ...]
+    metrics: tuple[str, ...]
     configurations: tuple[str, ...]
     queries: tuple[ScoredQuery, ...]
     values: NDArray[np.float64]
-
-    @property
-    def metrics(self) -> list[str]:
-        """The full names of the metrics, such as ``span_recall@5``."""
-        return [score_name(metric, k) for metric, k in self.cuts]
 
     @property
     def query_texts(self) -> dict[str, str]:
@@ -118,18 +112,18 @@ def collect_scores(
     documents: list[Document] = []
     if outcome.inputs.truth.evaluation_type == "token-level":
         documents = documents_from_table(workspace.read_table(outcome.inputs.documents))
-    cuts: list[tuple[str, int]] = []
+    metrics: list[str] = []
     parts = []
     for one in outcome.configurations:
-        cuts, values = _by_cut(workspace.read_table(one.scores), query_ids, one.name)
+        metrics, values = _by_metric(workspace.read_table(one.scores), query_ids, one.name)
         at_budgets = (known or {}).get(one.hits.digest)
         if at_budgets is None:
-            _, at_budgets = _by_cut(_budget_scores(workspace, outcome, one, documents), query_ids, one.name)
+            _, at_budgets = _by_metric(_budget_scores(workspace, outcome, one, documents), query_ids, one.name)
         parts.append(np.concatenate([values, at_budgets]))
-    cuts = [*cuts, *budget_cuts()] if parts else []
+    metrics = [*metrics, *map(str, budget_metrics())] if parts else []
     values = np.stack(parts, axis=1) if parts else np.zeros((0, 0, len(queries)))
     names = tuple(one.name for one in outcome.configurations)
-    return RunScores(outcome.run, tuple(cuts), names, tuple(queries), values)
+    return RunScores(outcome.run, tuple(metrics), names, tuple(queries), values)
 
 
 def _queries(workspace: Workspace, outcome: BenchmarkOutcome) -> list[ScoredQuery]:
@@ -154,19 +148,19 @@ def _budget_scores(
     truth, passages = outcome.inputs.truth, passages_of(workspace.read_table(one.hits))
     tables = TruthTables(workspace.read_table(truth.queries), workspace.read_table(truth.answers))
     if truth.evaluation_type == "token-level":
-        return span_budget_scores(passages, tables, documents)
-    return chunk_budget_scores(passages, tables, workspace.read_table(one.chunk_table))
+        return score_token_level(passages, tables, budget_metrics(), documents=documents)
+    return score_chunk_level(passages, tables, budget_metrics(), chunks=workspace.read_table(one.chunk_table))
 
 
-def _by_cut(scores: pa.Table, query_ids: pa.Array, name: str) -> tuple[list[tuple[str, int]], Values]:
-    """The metrics and ks of a scores table and the values by them, under each of which stand all queries in order."""
+def _by_metric(scores: pa.Table, query_ids: pa.Array, name: str) -> tuple[list[str], Values]:
+    """The metrics of a scores table and the values by them, under each of which stand all queries in order."""
     count = len(query_ids)
-    heads = scores.select(["metric", "k"]).take(pa.array(range(0, scores.num_rows, count))).to_pylist()
-    cuts = [(head["metric"], head["k"]) for head in heads]
-    expected = pa.chunked_array([query_ids] * len(cuts), pa.string())
+    heads = scores.select(["metric", "cut", "size"]).take(pa.array(range(0, scores.num_rows, count))).to_pylist()
+    metrics = [score_name(*head.values()) for head in heads]
+    expected = pa.chunked_array([query_ids] * len(metrics), pa.string())
     if not scores.column("query_id").equals(expected):
         raise ArtifactError(f"the scores of {name} do not fit the queries of the run: run the benchmark again")
-    return cuts, scores.column("value").to_numpy().reshape(len(cuts), count)
+    return metrics, scores.column("value").to_numpy().reshape(len(metrics), count)
 
 
 SCORES_FILE = "scores.parquet"
@@ -178,7 +172,8 @@ RUN_SCORES = pa.schema(
         pa.field(name, kind, nullable=False)
         for name, kind in {
             "metric": _TEXT,
-            "k": pa.int32(),
+            "cut": _TEXT,
+            "size": pa.int32(),
             "configuration": _TEXT,
             "query_id": _TEXT,
             "query": _TEXT,
@@ -233,9 +228,11 @@ def _read_scores(path: Path, metric: str | None) -> RunScores:
 def scores_to_table(scores: RunScores) -> pa.Table:
     """The scores as a ``RUN_SCORES`` table."""
     by_metric, by_configuration, by_query = _row_numbers(scores.values.shape)
+    heads = [split_name(metric) for metric in scores.metrics]
     columns = [
-        _texts([metric for metric, _ in scores.cuts], by_metric),
-        np.array([k for _, k in scores.cuts], dtype=np.int32)[by_metric],
+        _texts([metric for metric, _ in heads], by_metric),
+        _texts([cut.kind for _, cut in heads], by_metric),
+        np.array([cut.size for _, cut in heads], dtype=np.int32)[by_metric],
         _texts(scores.configurations, by_configuration),
         _texts([query.query_id for query in scores.queries], by_query),
         _texts([query.text for query in scores.queries], by_query),
@@ -254,28 +251,29 @@ def scores_from_table(table: pa.Table, path: Path) -> RunScores:
         check_schema(table, RUN_SCORES, "run's scores")
     except TableError as error:
         raise ArtifactError(f"{str(path)!r} cannot be used: {error}") from None
-    metric, metrics = _numbers(table.column("metric"))
+    metric, labels = _numbers(table.column("metric"))
+    cut, kinds = _numbers(table.column("cut"))
     configuration, configurations = _numbers(table.column("configuration"))
     query, query_ids = _numbers(table.column("query_id"))
-    ks = table.column("k").to_numpy()
+    sizes = table.column("size").to_numpy()
     step = max(1, len(configurations) * len(query_ids))
-    cuts = tuple((metrics[metric[row]], int(ks[row])) for row in range(0, len(ks), step))
-    shape = (len(cuts), len(configurations), len(query_ids))
+    firsts = range(0, len(sizes), step)
+    metrics = tuple(score_name(labels[metric[row]], kinds[cut[row]], int(sizes[row])) for row in firsts)
+    shape = (len(metrics), len(configurations), len(query_ids))
     by_metric, by_configuration, by_query = _row_numbers(shape)
-    firsts = np.arange(len(ks)) // step * step
+    first_of = np.arange(len(sizes)) // step * step
     if (
-        len(by_metric) != len(ks)
-        or len(set(cuts)) < len(cuts)
+        len(by_metric) != len(sizes)
+        or len(set(metrics)) < len(metrics)
         or not np.array_equal(configuration, by_configuration)
         or not np.array_equal(query, by_query)
-        or not np.array_equal(metric, metric[firsts])
-        or not np.array_equal(ks, ks[firsts])
+        or any(not np.array_equal(column, column[first_of]) for column in (metric, cut, sizes))
     ):
         raise ArtifactError(f"{str(path)!r} lacks scores or has them out of order: run the benchmark again")
     heads = table.slice(0, len(query_ids)).select(["query_id", "query", "document"]).to_pylist()
     queries = tuple(ScoredQuery(row["query_id"], row["query"], row["document"]) for row in heads)
     values = table.column("value").to_numpy().reshape(shape)
-    return RunScores(path.parent.name, cuts, tuple(configurations), queries, values)
+    return RunScores(path.parent.name, metrics, tuple(configurations), queries, values)
 
 
 def _known_at_budgets(workspace: Workspace, outcome: BenchmarkOutcome) -> dict[str, Values]:
@@ -292,9 +290,10 @@ def _known_at_budgets(workspace: Workspace, outcome: BenchmarkOutcome) -> dict[s
         outcome.inputs.documents.digest,
         *truth_digests(outcome),
     )
-    if not same or before.versions != outcome.versions or not set(budget_cuts()) <= set(scores.cuts):
+    wanted = list(map(str, budget_metrics()))
+    if not same or before.versions != outcome.versions or not set(wanted) <= set(scores.metrics):
         return {}
-    rows = [scores.cuts.index(cut) for cut in budget_cuts()]
+    rows = [scores.metrics.index(metric) for metric in wanted]
     return {one.hits.digest: scores.values[rows, place] for place, one in enumerate(before.configurations)}
 
 
@@ -306,9 +305,8 @@ def _read(path: Path, rows: pc.Expression | None) -> pa.Table:
 
 
 def _rows_of(metric: str) -> pc.Expression:
-    name, _, cut = metric.rpartition("@")
-    label, k = (name, int(cut)) if cut.isdecimal() else (metric, NO_CUT)
-    return (pc.field("metric") == label) & (pc.field("k") == k)
+    label, cut = split_name(metric)
+    return (pc.field("metric") == label) & (pc.field("cut") == cut.kind) & (pc.field("size") == cut.size)
 
 
 def _row_numbers(shape: tuple[int, ...]) -> tuple[Counts, Counts, Counts]:

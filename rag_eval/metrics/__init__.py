@@ -1,81 +1,32 @@
-"""Scores for what was retrieved, from spans or from chunk ids."""
+"""Scores for what was retrieved, from spans or from chunk ids: the built-in metrics by name."""
 
-from rag_eval.metrics.chroma import ChromaIoU, ChromaPrecision, ChromaRecall, ChunkedCorpus, PrecisionOmega
-from rag_eval.metrics.chunk_metrics import (
-    ChunkF1,
-    ChunkHitRate,
-    ChunkMAP,
-    ChunkMRR,
-    ChunkNDCG,
-    ChunkPrecision,
-    ChunkRecall,
-)
-from rag_eval.metrics.evaluate import (
-    ChunkLevelRecord,
-    ChunkLevelResult,
-    TokenLevelRecord,
-    TokenLevelResult,
-    evaluate_chunk_level,
-    evaluate_token_level,
-)
-from rag_eval.metrics.intervals import calculate_overlap, merge_overlapping_spans
-from rag_eval.metrics.metric import ChunkLevelMetric, MetricName, TokenLevelMetric
-from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS, chunk_level_metric, token_level_metric
-from rag_eval.metrics.score_tables import AVERAGES, average_scores, score_chunk_level, score_name, score_token_level
-from rag_eval.metrics.span_metrics import (
-    CHARACTERS,
-    SpanHitRate,
-    SpanIoU,
-    SpanMAP,
-    SpanMRR,
-    SpanNDCG,
-    SpanPrecision,
-    SpanRecall,
-    TokensRetrieved,
-    TokenUnit,
-)
+TOKEN_LEVEL_METRICS: dict[str, str] = {
+    "span_recall": "rag_eval.metrics.span_metrics:SpanRecall",
+    "span_precision": "rag_eval.metrics.span_metrics:SpanPrecision",
+    "span_iou": "rag_eval.metrics.span_metrics:SpanIoU",
+    "span_hit_rate": "rag_eval.metrics.span_metrics:SpanHitRate",
+    "span_mrr": "rag_eval.metrics.span_metrics:SpanMRR",
+    "span_map": "rag_eval.metrics.span_metrics:SpanMAP",
+    "span_ndcg": "rag_eval.metrics.span_metrics:SpanNDCG",
+    "chroma_recall": "rag_eval.metrics.chroma:ChromaRecall",
+    "chroma_precision": "rag_eval.metrics.chroma:ChromaPrecision",
+    "chroma_iou": "rag_eval.metrics.chroma:ChromaIoU",
+    "precision_omega": "rag_eval.metrics.chroma:PrecisionOmega",
+    "tokens_retrieved": "rag_eval.metrics.span_metrics:TokensRetrieved",
+    "recall_within_tokens": "rag_eval.metrics.budget:RecallWithinTokens",
+    "recall_token_area": "rag_eval.metrics.budget:RecallTokenArea",
+    "tokens_within_budget": "rag_eval.metrics.budget:TokensWithinBudget",
+}
 
-__all__ = [
-    "AVERAGES",
-    "CHARACTERS",
-    "CHUNK_LEVEL_METRICS",
-    "TOKEN_LEVEL_METRICS",
-    "ChromaIoU",
-    "ChromaPrecision",
-    "ChromaRecall",
-    "ChunkF1",
-    "ChunkHitRate",
-    "ChunkLevelMetric",
-    "ChunkLevelRecord",
-    "ChunkLevelResult",
-    "ChunkMAP",
-    "ChunkMRR",
-    "ChunkNDCG",
-    "ChunkPrecision",
-    "ChunkRecall",
-    "ChunkedCorpus",
-    "MetricName",
-    "PrecisionOmega",
-    "SpanHitRate",
-    "SpanIoU",
-    "SpanMAP",
-    "SpanMRR",
-    "SpanNDCG",
-    "SpanPrecision",
-    "SpanRecall",
-    "TokenLevelMetric",
-    "TokenLevelRecord",
-    "TokenLevelResult",
-    "TokenUnit",
-    "TokensRetrieved",
-    "average_scores",
-    "calculate_overlap",
-    "chunk_level_metric",
-    "evaluate_chunk_level",
-    "evaluate_token_level",
-    "merge_overlapping_spans",
-    "score_chunk_level",
-    "score_name",
-    "score_token_level",
-    "token_level_metric",
-]
+CHUNK_LEVEL_METRICS: dict[str, str] = {
+    "chunk_recall": "rag_eval.metrics.chunk_metrics:ChunkRecall",
+    "chunk_precision": "rag_eval.metrics.chunk_metrics:ChunkPrecision",
+    "chunk_f1": "rag_eval.metrics.chunk_metrics:ChunkF1",
+    "chunk_hit_rate": "rag_eval.metrics.chunk_metrics:ChunkHitRate",
+    "chunk_mrr": "rag_eval.metrics.chunk_metrics:ChunkMRR",
+    "chunk_map": "rag_eval.metrics.chunk_metrics:ChunkMAP",
+    "chunk_ndcg": "rag_eval.metrics.chunk_metrics:ChunkNDCG",
+    "recall_within_tokens": "rag_eval.metrics.budget:RecallWithinTokens",
+    "recall_token_area": "rag_eval.metrics.budget:RecallTokenArea",
+    "tokens_within_budget": "rag_eval.metrics.budget:TokensWithinBudget",
+}

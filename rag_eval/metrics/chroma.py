@@ -6,19 +6,22 @@ references as they are given: text that is retrieved twice is paid for twice. Wi
 as there are chunks that touch one of its references, at most 20.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.metrics.intervals import Place
-from rag_eval.metrics.metric import Counts, Depth, MetricName, Values, check_cut, ratio
-from rag_eval.metrics.span_metrics import CHARACTERS, SpanCase, SpanCounts
-from rag_eval.metrics.sweep import overlapping_pairs
+from rag_eval.metrics.formulas import IoU, ratio
+from rag_eval.metrics.intervals import Place, overlapping_pairs
+from rag_eval.metrics.metric import MIN, Counts, Cut, Depth, MetricName, RetrievalMetric, Values, needed
+from rag_eval.metrics.span_metrics import CHARACTERS, token_counts
+from rag_eval.metrics.sweep import SpanRows, SpanSweep, sweep_places
+from rag_eval.metrics.table_rows import most_on_line
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
+from rag_eval.types.documents import Document
+from rag_eval.types.ids import EvaluationType
 
 MAX_MIN_K = 20
 """The most hits that k = "min" takes."""
@@ -76,54 +79,65 @@ class ChunkedCorpus:
         return min(len(self.touching(references)), MAX_MIN_K)
 
 
+def touching_chunks(truth: SpanRows, chunks: SpanRows) -> SpanRows:
+    """For each query the chunks that touch its truth, each once; ``chunks`` are those of the whole corpus."""
+    # One more than the last end: a chunk at the end of one document does not touch the next.
+    last = int(max(chunks.end.max(initial=0), truth.end.max(initial=0))) + 1
+    most_on_line(int(max(chunks.doc.max(initial=0), truth.doc.max(initial=0))) + 1, last)
+    length = last + 1
+    line = ChunkLine.build(chunks.doc * length + chunks.start, chunks.doc * length + chunks.end)
+    reference, chunk = line.touching(truth.doc * length + truth.start, truth.doc * length + truth.end)
+    query = truth.numbers()[reference]
+    count = len(line.starts) + 1
+    query, chunk = np.divmod(np.unique(query * count + chunk), count)
+    offsets = np.searchsorted(query, np.arange(truth.queries + 1))
+    doc, start = np.divmod(line.starts[chunk], length)
+    return SpanRows(offsets, doc, start, line.ends[chunk] - doc * length)
+
+
 @dataclass(frozen=True)
-class ChromaMetric(ABC):
-    """A metric on the first k spans retrieved; k is a number, "min" (which needs the chunks) or None for all.
+class ChromaMetric(RetrievalMetric):
+    """A metric on the first k spans retrieved; k is a number, "min" (which needs the chunks), a ``Cut`` or None.
 
     Raises ``ConfigurationError`` on another k, and on "min" without chunks.
     """
 
-    label: ClassVar[str]
+    levels: ClassVar[tuple[EvaluationType, ...]] = ("token-level",)
+    cuts = frozenset({"all", "hits", "tokens", "min"})
     k: Depth = None
     chunks: ChunkedCorpus | None = None
 
     def __post_init__(self) -> None:
-        if self.k != "min":
-            check_cut(self.k, self.label)
-        elif self.chunks is None:
+        super().__post_init__()
+        if self.cut == MIN and self.chunks is None:
             raise ConfigurationError(f"{self.name} counts the chunks that touch a reference: give it the chunks")
 
-    @property
-    def name(self) -> str:
-        """Such as ``chroma_iou``, ``chroma_iou@5`` or ``chroma_iou@min``."""
-        return str(MetricName(self.label, None, self.k))
-
-    @staticmethod
-    @abstractmethod
-    def formula(counts: SpanCounts, k: int | None) -> Values:
-        """The metric for every query that was counted."""
+    @classmethod
+    def from_name(
+        cls, name: MetricName, documents: Iterable[Document] | None, chunks: Iterable[PositionAwareChunk] | None
+    ) -> Self:
+        """The metric of a full name; raises ``ConfigurationError`` when its cut is ``min`` without chunks."""
+        is_min = name.cut == MIN
+        return cls(name.depth, ChunkedCorpus(needed(chunks, str(name), "chunks")) if is_min else None)
 
     def calculate(self, retrieved: Sequence[CharacterSpan], ground_truth: Sequence[CharacterSpan]) -> float:
         """The metric for one query."""
-        hits = retrieved[: self._first(ground_truth)]
-        case = SpanCase(CHARACTERS.places(hits), CHARACTERS.places(ground_truth))
-        return float(self.formula(case, None)[0])
-
-    def _first(self, ground_truth: Sequence[CharacterSpan]) -> int | None:
-        if self.k == "min" and self.chunks is not None:
-            return self.chunks.min_k(ground_truth)
-        return None if self.k == "min" else self.k
+        hits = retrieved[: self.cut.hits]
+        tokens = token_counts(hits, None) if self.parsed_name.reads_tokens else None
+        fewest = self.chunks.min_k(ground_truth) if self.chunks is not None else None
+        sweep = sweep_places(CHARACTERS.places(hits), CHARACTERS.places(ground_truth), tokens, fewest)
+        return float(self.score(sweep, self.cut)[0])
 
 
 class ChromaRecall(ChromaMetric):
     """N / Σ|reference|; 0 on empty truth."""
 
     label = "chroma_recall"
+    only_rises = True
 
-    @staticmethod
-    def formula(counts: SpanCounts, k: int | None) -> Values:
-        """N / Σ|reference|."""
-        return ratio(counts.covered(k), counts.truth_total)
+    @classmethod
+    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
+        return ratio(hits.covered(cut), hits.truth_total, cls.empty)
 
 
 class ChromaPrecision(ChromaMetric):
@@ -131,46 +145,46 @@ class ChromaPrecision(ChromaMetric):
 
     label = "chroma_precision"
 
-    @staticmethod
-    def formula(counts: SpanCounts, k: int | None) -> Values:
-        """N / Σ|chunk|."""
-        return ratio(counts.covered(k), counts.retrieved_total(k))
+    @classmethod
+    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
+        return ratio(hits.covered(cut), hits.retrieved_total(cut), cls.empty)
 
 
 class ChromaIoU(ChromaMetric):
     """N / (Σ|chunk| + Σ|uncovered part of a reference|); 1 when both sides are empty, 0 when one is."""
 
     label = "chroma_iou"
+    empty = 1.0
 
-    @staticmethod
-    def formula(counts: SpanCounts, k: int | None) -> Values:
-        """N / (Σ|chunk| + Σ|uncovered part of a reference|)."""
-        return ratio(counts.covered(k), counts.retrieved_total(k) + counts.uncovered_total(k), empty=1.0)
+    @classmethod
+    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
+        return ratio(hits.covered(cut), hits.retrieved_total(cut) + hits.uncovered_total(cut), cls.empty)
 
 
 @dataclass(frozen=True)
-class PrecisionOmega:
+class PrecisionOmega(IoU):
     """The precision that perfect retrieval would reach with these chunks: a property of the chunking alone.
 
     With C the union of all chunks that touch a reference: |C ∩ truth| / |C ∪ truth|. What was retrieved plays no part.
     0 on empty truth, and when no chunk touches it.
     """
 
-    label: ClassVar[str] = "precision_omega"
+    label = "precision_omega"
+    levels: ClassVar[tuple[EvaluationType, ...]] = ("token-level",)
+    only_rises = True
+    empty = 0.0
+    cuts = frozenset({"all"})
+    reads = frozenset({"chunks"})
     chunks: ChunkedCorpus
 
-    @property
-    def name(self) -> str:
-        """``precision_omega``."""
-        return self.label
-
-    @staticmethod
-    def formula(counts: SpanCounts, k: int | None) -> Values:
-        """|C ∩ truth| / |C ∪ truth|, where the hits that were counted are C."""
-        covered = counts.covered(k)
-        return ratio(covered, counts.retrieved(k) + counts.truth - covered)
+    @classmethod
+    def from_name(
+        cls, name: MetricName, documents: Iterable[Document] | None, chunks: Iterable[PositionAwareChunk] | None
+    ) -> Self:
+        """The metric of a full name; raises ``ConfigurationError`` when it is without chunks."""
+        return cls(ChunkedCorpus(needed(chunks, str(name), "chunks")))
 
     def calculate(self, retrieved: Sequence[CharacterSpan], ground_truth: Sequence[CharacterSpan]) -> float:
         """The metric for one query; ``retrieved`` is not looked at."""
-        case = SpanCase(self.chunks.touching(ground_truth), CHARACTERS.places(ground_truth))
-        return float(self.formula(case, None)[0])
+        sweep = sweep_places(self.chunks.touching(ground_truth), CHARACTERS.places(ground_truth))
+        return float(self.score(sweep, self.cut)[0])

@@ -1,9 +1,12 @@
-"""Character spans as sets of characters: the merge rule and the overlap."""
+"""Character spans as sets of characters: the merge rule, in Python and on arrays, and the overlap."""
 
 from collections.abc import Iterable
 from operator import attrgetter
 
+import numpy as np
+
 from rag_eval.errors import SpanMismatchError, preview
+from rag_eval.metrics.metric import Counts
 from rag_eval.types.chunks import CharacterSpan
 
 Interval = tuple[int, int]
@@ -12,59 +15,51 @@ Interval = tuple[int, int]
 Place = tuple[str, int, int]
 """``[start, end)`` of a document."""
 
-Intervals = dict[str, list[Interval]]
-"""For each document its intervals: merged, none empty, by start."""
+
+def merge_sorted(start: Counts, end: Counts) -> tuple[Counts, Counts, Counts]:
+    """Merge intervals on a line, given by start: those that overlap or touch become one.
+
+    Gives the starts and ends of the merged intervals, and the number of the first interval of each.
+    """
+    reach = np.maximum.accumulate(end)
+    first = np.flatnonzero(np.append(True, start[1:] > reach[:-1])[: len(start)])
+    last = np.append(first[1:], len(start))[: len(first)] - 1
+    return start[first], reach[last], first
 
 
-def merge_places(places: Iterable[Place]) -> Intervals:
-    """The places as merged intervals; those that overlap or touch become one, empty ones vanish."""
-    merged: Intervals = {}
+def merge_places(places: Iterable[Place]) -> dict[str, list[Interval]]:
+    """For each document the merged intervals, by start; those that overlap or touch become one, empty ones vanish."""
+    merged: dict[str, list[Interval]] = {}
+    by_document: dict[str, list[Interval]] = {}
     for doc_id, start, end in sorted(places):
-        if start == end:
-            continue
-        intervals = merged.setdefault(doc_id, [])
-        if intervals and start <= intervals[-1][1]:
-            intervals[-1] = (intervals[-1][0], max(end, intervals[-1][1]))
-        else:
-            intervals.append((start, end))
+        if start < end:
+            by_document.setdefault(doc_id, []).append((start, end))
+    for doc_id, intervals in by_document.items():
+        starts, ends, _ = merge_sorted(*np.array(intervals, dtype=np.int64).T)
+        merged[doc_id] = list(zip(starts.tolist(), ends.tolist(), strict=True))
     return merged
 
 
-def measure(intervals: Intervals) -> int:
-    """The summed length."""
-    return sum(end - start for spans in intervals.values() for start, end in spans)
+def overlapping_pairs(starts: Counts, ends: Counts, left: Counts, right: Counts) -> tuple[Counts, Counts]:
+    """The pairs (interval, span) that share a position, of intervals ``[left, right)`` and spans sorted by start."""
+    # Before `first` no span reaches the interval, from `last` on none starts in time: the rest is looked at.
+    first = np.searchsorted(np.maximum.accumulate(ends), left, side="right")
+    last = np.searchsorted(starts, right, side="left")
+    candidates = np.maximum(last - first, 0)
+    interval = np.repeat(np.arange(len(left)), candidates)
+    span = np.arange(len(interval)) + np.repeat(first - np.cumsum(candidates) + candidates, candidates)
+    kept = ends[span] > left[interval]
+    return (interval, span) if kept.all() else (interval[kept], span[kept])
 
 
-def shared_length(left: Intervals, right: Intervals) -> int:
-    """How much the two have in common, in one walk along both."""
-    return sum(_shared(spans, right[doc_id]) for doc_id, spans in left.items() if doc_id in right)
-
-
-def take_away(intervals: list[Interval], start: int, end: int) -> tuple[list[Interval], int]:
-    """The intervals without ``[start, end)``, and how much that took away."""
-    rest: list[Interval] = []
-    taken = 0
-    for left, right in intervals:
-        inner_left, inner_right = max(left, start), min(right, end)
-        if inner_left >= inner_right:
-            rest.append((left, right))
-            continue
-        taken += inner_right - inner_left
-        if left < inner_left:
-            rest.append((left, inner_left))
-        if inner_right < right:
-            rest.append((inner_right, right))
-    return rest, taken
-
-
-def _shared(left: list[Interval], right: list[Interval]) -> int:
-    total = i = j = 0
-    while i < len(left) and j < len(right):
-        total += max(0, min(left[i][1], right[j][1]) - max(left[i][0], right[j][0]))
-        if left[i][1] <= right[j][1]:
-            i += 1
-        else:
-            j += 1
+def calculate_overlap(a: Iterable[CharacterSpan], b: Iterable[CharacterSpan]) -> int:
+    """How many characters are in both sides; each side is merged first, so a character counts once."""
+    left, right = (merge_places((span.doc_id, span.start, span.end) for span in side) for side in (a, b))
+    total = 0
+    for doc_id in left.keys() & right.keys():
+        (starts, ends), (others, other_ends) = (np.array(side[doc_id], dtype=np.int64).T for side in (left, right))
+        one, other = overlapping_pairs(others, other_ends, starts, ends)
+        total += int((np.minimum(ends[one], other_ends[other]) - np.maximum(starts[one], others[other])).sum())
     return total
 
 
@@ -74,27 +69,15 @@ def merge_overlapping_spans(spans: Iterable[CharacterSpan]) -> list[CharacterSpa
     Spans that overlap or touch become one, whose text is put together from theirs. No spans give no spans.
     Raises ``SpanMismatchError`` when two spans disagree about the text they share.
     """
-    merged: list[CharacterSpan] = []
-    group: list[CharacterSpan] = []
-    end = 0
+    by_document: dict[str, list[CharacterSpan]] = {}
     for span in sorted(spans, key=attrgetter("doc_id", "start", "end")):
-        if group and (span.doc_id != group[0].doc_id or span.start > end):
-            merged.append(_stitch(group))
-            group = []
-        end = max(end, span.end) if group else span.end
-        group.append(span)
-    if group:
-        merged.append(_stitch(group))
+        by_document.setdefault(span.doc_id, []).append(span)
+    merged = []
+    for group in by_document.values():
+        places = np.array([(span.start, span.end) for span in group], dtype=np.int64)
+        firsts = merge_sorted(*places.T)[2].tolist()
+        merged += [_stitch(group[first:last]) for first, last in zip(firsts, [*firsts[1:], len(group)], strict=True)]
     return merged
-
-
-def calculate_overlap(a: Iterable[CharacterSpan], b: Iterable[CharacterSpan]) -> int:
-    """How many characters are in both sides; each side is merged first, so a character counts once."""
-    return shared_length(_merged(a), _merged(b))
-
-
-def _merged(spans: Iterable[CharacterSpan]) -> Intervals:
-    return merge_places((span.doc_id, span.start, span.end) for span in spans)
 
 
 def _stitch(group: list[CharacterSpan]) -> CharacterSpan:

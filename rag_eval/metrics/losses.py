@@ -1,4 +1,24 @@
-"""The loss decomposition at chunk level."""
+"""Where recall is lost on the way from the documents to the hits.
+
+Every recall below is that of one query; at token level it is ``span_recall`` in characters, at chunk level
+``chunk_recall``. *Oracle@all* is the recall if every chunk were retrieved, *oracle@k* the best that any choice of k
+chunks could reach, *exact@k*, *approximate@k* and *final@k* those of the first k hits of exact search, of the index
+that was really used, and after the reranker.
+
+==============  ============================  ========================================================================
+part            formula                       what it tells
+==============  ============================  ========================================================================
+``uncovered``   1 - oracle@all                in no chunk at all: the chunker lost it, and nothing after can find it
+``cut``         oracle@all - oracle@k         spread over more than k chunks: cut otherwise, or retrieve more
+``embedder``    oracle@k - exact@k            in chunks that would have fitted, but others were nearer to the query
+``index``       exact@k - approximate@k       found by the exact search, missed by the approximate one
+``reranker``    approximate@k - final@k       moved out of the first k by the reranker
+==============  ============================  ========================================================================
+
+The five add up to 1 - final@k. The first three are never negative. A negative ``reranker`` is a gain: it brought truth
+into the first k that had not been there. A negative ``index`` is luck: a hit that the exact search ranks lower holds
+more truth than the one that was missed. Without an approximate index, or without a reranker, that part is 0.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,23 +28,11 @@ import numpy as np
 import pyarrow as pa
 
 from rag_eval.errors import ConfigurationError, TableError
-from rag_eval.metrics.metric import Counts, check_cut
-from rag_eval.metrics.score_tables import (
-    LAST_POSITION,
-    RowOrder,
-    match_rows,
-    number_strings,
-    span_rows,
-    touching_chunks,
-)
+from rag_eval.metrics.metric import ALL, Counts, Cut, check_cut
+from rag_eval.metrics.oracle import TruthLine, best_cover, useful_chunks
 from rag_eval.metrics.sweep import ChunkSweep, SpanRows, SpanSweep, running_sums
-from rag_eval.tables import (
-    CHUNKS,
-    PLACE,
-    TruthTables,
-    check_schema,
-    passages_of,
-)
+from rag_eval.metrics.table_rows import LAST_POSITION, RowOrder, match_rows, number_strings, span_rows
+from rag_eval.tables import CHUNKS, PLACE, TruthTables, check_schema, passages_of
 
 LOSS_PARTS = ("uncovered", "cut", "embedder", "index", "reranker")
 """The parts, in the order in which they come about."""
@@ -109,102 +117,6 @@ def check_ks(ks: Sequence[int]) -> None:
         raise ConfigurationError(f"ks is {list(ks)!r}, with an entry twice: ask for each k once")
 
 
-class TruthLine:
-    """The truth of every query without its gaps; no end, of truth or of what is projected, is beyond ``last_end``."""
-
-    def __init__(self, truth: SpanRows, last_end: int) -> None:
-        query = query_numbers(truth)
-        self._documents = int(truth.doc.max(initial=0)) + 1
-        self._size = last_end + 1
-        # Only the pairs (query, document) that have truth get a stretch: the numbers stay small in a large corpus.
-        self._pairs, pair = np.unique(query * self._documents + truth.doc, return_inverse=True)
-        start = pair * self._size + truth.start
-        order = np.argsort(start, kind="stable")
-        start, reach = start[order], np.maximum.accumulate((pair * self._size + truth.end)[order])
-        first = np.flatnonzero(np.append(True, start[1:] > reach[:-1])[: len(start)])
-        self._starts = start[first]
-        self._lengths = reach[np.append(first[1:], len(start))[: len(first)] - 1] - self._starts
-        self._before = np.cumsum(self._lengths) - self._lengths
-        self.lengths: Counts = np.bincount(query[order][first], self._lengths, truth.queries).astype(np.int64)
-        """The characters of the merged truth of each query."""
-
-    def project(self, rows: SpanRows) -> SpanRows:
-        """The interval of the truth of its query that each span holds; empty where it holds none."""
-        query = query_numbers(rows)
-        key = query * self._documents + rows.doc
-        pair = np.searchsorted(self._pairs, key)
-        known = (rows.doc < self._documents) & (np.append(self._pairs, -1)[pair] == key)
-        start, end = (
-            np.where(known, self._truth_before(pair * self._size + position, query), 0)
-            for position in (rows.start, rows.end)
-        )
-        return SpanRows(rows.offsets, np.zeros_like(rows.doc), start, end)
-
-    def _truth_before(self, position: Counts, query: Counts) -> Counts:
-        """How many truth characters of the query stand before a position of one of its documents."""
-        segment = np.searchsorted(self._starts, position, side="right") - 1
-        reached = np.minimum(position - self._starts[segment], self._lengths[segment]) + self._before[segment]
-        before_query: Counts = (np.cumsum(self.lengths) - self.lengths)[query]
-        return np.where(segment < 0, 0, reached) - before_query
-
-
-def useful_chunks(chunks: SpanRows, truth: SpanRows) -> SpanRows:
-    """For each query the chunks that reach its truth, without those that lie within another chunk.
-
-    ``chunks`` are those of the corpus, as the rows of one query. A chunk within another covers nothing that the other
-    does not: leaving it out changes no oracle.
-    """
-    size = int(chunks.end.max(initial=0)) + 1
-    start, end = chunks.doc * size + chunks.start, chunks.doc * size + chunks.end
-    order = np.lexsort((-end, start))
-    reach = np.maximum.accumulate(end[order])
-    widest = order[np.append(True, reach[1:] > reach[:-1])[: len(order)]]
-    offsets = np.array([0, len(widest)])
-    return touching_chunks(truth, SpanRows(offsets, chunks.doc[widest], chunks.start[widest], chunks.end[widest]))
-
-
-def best_cover(chunks: SpanRows, lengths: Counts, most: int) -> Counts:
-    """The most characters of ``[0, length)`` of each query that 1, 2, … of its chunks cover together, a row a number.
-
-    There are at most ``most`` rows; where there are fewer, further chunks add nothing to the last row.
-
-    With B(j, x) the most that j chunks cover before position x, and s the earliest start of all chunks that hold the
-    character before x: B(j, x) is the larger of B(j, x') at the border x' before x, and B(j - 1, s) + x - s, for if
-    that character is covered at all, then no chunk does it better than the one that starts at s. Only the borders of
-    chunks are looked at, and a character within two chosen chunks counts once.
-    """
-    # One position between the queries, so that the end of one is not the start of the next.
-    first = np.cumsum(lengths + 1) - lengths - 1
-    query = query_numbers(chunks)
-    start, end = first[query] + chunks.start, first[query] + chunks.end
-    order = np.argsort(start, kind="stable")
-    start, reach = start[order], np.maximum.accumulate(end[order])
-    border = np.unique(np.concatenate([first, start, end]))
-    # The first chunk, by start, that reaches a border holds the character before it, or none does.
-    earliest = np.append(start, border[-1:])[np.searchsorted(reach, border)]
-    held = np.flatnonzero(earliest < border)
-    before, gain = np.searchsorted(border, earliest[held]), border[held] - earliest[held]
-    # A query's amounts are counted from its first position: none before can pass them.
-    nothing = first[np.searchsorted(first, border, side="right") - 1]
-    last = np.searchsorted(border, first + lengths, side="right") - 1
-    best = nothing
-    rows: list[Counts] = []
-    for _ in range(most):
-        reached = nothing.copy()
-        reached[held] = best[before] + gain
-        reached = np.maximum.accumulate(reached)
-        if rows and np.array_equal(reached, best):
-            break
-        best = reached
-        rows.append(best[last] - first)
-    return np.stack(rows)
-
-
-def query_numbers(rows: SpanRows) -> Counts:
-    """The number of the query of each row."""
-    return np.repeat(np.arange(rows.queries), np.diff(rows.offsets))
-
-
 def token_level_losses(chunks: pa.Table, truth: TruthTables, stages: HitStages, ks: Sequence[int]) -> pa.Table:
     """The parts of the loss in ``span_recall``: a ``LOSSES`` row for each k and answerable query, in this order.
 
@@ -237,18 +149,22 @@ def token_level_losses(chunks: pa.Table, truth: TruthTables, stages: HitStages, 
         matched["exact"].query_ids,
         ks,
         line.lengths,
-        _covered(candidates, line.lengths, [None])[0],
+        _covered(candidates, line.lengths, [ALL])[0],
         np.stack([best[min(k, len(best)) - 1] for k in ks]),
-        {stage: _covered(line.project(rows), line.lengths, ks) for stage, rows in hit_rows.items()},
+        {stage: _covered(line.project(rows), line.lengths, _cuts(ks)) for stage, rows in hit_rows.items()},
     )
 
 
-def _covered(projected: SpanRows, lengths: Counts, ks: Sequence[int | None]) -> Counts:
-    """How much of the truth the first k spans cover, a row for each k, from intervals of the truth."""
+def _cuts(ks: Sequence[int]) -> list[Cut]:
+    return [Cut("hits", k) for k in ks]
+
+
+def _covered(projected: SpanRows, lengths: Counts, cuts: Sequence[Cut]) -> Counts:
+    """How much of the truth the first spans cover, a row for each cut, from intervals of the truth."""
     queries = len(lengths)
     whole = SpanRows(np.arange(queries + 1), np.zeros_like(lengths), np.zeros_like(lengths), lengths)
     sweep = SpanSweep(projected, whole, documents=1, last_end=int(lengths.max(initial=0)))
-    return np.stack([sweep.covered(k) for k in ks])
+    return np.stack([sweep.covered(cut) for cut in cuts])
 
 
 def _last_end(rows: Sequence[SpanRows]) -> int:
@@ -301,12 +217,12 @@ def chunk_level_losses(chunks: pa.Table, truth: TruthTables, stages: HitStages, 
         _check_ids(retrieved, indexed, ids, stage)
         order = matched[stage].hits
         sweep = ChunkSweep(retrieved[order.rows], order.offsets, relevant, offsets, len(ids))
-        reached[stage] = np.stack([sweep.gains(k).sum(axis=0) for k in ks])
+        reached[stage] = np.stack([sweep.covered(cut) for cut in _cuts(ks)])
     kept = np.isin(relevant, indexed)
     everything = ChunkSweep(relevant[kept], running_sums(kept.astype(np.int64))[offsets], relevant, offsets, len(ids))
-    present = everything.distinct(None)
+    present = everything.retrieved(ALL)
     oracle = np.minimum(np.array(ks)[:, np.newaxis], present)
-    return losses_table(matched["exact"].query_ids, ks, everything.relevant, present, oracle, reached)
+    return losses_table(matched["exact"].query_ids, ks, everything.truth, present, oracle, reached)
 
 
 def _check_ids(retrieved: Counts, indexed: Counts, ids: pa.Array, stage: str) -> None:

@@ -1,77 +1,96 @@
-"""What a metric is, and how its name is written: ``span_recall@5``, ``span_iou(cl100k_base)``, ``chroma_iou@min``."""
+"""What a metric is: its properties, the cuts it takes and how its name is written.
 
-import math
+A name has a base, a tokenizer where the metric counts in tokens, and a cut: ``span_recall``, ``span_recall@5`` (the
+first five hits), ``span_recall@2000tokens`` (the first whole hits within 2,000 tokens), ``chroma_iou@min``,
+``span_iou(cl100k_base)@5``. A metric that exists at token budgets only has its budget as a plain number:
+``recall_within_tokens@2000``. Names parse and print the same.
+"""
+
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, Protocol, runtime_checkable
+from importlib import import_module
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.types.chunks import CharacterSpan
-from rag_eval.types.ids import ChunkId
+from rag_eval.metrics import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
+from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
+from rag_eval.types.documents import Document
+from rag_eval.types.ids import ChunkId, EvaluationType
 
+T = TypeVar("T")
 Counts = NDArray[np.int64]
 Values = NDArray[np.float64]
 
+CutKind = Literal["hits", "tokens", "min", "all"]
+Input = Literal["hits", "tokens", "chunks"]
+"""What a formula reads: what the hits are, what their texts cost, the chunks that touch the truth in place of hits."""
+Need = Literal["texts", "chunks"]
+"""What a metric needs beside hits and truth: the texts of hits and documents, all chunks of the corpus."""
 
-def ratio(part: Counts | Values, whole: Counts | Values, empty: float = 0.0) -> Values:
-    """``part / whole``, and ``empty`` where the whole is 0."""
-    values = np.full(whole.shape, empty, dtype=np.float64)
-    return np.divide(part, whole, out=values, where=whole > 0)
+LARGEST_CUT = 2**31 - 1
+"""What the column ``size`` of a scores table can hold."""
 
+DEFAULT_ENCODING = "cl100k_base"
+"""The tokenizer that counts a budget, and what a context costs, unless a metric names another."""
 
-@lru_cache(maxsize=8)
-def discounts(ranks: int) -> Values:
-    """``1 / log2(rank + 1)`` for the ranks 1, 2, …; shared, so read-only."""
-    values = np.array([1 / math.log2(rank + 1) for rank in range(1, ranks + 1)], dtype=np.float64)
-    values.flags.writeable = False
-    return values
-
-
-def hit_rate(gains: Counts) -> Values:
-    """1 where any rank has a gain, else 0."""
-    found: NDArray[np.bool_] = np.any(gains > 0, axis=0)
-    return found.astype(np.float64)
+_CUT = r"@(?P<cut>min|(?P<size>[1-9][0-9]*)(?P<tokens>tokens)?)"
+_NAME = re.compile(rf"(?P<base>[a-z][a-z0-9_]*)(\((?P<unit>[^()@]+)\))?({_CUT})?")
+_ANY_NAME = re.compile(rf"(?P<column>.+?)({_CUT})?", re.DOTALL)
 
 
-def reciprocal_rank(gains: Counts) -> Values:
-    """1 / the first rank that has a gain; 0 where none has."""
-    values = np.zeros(gains.shape[1])
-    for rank, gain in enumerate(gains, start=1):
-        np.maximum(values, (gain > 0) / rank, out=values)
-    return values
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How much of a ranking counts.
+
+    ``hits`` counts the first ``size`` hits; ``tokens`` counts hits best first, whole, as long as their texts together
+    have no more than ``size`` tokens; ``min`` counts as many hits as there are chunks that touch the truth, at most 20;
+    ``all`` counts every hit. The last two have size 0.
+    """
+
+    kind: CutKind = "all"
+    size: int = 0
+
+    @classmethod
+    def of(cls, k: "Depth", number: CutKind) -> "Cut":
+        """The cut that a metric was given as its k; a plain number is of the kind ``number``."""
+        if isinstance(k, Cut):
+            return k
+        return ALL if k is None else MIN if k == "min" else cls(number, k)
+
+    @property
+    def hits(self) -> int | None:
+        """The number of hits; None where the cut does not name it."""
+        return self.size if self.kind == "hits" else None
+
+    def plain(self, number: CutKind) -> "Depth":
+        """What ``of`` makes this cut from, as people write it."""
+        if self.kind == number:
+            return self.size
+        return None if self == ALL else "min" if self == MIN else self
+
+    def written(self, number: CutKind = "hits") -> str:
+        """How a name ends, such as ``@5``; the kind ``number`` is written as a plain number."""
+        if self.kind in ("all", "min"):
+            return "" if self.kind == "all" else "@min"
+        return f"@{self.size}" if self.kind == number else f"@{self.size}{self.kind}"
 
 
-def average_precision(gains: Counts, total: Counts) -> Values:
-    """Σ gain(i) · P(i) / total, P(i) being the share of the first i ranks that have a gain; 0 where the total is 0."""
-    useful = np.zeros(gains.shape[1], dtype=np.int64)
-    weighted = np.zeros(gains.shape[1])
-    for rank, gain in enumerate(gains, start=1):
-        useful += gain > 0
-        weighted += gain * (useful / rank)
-    return ratio(weighted, total)
+ALL, MIN = Cut("all"), Cut("min")
+Depth = int | Literal["min"] | Cut | None
+"""A cut as people write it: a number, ``"min"``, None for all hits, or the cut itself."""
 
 
-def discounted_gain(gains: Counts) -> Values:
-    """Σ gain(i) / log2(i + 1)."""
-    values = np.zeros(gains.shape[1])
-    # Added rank by rank: the same sum, to the last bit, for one query and for many.
-    for gain, discount in zip(gains, discounts(len(gains)), strict=True):
-        values += gain * discount
-    return values
-
-
-Depth = int | Literal["min"] | None
-"""How many hits count: the first k, as many as there are chunks that touch a reference, or all that are given."""
-
-LARGEST_K = 2**31 - 1
-"""What the column k of a scores table can hold."""
-
-_NAME = re.compile(r"(?P<base>[a-z][a-z0-9_]*)(\((?P<unit>[^()@]+)\))?(@(?P<k>min|[1-9][0-9]*))?")
+def check_cut(k: object, where: str) -> None:
+    """Raise ``ConfigurationError``, naming ``where``, unless k is a whole number of 1 to 2³¹ - 1, or not given."""
+    if k is None or (isinstance(k, int) and not isinstance(k, bool) and 1 <= k <= LARGEST_CUT):
+        return
+    raise ConfigurationError(f"{where} has k = {k!r}: use a whole number of 1 to {LARGEST_CUT}, or None for all hits")
 
 
 @runtime_checkable
@@ -98,41 +117,185 @@ class TokenLevelMetric(Protocol):
         """The score of what was retrieved, best first, against the relevant spans."""
 
 
+class RetrievalMetric(ABC):
+    """A built-in metric: one formula for one query and for tables of them, and the properties that go with it.
+
+    The values below are the defaults, which also hold for a metric of which nothing but its name is known.
+    """
+
+    label: ClassVar[str]
+    """The name without unit and cut."""
+    levels: ClassVar[tuple[EvaluationType, ...]] = ()
+    higher_is_better: ClassVar[bool] = True
+    only_rises: ClassVar[bool] = False
+    """Whether further hits can never lower the value."""
+    measures: ClassVar[Literal["share", "tokens"]] = "share"
+    """What a value is: a share in [0, 1], or a number of tokens."""
+    empty: ClassVar[float] = 0.0
+    """The value where the formula has nothing to divide by."""
+    cuts: ClassVar[frozenset[CutKind]] = frozenset({"all", "hits", "tokens"})
+    has_unit: ClassVar[bool] = False
+    """Whether a tokenizer can be named to count with."""
+    reads: ClassVar[frozenset[Input]] = frozenset({"hits"})
+    k: Depth = None
+    """The cut as it was given; a setting of every metric that has one."""
+
+    @classmethod
+    def score(cls, sweep: Any, cut: Cut) -> Values:
+        """The value of every query of a sweep, by the metric's formula."""
+        return cls._formula(sweep, cut)
+
+    @classmethod
+    @abstractmethod
+    def _formula(cls, hits: Any, cut: Cut) -> Values: ...
+
+    @classmethod
+    def number(cls) -> CutKind:
+        """What a plain number after the @ counts."""
+        return "tokens" if cls.cuts == {"tokens"} else "hits"
+
+    @classmethod
+    def check(cls, unit: str | None, cut: Cut) -> None:
+        """Raise ``ConfigurationError`` when the metric cannot be counted in this unit, or has no such cut."""
+        if unit is not None and not cls.has_unit:
+            raise ConfigurationError(f"{cls.label} is not counted in tokens: leave out ({unit})")
+        if cut.kind in ("hits", "tokens"):
+            check_cut(cut.size, cls.label)
+        if cut.kind in cls.cuts:
+            return
+        written = cut.written(cls.number())
+        if cls.cuts == {"all"}:
+            raise ConfigurationError(f"{cls.label} does not depend on what was retrieved: leave out {written}")
+        if cls.cuts == {"tokens"}:
+            raise ConfigurationError(f"{cls.label} needs a budget of tokens, such as {cls.label}@2000")
+        raise ConfigurationError(f"{cls.label} has no {written}: use a number, or one of Chroma's metrics")
+
+    def __post_init__(self) -> None:
+        self.check(self.unit_name, self.cut)
+
+    @classmethod
+    @abstractmethod
+    def from_name(
+        cls, name: "MetricName", documents: Iterable[Document] | None, chunks: Iterable[PositionAwareChunk] | None
+    ) -> Self:
+        """The metric of a full name; raises ``ConfigurationError`` when what it needs is not given."""
+
+    @property
+    def cut(self) -> Cut:
+        """How much of a ranking this metric looks at."""
+        return Cut.of(self.k, self.number())
+
+    @property
+    def unit_name(self) -> str | None:
+        """The tokenizer that is named, if any."""
+        return None
+
+    @property
+    def name(self) -> str:
+        """The full name, such as ``span_recall(cl100k_base)@5``."""
+        return str(self.parsed_name)
+
+    @property
+    def parsed_name(self) -> "MetricName":
+        """The parts of the name."""
+        return MetricName(self.label, self.unit_name, self.cut)
+
+
 @dataclass(frozen=True, slots=True)
 class MetricName:
-    """A metric, the tokenizer it counts with (none: characters) and its cut; ``str`` gives what ``parse`` reads."""
+    """A metric, the tokenizer it counts with (None: its own) and its cut; ``str`` gives what ``parse`` reads."""
 
     base: str
     unit: str | None = None
-    k: Depth = None
+    cut: Cut = ALL
 
     @classmethod
     def parse(cls, text: str) -> "MetricName":
-        """Read ``metric``, ``metric@k``, ``metric(unit)`` or ``metric(unit)@k``, k being a number or ``min``.
+        """Read a full name; whether the metric exists is for the registry.
 
-        Raises ``ConfigurationError`` when the text is none of these; whether the metric exists is for the registry.
+        Raises ``ConfigurationError`` when the text is not a name.
         """
         match = _NAME.fullmatch(text)
         if match is None:
             raise ConfigurationError(
-                f"{preview(text)} is not a metric's name: write it like span_recall, span_recall@5, chroma_iou@min "
-                "or span_recall(cl100k_base)@5"
+                f"{preview(text)} is not a metric's name: write it like span_recall, span_recall@5, "
+                "span_recall@2000tokens, chroma_iou@min or span_recall(cl100k_base)@5"
             )
-        cut = match["k"]
-        k: Depth = None if cut is None else "min" if cut == "min" else int(cut)
-        return cls(match["base"], match["unit"], k)
+        return cls(match["base"], match["unit"], split_name(text)[1])
+
+    @property
+    def metric(self) -> type[RetrievalMetric]:
+        """The class of the metric, whose properties are the metric's."""
+        return metric_class(self.base)
+
+    @property
+    def column(self) -> str:
+        """The name without its cut, as in the column ``metric`` of a scores table."""
+        return f"{self.base}({self.unit})" if self.unit else self.base
+
+    @property
+    def depth(self) -> Any:
+        """The cut as the class of the metric takes it."""
+        return self.cut.plain(self.metric.number())
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What it takes beside hits and truth to score by this metric."""
+        texts: set[Need] = {"texts"} if self.unit or self.reads_tokens else set()
+        return frozenset(texts | ({"chunks"} if "chunks" in self.metric.reads or self.cut == MIN else set()))
+
+    @property
+    def reads_tokens(self) -> bool:
+        """Whether the tokens of the hits' texts have to be counted."""
+        return self.cut.kind == "tokens" or "tokens" in self.metric.reads
 
     def __str__(self) -> str:
-        unit = f"({self.unit})" if self.unit else ""
-        cut = "" if self.k is None else f"@{self.k}"
-        return f"{self.base}{unit}{cut}"
+        return score_name(self.column, self.cut.kind, self.cut.size)
 
 
-def check_cut(k: int | None, where: str) -> None:
-    """Raise ``ConfigurationError``, naming ``where``, unless k is a whole number of 1 to 2³¹ - 1, or not given."""
-    if k is None or (isinstance(k, int) and not isinstance(k, bool) and 1 <= k <= LARGEST_K):
-        return
-    raise ConfigurationError(f"{where} has k = {k!r}: use a whole number of 1 to {LARGEST_K}, or None for all hits")
+def score_name(metric: str, cut: CutKind, size: int) -> str:
+    """The full name of a row of a scores table, such as ``span_recall@5``."""
+    return metric + Cut(cut, size).written(metric_class(metric.partition("(")[0]).number())
+
+
+@lru_cache(maxsize=1024)
+def split_name(text: str) -> tuple[str, Cut]:
+    """A full name, of any metric, as the column ``metric`` of a scores table has it, and its cut."""
+    match = _ANY_NAME.fullmatch(text)
+    if match is None or match["cut"] is None:
+        return text, ALL
+    if match["cut"] == "min":
+        return match["column"], MIN
+    kind: CutKind = "tokens" if match["tokens"] else metric_of(match["column"]).number()
+    return match["column"], Cut(kind, int(match["size"]))
+
+
+@lru_cache(maxsize=256)
+def metric_class(base: str) -> type[RetrievalMetric]:
+    """The class of a built-in metric; of any other the class of all metrics, which has the default properties."""
+    place = TOKEN_LEVEL_METRICS.get(base) or CHUNK_LEVEL_METRICS.get(base)
+    if place is None:
+        return RetrievalMetric
+    module, _, name = place.partition(":")
+    found: type[RetrievalMetric] = getattr(import_module(module), name)
+    return found
+
+
+def metric_of(name: str) -> type[RetrievalMetric]:
+    """The class of the metric of a full name; a name that is not built-in gives the default properties."""
+    return metric_class(re.split("[(@]", name, maxsplit=1)[0])
+
+
+def higher_is_better(name: str) -> bool:
+    """Whether a higher value of the metric, by its full name, is the better one."""
+    return metric_of(name).higher_is_better
+
+
+def needed(given: T | None, metric: str, what: str) -> T:
+    """What was given; raises ``ConfigurationError`` when it was not."""
+    if given is None:
+        raise ConfigurationError(f"the metric {metric} needs the {what} of the corpus: give {what}=…")
+    return given
 
 
 def refuse_repeated(names: Iterable[str]) -> None:

@@ -1,30 +1,34 @@
-"""What the retrieved context costs."""
+"""Metrics on character spans, counted in characters or in tokens, and what the retrieved context costs.
 
-from abc import ABC, abstractmethod
+The spans of one side are merged before anything is counted, so a character counts once. The gain of a hit is what it
+newly covers of the truth. Values are in [0, 1], and 0 on empty truth or retrieval unless the class says otherwise.
+"""
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rag_eval.errors import ConfigurationError, SpanMismatchError
-from rag_eval.metrics.intervals import Place, measure, merge_places, shared_length, take_away
-from rag_eval.metrics.metric import (
-    Counts,
-    MetricName,
-    Values,
-    average_precision,
-    check_cut,
-    discounted_gain,
-    hit_rate,
-    ratio,
-    reciprocal_rank,
+from rag_eval.metrics.formulas import (
+    AveragePrecision,
+    HitRate,
+    IoU,
+    NormalisedGain,
+    Precision,
+    Recall,
+    ReciprocalRank,
+    TokenCost,
 )
+from rag_eval.metrics.intervals import Place
+from rag_eval.metrics.metric import DEFAULT_ENCODING, Counts, Cut, MetricName, RetrievalMetric, needed
+from rag_eval.metrics.sweep import sweep_places
 from rag_eval.tokens import check_encoding, count_tokens, token_ends
-from rag_eval.types.chunks import CharacterSpan
+from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Document
+from rag_eval.types.ids import EvaluationType
 
 
 class SpanUnit(Protocol):
@@ -100,248 +104,128 @@ class TokenUnit:
         return self._starts[doc_id]
 
 
-class SpanCounts(Protocol):
-    """Lengths of spans, one entry a query; k counts the first k hits, None all of them.
-
-    The unit is the character unless the places were given in tokens.
-    """
-
-    @property
-    def truth(self) -> Counts:
-        """The length of the merged truth."""
-
-    @property
-    def truth_total(self) -> Counts:
-        """The summed length of the truth spans as given: an overlap counts again."""
-
-    def covered(self, k: int | None) -> Counts:
-        """How much of the merged truth the hits cover."""
-
-    def uncovered_total(self, k: int | None) -> Counts:
-        """How much the hits leave uncovered, summed over the truth spans as given."""
-
-    def gains(self, k: int | None) -> Counts:
-        """For each rank what the hit newly covers of the merged truth."""
-
-    def retrieved(self, k: int | None) -> Counts:
-        """The length of the merged hits."""
-
-    def retrieved_total(self, k: int | None) -> Counts:
-        """The summed length of the hits as given: an overlap counts again."""
-
-    def ideal_gain(self, k: int | None) -> Values:
-        """The largest discounted gain that any ranking of spans can reach."""
-
-
-class SpanCase:
-    """``SpanCounts`` of one query."""
-
-    def __init__(self, retrieved: Sequence[Place], truth: Sequence[Place]) -> None:
-        self._retrieved = retrieved
-        self._truth_places = truth
-
-    @cached_property
-    def _truth(self) -> dict[str, list[tuple[int, int]]]:
-        return merge_places(self._truth_places)
-
-    @property
-    def truth(self) -> Counts:
-        """As in ``SpanCounts``."""
-        return _one(measure(self._truth))
-
-    @property
-    def truth_total(self) -> Counts:
-        """As in ``SpanCounts``."""
-        return _one(_summed(self._truth_places))
-
-    def covered(self, k: int | None) -> Counts:
-        """As in ``SpanCounts``."""
-        return _one(shared_length(merge_places(self._retrieved[:k]), self._truth))
-
-    def uncovered_total(self, k: int | None) -> Counts:
-        """As in ``SpanCounts``."""
-        hits = merge_places(self._retrieved[:k])
-        covered = sum(shared_length(hits, merge_places([place])) for place in self._truth_places)
-        return self.truth_total - covered
-
-    def gains(self, k: int | None) -> Counts:
-        """As in ``SpanCounts``."""
-        left = dict(self._truth)
-        gains = []
-        for doc_id, start, end in self._retrieved[:k]:
-            left[doc_id], gain = take_away(left.get(doc_id, []), start, end)
-            gains.append(gain)
-        return np.array(gains, dtype=np.int64).reshape(-1, 1)
-
-    def retrieved(self, k: int | None) -> Counts:
-        """As in ``SpanCounts``."""
-        return _one(measure(merge_places(self._retrieved[:k])))
-
-    def retrieved_total(self, k: int | None) -> Counts:
-        """As in ``SpanCounts``."""
-        return _one(_summed(self._retrieved[:k]))
-
-    def ideal_gain(self, k: int | None) -> Values:
-        """As in ``SpanCounts``."""
-        by_document = sorted((sum(e - s for s, e in spans) for spans in self._truth.values()), reverse=True)
-        return discounted_gain(np.array(by_document[:k], dtype=np.int64).reshape(-1, 1))
-
-
-def _one(value: int) -> Counts:
-    return np.array([value], dtype=np.int64)
-
-
-def _summed(places: Sequence[Place]) -> int:
-    return sum(end - start for _, start, end in places)
-
-
 @dataclass(frozen=True)
-class SpanMetric(ABC):
+class SpanMetric(RetrievalMetric):
     """A metric on the first k spans retrieved (None: all), counted in characters or in tokens of a ``TokenUnit``.
 
-    Raises ``ConfigurationError`` when k is not a whole number of 1 or more.
+    k is a number of hits, or a ``Cut`` for a budget of tokens. The tokens of a budget are those of each hit's own text,
+    by the unit's tokenizer or else by cl100k_base. Raises ``ConfigurationError`` on a cut that the metric has not.
     """
 
-    label: ClassVar[str]
-    k: int | None = None
+    levels: ClassVar[tuple[EvaluationType, ...]] = ("token-level",)
+    has_unit = True
+    k: int | Cut | None = None
     unit: SpanUnit = CHARACTERS
 
-    def __post_init__(self) -> None:
-        check_cut(self.k, self.label)
+    @classmethod
+    def from_name(
+        cls, name: MetricName, documents: Iterable[Document] | None, chunks: Iterable[PositionAwareChunk] | None
+    ) -> Self:
+        """The metric of a full name; raises ``ConfigurationError`` when its tokenizer lacks the documents."""
+        unit = CHARACTERS if name.unit is None else TokenUnit(name.unit, needed(documents, str(name), "documents"))
+        return cls(name.depth, unit)
 
     @property
-    def name(self) -> str:
-        """Such as ``span_recall``, ``span_recall@5`` or ``span_recall(cl100k_base)@5``."""
-        return str(MetricName(self.label, self.unit.name, self.k))
-
-    @staticmethod
-    @abstractmethod
-    def formula(counts: SpanCounts, k: int | None) -> Values:
-        """The metric for every query that was counted."""
+    def unit_name(self) -> str | None:
+        """The tokenizer that is named, if any."""
+        return self.unit.name
 
     def calculate(self, retrieved: Sequence[CharacterSpan], ground_truth: Sequence[CharacterSpan]) -> float:
         """The metric for one query."""
-        case = SpanCase(self.unit.places(retrieved[: self.k]), self.unit.places(ground_truth))
-        return float(self.formula(case, self.k)[0])
+        hits = retrieved[: self.cut.hits]
+        tokens = token_counts(hits, self.unit.name) if self.parsed_name.reads_tokens else None
+        sweep = sweep_places(self.unit.places(hits), self.unit.places(ground_truth), tokens)
+        return float(self.score(sweep, self.cut)[0])
 
 
-class SpanRecall(SpanMetric):
+def token_counts(spans: Sequence[CharacterSpan], encoding: str | None) -> list[int]:
+    """The tokens of each span's own text, as it would stand in a prompt; cl100k_base unless an encoding is named."""
+    return [count_tokens(span.text, encoding or DEFAULT_ENCODING) for span in spans]
+
+
+class SpanRecall(Recall, SpanMetric):
     """|retrieved ∩ truth| / |truth|; 0 on empty truth."""
 
     label = "span_recall"
 
-    @staticmethod
-    def formula(counts: SpanCounts, k: int | None) -> Values:
-        """|retrieved ∩ truth| / |truth|."""
-        return ratio(counts.covered(k), counts.truth)
 
-
-class SpanPrecision(SpanMetric):
+class SpanPrecision(Precision, SpanMetric):
     """|retrieved ∩ truth| / |retrieved|; 0 on empty retrieval."""
 
     label = "span_precision"
 
-    @staticmethod
-    def formula(counts: SpanCounts, k: int | None) -> Values:
-        """|retrieved ∩ truth| / |retrieved|."""
-        return ratio(counts.covered(k), counts.retrieved(k))
 
-
-class SpanIoU(SpanMetric):
+class SpanIoU(IoU, SpanMetric):
     """|retrieved ∩ truth| / |retrieved ∪ truth|; 1 when both are empty, 0 when one is."""
 
     label = "span_iou"
 
-    @staticmethod
-    def formula(counts: SpanCounts, k: int | None) -> Values:
-        """|retrieved ∩ truth| / |retrieved ∪ truth|."""
-        covered = counts.covered(k)
-        return ratio(covered, counts.retrieved(k) + counts.truth - covered, empty=1.0)
 
-
-class SpanHitRate(SpanMetric):
+class SpanHitRate(HitRate, SpanMetric):
     """1 when a hit has a gain, else 0; 0 on empty truth or retrieval."""
 
     label = "span_hit_rate"
 
-    @staticmethod
-    def formula(counts: SpanCounts, k: int | None) -> Values:
-        """1 when a hit has a gain, else 0."""
-        return hit_rate(counts.gains(k))
 
-
-class SpanMRR(SpanMetric):
-    """1 / rank of the first hit that has a gain; 0 when none has, also on empty truth or retrieval.
-
-    E. M. Voorhees, *The TREC-8 Question Answering Track Report*, 1999. The mean over queries is the MRR.
-    """
+class SpanMRR(ReciprocalRank, SpanMetric):
+    """1 / rank of the first hit that has a gain; 0 when none has, also on empty truth or retrieval."""
 
     label = "span_mrr"
 
-    @staticmethod
-    def formula(counts: SpanCounts, k: int | None) -> Values:
-        """1 / rank of the first gain."""
-        return reciprocal_rank(counts.gains(k))
 
-
-class SpanMAP(SpanMetric):
+class SpanMAP(AveragePrecision, SpanMetric):
     """Σᵢ gain(i) · P(i) / T, P(i) being the share of the first i hits that have a gain; 0 on empty truth or retrieval.
 
     1 when all truth is covered and no hit without a gain comes before one with a gain. How much else a hit holds is
-    left to ``SpanPrecision``. Where the truth is whole chunks of one length it is the average precision of
-    C. Buckley, E. M. Voorhees, *Evaluating Evaluation Measure Stability*, 2000. The mean over queries is the MAP.
+    left to ``SpanPrecision``. Where the truth is whole chunks of one length it is the usual average precision.
     """
 
     label = "span_map"
 
-    @staticmethod
-    def formula(counts: SpanCounts, k: int | None) -> Values:
-        """Σᵢ gain(i) · P(i) / T."""
-        return average_precision(counts.gains(k), counts.truth)
 
-
-class SpanNDCG(SpanMetric):
+class SpanNDCG(NormalisedGain, SpanMetric):
     """DCG / ideal DCG, where DCG = Σᵢ gain(i) / log₂(i + 1); 0 on empty truth or retrieval.
 
     A hit lies in one document, so the first m hits cover at most the truth of the m documents that hold most of it.
     The ideal is that bound reached at every m ≤ k: the truth of each document at one rank, the largest first.
     As the discounts fall, no ranking of spans has a larger DCG, whatever the chunks are.
-    K. Järvelin, J. Kekäläinen, *Cumulated Gain-Based Evaluation of IR Techniques*, 2002.
     """
 
     label = "span_ndcg"
 
-    @staticmethod
-    def formula(counts: SpanCounts, k: int | None) -> Values:
-        """DCG / ideal DCG."""
-        return ratio(discounted_gain(counts.gains(k)), counts.ideal_gain(k))
-
-
-DEFAULT_ENCODING = "cl100k_base"
-
 
 @dataclass(frozen=True)
-class TokensRetrieved:
+class TokensRetrieved(TokenCost):
     """Σ over the first k spans retrieved (None: all) of the tokens of the span's text; 0 on empty retrieval.
 
     Each text is tokenised on its own, as it would stand in a prompt, and overlaps are paid again. Not in [0, 1].
-    Raises ``ConfigurationError`` when k is not a whole number of 1 or more, or on an unknown encoding.
+    Raises ``ConfigurationError`` on a cut that the metric has not, or on an unknown encoding.
     """
 
-    label: ClassVar[str] = "tokens_retrieved"
-    k: int | None = None
+    label = "tokens_retrieved"
+    levels: ClassVar[tuple[EvaluationType, ...]] = ("token-level",)
+    has_unit = True
+    k: int | Cut | None = None
     encoding: str = DEFAULT_ENCODING
 
     def __post_init__(self) -> None:
-        check_cut(self.k, self.label)
+        super().__post_init__()
         check_encoding(self.encoding)
 
+    @classmethod
+    def from_name(
+        cls, name: MetricName, documents: Iterable[Document] | None, chunks: Iterable[PositionAwareChunk] | None
+    ) -> Self:
+        """The metric of a full name; it needs nothing else, as spans have their texts."""
+        return cls(name.depth, name.unit or DEFAULT_ENCODING)
+
     @property
-    def name(self) -> str:
-        """Such as ``tokens_retrieved@5`` or, unless the encoding is the default, ``tokens_retrieved(o200k_base)@5``."""
-        unit = None if self.encoding == DEFAULT_ENCODING else self.encoding
-        return str(MetricName(self.label, unit, self.k))
+    def unit_name(self) -> str | None:
+        """The tokenizer, unless it is the default."""
+        return None if self.encoding == DEFAULT_ENCODING else self.encoding
 
     def calculate(self, retrieved: Sequence[CharacterSpan], ground_truth: Sequence[CharacterSpan]) -> float:
         """The metric for one query; ``ground_truth`` is not looked at."""
-        return float(sum(count_tokens(span.text, self.encoding) for span in retrieved[: self.k]))
+        hits = retrieved[: self.cut.hits]
+        sweep = sweep_places(CHARACTERS.places(hits), [], token_counts(hits, self.encoding))
+        return float(self.score(sweep, self.cut)[0])

@@ -1,12 +1,19 @@
-"""``ChunkCounts`` of many queries at once."""
+"""What metrics count, of a block of queries at once: how much of the truth the hits cover at a cut, and at what cost.
 
+A sweep puts every span of every query on one line of positions, sorts it once, and answers for any cut. Its arrays have
+one entry a query; where there is a row a rank, rows beyond a query's cut are 0. One query is a block like any other.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_eval.metrics.metric import Counts, Values, discounted_gain
+from rag_eval.metrics.formulas import discounted_gain, discounts
+from rag_eval.metrics.intervals import Place, merge_sorted, overlapping_pairs
+from rag_eval.metrics.metric import Counts, Cut, Values
 
 
 @dataclass(frozen=True)
@@ -29,18 +36,22 @@ class SpanRows:
         rows = slice(offsets[0], offsets[-1])
         return SpanRows(offsets - offsets[0], self.doc[rows], self.start[rows], self.end[rows])
 
-    def first(self, k: int | Counts) -> "SpanRows":
-        """The first k spans of every query; k is one number, or one for each query."""
+    def first(self, k: int) -> "SpanRows":
+        """The first k spans of every query."""
         counts = np.diff(self.offsets)
         if (counts <= k).all():
             return self
-        kept = self.ranks() <= (k if isinstance(k, int) else np.repeat(k, counts))
+        kept = self.ranks() <= k
         offsets = np.concatenate([[0], np.cumsum(np.minimum(counts, k))])
         return SpanRows(offsets, self.doc[kept], self.start[kept], self.end[kept])
 
     def ranks(self) -> Counts:
         """The rank of each span within its query, from 1."""
         return np.arange(1, len(self.doc) + 1) - np.repeat(self.offsets[:-1], np.diff(self.offsets))
+
+    def numbers(self) -> Counts:
+        """The number of the query of each span."""
+        return query_numbers(self.offsets)
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,10 @@ class _Segments:
     end: Counts
     mark: Counts
     query: Counts
+
+
+Reach = int | Counts | None
+"""How many hits count: so many of every query, so many of each, or all."""
 
 
 class _Crowd:
@@ -67,14 +82,17 @@ class _Crowd:
         self._queries = queries
         self._repeated: dict[int | None, Counts] = {}
 
-    def repeated(self, k: int | None) -> Counts:
+    def repeated(self, k: Reach) -> Counts:
         """By how much the sum of the segments up to rank k exceeds their union, by query."""
+        if isinstance(k, np.ndarray):
+            return self._exceeding(np.where(self._rank <= k[self._query], self._end, 0))
         if k not in self._repeated:
-            end = self._end if k is None else np.where(self._rank <= k, self._end, 0)
-            again = np.minimum(np.maximum.accumulate(end)[:-1], end[1:]) - self._start[1:]
-            repeated = np.bincount(self._query[1:], np.maximum(again, 0), self._queries)
-            self._repeated[k] = repeated.astype(np.int64)
+            self._repeated[k] = self._exceeding(self._end if k is None else np.where(self._rank <= k, self._end, 0))
         return self._repeated[k]
+
+    def _exceeding(self, end: Counts) -> Counts:
+        again = np.minimum(np.maximum.accumulate(end)[:-1], end[1:]) - self._start[1:]
+        return np.bincount(self._query[1:], np.maximum(again, 0), self._queries).astype(np.int64)
 
 
 class _Cover:
@@ -90,61 +108,136 @@ class _Cover:
         self._summed = np.cumsum(sums.astype(np.int64).reshape(depth + 1, queries), axis=0)
         self._crowd = _Crowd(pieces, queries)
 
-    def covered(self, k: int | None) -> Counts:
+    def covered(self, k: Reach) -> Counts:
         """What the first k hits cover."""
         depth = len(self._summed) - 1
-        covered: Counts = self._summed[depth if k is None else min(k, depth)] - self._crowd.repeated(k)
+        if isinstance(k, np.ndarray):
+            summed = self._summed[np.minimum(k, depth), np.arange(len(k))]
+        else:
+            summed = self._summed[depth if k is None else min(k, depth)]
+        covered: Counts = summed - self._crowd.repeated(k)
         return covered
 
 
-class SpanSweep:
-    """``SpanCounts`` of a block of queries; document numbers are below ``documents``, ends are up to ``last_end``."""
+class _Reaches:
+    """How many hits of each query a cut takes; ``tokens`` are those of each hit, ``fewest`` what ``@min`` takes."""
 
-    def __init__(self, hits: SpanRows, truth: SpanRows, documents: int, last_end: int) -> None:
+    def __init__(self, offsets: Counts, tokens: Counts | None, fewest: Counts | None) -> None:
+        self._offsets = offsets
+        self._tokens = tokens
+        self._fewest = fewest
+        self._within: dict[int, Counts] = {}
+
+    def of(self, cut: Cut) -> Reach:
+        """How many hits count at the cut."""
+        if cut.kind == "min":
+            return _given(self._fewest, cut)
+        if cut.kind != "tokens":
+            return cut.hits
+        if cut.size not in self._within:
+            query = query_numbers(self._offsets)
+            fitting = query[self.spent <= cut.size]
+            self._within[cut.size] = np.bincount(fitting, minlength=len(self._offsets) - 1)
+        return self._within[cut.size]
+
+    @cached_property
+    def sums(self) -> Counts:
+        """The running sums of the tokens over all hits."""
+        return running_sums(_given(self._tokens, Cut("tokens")))
+
+    @cached_property
+    def spent(self) -> Counts:
+        """The tokens of each hit and of those before it in its query."""
+        counts = np.diff(self._offsets)
+        spent: Counts = self.sums[1:] - np.repeat(self.sums[self._offsets[:-1]], counts)
+        return spent
+
+    def tokens(self, cut: Cut) -> Counts:
+        """The tokens of the hits that count."""
+        return first_totals(self.sums, self._offsets, self.of(cut))
+
+    def spent_by_rank(self) -> Counts:
+        """The tokens up to each rank, one query a column; 0 where a query has no such rank."""
+        return by_rank(self.spent, self._offsets)
+
+
+def _given(counts: Counts | None, cut: Cut) -> Counts:
+    if counts is None:
+        raise ValueError(f"this sweep was not given what a cut by {cut.kind} counts")
+    return counts
+
+
+class SpanSweep:
+    """Lengths of hits and truth of a block of queries; document numbers are below ``documents``.
+
+    Ends are up to ``last_end``. ``tokens`` (of each hit's text) are needed for cuts by tokens and for costs, ``fewest``
+    (how many chunks touch the truth) for the cut ``min``.
+    """
+
+    def __init__(
+        self,
+        hits: SpanRows,
+        truth: SpanRows,
+        documents: int,
+        last_end: int,
+        *,
+        tokens: Counts | None = None,
+        fewest: Counts | None = None,
+    ) -> None:
         self._hit_rows = hits
         self._truth_rows = truth
         self._documents = documents
         self._bits = last_end.bit_length()
         self._queries = hits.queries
         self._depth = int(np.diff(hits.offsets).max(initial=0))
+        self._reaches = _Reaches(hits.offsets, tokens, fewest)
 
     @cached_property
     def truth(self) -> Counts:
-        """As in ``SpanCounts``."""
+        """The length of the merged truth."""
         lengths = self._truth.end - self._truth.start
         return np.bincount(self._truth.query, lengths, self._queries).astype(np.int64)
 
     @cached_property
     def truth_total(self) -> Counts:
-        """As in ``SpanCounts``."""
+        """The summed length of the truth spans as given: an overlap counts again."""
         return first_totals(running_sums(self._truth_rows.end - self._truth_rows.start), self._truth_rows.offsets, None)
 
-    def covered(self, k: int | None) -> Counts:
-        """As in ``SpanCounts``."""
-        return self._cover.covered(k)
+    def covered(self, cut: Cut) -> Counts:
+        """How much of the merged truth the hits cover."""
+        return self._cover.covered(self._reaches.of(cut))
 
-    def uncovered_total(self, k: int | None) -> Counts:
-        """As in ``SpanCounts``."""
-        uncovered = self.truth_total - self.covered(k)
+    def uncovered_total(self, cut: Cut) -> Counts:
+        """How much the hits leave uncovered, summed over the truth spans as given."""
+        k = self._reaches.of(cut)
+        uncovered = self.truth_total - self._cover.covered(k)
         for cover in self._covers_again:
             uncovered -= cover.covered(k)
         return uncovered
 
-    def gains(self, k: int | None) -> Counts:
-        """As in ``SpanCounts``."""
-        return self._gains[:k]
+    def gains(self, cut: Cut) -> Counts:
+        """For each rank what the hit newly covers of the merged truth."""
+        return first_ranks(self._gains, self._reaches.of(cut))
 
-    def retrieved(self, k: int | None) -> Counts:
-        """As in ``SpanCounts``."""
-        return self.retrieved_total(k) - self._crowd.repeated(k)
+    def retrieved(self, cut: Cut) -> Counts:
+        """The length of the merged hits."""
+        return self.retrieved_total(cut) - self._crowd.repeated(self._reaches.of(cut))
 
-    def retrieved_total(self, k: int | None) -> Counts:
-        """As in ``SpanCounts``."""
-        return first_totals(self._hit_sums, self._hit_rows.offsets, k)
+    def retrieved_total(self, cut: Cut) -> Counts:
+        """The summed length of the hits as given: an overlap counts again."""
+        return first_totals(self._hit_sums, self._hit_rows.offsets, self._reaches.of(cut))
 
-    def ideal_gain(self, k: int | None) -> Values:
-        """As in ``SpanCounts``."""
-        return discounted_gain(self._truth_by_document[:k])
+    def ideal_gain(self, cut: Cut) -> Values:
+        """The largest discounted gain that any ranking of so many spans can reach; a budget bounds no number."""
+        return discounted_gain(self._truth_by_document[: cut.hits])
+
+    def tokens(self, cut: Cut) -> Counts:
+        """The summed tokens of the hits' texts."""
+        return self._reaches.tokens(cut)
+
+    def spent(self) -> Counts:
+        """For each rank the tokens of the hits up to it."""
+        return self._reaches.spent_by_rank()
 
     @cached_property
     def _hits(self) -> _Segments:
@@ -158,10 +251,8 @@ class SpanSweep:
         """The merged truth, each segment marked 1."""
         start, end, query = self._on_line(self._truth_rows)
         order = _order(start)
-        start, reach = start[order], np.maximum.accumulate(end[order])
-        first = np.flatnonzero(np.append(True, start[1:] > reach[:-1])[: len(start)])
-        last = np.append(first[1:], len(start))[: len(first)] - 1
-        return _Segments(start[first], reach[last], np.ones_like(first), query[first])
+        start, end, first = merge_sorted(start[order], end[order])
+        return _Segments(start, end, np.ones_like(first), query[first])
 
     @cached_property
     def _layers(self) -> _Segments:
@@ -204,8 +295,8 @@ class SpanSweep:
     def _gains(self) -> Counts:
         gains = np.empty((self._depth, self._queries), dtype=np.int64)
         for rank in range(1, self._depth + 1):
-            before = self.covered(rank - 1) if rank > 1 else 0
-            np.subtract(self.covered(rank), before, out=gains[rank - 1])
+            before = self._cover.covered(rank - 1) if rank > 1 else 0
+            np.subtract(self._cover.covered(rank), before, out=gains[rank - 1])
         return gains
 
     @cached_property
@@ -229,7 +320,7 @@ class SpanSweep:
 
     def _on_line(self, rows: SpanRows) -> tuple[Counts, Counts, Counts]:
         """The starts and ends on the line, and the query of each row; sorting along the line keeps the queries."""
-        query = np.repeat(np.arange(rows.queries), np.diff(rows.offsets))
+        query = rows.numbers()
         base = (query * self._documents + rows.doc) << self._bits
         return base + rows.start, base + rows.end, query
 
@@ -239,18 +330,6 @@ def _order(positions: Counts) -> NDArray[np.intp]:
     return np.argsort(positions, kind="stable")
 
 
-def overlapping_pairs(starts: Counts, ends: Counts, left: Counts, right: Counts) -> tuple[Counts, Counts]:
-    """The pairs (interval, span) that share a position, of intervals ``[left, right)`` and spans sorted by start."""
-    # Before `first` no span reaches the interval, from `last` on none starts in time: the rest is looked at.
-    first = np.searchsorted(np.maximum.accumulate(ends), left, side="right")
-    last = np.searchsorted(starts, right, side="left")
-    candidates = np.maximum(last - first, 0)
-    interval = np.repeat(np.arange(len(left)), candidates)
-    span = np.arange(len(interval)) + np.repeat(first - np.cumsum(candidates) + candidates, candidates)
-    kept = ends[span] > left[interval]
-    return (interval, span) if kept.all() else (interval[kept], span[kept])
-
-
 def running_sums(amounts: Counts) -> Counts:
     """0, the first amount, the sum of the first two, and so on."""
     sums = np.zeros(len(amounts) + 1, dtype=np.int64)
@@ -258,57 +337,133 @@ def running_sums(amounts: Counts) -> Counts:
     return sums
 
 
-def first_totals(sums: Counts, offsets: Counts, k: int | None) -> Counts:
+def first_totals(sums: Counts, offsets: Counts, k: Reach) -> Counts:
     """The sum over the first k rows of every query, rows standing best first, from their running sums."""
     last = offsets[1:] if k is None else np.minimum(offsets[:-1] + k, offsets[1:])
     totals: Counts = sums[last] - sums[offsets[:-1]]
     return totals
 
 
-class ChunkSweep:
-    """``ChunkCounts`` of a block of queries: hits by query and rank, truth by query, chunks as numbers."""
+def first_ranks(by_rank: Counts, k: Reach) -> Counts:
+    """The rows of the first k ranks, one query a column; where k differs by query, the ranks beyond are 0."""
+    if not isinstance(k, np.ndarray):
+        return by_rank[:k]
+    return by_rank * (np.arange(1, len(by_rank) + 1)[:, np.newaxis] <= k)
 
-    def __init__(self, hits: Counts, hit_offsets: Counts, truth: Counts, truth_offsets: Counts, chunks: int) -> None:
+
+def by_rank(amounts: Counts, offsets: Counts) -> Counts:
+    """Amounts of hits, best first by query, as a row a rank and a column a query."""
+    counts = np.diff(offsets)
+    rows = np.zeros((int(counts.max(initial=0)), len(counts)), dtype=np.int64)
+    rows[np.arange(len(amounts)) - np.repeat(offsets[:-1], counts), query_numbers(offsets)] = amounts
+    return rows
+
+
+def query_numbers(offsets: Counts) -> Counts:
+    """The number of the query of each row."""
+    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+
+
+class ChunkSweep:
+    """Numbers of chunks of a block of queries: hits by query and rank, truth by query, chunks as numbers.
+
+    It has the counts of a ``SpanSweep`` that chunk ids can have; a chunk that is retrieved again adds nothing.
+    """
+
+    def __init__(
+        self,
+        hits: Counts,
+        hit_offsets: Counts,
+        truth: Counts,
+        truth_offsets: Counts,
+        chunks: int,
+        *,
+        tokens: Counts | None = None,
+    ) -> None:
         self._queries = len(hit_offsets) - 1
         self._hit_offsets = hit_offsets
-        self._hits = hits + _query_numbers(hit_offsets) * chunks
-        self._truth = np.unique(truth + _query_numbers(truth_offsets) * chunks)
+        self._hits = hits + query_numbers(hit_offsets) * chunks
+        self._truth = np.unique(truth + query_numbers(truth_offsets) * chunks)
         self._chunks = chunks
+        self._reaches = _Reaches(hit_offsets, tokens, None)
 
     @cached_property
-    def relevant(self) -> Counts:
-        """As in ``ChunkCounts``."""
+    def truth(self) -> Counts:
+        """How many different chunks are relevant."""
         return np.bincount(self._truth // self._chunks, minlength=self._queries)
 
-    def gains(self, k: int | None) -> Counts:
-        """As in ``ChunkCounts``."""
-        return self._gains[:k]
-
-    def distinct(self, k: int | None) -> Counts:
-        """As in ``ChunkCounts``."""
-        counts: Counts = np.sum(self._fresh[:k], axis=0)
+    def covered(self, cut: Cut) -> Counts:
+        """How many of the relevant chunks were retrieved."""
+        counts: Counts = self.gains(cut).sum(axis=0)
         return counts
 
-    @cached_property
-    def _ranks(self) -> Counts:
-        return np.arange(len(self._hits)) - np.repeat(self._hit_offsets[:-1], np.diff(self._hit_offsets))
+    def gains(self, cut: Cut) -> Counts:
+        """For each rank 1 when the hit is relevant and not a repetition, else 0."""
+        return first_ranks(self._gains, self._reaches.of(cut))
+
+    def retrieved(self, cut: Cut) -> Counts:
+        """How many different chunks were retrieved."""
+        counts: Counts = np.sum(first_ranks(self._fresh, self._reaches.of(cut)), axis=0)
+        return counts
+
+    def ideal_gain(self, cut: Cut) -> Values:
+        """The largest discounted gain that any ranking of so many chunks can reach; a budget bounds no number."""
+        reachable = self.truth if cut.hits is None else np.minimum(self.truth, cut.hits)
+        largest = int(reachable.max(initial=0))
+        return np.concatenate([[0.0], np.cumsum(discounts(largest))])[reachable]
+
+    def tokens(self, cut: Cut) -> Counts:
+        """The summed tokens of the hits' texts."""
+        return self._reaches.tokens(cut)
+
+    def spent(self) -> Counts:
+        """For each rank the tokens of the hits up to it."""
+        return self._reaches.spent_by_rank()
 
     @cached_property
     def _fresh(self) -> Counts:
         """For each rank 1 where the hit repeats no earlier one."""
         _, firsts = np.unique(self._hits, return_index=True)
-        return self._by_rank(firsts)
+        return self._marked(firsts)
 
     @cached_property
     def _gains(self) -> Counts:
         distinct, firsts = np.unique(self._hits, return_index=True)
-        return self._by_rank(firsts[np.isin(distinct, self._truth, assume_unique=True)])
+        return self._marked(firsts[np.isin(distinct, self._truth, assume_unique=True)])
 
-    def _by_rank(self, hits: Counts) -> Counts:
-        marks = np.zeros((int(self._ranks.max(initial=-1)) + 1, self._queries), dtype=np.int64)
-        marks[self._ranks[hits], self._hits[hits] // self._chunks] = 1
-        return marks
+    def _marked(self, hits: Counts) -> Counts:
+        marks = np.zeros(len(self._hits), dtype=np.int64)
+        marks[hits] = 1
+        return by_rank(marks, self._hit_offsets)
 
 
-def _query_numbers(offsets: Counts) -> Counts:
-    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+def sweep_places(
+    hits: Sequence[Place], truth: Sequence[Place], tokens: Sequence[int] | None = None, fewest: int | None = None
+) -> SpanSweep:
+    """The sweep of one query."""
+    numbers = {doc_id: number for number, doc_id in enumerate({place[0]: 0 for place in (*hits, *truth)})}
+    hit_rows, truth_rows = (
+        SpanRows(
+            np.array([0, len(side)]),
+            np.array([numbers[doc_id] for doc_id, _, _ in side], dtype=np.int64),
+            np.array([start for _, start, _ in side], dtype=np.int64),
+            np.array([end for _, _, end in side], dtype=np.int64),
+        )
+        for side in (hits, truth)
+    )
+    return SpanSweep(
+        hit_rows,
+        truth_rows,
+        max(1, len(numbers)),
+        max((place[2] for place in (*hits, *truth)), default=0),
+        tokens=None if tokens is None else np.array(tokens, dtype=np.int64),
+        fewest=None if fewest is None else np.array([fewest]),
+    )
+
+
+def sweep_ids(hits: Sequence[str], truth: Sequence[str]) -> ChunkSweep:
+    """The sweep of one query."""
+    numbers = {chunk_id: number for number, chunk_id in enumerate({**dict.fromkeys(hits), **dict.fromkeys(truth)})}
+    rows = [np.array([numbers[chunk_id] for chunk_id in side], dtype=np.int64) for side in (hits, truth)]
+    offsets = [np.array([0, len(side)]) for side in rows]
+    return ChunkSweep(rows[0], offsets[0], rows[1], offsets[1], max(1, len(numbers)))

@@ -9,12 +9,12 @@ from rag_eval.benchmark.config import DEFAULT_RERANKER, DEFAULT_STORE, Configura
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.scores import RunScores
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.metrics.budget import BUDGETS, RECALL_WITHIN, TOKENS_WITHIN
+from rag_eval.metrics.budget import BUDGETS, RecallWithinTokens, TokensWithinBudget
 from rag_eval.metrics.losses import LOSS_PARTS, HitStages, average_losses, chunk_level_losses, token_level_losses
+from rag_eval.metrics.metric import higher_is_better
 from rag_eval.reports.charts import Chart, Rows, by_budget, by_document, by_k, by_loss, trade_off
 from rag_eval.reports.ranking import hits_of, without_hits
 from rag_eval.stats.bootstrap import Estimate
-from rag_eval.stats.comparison import higher_is_better
 from rag_eval.tables import TruthTables
 
 PART_NAMES = {
@@ -133,8 +133,8 @@ def _budget_rows(charted: Sequence[ConfigurationOutcome], estimates: dict[str, d
     for one in charted:
         found = estimates[one.name]
         for budget in BUDGETS:
-            if budget == BUDGETS[0] or found[f"{TOKENS_WITHIN}@{budget}"].mean >= budget / 2:
-                recall = _interval(found[f"{RECALL_WITHIN}@{budget}"], "recall")
+            if budget == BUDGETS[0] or found[TokensWithinBudget(budget).name].mean >= budget / 2:
+                recall = _interval(found[RecallWithinTokens(budget).name], "recall")
                 rows.append(_series(one) | {"tokens": budget} | recall)
     return _ringed(rows, lambda row: None, ("tokens", "recall"))
 

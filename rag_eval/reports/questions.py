@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rag_eval.errors import TableError
-from rag_eval.metrics.metric import Counts, Values
-from rag_eval.metrics.score_tables import score_name
+from rag_eval.metrics.metric import Counts, Values, higher_is_better, score_name
 from rag_eval.reports.html import Section, numbers, records
 from rag_eval.reports.ranking import hits_of, without_hits
 from rag_eval.reports.text_ranges import (
@@ -30,7 +29,6 @@ from rag_eval.reports.text_ranges import (
     document_units,
     numbers_of,
 )
-from rag_eval.stats.comparison import higher_is_better
 from rag_eval.tables import has_places
 from rag_eval.types.ids import EvaluationType
 
@@ -89,20 +87,26 @@ def hit_rows(one: ConfigurationTables, query_ids: pa.Array, depth: int) -> Count
 
 def score_columns(one: ConfigurationTables, query_ids: pa.Array, names: Sequence[str]) -> NDArray[np.float32]:
     """The score of each query by each metric, one metric a row; NaN where there is none."""
-    metric = one.scores.column("metric").combine_chunks().dictionary_encode()
-    labels, code = metric.dictionary.to_pylist(), metric.indices.to_numpy()
-    k = one.scores.column("k").to_numpy()
     query = numbers_of(one.scores.column("query_id"), query_ids)
     value: Values = one.scores.column("value").to_numpy()
     columns = np.full((len(names), len(query_ids)), np.nan, dtype=np.float32)
-    # Metric and cut in one number: sorting pairs takes ten times as long.
-    pair = code.astype(np.int64) << 32 | k
-    for both in np.unique(pair).tolist():
-        name = score_name(labels[both >> 32], both & 0xFFFFFFFF)
+    labels, code = _codes(one.scores.column("metric"))
+    kinds, kind = _codes(one.scores.column("cut"))
+    # Metric and cut in one number: sorting rows of three takes ten times as long.
+    heads = (code * len(kinds) + kind) << 32 | one.scores.column("size").to_numpy()
+    for head in np.unique(heads).tolist():
+        label, cut = divmod(head >> 32, len(kinds))
+        name = score_name(labels[label], kinds[cut], head & 0xFFFFFFFF)
         if name in names:
-            rows = np.flatnonzero((pair == both) & (query >= 0))
+            rows = np.flatnonzero((heads == head) & (query >= 0))
             columns[names.index(name), query[rows]] = value[rows]
     return columns
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[list[Any], Counts]:
+    """The different texts of a column, and the number of each row's text."""
+    encoded = column.combine_chunks().dictionary_encode()
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
 
 
 MOST_TAG_VALUES = 30

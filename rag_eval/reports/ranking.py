@@ -10,10 +10,10 @@ from typing import Any, Literal, get_args
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.scores import RunScores
 from rag_eval.formatting import counted, number, signed
-from rag_eval.metrics.metric import MetricName
+from rag_eval.metrics.metric import MetricName, metric_of
 from rag_eval.reports.wording import brackets, byte_size, number_word, significance, typeset, unit_word
 from rag_eval.stats.bootstrap import FEWEST_SURE
-from rag_eval.stats.comparison import Placed, higher_is_better, place_labels
+from rag_eval.stats.comparison import Placed, place_labels
 
 Medium = Literal["terminal", "markdown", "html", "prefect"]
 Value = float | str | None
@@ -128,7 +128,7 @@ class Ranking:
     @property
     def scale(self) -> tuple[float, float]:
         """The range of the bars that draw the intervals: 0 to 1 for a share, else from 0 to the largest end."""
-        if higher_is_better(self.metric):
+        if metric_of(self.metric).measures == "share":
             return 0.0, 1.0
         estimates = [row.placed.estimate for row in self.rows if row.placed is not None]
         ends = [estimate.mean if estimate.high is None else estimate.high for estimate in estimates]
@@ -196,13 +196,13 @@ def placed_configurations(outcome: BenchmarkOutcome, scores: RunScores) -> list[
 
 def hits_of(metric: str) -> int | None:
     """How many hits a metric looks at, by its name; None where that is no number."""
-    k = MetricName.parse(metric).k
-    return k if isinstance(k, int) else None
+    return MetricName.parse(metric).cut.hits
 
 
 def without_hits(metric: str) -> str:
     """The metric's name without a number of hits: ``span_recall@5`` is ``span_recall``."""
-    return metric if hits_of(metric) is None else metric.rpartition("@")[0]
+    name = MetricName.parse(metric)
+    return metric if name.cut.hits is None else name.column
 
 
 def _other_metrics(metric: str, ranked: Sequence[ConfigurationOutcome]) -> tuple[list[str], list[str]]:

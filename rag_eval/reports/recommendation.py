@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.formatting import counted, singular
+from rag_eval.metrics.metric import higher_is_better
+from rag_eval.metrics.span_metrics import TokensRetrieved
 from rag_eval.reports.ranking import hits_of
 from rag_eval.reports.wording import be, finding, listed, unit_word
 from rag_eval.stats.bootstrap import Estimate
-from rag_eval.stats.comparison import EQUAL_WITHIN, Placed, higher_is_better, shared_places
+from rag_eval.stats.comparison import EQUAL_WITHIN, Placed, shared_places
 
 MOST_NAMED = 3
 
@@ -103,9 +105,9 @@ def _measured(estimate: Estimate) -> str:
 
 def _tokens(outcome: BenchmarkOutcome) -> dict[str, float]:
     """The tokens that each configuration's context has for a question; empty where they are not known or no cost."""
-    metric = f"tokens_retrieved@{hits_of(outcome.ranking_metric)}"
     if not higher_is_better(outcome.ranking_metric):
         return {}
+    metric = TokensRetrieved(hits_of(outcome.ranking_metric)).name
     return {one.name: one.metrics[metric] for one in outcome.configurations if metric in one.metrics}
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rag_eval.metrics.intervals import merge_sorted
 from rag_eval.metrics.metric import Counts
 from rag_eval.tables import has_places
 
@@ -53,11 +54,9 @@ class TextRanges:
         size = int(self.end.max(initial=0)) + 1
         start, end = self.document * size + self.start, self.document * size + self.end
         order = np.argsort(start, kind="stable")
-        start, reach = start[order], np.maximum.accumulate(end[order])
-        first = np.flatnonzero(np.append(True, start[1:] > reach[:-1])[: len(start)])
-        last = np.append(first[1:], len(start))[: len(first)] - 1
+        start, end, first = merge_sorted(start[order], end[order])
         document = self.document[order][first]
-        return TextRanges(document, start[first] - document * size, reach[last] - document * size)
+        return TextRanges(document, start - document * size, end - document * size)
 
     def touching(self, others: "TextRanges") -> Counts:
         """The rows that share a character with one of ``others``, which are merged."""

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from rag_eval.formatting import interval, p_value
-from rag_eval.metrics.metric import MetricName
+from rag_eval.metrics.metric import MetricName, metric_of
 from rag_eval.stats.bootstrap import Estimate
-from rag_eval.stats.comparison import Comparison, higher_is_better
+from rag_eval.stats.comparison import Comparison
 
 _NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _FOUND = {
@@ -23,9 +23,10 @@ def finding(metric: str, estimate: Estimate) -> str:
     name = MetricName.parse(metric)
     value = with_interval(metric, estimate)
     phrase = _FOUND.get(name.base)
-    if phrase is None or name.unit is not None or not isinstance(name.k, int):
+    k = name.cut.hits
+    if phrase is None or name.unit is not None or k is None:
         return f"has {metric} {value}"
-    return f"{phrase.format(value)} in the first {'hit' if name.k == 1 else f'{number_word(name.k)} hits'}"
+    return f"{phrase.format(value)} in the first {'hit' if k == 1 else f'{number_word(k)} hits'}"
 
 
 def with_interval(metric: str, estimate: Estimate) -> str:
@@ -38,7 +39,7 @@ def with_interval(metric: str, estimate: Estimate) -> str:
 
 def figure(metric: str, value: float) -> str:
     """A share in per cent; a count as it is."""
-    return f"{100 * value:.1f} %" if higher_is_better(metric) else f"{value:,.0f}"
+    return f"{100 * value:.1f} %" if metric_of(metric).measures == "share" else f"{value:,.0f}"
 
 
 def significance(comparison: Comparison) -> str:

@@ -11,15 +11,6 @@ from rag_eval.metrics.metric import Values
 from rag_eval.stats.bootstrap import RESAMPLES, Estimate, estimate, estimates_of
 from rag_eval.stats.scores import PairedScores, Unit
 
-COSTS = ("tokens_retrieved", "tokens_within_budget")
-"""Metrics that say what a context costs; of all others, more is better."""
-
-
-def higher_is_better(metric: str) -> bool:
-    """Whether a larger value of the metric, such as ``span_recall@5``, is the better one."""
-    return not metric.startswith(COSTS)
-
-
 EQUAL_WITHIN = 1e-9
 """Means that differ by less are the same in other words: sums in another order."""
 

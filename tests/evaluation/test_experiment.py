@@ -209,7 +209,7 @@ MIX = """
 from rag_eval import Corpus, LocalEmbedder
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.benchmark.evaluations import ChunkLevelEvaluation, TokenLevelEvaluation
-from rag_eval.metrics import ChunkRecall, SpanRecall
+from rag_eval import ChunkRecall, SpanRecall
 
 def mix(corpus: Corpus) -> None:
     chunker, embedder = RecursiveCharacterChunker(), LocalEmbedder()

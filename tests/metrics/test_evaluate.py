@@ -116,7 +116,7 @@ def test_two_metrics_of_one_name_are_refused() -> None:
 
 
 MIX = """
-from rag_eval.metrics import ChunkRecall, SpanRecall, evaluate_chunk_level, evaluate_token_level
+from rag_eval import ChunkRecall, SpanRecall, evaluate_chunk_level, evaluate_token_level
 evaluate_token_level([], [SpanRecall()])
 evaluate_chunk_level([], [ChunkRecall()])
 evaluate_token_level([], [ChunkRecall()])

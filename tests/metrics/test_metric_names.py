@@ -1,45 +1,95 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError
+from rag_eval.metrics import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
 from rag_eval.metrics.chroma import ChromaIoU, ChunkedCorpus
 from rag_eval.metrics.chunk_metrics import ChunkNDCG
-from rag_eval.metrics.metric import ChunkLevelMetric, MetricName, TokenLevelMetric
-from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS, chunk_level_metric, token_level_metric
+from rag_eval.metrics.metric import (
+    ALL,
+    MIN,
+    ChunkLevelMetric,
+    Cut,
+    MetricName,
+    TokenLevelMetric,
+    metric_class,
+    score_name,
+    split_name,
+)
+from rag_eval.metrics.registry import chunk_level_metric, token_level_metric
 from rag_eval.metrics.span_metrics import SpanRecall, TokensRetrieved, TokenUnit
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId
 
+REGISTRIES = {"token-level": TOKEN_LEVEL_METRICS, "chunk-level": CHUNK_LEVEL_METRICS}
 DOCUMENTS = [Document(DocumentId("a.md"), "some text")]
 
 
 @given(
-    base=st.sampled_from([*TOKEN_LEVEL_METRICS, *CHUNK_LEVEL_METRICS]),
+    base=st.sampled_from([*TOKEN_LEVEL_METRICS, *CHUNK_LEVEL_METRICS, "mine"]),
     unit=st.sampled_from([None, "cl100k_base", "o200k_base"]),
-    k=st.one_of(st.none(), st.just("min"), st.integers(1, 10**6)),
+    cut=st.one_of(
+        st.just(ALL), st.just(MIN), st.builds(Cut, st.sampled_from(["hits", "tokens"]), st.integers(1, 10**6))
+    ),
 )
-@settings(deadline=None, derandomize=True, max_examples=100)
-def test_a_name_parses_to_what_was_printed(base: str, unit: str | None, k: int | None) -> None:
-    name = MetricName(base, unit, k)
+@settings(deadline=None, derandomize=True, max_examples=200)
+def test_a_name_parses_to_what_was_printed(base: str, unit: str | None, cut: Cut) -> None:
+    name = MetricName(base, unit, cut)
+    assume(cut.kind != "hits" or name.metric.number() == "hits")
     assert MetricName.parse(str(name)) == name
+    assert split_name(str(name))[0] == name.column
+    assert score_name(name.column, cut.kind, cut.size) == str(name)
 
 
 @pytest.mark.parametrize(
-    ("text", "base", "unit", "k"),
+    ("text", "base", "unit", "cut"),
     [
-        ("span_recall", "span_recall", None, None),
-        ("span_recall@5", "span_recall", None, 5),
-        ("chroma_iou@min", "chroma_iou", None, "min"),
-        ("span_recall(cl100k_base)@5", "span_recall", "cl100k_base", 5),
+        ("span_recall", "span_recall", None, ALL),
+        ("span_recall@5", "span_recall", None, Cut("hits", 5)),
+        ("span_recall@2000tokens", "span_recall", None, Cut("tokens", 2000)),
+        ("recall_within_tokens@2000", "recall_within_tokens", None, Cut("tokens", 2000)),
+        ("chroma_iou@min", "chroma_iou", None, MIN),
+        ("span_recall(cl100k_base)@5", "span_recall", "cl100k_base", Cut("hits", 5)),
     ],
 )
-def test_names_as_they_are_written(text: str, base: str, unit: str | None, k: int | None) -> None:
-    assert MetricName.parse(text) == MetricName(base, unit, k)
+def test_names_as_they_are_written(text: str, base: str, unit: str | None, cut: Cut) -> None:
+    name = MetricName.parse(text)
+    assert name == MetricName(base, unit, cut)
+    assert str(name) == text
+
+
+def test_a_budget_is_read_with_its_kind_and_printed_without_it_where_there_is_no_other() -> None:
+    assert MetricName.parse("recall_within_tokens@2000tokens") == MetricName.parse("recall_within_tokens@2000")
+    assert str(MetricName.parse("recall_within_tokens@2000tokens")) == "recall_within_tokens@2000"
+
+
+def test_any_name_has_a_cut() -> None:
+    assert split_name("My metric@7") == ("My metric", Cut("hits", 7))
+    assert split_name("My metric@7tokens") == ("My metric", Cut("tokens", 7))
+    assert split_name("a@1@2") == ("a@1", Cut("hits", 2))
+    assert [split_name(text) for text in ("My metric", "m@07", "m@", "")] == [
+        ("My metric", ALL),
+        ("m@07", ALL),
+        ("m@", ALL),
+        ("", ALL),
+    ]
 
 
 @pytest.mark.parametrize(
-    "text", ["", "span_recall@", "span_recall@0", "@5", "span recall", "span_recall@05", "a(b", "a@1@2"]
+    "text",
+    [
+        "",
+        "span_recall@",
+        "span_recall@0",
+        "@5",
+        "span recall",
+        "span_recall@05",
+        "a(b",
+        "a@1@2",
+        "a@mintokens",
+        "a@5 tokens",
+    ],
 )
 def test_what_is_not_a_name_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="not a metric's name"):
@@ -49,7 +99,8 @@ def test_what_is_not_a_name_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["span_recall", "span_ndcg@10", "span_iou(o200k_base)@3", "chroma_iou@min", "chroma_recall@2", "precision_omega",
-     "tokens_retrieved@5", "tokens_retrieved(o200k_base)"],
+     "tokens_retrieved@5", "tokens_retrieved(o200k_base)", "span_map@500tokens", "chroma_iou@500tokens",
+     "span_iou(o200k_base)@30tokens", "recall_within_tokens@250", "recall_token_area@9", "tokens_within_budget@9"],
 )  # fmt: skip
 def test_a_token_level_metric_prints_the_name_it_was_made_from(text: str) -> None:
     metric = token_level_metric(text, documents=DOCUMENTS, chunks=[])
@@ -57,16 +108,19 @@ def test_a_token_level_metric_prints_the_name_it_was_made_from(text: str) -> Non
     assert isinstance(metric, TokenLevelMetric)
 
 
-@pytest.mark.parametrize("base", CHUNK_LEVEL_METRICS)
+@pytest.mark.parametrize("base", [name for name in CHUNK_LEVEL_METRICS if name.startswith("chunk_")])
 def test_a_chunk_level_metric_prints_the_name_it_was_made_from(base: str) -> None:
     metric = chunk_level_metric(f"{base}@7")
     assert metric.name == f"{base}@7"
     assert isinstance(metric, ChunkLevelMetric)
 
 
-@pytest.mark.parametrize("registry", [CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS])
-def test_the_registry_has_every_metric_under_its_own_label(registry: dict[str, type]) -> None:
-    assert {name: metric.label for name, metric in registry.items()} == {name: name for name in registry}
+@pytest.mark.parametrize(("level", "registry"), REGISTRIES.items())
+def test_the_registry_has_every_metric_under_its_own_label_and_level(level: str, registry: dict[str, str]) -> None:
+    for name, place in registry.items():
+        assert metric_class(name).label == name
+        assert level in metric_class(name).levels
+        assert place == f"{metric_class(name).__module__}:{metric_class(name).__name__}"
 
 
 def test_equal_settings_are_equal_metrics() -> None:
@@ -76,10 +130,10 @@ def test_equal_settings_are_equal_metrics() -> None:
 
 def test_an_unknown_metric_is_named_with_those_there_are() -> None:
     with pytest.raises(
-        ConfigurationError, match=r"'span_recal'.*mean span_recall.*span_recall, span_precision.* or 6 others"
+        ConfigurationError, match=r"'span_recal'.*mean span_recall.*span_recall, span_precision.* or 9 others"
     ):
         token_level_metric("span_recal@5")
-    with pytest.raises(ConfigurationError, match=r"'span_recall'.*chunk_recall.*chunk_ndcg"):
+    with pytest.raises(ConfigurationError, match=r"'span_recall'.*chunk_recall.*chunk_mrr or 4 others"):
         chunk_level_metric("span_recall")
 
 
@@ -93,6 +147,12 @@ def test_an_unknown_metric_is_named_with_those_there_are() -> None:
         ("chroma_iou@min", "needs the chunks"),
         ("span_recall(cl100k_base)", "needs the documents"),
         ("tokens_retrieved(klingon)", "klingon"),
+        ("recall_within_tokens", "needs a budget of tokens, such as recall_within_tokens@2000"),
+        ("recall_within_tokens@min", "needs a budget of tokens"),
+        ("recall_within_tokens(o200k_base)@9", "not counted in tokens"),
+        ("precision_omega@5tokens", "leave out @5tokens"),
+        ("span_recall@2147483648", "whole number of 1 to 2147483647"),
+        ("span_recall@2147483648tokens", "whole number of 1 to 2147483647"),
     ],
 )
 def test_what_a_metric_cannot_do_is_said(text: str, message: str) -> None:

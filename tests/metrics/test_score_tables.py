@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError, GroundTruthError, TableError
-from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS, chunk_level_metric, token_level_metric
-from rag_eval.metrics.score_tables import AVERAGES, average_scores, score_chunk_level, score_name, score_token_level
+from rag_eval.metrics import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
+from rag_eval.metrics.metric import metric_class, score_name
+from rag_eval.metrics.registry import chunk_level_metric, token_level_metric
+from rag_eval.metrics.score_tables import AVERAGES, average_scores, score_chunk_level, score_token_level
 from rag_eval.metrics.span_metrics import TokensRetrieved
 from rag_eval.tables import (
     SCORES,
@@ -36,10 +38,21 @@ TEXTS = {
 DOCUMENTS = [Document(DocumentId(doc_id), text) for doc_id, text in TEXTS.items()]
 KS = [1, 2, 3, 7]
 SPAN_NAMES = [name for name in TOKEN_LEVEL_METRICS if name.startswith("span_")]
+BUDGETS = [1, 4, 9, 30]
+AT_HITS = [name for name in TOKEN_LEVEL_METRICS if "hits" in metric_class(name).cuts]
 NAMES = [
-    *TOKEN_LEVEL_METRICS,
+    *AT_HITS,
     *(f"{name}(cl100k_base)" for name in SPAN_NAMES),
+    "precision_omega",
     *(f"{name}@min" for name in TOKEN_LEVEL_METRICS if name.startswith("chroma_")),
+    *(f"{name}@{budget}tokens" for name in AT_HITS for budget in BUDGETS),
+    *(f"{name}(o200k_base)@{budget}tokens" for name in ("span_iou", "tokens_retrieved") for budget in BUDGETS),
+    *(
+        f"{name}@{budget}"
+        for name in TOKEN_LEVEL_METRICS
+        if metric_class(name).cuts == {"tokens"}
+        for budget in BUDGETS
+    ),
 ]
 
 
@@ -86,7 +99,7 @@ def as_hits(
 
 def values(scores: pa.Table) -> dict[tuple[str, str], float]:
     rows = scores.to_pylist()
-    by_key = {(row["query_id"], score_name(row["metric"], row["k"])): row["value"] for row in rows}
+    by_key = {(row["query_id"], score_name(row["metric"], row["cut"], row["size"])): row["value"] for row in rows}
     assert len(by_key) == len(rows), "a query, metric and k has one row"
     return by_key
 
@@ -117,7 +130,7 @@ def test_token_level_scores_equal_those_of_the_objects(
     check_schema(scores, SCORES, "scores")
     expected = {}
     for name in NAMES:
-        cuts = [name] if name.endswith("@min") or name == "precision_omega" else [f"{name}@{k}" for k in KS]
+        cuts = [name] if "@" in name or name == "precision_omega" else [f"{name}@{k}" for k in KS]
         for cut in cuts:
             metric = token_level_metric(cut, documents=DOCUMENTS, chunks=placed)
             for one, spans in zip(truth, retrieved, strict=True):
@@ -148,12 +161,12 @@ def test_chunk_level_scores_equal_those_of_the_objects(
         for rank, hit in enumerate(ids, 1)
     ]
     shuffler.shuffle(hits)
-    names = list(CHUNK_LEVEL_METRICS)
+    names = [name for name in CHUNK_LEVEL_METRICS if name.startswith("chunk_")]
     scores = score_chunk_level(chunk_hits_table(hits), chunk_truth_to_tables(truth), names, KS, block_rows=block)
     expected = {
         (one.query.id, f"{name}@{k}"): chunk_level_metric(f"{name}@{k}").calculate(ids, one.relevant_chunk_ids)
         for one, (ids, _, _) in zip(truth, run, strict=True)
-        for name in CHUNK_LEVEL_METRICS
+        for name in names
         for k in KS
         if not one.unanswerable
     }
@@ -178,8 +191,9 @@ def score(run: SimpleNamespace) -> pa.Table:
 def test_every_metric_k_and_answerable_query_has_a_row_in_order() -> None:
     truth = token_truth_to_tables([*TRUTH, TokenLevelGroundTruth(query(2), [], unanswerable=True)])
     scores = score(case(truth=truth, hits=hits_table([]), metrics=["span_iou", "span_mrr"]))
-    rows = [(row["metric"], row["k"], row["query_id"], row["value"]) for row in scores.to_pylist()]
-    assert rows == [(m, k, q, 0.0) for m in ("span_iou", "span_mrr") for k in (1, 2) for q in ("query_0", "query_1")]
+    rows = [tuple(row[name] for name in ("metric", "cut", "size", "query_id", "value")) for row in scores.to_pylist()]
+    asked = [(metric, "hits", k) for metric in ("span_iou", "span_mrr") for k in (1, 2)]
+    assert rows == [(*one, name, 0.0) for one in asked for name in ("query_0", "query_1")]
 
 
 def test_hits_of_an_unanswerable_query_are_set_aside() -> None:
@@ -198,19 +212,18 @@ def test_averages_have_the_mean_and_the_number_of_queries() -> None:
     assert averages.schema == AVERAGES
     rows = [tuple(row.values()) for row in averages.to_pylist()]
     assert rows == [
-        ("span_recall", 1, pytest.approx((3 / 5 + 1 / 7) / 2), 2),
-        ("span_recall", 2, pytest.approx((3 / 5 + 3 / 7) / 2), 2),
-        ("span_precision", 1, pytest.approx((3 / 6 + 1 / 4) / 2), 2),
-        ("span_precision", 2, pytest.approx((3 / 6 + 3 / 6) / 2), 2),
+        ("span_recall", "hits", 1, pytest.approx((3 / 5 + 1 / 7) / 2), 2),
+        ("span_recall", "hits", 2, pytest.approx((3 / 5 + 3 / 7) / 2), 2),
+        ("span_precision", "hits", 1, pytest.approx((3 / 6 + 1 / 4) / 2), 2),
+        ("span_precision", "hits", 2, pytest.approx((3 / 6 + 3 / 6) / 2), 2),
     ]
 
 
 def test_a_score_prints_the_name_of_its_metric() -> None:
-    assert [score_name("span_recall", 5), score_name("chroma_iou@min", 0), score_name("precision_omega", 0)] == [
-        "span_recall@5",
-        "chroma_iou@min",
-        "precision_omega",
-    ]
+    rows = [("span_recall", "hits", 5), ("chroma_iou", "min", 0), ("precision_omega", "all", 0), ("mine", "tokens", 9)]
+    assert [score_name(*row) for row in rows] == ["span_recall@5", "chroma_iou@min", "precision_omega", "mine@9tokens"]
+    assert score_name("recall_within_tokens", "tokens", 2000) == "recall_within_tokens@2000"
+    assert score_name("span_iou(o200k_base)", "tokens", 2000) == "span_iou(o200k_base)@2000tokens"
 
 
 def test_a_query_without_truth_is_an_error_with_its_name_and_the_count() -> None:

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, chunk_level_metric
+from rag_eval.metrics import CHUNK_LEVEL_METRICS
+from rag_eval.metrics.registry import chunk_level_metric
 from rag_eval.types.ids import ChunkId
 
 ir_measures = pytest.importorskip("ir_measures")

@@ -10,7 +10,8 @@ from rag_eval.benchmark.chunker_settings import RecursiveCharacterConfig
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationFailure
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.metrics.span_metrics import SpanCase
+from rag_eval.metrics.metric import Cut
+from rag_eval.metrics.sweep import sweep_places
 from rag_eval.reports.questions import pack_overlay
 from rag_eval.reports.report import build_report, questions_of
 from rag_eval.reports.write import keep_report, write_report
@@ -111,13 +112,13 @@ def expected_counts(kept: Kept, queries: list[str], ks: list[int], sides: int | 
     for side, number in enumerate(ranked):
         hits = by_query(kept, str(number))
         for query in queries:
-            case = SpanCase(hits.get(query, []), truth.get(query, []))
+            case = sweep_places(hits.get(query, []), truth.get(query, []))
             for k in ks:
-                found = int(case.covered(k)[0])
+                found = int(case.covered(Cut("hits", k))[0])
                 amounts = {
                     "found": found,
                     "missed": int(case.truth[0]) - found,
-                    "surplus": int(case.retrieved(k)[0]) - found,
+                    "surplus": int(case.retrieved(Cut("hits", k))[0]) - found,
                 }
                 said = {f"{kind}, said": amount for kind, amount in amounts.items()}
                 counts[f"{query} {side} {k}"] = amounts | said | {"hits": len(hits.get(query, [])[:k])}

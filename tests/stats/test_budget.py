@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.metrics.budget import BUDGETS, chunk_budget_scores, span_budget_scores
+from rag_eval.metrics.budget import BUDGETS, RecallWithinTokens, budget_metrics
+from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.metrics.span_metrics import SpanRecall
 from rag_eval.stats.scores import documents_by_chunks, documents_by_spans
 from rag_eval.tables import (
@@ -45,7 +46,8 @@ def tables_of(rows: list[tuple[list[CharacterSpan], list[CharacterSpan]]]) -> tu
 
 
 def values_of(scores: pa.Table, metric: str, k: int) -> list[float]:
-    return [row["value"] for row in scores.to_pylist() if (row["metric"], row["k"]) == (metric, k)]
+    rows = [tuple(row.values()) for row in scores.to_pylist()]
+    return [value for _, *head, value in rows if head == [metric, "tokens", k]]
 
 
 @given(cases, st.sets(st.integers(1, 60), min_size=1, max_size=3))
@@ -55,7 +57,7 @@ def test_a_budget_takes_whole_hits_as_long_as_they_fit(
 ) -> None:
     rows = [([span_of(one) for one in found], [span_of(one) for one in truth]) for found, truth in given_cases]
     hits, truth_tables = tables_of(rows)
-    scores = span_budget_scores(hits, truth_tables, DOCUMENTS, sorted(budgets))
+    scores = score_token_level(hits, truth_tables, budget_metrics(sorted(budgets)), documents=DOCUMENTS)
     assert scores.num_rows == len(rows) * (2 * len(budgets) + 1)
     largest = max(budgets)
     for number, (found, truth) in enumerate(rows):
@@ -78,7 +80,7 @@ def test_large_chunks_win_at_equal_k_and_not_at_equal_cost() -> None:
     truth = [CharacterSpan("0.md", 0, 40, TEXTS[0][:40])]
     exact, whole = CharacterSpan("0.md", 0, 40, TEXTS[0][:40]), CharacterSpan("0.md", 0, 200, TEXTS[0][:200])
     hits, tables = tables_of([([exact], truth), ([whole], truth)])
-    scores = span_budget_scores(hits, tables, DOCUMENTS, [20, 2_000])
+    scores = score_token_level(hits, tables, budget_metrics([20, 2_000]), documents=DOCUMENTS)
     assert values_of(scores, "recall_within_tokens", 2_000) == [1, 1]
     assert values_of(scores, "recall_within_tokens", 20) == [1, 0]
     small, large = values_of(scores, "recall_token_area", 2_000)
@@ -92,24 +94,28 @@ def test_chunk_ids_have_a_budget_too() -> None:
     rows = [("q0", "chunk_a"), ("q0", "chunk_b"), ("q1", "chunk_b"), ("q1", "chunk_b")]
     hits = [(query, 1 + (place % 2), chunk) for place, (query, chunk) in enumerate(rows)]
     tables = TruthTables(queries, chunk_truth(truth))
-    scores = chunk_budget_scores(plain_passages(hits), tables, chunks, [10, 100])
+    scores = score_chunk_level(plain_passages(hits), tables, budget_metrics([10, 100]), chunks=chunks)
     assert values_of(scores, "recall_within_tokens", 10) == [0.5, 0, 0]
     assert values_of(scores, "recall_within_tokens", 100) == [1, 1, 0]
     cost_a, cost_b = count_tokens("one two three", "cl100k_base"), count_tokens("four " * 30, "cl100k_base")
     assert values_of(scores, "tokens_within_budget", 100) == [cost_a + cost_b, 2 * cost_b, 0]
     expected = [(100 - cost_a + 100 - cost_a - cost_b) / 200, (100 - cost_b) / 100, 0]
     np.testing.assert_allclose(values_of(scores, "recall_token_area", 100), expected)
-    empty = chunk_budget_scores(plain_passages([]), tables, chunks)
+    empty = score_chunk_level(plain_passages([]), tables, budget_metrics(), chunks=chunks)
     assert set(values_of(empty, "recall_within_tokens", BUDGETS[0])) == {0.0}
     with pytest.raises(ConfigurationError, match="'chunk_b' was retrieved and is not among the chunks"):
-        chunk_budget_scores(plain_passages(hits), tables, chunks.slice(0, 1))
+        score_chunk_level(plain_passages(hits), tables, budget_metrics(), chunks=chunks.slice(0, 1))
 
 
-@pytest.mark.parametrize("budgets", [[], [0, 5], [5, 5]])
-def test_budgets_that_are_none_are_refused(budgets: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("budgets", "message"), [([0, 5], "whole number of 1"), ([5, 5], "twice"), ([True], "whole number of 1")]
+)
+def test_budgets_that_are_none_are_refused(budgets: list[int], message: str) -> None:
     hits, truth = tables_of([([], [span_of((0, 0, 5))])])
-    with pytest.raises(ConfigurationError, match="each once"):
-        span_budget_scores(hits, truth, DOCUMENTS, budgets)
+    with pytest.raises(ConfigurationError, match=message):
+        score_token_level(hits, truth, budget_metrics(budgets), documents=DOCUMENTS)
+    with pytest.raises(ConfigurationError, match="whole number of 1"):
+        RecallWithinTokens(0)
 
 
 def test_a_query_belongs_to_the_document_with_most_of_its_truth() -> None:

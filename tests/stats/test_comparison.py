@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from rag_eval.errors import ConfigurationError, TableError
-from rag_eval.metrics.metric import Values
+from rag_eval.metrics.metric import Values, higher_is_better
 from rag_eval.stats.bootstrap import estimate
-from rag_eval.stats.comparison import Comparison, compare, higher_is_better, rank
+from rag_eval.stats.comparison import Comparison, compare, rank
 from rag_eval.stats.scores import FEWEST_DOCUMENTS, PairedScores
 
 

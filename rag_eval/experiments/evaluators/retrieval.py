@@ -5,7 +5,7 @@ from typing import Any
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.metric import MetricName
-from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, chunk_level_metric, token_level_metric
+from rag_eval.metrics.registry import chunk_level_metric, token_level_metric
 from rag_eval.types.chunks import CharacterSpan
 
 
@@ -32,7 +32,7 @@ class MetricEvaluator:
 
 
 def _built_in(name: str) -> Any:
-    is_chunk_level = MetricName.parse(name).base in CHUNK_LEVEL_METRICS
+    is_chunk_level = MetricName.parse(name).metric.levels == ("chunk-level",)
     return chunk_level_metric(name) if is_chunk_level else token_level_metric(name)
 
 

@@ -1,0 +1,173 @@
+"""The formulas of metrics, stated once for both levels: on lengths of spans and on numbers of chunks.
+
+A formula reads a sweep: arrays with one entry a query, or a row a rank and a column a query. The gain of a hit is what
+it adds to the truth that is covered. Sums over ranks are added rank by rank, so that one query has the same value, to
+the last bit, as among many.
+"""
+
+import math
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rag_eval.metrics.metric import Counts, Cut, RetrievalMetric, Values
+
+
+class CountedHits(Protocol):
+    """What a formula reads of a block of queries; the unit is the character, the token or the chunk."""
+
+    @property
+    def truth(self) -> Counts:
+        """How much is relevant; what is named twice counts once."""
+
+    def covered(self, cut: Cut) -> Counts:
+        """How much of the truth the hits cover."""
+
+    def retrieved(self, cut: Cut) -> Counts:
+        """How much the hits hold; what two of them hold counts once."""
+
+    def gains(self, cut: Cut) -> Counts:
+        """For each rank what the hit newly covers of the truth."""
+
+    def ideal_gain(self, cut: Cut) -> Values:
+        """The largest discounted gain that any ranking can reach."""
+
+    def tokens(self, cut: Cut) -> Counts:
+        """The summed tokens of the hits' texts."""
+
+    def spent(self) -> Counts:
+        """For each rank the tokens of the hits up to it."""
+
+
+def ratio(part: Counts | Values, whole: Counts | Values, empty: float = 0.0) -> Values:
+    """``part / whole``, and ``empty`` where the whole is 0."""
+    values = np.full(whole.shape, empty, dtype=np.float64)
+    return np.divide(part, whole, out=values, where=whole > 0)
+
+
+@lru_cache(maxsize=8)
+def discounts(ranks: int) -> Values:
+    """``1 / log2(rank + 1)`` for the ranks 1, 2, …; shared, so read-only."""
+    values = np.array([1 / math.log2(rank + 1) for rank in range(1, ranks + 1)], dtype=np.float64)
+    values.flags.writeable = False
+    return values
+
+
+def discounted_gain(gains: Counts) -> Values:
+    """Σ gain(i) / log2(i + 1)."""
+    values = np.zeros(gains.shape[1])
+    for gain, discount in zip(gains, discounts(len(gains)), strict=True):
+        values += gain * discount
+    return values
+
+
+class Recall(RetrievalMetric):
+    """|retrieved ∩ truth| / |truth|; 0 on empty truth."""
+
+    only_rises = True
+
+    @classmethod
+    def _formula(cls, hits: CountedHits, cut: Cut) -> Values:
+        return ratio(hits.covered(cut), hits.truth, cls.empty)
+
+
+class Precision(RetrievalMetric):
+    """|retrieved ∩ truth| / |retrieved|; 0 on empty retrieval."""
+
+    @classmethod
+    def _formula(cls, hits: CountedHits, cut: Cut) -> Values:
+        return ratio(hits.covered(cut), hits.retrieved(cut), cls.empty)
+
+
+class IoU(RetrievalMetric):
+    """|retrieved ∩ truth| / |retrieved ∪ truth|; 1 when both are empty, 0 when one is."""
+
+    empty = 1.0
+
+    @classmethod
+    def _formula(cls, hits: CountedHits, cut: Cut) -> Values:
+        covered = hits.covered(cut)
+        return ratio(covered, hits.retrieved(cut) + hits.truth - covered, cls.empty)
+
+
+class F1(RetrievalMetric):
+    """2 · |retrieved ∩ truth| / (|retrieved| + |truth|); 0 on empty truth, on empty retrieval and on both."""
+
+    @classmethod
+    def _formula(cls, hits: CountedHits, cut: Cut) -> Values:
+        return ratio(2 * hits.covered(cut), hits.retrieved(cut) + hits.truth, cls.empty)
+
+
+class HitRate(RetrievalMetric):
+    """1 where any rank has a gain, else 0."""
+
+    only_rises = True
+
+    @classmethod
+    def _formula(cls, hits: CountedHits, cut: Cut) -> Values:
+        found: NDArray[np.bool_] = np.any(hits.gains(cut) > 0, axis=0)
+        return found.astype(np.float64)
+
+
+class ReciprocalRank(RetrievalMetric):
+    """1 / the first rank that has a gain; 0 where none has.
+
+    E. M. Voorhees, *The TREC-8 Question Answering Track Report*, 1999. The mean over queries is the MRR.
+    """
+
+    only_rises = True
+
+    @classmethod
+    def _formula(cls, hits: CountedHits, cut: Cut) -> Values:
+        gains = hits.gains(cut)
+        values = np.zeros(gains.shape[1])
+        for rank, gain in enumerate(gains, start=1):
+            np.maximum(values, (gain > 0) / rank, out=values)
+        return values
+
+
+class AveragePrecision(RetrievalMetric):
+    """Σ gain(i) · P(i) / |truth|, P(i) being the share of the first i ranks that have a gain; 0 on empty truth.
+
+    Cut at k the divisor stays the whole truth, as in trec_eval.
+    C. Buckley, E. M. Voorhees, *Evaluating Evaluation Measure Stability*, 2000. The mean over queries is the MAP.
+    """
+
+    only_rises = True
+
+    @classmethod
+    def _formula(cls, hits: CountedHits, cut: Cut) -> Values:
+        gains = hits.gains(cut)
+        useful = np.zeros(gains.shape[1], dtype=np.int64)
+        weighted = np.zeros(gains.shape[1])
+        for rank, gain in enumerate(gains, start=1):
+            useful += gain > 0
+            weighted += gain * (useful / rank)
+        return ratio(weighted, hits.truth, cls.empty)
+
+
+class NormalisedGain(RetrievalMetric):
+    """DCG / ideal DCG, where DCG = Σ gain(i) / log₂(i + 1); 0 on empty truth or retrieval.
+
+    The ideal has as many ranks as the cut has hits, so the value may fall with more of them; a budget of tokens does
+    not bound the ideal. K. Järvelin, J. Kekäläinen, *Cumulated Gain-Based Evaluation of IR Techniques*, 2002.
+    """
+
+    @classmethod
+    def _formula(cls, hits: CountedHits, cut: Cut) -> Values:
+        return ratio(discounted_gain(hits.gains(cut)), hits.ideal_gain(cut), cls.empty)
+
+
+class TokenCost(RetrievalMetric):
+    """Σ of the tokens of the hits' texts, each text tokenised on its own; 0 on empty retrieval."""
+
+    higher_is_better = False
+    only_rises = True
+    measures = "tokens"
+    reads = frozenset({"tokens"})
+
+    @classmethod
+    def _formula(cls, hits: CountedHits, cut: Cut) -> Values:
+        return hits.tokens(cut).astype(np.float64)
