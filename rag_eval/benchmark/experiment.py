@@ -214,7 +214,6 @@ def metrics_at_cuts(
 
 
 def score_cases(
-    evaluation_type: EvaluationType,
     columns: Sequence[MetricAtCut[T]],
     cases: Sequence[Case[T]],
     sweep: Callable[[list[MetricName]], pa.Table],
@@ -390,9 +389,8 @@ def _run_token_level(
         for item, found_hits in zip(truth, found, strict=True)
         if not item.unanswerable
     ]
-    scores = score_cases(
-        "token-level", metrics, cases, lambda names: score_token_level(passages_of(hits), tables, names)
-    )
+    passages = passages_of(hits)
+    scores = score_cases(metrics, cases, lambda names: score_token_level(passages, tables, names))
     return ExperimentTables(hits, scores, _unanswerable(truth))
 
 
@@ -416,9 +414,8 @@ def _run_chunk_level(
         for item, found_hits in zip(truth, found, strict=True)
         if not item.unanswerable
     ]
-    scores = score_cases(
-        "chunk-level", metrics, cases, lambda names: score_chunk_level(passages_of(hits), tables, names)
-    )
+    passages = passages_of(hits)
+    scores = score_cases(metrics, cases, lambda names: score_chunk_level(passages, tables, names))
     return ExperimentTables(hits, scores, _unanswerable(truth))
 
 

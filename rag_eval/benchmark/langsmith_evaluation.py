@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from langsmith import Client
     from langsmith.schemas import Example
 
-    from rag_eval.services.langsmith_metrics import MetricEvaluator
+    from rag_eval.services.langsmith_evaluators import LangSmithEvaluator
 
 
 class UnpublishedRunWarning(UserWarning):
@@ -211,7 +211,7 @@ def _evaluate(
     client: "Client",
     examples: "Sequence[Example]",
     retriever: VectorRAGRetriever[Chunk],
-    evaluators: "Sequence[MetricEvaluator]",
+    evaluators: "Sequence[LangSmithEvaluator]",
     k: int,
     upload_errors: list[Exception] | None,
 ) -> EvaluationResult:
@@ -251,7 +251,7 @@ def _evaluate(
     return EvaluationResult({key: fmean(values) for key, values in scores.items()}, url, results)
 
 
-def _evaluators(metrics: Mapping[str, Metrics] | Collection[Metrics], k: int) -> "list[MetricEvaluator]":
+def _evaluators(metrics: Mapping[str, Metrics] | Collection[Metrics], k: int) -> "list[LangSmithEvaluator]":
     given = list(metrics.values()) if isinstance(metrics, Mapping) else metrics
     evaluators = get_langsmith_evaluators(metrics, k)
     if not evaluators:

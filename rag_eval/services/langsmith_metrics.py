@@ -1,15 +1,12 @@
-"""The built-in chunk-level metrics, for LangSmith."""
+"""Metrics for LangSmith's ``evaluate``: the built-in ones of both levels, and the classes to derive one's own from."""
 
 import copy
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from numbers import Real
-from typing import ClassVar, Generic, TypedDict, TypeVar
-
-from langsmith.evaluation.evaluator import DynamicRunEvaluator
-from langsmith.schemas import Example, Run
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkMetric, ChunkPrecision, ChunkRecall
@@ -27,25 +24,15 @@ from rag_eval.services.langsmith_datasets import (
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.ids import ChunkId, EvaluationType
 
+if TYPE_CHECKING:
+    from langsmith.schemas import Example, Run
+
+    from rag_eval.services.langsmith_evaluators import Feedback, LangSmithEvaluator
+
 Item = TypeVar("Item")
 
 ERROR_CHARACTERS = 300
 _CUT = re.compile(r"@([1-9][0-9]*)$")
-
-
-class _Named(TypedDict):
-    key: str
-    score: float | None
-
-
-class Feedback(_Named, total=False):
-    """What an evaluator gives back: ``comment`` and ``extra`` say why there is no score.
-
-    ``extra`` is ``{"error": True}``, LangSmith's own mark, when something is wrong.
-    """
-
-    comment: str
-    extra: dict[str, bool]
 
 
 class LangSmithMetric(ABC, Generic[Item]):
@@ -69,23 +56,23 @@ class LangSmithMetric(ABC, Generic[Item]):
     @abstractmethod
     def _ground_truth(self, example: "Example | None") -> list[Item]: ...
 
-    def to_langsmith_evaluator(self, metric_name: str | None = None, k: int | None = None) -> "MetricEvaluator":
+    def to_langsmith_evaluator(self, metric_name: str | None = None, k: int | None = None) -> "LangSmithEvaluator":
         """An evaluator for LangSmith's ``evaluate``; called with (run, example) it gives the feedback.
 
         Its name is ``metric_name``, or the class's name, with ``@k`` appended unless it is there. Without k a name
         that ends in ``@5`` cuts at 5, any other counts all that was retrieved.
         Raises ``ConfigurationError`` when k is not a whole number of 1 or more, or the name says another.
         """
-        # Imported here: langsmith is heavy, and nothing else of a metric needs it.
+        from rag_eval.services.langsmith_evaluators import LangSmithEvaluator  # here, because it imports langsmith
 
         name, cut = name_and_cut(type(self).__name__ if metric_name is None else metric_name, k)
 
-        def score(run: "Run", example: "Example | None" = None) -> Feedback:
+        def score(run: "Run", example: "Example | None" = None) -> "Feedback":
             return self._feedback(name, cut, run, example)
 
-        return MetricEvaluator(name, score)
+        return LangSmithEvaluator(name, score)
 
-    def _feedback(self, name: str, k: int | None, run: "Run", example: "Example | None") -> Feedback:
+    def _feedback(self, name: str, k: int | None, run: "Run", example: "Example | None") -> "Feedback":
         if isinstance(run.error, str) and run.error:
             return _not_scored(name, f"not scored, the run failed: {preview(run.error, ERROR_CHARACTERS)}")
         truth = self._ground_truth(example)
@@ -137,38 +124,8 @@ def name_and_cut(name: str, k: int | None) -> tuple[str, int | None]:
     return name, cut
 
 
-def _not_scored(name: str, comment: str) -> Feedback:
+def _not_scored(name: str, comment: str) -> "Feedback":
     return {"key": name, "score": None, "comment": comment, "extra": {"error": True}}
-
-
-Score = Callable[[Run, Example | None], Feedback]
-
-
-class MetricEvaluator(DynamicRunEvaluator):
-    """Runs and is traced like a function given to ``evaluate``, and knows the key of its feedback.
-
-    LangSmith reads the key of a plain function from literals in its source; a computed one it does not find, and
-    progress and errors would go by the function's name.
-    """
-
-    def __init__(self, name: str, score: Score) -> None:
-        score.__name__ = name
-        super().__init__(score)  # type: ignore[arg-type]  # a TypedDict is the dict it takes
-        self._score = score
-
-    @property
-    def name(self) -> str:
-        """The key of the feedback, such as ``recall@5``."""
-        return self._name
-
-    @property
-    def feedback_keys(self) -> list[str]:
-        """The one key, for LangSmith's progress and for the feedback of an evaluation that raised."""
-        return [self._name]
-
-    def __call__(self, run: Run, example: Example | None = None) -> Feedback:  # type: ignore[override]
-        """The feedback on a run, as plain data; nothing is traced."""
-        return self._score(run, example)
 
 
 class Metrics(LangSmithMetric[str]):
@@ -208,7 +165,7 @@ class Metrics(LangSmithMetric[str]):
 
 def get_langsmith_evaluators(
     metrics: Mapping[str, LangSmithMetric[Item]] | Collection[LangSmithMetric[Item]], k: int | None = None
-) -> "list[MetricEvaluator]":
+) -> "list[LangSmithEvaluator]":
     """The evaluators of metrics given by name, or as a list or set and named by their classes.
 
     They come in the order of the metrics, those of a set by name. Raises ``ConfigurationError`` when two end up with

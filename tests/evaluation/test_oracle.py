@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rag_eval.metrics.metric import ALL, Cut
 from rag_eval.metrics.oracle import TruthLine, best_cover, useful_chunks
 from rag_eval.metrics.sweep import SpanRows, SpanSweep
 
@@ -62,8 +63,8 @@ def test_the_projection_keeps_what_is_covered_of_the_truth(chunks: list[Place], 
     whole = SpanRows(np.arange(len(truths) + 1), line.lengths * 0, line.lengths * 0, line.lengths)
     projected = SpanSweep(line.project(found), whole, 1, LENGTH * DOCUMENTS)
     plain = SpanSweep(found, truth, DOCUMENTS, LENGTH)
-    for k in (1, 2, 5, None):
-        assert projected.covered(k).tolist() == plain.covered(k).tolist()
+    for cut in (Cut("hits", 1), Cut("hits", 2), Cut("hits", 5), ALL):
+        assert projected.covered(cut).tolist() == plain.covered(cut).tolist()
 
 
 @pytest.mark.parametrize(

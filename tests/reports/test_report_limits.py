@@ -32,7 +32,7 @@ def test_of_too_many_questions_the_worst_stay(questions: Questions) -> None:
     assert notes == ["10 of 72 questions are shown: those that the best answers worst."]
     ids = set(kept.queries.column("query_id").to_pylist())
     rows = questions.configurations[0].scores.to_pylist()
-    best = {row["query_id"]: row["value"] for row in rows if (row["metric"], row["k"]) == ("span_recall", 5)}
+    best = {row["query_id"]: row["value"] for row in rows if (row["metric"], row["size"]) == ("span_recall", 5)}
     assert max(best[query] for query in ids) <= min(value for query, value in best.items() if query not in ids)
     overlay = pack_overlay(replace(questions, queries=kept.queries))
     hits = next(section for section in overlay.sections if section.name == "hits-0")
@@ -43,7 +43,7 @@ def test_the_worst_by_tokens_have_the_most(questions: Questions) -> None:
     by_tokens = replace(questions, ranking_metric="tokens_retrieved@5")
     ids = set(affordable(by_tokens, most_queries=10)[0].queries.column("query_id").to_pylist())
     rows = questions.configurations[0].scores.to_pylist()
-    tokens = {row["query_id"]: row["value"] for row in rows if (row["metric"], row["k"]) == ("tokens_retrieved", 5)}
+    tokens = {row["query_id"]: row["value"] for row in rows if (row["metric"], row["size"]) == ("tokens_retrieved", 5)}
     assert min(tokens[query] for query in ids) >= max(value for query, value in tokens.items() if query not in ids)
 
 

@@ -68,7 +68,7 @@ def test_what_rounding_takes_away_is_no_drop(own_store: Store) -> None:
     path = own_store.workspace.runs / own_store.slightly_worse.run / SCORES_FILE
     table = pq.read_table(own_store.workspace.runs / own_store.good.run / SCORES_FILE)
     less = pc.subtract(table.column("value"), 1e-15)
-    pq.write_table(table.set_column(6, table.schema.field("value"), less), path)
+    pq.write_table(table.set_column(7, table.schema.field("value"), less), path)
     found = run_gate(own_store.workspace, own_store.good, own_store.slightly_worse, METRIC, 0.0)
     assert found.passed
     assert {(check.p, check.changed) for check in found.checks} == {(1, 0)}
@@ -76,7 +76,7 @@ def test_what_rounding_takes_away_is_no_drop(own_store: Store) -> None:
     for run, value in ((own_store.good, 0.8), (own_store.slightly_worse, 0.7)):
         path = own_store.workspace.runs / run.run / SCORES_FILE
         same = pa.array(np.full(table.num_rows, value))
-        pq.write_table(table.set_column(6, table.schema.field("value"), same), path)
+        pq.write_table(table.set_column(7, table.schema.field("value"), same), path)
     assert run_gate(own_store.workspace, own_store.good, own_store.slightly_worse, METRIC, 0.1).passed
     assert not run_gate(own_store.workspace, own_store.good, own_store.slightly_worse, METRIC, 0.099).passed
 

@@ -38,8 +38,8 @@ def test_what_was_kept_is_read_again_without_the_tables(own_store: Store) -> Non
     with pytest.raises(ArtifactError, match="is gone from the workspace"):
         collect_scores(workspace, run)
     kept = read_scores(workspace, run)
-    assert (kept.cuts, kept.configurations, kept.queries) == (
-        collected.cuts,
+    assert (kept.metrics, kept.configurations, kept.queries) == (
+        collected.metrics,
         collected.configurations,
         collected.queries,
     )
@@ -53,10 +53,8 @@ def test_what_was_kept_is_read_again_without_the_tables(own_store: Store) -> Non
 
 def test_other_programs_can_read_the_file(store: Store) -> None:
     frame = pl.read_parquet(store.workspace.runs / store.good.run / SCORES_FILE)
-    assert frame.columns == ["metric", "k", "configuration", "query_id", "query", "document", "value"]
-    mean = frame.filter(
-        (pl.col("metric") == "span_recall") & (pl.col("k") == 3) & (pl.col("configuration") == LARGE_NAME)
-    )["value"].mean()
+    assert frame.columns == ["metric", "cut", "size", "configuration", "query_id", "query", "document", "value"]
+    mean = frame.filter(metric="span_recall", cut="hits", size=3, configuration=LARGE_NAME)["value"].mean()
     assert mean == pytest.approx(store.good.configurations[1].metrics["span_recall@3"])
 
 
@@ -64,7 +62,7 @@ def test_estimates_and_ranking_come_from_one_seed(store: Store) -> None:
     scores = read_scores(store.workspace, store.much_worse)
     estimates = scores.estimates()
     assert set(estimates) == {SMALL_NAME, LARGE_NAME}
-    assert list(estimates[SMALL_NAME]) == scores.metrics
+    assert tuple(estimates[SMALL_NAME]) == scores.metrics
     assert scores.estimates() == estimates
     assert scores.estimates(["span_recall@3"])[LARGE_NAME]["span_recall@3"].n == 60
     ranking = scores.ranking("span_precision@1")
@@ -144,7 +142,7 @@ def test_what_the_run_before_has_for_the_same_hits_is_taken_from_there(own_store
     # A mark that shows where a value comes from.
     table = pq.read_table(path)
     marked = np.where(np.array(table.column("metric").to_pylist()) == "recall_token_area", 0.125, table.column("value"))
-    pq.write_table(table.set_column(6, table.schema.field("value"), [marked]), path)
+    pq.write_table(table.set_column(7, table.schema.field("value"), [marked]), path)
     area = "recall_token_area@4000"
     same = make_run(workspace, own_store.config)
     assert read_scores(workspace, same).mean(LARGE_NAME, area) == 0.125
