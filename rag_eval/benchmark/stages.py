@@ -322,7 +322,7 @@ def _answered(queries: pa.Table, started: float, **spent: Any) -> Effort:
     return Effort(fresh=queries.num_rows, total=queries.num_rows, unit="queries", query_seconds=seconds, **spent)
 
 
-@stage(version=1)
+@stage(version=2)
 def score(
     workspace: Workspace,
     hits: TableRef,
