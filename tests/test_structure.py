@@ -46,7 +46,6 @@ PENDING: dict[str, str] = {
     "class Gate": "CLI",
     "class Grid": "PARTS",
     "class Kind": "PARTS",
-    "class MetricEvaluator": "METRICS",
     "class Ranking": "ENGINE",
     "class Value": "PARTS",
     "class Verdict": "CLI",

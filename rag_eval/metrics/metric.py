@@ -218,8 +218,8 @@ class MetricName:
         match = _NAME.fullmatch(text)
         if match is None:
             raise ConfigurationError(
-                f"{preview(text)} is not a metric's name: write it like span_recall, span_recall@5, "
-                "span_recall@2000tokens, chroma_iou@min or span_recall(cl100k_base)@5"
+                f"{preview(text)} is not a metric's name: write it like span_recall, span_recall@5, chroma_iou@min "
+                "or span_recall(cl100k_base)@5"
             )
         return cls(match["base"], match["unit"], split_name(text)[1])
 
