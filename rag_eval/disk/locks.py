@@ -1,99 +1,78 @@
-"""A lock on a file that dies with the process that holds it."""
+"""Locks on files, held by one thread or process of a machine at a time, and freed when their holder ends or is killed.
 
-import os
-import sys
+``filelock`` takes them from the system (``flock``, on Windows ``LockFileEx``); its marker files, which outlive a killed
+holder, are never used.
+"""
+
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rag_eval.errors import ArtifactError
 
-if sys.platform == "win32":
-    import msvcrt
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
-    def _try_lock(descriptor: int) -> None:
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-
-    def _lock(descriptor: int) -> None:
-        while True:
-            with suppress(OSError):  # after ten seconds
-                return msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)
-else:
-    import fcntl
-
-    def _try_lock(descriptor: int) -> None:
-        # flock, not lockf: it keeps threads of one process apart too.
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-    def _lock(descriptor: int) -> None:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+POLL_SECONDS = 0.02
 
 
 @contextmanager
 def try_lock(path: Path) -> Iterator[bool]:
     """Hold the lock of a file, which is made, and give True; False at once when another holds it.
 
-    The system lets go of it when the holder ends, however it ends. Raises ``ArtifactError`` when the file cannot be
-    made, or its file system knows no locks.
+    Raises ``ArtifactError`` when the file cannot be made, or its file system knows no locks.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        lock = _acquired(path)
     except OSError as error:
-        raise _unusable(path, error) from None
+        raise ArtifactError(f"{str(path)!r} cannot be locked ({error.strerror}): check the place") from None
     try:
-        yield _is_locked(descriptor, path)
+        yield lock is not None
     finally:
-        os.close(descriptor)
+        if lock is not None:
+            lock.release()
 
 
 @contextmanager
-def in_turn(path: Path, on_wait: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """Hold the lock of a file, which is made and removed; while another holds it, say so to ``on_wait`` and wait.
+def in_turn(
+    path: Path, on_wait: Callable[[], object] = lambda: None, stopped: threading.Event | None = None
+) -> Iterator[None]:
+    """Hold the lock of a file, which is made and removed; while another holds it, say so once to ``on_wait`` and wait.
 
-    Where the file cannot be made, or its file system knows no locks, nobody waits.
+    Setting ``stopped`` ends the wait. Where the file cannot be made, or its file system knows no locks, nobody waits.
     """
-    descriptor: int | None = None
-    with suppress(OSError, ArtifactError):
-        descriptor = _own(path, on_wait)
+    is_told = False
+
+    def give_up() -> bool:
+        nonlocal is_told
+        if not is_told:
+            is_told = True
+            on_wait()
+        return stopped is not None and stopped.is_set()
+
+    lock = None
+    with suppress(OSError):
+        lock = _acquired(path, give_up)
     try:
         yield
     finally:
-        if descriptor is not None:
+        if lock is not None:
+            # Whoever waits for it sees that it is gone, and makes its own. Windows keeps a file that is open.
             with suppress(OSError):
                 path.unlink(missing_ok=True)
-            os.close(descriptor)
+            lock.release()
 
 
-def _own(path: Path, on_wait: Callable[[], object]) -> int:
-    """The descriptor of the file that is at this path, once it is locked."""
-    while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            if not _is_locked(descriptor, path):
-                on_wait()
-                _lock(descriptor)
-            # Whoever held it has removed it: the lock of a file that is gone keeps nobody out.
-            if os.path.samestat(os.fstat(descriptor), path.stat()):
-                return descriptor
-        except FileNotFoundError:
-            pass
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
+def _acquired(path: Path, give_up: Callable[[], bool] | None = None) -> "BaseFileLock | None":
+    """The lock once it is held; None when ``give_up``, asked after every attempt that fails, says so, or is None."""
+    from filelock import FileLock, Timeout
 
-
-def _is_locked(descriptor: int, path: Path) -> bool:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path, thread_local=False, fallback_to_soft=False)
     try:
-        _try_lock(descriptor)
-    except (BlockingIOError, PermissionError):
-        return False
-    except OSError as error:
-        raise _unusable(path, error) from None
-    return True
-
-
-def _unusable(path: Path, error: OSError) -> ArtifactError:
-    return ArtifactError(f"{str(path)!r} cannot be locked ({error.strerror}): check the place")
+        lock.acquire(poll_interval=POLL_SECONDS, blocking=give_up is not None, cancel_check=give_up)
+    except Timeout:
+        return None
+    return lock
