@@ -1,17 +1,18 @@
-"""What a reranker that asks a service has answered, kept by what it was asked: no question is paid for twice."""
+"""What chunkers and rerankers made, kept by what they made it from: nothing is cut or paid for twice."""
 
 import json
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
 
 from rag_eval.chunking.chunker import PositionAwareChunker
-from rag_eval.disk.arrow import Row, RowFiles
 from rag_eval.disk.files import data_sha256
+from rag_eval.disk.rows import KEY, KeyedRows, Row, keys_from_hex, nanoseconds
 from rag_eval.retrieval.ranking import reranked
 from rag_eval.retrieval.retriever import C, Reranker
 from rag_eval.tables import metadata_to_json
@@ -21,7 +22,7 @@ from rag_eval.types.ids import generate_pa_chunk_id, text_sha256
 
 CUTS = pa.schema(
     [
-        pa.field("document_sha256", pa.string(), nullable=False),
+        pa.field("document_sha256", KEY, nullable=False),
         pa.field("starts", pa.list_(pa.int64()), nullable=False),
         pa.field("ends", pa.list_(pa.int64()), nullable=False),
         pa.field("metadata", pa.list_(pa.string()), nullable=False),
@@ -33,15 +34,15 @@ class ChunkCache:
     """The cuts that one chunker made, in one folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._cuts = RowFiles(folder, CUTS)
+        self._cuts = KeyedRows(folder, CUTS)
 
     def chunk(
         self, chunker: PositionAwareChunker, documents: Sequence[Document], *, refresh: bool = False
     ) -> tuple[list[PositionAwareChunk], int]:
         """The chunks of all documents, in order, and how many documents had to be cut; ``refresh`` cuts them all."""
-        kept_before = self._cuts.read()
-        known = {} if refresh else kept_before
+        began = time.time_ns()
         digests = [text_sha256(document.content) for document in documents]
+        known = {} if refresh else self._cuts.get(digests)
         fresh: dict[str, Row] = {}
         chunks: list[PositionAwareChunk] = []
         for document, digest in zip(documents, digests, strict=True):
@@ -50,15 +51,16 @@ class ChunkCache:
                 chunks += _chunks_at(document, kept)
                 continue
             made = chunker.chunk_with_positions(document)
-            fresh[digest] = _cuts(digest, document, made)
+            fresh[digest] = _cuts(document, made)
             chunks += made
-        self._cuts.add(fresh, replace=refresh)
+        self._cuts.put(fresh)
+        if refresh:
+            self._cuts.retire(keys_from_hex(list(fresh)), began)
         return chunks, len(fresh)
 
 
-def _cuts(digest: str, document: Document, chunks: Sequence[PositionAwareChunk]) -> Row:
+def _cuts(document: Document, chunks: Sequence[PositionAwareChunk]) -> Row:
     return {
-        "document_sha256": digest,
         "starts": [chunk.start for chunk in chunks],
         "ends": [chunk.end for chunk in chunks],
         "metadata": [metadata_to_json(chunk.metadata, f"a chunk of {document.id!r}") for chunk in chunks],
@@ -76,26 +78,25 @@ def _chunks_at(document: Document, cuts: Row) -> list[PositionAwareChunk]:
 
 RANKINGS = pa.schema(
     [
-        pa.field("asked", pa.string(), nullable=False),
+        pa.field("asked_sha256", KEY, nullable=False),
         pa.field("order", pa.list_(pa.int64()), nullable=False),
         pa.field("seconds", pa.float64(), nullable=False),
-        pa.field("made", pa.timestamp("us", tz="UTC"), nullable=False),
     ]
 )
-KEEP_EVERY = 50
 
 
-class KeptRankings:
-    """A reranker that asks only what it was not asked before: same name, same order.
+class CachedReranker:
+    """A reranker that is asked only what it was not asked before: same name, same order.
 
-    ``fresh`` is how many questions it has asked, ``seconds`` how long all answers took when they were given.
+    An answer is kept before it is used. With ``made_since`` only answers given since then are used. ``fresh`` is how
+    many questions it was asked, ``seconds`` how long all answers took when they were given.
     """
 
-    def __init__(self, reranker: Reranker, folder: Path, since: datetime | None) -> None:
-        self._reranker = reranker
-        self._files = RowFiles(folder, RANKINGS)
-        self._known = {key: row for key, row in self._files.read().items() if since is None or row["made"] >= since}
-        self._new: dict[str, Row] = {}
+    def __init__(self, reranker: Reranker, folder: Path, made_since: datetime | None = None) -> None:
+        self._reranker, self._rows = reranker, KeyedRows(folder, RANKINGS)
+        self._since_ns = nanoseconds(made_since)
+        self._guard = threading.Lock()
+        self._replaced: list[str] = []
         self.fresh, self.seconds = 0, 0.0
 
     @property
@@ -104,32 +105,42 @@ class KeptRankings:
         return self._reranker.name
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
-        """The ``top_k`` best of the chunks, best first."""
+        """The ``top_k`` best of the chunks, best first; raises ``ArtifactError`` when the answer cannot be kept."""
         key = data_sha256([query, [chunk.content for chunk in chunks]])
-        if key not in self._known:
-            self._known[key] = self._new[key] = self._answer(key, query, chunks)
-            self.fresh += 1
-            if len(self._new) >= KEEP_EVERY:
-                self.keep()
-        self.seconds += self._known[key]["seconds"]
-        return [chunks[number] for number in self._known[key]["order"][:top_k]]
+        row = self._kept(key, len(chunks))
+        if row is None:
+            with self._rows.alone(key[:3]):
+                # Whoever had the turn before may have asked the very same.
+                row = self._kept(key, len(chunks)) or self._ask(key, query, chunks)
+        with self._guard:
+            self.seconds += row["seconds"]
+        return [chunks[number] for number in row["order"][:top_k]]
 
-    def keep(self) -> None:
-        """Keep the answers that are not by now; raises ``ArtifactError`` when they cannot be written."""
-        self._files.add(self._new)
-        self._new = {}
+    def close(self) -> None:
+        """Remove the older answers that those of now replace."""
+        if self._replaced and self._since_ns:
+            self._rows.retire(keys_from_hex(self._replaced), self._since_ns)
 
-    def _answer(self, key: str, query: str, chunks: Sequence[C]) -> Row:
-        made, started = datetime.now(UTC), time.perf_counter()
+    def _kept(self, key: str, count: int) -> Row | None:
+        row = self._rows.get([key], self._since_ns).get(key)
+        return row if row is not None and sorted(row["order"]) == list(range(count)) else None
+
+    def _ask(self, key: str, query: str, chunks: Sequence[C]) -> Row:
+        started = time.perf_counter()
         order = reranked(self._reranker, query, chunks)
-        return {"asked": key, "order": order, "seconds": time.perf_counter() - started, "made": made}
+        row = {"order": order, "seconds": time.perf_counter() - started}
+        self._rows.put({key: row}, self._since_ns)
+        with self._guard:
+            self.fresh += 1
+            self._replaced.append(key)
+        return row
 
 
 @contextmanager
-def kept_rankings(reranker: Reranker, folder: Path, since: datetime | None) -> Iterator[KeptRankings]:
-    """The reranker; its answers are kept, also when an error ends the work. None from before ``since`` is used."""
-    kept = KeptRankings(reranker, folder, since)
+def kept_rankings(reranker: Reranker, folder: Path, since: datetime | None) -> Iterator[CachedReranker]:
+    """The reranker with its answers kept, also when an error ends the work; none from before ``since`` is used."""
+    cached = CachedReranker(reranker, folder, since)
     try:
-        yield kept
+        yield cached
     finally:
-        kept.keep()
+        cached.close()

@@ -114,18 +114,23 @@ def writing(path: Path) -> Iterator[None]:
         raise ArtifactError(f"{str(path)!r} cannot be written ({reason}): {advice}, then run again") from None
 
 
-@contextmanager
-def scratch_path(folder: Path) -> Iterator[Path]:
-    """A path of its own in ``folder``, which is made; whatever stands there afterwards is removed.
-
-    Raises ``ArtifactError`` when the folder cannot be made or written to.
-    """
+def check_folder(folder: Path) -> None:
+    """Make the folder; raises ``ArtifactError`` when it cannot be made or written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ArtifactError(f"the folder {str(folder)!r} cannot be made ({error.strerror}): use another") from None
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ArtifactError(f"the folder {str(folder)!r} cannot be written to: change its rights, or use another")
+
+
+@contextmanager
+def scratch_path(folder: Path) -> Iterator[Path]:
+    """A path of its own in ``folder``, which is made; whatever stands there afterwards is removed.
+
+    Raises ``ArtifactError`` when the folder cannot be made or written to.
+    """
+    check_folder(folder)
     path = folder / f"{SCRATCH_PREFIX}{os.getpid()}-{uuid.uuid4().hex}"
     try:
         yield path

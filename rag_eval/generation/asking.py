@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from rag_eval.errors import ServiceError, preview
 from rag_eval.generation.questions import Assignment, BadAnswer, Reply, read_answer
-from rag_eval.llm.answer_cache import AnswerCache
+from rag_eval.llm.answers import AnswerCache
 from rag_eval.llm.chat import Answer, CallFailure, ChatClient, ChatRequest, call
 from rag_eval.llm.cost import Budget, BudgetReachedError, Ledger, Prices
 from rag_eval.retry import Failure, RetryPolicy

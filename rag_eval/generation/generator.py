@@ -17,7 +17,7 @@ from rag_eval.generation.options import DEFAULT_MODEL, GenerationOptions
 from rag_eval.generation.questions import Assignment, Brief, Desk, Level, Planner, Reply, SpanQuestions, shown_passages
 from rag_eval.generation.report import GenerationReport, Upload
 from rag_eval.generation.windows import MOST_BY_EACH, PASSAGE_TOKENS, PassageIndex, Window
-from rag_eval.llm.answer_cache import AnswerCache
+from rag_eval.llm.answers import AnswerCache
 from rag_eval.llm.chat import ChatClient, check_client, is_openai, server_of, without_retries
 from rag_eval.llm.cost import Budget, Ledger, Prices, list_prices
 from rag_eval.llm.prompts import Prompts

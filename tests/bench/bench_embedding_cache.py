@@ -86,7 +86,7 @@ def _many_lookups() -> list[dict[str, object]]:
     vectors = rng.random((LOOKUPS, DIMENSION), dtype=np.float32)
     with tempfile.TemporaryDirectory() as folder:
         kept = EmbeddingCache(folder).collection("bench")
-        keeping = cpu_seconds(lambda: kept.add(digests, vectors))
+        keeping = cpu_seconds(lambda: kept.keep(digests, vectors))
         forget(Path(folder))
         opening = cpu_seconds(lambda: EmbeddingCache(folder).collection("bench").dimension())
         finding = median(cpu_seconds(lambda: kept.find(digests)) for _ in range(TURNS))

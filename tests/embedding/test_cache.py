@@ -10,15 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_eval.embedding.cache import (
-    MAX_SMALL_SEGMENTS,
-    CachedEmbedder,
-    CacheStatistics,
-    Digests,
-    EmbeddingCache,
-    SegmentFolder,
-    prefixes_of,
-)
+from rag_eval.disk.rows import MANY_FILES, Keys, prefixes_of
+from rag_eval.embedding.cache import CachedEmbedder, CacheStatistics, EmbeddingCache, VectorRows
 from rag_eval.embedding.embedder import Embedder, Usage, Vectors, is_embedder
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ArtifactError, ConfigurationError, TextEncodingError
@@ -202,7 +195,7 @@ def test_many_small_writes_end_in_few_files_with_every_row(tmp_path: Path) -> No
     texts = [f"query {number}" for number in range(200)]
     for text in texts:
         cached.embed([text])
-    assert len(segment_files(tmp_path)) <= MAX_SMALL_SEGMENTS + 1
+    assert len(segment_files(tmp_path)) <= MANY_FILES + 1
     assert np.array_equal(CachedEmbedder(own, EmbeddingCache(tmp_path)).embed(texts), OwnEmbedder().embed(texts))
     assert own.embedded == texts
 
@@ -273,7 +266,7 @@ def test_vectors_are_the_callers_own(tmp_path: Path) -> None:
 digest_lists = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), min_size=1, max_size=40)
 
 
-def as_digests(pairs: list[tuple[int, int]]) -> Digests:
+def as_digests(pairs: list[tuple[int, int]]) -> Keys:
     return np.array([[255] * 7 + [first] + [0] * 23 + [last] for first, last in pairs], np.uint8)
 
 
@@ -282,9 +275,9 @@ def as_digests(pairs: list[tuple[int, int]]) -> Digests:
 def test_lookup_agrees_with_a_dictionary(
     tmp_path_factory: pytest.TempPathFactory, written: list[list[tuple[int, int]]], asked: list[tuple[int, int]]
 ) -> None:
-    kept = SegmentFolder(tmp_path_factory.mktemp("segments"))
+    kept = VectorRows(tmp_path_factory.mktemp("segments"))
     for pairs in written:
-        kept.add(as_digests(pairs), np.array(pairs, np.float32))
+        kept.keep(as_digests(pairs), np.array(pairs, np.float32))
     found, vectors = kept.find(as_digests(asked))
     known = {pair for pairs in written for pair in pairs}
     assert found.tolist() == [pair in known for pair in asked]

@@ -85,6 +85,37 @@ def test_what_a_killed_process_finished_is_kept(tmp_path: Path) -> None:
     assert cached.statistics.hits >= 75
 
 
+ONE_CALL = """
+import os, sys
+import numpy as np
+from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
+class Dying:
+    name, dimension, calls = "dying", 4, 0
+    remote = sys.argv[2] == "remote"
+    def embed(self, texts):
+        self.calls += 1
+        if self.calls > 4:
+            os._exit(9)
+        return np.array([[len(text), 1, 2, 3] for text in texts], np.float32)
+    def embed_as_ready(self, texts, places):
+        for place in places:
+            yield [place], self.embed([texts[place]])
+if not Dying.remote:
+    del Dying.embed_as_ready
+texts = [f"text number {number}" for number in range(100)]
+CachedEmbedder(Dying(), EmbeddingCache(sys.argv[1]), keep_every=1_000 if Dying.remote else 20).embed(texts)
+"""
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("local", 80), ("remote", 4)])
+def test_a_hard_death_within_one_call_loses_no_block_that_was_finished(tmp_path: Path, kind: str, kept: int) -> None:
+    """Blocks of a local embedder, single answers of one that is paid for."""
+    done = subprocess.run([sys.executable, "-c", ONE_CALL, str(tmp_path), kind], cwd=ROOT, timeout=60, check=False)
+    assert done.returncode == 9
+    rows = EmbeddingCache(tmp_path).collection("dying")
+    assert sum(len(file) for file in rows.files()) == kept
+
+
 FULL_DISK = """
 import logging, resource, sys
 import numpy as np

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag_eval.embedding.cache import MAX_SMALL_SEGMENTS, CachedEmbedder, EmbeddingCache
+from rag_eval.disk.rows import MANY_FILES
+from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
 from rag_eval.embedding.embedder import Vectors
 from rag_eval.errors import ArtifactError
 
@@ -74,11 +75,11 @@ def test_many_small_refreshes_lose_nothing(tmp_path: Path) -> None:
         CachedEmbedder(Model(1.0), EmbeddingCache(tmp_path)).embed([text])
     age(tmp_path)
     begun = datetime.fromtimestamp(time.time() - 60, UTC)
-    for text in TEXTS[: 2 * MAX_SMALL_SEGMENTS]:
+    for text in TEXTS[: 2 * MANY_FILES]:
         CachedEmbedder(Model(2.0), EmbeddingCache(tmp_path), made_since=begun).embed([text])
-    made = 2 * MAX_SMALL_SEGMENTS
+    made = 2 * MANY_FILES
     assert versions(tmp_path, TEXTS) == ([2.0] * made + [1.0] * (len(TEXTS) - made), [])
-    for number in range(3 * MAX_SMALL_SEGMENTS):
+    for number in range(3 * MANY_FILES):
         CachedEmbedder(Model(4.0), EmbeddingCache(tmp_path)).embed([f"another {number}"])
     assert versions(tmp_path, TEXTS) == ([2.0] * made + [1.0] * (len(TEXTS) - made), [])
 

@@ -16,8 +16,10 @@ from flows.cli.main import app
 from rag_eval import GenerationOptions, RecursiveTokenChunker, read_chunk_level, read_token_level
 from rag_eval.benchmark.chunker_settings import RecursiveTokenConfig
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.disk.rows import KeyedRows
 from rag_eval.errors import RagEvalError, ServiceError
 from rag_eval.generation.levels import GenerationConfig
+from rag_eval.llm.answers import ANSWERS
 from tests.doubles.openai_chat import refusal
 from tests.doubles.openai_fixtures import KEY, server
 from tests.doubles.openai_server import OpenAIServer, Status
@@ -168,7 +170,8 @@ def test_a_stopped_command_keeps_the_answers_under_way_and_goes_on(server: OpenA
     assert process.returncode == 130, errors
     assert "what was answered is kept, and the same command goes on from there" in errors
     assert "total" in output
-    assert len(list((tmp_path / ".rag-eval" / "cache" / "answers").rglob("*.json"))) == 2
+    kept = KeyedRows(tmp_path / ".rag-eval" / "cache" / "answers", ANSWERS)
+    assert sum(len(file) for file in kept.files()) == 2
     server.seconds = 0.0
     assert CliRunner().invoke(app, command(server)).exit_code == 0
     assert len(server.requests) == 4

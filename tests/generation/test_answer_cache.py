@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.errors import ConfigurationError
-from rag_eval.llm.answer_cache import AnswerCache
+from rag_eval.disk.rows import KeyedRows
+from rag_eval.errors import ArtifactError, ConfigurationError
+from rag_eval.llm.answers import ANSWERS, AnswerCache
 from rag_eval.llm.chat import Answer
 
 DIGEST = "ab" * 32
@@ -35,12 +36,12 @@ def test_an_answer_is_found_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", [lambda data: data[:-9], lambda data: b"", lambda data: data.replace(b"abab", b"cdcd")]
+    "damage", [lambda data: data[:-9], lambda data: b"", lambda data: data.replace(b"\xab\xab", b"\xcd\xcd")]
 )
 def test_a_damaged_answer_is_dropped_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: object) -> None:
     cache = AnswerCache(tmp_path)
     cache.keep(DIGEST, answer())
-    (path,) = tmp_path.rglob("*.json")
+    (path,) = tmp_path.rglob("*.arrow")
     path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
     with caplog.at_level(logging.WARNING):
         assert cache.find(DIGEST) is None
@@ -57,12 +58,20 @@ def test_an_answer_that_was_cut_serves_no_higher_limit(tmp_path: Path) -> None:
     assert cache.find(DIGEST, None) is None
     cache.keep(DIGEST, answer(limit=100))
     assert cache.find(DIGEST, None) is not None
+    assert sum(len(file) for file in KeyedRows(tmp_path, ANSWERS).files()) == 1
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="is not a folder"):
         AnswerCache(tmp_path / "file")
+
+
+def test_where_no_answer_can_be_kept_none_is_asked_for(tmp_path: Path) -> None:
+    cache = AnswerCache(tmp_path / "file" / "answers")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArtifactError, match="cannot be made"):
+        cache.alone(DIGEST, threading.Event())
 
 
 def test_threads_that_want_one_answer_ask_once(tmp_path: Path) -> None:

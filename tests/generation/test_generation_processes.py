@@ -7,6 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 from rag_eval import read_token_level
+from rag_eval.disk.rows import KeyedRows
+from rag_eval.llm.answers import ANSWERS
 from tests.doubles.openai_server import OpenAIServer
 from tests.generation.interrupted_generation import generator_of
 
@@ -23,7 +25,7 @@ def asked(server: OpenAIServer) -> Counter[str]:
 
 
 def answers(workspace: Path) -> int:
-    return len(list((workspace / "cache" / "answers").rglob("*.json")))
+    return sum(len(file) for file in KeyedRows(workspace / "cache" / "answers", ANSWERS).files())
 
 
 def test_a_killed_generation_goes_on_in_two_processes_and_nothing_is_paid_twice(

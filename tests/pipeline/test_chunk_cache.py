@@ -5,7 +5,7 @@ import pytest
 
 from rag_eval import Document, DocumentId, MarkdownChunker, PositionAwareChunk
 from rag_eval.benchmark.caches import ChunkCache
-from rag_eval.disk.arrow import MANY_FILES
+from rag_eval.disk.rows import MANY_FILES
 
 DOCS = [
     Document(DocumentId(f"{n}.md"), f"# Title {n}\n\nText of number {n}. 👩🏽‍🚀\n\n## More\n\nAnd more.")

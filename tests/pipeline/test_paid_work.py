@@ -65,6 +65,20 @@ def test_threads_that_want_the_same_vectors_buy_them_once(server: OpenAIServer, 
     assert server.most_at_once <= 4  # as many as its concurrency allows, however many want something of it
 
 
+def test_threads_that_lack_one_text_of_many_buy_it_once(server: OpenAIServer, tmp_path: Path) -> None:
+    CachedEmbedder(tiny(server).build(), EmbeddingCache(tmp_path)).embed(TEXTS[1:])
+    ready = threading.Barrier(4)
+
+    def buy(_: int) -> None:
+        cached = CachedEmbedder(tiny(server).build(), EmbeddingCache(tmp_path))
+        ready.wait()
+        cached.embed(TEXTS)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(buy, range(4)))
+    assert server.texts.count(TEXTS[0]) == 1
+
+
 def test_processes_that_want_the_same_vectors_buy_them_once(server: OpenAIServer, tmp_path: Path) -> None:
     buyers = [
         subprocess.Popen(

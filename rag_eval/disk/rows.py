@@ -1,0 +1,309 @@
+"""Rows that are kept by key, and made once: the cuts of documents, vectors, rankings, answers of models.
+
+A key is the sha256 of what the row was made from, a folder is named by the identity of what made it. The rows lie in
+Arrow files that are sorted by key, named by the digest of their bytes, added and removed but never changed: any number
+of threads, processes and, by way of a bucket, machines may read and write at once. What a killed writer left is not
+read. A file that was cut or altered is dropped with a sentence in the log, and what it held is made again.
+"""
+
+import hashlib
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rag_eval.disk.arrow import read_table, write_table
+from rag_eval.disk.files import SCRATCH_PREFIX, Stamp
+from rag_eval.disk.locks import in_turn
+from rag_eval.errors import ArtifactError, ConfigurationError
+
+KEY_BYTES = 32
+KEY = pa.binary(KEY_BYTES)
+"""The type of the first column of every file."""
+
+MANY_FILES = 16
+FULL_FILE_BYTES = 128 * 2**20  # as large as this, a file is not merged any more
+MAX_LISTINGS = 20
+SCRATCH_SECONDS = 24 * 60 * 60
+FILE_NAME = re.compile(r"[0-9a-f]{64}\.arrow")
+EPOCH = datetime.fromtimestamp(0, UTC)
+
+Keys = NDArray[np.uint8]
+"""sha256 digests, one a row of 32 bytes."""
+
+Row = Mapping[str, Any]
+Lease = Callable[[Path, Callable[[], object], threading.Event | None], AbstractContextManager[None]]
+"""Keeps all others from the work that a path stands for, as ``in_turn`` does for the threads of one machine."""
+
+logger = logging.getLogger(__name__)
+
+
+def identity_folder(root: Path, identity: str) -> Path:
+    """The folder of the rows that a part of this identity makes."""
+    # Letters that every file system takes, for people; the digest keeps apart what they do not.
+    readable = re.sub(r"[^a-z0-9.]+", "-", identity.lower()).strip("-.")[:60]
+    return root / f"{readable}-{hashlib.sha256(identity.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+
+
+def nanoseconds(moment: datetime | None) -> int:
+    """The moment as files are stamped, to the microsecond; None, from which on everything counts, is 0."""
+    # Not by way of a float, which has not enough digits.
+    return 0 if moment is None else 1_000 * ((moment - EPOCH) // timedelta(microseconds=1))
+
+
+def keys_from_hex(digests: Sequence[str]) -> Keys:
+    """The keys of sha256 digests in hex."""
+    return np.frombuffer(bytes.fromhex("".join(digests)), np.uint8).reshape(-1, KEY_BYTES)
+
+
+def prefixes_of(keys: Keys) -> NDArray[np.uint64]:
+    """The first 8 bytes of each key as a number that sorts as the bytes do."""
+    first: NDArray[np.uint64] = np.ascontiguousarray(keys[:, :8]).view(">u8")[:, 0].astype(np.uint64)
+    return first
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowFile:
+    """An open file; its columns are mapped from the disk and read when they are asked for."""
+
+    path: Path
+    stamp: Stamp
+    prefixes: NDArray[np.uint64]
+    keys: Keys
+    table: pa.Table
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def size(self) -> int:
+        """Bytes on the disk."""
+        return self.stamp[1]
+
+    @property
+    def made_ns(self) -> int:
+        """When the rows were made, in nanoseconds; some of them may have been made later."""
+        return self.stamp[2]
+
+    def find(self, prefixes: NDArray[np.uint64], keys: Keys) -> NDArray[np.int64]:
+        """The row of each key, -1 where it is not here; ``prefixes`` are those of the keys."""
+        rows = np.full(len(keys), -1, np.int64)
+        if not len(self):
+            return rows
+        places = np.searchsorted(self.prefixes, prefixes)
+        open_ones = np.flatnonzero(places < len(self))
+        # Different keys with the same first 8 bytes lie side by side: go on while the prefix is the same.
+        while len(open_ones):
+            at = places[open_ones]
+            same = self.prefixes[at] == prefixes[open_ones]
+            open_ones, at = open_ones[same], at[same]
+            equal = (self.keys[at] == keys[open_ones]).all(axis=1)
+            rows[open_ones[equal]] = at[equal]
+            open_ones = open_ones[~equal]
+            places[open_ones] += 1
+            open_ones = open_ones[places[open_ones] < len(self)]
+        return rows
+
+
+def locate(keys: Keys, files: Sequence[RowFile]) -> Iterator[tuple[RowFile, NDArray[np.int64], NDArray[np.int64]]]:
+    """The first file that has each key: with it, the places of those keys in ``keys``, and their rows in the file."""
+    prefixes = prefixes_of(keys)
+    missing = np.argsort(prefixes)  # in the order of the files, so that they are read from front to back
+    for file in files:
+        rows = file.find(prefixes[missing], keys[missing])
+        here = rows >= 0
+        if here.any():
+            yield file, missing[here], rows[here]
+            missing = missing[~here]
+
+
+class KeyedRows:
+    """The rows of one folder; ``schema`` is that of its files, the first column the key.
+
+    Rows of equal keys are interchangeable; where they are not, ``retire`` the old ones once the new ones are added.
+    ``lease`` is how work is kept from being done twice. Raises ``ConfigurationError`` when the folder is a file.
+    """
+
+    def __init__(self, folder: Path, schema: pa.Schema, lease: Lease = in_turn) -> None:
+        if folder.exists() and not folder.is_dir():
+            raise ConfigurationError(f"{str(folder)!r} is not a folder: give one for what is kept")
+        self.folder = folder
+        self._schema, self._lease = schema, lease
+        self._lock = threading.Lock()  # guards this object, not the folder
+        self._open: dict[str, RowFile] = {}
+        self._refused: dict[str, Stamp] = {}
+
+    def alone(self, name: str = "", stopped: threading.Event | None = None) -> AbstractContextManager[None]:
+        """Make rows that nobody else makes meanwhile, of the whole folder or under a name; ``stopped`` ends the wait.
+
+        Whoever waited looks again before making anything: what it wants may be there by then.
+        """
+        # Beside the folder, which holds what is kept and nothing else.
+        lock = self.folder.with_name("-".join(part for part in (self.folder.name, name) if part) + ".lock")
+        return self._lease(lock, lambda: None, stopped)
+
+    def get(self, digests: Sequence[str], since_ns: int = 0) -> dict[str, Row]:
+        """The rows of these keys in hex that were made since then, by key; without the key's own column."""
+        found: dict[str, Row] = {}
+        for file, places, rows in locate(keys_from_hex(digests), self.files(since_ns)):
+            values = file.table.drop_columns([file.table.column_names[0]]).take(pa.array(rows)).to_pylist()
+            found |= {digests[place]: row for place, row in zip(places.tolist(), values, strict=True)}
+        return found
+
+    def put(self, rows: Mapping[str, Row], since_ns: int = 0) -> None:
+        """Keep rows by key in hex; raises ``ArtifactError`` when they cannot be written."""
+        if rows:
+            columns = pa.Table.from_pylist(list(rows.values()), pa.schema(list(self._schema)[1:]))
+            self.add(keys_from_hex(list(rows)), columns, since_ns)
+
+    def add(self, keys: Keys, columns: pa.Table, since_ns: int = 0) -> None:
+        """Keep rows, of equal keys the first; they are not mixed with what was made before ``since_ns``.
+
+        Raises ``ArtifactError`` when they cannot be written.
+        """
+        self._write(keys, columns)
+        self._tidy(lambda: self._merge_small_files(since_ns))
+
+    def retire(self, keys: Keys, before_ns: int) -> None:
+        """Remove the rows of these keys that were made before then; what stays for a crash does no harm."""
+
+        def thin() -> None:
+            for file in self.files():
+                if file.made_ns < before_ns:
+                    self._thin(file, keys)
+
+        self._tidy(thin)
+
+    def files(self, since_ns: int = 0) -> list[RowFile]:
+        """The files as they are now on the disk, as far as they were made since then, the newest first."""
+        with self._lock:
+            for _ in range(MAX_LISTINGS):
+                try:
+                    self._open = self._reopened()
+                    break
+                except FileNotFoundError:
+                    continue  # merged into another by someone else since it was listed
+            kept = [file for file in self._open.values() if file.made_ns >= since_ns]
+        return sorted(kept, key=lambda file: (-file.made_ns, file.path))
+
+    def fits(self, schema: pa.Schema) -> bool:
+        """Whether a file with this schema is one of the folder's."""
+        return bool(schema.equals(self._schema))
+
+    def _write(self, keys: Keys, columns: pa.Table, made_ns: int | None = None) -> Path:
+        first = _first_of_each(keys)
+        column = pa.FixedSizeBinaryArray.from_buffers(KEY, len(first), [None, pa.py_buffer(keys[first].tobytes())])
+        # One chunk a column: it is mapped as one piece.
+        sorted_columns = columns.combine_chunks().take(pa.array(first)).combine_chunks()
+        table = sorted_columns.add_column(0, self._schema.field(0), column).replace_schema_metadata(None)
+        # By this machine's clock: that which files are stamped with lags behind it, and on a network drive is another.
+        return write_table(self.folder, table, time.time_ns() if made_ns is None else made_ns)
+
+    def _merge_small_files(self, since_ns: int) -> None:
+        """Merge once there are many, each row again only when its file has grown severalfold."""
+        small = [file for file in self.files(since_ns) if file.size < FULL_FILE_BYTES]
+        if len(small) <= MANY_FILES:
+            return
+        chosen: list[RowFile] = []
+        rows = size = 0
+        for file in sorted(small, key=len):
+            if len(chosen) >= 2 and (len(file) > 2 * rows or size >= FULL_FILE_BYTES):
+                break
+            chosen.append(file)
+            rows, size = rows + len(file), size + file.size
+        self._merge(sorted(chosen, key=lambda file: -file.made_ns))
+
+    def _merge(self, newest_first: Sequence[RowFile]) -> None:
+        """Write one file with the rows of all and remove those; who has them open can go on reading.
+
+        It is as old as the oldest of them, so that no row seems newer than it is.
+        """
+        columns = pa.concat_tables([file.table for file in newest_first]).drop_columns([self._schema.names[0]])
+        keys = np.concatenate([file.keys for file in newest_first])
+        path = self._write(keys, columns, newest_first[-1].made_ns)
+        for file in newest_first:
+            if file.path != path:
+                file.path.unlink(missing_ok=True)
+
+    def _thin(self, file: RowFile, keys: Keys) -> None:
+        """Leave only the rows of other keys, as old as they were."""
+        rows = file.find(prefixes_of(keys), keys)
+        kept = np.ones(len(file), bool)
+        kept[rows[rows >= 0]] = False
+        if kept.all():
+            return
+        if kept.any():
+            columns = file.table.drop_columns([self._schema.names[0]]).filter(pa.array(kept))
+            self._write(file.keys[kept], columns, file.made_ns)
+        file.path.unlink(missing_ok=True)
+
+    def _tidy(self, work: Callable[[], None]) -> None:
+        try:
+            for path in self.folder.glob(f"{SCRATCH_PREFIX}*"):
+                with suppress(FileNotFoundError):  # its writer has renamed it since
+                    if time.time() - path.stat().st_mtime > SCRATCH_SECONDS:
+                        path.unlink()
+            work()
+        except (OSError, ArtifactError, pa.ArrowInvalid) as error:
+            logger.warning("%s could not be tidied: %s", self.folder, error)
+
+    def _reopened(self) -> dict[str, RowFile]:
+        try:
+            with os.scandir(self.folder) as listing:
+                entries = [entry for entry in listing if FILE_NAME.fullmatch(entry.name)]
+        except FileNotFoundError:
+            return {}
+        files = {}
+        for entry in entries:
+            status = entry.stat()
+            stamp = status.st_ino, status.st_size, status.st_mtime_ns
+            known = self._open.get(entry.name)
+            if known is not None and known.stamp == stamp:
+                files[entry.name] = known
+            elif self._refused.get(entry.name) != stamp:
+                opened = self._opened(Path(entry.path), stamp)
+                if opened is not None:
+                    files[entry.name] = opened
+        return files
+
+    def _opened(self, path: Path, stamp: Stamp) -> RowFile | None:
+        try:
+            table = read_table(path)
+            if not self.fits(table.schema) or table.column(0).num_chunks != 1 or table.column(0).null_count:
+                raise ArtifactError("its columns are others")
+            table.validate(full=True)
+            keys = np.frombuffer(table.column(0).chunk(0).buffers()[1], np.uint8).reshape(-1, KEY_BYTES)
+            return RowFile(path, stamp, prefixes_of(keys), keys, table)
+        except FileNotFoundError:
+            raise
+        except (ArtifactError, pa.ArrowInvalid) as error:
+            logger.warning("%s was cut or altered (%s): it is dropped, what it held is made again", path, error)
+            try:
+                path.unlink(missing_ok=True)
+            except OSError:
+                self._refused[path.name] = stamp  # a folder that is read-only
+        except OSError as error:
+            logger.warning("%s cannot be read (%s): what it holds is made again", path, error.strerror)
+            self._refused[path.name] = stamp
+        return None
+
+
+def _first_of_each(keys: Keys) -> NDArray[np.int64]:
+    """The places of the distinct keys in the order of their bytes; of equal ones the first place."""
+    words = np.ascontiguousarray(keys).view(">u8").astype(np.uint64)
+    order: NDArray[np.int64] = np.lexsort(words.T[::-1])
+    in_order = words[order]
+    distinct = np.ones(len(keys), bool)
+    distinct[1:] = (in_order[1:] != in_order[:-1]).any(axis=1)
+    return order[distinct]

@@ -1,0 +1,132 @@
+"""Rows by key: found again by all who look, never half, newest first, and whatever is planted is only data."""
+
+import hashlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from rag_eval.disk.arrow import write_table
+from rag_eval.disk.rows import KEY, MANY_FILES, KeyedRows, identity_folder, keys_from_hex
+from rag_eval.errors import ArtifactError, ConfigurationError
+
+SCHEMA = pa.schema([pa.field("key", KEY, nullable=False), pa.field("value", pa.int64(), nullable=False)])
+
+
+def key(text: object) -> str:
+    return hashlib.sha256(str(text).encode()).hexdigest()
+
+
+def values(rows: KeyedRows, count: int, since_ns: int = 0) -> list[int | None]:
+    found = rows.get([key(n) for n in range(count)], since_ns)
+    return [found[key(n)]["value"] if key(n) in found else None for n in range(count)]
+
+
+def test_rows_are_found_by_their_keys_and_by_nothing_else(tmp_path: Path) -> None:
+    rows = KeyedRows(tmp_path / "rows", SCHEMA)
+    assert rows.get([key(1)]) == {}
+    assert rows.get([]) == {}
+    rows.put({})
+    assert not rows.folder.exists()
+    rows.put({key(n): {"value": n} for n in range(5)})
+    rows.put({key(7): {"value": 7}})
+    for reader in (rows, KeyedRows(rows.folder, SCHEMA)):
+        assert values(reader, 9) == [0, 1, 2, 3, 4, None, None, 7, None]
+
+
+def test_a_row_that_is_replaced_is_gone_and_its_neighbours_stay(tmp_path: Path) -> None:
+    rows = KeyedRows(tmp_path, SCHEMA)
+    rows.put({key(n): {"value": n} for n in range(3)})
+    began = time.time_ns()
+    rows.put({key(1): {"value": 10}}, began)
+    assert values(rows, 3) == [0, 10, 2]  # the newest first
+    assert values(rows, 3, began) == [None, 10, None]
+    rows.retire(keys_from_hex([key(1)]), began)
+    assert values(KeyedRows(tmp_path, SCHEMA), 3) == [0, 10, 2]
+    assert sorted(len(file) for file in rows.files()) == [1, 2]
+    assert values(rows, 3, began) == [None, 10, None]  # what stays is as old as it was
+
+
+def test_many_files_become_few_and_the_newest_of_equal_keys_wins(tmp_path: Path) -> None:
+    rows = KeyedRows(tmp_path, SCHEMA)
+    for number in range(3 * MANY_FILES):
+        rows.put({key(number): {"value": number}, key("same"): {"value": number}})
+    assert len(rows.files()) <= MANY_FILES
+    assert values(rows, 3 * MANY_FILES) == list(range(3 * MANY_FILES))
+    assert len(list(tmp_path.iterdir())) == len(rows.files())
+
+
+def test_what_is_new_is_not_merged_with_what_is_about_to_go(tmp_path: Path) -> None:
+    rows = KeyedRows(tmp_path, SCHEMA)
+    for number in range(MANY_FILES - 1):
+        rows.put({key(number): {"value": number}})
+    began = time.time_ns()
+    for number in range(MANY_FILES):
+        rows.put({key(number): {"value": -1}}, began)
+    assert values(rows, MANY_FILES, began) == [-1] * MANY_FILES
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pa.table({"key": pa.array([bytes(32)], KEY), "value": ["text"]}),
+        pa.table({"key": ["short"], "value": [1]}),
+        pa.table({"value": [1]}),
+        pa.Table.from_batches([], SCHEMA),
+    ],
+    ids=["other type", "other key", "no key", "no batch"],
+)
+def test_a_planted_file_with_other_columns_is_dropped_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, table: pa.Table
+) -> None:
+    rows = KeyedRows(tmp_path, SCHEMA)
+    path = write_table(tmp_path, table)
+    with caplog.at_level(logging.WARNING):
+        assert rows.get([bytes(32).hex()]) == {}
+    assert f"{path} was cut or altered (its columns are others): it is dropped" in caplog.text
+    assert not path.exists()
+
+
+def test_a_planted_file_that_is_no_table_is_dropped_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = b"cos\nsystem\n(S'touch planted'\ntR."
+    path = tmp_path / f"{hashlib.sha256(data).hexdigest()}.arrow"
+    path.write_bytes(data)
+    with caplog.at_level(logging.WARNING):
+        assert KeyedRows(tmp_path, SCHEMA).get([key(1)]) == {}
+    assert "holds no Arrow table" in caplog.text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_way_to_be_alone_can_be_given(tmp_path: Path) -> None:
+    taken: list[str] = []
+
+    @contextmanager
+    def lease(path: Path, on_wait: Callable[[], object], stopped: threading.Event | None) -> Iterator[None]:
+        taken.append(path.name)
+        yield
+
+    rows = KeyedRows(tmp_path / "model", SCHEMA, lease)
+    with rows.alone(), rows.alone("abc"):
+        pass
+    assert taken == ["model.lock", "model-abc.lock"]
+
+
+def test_a_folder_is_named_by_the_whole_identity(tmp_path: Path) -> None:
+    identities = ["model/256", "model-256", "MODEL/256", "model/256 ", "../model", "模型", "x" * 500, "x" * 501]
+    folders = {identity_folder(tmp_path, identity) for identity in identities}
+    assert len(folders) == len(identities)
+    assert {folder.parent for folder in folders} == {tmp_path}
+    assert max(len(folder.name) for folder in folders) <= 80
+
+
+def test_places_that_cannot_hold_rows_are_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match="is not a folder"):
+        KeyedRows(tmp_path / "file", SCHEMA)
+    with pytest.raises(ArtifactError, match="cannot be made"):
+        KeyedRows(tmp_path / "file" / "rows", SCHEMA).put({key(1): {"value": 1}})
