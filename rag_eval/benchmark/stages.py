@@ -33,6 +33,7 @@ from rag_eval.errors import ArtifactError, GroundTruthError
 from rag_eval.ground_truth.drift import check_still_matches
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
+from rag_eval.parts import digest
 from rag_eval.retrieval.bm25 import BM25Index, search_words
 from rag_eval.retrieval.retriever import Reranker, in_place_order, without_positions
 from rag_eval.retrieval.vector import search_vectors
@@ -205,7 +206,7 @@ def chunk(workspace: Workspace, documents: TableRef, chunker: ChunkerConfig, chu
     """
     read = documents_from_table(workspace.read_table(documents))
     with _built(workspace, chunker) as (built, asked):
-        folder = workspace.chunk_cache(f"{built.name} v{VERSION}")
+        folder = workspace.chunk_cache(f"{digest(built)} v{VERSION}", built.name)
         with workspace.growing(folder):
             cut, fresh = ChunkCache(folder).chunk(built, read, refresh=workspace.refresh)
     effort = Effort(fresh=fresh, total=len(read), unit="documents", **(spent(asked) if asked and fresh else {}))
@@ -307,7 +308,7 @@ def _rerank_by_service(
     built: Reranker,
 ) -> TableRef:
     """Ask the service what it was not asked before."""
-    folder = workspace.ranking_cache(data_sha256(key_part(reranker)))
+    folder = workspace.ranking_cache(data_sha256(key_part(reranker)), built.name)
     with workspace.growing(folder), kept_rankings(built, folder, workspace.made_since) as asking:
         kept = rerank_table(found, searched, asked, asking)
     charged = spent(built) if asking.fresh else {}

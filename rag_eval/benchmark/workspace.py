@@ -19,9 +19,9 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, model_validator
 from rag_eval.benchmark.references import Effort, IndexRef, Made, TableRef
 from rag_eval.disk.arrow import read_table, write_parts
 from rag_eval.disk.files import files_sha256, kept_sha256, scratch_path, write_atomically, writing
+from rag_eval.disk.rows import identity_folder, nanoseconds
 from rag_eval.disk.storage import Bucket, BucketCopy, BucketLocation, FolderStorage, Storage
 from rag_eval.errors import ArtifactError
-from rag_eval.types.ids import text_sha256
 
 
 class Workspace(BaseModel):
@@ -106,19 +106,19 @@ class Workspace(BaseModel):
         """The file that whoever makes the result of this cache key holds locked; it is there for so long."""
         return self.root / "locks" / key
 
-    def chunk_cache(self, chunker_name: str) -> Path:
-        """Where the cuts of one chunker are kept, by document."""
-        return self.root / "cache" / "chunks" / text_sha256(chunker_name)[:32]
+    def chunk_cache(self, identity: str, label: str) -> Path:
+        """Where the cuts of the chunker of this identity are kept, by document."""
+        return identity_folder(self.root / "cache" / "chunks", identity, label)
 
-    def ranking_cache(self, digest: str) -> Path:
-        """Where the answers of the reranker with this digest are kept, by what it was asked."""
-        return self.root / "cache" / "rankings" / digest[:32]
+    def ranking_cache(self, identity: str, label: str) -> Path:
+        """Where the answers of the reranker of this identity are kept, by what it was asked."""
+        return identity_folder(self.root / "cache" / "rankings", identity, label)
 
     def growing(self, folder: Path) -> AbstractContextManager[None]:
         """Work on a folder of a cache: have what others added to it, and give them what is added."""
         since = self.made_since
         self._check_inside(folder)
-        return self.storage.growing(self._name(folder), None if since is None else int(since.timestamp() * 1e9))
+        return self.storage.growing(self._name(folder), nanoseconds(since) if since else None)
 
     def keep(self, path: Path, data: bytes) -> None:
         """Write a file, whole or not at all; one below the root is kept with the workspace.

@@ -49,10 +49,9 @@ Lease = Callable[[Path, Callable[[], object], threading.Event | None], AbstractC
 logger = logging.getLogger(__name__)
 
 
-def identity_folder(root: Path, identity: str) -> Path:
-    """The folder of the rows that a part of this identity makes."""
-    # Letters that every file system takes, for people; the digest keeps apart what they do not.
-    readable = re.sub(r"[^a-z0-9.]+", "-", identity.lower()).strip("-.")[:60]
+def identity_folder(root: Path, identity: str, label: str) -> Path:
+    """The folder of the rows that a part of this identity makes; its ``label`` is for people and need not be unique."""
+    readable = re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-.")[:60]  # letters that every file system takes
     return root / f"{readable}-{hashlib.sha256(identity.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,7 @@ from rag_eval.embedding.embedder import (
     known_dimension,
 )
 from rag_eval.errors import ArtifactError, ConfigurationError
+from rag_eval.parts import digest
 from rag_eval.types.ids import encode_utf8
 
 KEEP_EVERY = 1_024
@@ -51,8 +53,11 @@ class VectorRows(KeyedRows):
 
     def fits(self, schema: pa.Schema) -> bool:
         """Whether these are digests and vectors, of whatever dimension."""
-        kind = schema.field(1).type if schema.names == ["text_sha256", "vector"] else None
-        return pa.types.is_fixed_size_list(kind) and kind.value_type == pa.float32() and schema.field(0).type == KEY
+        if schema.names != ["text_sha256", "vector"]:
+            return False
+        kind = schema.field("vector").type
+        is_vector = pa.types.is_fixed_size_list(kind) and kind.value_type == pa.float32()
+        return bool(is_vector and schema.field("text_sha256").type == KEY)
 
     def dimension(self, since_ns: int = 0) -> int | None:
         """How many numbers the vectors have that were made since then; None when there are none.
@@ -147,9 +152,9 @@ class EmbeddingCache:
     def __repr__(self) -> str:
         return f"EmbeddingCache({str(self.folder)!r})"
 
-    def collection(self, identity: str, *, queries: bool = False) -> VectorRows:
+    def collection(self, identity: str, label: str, *, queries: bool = False) -> VectorRows:
         """The vectors of texts, or of ``queries``, by the embedder of this identity."""
-        folder = identity_folder(self.folder, identity)
+        folder = identity_folder(self.folder, identity, label)
         folder = folder.with_name(f"{folder.name}-queries") if queries else folder
         with self._lock:
             if folder not in self._collections:
@@ -163,8 +168,8 @@ class CachedEmbedder:
     New vectors are kept in blocks of about ``keep_every`` while embedding goes on, so that a crash or an error loses
     at most one block. With ``made_since`` only vectors kept since then are used; others are made anew and replaced.
     Those of a ``remote`` embedder are kept as they come, and made one call at a time, over all threads and processes
-    of a machine, so that no text is paid for twice. ``identity`` tells its vectors from all others; it defaults to the
-    name, which must then hold every setting that changes them.
+    of a machine, so that no text is paid for twice. What tells its vectors from all others is its identity, which of
+    an embedder that is no part is its ``identity`` or its ``name``: that must hold every setting that changes them.
     Raises what the embedder raises; ``ConfigurationError`` when it gives the wrong number or size of vectors, or NaN,
     which are not kept; ``ArtifactError`` when its vectors differ in size from those kept.
     """
@@ -176,13 +181,11 @@ class CachedEmbedder:
         *,
         keep_every: int = KEEP_EVERY,
         made_since: datetime | None = None,
-        identity: str | None = None,
     ) -> None:
         check_embedder(embedder)
         if keep_every < 1:
             raise ConfigurationError(f"keep_every is {keep_every}: give at least 1")
         self._embedder, self._cache, self._keep_every = embedder, cache, keep_every
-        self._identity = identity or embedder.name
         self._since_ns = nanoseconds(made_since)
         self._counting = threading.Lock()
         self._statistics = CacheStatistics()
@@ -204,13 +207,13 @@ class CachedEmbedder:
     @property
     def known_dimension(self) -> int | None:
         """The dimension, None where only the embedder could find it out."""
-        return known_dimension(self._embedder) or self._cache.collection(self._identity).dimension(self._since_ns)
+        return known_dimension(self._embedder) or self._kept().dimension(self._since_ns)
 
     @property
     def folders(self) -> list[Path]:
         """Where its vectors are kept: those of texts and, unless it is symmetric, of questions."""
         kinds = [False] if self.symmetric else [False, True]
-        return [self._cache.collection(self._identity, queries=queries).folder for queries in kinds]
+        return [self._kept(queries=queries).folder for queries in kinds]
 
     @property
     def symmetric(self) -> bool:
@@ -237,7 +240,7 @@ class CachedEmbedder:
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """The vectors of the texts, in their order; equal texts are embedded once."""
-        return self._vectors(texts, self._cache.collection(self._identity), self._make)
+        return self._vectors(texts, self._kept(), self._make)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """The vector of a question."""
@@ -248,7 +251,7 @@ class CachedEmbedder:
         """The vectors of the questions, in their order."""
         if self.symmetric:
             return self.embed(texts)
-        return self._vectors(texts, self._cache.collection(self._identity, queries=True), self._make_queries)
+        return self._vectors(texts, self._kept(queries=True), self._make_queries)
 
     def _vectors(self, texts: Sequence[str], kept: VectorRows, make: Make) -> Vectors:
         check_texts(texts)
@@ -262,6 +265,13 @@ class CachedEmbedder:
                 turn.enter_context(kept.alone())
                 found, vectors = self._find(digests, kept)  # somebody else may have made them meanwhile
             return self._completed(texts, digests, found, vectors, kept, make)
+
+    def _kept(self, *, queries: bool = False) -> VectorRows:
+        return self._cache.collection(self._identity, self.name, queries=queries)
+
+    @cached_property
+    def _identity(self) -> str:
+        return digest(self._embedder)
 
     def _find(self, digests: Keys, kept: VectorRows) -> tuple[NDArray[np.bool_], Vectors]:
         return kept.find(digests, known_dimension(self._embedder), self._since_ns)

@@ -118,7 +118,7 @@ def test_another_way_to_be_alone_can_be_given(tmp_path: Path) -> None:
 
 def test_a_folder_is_named_by_the_whole_identity(tmp_path: Path) -> None:
     identities = ["model/256", "model-256", "MODEL/256", "model/256 ", "../model", "模型", "x" * 500, "x" * 501]
-    folders = {identity_folder(tmp_path, identity) for identity in identities}
+    folders = {identity_folder(tmp_path, identity, identity) for identity in identities}
     assert len(folders) == len(identities)
     assert {folder.parent for folder in folders} == {tmp_path}
     assert max(len(folder.name) for folder in folders) <= 80
