@@ -51,7 +51,6 @@ PENDING: dict[str, str] = {
     "class Verdict": "CLI",
     "short rag_eval.experiments.api": "CLI",
     "short tasks.experiments": "RECORDS",
-    "long rag_eval.embedding.cache": "DISK",
     "cycle rag_eval.parts.definition, rag_eval.parts.registry": "PARTS",
 }
 
