@@ -12,7 +12,7 @@ _STRAIGHT_QUOTES = str.maketrans({"‘": "'", "’": "'", "‚": "'", "‛": "'"
 
 
 def aligned_form(text: str) -> str:
-    """The text in NFKD, with straight quotes and without whitespace.
+    """Return the text in NFKD, with straight quotes and without whitespace.
 
     Two texts that differ only in whitespace, in their Unicode normal form (NFC, NFD, NFKC, NFKD) or in curly against
     straight quotes have the same form.
@@ -32,16 +32,16 @@ class AlignedText:
 
     @classmethod
     def of(cls, source: str) -> "AlignedText":
-        """The aligned form of the source: ``AlignedText.of(source).form == aligned_form(source)``."""
+        """Return the aligned form of the source: ``AlignedText.of(source).form == aligned_form(source)``."""
         codes = np.frombuffer(source.encode("utf-32-le", "surrogatepass"), dtype="<u4")
         known, which = np.unique(codes, return_inverse=True)
-        # A character decomposes alike wherever it stands: the table is made once for each distinct one.
+        # A character decomposes alike wherever it is: the table is made once for each distinct one.
         decompositions = [_decomposed(chr(code)) for code in known.tolist()]
         lengths = np.array([len(text) for text in decompositions], dtype=np.int64)
         table = np.array([ord(char) for text in decompositions for char in text], dtype="<u4")
         counts = lengths[which]
         source_index = np.repeat(np.arange(len(codes)), counts)
-        # Expanded position i stands (i - where its character's expansion begins) into the decomposition.
+        # Expanded position i is (i - where its character's expansion begins) into the decomposition.
         shift = (np.cumsum(lengths) - lengths)[which] - (np.cumsum(counts) - counts)
         table_index = np.arange(len(source_index)) + np.repeat(shift, counts)
         order = _canonical_order(np.array([unicodedata.combining(chr(code)) for code in table], np.int64)[table_index])
@@ -56,7 +56,7 @@ class AlignedText:
         )
 
     def span(self, first: int, after: int) -> Cut:
-        """The stretch of the source from which ``form[first:after]`` was made, in whole characters."""
+        """Return the stretch of the source from which ``form[first:after]`` was made, in whole characters."""
         places = self.source_index[first:after]
         return int(places.min()), int(places.max()) + 1
 
@@ -66,7 +66,7 @@ def _decomposed(text: str) -> str:
 
 
 def _canonical_order(classes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The order in which Unicode puts the marks after each base: stable, by combining class."""
+    """Return the order in which Unicode puts the marks after each base: stable, by combining class."""
     if not np.any((classes[:-1] > classes[1:]) & (classes[1:] > 0)):
         return np.arange(len(classes))
     return np.argsort(np.cumsum(classes == 0) * 256 + classes, kind="stable")

@@ -35,7 +35,7 @@ POSITIONS = {
 class CounterExample:
     """Where a check failed: the text's name, the place if there is one, and what was seen, escaped.
 
-    ``cases`` says for how many failures it stands: the characters of a stretch that no chunk holds, else 1.
+    ``cases`` says how many failures it is for: the characters of a stretch that no chunk holds, else 1.
     """
 
     text_name: str
@@ -84,7 +84,7 @@ class Certificate:
         return all(check.status != "failed" for check in self.checks)
 
     def to_markdown(self) -> str:
-        """The certificate as a Markdown table, readable as plain text."""
+        """Return the certificate as a Markdown table, readable as plain text."""
         rows = [("check", "result", "failures", "first counter-example")]
         for check in self.checks:
             failures = f"{check.failures:,} of {check.looked_at:,}" if check.applies else "–"
@@ -139,7 +139,7 @@ class SizeLimit:
 
 
 def find_size_limit(chunker: object) -> SizeLimit | None:
-    """The limit that the chunker's own settings declare, in its own measure; None where it cannot be told.
+    """Return the limit that the chunker's own settings declare, in its own measure; None where it cannot be told.
 
     - our chunkers: ``max_chunk_size`` characters, ``chunk_size`` characters, or tokens where they have an ``encoding``;
     - LangChain: ``chunk_size`` in the splitter's length function;
@@ -185,7 +185,7 @@ _MEGABYTE = 1_000_000
 
 
 def nasty_texts() -> dict[str, str]:
-    """The texts by name; every one can be written as UTF-8. The same at every call."""
+    """Return the texts by name; every one can be written as UTF-8. The same at every call."""
     sentence = "The quick brown fox jumps over the lazy dog, again and again. "
     paragraph = "Repeated paragraphs are where a search finds the first copy instead of the right one.\n\n"
     return {

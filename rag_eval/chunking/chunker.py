@@ -25,7 +25,7 @@ class Chunker(Protocol):
         """The chunker and its settings: two chunkers that cut differently have different names."""
 
     def chunk(self, text: str) -> list[str]:
-        """The pieces in reading order; none for an empty text."""
+        """Return the pieces in reading order; none for an empty text."""
 
 
 @runtime_checkable
@@ -37,7 +37,7 @@ class PositionAwareChunker(Protocol):
         """The chunker and its settings: two chunkers that cut differently have different names."""
 
     def chunk_with_positions(self, doc: Document) -> list[PositionAwareChunk]:
-        """The chunks in reading order, with ``doc.content[chunk.start:chunk.end] == chunk.content`` for each."""
+        """Return the chunks in reading order, with ``doc.content[chunk.start:chunk.end] == chunk.content`` for each."""
 
 
 class BuiltInChunker(ABC):
@@ -53,14 +53,14 @@ class BuiltInChunker(ABC):
 
     @abstractmethod
     def cuts(self, text: str) -> list[Cut]:
-        """Where the chunks stand: starts strictly increasing, no cut empty."""
+        """Return the places of the chunks: starts strictly increasing, no cut empty."""
 
     def chunk(self, text: str) -> list[str]:
-        """The chunks' texts in reading order."""
+        """Return the chunks' texts in reading order."""
         return [text[start:end] for start, end in self.cuts(text)]
 
     def chunk_with_positions(self, doc: Document) -> list[PositionAwareChunk]:
-        """The chunks in reading order with their places."""
+        """Return the chunks in reading order with their places."""
         content, doc_id = doc.content, doc.id
         chunks = []
         for start, end in self.cuts(content):

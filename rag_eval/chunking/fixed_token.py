@@ -37,7 +37,7 @@ class FixedTokenChunker(BuiltInChunker):
         check_encoding(self.encoding)
 
     def cuts(self, text: str) -> list[Cut]:
-        """Where the chunks stand: starts and ends strictly increasing, no cut empty.
+        """Return the places of the chunks: starts and ends strictly increasing, no cut empty.
 
         Raises ``TextEncodingError`` on a lone surrogate.
         """

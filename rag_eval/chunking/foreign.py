@@ -130,7 +130,7 @@ def foreign_name(source: object) -> str:
 
 
 def _describe(value: object) -> str:
-    """A setting as text that is the same in every process; empty where there is no such text."""
+    """Return a setting as text that is the same in every process; empty where there is no such text."""
     if callable(value) and hasattr(value, "__qualname__"):
         return f"{getattr(value, '__module__', '')}.{value.__qualname__}"
     text = repr(value)

@@ -56,7 +56,7 @@ class _Line:
 
 
 def markdown_blocks(text: str) -> list[Block]:
-    """The blocks in order; all characters outside them are whitespace."""
+    """Return the blocks in order; all characters outside them are whitespace."""
     return _Reader(text).read()
 
 
@@ -184,11 +184,11 @@ class MarkdownChunker(BuiltInChunker):
     max_chunk_size: Annotated[Count, Shown, Field(description="The most characters of a chunk.")] = 1000
 
     def cuts(self, text: str) -> list[Cut]:
-        """Where the chunks stand: starts strictly increasing, no cut empty."""
+        """Return the places of the chunks: starts strictly increasing, no cut empty."""
         return [cut for _, cuts in self._cut_sections(text) for cut in cuts]
 
     def chunk_with_positions(self, doc: Document) -> list[PositionAwareChunk]:
-        """The chunks in reading order with their places and, as metadata, the headings above them."""
+        """Return the chunks in reading order with their places and, as metadata, the headings above them."""
         paths = (path for path, cuts in self._cut_sections(doc.content) for _ in cuts)
         chunks = super().chunk_with_positions(doc)
         return [replace(chunk, metadata={"headings": path}) for chunk, path in zip(chunks, paths, strict=True)]

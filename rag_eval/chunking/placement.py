@@ -130,7 +130,7 @@ class _Placer:
         return start if start >= previous_end and self.source.startswith(text, start) else -1
 
     def _overlapping(self, text: str) -> int:
-        """The place nearest to the previous end, if there is one that starts inside the previous chunk."""
+        """Return the place nearest to the previous end, if there is one that starts inside the previous chunk."""
         previous_start, previous_end = self.previous
         before = self._last_start(text, previous_start + 1, previous_end)
         if before < 0 or self.prefer_overlap:
@@ -141,14 +141,14 @@ class _Placer:
         return after if after >= 0 else before
 
     def _elsewhere(self, text: str) -> int:
-        """The first place in reach of the previous end; else the only one in the source."""
+        """Return the first place in reach of the previous end; else the only one in the source."""
         previous_end = self.previous[1]
         stop = previous_end + self.skipped_since + _reach(text) + len(text)
         found = self._find(self.source, text, previous_end, stop)
         return found if found >= 0 else self._only_place(self.source, text, len(self.source))
 
     def _aligned_continuing(self, text: str, form: str) -> Cut | None:
-        """The stretch that continues at the previous end, once aligned."""
+        """Return the stretch that continues at the previous end, once aligned."""
         end = self.previous[1]
         # Most pieces differ at once from what follows, which a few characters tell.
         glimpse = aligned_form(self.source[end : end + _GLIMPSE])[: min(_GLIMPSE // 8, len(form))]
@@ -160,7 +160,7 @@ class _Placer:
         return _shifted(AlignedText.of(window).span(0, len(form)), end)
 
     def _aligned_overlapping(self, text: str, form: str) -> Cut | None:
-        """The only stretch that starts inside the previous chunk, once aligned."""
+        """Return the only stretch that starts inside the previous chunk, once aligned."""
         previous_start, previous_end = self.previous
         base = max(previous_start + 1, previous_end - _reach(text))
         window = self.source[base : previous_end + _reach(text)]
@@ -171,7 +171,7 @@ class _Placer:
         return _shifted(nearby.span(first, first + len(form)), base) if first >= 0 else None
 
     def _aligned_anywhere(self, form: str) -> Cut | None:
-        """The only stretch of the whole source, once aligned."""
+        """Return the only stretch of the whole source, once aligned."""
         if self.allowance <= 0:
             return None
         if self._aligned is None:
@@ -180,7 +180,7 @@ class _Placer:
         return self._aligned.span(first, first + len(form)) if first >= 0 else None
 
     def _last_start(self, text: str, begin: int, stop: int) -> int:
-        """The last place that starts in ``[begin, stop)``, or -1."""
+        """Return the last place that starts in ``[begin, stop)``, or -1."""
         if self.allowance <= 0:
             begin = max(begin, stop - _reach(text))
         # Searched backwards in mirrored text, because rfind can take quadratic time and find cannot.

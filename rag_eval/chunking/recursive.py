@@ -1,8 +1,9 @@
-"""Recursive splitting with sizes in tokens: the cuts of LangChain's splitter, at exact places.
+"""Recursive splitting, sized in characters or in tokens: the cuts of LangChain's splitter, at exact places.
 
-The pieces are the same as those of the recursive character chunker, but a piece is as long as the number of tokens it
-is on its own. Places are then counted in tokens, summed over the pieces, and joined in the same way. The text is
-encoded once; how many tokens a paragraph, a line or a word is, is read off that encoding (see ``token_counts``).
+A text is split at the first separator it has, pieces that are still too long at the next one, and neighbours are joined
+up to the size. With sizes in tokens, a piece is as long as the number of tokens it is on its own; places are counted in
+tokens, summed over the pieces, and joined in the same way. The text is encoded once; how many tokens a paragraph, a
+line or a word is, is read off that encoding.
 """
 
 import re
@@ -35,7 +36,7 @@ Separators = Annotated[
 
 
 def choose_separator(separators: Sequence[str], text: str, start: int, end: int) -> tuple[str, Sequence[str]]:
-    """The first separator that ``text[start:end]`` holds, and those left for its pieces.
+    """Return the first separator that ``text[start:end]`` holds, and those left for its pieces.
 
     The empty separator is always held, and leaves none. If none is held, the last is chosen and none is left.
     """
@@ -82,7 +83,7 @@ Window = tuple[int, int, bool]
 
 
 def borders_before(separator: str, text: str, start: int, end: int) -> Borders:
-    """The borders in ``text[start:end]``: before each separator, or before every character if it is empty.
+    """Return the borders in ``text[start:end]``: before each separator, or before every character if it is empty.
 
     Separators are taken from left to right and do not overlap.
     """
@@ -101,7 +102,7 @@ def borders_before(separator: str, text: str, start: int, end: int) -> Borders:
 
 
 def listed_borders(places: Sequence[int], end: int) -> Borders:
-    """The borders at these increasing places, all before ``end``."""
+    """Return the borders at these increasing places, all before ``end``."""
     guarded = [-1, *places, end]
 
     def around(low: int, high: int) -> tuple[int, int]:
@@ -117,7 +118,7 @@ def listed_borders(places: Sequence[int], end: int) -> Borders:
 
 
 def merge(borders: Borders, begin: int, stop: int, size: int, overlap: int) -> Iterator[Window]:
-    """The windows over the pieces of ``[begin, stop)``, in order.
+    """Return the windows over the pieces of ``[begin, stop)``, in order.
 
     A window takes pieces as long as they fit the size. The next window starts at the earliest border that leaves no
     more than ``overlap`` of the previous window and room for the next piece. A piece as long as the size or longer is
@@ -172,7 +173,7 @@ class TokenCounter:
     def borders(self, separator: str, start: int, end: int) -> NDArray[np.int64]:
         """Where the pieces of ``text[start:end]`` begin, and ``end``: a piece starts before each separator.
 
-        Separators are taken from left to right and do not overlap; an empty one stands before every character.
+        Separators are taken from left to right and do not overlap; an empty one is before every character.
         """
         if not separator:
             return np.arange(start, end + 1)
@@ -185,7 +186,7 @@ class TokenCounter:
         return np.concatenate(([start], inner, [end]))
 
     def counts(self, borders: NDArray[np.int64], separator: str) -> NDArray[np.int64]:
-        """The tokens of each piece between borders that ``borders`` gave for this separator."""
+        """Return the tokens of each piece between borders that ``borders`` gave for this separator."""
         clean = np.zeros(len(borders), dtype=np.bool_)
         if separator and (clean_after := _clean_before(separator[0])) is not None:
             clean[1:-1] = clean_after.take(self._characters[borders[1:-1] - 1], mode="clip")
@@ -272,7 +273,7 @@ class RecursiveCharacterChunker(BuiltInChunker):
         check_overlap("chunk_size", self.chunk_size, self.chunk_overlap)
 
     def cuts(self, text: str) -> list[Cut]:
-        """Where the chunks stand: starts strictly increasing, no cut empty."""
+        """Return the places of the chunks: starts strictly increasing, no cut empty."""
         cuts: list[Cut] = []
         self._split(text, 0, len(text), self.separators, cuts)
         return cuts
@@ -314,7 +315,7 @@ class RecursiveTokenChunker(BuiltInChunker):
         check_encoding(self.encoding)
 
     def cuts(self, text: str) -> list[Cut]:
-        """Where the chunks stand: starts strictly increasing, no cut empty.
+        """Return the places of the chunks: starts strictly increasing, no cut empty.
 
         Raises ``TextEncodingError`` on a lone surrogate.
         """

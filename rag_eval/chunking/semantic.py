@@ -25,7 +25,7 @@ Judge = Annotated[Embedder, PartOf(EMBEDDER), Field(description="What tells how 
 
 
 def unit_vectors(embedder: Embedder, text: str, pieces: list[Cut]) -> UnitVectors:
-    """The vectors of the pieces, scaled to length 1; a vector of zeros stays as it is.
+    """Return the vectors of the pieces, scaled to length 1; a vector of zeros stays as it is.
 
     The dot product of two rows is their cosine similarity, 0 where one is a zero vector.
     Raises ``ConfigurationError`` when the embedder gives another number of vectors, or numbers that are not finite.
@@ -77,7 +77,7 @@ class SemanticChunker(BuiltInChunker):
         check_embedder(self.embedder)
 
     def cuts(self, text: str) -> list[Cut]:
-        """Where the chunks stand: starts strictly increasing, no cut empty."""
+        """Return the places of the chunks: starts strictly increasing, no cut empty."""
         sentences = sentence_cuts(text)
         groups = [sentences[first:after] for first, after in self._groups(text, sentences)]
         if self.max_chunk_size is None:
@@ -151,7 +151,7 @@ class ClusterSemanticChunker(BuiltInChunker):
         return f"ClusterSemanticChunker(embedder={self.embedder.name}, {sizes})"
 
     def cuts(self, text: str) -> list[Cut]:
-        """Where the chunks stand: starts strictly increasing, no cut empty."""
+        """Return the places of the chunks: starts strictly increasing, no cut empty."""
         size = self._piece_size
         parts = [part for start, end in sentence_cuts(text) for part in cut_to_size(text, start, end, size)]
         pieces = list(pack(parts, size))
@@ -166,7 +166,7 @@ class ClusterSemanticChunker(BuiltInChunker):
 
 
 def mean_similarity(vectors: UnitVectors) -> float:
-    """The mean dot product of all pairs of different rows; 0 for fewer than two rows.
+    """Return the mean dot product of all pairs of different rows; 0 for fewer than two rows.
 
     All pairs together are |sum of rows|² - sum of |row|², so that no matrix of pairs is needed.
     """
@@ -178,7 +178,7 @@ def mean_similarity(vectors: UnitVectors) -> float:
 
 
 def best_grouping(vectors: UnitVectors, pieces: list[Cut], max_size: int) -> list[tuple[int, int]]:
-    """The groups ``[first, after)`` of consecutive pieces, none over ``max_size``, with the largest worth together.
+    """Return groups ``[first, after)`` of consecutive pieces, none over ``max_size``, with the largest worth together.
 
     The worth of a group is the sum of (similarity - mean similarity) over its pairs; a piece alone is worth 0.
     With best(j) the largest worth of the first j pieces,

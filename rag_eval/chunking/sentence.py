@@ -40,7 +40,7 @@ def cut_to_size(text: str, start: int, end: int, size: int) -> list[Cut]:
 
 
 def pack(pieces: Sequence[Cut], size: int, overlap: int = 0) -> Iterator[Cut]:
-    """Consecutive pieces joined, with what stands between them, as long as the whole is at most ``size`` characters.
+    """Join consecutive pieces, with what is between them, as long as the whole is at most ``size`` characters.
 
     Each group but the first starts with up to ``overlap`` pieces of the one before, as far as a new piece fits beside
     them. No piece may be longer than ``size``.
@@ -95,7 +95,7 @@ _LONGEST_WORD_LOOKED_AT = 16
 
 
 def sentence_cuts(text: str) -> list[Cut]:
-    """The sentences of a text, without the whitespace between them; every other character is in one sentence.
+    """Return the sentences of a text, without the whitespace between them; every other character is in one sentence.
 
     A sentence ends
 
@@ -132,7 +132,7 @@ class SentenceChunker(BuiltInChunker):
     sentence_overlap: Annotated[Overlap, Shown, Field(description="The sentences shared with the chunk before.")] = 0
 
     def cuts(self, text: str) -> list[Cut]:
-        """Where the chunks stand: starts strictly increasing, no cut empty."""
+        """Return the places of the chunks: starts strictly increasing, no cut empty."""
         size = self.max_chunk_size
         pieces = [piece for start, end in sentence_cuts(text) for piece in cut_to_size(text, start, end, size)]
         return list(pack(pieces, size, self.sentence_overlap))

@@ -1,4 +1,4 @@
-"""What changes in a folder of documents, once it has come to rest."""
+"""Watch a folder of documents: report what changed once it has come to rest."""
 
 import threading
 import time
@@ -50,7 +50,7 @@ class CorpusWatch:
         return len(self._known)
 
     def changes(self, stop: threading.Event) -> Iterator[CorpusChange]:
-        """What is other than it was when last accepted, each time the folder has come to rest, until ``stop`` is set.
+        """Yield what differs from what was last accepted, each time the folder has come to rest, until ``stop`` is set.
 
         What is not accepted is told again, with what came after it. Raises ``CorpusFolderError`` when the folder goes
         away.
@@ -84,12 +84,12 @@ class CorpusWatch:
                 first = last = now
 
     def _since_compared(self) -> set[Path]:
-        """What may have changed before the watching began, with the folder for what came or went."""
+        """Return what may have changed before the watching began, with the folder for what came or went."""
         since = self._since - COARSEST_SECONDS
         return {self.folder, *(path for path in self._documents().values() if _changed_at(path) >= since)}
 
     def compare(self, touched: set[Path]) -> CorpusChange:
-        """What is other than it was among the files that were touched, and which files came or went."""
+        """Return what is other than it was among the files that were touched, and which files came or went."""
         self._seen = {
             name: _digest(path) if path in touched or name not in self._known else self._known[name]
             for name, path in self._documents().items()
@@ -116,7 +116,7 @@ class CorpusWatch:
 
 
 def _digest(path: Path) -> str:
-    """The digest of a file's content; that of nothing when it went away meanwhile."""
+    """Return the digest of a file's content; that of nothing when it went away meanwhile."""
     try:
         return file_sha256(path)
     except OSError:

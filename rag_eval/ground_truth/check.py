@@ -7,10 +7,11 @@ from typing import Protocol
 from rag_eval.errors import GroundTruthError, preview
 from rag_eval.ground_truth.files import read_truth_text, truth_lines
 from rag_eval.ground_truth.records import TokenLevelLine, query_name
-from rag_eval.types.chunks import bounds_fault, fitting_unit
+from rag_eval.types.chunks import bounds_fault
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import TokenLevelGroundTruth
 from rag_eval.types.ids import DocumentId
+from rag_eval.types.offsets import fitting_unit
 
 SHOWN_BEFORE = 20
 """How much of two long texts is shown before the first character in which they differ."""

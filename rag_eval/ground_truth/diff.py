@@ -92,7 +92,7 @@ def shared_blocks(old: str, new: str, exact_cells: int = EXACT_CELLS) -> list[Ma
 
 
 def _closed(old: str, new: str, left: MatchingBlock, right: MatchingBlock) -> tuple[MatchingBlock, MatchingBlock]:
-    """A gap between two empty blocks made smaller by what it begins and ends with in both texts."""
+    """Return a gap between two empty blocks made smaller by what it begins and ends with in both texts."""
     a, b = old[left.old : right.old], new[left.new : right.new]
     head = Prefix.similarity(a, b)
     tail = Postfix.similarity(a[head:], b[head:])
@@ -135,7 +135,7 @@ def unique_blocks(old: str, new: str, run: int) -> list[MatchingBlock]:
 
 
 def _shared_once(old: NDArray[np.uint64], new: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The places in both of the hashes that each has once, rising in the old one."""
+    """Return the places in both of the hashes that each has once, rising in the old one."""
     old_hashes, old_places = _single(old)
     new_hashes, new_places = _single(new)
     _, in_old, in_new = np.intersect1d(old_hashes, new_hashes, assume_unique=True, return_indices=True)
@@ -178,7 +178,7 @@ def _heaviest_chain(blocks: list[MatchingBlock]) -> list[MatchingBlock]:
 
 
 def _disjoint(chain: list[MatchingBlock]) -> list[MatchingBlock]:
-    """The chain with each block cut where the one before it still covers one of the texts."""
+    """Return the chain with each block cut where the one before it still covers one of the texts."""
     found: list[MatchingBlock] = []
     old_end = new_end = 0
     for block in chain:
@@ -221,14 +221,14 @@ class _Joined:
         self._starts = [0, *accumulate(end - start + 1 for start, end in stretches)]
 
     def place(self, joined: int) -> tuple[int, Stretch]:
-        """The place in the source, and the stretch it is in."""
+        """Return the place in the source, and the stretch it is in."""
         number = bisect_right(self._starts, joined) - 1
         stretch = self._stretches[number]
         return stretch[0] + joined - self._starts[number], stretch
 
 
 def _moved(taken: _Joined, put: _Joined, block: MatchingBlock) -> Moved:
-    """The block in the places of the sources."""
+    """Return the block in the places of the sources."""
     (old, old_stretch), (new, new_stretch) = taken.place(block.old), put.place(block.new)
     before = Postfix.similarity(taken.source[old_stretch[0] : old], put.source[new_stretch[0] : new])
     old_end, new_end = old + block.length, new + block.length
@@ -260,12 +260,12 @@ def _rearranged(blocks: Iterable[MatchingBlock], old: str, new: str, choose: Cho
 
 
 def _shifted(block: MatchingBlock, shift: int) -> MatchingBlock:
-    """The block with its beginning shifted."""
+    """Return the block with its beginning shifted."""
     return MatchingBlock(block.old + shift, block.new + shift, block.length - shift)
 
 
 def _using_up(before: MatchingBlock, after: MatchingBlock, old: str, new: str) -> int:
-    """The shift that uses up a block that is not solid; 0 when there is none."""
+    """Return the shift that uses up a block that is not solid; 0 when there is none."""
     back, on = shifts(before, after, old, new)
     if 0 < before.length < SOLID and back == before.length:
         return -back
@@ -273,7 +273,7 @@ def _using_up(before: MatchingBlock, after: MatchingBlock, old: str, new: str) -
 
 
 def _to_border(before: MatchingBlock, after: MatchingBlock, old: str, new: str) -> int:
-    """The shift to where a writer is likeliest to begin something, among equals the last."""
+    """Return the shift to where a writer is likeliest to begin something, among equals the last."""
     back, on = shifts(before, after, old, new)
     text, start = (old, before.old_end) if after.old > before.old_end else (new, before.new_end)
     # The last, so that what comes first stays where it was.

@@ -26,8 +26,8 @@ Status = Literal["kept", "moved", "altered", "lost"]
 """The same text at the same place; the same text at another place; other text, in part; nothing to point at."""
 
 LostReason = Literal["deleted", "rewritten", "ambiguous", "not-found", "document-gone"]
-"""Nothing stands in its place; what stands there has little in common with it; it stands in several places that cannot
-be told apart; it stands nowhere, and the old document is not at hand; the corpus has no such document."""
+"""Nothing is in its place; what is there has little in common with it; it is in several places that cannot be told
+apart; it is nowhere, and the old document is not at hand; the corpus has no such document."""
 
 Way = Literal["unchanged", "diff", "text", "gone"]
 """How the spans of a document were carried: it bears them all out; through the difference to the version they were
@@ -107,7 +107,7 @@ class Carrier:
 
     The diff is what tells copies of a text apart. A span inside a shared block has the same text in the new version.
     One that was surely moved is where it was moved to. One that is cut is looked for between the solid blocks around
-    it, then beside what was moved, and is else what now stands between those blocks, if that is similar enough.
+    it, then beside what was moved, and is else what is now between those blocks, if that is similar enough.
     """
 
     def __init__(self, old: str, new: str, exact_cells: int = EXACT_CELLS) -> None:
@@ -118,7 +118,7 @@ class Carrier:
         self._moved = moved_blocks(blocks, old, new)
 
     def carry(self, start: int, end: int) -> Carried:
-        """What becomes of ``old[start:end]``."""
+        """Return what becomes of ``old[start:end]``."""
         # What was moved goes first: the diff may have found words of it in other sentences.
         number = bisect_right(self._moved, start, key=lambda moved: moved.core.old)
         for core, _ in self._moved[max(0, number - 2) : number]:
@@ -171,7 +171,7 @@ class Carrier:
         return after.new + start - after.old if after.old - start <= back else None
 
     def _gap(self, start: int, end: int) -> tuple[Place, Place]:
-        """The old and the new text between the last solid character before the span and the first one after it."""
+        """Return the old and new text between the last solid character before the span and the first after it."""
         first, after = (0, 0), (len(self._old), len(self._new))
         number = bisect_left(self._solid, start, key=lambda block: block.old)
         if number:
@@ -206,7 +206,7 @@ class Carrier:
 
 
 def _image(old: str, new: str, start: int, end: int) -> Place:
-    """The part of the new text that the fewest edits make out of ``old[start:end]``; it may be empty."""
+    """Return the part of the new text that the fewest edits make out of ``old[start:end]``; it may be empty."""
     shared = [MatchingBlock(one.a, one.b, one.size) for one in Levenshtein.editops(old, new).as_matching_blocks()]
     walls = [MatchingBlock(0, 0, 0), *settled(shared, old, new), MatchingBlock(len(old), len(new), 0)]
     # The block that holds the first character, or is before the change that does; the last one from its other side.
@@ -226,12 +226,12 @@ OldTexts = Mapping[DocumentId, Sequence[str]]
 
 
 def reanchor(truth: Iterable[TokenLevelGroundTruth], corpus: Corpus, old: OldTexts | None = None) -> ReanchorReport:
-    """The truth with every span where its text is in the corpus now.
+    """Return the truth with every span where its text is in the corpus now.
 
-    A document that bears out all its spans is left alone. Else each span is carried through the difference between
-    the document and the version in which the span fits, of those in ``old`` the one that fits the most. A span that
-    fits no version stays where its text stands at its place, goes where the document has its text exactly once, and
-    is lost otherwise: nothing is guessed.
+    A document that has the text of all its spans in their places is left alone. Else each span is carried through the
+    difference between the document and the version in which the span fits, of those in ``old`` the one that fits the
+    most. A span that fits no version stays if the document has its text in its place, goes where the document has it
+    exactly once, and is lost otherwise: nothing is guessed.
     """
     items, documents = list(truth), corpus.by_id()
     spans: dict[DocumentId, list[CharacterSpan]] = {}
@@ -261,7 +261,7 @@ def reanchor(truth: Iterable[TokenLevelGroundTruth], corpus: Corpus, old: OldTex
 
 
 def documents_that_no_longer_match(truth: Iterable[TokenLevelGroundTruth], corpus: Corpus) -> dict[DocumentId, int]:
-    """The documents that are gone or have other text where the truth has spans, each with how many spans."""
+    """Return the documents that are gone or have other text where the truth has spans, each with how many spans."""
     documents = corpus.by_id()
     found: dict[DocumentId, int] = {}
     for span in _members(truth):
@@ -272,14 +272,14 @@ def documents_that_no_longer_match(truth: Iterable[TokenLevelGroundTruth], corpu
 
 
 def _members(truth: Iterable[TokenLevelGroundTruth]) -> Iterator[CharacterSpan]:
-    """Every span of the truth, alternatives too."""
+    """Yield every span of the truth, alternatives too."""
     return (span for item in truth for group in item.groups for span in group)
 
 
 def _regrouped(
     item: TokenLevelGroundTruth, places: Mapping[CharacterSpan, CharacterSpan | None]
 ) -> TokenLevelGroundTruth:
-    """The query with every span at its new place, or without it; a group goes on with the first member it has left."""
+    """Put every span at its new place, or leave it out; a group goes on with the first member it has left."""
     groups = [[new for span in group if (new := places.get(span)) is not None] for group in item.groups]
     origins = {new: origin for span, origin in item.origins.items() if (new := places.get(span)) is not None}
     return _with_groups(item, [group for group in groups if group], origins)

@@ -104,7 +104,7 @@ def truth_lines(text: str, kind: type[Line]) -> Iterator[ParsedLine[Line]]:
         if version == 1 and record.has_groups:
             faults.append(NEEDS_VERSION_2)
         if record.query_id in lines:
-            faults.append(f"its id stands in line {lines[record.query_id]} too: remove one, or give each its own id")
+            faults.append(f"its id is in line {lines[record.query_id]} too: remove one, or give each its own id")
         lines.setdefault(record.query_id, number)
         yield ParsedLine(number, record, faults, record.query)
 
@@ -148,7 +148,7 @@ def _question(data: object) -> str | None:
 
 def _checked_header(data: object, evaluation_type: EvaluationType, is_first: bool) -> Header:
     if not is_first:
-        raise GroundTruthError("the line that names the format stands before all queries: remove this one")
+        raise GroundTruthError("the line that names the format comes before all queries: remove this one")
     header = Header.model_validate(data)
     header.check(evaluation_type)
     return header

@@ -95,12 +95,12 @@ def context_edits(before: str, after: str, text: str, place: tuple[int, int], bo
 
 
 def context_forms(before: str, after: str) -> tuple[str, str]:
-    """The folded forms of a text before and a text after, cut to what is near."""
+    """Return the folded forms of a text before and a text after, cut to what is near."""
     return folded_form(before[-2 * _CONTEXT :])[-_CONTEXT:], folded_form(after[: 2 * _CONTEXT])[:_CONTEXT]
 
 
 def clearly_nearest(candidates: Sequence[T], distance: Callable[[T], float | None], factor: float) -> T | None:
-    """The candidate at the smallest distance, if every other is further by the factor at least; None if none is.
+    """Return the candidate at the smallest distance, if every other is further by the factor at least; None if none is.
 
     A distance of None is never the nearest and does not stand in the way.
     """
@@ -141,7 +141,7 @@ class _Core:
 
 
 def nearest_extents(documents: PreparedDocuments, needle: str, begin: int, stop: int, threshold: float) -> list[Extent]:
-    """The stretches of the folded text in ``[begin, stop)`` that are ``threshold`` similar or more, fewest edits first.
+    """Find the stretches in ``[begin, stop)`` of the folded text that are similar enough, fewest edits first.
 
     Runs that needle and text share lead to the places. From the longest stretch that is the same there, the text is
     taken to both sides as far as it has the fewest edits; of equal choices the one at the border of a word, then the
@@ -185,7 +185,7 @@ def _clusters(
 
 
 def _longest_core(text: str, needle: str, offsets: NDArray[np.int64], places: NDArray[np.int64]) -> _Core | None:
-    """The longest stretch of runs that follow each other in needle and text alike; None when they are not the same."""
+    """Return the longest stretch of runs that follow each other in both; None when they are not the same."""
     order = np.lexsort((offsets, places - offsets))
     offsets, places = offsets[order], places[order]
     borders = np.flatnonzero((np.diff(offsets) != 1) | (np.diff(places) != 1)) + 1
@@ -258,7 +258,7 @@ class Locator:
         self._threshold = threshold
 
     def locate(self, excerpt: str, doc_id: DocumentId | None = None, hint: Hint | None = None) -> Location:
-        """The place of an excerpt in one document, or in any of them; or the reason why it has none.
+        """Find the place of an excerpt in one document, or in any of them; or the reason why it has none.
 
         Raises nothing, whatever the excerpt holds.
         """
@@ -278,7 +278,7 @@ class Locator:
         return self._fuzzy(excerpt, core, doc_id, hint)
 
     def _copies(self, text: str, form: str, doc_id: DocumentId | None, hint: Hint) -> tuple[list[Occurrence], How]:
-        """Where the text stands to the letter, or else where its form does."""
+        """Find where the text is to the letter, or else where its form is."""
         places = self._form_places(form, doc_id, hint)
         last = _last_with_a_form(text)
         exact = [found for place in places if (found := self._documents.exact_place(place, text, last))]
@@ -327,7 +327,7 @@ class Locator:
         return Located(self._documents.span(chosen), how, similarity)
 
     def _told_apart(self, places: Sequence[Occurrence], hint: Hint) -> Occurrence | None:
-        """The one place that the hint speaks for, by its surroundings or else by where it is."""
+        """Return the one place that the hint speaks for, by its surroundings or else by where it is."""
         before, after = context_forms(hint.before, hint.after)
         chosen = clearly_nearest(
             places,
@@ -354,7 +354,7 @@ def _inside(places: list[Occurrence], hint: Hint) -> list[Occurrence]:
 
 
 def _last_with_a_form(text: str) -> int:
-    """The place of the character that the last one of the text's form was made of; a run of dashes is its first."""
+    """Return the character that the last one of the text's form was made of; a run of dashes is its first."""
     last = len(text) - 1
     while not folded_form(text[last]):
         last -= 1

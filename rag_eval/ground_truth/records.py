@@ -241,7 +241,7 @@ def line_faults(error: ValueError | RecursionError | RagEvalError) -> list[str]:
     if isinstance(error, json.JSONDecodeError):
         return [f"not JSON ({error.msg} at character {error.colno}); write one JSON object a line"]
     if isinstance(error, RecursionError):
-        return ["objects or lists stand too deep in each other: write one flat object a line"]
+        return ["objects or lists are nested too deep: write one flat object a line"]
     return [str(error)]
 
 
@@ -273,7 +273,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
         repeated = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {preview(repeated)} stands twice in one object: keep one")
+        raise ValueError(f"the key {preview(repeated)} is twice in one object: keep one")
     return found
 
 

@@ -57,7 +57,7 @@ class _Folding(dict[int, str]):
 def _folded(char: str) -> str:
     category = unicodedata.category(char)
     if char in _QUOTES:
-        # Which quote a writer uses, and whether code stands in backticks, is a matter of taste.
+        # Which quote a writer uses, and whether code is in backticks, is a matter of taste.
         return "'"
     if category == "Pd" or char == "\N{MINUS SIGN}":
         return "-"
@@ -72,7 +72,7 @@ _FOLDING = _Folding()
 
 
 def folded_form(text: str) -> str:
-    """The aligned form (NFKD, no whitespace), without case, one kind of quote and dash, no emphasis or invisible marks.
+    """Fold a text: the aligned form (NFKD, no whitespace), no case, one kind of quote and dash, no emphasis marks.
 
     A run of dashes is one dash. Two texts that differ only in these have the same form.
     """
@@ -91,7 +91,7 @@ class FoldedText:
 
     @classmethod
     def of(cls, source: str) -> "FoldedText":
-        """The folded form of the source: ``FoldedText.of(source).form == folded_form(source)``."""
+        """Return the folded form of the source: ``FoldedText.of(source).form == folded_form(source)``."""
         aligned = AlignedText.of(source)
         codes = code_points(aligned.form.translate(_FOLDING))
         kept = np.flatnonzero(codes != ord(GAP))

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from rag_eval.disk.files import matching_files, read_text
 from rag_eval.errors import ConfigurationError, DuplicateDocumentError, EmptyCorpusError, SpanMismatchError, preview
-from rag_eval.types.chunks import CharacterSpan, check_bounds, fitting_unit
+from rag_eval.types.chunks import CharacterSpan, check_bounds
 from rag_eval.types.ids import DocumentId, encode_utf8
+from rag_eval.types.offsets import fitting_unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Document:
         object.__setattr__(self, "metadata", dict(self.metadata))
 
     def span(self, start: int, end: int) -> CharacterSpan:
-        """The span ``[start, end)`` of this document with its text.
+        """Return the span ``[start, end)`` of this document with its text.
 
         Raises ``InvalidSpanError`` when it is empty and ``SpanMismatchError`` when it reaches past the end.
         """
@@ -101,7 +102,7 @@ class Corpus:
         return len(self.documents)
 
     def by_id(self) -> dict[DocumentId, Document]:
-        """The documents by id."""
+        """Return the documents by id."""
         return {document.id: document for document in self.documents}
 
 

@@ -24,7 +24,7 @@ class Query:
 
     @classmethod
     def from_text(cls, text: str, metadata: Mapping[str, object] | None = None) -> "Query":
-        """A query whose id is made from its text: the same question has the same id."""
+        """Return a query whose id is made from its text: the same question has the same id."""
         return cls(generate_query_id(text), QueryText(text), metadata or {})
 
 
@@ -98,7 +98,7 @@ class ChunkLevelGroundTruth:
 
 
 def unanswerable_fault(answers: int, kind: str) -> str | None:
-    """What to say of a query that is declared unanswerable and yet has answers; None when it has none."""
+    """Return what to say of a query that is declared unanswerable and yet has answers; None when it has none."""
     if not answers:
         return None
     return f"it is declared unanswerable and has {answers} relevant {kind}: remove one or the other"
@@ -110,7 +110,7 @@ def group_fault(
     origins: Mapping[Member, str],
     name: Callable[[Member], str],
 ) -> str | None:
-    """What to say of groups that contradict each other; None when every member is in one group, and its own.
+    """Return what to say of groups that contradict each other; None when every member is in one group, and its own.
 
     ``name`` says how a member is called in the sentence.
     """

@@ -1,4 +1,4 @@
-"""Names for the strings that identify things, so that a type checker catches a mix."""
+"""Ids: a type for each kind of string that identifies something, and how ids are made from texts."""
 
 import hashlib
 from typing import Literal, NewType
@@ -40,12 +40,12 @@ def generate_query_id(text: str) -> QueryId:
 
 
 def text_sha256(text: str) -> str:
-    """The sha256 of a text in UTF-8, in hex; raises ``TextEncodingError`` on a lone surrogate."""
+    """Return the sha256 of a text in UTF-8, in hex; raises ``TextEncodingError`` on a lone surrogate."""
     return hashlib.sha256(encode_utf8(text)).hexdigest()
 
 
 def encode_utf8(text: str, what: str = "the text", remedy: str = "decode the source with its real encoding") -> bytes:
-    """The text in UTF-8; raises ``TextEncodingError``, naming ``what`` and the ``remedy``, on a lone surrogate."""
+    """Encode a text; raises ``TextEncodingError``, naming ``what`` and the ``remedy``, on a lone surrogate."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import nasty_texts
 
-from rag_eval.types.chunks import OffsetUnit, fitting_unit, length_unit, to_code_points, translated
+from rag_eval.types.offsets import OffsetUnit, fitting_unit, length_unit, to_code_points, translated
 
 
 def in_unit(text: str, unit: OffsetUnit) -> int:

@@ -29,7 +29,7 @@ Judgements = dict[str, dict[str, float]]
 
 
 def read_beir(path: Path, split: str | None = None) -> ImportedTruth:
-    """The judged queries of one split, by default ``test`` or the only one, and all documents.
+    """Read the judged queries of one split, by default ``test`` or the only one, and all documents.
 
     Raises ``GroundTruthError`` when a file is missing, or a document's id leads out of a folder.
     """

@@ -31,7 +31,7 @@ LONGEST_FIELD = 1 << 30
 
 
 def read_chroma(path: Path, corpus: Path | None = None, glob: str = "**/*.md") -> ImportedTruth:
-    """The questions of a CSV file, or of the folder that holds it, with their references as spans.
+    """Read the questions of a CSV file, or of the folder that holds it, with their references as spans.
 
     The documents are in ``corpus``, by default the folder ``corpora`` beside the file. Raises ``GroundTruthError``
     when the file or the folder cannot be used.
@@ -90,7 +90,7 @@ def _item(
         if found is not None:
             spans.append(CharacterSpan(document.id, *found, document.content[found[0] : found[1]]))
     if not spans:
-        notes.leave_out("question without a reference that stands", where)
+        notes.leave_out("question without a reference that could be placed", where)
         return None
     return TokenLevelGroundTruth(Query.from_text(question, {"source": "chroma", "corpus_id": name}), spans)
 

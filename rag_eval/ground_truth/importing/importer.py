@@ -1,4 +1,8 @@
-"""Putting what a source says about a place onto the document's own text."""
+"""What every importer needs: notes on what was left out or mended, file names, reading, and placing texts.
+
+A text is placed where the source says; where the document has other text there, the place is counted in another unit
+or searched for, and the change is noted.
+"""
 
 import json
 import unicodedata
@@ -11,10 +15,10 @@ from rag_eval.disk.files import read_text
 from rag_eval.errors import CorpusError, GroundTruthError, preview
 from rag_eval.ground_truth.locating import Hint, Located, Locator
 from rag_eval.ground_truth.records import line_faults, parsed_line
-from rag_eval.types.chunks import fitting_unit
 from rag_eval.types.documents import Document
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import DocumentId, text_sha256
+from rag_eval.types.offsets import fitting_unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,7 @@ class ImportNotes:
     left_out: dict[str, list[str]] = field(default_factory=dict)
     """What the source has and the ground truth has not."""
     mended: dict[str, list[str]] = field(default_factory=dict)
-    """What was taken over otherwise than it stands in the source."""
+    """What was taken over otherwise than the source has it."""
 
     def leave_out(self, kind: str, where: str) -> None:
         """Note that something was left out."""
@@ -62,7 +66,7 @@ def imported(
     documents: Sequence[Document] = (),
     corpus_folder: Path | None = None,
 ) -> ImportedTruth:
-    """The outcome of a reader; raises ``GroundTruthError`` when no query is left, with the reasons."""
+    """Wrap up what an importer found; raises ``GroundTruthError`` when no query is left, with the reasons."""
     if not truth:
         reasons = "; ".join(f"{kind}: {len(where)}, first {where[0]}" for kind, where in notes.left_out.items())
         raise GroundTruthError(f"no query could be imported ({reasons or 'there is none'}): check the source")
@@ -93,7 +97,7 @@ class FileNames:
         self._taken: set[str] = set()
 
     def name_for(self, doc_id: str) -> DocumentId:
-        """The name of a document's file; raises ``GroundTruthError`` on an id that leads out of the folder."""
+        """Return the name of a document's file; raises ``GroundTruthError`` on an id that leads out of the folder."""
         refuse_traversal(doc_id)
         stem = _escaped(doc_id)
         marked = f"{stem.encode()[:LONGEST_NAME].decode(errors='ignore')}~{text_sha256(doc_id)[:8]}"
@@ -124,7 +128,7 @@ def _escaped(doc_id: str) -> str:
 
 
 def source_text(path: Path) -> str:
-    """A file's text without its byte-order mark; raises ``GroundTruthError`` when it cannot be read."""
+    """Read a file's text without its byte-order mark; raises ``GroundTruthError`` when it cannot be read."""
     if not path.is_file():
         raise GroundTruthError(f"{str(path)!r} is not there or is no file: check the path")
     try:
@@ -134,7 +138,7 @@ def source_text(path: Path) -> str:
 
 
 def json_file(path: Path) -> Any:
-    """A JSON file's content; raises ``GroundTruthError`` when it cannot be read or is not JSON."""
+    """Read a JSON file's content; raises ``GroundTruthError`` when it cannot be read or is not JSON."""
     try:
         return json.loads(source_text(path))
     except json.JSONDecodeError as error:
@@ -146,7 +150,7 @@ def json_file(path: Path) -> Any:
 
 
 def json_lines(path: Path, notes: ImportNotes) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of a file with one a line, each with its place; lines that hold none are noted as left out."""
+    """Read the objects of a file with one a line, each with its place; lines that hold none are noted as left out."""
     for number, line in enumerate(source_text(path).split("\n"), start=1):
         if not line.strip():
             continue
@@ -163,7 +167,7 @@ def json_lines(path: Path, notes: ImportNotes) -> Iterator[tuple[str, dict[str, 
 
 
 def documents_folder(given: Path | None, usual: list[Path]) -> Path:
-    """The folder of documents that was given, or the first of the usual places that is there.
+    """Return the folder of documents that was given, or the first of the usual places that is there.
 
     Raises ``GroundTruthError`` when there is none.
     """
@@ -176,10 +180,10 @@ def documents_folder(given: Path | None, usual: list[Path]) -> Path:
 
 
 def unique_questions(items: Iterable[TokenLevelGroundTruth], notes: ImportNotes) -> list[TokenLevelGroundTruth]:
-    """The items with each query id once, in the order of their first appearance; a place is kept once a query.
+    """Return the items with each query id once, in the order of their first appearance; a place is kept once a query.
 
     Where the same question has the same id, what is relevant to either is relevant to both, and they become one.
-    Where one id stands for different questions, the first is kept. The same question under different ids stays, as
+    Where one id is used for different questions, the first is kept. The same question under different ids stays, as
     in the source. All are noted.
     """
     by_id: dict[str, TokenLevelGroundTruth] = {}
@@ -209,7 +213,7 @@ Place = tuple[int, int]
 WHY_NOT = {
     "not-found": "text that is not in its document",
     "too-short": "text that is not in its document, and too short to be searched for in other words",
-    "ambiguous": "text that stands at several places of its document, none of them the one named",
+    "ambiguous": "text that is at several places of its document, none of them the one named",
 }
 """What the reasons of the search mean to somebody who imports."""
 
@@ -225,7 +229,7 @@ class Placer:
         self._prepared: tuple[Document, Locator] | None = None
 
     def place(self, document: Document, start: object, end: object, text: object, where: str) -> Place | None:
-        """Where the text stands in the document, in code points; None when that cannot be said.
+        """Find where the text is in the document, in code points; None when that cannot be said.
 
         ``start``, ``end`` and ``text`` are what the source says, of whatever type that is; ``end`` may be None, then
         the text's length decides.
@@ -257,7 +261,7 @@ class Placer:
         return found.span.start, found.span.end
 
     def _locator(self, document: Document) -> Locator:
-        # References of one document mostly stand together in a source, and preparing a document is what costs.
+        # References of one document mostly come together in a source, and preparing a document is what costs.
         if self._prepared is None or self._prepared[0] is not document:
             self._prepared = document, Locator([document])
         return self._prepared[1]

@@ -20,14 +20,15 @@ from rag_eval.ground_truth.importing.importer import (
     refuse_traversal,
     unique_questions,
 )
-from rag_eval.types.chunks import CharacterSpan, to_code_points
+from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
 from rag_eval.types.ids import DocumentId
+from rag_eval.types.offsets import to_code_points
 
 
 def read_legalbench_rag(path: Path, corpus: Path | None = None, glob: str = "**/*.txt") -> ImportedTruth:
-    """The tests of a benchmark file, or of all files in ``benchmarks`` of a folder, with their snippets as spans.
+    """Read the tests of a benchmark file, or of all in ``benchmarks`` of a folder, with their snippets as spans.
 
     The documents are in ``corpus``, by default the folder of that name beside ``benchmarks``. Raises
     ``GroundTruthError`` when the files cannot be used, or a snippet leads out of the corpus folder.
@@ -70,7 +71,7 @@ def _item(
     where = f"{place}, {preview(query)}"
     spans = [span for snippet in snippets if (span := _span(snippet, where, documents, placer, notes)) is not None]
     if not spans:
-        notes.leave_out("test without a snippet that stands", where)
+        notes.leave_out("test without a snippet that could be placed", where)
         return None
     metadata: dict[str, object] = {"source": "legalbench-rag", "benchmark": benchmark}
     tags = test.get("tags")

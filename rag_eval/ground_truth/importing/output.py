@@ -16,7 +16,7 @@ from rag_eval.types.ids import EvaluationType
 
 
 def write_corpus(folder: Path, documents: Sequence[Document], *, overwrite: bool = False) -> int:
-    """Write each document under its id, and give the number of other files that stand in the folder.
+    """Write each document under its id, and return the number of other files in the folder.
 
     A new folder appears whole or not at all. In one that is there, files with the same content are left alone; one
     with other content is replaced only with ``overwrite``. Raises ``ArtifactError`` when that is not asked for or the
@@ -70,7 +70,7 @@ class WrittenImport:
     corpus: Path | None
     """The folder that the documents' ids are relative to; None when the source says nothing of documents."""
     other_files: int
-    """How many files stand in a folder that was there and are not of the import."""
+    """How many files that are not of the import were in the folder already."""
 
 
 def write_import(
@@ -151,7 +151,7 @@ class ImportSummary:
 
 
 def summarise(found: ImportedTruth, written: WrittenImport) -> ImportSummary:
-    """The summary of an import that was written."""
+    """Return the summary of an import that was written."""
     texts = [span.text for item in found.token_level for span in item.relevant_spans]
     chunk_ids = sum(len(item.relevant_chunk_ids) for item in found.chunk_level)
     counts = count_occurrences(texts, found.documents)

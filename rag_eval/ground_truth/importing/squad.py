@@ -26,7 +26,7 @@ BETWEEN = "\n\n"
 
 
 def read_squad(path: Path) -> ImportedTruth:
-    """The questions of a file and its articles as documents; raises ``GroundTruthError`` on another kind of file."""
+    """Read the questions of a file and its articles as documents; raises ``GroundTruthError`` on other files."""
     data = json_file(path)
     articles = data.get("data") if isinstance(data, dict) else None
     if not isinstance(articles, list):
@@ -96,6 +96,6 @@ def _item(
         if found is not None:
             spans.append(document.span(base + found[0], base + found[1]))
     if not spans:
-        notes.leave_out("question without an answer that stands", where)
+        notes.leave_out("question without an answer that could be placed", where)
         return None
     return TokenLevelGroundTruth(query, spans)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def state(session: ReviewSession) -> dict[str, Any]:
-    """The whole list: every query with its status, and the documents there are."""
+    """Return the whole list: every query with its status, and the documents there are."""
     return {
         "file": session.name,
         "broken": session.broken,
@@ -39,7 +39,7 @@ def state(session: ReviewSession) -> dict[str, Any]:
 
 
 def row(session: ReviewSession, query_id: str, entry: Entry) -> dict[str, Any]:
-    """A query as the list shows it."""
+    """Return a query as the list shows it."""
     record = entry.record
     return {
         "id": query_id,
@@ -52,7 +52,7 @@ def row(session: ReviewSession, query_id: str, entry: Entry) -> dict[str, Any]:
 
 
 def query(session: ReviewSession, query_id: str, entry: Entry) -> dict[str, Any]:
-    """A query with its spans, each with what is wrong with it."""
+    """Return a query with its spans, each with what is wrong with it."""
     record = entry.record
     faults = entry.span_faults(session.documents)
     return {
@@ -68,7 +68,7 @@ def query(session: ReviewSession, query_id: str, entry: Entry) -> dict[str, Any]
 
 
 def document(session: ReviewSession, doc_id: str) -> dict[str, Any] | None:
-    """A document's text; None when there is none of this id."""
+    """Return a document's text; None when there is none of this id."""
     seen = session.documents.get(doc_id)
     # JSON, since a browser would drop a byte-order mark from plain text.
     return None if seen is None else {"id": doc_id, "text": seen.document.content, "digest": seen.digest}
@@ -179,7 +179,7 @@ class ReviewApp:
         self._lock = threading.Lock()
 
     def application(self) -> Starlette:
-        """The web application, guarded."""
+        """Return the web application, guarded."""
         routes = [
             Route("/", self._page),
             Route("/api/state", self._state),
@@ -320,7 +320,7 @@ def serve_review(truth: Path, corpus: Path, glob: str, port: int = 0, *, on_star
 
 
 def review_server(session: ReviewSession, listener: socket.socket) -> "tuple[Server, str]":
-    """A server for a session on a socket that listens already, not yet running, and the page's address."""
+    """Return a server for a session on a socket that listens already, not yet running, and the page's address."""
     import uvicorn
 
     port = listener.getsockname()[1]
@@ -339,7 +339,7 @@ def review_server(session: ReviewSession, listener: socket.socket) -> "tuple[Ser
 
 
 def listening_socket(port: int) -> socket.socket:
-    """A socket that only this machine can reach; raises ``ConfigurationError`` when the port is taken."""
+    """Return a socket that only this machine can reach; raises ``ConfigurationError`` when the port is taken."""
     listener = socket.socket()
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

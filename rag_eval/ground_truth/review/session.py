@@ -41,7 +41,7 @@ class DocumentFolder:
         return sorted(self._paths)
 
     def get(self, doc_id: str) -> SeenDocument | None:
-        """The document as it is now; None when the folder has none of this id, or it cannot be read any more."""
+        """Return the document as it is now; None when the folder has none of this id, or it cannot be read any more."""
         known = DocumentId(doc_id)
         path = self._paths.get(known)
         if path is None:
@@ -63,7 +63,7 @@ Status = Literal["open", "accepted", "rejected"]
 
 
 class Entry:
-    """A query's line as it stands in its file, what it says, and how often it was changed in this session."""
+    """A query's line as it is in its file, what it says, and how often it was changed in this session."""
 
     def __init__(self, line: str, record: TokenLevelLine, side: Side) -> None:
         self.line, self.record, self.side = line, record, side
@@ -87,17 +87,17 @@ class Entry:
         return [_fault(span, documents) for span in self.record.relevant_spans]
 
     def changed(self, changes: dict[str, Any], metadata: dict[str, Any]) -> str:
-        """The line with some keys replaced (removed where None), and some of its metadata; the rest as it was."""
+        """Return the line with some keys replaced (None removes one), and some of its metadata."""
         return changed_line(self.line, changes, metadata)
 
 
 def parse_entry(line: str) -> TokenLevelLine:
-    """The record of a line; raises ``ValueError``, ``RecursionError`` or ``RagEvalError`` when it has not its shape."""
+    """Parse a line; raises ``ValueError``, ``RecursionError`` or ``RagEvalError`` when it is no query."""
     return TokenLevelLine.model_validate(parsed_line(line.removeprefix(BYTE_ORDER_MARK)))
 
 
 def entry_or_fault(line: str) -> TokenLevelLine | str:
-    """The query of a line, or why it is none. Spans that do not stand are no obstacle: they are to be mended."""
+    """Return the query of a line, or why it is none. Wrong spans are no obstacle: they are to be mended."""
     try:
         record = parse_entry(line)
     except (ValueError, RecursionError, RagEvalError) as error:
@@ -115,7 +115,7 @@ def is_header(line: str) -> bool:
 
 
 def _fault(span: SpanLine, documents: DocumentFolder) -> str | None:
-    """What is wrong with a span or else with one of its alternatives."""
+    """Return what is wrong with a span or else with one of its alternatives."""
     for member in span.members:
         seen = documents.get(member.doc_id)
         fault = span_fault(member, None if seen is None else seen.document)

@@ -74,3 +74,37 @@ def test_what_a_span_gained_inside_belongs_to_it_and_what_stands_beside_does_not
     assert carried(OLD, inside, "leaves at 22:40 on weekdays.")[1] == "leaves at 22:40 at the pier on weekdays."
     beside = OLD.replace("Tickets cost 5 euro.", "Note this. Tickets cost 6 euro. Really.")
     assert carried(OLD, beside, "Tickets cost 5 euro.") == ("altered", "Tickets cost 6 euro.")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "span", "place"),
+    [
+        ("b. \n\n\n\n", "b. \n\n\n", (5, 7), (4, 6)),
+        ("b. x", "b. b x", (2, 4), (4, 6)),
+        ("lo free of charge. la la ", "xe of charge. la la la ", (18, 25), (13, 20)),
+        # A short span that ends where a short shared block does is still shared.
+        ("aab. aab. endend", "aab. aala b. ende la ", (9, 14), (12, 17)),
+    ],
+)
+def test_a_change_that_may_be_before_or_after_a_span_does_not_cut_it(
+    old: str, new: str, span: tuple[int, int], place: tuple[int, int]
+) -> None:
+    assert Carrier(old, new).carry(*span).place == place
+
+
+@pytest.mark.parametrize(
+    ("new", "text", "found"),
+    [
+        (OLD.replace("Dogs travel free", "Dogs untravel for free"), "travel free of", "untravel for free of"),
+        (
+            OLD.replace("travel free of charge. C", "travel for freely of charges. C"),
+            "free of charge",
+            "freely of charges",
+        ),
+        (OLD.replace(" travel free", "travel for free"), "travel free of", "travel for free of"),
+        (OLD.replace("at 22:40 on weekdays", "at 22:40, onweekdays"), "22:40 on", "22:40, on"),
+        (OLD.replace("Tickets cost", "Tickets, which cost"), "ickets cos", "ickets, which cos"),
+    ],
+)
+def test_what_began_and_ended_with_whole_words_goes_on_doing_so(new: str, text: str, found: str) -> None:
+    assert carried(OLD, new, text)[1] == found

@@ -136,7 +136,12 @@ def test_what_is_written_keeps_ids_metadata_and_order_and_what_is_lost_is_kept_b
     later = reanchor(written, corpus(a="Note: " + OLD_A[:25], b=OLD_B), {A: [NEW_A]})
     assert later.counts == {"kept": 2, "moved": 0, "altered": 0, "lost": 2}
     assert keep_reanchored(later, path, path) == lost
-    assert [len(item.relevant_spans) for item in read_token_level(lost)] == [2, 1, 1]
+    told = [(item.query.text, [span.text for span in item.relevant_spans]) for item in read_token_level(lost)]
+    assert told == [
+        ("how much?", ["Dogs travel free.", "Tickets cost 6 euro."]),
+        ("dogs?", ["Dogs travel free."]),
+        ("where?", ["on board"]),
+    ], "what was lost first comes first"
     assert keep_reanchored(reanchor(read_token_level(path), corpus(a=NEW_A, b=OLD_B)), path, path) is None
 
 

@@ -88,7 +88,7 @@ def test_what_cannot_be_used_is_left_out_with_its_place(tmp_path: Path) -> None:
         "question about a document that is not there": 1,
         "question whose references are not a list of objects": 2,
         "place that is not numbers and a text": 1,
-        "question without a reference that stands": 2,
+        "question without a reference that could be placed": 2,
         "row without a question or a corpus": 1,
     }
     (gone,) = found.notes.left_out["question about a document that is not there"]

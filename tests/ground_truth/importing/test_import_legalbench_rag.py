@@ -61,7 +61,7 @@ def test_what_cannot_be_used_is_left_out_with_its_place(tmp_path: Path) -> None:
         "snippet of a document that is not there": 1,
         "snippet without a file": 1,
         "span that is outside its document": 2,
-        "test without a snippet that stands": 2,
+        "test without a snippet that could be placed": 2,
         "test without a query or a list of snippets": 2,
     }
 

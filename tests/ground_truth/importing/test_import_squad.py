@@ -94,7 +94,7 @@ def test_what_cannot_be_used_is_left_out_with_its_place(tmp_path: Path) -> None:
         "text that is not in its document": 1,
         "place that is not numbers and a text": 1,
         "empty text": 1,
-        "question without an answer that stands": 4,
+        "question without an answer that could be placed": 4,
         "question called impossible that has answers": 1,
         "question without a text": 2,
     }
