@@ -23,6 +23,7 @@ from rag_eval.benchmark.references import effort_of
 from rag_eval.benchmark.stage import Stage
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationFailedError, RequestRefusedError, ServiceError, as_sentence
+from rag_eval.parts import is_remote
 from tasks.progress import StageEvent, Status, tell
 
 P = ParamSpec("P")
@@ -71,7 +72,7 @@ def stage_task(stage: Stage[Concatenate[Workspace, P], R], key: str, **options: 
         found = find_record(workspace, stage, key)
         if found is not None:
             return cast("State[R]", Completed(name=CACHED, data=found, message=key))
-        with room_to_compute(remote=_is_remote(*args, **kwargs)):
+        with room_to_compute(remote=_asks_a_service(*args, **kwargs)):
             made = stage(workspace, *args, **kwargs)
         keep_record(workspace, stage, key, made)
         return made
@@ -89,9 +90,9 @@ def stage_task(stage: Stage[Concatenate[Workspace, P], R], key: str, **options: 
     )
 
 
-def _is_remote(*args: object, **kwargs: object) -> bool:
+def _asks_a_service(*args: object, **kwargs: object) -> bool:
     """Whether a part among the arguments of a stage uses the network."""
-    return any(getattr(argument, "remote", False) for argument in (*args, *kwargs.values()))
+    return any(map(is_remote, (*args, *kwargs.values())))
 
 
 class StageRunner:
@@ -141,7 +142,7 @@ class StageRunner:
         task = stage_task(
             stage,
             key,
-            retries=len(self._retry_delays) if _is_remote(*args, **kwargs) else 0,
+            retries=len(self._retry_delays) if _asks_a_service(*args, **kwargs) else 0,
             retry_delay_seconds=self._retry_delays,
             retry_condition_fn=self._retry_condition(stage.name),
         )

@@ -5,10 +5,10 @@ import secrets
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import pyarrow.compute as pc
-from pydantic import AwareDatetime, BaseModel, ConfigDict
+from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints
 
 from rag_eval.benchmark.config import BenchmarkConfig, Configuration
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, Effort, IndexRef, TableRef, TruthSource
@@ -45,6 +45,9 @@ def versions() -> dict[str, str]:
             continue
     return found
 
+
+RunName = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]*$")]
+"""The name of a run, which is that of its folder."""
 
 Work = Literal["computed", "reused", "failed"]
 SUMMARY = "summary.json"
@@ -113,7 +116,7 @@ class BenchmarkOutcome(_Outcome):
     """
 
     schema_version: Literal[1] = 1
-    run: str
+    run: RunName
     started: AwareDatetime
     seconds: float
     versions: dict[str, str]

@@ -76,7 +76,7 @@ def read_publications(workspace: Workspace, run: str) -> list[Publication]:
     """
     path = workspace.newest(_place(workspace, run))
     try:
-        noted = _PUBLICATIONS.validate_json(path.read_bytes())
+        noted = _PUBLICATIONS.validate_json(path.read_bytes(), strict=True)
     except FileNotFoundError:
         return []
     except (OSError, ValidationError):

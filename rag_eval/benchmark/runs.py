@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from rag_eval.benchmark.outcome import SUMMARY, BenchmarkOutcome
 from rag_eval.benchmark.workspace import Workspace
@@ -27,7 +27,7 @@ def read_summary(path: Path) -> BenchmarkOutcome:
     except OSError as error:
         raise ArtifactError(f"{str(path)!r} cannot be read ({error.strerror}): check the file and its rights") from None
     try:
-        return BenchmarkOutcome.model_validate_json(data)
+        return BenchmarkOutcome.model_validate_json(data, strict=True)
     except ValidationError as error:
         raise ArtifactError(f"{str(path)!r} {_problem(data, error)}") from None
 
@@ -59,6 +59,9 @@ class Baseline:
 
     run: str
     chosen: str
+
+
+_BASELINE = TypeAdapter(Baseline)
 
 
 def run_names(workspace: Workspace) -> list[str]:
@@ -94,7 +97,12 @@ def read_run(workspace: Workspace, run: str = LATEST) -> BenchmarkOutcome:
 
     Raises ``ConfigurationError`` when there is no such run and ``ArtifactError`` when it cannot be read.
     """
-    return read_summary(workspace.kept(workspace.runs / find_run(workspace, run) / SUMMARY))
+    name = find_run(workspace, run)
+    path = workspace.kept(workspace.runs / name / SUMMARY)
+    outcome = read_summary(path)
+    if outcome.run != name:
+        raise ArtifactError(f"{str(path)!r} is the summary of another run, {outcome.run}: remove the folder of {name}")
+    return outcome
 
 
 def choose_baseline(workspace: Workspace, run: str = LATEST) -> Baseline:
@@ -120,13 +128,12 @@ def read_baseline(workspace: Workspace) -> Baseline:
     """
     path = workspace.newest(workspace.root / BASELINE_FILE)
     try:
-        content = json.loads(path.read_bytes())
-        found = Baseline(str(content["run"]), str(content["chosen"]))
+        found = _BASELINE.validate_json(path.read_bytes(), strict=True)
     except FileNotFoundError:
         raise ConfigurationError(
             f"the workspace {workspace.address!r} has no baseline: choose one with rag-eval baseline set RUN"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValidationError):
         raise ArtifactError(f"{str(path)!r} is not a baseline: choose one with rag-eval baseline set RUN") from None
     if found.run not in run_names(workspace):
         raise ArtifactError(

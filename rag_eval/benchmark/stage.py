@@ -1,7 +1,8 @@
 """A stage: a function with a name and a version, and the key of what it makes.
 
-The key is the stage's name and version, the digests of its inputs and its configuration; nothing else: not the
-time, not the workspace, not the worker. Equal keys mean equal work.
+The key is the stage's name and version, the digests of its inputs and the identities of its parts, which hold the
+versions of the packages that make the result; nothing else: not the time, not the workspace, not the worker. Equal
+keys mean equal work.
 """
 
 import functools
@@ -19,6 +20,7 @@ from rag_eval.benchmark.references import Made, Reference
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import data_sha256
 from rag_eval.errors import ConfigurationError
+from rag_eval.parts import identity, is_part
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -93,4 +95,6 @@ def key_part(value: object) -> object:
         return [key_part(part) for part in value]
     if value is None or isinstance(value, str | int | float | bool):
         return value
+    if is_part(value) or isinstance(getattr(value, "name", None), str):
+        return {"part": identity(value)}
     raise ConfigurationError(f"a {type(value).__name__} cannot be part of a cache key: pass a reference or a setting")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from rag_eval.disk.files import SCRATCH_PREFIX, data_sha256, scratch_path, writing
+from rag_eval.disk.files import SCRATCH_PREFIX, data_sha256, scratch_path, stays_inside, writing
 from rag_eval.errors import ConfigurationError, ServiceError
 
 SCHEME = "s3"
@@ -175,7 +175,10 @@ class Bucket:
         self.location = location
 
     def files(self, folder: str) -> dict[str, StoredFile]:
-        """Every file below a folder, by its name below the workspace's path; a folder that is not there has none."""
+        """Every file below a folder, by its name below the workspace's path; a folder that is not there has none.
+
+        Keys that name no place below the path, such as those with ``..``, are passed over: none is written elsewhere.
+        """
         from pyarrow.fs import FileSelector
 
         with self._asking():
@@ -183,7 +186,8 @@ class Bucket:
                 FileSelector(self.location.key(folder), allow_not_found=True, recursive=True)
             )
         root = len(self.location.key("")) + 1
-        return {one.path[root:]: StoredFile(one.size, one.mtime_ns) for one in found if one.is_file}
+        files = {one.path[root:]: StoredFile(one.size, one.mtime_ns) for one in found if one.is_file}
+        return {name: file for name, file in files.items() if stays_inside(name)}
 
     def file(self, name: str) -> StoredFile | None:
         """One file, None when it is not there."""

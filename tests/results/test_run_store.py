@@ -10,9 +10,9 @@ from jsonschema import Draft202012Validator
 
 from rag_eval.benchmark.outcome import SUMMARY
 from rag_eval.benchmark.runs import choose_baseline, find_run, read_baseline, read_run, read_summary, run_names
-from rag_eval.benchmark.schema import SUMMARY_SCHEMA_SCHEMA_FILE as SCHEMA_FILE
+from rag_eval.benchmark.schema import SUMMARY_SCHEMA_FILE as SCHEMA_FILE
 from rag_eval.benchmark.schema import summary_schema
-from rag_eval.benchmark.schema import summary_schema_schema_text as schema_text
+from rag_eval.benchmark.schema import summary_schema_text as schema_text
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ConfigurationError
 from tests.results.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run

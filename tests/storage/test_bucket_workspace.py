@@ -72,6 +72,18 @@ def test_what_changes_is_read_as_it_was_written_last(s3: S3Double) -> None:
     assert here.newest(here.root / "baseline.json").read_bytes() == b"two"
 
 
+@pytest.mark.parametrize("name", ["../../../evil", "a/../../../../evil", "//evil", "a\\..\\evil", "./evil"])
+def test_a_key_that_leads_out_of_the_workspace_is_passed_over(s3: S3Double, name: str) -> None:
+    here = Workspace.at(ADDRESS)
+    s3.write(f"team/tables/documents/{name}", b"planted")
+    s3.write("team/tables/documents/good", b"good")
+    here.storage.bring_missing("tables/documents")
+    with here.growing(here.root / "tables" / "documents"):
+        pass
+    assert [path.read_bytes() for path in s3.folder.rglob("*") if path.is_file()] == [b"good"]
+    assert here.storage.names("tables") == {"tables/documents/good"}
+
+
 def test_a_damaged_copy_is_fetched_again_and_a_damaged_object_is_said(s3: S3Double) -> None:
     here = Workspace.at(ADDRESS)
     table, index = here.write_table("numbers", TABLE), here.write_index("digest", 3, fill)
