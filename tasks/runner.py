@@ -23,7 +23,7 @@ from rag_eval.benchmark.references import effort_of
 from rag_eval.benchmark.stage import Stage
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationFailedError, RequestRefusedError, ServiceError, as_sentence
-from rag_eval.parts import is_remote
+from rag_eval.parts import is_part, is_remote
 from tasks.progress import StageEvent, Status, tell
 
 P = ParamSpec("P")
@@ -92,7 +92,8 @@ def stage_task(stage: Stage[Concatenate[Workspace, P], R], key: str, **options: 
 
 def _asks_a_service(*args: object, **kwargs: object) -> bool:
     """Whether a part among the arguments of a stage uses the network."""
-    return any(map(is_remote, (*args, *kwargs.values())))
+    given = (*args, *kwargs.values())
+    return any(is_remote(one) if is_part(one) else getattr(one, "remote", False) for one in given)
 
 
 class StageRunner:
