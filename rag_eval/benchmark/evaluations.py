@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from rag_eval.benchmark.experiment import ExperimentResult, ExperimentTables, run_experiment
+from rag_eval.benchmark.experiment import ExperimentTables, RetrievalResult, run_experiment
 from rag_eval.benchmark.langsmith_evaluation import LangSmithLink
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.errors import GroundTruthError, ServiceError
@@ -62,7 +62,7 @@ class TokenLevelEvaluation:
         vector_store: VectorStore | None = None,
         reranker: Reranker | None = None,
         metrics: Sequence[TokenLevelMetric] | None = None,
-    ) -> ExperimentResult:
+    ) -> RetrievalResult:
         """Chunk, embed, index, retrieve and score; see ``run_experiment`` for the result and the errors.
 
         Unless given, the store is in memory and the metrics are span recall, precision and IoU. A plain chunker is
@@ -121,7 +121,7 @@ class ChunkLevelEvaluation:
         vector_store: VectorStore | None = None,
         reranker: Reranker | None = None,
         metrics: Sequence[ChunkLevelMetric] | None = None,
-    ) -> ExperimentResult:
+    ) -> RetrievalResult:
         """Chunk, embed, index, retrieve and score; see ``run_experiment`` for the result and the errors.
 
         Unless given, the store is in memory and the metrics are chunk recall, precision and F1.
@@ -173,10 +173,10 @@ def _load(
 
 def _published(
     link: LangSmithLink | None,
-    result: ExperimentResult,
+    result: RetrievalResult,
     name: str,
     outputs: Callable[[ExperimentTables], dict[QueryId, dict[str, object]]],
-) -> ExperimentResult:
+) -> RetrievalResult:
     if link is None or not link.has_key:
         return result
     tables = result.raw_results

@@ -287,7 +287,7 @@ class ExperimentTables:
 
 
 @dataclass(frozen=True, slots=True)
-class ExperimentResult(EvaluationResult):
+class RetrievalResult(EvaluationResult):
     """The averages of an experiment by metric name, and the rows they come from."""
 
     raw_results: ExperimentTables = field(kw_only=True)
@@ -302,7 +302,7 @@ def run_experiment(
     retriever: Retriever[PositionAwareChunk],
     metrics: Sequence[TokenLevelMetric] | None = None,
     k: int | Sequence[int] = 5,
-) -> ExperimentResult: ...
+) -> RetrievalResult: ...
 
 
 @overload
@@ -314,7 +314,7 @@ def run_experiment(
     retriever: Retriever[Chunk],
     metrics: Sequence[ChunkLevelMetric] | None = None,
     k: int | Sequence[int] = 5,
-) -> ExperimentResult: ...
+) -> RetrievalResult: ...
 
 
 def run_experiment(
@@ -325,7 +325,7 @@ def run_experiment(
     retriever: Retriever[PositionAwareChunk] | Retriever[Chunk],
     metrics: Sequence[TokenLevelMetric] | Sequence[ChunkLevelMetric] | None = None,
     k: int | Sequence[int] = 5,
-) -> ExperimentResult:
+) -> RetrievalResult:
     """Index the corpus, retrieve for every query, score.
 
     ``result.metrics`` has the averages over the answerable queries: ``span_recall`` for one k, ``span_recall@5`` for
@@ -366,7 +366,7 @@ def run_experiment(
         raise ConfigurationError(f"there is no evaluation type {evaluation_type!r}: use 'token-level' or 'chunk-level'")
     averages = average_scores(tables.scores).to_pylist()
     means = {score_name(row["metric"], row["cut"], row["size"]): row["mean"] for row in averages}
-    return ExperimentResult({keys[name]: mean for name, mean in means.items()}, raw_results=tables)
+    return RetrievalResult({keys[name]: mean for name, mean in means.items()}, raw_results=tables)
 
 
 def _run_token_level(

@@ -34,7 +34,7 @@ from rag_eval import (
     generate_pa_chunk_id,
     run_experiment,
 )
-from rag_eval.benchmark.experiment import ExperimentResult
+from rag_eval.benchmark.experiment import RetrievalResult
 from rag_eval.errors import ConfigurationError, GroundTruthError
 from rag_eval.services.langsmith_metrics import TokenLevelRecall
 
@@ -47,7 +47,7 @@ TRUTH = [TokenLevelGroundTruth(ASKED, [A.span(0, 3), A.span(9, 10)])]
 PLACES = CallableRetriever(lambda query, k: [("a.md", place, place + 1) for place in range(50)][:k], name="places")
 
 
-def run(retriever: object = PLACES, **settings: object) -> ExperimentResult:
+def run(retriever: object = PLACES, **settings: object) -> RetrievalResult:
     given: dict[str, object] = {"evaluation_type": "token-level", "corpus": CORPUS, "ground_truth": TRUTH}
     return run_experiment(**(given | settings), retriever=retriever)  # type: ignore[call-overload, no-any-return]
 

@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_eval import (
-    AnyChunk, BM25Retriever, CallableRetriever, CharacterSpan, Chunk, ChunkId, ChunkLevelEvaluation,
+    BM25Retriever, CallableRetriever, CharacterSpan, Chunk, ChunkId, ChunkLevelEvaluation,
     ChunkLevelGroundTruth, Corpus, Hit, HybridRetriever, LocalEmbedder, PositionAwareChunk, Query,
-    RecursiveCharacterChunker, SearchResult, SpanRecall, StoreHit, TokenLevelEvaluation, TokenLevelGroundTruth,
+    RecursiveCharacterChunker, SpanRecall, TokenLevelEvaluation, TokenLevelGroundTruth,
     VectorRAGRetriever, retrieval_losses, run_experiment,
 )
+from rag_eval.stores.store import AnyChunk, SearchResult, StoreHit
 
 class MyEmbedder:
     name = "mine"

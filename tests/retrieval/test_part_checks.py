@@ -19,7 +19,6 @@ from rag_eval import (
     PositionAwareChunk,
     Query,
     RecursiveCharacterChunker,
-    SearchResult,
     SkippedChunkWarning,
     VectorRAGRetriever,
     generate_pa_chunk_id,
@@ -28,6 +27,7 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.retrieval.fusion import fuse, number_by_place
 from rag_eval.retrieval.ranking import reranked
 from rag_eval.retrieval.retriever import C
+from rag_eval.stores.store import SearchResult
 
 ONE = Corpus([Document(DocumentId("a.md"), "one two three. four five six. seven eight nine.")])
 TWO = Corpus([Document(DocumentId("b.md"), "red green blue. black white grey. pink brown gold. silver.")])
