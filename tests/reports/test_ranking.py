@@ -1,0 +1,91 @@
+"""One set of rows and columns: the terminal, Markdown, the page and Prefect show the same figures."""
+
+import html
+import io
+import re
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from flows.cli.ranking import ranking_table
+from rag_eval.reports.html import templates
+from rag_eval.reports.markdown import report_markdown
+from rag_eval.reports.page import report_html
+from rag_eval.reports.ranking import Ranking, RankingColumn
+from rag_eval.reports.report import Report, build_report
+from tests.reports.conftest import Kept
+
+
+@pytest.fixture(scope="module")
+def report(sample_run: Kept) -> Report:
+    return build_report(sample_run.workspace, sample_run.outcome)
+
+
+def in_terminal(ranking: Ranking) -> list[list[str]]:
+    out = io.StringIO()
+    Console(file=out, width=200).print(ranking_table(ranking, 200))
+    return [re.split(r" {2,}|(?<=[\d–]) +|≈ ", line.strip()) for line in out.getvalue().splitlines() if ", " in line]
+
+
+def in_markdown(report: Report) -> list[list[str]]:
+    lines = report_markdown(report).split("## Provenance")[0].splitlines()
+    rows = [line.replace("\\", "").strip("| ").split(" | ") for line in lines if line.startswith("| ")]
+    return [rows[0], *rows[2:]]
+
+
+def in_page(report: Report) -> list[list[str]]:
+    table = report_html(report, vega="").split('<table class="ranking">')[1].split("</table>")[0]
+    rows = re.findall(r"<tr.*?</tr>", table, re.DOTALL)
+    cells = (
+        [re.sub("<[^>]*>", "", cell) for cell in re.findall(r"<t[dh]\b.*?</t[dh]>", row, re.DOTALL)] for row in rows
+    )
+    return [[" ".join(html.unescape(cell).split()) for cell in row] for row in cells]
+
+
+def test_all_media_show_the_same_rows(report: Report) -> None:
+    ranking = report.ranking
+    assert in_page(report) == in_markdown(report)
+    for place, row in enumerate(in_terminal(ranking)):
+        texts = [column.text(ranking.rows[place]) for column in ranking.shown_in("terminal")]
+        assert row == texts
+    (first, *_), records = ranking.rows, ranking.records()
+    assert list(records[0]) == [column.title for column in ranking.shown_in("prefect")]
+    assert records[0]["#"] == first.place
+    assert records[0]["configuration"] == first.outcome.name
+    assert records[0]["chunks"] == first.outcome.chunks.count
+    for name, mean in first.outcome.metrics.items():
+        assert records[0][name] == pytest.approx(mean, abs=5e-5)
+
+
+def test_a_column_that_is_added_is_shown_everywhere(report: Report) -> None:
+    added = RankingColumn("shortest", lambda row: row.outcome.chunks.shortest, "{:,}c".format, lambda row: "<least>")
+    ranking = replace(report.ranking, columns=[*report.ranking.columns, added])
+    shown = replace(report, ranking=ranking)
+    values = [row.outcome.chunks.shortest for row in ranking.rows]
+    for rows in (in_markdown(shown), in_page(shown)):
+        assert [row[-1] for row in rows] == ["shortest", *(f"{value:,}c <least>" for value in values)]
+    assert [row[-1] for row in in_terminal(ranking)] == [f"{value:,}c" for value in values]
+    assert [record["shortest"] for record in ranking.records()] == values
+
+
+def test_a_column_is_shown_where_it_says_and_left_out_where_it_has_nothing(report: Report) -> None:
+    titles = {column.title for column in report.ranking.columns}
+    assert "index" in titles  # bytes of vectors, for some of the configurations
+    assert not titles & {"cost $", "tokens read"}  # nothing was charged
+    only = replace(report.ranking.columns[-1], title="x", media=frozenset({"html"}))
+    ranking = replace(report.ranking, columns=[*report.ranking.columns, only])
+    assert [medium for medium in ("terminal", "markdown", "html", "prefect") if only in ranking.shown_in(medium)] == [
+        "html"
+    ]
+
+
+def test_without_tests_of_the_differences_there_are_places_and_means(sample_run: Kept) -> None:
+    ranking = Ranking.of(sample_run.outcome)
+    assert [row.place for row in ranking.rows][:3] == ["1", "2", "3"]
+    assert "against the best" not in {column.title for column in ranking.columns}
+    assert not any(row.may_be_best or row.verdict for row in ranking.rows)
+    assert ranking.note == ""
+    table = templates().get_template("ranking.html").module.ranking_table(ranking)  # type: ignore[attr-defined]  # a macro
+    assert table.count("<tr") == 13
+    assert "<svg" not in table
