@@ -45,6 +45,7 @@ class ChunkRecall(Recall, ChunkMetric):
     """|retrieved ∩ relevant| / |relevant|; 0 on empty truth."""
 
     label = "chunk_recall"
+    meaning = "finds {} of the relevant chunks"
 
 
 class ChunkPrecision(Precision, ChunkMetric):
@@ -54,6 +55,7 @@ class ChunkPrecision(Precision, ChunkMetric):
     """
 
     label = "chunk_precision"
+    meaning = "retrieves chunks of which {} are relevant"
 
 
 class ChunkF1(F1, ChunkMetric):

@@ -104,6 +104,7 @@ class HitRate(RetrievalMetric):
     """1 where any rank has a gain, else 0."""
 
     only_rises = True
+    meaning = "finds something relevant for {} of the questions"
 
     @classmethod
     def _formula(cls, hits: CountedHits, cut: Cut) -> Values:

@@ -131,6 +131,8 @@ class RetrievalMetric(ABC):
     """Whether further hits can never lower the value."""
     measures: ClassVar[Literal["share", "tokens"]] = "share"
     """What a value is: a share in [0, 1], or a number of tokens."""
+    meaning: ClassVar[str] = ""
+    """What a mean says of a configuration, in words around ``{}``; empty where only the name can say it."""
     empty: ClassVar[float] = 0.0
     """The value where the formula has nothing to divide by."""
     cuts: ClassVar[frozenset[CutKind]] = frozenset({"all", "hits", "tokens"})

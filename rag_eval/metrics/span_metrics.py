@@ -147,12 +147,14 @@ class SpanRecall(Recall, SpanMetric):
     """|retrieved ∩ truth| / |truth|; 0 on empty truth."""
 
     label = "span_recall"
+    meaning = "finds {} of the relevant text"
 
 
 class SpanPrecision(Precision, SpanMetric):
     """|retrieved ∩ truth| / |retrieved|; 0 on empty retrieval."""
 
     label = "span_precision"
+    meaning = "retrieves text of which {} is relevant"
 
 
 class SpanIoU(IoU, SpanMetric):

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rag_eval.errors import TableError
-from rag_eval.metrics.metric import Counts, Values, higher_is_better, score_name
+from rag_eval.metrics.formulas import Recall
+from rag_eval.metrics.metric import Counts, Values, higher_is_better, metric_of, score_name
 from rag_eval.reports.html import Section, numbers, records
 from rag_eval.reports.ranking import hits_of, without_hits
 from rag_eval.reports.text_ranges import (
@@ -259,6 +260,7 @@ def pack_overlay(asked: Questions, most_characters: int = MOST_CHARACTERS) -> Ov
         "metrics": list(questions.metrics),
         "metric": without_hits(questions.ranking_metric),
         "costs": sorted({without_hits(name) for name in questions.metrics if not higher_is_better(name)}),
+        "recalls": sorted({without_hits(name) for name in questions.metrics if issubclass(metric_of(name), Recall)}),
         "longest": max((one.ranges.longest for one in shown.values()), default=0),
         "tags": tags.labels,
     }

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.scores import RunScores
 from rag_eval.formatting import counted, number, signed
-from rag_eval.metrics.metric import MetricName, metric_of
+from rag_eval.metrics.metric import metric_of, split_name
 from rag_eval.reports.wording import brackets, byte_size, number_word, significance, typeset, unit_word
 from rag_eval.stats.bootstrap import FEWEST_SURE
 from rag_eval.stats.comparison import Placed, place_labels
@@ -195,14 +195,14 @@ def placed_configurations(outcome: BenchmarkOutcome, scores: RunScores) -> list[
 
 
 def hits_of(metric: str) -> int | None:
-    """How many hits a metric looks at, by its name; None where that is no number."""
-    return MetricName.parse(metric).cut.hits
+    """The number of hits in the full name of a metric; None where it has none."""
+    return split_name(metric)[1].hits
 
 
 def without_hits(metric: str) -> str:
     """The metric's name without a number of hits: ``span_recall@5`` is ``span_recall``."""
-    name = MetricName.parse(metric)
-    return metric if name.cut.hits is None else name.column
+    column, cut = split_name(metric)
+    return metric if cut.hits is None else column
 
 
 def _other_metrics(metric: str, ranked: Sequence[ConfigurationOutcome]) -> tuple[list[str], list[str]]:

@@ -3,30 +3,20 @@
 from collections.abc import Sequence
 
 from rag_eval.formatting import interval, p_value
-from rag_eval.metrics.metric import MetricName, metric_of
+from rag_eval.metrics.metric import metric_of, split_name
 from rag_eval.stats.bootstrap import Estimate
 from rag_eval.stats.comparison import Comparison
 
 _NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-_FOUND = {
-    "span_recall": "finds {} of the relevant text",
-    "chunk_recall": "finds {} of the relevant chunks",
-    "span_hit_rate": "finds something relevant for {} of the questions",
-    "chunk_hit_rate": "finds something relevant for {} of the questions",
-    "span_precision": "brings back text of which {} is relevant",
-    "chunk_precision": "brings back chunks of which {} are relevant",
-}
 
 
 def finding(metric: str, estimate: Estimate) -> str:
     """Such as ``finds 73.9 % [64.2, 82.5] of the relevant text in the first five hits``."""
-    name = MetricName.parse(metric)
-    value = with_interval(metric, estimate)
-    phrase = _FOUND.get(name.base)
-    k = name.cut.hits
-    if phrase is None or name.unit is not None or k is None:
+    column, cut = split_name(metric)
+    known, value = metric_of(metric), with_interval(metric, estimate)
+    if not known.meaning or column != known.label or cut.hits is None:
         return f"has {metric} {value}"
-    return f"{phrase.format(value)} in the first {'hit' if k == 1 else f'{number_word(k)} hits'}"
+    return f"{known.meaning.format(value)} in the first {'hit' if cut.hits == 1 else f'{number_word(cut.hits)} hits'}"
 
 
 def with_interval(metric: str, estimate: Estimate) -> str:

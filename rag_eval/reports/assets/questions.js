@@ -77,7 +77,7 @@ const SHOWN = {
 function offered(choices, metric, isPair) {
   return Object.entries(choices)
     .filter(([, choice]) => (isPair || !choice.pair) && !(choice.share && isCost(metric)))
-    .map(([name, choice]) => [name, (/recall/.test(metric) && choice.recall) || choice.label]);
+    .map(([name, choice]) => [name, (overlay.recalls.includes(metric) && choice.recall) || choice.label]);
 }
 
 /** The questions that pass the filters, in the order asked for. */
