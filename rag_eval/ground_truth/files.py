@@ -160,17 +160,14 @@ def write_token_level(path: str | Path, truth: Iterable[TokenLevelGroundTruth]) 
     Raises ``GroundTruthError`` when it would not be read back the same, ``ArtifactError`` when it cannot be written.
     """
     items = list(truth)
-    text = "\n".join([header_line("token-level", _version(items)), *map(_line, items), ""])
+    text = _text("token-level", items)
     _write(path, text, items, [record.ground_truth() for record in sound_records(text, path, TokenLevelLine)])
 
 
 def write_chunk_level(path: str | Path, truth: Iterable[ChunkLevelGroundTruth]) -> None:
-    """Write ground truth so that reading it gives the same; the file is replaced at once or not at all.
-
-    Raises ``GroundTruthError`` when it would not be read back the same, ``ArtifactError`` when it cannot be written.
-    """
+    """Write ground truth as ``write_token_level`` does."""
     items = list(truth)
-    text = "\n".join([header_line("chunk-level", _version(items)), *map(_line, items), ""])
+    text = _text("chunk-level", items)
     _write(path, text, items, [record.ground_truth() for record in sound_records(text, path, ChunkLevelLine)])
 
 
@@ -217,8 +214,9 @@ def _replaced(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
     return {key: value for key, value in merged.items() if key not in changes or value is not None}
 
 
-def _version(items: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth]) -> int:
-    return 2 if any(item.alternatives or item.origins for item in items) else 1
+def _text(kind: EvaluationType, items: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth]) -> str:
+    version = 2 if any(item.alternatives or item.origins for item in items) else 1
+    return "\n".join([header_line(kind, version), *map(_line, items), ""])
 
 
 def _line(item: TokenLevelGroundTruth | ChunkLevelGroundTruth) -> str:

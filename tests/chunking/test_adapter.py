@@ -98,6 +98,10 @@ def test_repeated_pieces_land_one_after_the_other() -> None:
         ("ab x ab y ab", ["ab x ab y", "ab"], [(0, 9), (10, 12)]),
         ("-- ab ---- ab", ["-- ab", "ab"], [(0, 5), (3, 5)]),
         ("-- ab -ab", ["-- ab", "ab"], [(0, 5), (7, 9)]),
+        ("-- ab --ab", ["-- ab", "ab"], [(0, 5), (3, 5)]),
+        ("ab ab", ["ab ab", "ab ab"], [(0, 5), (0, 5)]),
+        ("ab  -", ["ab", "  -"], [(0, 2), (2, 5)]),
+        ("ab  -", ["ab", "   -"], [(0, 2), (4, 5)]),
         ("a\n\nb", ["a", "\n\n", "b"], [(0, 1), (1, 3), (3, 4)]),
         ("abc", ["", "zz", "abc"], [None, None, (0, 3)]),
         ("", ["a"], [None]),
@@ -125,6 +129,31 @@ def test_far_from_the_previous_chunk_only_a_unique_match_counts(
     source: str, pieces: list[str], expected: list[Cut | None]
 ) -> None:
     assert places(source, pieces) == expected
+
+
+REACH = 1000 + 4 * len("cd")
+"""How far past the previous end the place of a piece is still near."""
+
+
+def test_a_neighbour_is_within_reach_of_the_previous_end() -> None:
+    for gap, skipped, expected in (
+        (REACH, [], True),
+        (REACH + 1, [], False),
+        (REACH + 7, ["?" * 7], True),
+        (REACH + 8, ["?" * 7], False),
+        (REACH + 7, ["?" * 3, "?" * 4], True),
+    ):
+        source = f"ab{'-' * gap}cd{FAR}cd"
+        cut = places(source, ["ab", *skipped, "cd"])[-1]
+        assert (cut == (2 + gap, 4 + gap)) is expected, (gap, skipped)
+    # What was left out before a piece that was placed does not count.
+    assert places(f"ab ef{'-' * (REACH + 1)}cd{FAR}cd", ["ab", "?" * 7, "ef", "cd"])[-1] is None
+
+
+@pytest.mark.parametrize(("blanks", "found"), [(1000 + 4 * 3 - 3, True), (1000 + 4 * 3 - 2, False)])
+def test_an_aligned_neighbour_has_room_for_much_whitespace(blanks: int, found: bool) -> None:
+    source = f"start a{' ' * blanks}b a{' ' * blanks}b"
+    assert places(source, ["start", "a b"])[1] == ((6, 8 + blanks) if found else None)
 
 
 FILLER = "-" * 3000

@@ -97,6 +97,27 @@ def test_what_is_not_a_heading(code: str, line_end: str) -> None:
     assert headings(f"# yes\n\n{code}".replace("\n", line_end)) == [(1, "yes")]
 
 
+@pytest.mark.parametrize(
+    "block",
+    [
+        "```\n# no\n```",
+        "~~~ x\n# no\n~~~~",
+        "- item\n\n      ```\n      # no\n      ```",
+        "<!-- # no -->",
+        "<!--\n# no\n-->",
+        "<PRE>\n# no\n</pre> more",
+        "<style># no</style>",
+    ],
+)
+@LINE_ENDS
+def test_what_follows_code_or_html_is_read_again(block: str, line_end: str) -> None:
+    text = f"{block}\n# yes\n{block}\ntext\n===".replace("\n", line_end)
+    assert headings(text) == [(1, "yes"), (1, "text")]
+    borders = [text.index("# yes"), text.index("# yes") + len(f"# yes{line_end}")]
+    ends = {block.start for block in markdown_blocks(text)} | {block.end for block in markdown_blocks(text)}
+    assert ends >= {*borders, text.rindex("text"), len(text)}
+
+
 def test_headings_of_all_kinds() -> None:
     assert headings("\ufeff# a\n   ## b\t## \n#\n###### f #x\nx\n---\npara\n# a#\n- item\n---\n") == [
         (1, "a"),

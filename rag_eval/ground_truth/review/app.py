@@ -1,4 +1,4 @@
-"""Serving the review page on this machine only."""
+"""The review page: its data, who may ask for it, its requests, and serving it on this machine only."""
 
 import hmac
 import secrets
@@ -147,27 +147,10 @@ class _Decision(_Message):
     decision: Literal["accepted", "rejected"]
 
 
-class _Kept(_Message):
-    keep: int
-
-    def span(self) -> KeptSpan:
-        return KeptSpan(self.keep)
-
-
-class _New(_Message):
-    doc_id: str
-    start: int
-    end: int
-    digest: str
-
-    def span(self) -> NewSpan:
-        return NewSpan(self.doc_id, self.start, self.end, self.digest)
-
-
 class _Spans(_Message):
     id: str
     version: int
-    spans: Annotated[list[_Kept | _New], Field(max_length=1000)]
+    spans: Annotated[list[KeptSpan | NewSpan], Field(max_length=1000)]
 
 
 class ReviewApp:
@@ -248,7 +231,7 @@ class ReviewApp:
     async def _spans(self, request: Request) -> Response:
         def set_spans(data: bytes) -> dict[str, Any]:
             message = _Spans.model_validate_json(data)
-            self._session.set_spans(message.id, message.version, [span.span() for span in message.spans])
+            self._session.set_spans(message.id, message.version, message.spans)
             return self._told(QueryId(message.id))
 
         return await self._changed(request, set_spans)

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+
 from rag_eval.disk.files import matching_files, read_text, write_atomically
 from rag_eval.errors import ArtifactError, CorpusError, GroundTruthError, RagEvalError, ReviewConflictError
 from rag_eval.ground_truth.check import span_fault
@@ -177,14 +180,17 @@ class TruthFile:
         return lines[:-1] if lines[-1] == "" else lines
 
 
-@dataclass(frozen=True, slots=True)
+_FROM_THE_PAGE = ConfigDict(extra="forbid", strict=True)
+
+
+@pydantic_dataclass(frozen=True, config=_FROM_THE_PAGE)
 class KeptSpan:
     """A span that stays as it is: its number among the query's spans."""
 
-    number: int
+    keep: int
 
 
-@dataclass(frozen=True, slots=True)
+@pydantic_dataclass(frozen=True, config=_FROM_THE_PAGE)
 class NewSpan:
     """A place in a document of which ``digest`` tells which text was seen."""
 
@@ -272,10 +278,10 @@ class ReviewSession:
         for span in spans:
             if isinstance(span, NewSpan):
                 found.append(self._placed(span))
-            elif 0 <= span.number < len(records):
-                found.append(cast("SpanRecord", records[span.number].model_dump(exclude_defaults=True)))
+            elif 0 <= span.keep < len(records):
+                found.append(cast("SpanRecord", records[span.keep].model_dump(exclude_defaults=True)))
             else:
-                raise ReviewConflictError(f"there is no span {span.number} any more: reload")
+                raise ReviewConflictError(f"there is no span {span.keep} any more: reload")
         if not found:
             raise GroundTruthError("a query keeps at least one span: add another first, or reject the query")
         unique: dict[tuple[str, int, int], SpanRecord] = {}
