@@ -1,6 +1,7 @@
 """What chunkers and rerankers made, kept by what they made it from: nothing is cut or paid for twice."""
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,8 @@ from rag_eval.tables import metadata_to_json
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import generate_pa_chunk_id, text_sha256
+
+logger = logging.getLogger("rag_eval.benchmark")
 
 CUTS = pa.schema(
     [
@@ -46,15 +49,14 @@ class ChunkCache:
         fresh: dict[str, Row] = {}
         chunks: list[PositionAwareChunk] = []
         for document, digest in zip(documents, digests, strict=True):
-            kept = known.get(digest) or fresh.get(digest)
-            if kept is not None:
-                chunks += _chunks_at(document, kept)
-                continue
-            made = chunker.chunk_with_positions(document)
-            fresh[digest] = _cuts(document, made)
+            kept = fresh.get(digest) or known.get(digest)
+            made = None if kept is None else _chunks_at(document, kept)
+            if made is None:
+                made = chunker.chunk_with_positions(document)
+                fresh[digest] = _cuts(document, made)
             chunks += made
         self._cuts.put(fresh)
-        if refresh:
+        if refresh or fresh.keys() & known.keys():
             self._cuts.retire(keys_from_hex(list(fresh)), began)
         return chunks, len(fresh)
 
@@ -67,12 +69,19 @@ def _cuts(document: Document, chunks: Sequence[PositionAwareChunk]) -> Row:
     }
 
 
-def _chunks_at(document: Document, cuts: Row) -> list[PositionAwareChunk]:
+def _chunks_at(document: Document, cuts: Row) -> list[PositionAwareChunk] | None:
+    """The chunks at the cuts that were kept of a document; None, which the log says, when they are no cuts of it."""
     chunks = []
-    for start, end, metadata in zip(cuts["starts"], cuts["ends"], cuts["metadata"], strict=True):
-        content = document.content[start:end]
-        read = json.loads(metadata) if metadata != "{}" else {}
-        chunks.append(PositionAwareChunk(generate_pa_chunk_id(content), content, document.id, start, end, read))
+    try:
+        for start, end, metadata in zip(cuts["starts"], cuts["ends"], cuts["metadata"], strict=True):
+            if not 0 <= start < end <= len(document.content):
+                raise ValueError
+            content = document.content[start:end]
+            read = dict(json.loads(metadata)) if metadata != "{}" else {}
+            chunks.append(PositionAwareChunk(generate_pa_chunk_id(content), content, document.id, start, end, read))
+    except (TypeError, ValueError, RecursionError):
+        logger.warning("the kept cuts of %s were altered: it is cut again", document.id)
+        return None
     return chunks
 
 

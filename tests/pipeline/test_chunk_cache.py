@@ -1,11 +1,16 @@
 import logging
+import pickle
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from rag_eval import Document, DocumentId, MarkdownChunker, PositionAwareChunk
-from rag_eval.benchmark.caches import ChunkCache
-from rag_eval.disk.rows import MANY_FILES
+from rag_eval.benchmark.caches import CUTS, ChunkCache
+from rag_eval.disk.arrow import write_table
+from rag_eval.disk.rows import KEY, MANY_FILES, KeyedRows
+from rag_eval.types.ids import text_sha256
+from tests.doubles.canary import Canary
 
 DOCS = [
     Document(DocumentId(f"{n}.md"), f"# Title {n}\n\nText of number {n}. 👩🏽‍🚀\n\n## More\n\nAnd more.")
@@ -60,3 +65,45 @@ def test_many_small_files_become_one(tmp_path: Path) -> None:
         cache.chunk(CHUNKER, [Document(DocumentId("a.md"), f"Version {number}.")])
     assert len(list(tmp_path.glob("*.arrow"))) <= 3
     assert cache.chunk(CHUNKER, [Document(DocumentId("a.md"), "Version 0.")])[1] == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"starts": [-1]},
+        {"starts": [5], "ends": [5]},
+        {"ends": [10_000]},
+        {"starts": [0, 1]},
+        {"starts": [None]},
+        {"metadata": ["{"]},
+        {"metadata": ["[1]"]},
+        {"metadata": ["[" * 100_000]},
+        {"metadata": [None]},
+    ],
+    ids=["negative", "empty", "beyond the end", "too many", "no number", "no JSON", "no object", "too deep", "no text"],
+)
+def test_cuts_that_do_not_fit_their_document_are_reported_and_made_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, change: dict[str, list[object]]
+) -> None:
+    planted = {"starts": [0], "ends": [3], "metadata": ["{}"]} | change
+    digests = [text_sha256(document.content) for document in DOCS]
+    KeyedRows(tmp_path, CUTS).put({digests[0]: planted})
+    cache = ChunkCache(tmp_path)
+    assert cache.chunk(CHUNKER, DOCS[:2]) == (plain(DOCS[:2]), 2)
+    assert caplog.messages == ["the kept cuts of 0.md were altered: it is cut again"]
+    assert cache.chunk(CHUNKER, DOCS[:2]) == (plain(DOCS[:2]), 0)
+    assert cache.chunk(CHUNKER, [DOCS[0], DOCS[0]]) == (plain([DOCS[0], DOCS[0]]), 0)
+
+
+def test_a_file_of_other_rows_is_dropped_and_runs_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    canary = tmp_path / "canary"
+    called = {
+        b"ARROW:extension:name": b"arrow.py_extension_type",
+        b"ARROW:extension:metadata": pickle.dumps(Canary(canary)),
+    }
+    folder = tmp_path / "cuts"
+    for field in (pa.field("document_sha256", KEY, metadata=called), pa.field("other", pa.int64())):
+        write_table(folder, pa.table([pa.array([], field.type)], schema=pa.schema([field])))
+    assert ChunkCache(folder).chunk(CHUNKER, DOCS) == (plain(DOCS), 5)
+    assert caplog.text.count("was cut or altered (its columns are others): it is dropped") == 2
+    assert not canary.exists()

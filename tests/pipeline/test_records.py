@@ -16,6 +16,7 @@ from rag_eval.benchmark.records import alone, find_record, keep_record
 from rag_eval.benchmark.references import Effort, IndexRef, TableRef, TruthRef, effort_of
 from rag_eval.benchmark.stage import Stage, stage
 from rag_eval.benchmark.workspace import Workspace
+from tests.doubles.canary import Canary, called
 
 
 @stage(version=1)
@@ -100,21 +101,6 @@ def test_a_shard_that_is_gone_has_all_computed_again(workspace: Workspace, caplo
     assert "count-in-shards is computed again" in caplog.text
 
 
-class Canary:
-    """Writes a file when it is unpickled."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return os.system, (f"touch '{self._file}'",)
-
-
-def classed(file: Path) -> dict[str, object]:
-    """What Prefect's JSON decoder imports and calls."""
-    return {"__class__": "subprocess.getoutput", "data": {"cmd": f"touch '{file}'"}}
-
-
 def with_result(change: Callable[[dict[str, object], Path], object]) -> Callable[[bytes, Path], bytes]:
     def altered(record: bytes, canary: Path) -> bytes:
         content = json.loads(record)
@@ -134,10 +120,10 @@ ALTERED: dict[str, Callable[[bytes, Path], bytes]] = {
     "pickle named in JSON": lambda record, canary: json.dumps(
         {"metadata": {"serializer": {"type": "pickle"}}, "result": pickle.dumps(Canary(canary)).hex()}
     ).encode(),
-    "a class": lambda record, canary: json.dumps(classed(canary)).encode(),
-    "a class as the result": with_result(lambda result, canary: classed(canary)),
-    "a class among the fields": with_result(lambda result, canary: result | classed(canary)),
-    "a class as a field": with_result(lambda result, canary: result | {"uri": classed(canary)}),
+    "a class": lambda record, canary: json.dumps(called(canary)).encode(),
+    "a class as the result": with_result(lambda result, canary: called(canary)),
+    "a class among the fields": with_result(lambda result, canary: result | called(canary)),
+    "a class as a field": with_result(lambda result, canary: result | {"uri": called(canary)}),
     "another type": with_result(lambda result, canary: {"evaluation_type": "token-level"}),
     "a list": with_result(lambda result, canary: [result]),
     "another key's": lambda record, canary: record.replace(b'"key":"count-v1-', b'"key":"count-v1-0'),

@@ -5,7 +5,6 @@ Every trap is first shown to go off where Prefect is let near it, so that a test
 
 import base64
 import json
-import os
 import pickle
 import subprocess
 import sys
@@ -18,30 +17,20 @@ from prefect.serializers import JSONSerializer
 
 from flows.cli.prefect_home import prefect_home
 from rag_eval.benchmark.workspace import Workspace
+from tests.doubles.canary import Canary, called
 from tests.flows.cli.commands import CLEAN, TWO, rag_eval
 
 ONE = TWO.replace("[60, 300]", "300") + "retrieval: bm25\n"
-
-
-class Canary:
-    """Makes a file when it is unpickled."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return os.system, (f"touch '{self._file}'",)
 
 
 def prefect_records(canary: Path) -> dict[str, bytes]:
     """Records as Prefect reads them, whose reading makes the canary, by kind."""
     made = ResultRecord(result=1, metadata=ResultRecordMetadata(storage_key="x", serializer=JSONSerializer()))
     record = json.loads(made.serialize())
-    called = {"__class__": "subprocess.getoutput", "data": {"cmd": f"touch '{canary}'"}}
     pickled = base64.encodebytes(pickle.dumps(Canary(canary))).decode()
     by_pickle = record | {"metadata": record["metadata"] | {"serializer": {"type": "pickle"}}, "result": pickled}
     return {
-        "json": json.dumps(record | {"result": json.dumps(called)}).encode(),
+        "json": json.dumps(record | {"result": json.dumps(called(canary))}).encode(),
         "pickle": json.dumps(by_pickle).encode(),
     }
 
