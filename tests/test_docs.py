@@ -17,7 +17,7 @@ from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 from rag_eval.ground_truth.records import ChunkLevelLine, SpanLine, TokenLevelLine
-from rag_eval.metrics import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
+from rag_eval.metrics import METRIC
 from rag_eval.sample import CORPUS
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
@@ -87,7 +87,7 @@ def test_every_chunker_metric_and_part_named_exists() -> None:
     for name in re.findall(r"`([A-Z]\w+(?:Chunker|Embedder|Store|Reranker|Retriever|Evaluation|Adapter))`", tables):
         assert hasattr(rag_eval, name), f"{name} is not exported"
     metrics = README.split("### Metrics", 1)[1].split("##", 1)[0]
-    for name in [*CHUNK_LEVEL_METRICS, *TOKEN_LEVEL_METRICS]:
+    for name in METRIC.types:
         assert f"`{name}`" in metrics, f"{name} is not in the README"
 
 

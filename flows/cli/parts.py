@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterable
+from typing import get_args
 
 from rich import box
 from rich.console import Console
@@ -14,8 +15,8 @@ from rag_eval.benchmark.component import Component, shown
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.config_grid import SECTIONS, members_of
 from rag_eval.formatting import counted
-from rag_eval.metrics import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
-from rag_eval.metrics.metric import metric_class
+from rag_eval.metrics.metric import metric_class, metric_names
+from rag_eval.types.ids import EvaluationType
 
 
 def print_components(section: str) -> None:
@@ -50,9 +51,9 @@ def default_of(value: object) -> str:
 def print_metrics() -> None:
     """Print the metrics of both levels with their formulas."""
     console = Console()
-    for level, registry in (("token-level", TOKEN_LEVEL_METRICS), ("chunk-level", CHUNK_LEVEL_METRICS)):
+    for level in get_args(EvaluationType):
         console.print(Text(level, style="bold"))
-        _print_rows(console, [(name, "", _first_line(metric_class(name))) for name in registry])
+        _print_rows(console, [(name, "", _first_line(metric_class(name))) for name in metric_names(level)])
         console.print()
 
 

@@ -22,8 +22,7 @@ from rag_eval.benchmark.reranker_settings import NoRerankerConfig, RerankerConfi
 from rag_eval.benchmark.store_settings import LanceDBConfig, StoreConfig
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices, suggestion
-from rag_eval.metrics import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
-from rag_eval.metrics.metric import MetricName, metric_class
+from rag_eval.metrics.metric import MetricName, metric_class, metric_names
 from rag_eval.metrics.registry import parse_metric_name
 from rag_eval.parts.settings import Name, Settings
 from rag_eval.tokens import check_encoding
@@ -46,8 +45,8 @@ def check_runner(name: str) -> None:
 
 
 METRICS: dict[EvaluationType, list[str]] = {
-    "token-level": [name for name in TOKEN_LEVEL_METRICS if metric_class(name).number() == "hits"],
-    "chunk-level": [name for name in CHUNK_LEVEL_METRICS if metric_class(name).number() == "hits"],
+    "token-level": [name for name in metric_names("token-level") if metric_class(name).number() == "hits"],
+    "chunk-level": [name for name in metric_names("chunk-level") if metric_class(name).number() == "hits"],
 }
 """The metrics that can be asked for in each evaluation type; those at token budgets come with every run."""
 

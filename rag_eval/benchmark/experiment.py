@@ -11,7 +11,6 @@ import pyarrow as pa
 from rag_eval.benchmark.hits import chunk_hits_table, span_hits_table
 from rag_eval.errors import ConfigurationError, GroundTruthError, preview
 from rag_eval.ground_truth.check import check_against_corpus
-from rag_eval.metrics import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
 from rag_eval.metrics.chroma import ChromaMetric
 from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkPrecision, ChunkRecall
 from rag_eval.metrics.metric import (
@@ -22,6 +21,7 @@ from rag_eval.metrics.metric import (
     MetricName,
     RetrievalMetric,
     TokenLevelMetric,
+    metric_names,
     metric_of,
     refuse_repeated,
     score_name,
@@ -138,11 +138,6 @@ def _check_parts(corpus: object, retriever: object) -> None:
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
-REGISTRIES: Mapping[EvaluationType, Iterable[str]] = {
-    "token-level": TOKEN_LEVEL_METRICS,
-    "chunk-level": CHUNK_LEVEL_METRICS,
-}
-
 
 class Metric(Protocol[T_contra]):
     """A metric of either level."""
@@ -247,7 +242,7 @@ def _checked(evaluation_type: EvaluationType, metrics: Sequence[Metric[T]]) -> l
             raise ConfigurationError(f"{told} is a class, not a metric: write {told}()")
         if hasattr(metric, "to_langsmith_evaluator"):
             raise ConfigurationError(
-                f"{told} is a metric for LangSmith's evaluate: use one of {', '.join(REGISTRIES[evaluation_type])}"
+                f"{told} is a metric for LangSmith's evaluate: use one of {', '.join(metric_names(evaluation_type))}"
             )
         if not isinstance(getattr(metric, "name", None), str) or not callable(getattr(metric, "calculate", None)):
             raise ConfigurationError(
@@ -256,7 +251,7 @@ def _checked(evaluation_type: EvaluationType, metrics: Sequence[Metric[T]]) -> l
         if isinstance(metric, RetrievalMetric) and evaluation_type not in metric.levels:
             raise ConfigurationError(
                 f"{metric.name} is a {other} metric and this is a {evaluation_type} evaluation: "
-                f"use one of {', '.join(REGISTRIES[evaluation_type])}, or a {other} evaluation"
+                f"use one of {', '.join(metric_names(evaluation_type))}, or a {other} evaluation"
             )
     return given
 

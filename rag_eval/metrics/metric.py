@@ -11,14 +11,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import import_module
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.metrics import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
+from rag_eval.metrics import METRIC
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import ChunkId, EvaluationType
@@ -275,12 +274,13 @@ def split_name(text: str) -> tuple[str, Cut]:
 @lru_cache(maxsize=256)
 def metric_class(base: str) -> type[RetrievalMetric]:
     """The class of a built-in metric; of any other the class of all metrics, which has the default properties."""
-    place = TOKEN_LEVEL_METRICS.get(base) or CHUNK_LEVEL_METRICS.get(base)
-    if place is None:
-        return RetrievalMetric
-    module, _, name = place.partition(":")
-    found: type[RetrievalMetric] = getattr(import_module(module), name)
+    found: type[RetrievalMetric] = METRIC.load(base) if base in METRIC.types else RetrievalMetric
     return found
+
+
+def metric_names(level: EvaluationType) -> list[str]:
+    """The built-in metrics of an evaluation type."""
+    return [name for name in METRIC.types if level in metric_class(name).levels]
 
 
 def metric_of(name: str) -> type[RetrievalMetric]:

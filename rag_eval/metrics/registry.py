@@ -5,16 +5,15 @@ from typing import cast
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import choices, suggestion
-from rag_eval.metrics import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
-from rag_eval.metrics.metric import ChunkLevelMetric, MetricName, TokenLevelMetric
+from rag_eval.metrics.metric import ChunkLevelMetric, MetricName, TokenLevelMetric, metric_names
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document
 
 
 def parse_metric_name(text: str, known: Collection[str]) -> MetricName:
-    """The name, checked against the registry ``known``.
+    """The name, checked against those that are ``known``.
 
-    Raises ``ConfigurationError`` when it cannot be read, when the metric is not in the registry, and when the metric
+    Raises ``ConfigurationError`` when it cannot be read, when the metric is not known, and when the metric
     has no such unit or cut.
     """
     name = MetricName.parse(text)
@@ -27,7 +26,7 @@ def parse_metric_name(text: str, known: Collection[str]) -> MetricName:
 
 def chunk_level_metric(text: str) -> ChunkLevelMetric:
     """The built-in chunk-level metric of that name; raises ``ConfigurationError`` when there is none."""
-    name = parse_metric_name(text, CHUNK_LEVEL_METRICS)
+    name = parse_metric_name(text, metric_names("chunk-level"))
     return cast("ChunkLevelMetric", name.metric.from_name(name, None, None))
 
 
@@ -41,5 +40,5 @@ def token_level_metric(
     ``documents`` are needed to count spans in tokens, ``chunks`` (all of the corpus) for ``precision_omega`` and for
     ``@min``. Raises ``ConfigurationError`` when there is no such metric or when what it needs is not given.
     """
-    name = parse_metric_name(text, TOKEN_LEVEL_METRICS)
+    name = parse_metric_name(text, metric_names("token-level"))
     return cast("TokenLevelMetric", name.metric.from_name(name, documents, chunks))

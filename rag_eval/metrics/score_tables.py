@@ -13,9 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.metrics import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
 from rag_eval.metrics.chroma import MAX_MIN_K, touching_chunks
-from rag_eval.metrics.metric import ALL, DEFAULT_ENCODING, MIN, Counts, Cut, MetricName, check_cut, needed
+from rag_eval.metrics.metric import ALL, DEFAULT_ENCODING, MIN, Counts, Cut, MetricName, check_cut, metric_names, needed
 from rag_eval.metrics.registry import parse_metric_name
 from rag_eval.metrics.span_metrics import TokenUnit
 from rag_eval.metrics.sweep import ChunkSweep, SpanRows, SpanSweep
@@ -63,7 +62,7 @@ def score_token_level(
     that holds no character, has a wrong rank or names an unknown query, and ``GroundTruthError`` on a query without
     truth that is not declared unanswerable.
     """
-    names = _requested(metrics, ks, TOKEN_LEVEL_METRICS)
+    names = _requested(metrics, ks, metric_names("token-level"))
     tables = _SpanTables(hits, truth, _deepest(names), documents, chunks)
     views: dict[tuple[bool, str | None], list[MetricName]] = {}
     for name in names:
@@ -92,7 +91,7 @@ def score_chunk_level(
     ``chunks`` (all that were searched) are needed for budgets of tokens.
     Metrics and errors are as for ``score_token_level``.
     """
-    names = _requested(metrics, ks, CHUNK_LEVEL_METRICS)
+    names = _requested(metrics, ks, metric_names("chunk-level"))
     matched = match_rows(truth, hits, ["chunk_id"])
     hit_offsets, truth_offsets = matched.hits.offsets, matched.truth.offsets
     (hit_chunk, truth_chunk), ids = number_strings([hits.column("chunk_id"), truth.answers.column("chunk_id")])

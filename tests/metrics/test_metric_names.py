@@ -3,7 +3,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.metrics import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
+from rag_eval.metrics import METRIC
 from rag_eval.metrics.chroma import ChromaIoU, ChunkedCorpus
 from rag_eval.metrics.chunk_metrics import ChunkNDCG
 from rag_eval.metrics.metric import (
@@ -14,6 +14,7 @@ from rag_eval.metrics.metric import (
     MetricName,
     TokenLevelMetric,
     metric_class,
+    metric_names,
     score_name,
     split_name,
 )
@@ -22,12 +23,11 @@ from rag_eval.metrics.span_metrics import SpanRecall, TokensRetrieved, TokenUnit
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId
 
-REGISTRIES = {"token-level": TOKEN_LEVEL_METRICS, "chunk-level": CHUNK_LEVEL_METRICS}
 DOCUMENTS = [Document(DocumentId("a.md"), "some text")]
 
 
 @given(
-    base=st.sampled_from([*TOKEN_LEVEL_METRICS, *CHUNK_LEVEL_METRICS, "mine"]),
+    base=st.sampled_from([*METRIC.types, "mine"]),
     unit=st.sampled_from([None, "cl100k_base", "o200k_base"]),
     cut=st.one_of(
         st.just(ALL), st.just(MIN), st.builds(Cut, st.sampled_from(["hits", "tokens"]), st.integers(1, 10**6))
@@ -108,19 +108,20 @@ def test_a_token_level_metric_prints_the_name_it_was_made_from(text: str) -> Non
     assert isinstance(metric, TokenLevelMetric)
 
 
-@pytest.mark.parametrize("base", [name for name in CHUNK_LEVEL_METRICS if name.startswith("chunk_")])
+@pytest.mark.parametrize("base", [name for name in METRIC.types if name.startswith("chunk_")])
 def test_a_chunk_level_metric_prints_the_name_it_was_made_from(base: str) -> None:
     metric = chunk_level_metric(f"{base}@7")
     assert metric.name == f"{base}@7"
     assert isinstance(metric, ChunkLevelMetric)
 
 
-@pytest.mark.parametrize(("level", "registry"), REGISTRIES.items())
-def test_the_registry_has_every_metric_under_its_own_label_and_level(level: str, registry: dict[str, str]) -> None:
-    for name, place in registry.items():
-        assert metric_class(name).label == name
-        assert level in metric_class(name).levels
-        assert place == f"{metric_class(name).__module__}:{metric_class(name).__name__}"
+@pytest.mark.parametrize("name", METRIC.types)
+def test_the_registry_has_every_metric_under_its_own_label(name: str) -> None:
+    metric = metric_class(name)
+    assert metric.label == name
+    assert METRIC.types[name] == f"{metric.__module__}:{metric.__name__}"
+    assert metric.levels
+    assert all(name in metric_names(level) for level in metric.levels)
 
 
 def test_equal_settings_are_equal_metrics() -> None:

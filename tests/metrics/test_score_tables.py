@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError, GroundTruthError, TableError
-from rag_eval.metrics import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
-from rag_eval.metrics.metric import metric_class, score_name
+from rag_eval.metrics.metric import metric_class, metric_names, score_name
 from rag_eval.metrics.registry import chunk_level_metric, token_level_metric
 from rag_eval.metrics.score_tables import AVERAGES, average_scores, score_chunk_level, score_token_level
 from rag_eval.metrics.span_metrics import TokensRetrieved
@@ -37,19 +36,19 @@ TEXTS = {
 }
 DOCUMENTS = [Document(DocumentId(doc_id), text) for doc_id, text in TEXTS.items()]
 KS = [1, 2, 3, 7]
-SPAN_NAMES = [name for name in TOKEN_LEVEL_METRICS if name.startswith("span_")]
+SPAN_NAMES = [name for name in metric_names("token-level") if name.startswith("span_")]
 BUDGETS = [1, 4, 9, 30]
-AT_HITS = [name for name in TOKEN_LEVEL_METRICS if "hits" in metric_class(name).cuts]
+AT_HITS = [name for name in metric_names("token-level") if "hits" in metric_class(name).cuts]
 NAMES = [
     *AT_HITS,
     *(f"{name}(cl100k_base)" for name in SPAN_NAMES),
     "precision_omega",
-    *(f"{name}@min" for name in TOKEN_LEVEL_METRICS if name.startswith("chroma_")),
+    *(f"{name}@min" for name in metric_names("token-level") if name.startswith("chroma_")),
     *(f"{name}@{budget}tokens" for name in AT_HITS for budget in BUDGETS),
     *(f"{name}(o200k_base)@{budget}tokens" for name in ("span_iou", "tokens_retrieved") for budget in BUDGETS),
     *(
         f"{name}@{budget}"
-        for name in TOKEN_LEVEL_METRICS
+        for name in metric_names("token-level")
         if metric_class(name).cuts == {"tokens"}
         for budget in BUDGETS
     ),
@@ -161,7 +160,7 @@ def test_chunk_level_scores_equal_those_of_the_objects(
         for rank, hit in enumerate(ids, 1)
     ]
     shuffler.shuffle(hits)
-    names = [name for name in CHUNK_LEVEL_METRICS if name.startswith("chunk_")]
+    names = [name for name in metric_names("chunk-level") if name.startswith("chunk_")]
     scores = score_chunk_level(chunk_hits_table(hits), chunk_truth_to_tables(truth), names, KS, block_rows=block)
     expected = {
         (one.query.id, f"{name}@{k}"): chunk_level_metric(f"{name}@{k}").calculate(ids, one.relevant_chunk_ids)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rag_eval.metrics import CHUNK_LEVEL_METRICS
+from rag_eval.metrics import METRIC
 from rag_eval.metrics.metric import metric_class
 from rag_eval.metrics.registry import chunk_level_metric
 from rag_eval.types.ids import ChunkId
@@ -31,7 +31,7 @@ def runs(seed: int, queries: int = 40) -> tuple[dict[str, list[ChunkId]], dict[s
 
 
 def test_every_chunk_metric_has_its_peer() -> None:
-    assert set(PAIRS) == {name for name in CHUNK_LEVEL_METRICS if metric_class(name).levels == ("chunk-level",)}
+    assert set(PAIRS) == {name for name in METRIC.types if metric_class(name).levels == ("chunk-level",)}
 
 
 @pytest.mark.parametrize("name", PAIRS)
