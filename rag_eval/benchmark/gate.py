@@ -27,7 +27,7 @@ from rag_eval.formatting import basis, counted
 from rag_eval.metrics.metric import Values, higher_is_better
 from rag_eval.stats.bootstrap import estimates_of
 from rag_eval.stats.comparison import COMPARISON_EQUAL_WITHIN as EQUAL_WITHIN
-from rag_eval.stats.comparison import FLIPS, SIGNIFICANCE, holm, sign_flip_p_values, without_rounding
+from rag_eval.stats.comparison import FLIPS, SIGNIFICANCE, holm, is_significant, sign_flip_p_values, without_rounding
 from rag_eval.stats.scores import Unit, Units
 
 
@@ -157,8 +157,8 @@ def run_gate(
                 changed=int(np.count_nonzero(drops[row])),
                 p=p,
                 noticed_from=_noticed_from(units, drops[row], max_drop, len(distinct)),
-                passed=p >= SIGNIFICANCE,
-                unsure=p >= SIGNIFICANCE and seen.mean - max_drop > EQUAL_WITHIN,
+                passed=not is_significant(p),
+                unsure=not is_significant(p) and seen.mean - max_drop > EQUAL_WITHIN,
             )
         )
     can_fail = units.count >= fewest_units(len(there))
@@ -175,7 +175,7 @@ def fewest_units(configurations: int) -> int:
     multiplied by m (Holm): the fewest are the smallest n with m / 2ⁿ < 0.05.
     """
     units = 1
-    while configurations * 0.5**units >= SIGNIFICANCE:
+    while not is_significant(configurations * 0.5**units):
         units += 1
     return units
 

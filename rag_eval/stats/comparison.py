@@ -94,6 +94,12 @@ def holm(p_values: Values) -> Values:
 SIGNIFICANCE = 0.05
 """A difference is taken for real when its adjusted p-value is below this."""
 
+
+def is_significant(p_value: float) -> bool:
+    """Whether an adjusted p-value is small enough; one of exactly ``SIGNIFICANCE`` is not."""
+    return p_value < SIGNIFICANCE
+
+
 COMPARISON_EQUAL_WITHIN = 1e-12
 """Two scores that are no further apart than rounding are equal."""
 
@@ -222,7 +228,7 @@ def rank(
     best = replace(others, values=np.tile(ranked.values[0], (len(others.names), 1)))
     compared = compare(best, others, rng, higher_is_better=higher_is_better, resamples=resamples)
     for name, figure, comparison in zip(others.names, estimates[1:], compared, strict=True):
-        placed.append(Placed(name, figure, comparison, comparison.p_adjusted >= SIGNIFICANCE))
+        placed.append(Placed(name, figure, comparison, not is_significant(comparison.p_adjusted)))
     return placed
 
 
@@ -235,6 +241,6 @@ def _effect_size(differences: Values) -> float | None:
 
 
 def _verdict(p_adjusted: float, gain: float) -> Verdict:
-    if p_adjusted >= SIGNIFICANCE:
+    if not is_significant(p_adjusted):
         return "no difference shown"
     return "better" if gain > 0 else "worse"

@@ -120,8 +120,9 @@ def test_what_cannot_be_tested_is_said(store: Store) -> None:
     arguments = (store.workspace, store.good, store.much_worse)
     with pytest.raises(ConfigurationError, match="use 0 or more, such as"):
         run_gate(*arguments, METRIC, -0.1)
-    with pytest.raises(ConfigurationError, match="use 0 or more, such as"):
-        run_gate(*arguments, METRIC, math.nan)
+    for nothing in (math.nan, math.inf):
+        with pytest.raises(ConfigurationError, match="use 0 or more, such as"):
+            run_gate(*arguments, METRIC, nothing)
     with pytest.raises(
         ConfigurationError, match=r"by 'recall@3' \(did you mean span_recall@3\?\): use one of .* others"
     ):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from rag_eval.stats.comparison import Alternative, holm, sign_flip_p_values
+from rag_eval.stats.comparison import SIGNIFICANCE, Alternative, holm, is_significant, sign_flip_p_values
 
 
 @pytest.mark.parametrize("alternative", ["two-sided", "greater"])
@@ -70,6 +70,13 @@ def test_holm_is_the_largest_bonferroni_over_every_set_that_holds_it(p_values: l
         for number in numbers
     ]
     np.testing.assert_allclose(holm(np.array(p_values)), expected, atol=1e-12)
+
+
+def test_a_p_value_of_just_the_significance_level_is_not_significant() -> None:
+    assert SIGNIFICANCE == 0.05
+    assert not is_significant(0.05)
+    assert is_significant(float(np.nextafter(0.05, 0)))
+    assert not is_significant(float(np.nextafter(0.05, 1)))
 
 
 @pytest.mark.parametrize("documents", [8, 30])

@@ -1,0 +1,241 @@
+"""What a metric says of itself holds for its values, and a budget of tokens is a cut like any other."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_eval.errors import ConfigurationError
+from rag_eval.metrics import METRIC
+from rag_eval.metrics.chroma import ChromaIoU, ChromaPrecision, ChromaRecall, ChunkedCorpus
+from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkNDCG, ChunkPrecision, ChunkRecall
+from rag_eval.metrics.metric import (
+    ALL,
+    MIN,
+    Cut,
+    MetricName,
+    RetrievalMetric,
+    higher_is_better,
+    metric_class,
+    metric_names,
+    metric_of,
+)
+from rag_eval.metrics.registry import chunk_level_metric, token_level_metric
+from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
+from rag_eval.metrics.span_metrics import SpanIoU, SpanNDCG, SpanPrecision, SpanRecall, TokensRetrieved
+from rag_eval.tables import QUERIES, TruthTables, chunks_to_table, table_of, token_truth_to_tables
+from rag_eval.tokens import count_tokens
+from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
+from rag_eval.types.documents import Document
+from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
+from rag_eval.types.ids import ChunkId, DocumentId, QueryId, QueryText, generate_pa_chunk_id
+from tests.made_tables import chunk_truth, placed_passages, plain_chunks, plain_passages
+
+TWIN = settings(deadline=None, derandomize=True, max_examples=100)
+DOCUMENTS = [
+    Document(DocumentId("a.md"), "Née 👩🏽‍🚀 in 漢字, a café <|endoftext|> here"),
+    Document(DocumentId("b.md"), "aa aa aa aa international aa"),
+]
+IDS = [ChunkId(letter) for letter in "abcdefg"]
+COSTS = {chunk_id: count_tokens("word " * number, "cl100k_base") for number, chunk_id in enumerate(IDS, start=1)}
+
+USUAL, BUDGET_ONLY = {"all", "hits", "tokens"}, {"tokens"}
+RISING = {
+    "span_recall", "span_hit_rate", "span_mrr", "span_map", "chunk_recall", "chunk_hit_rate", "chunk_mrr", "chunk_map",
+    "chroma_recall", "precision_omega", "tokens_retrieved", "recall_within_tokens", "recall_token_area",
+    "tokens_within_budget",
+}  # fmt: skip
+COSTING = {"tokens_retrieved", "tokens_within_budget"}
+AT_BUDGETS = {"recall_within_tokens", "recall_token_area", "tokens_within_budget"}
+
+
+@st.composite
+def a_span(draw: st.DrawFn) -> CharacterSpan:
+    document = draw(st.sampled_from(DOCUMENTS))
+    start = draw(st.integers(0, len(document.content) - 1))
+    return document.span(start, draw(st.integers(start + 1, min(start + 12, len(document.content)))))
+
+
+some_spans = st.lists(a_span(), max_size=6)
+some_ids = st.lists(st.sampled_from(IDS), max_size=9)
+
+
+def chunk(span: CharacterSpan) -> PositionAwareChunk:
+    return PositionAwareChunk(generate_pa_chunk_id(span.text), span.text, span.doc_id, span.start, span.end)
+
+
+def made(name: str) -> RetrievalMetric:
+    """The metric on all hits, or at a budget that no test exceeds."""
+    text = f"{name}@100000" if name in AT_BUDGETS else name
+    if "token-level" in metric_class(name).levels:
+        return token_level_metric(text, chunks=[chunk(DOCUMENTS[0].span(3, 9))])  # type: ignore[return-value]
+    return chunk_level_metric(text)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("name", METRIC.types)
+def test_every_property_is_the_one_its_formula_has(name: str) -> None:
+    metric = metric_class(name)
+    assert metric.higher_is_better == (name not in COSTING) == higher_is_better(f"{name}@5")
+    assert metric.only_rises == (name in RISING)
+    assert metric.measures == ("tokens" if name in COSTING else "share")
+    assert metric.empty == (1.0 if name in {"span_iou", "chroma_iou"} else 0.0)
+    assert metric.has_unit == (name.startswith("span_") or name == "tokens_retrieved")
+    assert metric.number() == ("tokens" if name in AT_BUDGETS else "hits")
+    expected = BUDGET_ONLY if name in AT_BUDGETS else {"all"} if name == "precision_omega" else USUAL
+    assert metric.cuts == (expected | {"min"} if name.startswith("chroma_") else expected)
+    both = ("token-level", "chunk-level")
+    assert metric.levels == (both if name in AT_BUDGETS else both[1:] if name.startswith("chunk_") else both[:1])
+
+
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [
+        ("span_recall@5", set()),
+        ("chunk_recall@5", set()),
+        ("chroma_iou@5", set()),
+        ("chroma_iou@min", {"chunks"}),
+        ("precision_omega", {"chunks"}),
+        ("tokens_retrieved@5", {"texts"}),
+        ("span_recall(cl100k_base)@5", {"texts"}),
+        ("span_recall@5tokens", {"texts"}),
+        ("chunk_recall@5tokens", {"texts"}),
+        ("recall_within_tokens@5", {"texts"}),
+    ],
+)
+def test_a_metric_says_what_it_needs_beside_hits_and_truth(name: str, needs: set[str]) -> None:
+    assert MetricName.parse(name).needs == needs
+
+
+def test_a_metric_that_is_not_built_in_has_the_default_properties() -> None:
+    for name in ("mine", "mine@5", "Mine (of all)@9tokens", ""):
+        assert metric_of(name) is RetrievalMetric
+    assert higher_is_better("tokens_retrieved_by_me")
+    assert metric_of("tokens_retrieved(o200k_base)@5") is TokensRetrieved
+    assert RetrievalMetric.levels == ()
+
+
+@pytest.mark.parametrize("name", METRIC.types)
+def test_the_empty_value_is_the_one_of_two_empty_sides(name: str) -> None:
+    metric = made(name)
+    assert metric.calculate([], []) == metric.empty  # type: ignore[attr-defined]
+
+
+@given(some_spans, some_spans, some_ids, some_ids)
+@TWIN
+def test_what_only_rises_never_falls_with_further_hits_and_shares_stay_in_their_range(
+    hits: list[CharacterSpan], truth: list[CharacterSpan], ids: list[ChunkId], relevant: list[ChunkId]
+) -> None:
+    for name in METRIC.types:
+        metric = made(name)
+        retrieved, answers = (ids, relevant) if metric.levels == ("chunk-level",) else (hits, truth)
+        values = [metric.calculate(retrieved[:k], answers) for k in range(len(retrieved) + 1)]  # type: ignore[attr-defined]
+        if metric.only_rises:
+            assert all(later >= earlier for earlier, later in pairwise(values)), name
+        if metric.measures == "share":
+            assert all(0 <= value <= 1 + 1e-12 for value in values), name
+
+
+def test_the_others_can_fall() -> None:
+    a, b = DOCUMENTS
+    truth, hits = [a.span(0, 4), b.span(0, 4)], [a.span(0, 4), b.span(8, 20)]
+    for metric in (SpanPrecision(), SpanIoU(), ChromaPrecision(), ChromaIoU()):
+        assert metric.calculate(hits, truth) < metric.calculate(hits[:1], truth), metric.name
+    assert SpanNDCG(2).calculate(hits, truth) < SpanNDCG(1).calculate(hits, truth)
+    ids, relevant = [ChunkId("a"), ChunkId("x")], [ChunkId("a"), ChunkId("b")]
+    for plain in (ChunkPrecision(), ChunkF1()):
+        assert plain.calculate(ids, relevant) < plain.calculate(ids[:1], relevant), plain.name
+    assert ChunkNDCG(2).calculate(ids, relevant) < ChunkNDCG(1).calculate(ids, relevant)
+
+
+def fitting(costs: list[int], budget: int) -> int:
+    taken = 0
+    while taken < len(costs) and sum(costs[: taken + 1]) <= budget:
+        taken += 1
+    return taken
+
+
+@given(some_spans, some_spans, st.integers(1, 25))
+@TWIN
+def test_a_budget_is_the_hits_that_fit_into_it(
+    hits: list[CharacterSpan], truth: list[CharacterSpan], budget: int
+) -> None:
+    fit = hits[: fitting([count_tokens(hit.text, "cl100k_base") for hit in hits], budget)]
+    for name in metric_names("token-level"):
+        if "hits" in metric_class(name).cuts:
+            whole, cut = token_level_metric(name), token_level_metric(f"{name}@{budget}tokens")
+            assert cut.calculate(hits, truth) == whole.calculate(fit, truth), name
+    within = token_level_metric(f"recall_within_tokens@{budget}").calculate(hits, truth)
+    assert within == pytest.approx(SpanRecall().calculate(fit, truth), abs=1e-12)
+    spent = token_level_metric(f"tokens_within_budget@{budget}").calculate(hits, truth)
+    assert spent == TokensRetrieved().calculate(fit, [])
+
+
+@given(st.lists(st.tuples(some_ids, some_ids), min_size=1, max_size=4), st.integers(1, 25), st.sampled_from([1, 100]))
+@TWIN
+def test_chunk_ids_are_cut_by_the_tokens_of_their_chunks(
+    run: list[tuple[list[ChunkId], list[ChunkId]]], budget: int, block: int
+) -> None:
+    run = [(ids, relevant or [IDS[0]]) for ids, relevant in run]
+    hits = [(f"q{n}", rank, hit) for n, (ids, _) in enumerate(run) for rank, hit in enumerate(ids, start=1)]
+    truth = [(f"q{n}", one) for n, (_, relevant) in enumerate(run) for one in dict.fromkeys(relevant)]
+    queries = table_of(QUERIES, [(f"q{n}", "?", False, "{}") for n in range(len(run))])
+    chunks = plain_chunks([(one, "a.md", place, "word " * (place + 1)) for place, one in enumerate(IDS)])
+    names = [f"{name}@{budget}tokens" for name in metric_names("chunk-level") if name not in AT_BUDGETS]
+    scores = score_chunk_level(
+        plain_passages(hits), TruthTables(queries, chunk_truth(truth)), names, chunks=chunks, block_rows=block
+    )
+    expected = []
+    for name in names:
+        metric = chunk_level_metric(name.partition("@")[0])
+        for ids, relevant in run:
+            expected.append(metric.calculate(ids[: fitting([COSTS[one] for one in ids], budget)], relevant))
+    assert scores.column("value").to_pylist() == expected
+
+
+def test_a_chunk_id_does_not_tell_its_tokens() -> None:
+    with pytest.raises(ConfigurationError, match=r"chunk_recall@9tokens counts the tokens of chunks: score tables"):
+        ChunkRecall(Cut("tokens", 9)).calculate([], [])
+
+
+def test_a_chunk_within_a_longer_one_that_ends_a_character_before_the_reference_does_not_touch_it() -> None:
+    document = DOCUMENTS[1]
+    reference, longer = document.span(10, 20), document.span(0, 25)
+    for end, touching in ((9, 1), (10, 2), (11, 2)):
+        chunks = [chunk(longer), chunk(document.span(2, end))]
+        corpus = ChunkedCorpus(chunks)
+        assert corpus.min_k([reference]) == touching
+        hits = [document.span(0, 2), document.span(10, 20)]
+        expected = 1.0 if touching == 2 else 0.0
+        assert ChromaRecall("min", corpus).calculate(hits, [reference]) == expected
+        truth = token_truth_to_tables([TokenLevelGroundTruth(Query(QueryId("q"), QueryText("?")), [reference])])
+        passages = placed_passages([("q", rank, hit.doc_id, hit.start, hit.end) for rank, hit in enumerate(hits, 1)])
+        scores = score_token_level(passages, truth, ["chroma_recall@min"], chunks=chunks_to_table(chunks))
+        assert scores.column("value").to_pylist() == [expected]
+    # And on the other side: a chunk that starts where the reference ends touches it, one character later it does not.
+    for start, touching in ((20, 1), (21, 0)):
+        assert ChunkedCorpus([chunk(document.span(start, 25))]).min_k([reference]) == touching
+
+
+def test_equal_cuts_are_equal_settings() -> None:
+    assert token_level_metric("span_recall@5") == SpanRecall(5)
+    assert token_level_metric("span_recall@5tokens") == SpanRecall(Cut("tokens", 5))
+    assert (SpanRecall().cut, SpanRecall(5).cut, ChromaIoU("min", ChunkedCorpus([])).cut) == (ALL, Cut("hits", 5), MIN)
+    assert [Cut("hits", 5).hits, Cut("tokens", 5).hits, MIN.hits, ALL.hits] == [5, None, None, None]
+
+
+def test_values_at_a_budget_worked_out_by_hand() -> None:
+    text = "one two three four five six"
+    document = Document(DocumentId("n.md"), text)
+    hits = [document.span(0, 7), document.span(8, 18), document.span(19, 27)]  # two tokens each
+    truth = [document.span(0, 3), document.span(14, 18), document.span(24, 27)]  # 3 + 4 + 3 characters
+    assert [count_tokens(hit.text, "cl100k_base") for hit in hits] == [2, 2, 2]
+    within = [token_level_metric(f"recall_within_tokens@{budget}").calculate(hits, truth) for budget in (1, 2, 3, 4, 6)]
+    np.testing.assert_allclose(within, [0, 0.3, 0.3, 0.7, 1.0])
+    # Recall rises by 0.3 after 2 tokens, by 0.4 after 4 and by 0.3 after 6.
+    area = token_level_metric("recall_token_area@10").calculate(hits, truth)
+    assert area == pytest.approx((0.3 * 8 + 0.4 * 6 + 0.3 * 4) / 10)
+    assert token_level_metric("recall_token_area@4").calculate(hits, truth) == pytest.approx(0.3 * 2 / 4)
+    spent = [token_level_metric(f"tokens_within_budget@{budget}").calculate(hits, truth) for budget in (1, 2, 3, 9)]
+    assert spent == [0, 2, 2, 6]
