@@ -16,7 +16,7 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.formulas import IoU, ratio
 from rag_eval.metrics.intervals import Place, overlapping_pairs
 from rag_eval.metrics.metric import MIN, Counts, Cut, Depth, MetricName, RetrievalMetric, Values, needed
-from rag_eval.metrics.span_metrics import CHARACTERS, token_counts
+from rag_eval.metrics.span_metrics import CHARACTERS, SpanCase, token_counts
 from rag_eval.metrics.sweep import SpanRows, SpanSweep, sweep_places
 from rag_eval.metrics.table_rows import most_on_line
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
@@ -122,11 +122,15 @@ class ChromaMetric(RetrievalMetric):
 
     def calculate(self, retrieved: Sequence[CharacterSpan], ground_truth: Sequence[CharacterSpan]) -> float:
         """The metric for one query."""
-        hits = retrieved[: self.cut.hits]
+        return float(self.calculate_many([(retrieved, ground_truth)])[0])
+
+    def calculate_many(self, cases: Sequence[SpanCase]) -> Values:
+        """The metric for several queries at once."""
+        hits, truth = [retrieved[: self.cut.hits] for retrieved, _ in cases], [relevant for _, relevant in cases]
         tokens = token_counts(hits, None) if self.parsed_name.reads_tokens else None
-        fewest = self.chunks.min_k(ground_truth) if self.chunks is not None else None
-        sweep = sweep_places(CHARACTERS.places(hits), CHARACTERS.places(ground_truth), tokens, fewest)
-        return float(self.score(sweep, self.cut)[0])
+        fewest = None if self.chunks is None else [self.chunks.min_k(relevant) for relevant in truth]
+        places = [[CHARACTERS.places(spans) for spans in side] for side in (hits, truth)]
+        return self.score(sweep_places(*places, tokens, fewest), self.cut)
 
 
 class ChromaRecall(ChromaMetric):
@@ -186,5 +190,10 @@ class PrecisionOmega(IoU):
 
     def calculate(self, retrieved: Sequence[CharacterSpan], ground_truth: Sequence[CharacterSpan]) -> float:
         """The metric for one query; ``retrieved`` is not looked at."""
-        sweep = sweep_places(self.chunks.touching(ground_truth), CHARACTERS.places(ground_truth))
-        return float(self.score(sweep, self.cut)[0])
+        return float(self.calculate_many([(retrieved, ground_truth)])[0])
+
+    def calculate_many(self, cases: Sequence[SpanCase]) -> Values:
+        """The metric for several queries at once."""
+        truth = [relevant for _, relevant in cases]
+        touching = [self.chunks.touching(relevant) for relevant in truth]
+        return self.score(sweep_places(touching, [CHARACTERS.places(spans) for spans in truth]), self.cut)

@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.formulas import F1, AveragePrecision, HitRate, NormalisedGain, Precision, Recall, ReciprocalRank
-from rag_eval.metrics.metric import Cut, MetricName, RetrievalMetric
+from rag_eval.metrics.metric import Cut, MetricName, RetrievalMetric, Values
 from rag_eval.metrics.sweep import sweep_ids
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document
@@ -36,9 +36,14 @@ class ChunkMetric(RetrievalMetric):
 
     def calculate(self, retrieved: Sequence[ChunkId], ground_truth: Sequence[ChunkId]) -> float:
         """The metric for one query; raises ``ConfigurationError`` at a budget, as an id does not tell its tokens."""
+        return float(self.calculate_many([(retrieved, ground_truth)])[0])
+
+    def calculate_many(self, cases: Sequence[tuple[Sequence[ChunkId], Sequence[ChunkId]]]) -> Values:
+        """The metric for several queries at once, each with what was retrieved and what is relevant."""
         if self.parsed_name.needs:
             raise ConfigurationError(f"{self.name} counts the tokens of chunks: score tables, with chunks=…")
-        return float(self.score(sweep_ids(retrieved, ground_truth), self.cut)[0])
+        sweep = sweep_ids([retrieved for retrieved, _ in cases], [relevant for _, relevant in cases])
+        return self.score(sweep, self.cut)
 
 
 class ChunkRecall(Recall, ChunkMetric):

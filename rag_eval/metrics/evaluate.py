@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from math import isfinite
 from numbers import Real
 from statistics import fmean
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.metrics.metric import ChunkLevelMetric, TokenLevelMetric, refuse_repeated
+from rag_eval.metrics.metric import ChunkLevelMetric, TokenLevelMetric, metric_of, refuse_repeated
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.ids import ChunkId
+
+BLOCK = 1_000
+"""How many results are scored at once, to bound memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +55,8 @@ def evaluate_chunk_level(
     side, or when a side is not a sequence of chunk ids.
     """
     refuse_repeated(metric.name for metric in metrics)
-    pairs = [_chunk_level(result) for result in results]
-    return {
-        metric.name: _mean(metric.name, [metric.calculate(pair.retrieved, pair.ground_truth) for pair in pairs])
-        for metric in metrics
-    }
+    pairs = [(one.retrieved, one.ground_truth) for one in map(_chunk_level, results)]
+    return {metric.name: _mean(metric.name, _values(metric, pairs)) for metric in metrics}
 
 
 def evaluate_token_level(
@@ -68,11 +68,8 @@ def evaluate_token_level(
     side, or when a side is not a sequence of character spans.
     """
     refuse_repeated(metric.name for metric in metrics)
-    pairs = [_token_level(result) for result in results]
-    return {
-        metric.name: _mean(metric.name, [metric.calculate(pair.retrieved, pair.ground_truth) for pair in pairs])
-        for metric in metrics
-    }
+    pairs = [(one.retrieved, one.ground_truth) for one in map(_token_level, results)]
+    return {metric.name: _mean(metric.name, _values(metric, pairs)) for metric in metrics}
 
 
 def _chunk_level(result: ChunkLevelResult | ChunkLevelRecord) -> ChunkLevelResult:
@@ -107,6 +104,14 @@ def _check_items(items: object, kind: type, level: str, what: str) -> None:
                 f"{level} evaluation scores {what}, it was given {preview(repr(item))}: "
                 "use the evaluation of the other level, or convert"
             )
+
+
+def _values(metric: Any, pairs: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> list[float]:
+    # A class that derives from a built-in one may calculate otherwise: it is asked query by query.
+    if metric_of(metric.name) is not type(metric):
+        return [metric.calculate(*pair) for pair in pairs]
+    blocks = (pairs[first : first + BLOCK] for first in range(0, len(pairs), BLOCK))
+    return [value for block in blocks for value in metric.calculate_many(block).tolist()]
 
 
 def _mean(metric: str, values: Sequence[float]) -> float:

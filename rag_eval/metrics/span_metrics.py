@@ -23,12 +23,15 @@ from rag_eval.metrics.formulas import (
     TokenCost,
 )
 from rag_eval.metrics.intervals import Place
-from rag_eval.metrics.metric import DEFAULT_ENCODING, Counts, Cut, MetricName, RetrievalMetric, needed
+from rag_eval.metrics.metric import DEFAULT_ENCODING, Counts, Cut, MetricName, RetrievalMetric, Values, needed
 from rag_eval.metrics.sweep import sweep_places
 from rag_eval.tokens import check_encoding, count_tokens, token_ends
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import EvaluationType
+
+SpanCase = tuple[Sequence[CharacterSpan], Sequence[CharacterSpan]]
+"""What was retrieved for one query, best first, and what is relevant."""
 
 
 class SpanUnit(Protocol):
@@ -132,15 +135,19 @@ class SpanMetric(RetrievalMetric):
 
     def calculate(self, retrieved: Sequence[CharacterSpan], ground_truth: Sequence[CharacterSpan]) -> float:
         """The metric for one query."""
-        hits = retrieved[: self.cut.hits]
+        return float(self.calculate_many([(retrieved, ground_truth)])[0])
+
+    def calculate_many(self, cases: Sequence[SpanCase]) -> Values:
+        """The metric for several queries at once, each with what was retrieved and what is relevant."""
+        hits = [retrieved[: self.cut.hits] for retrieved, _ in cases]
         tokens = token_counts(hits, self.unit.name) if self.parsed_name.reads_tokens else None
-        sweep = sweep_places(self.unit.places(hits), self.unit.places(ground_truth), tokens)
-        return float(self.score(sweep, self.cut)[0])
+        places = [[self.unit.places(spans) for spans in side] for side in (hits, [truth for _, truth in cases])]
+        return self.score(sweep_places(*places, tokens), self.cut)
 
 
-def token_counts(spans: Sequence[CharacterSpan], encoding: str | None) -> list[int]:
+def token_counts(hits: Sequence[Sequence[CharacterSpan]], encoding: str | None) -> list[list[int]]:
     """The tokens of each span's own text, as it would stand in a prompt; cl100k_base unless an encoding is named."""
-    return [count_tokens(span.text, encoding or DEFAULT_ENCODING) for span in spans]
+    return [[count_tokens(span.text, encoding or DEFAULT_ENCODING) for span in spans] for spans in hits]
 
 
 class SpanRecall(Recall, SpanMetric):
@@ -228,6 +235,10 @@ class TokensRetrieved(TokenCost):
 
     def calculate(self, retrieved: Sequence[CharacterSpan], ground_truth: Sequence[CharacterSpan]) -> float:
         """The metric for one query; ``ground_truth`` is not looked at."""
-        hits = retrieved[: self.cut.hits]
-        sweep = sweep_places(CHARACTERS.places(hits), [], token_counts(hits, self.encoding))
-        return float(self.score(sweep, self.cut)[0])
+        return float(self.calculate_many([(retrieved, ground_truth)])[0])
+
+    def calculate_many(self, cases: Sequence[SpanCase]) -> Values:
+        """The metric for several queries at once."""
+        hits = [retrieved[: self.cut.hits] for retrieved, _ in cases]
+        places = [CHARACTERS.places(spans) for spans in hits]
+        return self.score(sweep_places(places, [[] for _ in cases], token_counts(hits, self.encoding)), self.cut)

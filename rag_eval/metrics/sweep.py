@@ -438,32 +438,39 @@ class ChunkSweep:
 
 
 def sweep_places(
-    hits: Sequence[Place], truth: Sequence[Place], tokens: Sequence[int] | None = None, fewest: int | None = None
+    hits: Sequence[Sequence[Place]],
+    truth: Sequence[Sequence[Place]],
+    tokens: Sequence[Sequence[int]] | None = None,
+    fewest: Sequence[int] | None = None,
 ) -> SpanSweep:
-    """The sweep of one query."""
-    numbers = {doc_id: number for number, doc_id in enumerate({place[0]: 0 for place in (*hits, *truth)})}
-    hit_rows, truth_rows = (
-        SpanRows(
-            np.array([0, len(side)]),
-            np.array([numbers[doc_id] for doc_id, _, _ in side], dtype=np.int64),
-            np.array([start for _, start, _ in side], dtype=np.int64),
-            np.array([end for _, _, end in side], dtype=np.int64),
-        )
-        for side in (hits, truth)
-    )
+    """The sweep of queries that are given as lists, an entry a query."""
+    places = [place for side in (hits, truth) for query in side for place in query]
+    numbers = {doc_id: number for number, doc_id in enumerate({place[0]: 0 for place in places})}
+    doc = np.array([numbers[place[0]] for place in places], dtype=np.int64)
+    start = np.array([place[1] for place in places], dtype=np.int64)
+    end = np.array([place[2] for place in places], dtype=np.int64)
+    hit_offsets, truth_offsets = _offsets(hits), _offsets(truth)
+    count = int(hit_offsets[-1])
     return SpanSweep(
-        hit_rows,
-        truth_rows,
+        SpanRows(hit_offsets, doc[:count], start[:count], end[:count]),
+        SpanRows(truth_offsets, doc[count:], start[count:], end[count:]),
         max(1, len(numbers)),
-        max((place[2] for place in (*hits, *truth)), default=0),
-        tokens=None if tokens is None else np.array(tokens, dtype=np.int64),
-        fewest=None if fewest is None else np.array([fewest]),
+        int(end.max(initial=0)),
+        tokens=None if tokens is None else _in_row(tokens),
+        fewest=None if fewest is None else np.array(fewest, dtype=np.int64),
     )
 
 
-def sweep_ids(hits: Sequence[str], truth: Sequence[str]) -> ChunkSweep:
-    """The sweep of one query."""
-    numbers = {chunk_id: number for number, chunk_id in enumerate({**dict.fromkeys(hits), **dict.fromkeys(truth)})}
-    rows = [np.array([numbers[chunk_id] for chunk_id in side], dtype=np.int64) for side in (hits, truth)]
-    offsets = [np.array([0, len(side)]) for side in rows]
-    return ChunkSweep(rows[0], offsets[0], rows[1], offsets[1], max(1, len(numbers)))
+def sweep_ids(hits: Sequence[Sequence[str]], truth: Sequence[Sequence[str]]) -> ChunkSweep:
+    """The sweep of queries that are given as lists, an entry a query."""
+    numbers: dict[str, int] = {}
+    rows = [[[numbers.setdefault(one, len(numbers)) for one in query] for query in side] for side in (hits, truth)]
+    return ChunkSweep(_in_row(rows[0]), _offsets(hits), _in_row(rows[1]), _offsets(truth), max(1, len(numbers)))
+
+
+def _offsets(lists: Sequence[Sequence[object]]) -> Counts:
+    return running_sums(np.array([len(one) for one in lists], dtype=np.int64))
+
+
+def _in_row(lists: Sequence[Sequence[int]]) -> Counts:
+    return np.array([number for one in lists for number in one], dtype=np.int64)

@@ -112,7 +112,7 @@ def expected_counts(kept: Kept, queries: list[str], ks: list[int], sides: int | 
     for side, number in enumerate(ranked):
         hits = by_query(kept, str(number))
         for query in queries:
-            case = sweep_places(hits.get(query, []), truth.get(query, []))
+            case = sweep_places([hits.get(query, [])], [truth.get(query, [])])
             for k in ks:
                 found = int(case.covered(Cut("hits", k))[0])
                 amounts = {
