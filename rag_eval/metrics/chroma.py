@@ -126,11 +126,11 @@ class ChromaMetric(RetrievalMetric):
 
     def calculate_many(self, cases: Sequence[SpanCase]) -> Values:
         """The metric for several queries at once."""
-        hits, truth = [retrieved[: self.cut.hits] for retrieved, _ in cases], [relevant for _, relevant in cases]
+        hits = [retrieved[: self.cut.hits] for retrieved, _ in cases]
         tokens = token_counts(hits, None) if self.parsed_name.reads_tokens else None
-        fewest = None if self.chunks is None else [self.chunks.min_k(relevant) for relevant in truth]
-        places = [[CHARACTERS.places(spans) for spans in side] for side in (hits, truth)]
-        return self.score(sweep_places(*places, tokens, fewest), self.cut)
+        fewest = None if self.chunks is None else [self.chunks.min_k(relevant) for _, relevant in cases]
+        truth = [CHARACTERS.places(relevant) for _, relevant in cases]
+        return self.score(sweep_places([CHARACTERS.places(spans) for spans in hits], truth, tokens, fewest), self.cut)
 
 
 class ChromaRecall(ChromaMetric):

@@ -181,6 +181,10 @@ class RetrievalMetric(ABC):
     ) -> Self:
         """The metric of a full name; raises ``ConfigurationError`` when what it needs is not given."""
 
+    @abstractmethod
+    def calculate_many(self, cases: Any) -> Values:
+        """The metric for several queries at once, each with what was retrieved, best first, and what is relevant."""
+
     @property
     def cut(self) -> Cut:
         """How much of a ranking this metric looks at."""

@@ -141,8 +141,8 @@ class SpanMetric(RetrievalMetric):
         """The metric for several queries at once, each with what was retrieved and what is relevant."""
         hits = [retrieved[: self.cut.hits] for retrieved, _ in cases]
         tokens = token_counts(hits, self.unit.name) if self.parsed_name.reads_tokens else None
-        places = [[self.unit.places(spans) for spans in side] for side in (hits, [truth for _, truth in cases])]
-        return self.score(sweep_places(*places, tokens), self.cut)
+        truth = [self.unit.places(relevant) for _, relevant in cases]
+        return self.score(sweep_places([self.unit.places(spans) for spans in hits], truth, tokens), self.cut)
 
 
 def token_counts(hits: Sequence[Sequence[CharacterSpan]], encoding: str | None) -> list[list[int]]:
