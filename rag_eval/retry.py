@@ -1,4 +1,13 @@
-"""Asking a service again: how often, after which wait, and when to stop."""
+"""Asking a service again: how often, after which wait, and when to stop.
+
+| who asks | policy | the client's own retries |
+|---|---|---|
+| embedders, rerankers and language models that are services | `RetryPolicy()`, its `max_retries` a setting | off |
+| LangSmith, orq.ai | `PATIENT` on request, `BRIEF` at the end of a run; then it waits in the outbox | off |
+| LangSmith's own `evaluate` | `ONCE` | on: it uploads in the background |
+| object storage | `STORAGE_ATTEMPTS` | on: pyarrow offers no other |
+| a stage of the pipeline with a part that uses the network | `STAGE_DELAYS`, after the above | — |
+"""
 
 import random
 import threading
@@ -11,6 +20,13 @@ from typing import Any, TypeVar
 from rag_eval.errors import ConfigurationError
 
 T = TypeVar("T")
+
+STORAGE_ATTEMPTS = 3
+STAGE_DELAYS = (5.0, 30.0)
+"""Seconds before a stage is tried again, after its parts' own, quick attempts: for a service that is away longer."""
+
+PASSING_STATUSES = frozenset({408, 409, 425, 429})
+"""Refusals that may pass: time-out, conflict, too early, too many requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +86,21 @@ class RetryPolicy:
         wait = min(self.backoff * 2.0 ** min(number, 60), self.max_backoff)
         spread = wait * random.uniform(0.5, 1.0)  # noqa: S311  # keeps clients apart, guards nothing
         return spread if retry_after is None else max(retry_after, 0.0) + (wait - spread)
+
+
+PATIENT = RetryPolicy(max_retries=6, backoff=1.0, give_up_after=120.0)
+"""For somebody who asked to publish and waits for it."""
+
+BRIEF = RetryPolicy(max_retries=2, backoff=0.5, give_up_after=15.0)
+"""For the end of a run: what is not sent now is sent later."""
+
+ONCE = RetryPolicy(max_retries=0)
+"""For a client that asks again by itself."""
+
+
+def status_may_pass(status: int) -> bool:
+    """Whether asking again can help after an answer with this HTTP status."""
+    return status in PASSING_STATUSES or status >= 500
 
 
 def retry_after_of(headers: Any) -> float | None:

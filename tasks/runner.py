@@ -24,12 +24,11 @@ from rag_eval.benchmark.stage import Stage
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationFailedError, RequestRefusedError, ServiceError, as_sentence
 from rag_eval.parts import is_part, is_remote
+from rag_eval.retry import STAGE_DELAYS
 from tasks.progress import StageEvent, Status, tell
 
 P = ParamSpec("P")
 R = TypeVar("R")
-RETRY_DELAYS = (5.0, 30.0)
-"""Seconds, after the embedders' and rerankers' own, quick attempts: for a service that is away for longer."""
 
 CACHED = "Cached"
 """The name of the state of a stage whose result was kept, as Prefect itself calls it."""
@@ -104,7 +103,7 @@ class StageRunner:
         workspace: Workspace,
         configuration: str | None = None,
         *,
-        retry_delays: Sequence[float] = RETRY_DELAYS,
+        retry_delays: Sequence[float] = STAGE_DELAYS,
         told_after: float = TOLD_AFTER,
     ) -> None:
         self._workspace = workspace

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from flows.cli.console import say, visible
 from rag_eval.formatting import counted
-from rag_eval.generation.generator import Estimate, SyntheticDatasetGenerator
+from rag_eval.generation.generator import GenerationEstimate, SyntheticDatasetGenerator
 from rag_eval.generation.report import GenerationReport
 from rag_eval.reports.markdown import cost_in_words
 
@@ -55,7 +55,7 @@ class Bar:
             yield
 
 
-def print_estimate(console: Console, estimate: Estimate, model: str) -> None:
+def print_estimate(console: Console, estimate: GenerationEstimate, model: str) -> None:
     """Print what a generation will take."""
     before = f", {estimate.cached:,} of them answered before" if estimate.cached else ""
     cost = "at a price that is not known here" if estimate.cost is None else f"about {cost_in_words(estimate.cost)}"

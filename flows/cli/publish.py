@@ -45,12 +45,14 @@ def publish(
     console, place = Console(), Workspace.at(workspace)
     if withdraw:
         taken = delivering.withdraw(place, _outcome(place, run).run if run else None, dataset)
-        _print(console, {"withdrawn": [parcel.key for parcel in taken]}, as_json)
+        _print(console, {"withdrawn": [message.key for message in taken]}, as_json)
         return
     chosen = [(_outcome(place, run), name) for name in _datasets(place, run, dataset)] if run or dataset else []
     if dry_run:
         new = [key for outcome, name in chosen for key in unpublished(place, outcome, name).values()]
-        _print(console, {"would be sent": [*(parcel.key for parcel in outbox_of(place.root).waiting()), *new]}, as_json)
+        _print(
+            console, {"would be sent": [*(message.key for message in outbox_of(place.root).waiting()), *new]}, as_json
+        )
         return
     for outcome, name in chosen:
         put_benchmark(place, outcome, name)

@@ -22,7 +22,8 @@ from rag_eval.errors import ConfigurationError, RagEvalError, ServiceError, prev
 from rag_eval.metrics.metric import score_name
 from rag_eval.retrieval.retriever import AnyChunker, Reranker
 from rag_eval.retrieval.vector import VectorRAGRetriever
-from rag_eval.services.langsmith_client import BRIEF, LangSmithService, has_langsmith_key, langsmith_client
+from rag_eval.retry import BRIEF
+from rag_eval.services.langsmith_client import LangSmithService, has_langsmith_key, langsmith_client
 from rag_eval.services.langsmith_datasets import RELEVANT_CHUNK_IDS, chunk_level_truth, query_ids, read_examples
 from rag_eval.services.langsmith_experiments import ExampleOutcome, Experiment, check_uploads, publish_experiment
 from rag_eval.services.langsmith_metrics import (

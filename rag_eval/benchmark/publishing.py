@@ -12,9 +12,8 @@ from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
 from rag_eval.metrics.metric import score_name
-from rag_eval.retry import RetryPolicy
+from rag_eval.retry import BRIEF, PATIENT, RetryPolicy
 from rag_eval.services import langsmith_outbox, orq
-from rag_eval.services.langsmith_client import BRIEF, PATIENT
 from rag_eval.services.langsmith_experiments import SELECTED
 from rag_eval.services.langsmith_outbox import (
     LANGSMITH_CHANNEL,
@@ -25,7 +24,7 @@ from rag_eval.services.langsmith_outbox import (
     put_experiment,
     put_truth,
 )
-from rag_eval.services.outbox import Delivery, Parcel, Sender, outbox_of
+from rag_eval.services.outbox import Delivery, Message, Sender, outbox_of
 from rag_eval.tables import (
     TruthTables,
     chunk_truth_from_tables,
@@ -82,7 +81,7 @@ def read_publications(workspace: Workspace, run: str) -> list[Publication]:
     except (OSError, ValidationError):
         raise ArtifactError(f"{str(path)!r} cannot be read: remove it, and publish the run again") from None
     outbox = outbox_of(workspace.root)
-    reasons = {parcel.key: parcel.reason for parcel in outbox.waiting(LANGSMITH_CHANNEL)}
+    reasons = {message.key: message.reason for message in outbox.waiting(LANGSMITH_CHANNEL)}
     found = []
     for one in noted:
         key = experiment_key(run, one.configuration, one.dataset)
@@ -141,9 +140,9 @@ def put_benchmark(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str)
 
 
 def unpublished(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str) -> dict[str, str]:
-    """The configurations of a run that were not put for this dataset, with the keys of their parcels to be."""
+    """The configurations of a run that were not put for this dataset, with the keys of their messages to be."""
     outbox = outbox_of(workspace.root)
-    waiting = {parcel.key for parcel in outbox.waiting(LANGSMITH_CHANNEL)}
+    waiting = {message.key for message in outbox.waiting(LANGSMITH_CHANNEL)}
     keys = {name: experiment_key(outcome.run, name, dataset) for name in _names(outcome)}
     return {
         name: key for name, key in keys.items() if key not in waiting and outbox.receipt(LANGSMITH_CHANNEL, key) is None
@@ -248,22 +247,22 @@ def publish_run(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str) -
     return refresh_publications(workspace, outcome.run)
 
 
-def withdraw(workspace: Workspace, run: str | None = None, dataset: str | None = None) -> list[Parcel]:
+def withdraw(workspace: Workspace, run: str | None = None, dataset: str | None = None) -> list[Message]:
     """Take back what waits, of this run and for this dataset where they are given; gives what was taken back."""
     outbox = outbox_of(workspace.root)
     taken, runs = [], set()
-    for parcel in outbox.waiting():
-        payload = parcel.payload
+    for message in outbox.waiting():
+        payload = message.payload
         fits = run in (None, payload.get("run")) and dataset in (None, payload.get("dataset"))
-        if fits and outbox.withdraw(parcel.channel, parcel.key):
-            taken.append(parcel)
+        if fits and outbox.withdraw(message.channel, message.key):
+            taken.append(message)
             runs.add(payload.get("run"))
     for of_run in sorted(one for one in runs if isinstance(one, str)):
         refresh_publications(workspace, of_run)
     return taken
 
 
-def _send_to_orq(patience: RetryPolicy, parcel: Parcel) -> Mapping[str, object]:
-    # Settings that cannot be read hold up this parcel, and not those for other services.
+def _send_to_orq(patience: RetryPolicy, message: Message) -> Mapping[str, object]:
+    # Settings that cannot be read hold up this message, and not those for other services.
     settings = orq.load_orq_settings()
-    return orq.orq_sender(settings.endpoint, settings.timeout, patience)(parcel)
+    return orq.orq_sender(settings.endpoint, settings.timeout, patience)(message)

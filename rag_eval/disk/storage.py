@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from rag_eval.disk.files import SCRATCH_PREFIX, data_sha256, scratch_path, stays_inside, writing
 from rag_eval.errors import ConfigurationError, ServiceError
+from rag_eval.retry import STORAGE_ATTEMPTS
 
 SCHEME = "s3"
 
@@ -155,7 +156,7 @@ def local_names(root: Path, folder: str) -> set[str]:
     return {path.relative_to(root).as_posix() for path in (root / folder).rglob("*") if path.is_file()}
 
 
-CONNECT_SECONDS, REQUEST_SECONDS, ATTEMPTS = 5, 60, 3
+CONNECT_SECONDS, REQUEST_SECONDS = 5, 60
 COPY_BYTES = 8 * 2**20
 REFUSED = ("ACCESS_DENIED", "INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH", "EXPIRED_TOKEN", "INVALID_TOKEN")
 
@@ -233,7 +234,7 @@ class Bucket:
             region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
             connect_timeout=CONNECT_SECONDS,
             request_timeout=REQUEST_SECONDS,
-            retry_strategy=AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
+            retry_strategy=AwsStandardS3RetryStrategy(max_attempts=STORAGE_ATTEMPTS),
             allow_delayed_open=True,  # a small file is put by one request in place of three
         )
         if not system.get_file_info(self.location.bucket).type.value:

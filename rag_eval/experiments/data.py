@@ -245,7 +245,8 @@ class LangSmithDataset:
         Raises ``ConfigurationError`` without a key, ``ExperimentError`` when there is no such dataset, and
         ``ServiceError`` when LangSmith does not give it.
         """
-        from rag_eval.services.langsmith_client import BRIEF, LangSmithService
+        from rag_eval.retry import BRIEF
+        from rag_eval.services.langsmith_client import LangSmithService
         from rag_eval.services.langsmith_datasets import find_dataset
 
         service = LangSmithService.connect(BRIEF)

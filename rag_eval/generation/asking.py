@@ -6,9 +6,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
 from rag_eval.errors import ServiceError, preview
-from rag_eval.generation.questions import Assignment, BadAnswer, Reply, read_answer
+from rag_eval.generation.questions import Assignment, Reply
 from rag_eval.llm.answers import AnswerCache
-from rag_eval.llm.chat import Answer, CallFailure, ChatClient, ChatRequest, call
+from rag_eval.llm.chat import Answer, ChatClient, ChatRequest, UnusableAnswer, call, read_answer
+from rag_eval.llm.client import CallFailure
 from rag_eval.llm.cost import Budget, BudgetReachedError, Ledger, Prices
 from rag_eval.retry import Failure, RetryPolicy
 
@@ -57,11 +58,11 @@ class Asker:
 
         Raises ``ServiceError`` when the service fails for good, ``BudgetReachedError`` or ``AskingStoppedError``.
         """
-        bad: list[BadAnswer] = []
+        bad: list[UnusableAnswer] = []
         for attempt in range(self.attempts):
             answer = self._answer(assignment, attempt)
             found = read_answer(answer, assignment.answer)
-            if not isinstance(found, BadAnswer):
+            if not isinstance(found, UnusableAnswer):
                 return Reply(assignment, found, tuple(bad))
             bad.append(found)
         return Reply(assignment, None, tuple(bad))

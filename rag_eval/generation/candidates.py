@@ -17,7 +17,6 @@ from rag_eval.generation.questions import (
     BareQuestion,
     Brief,
     ChunkQuestion,
-    Fault,
     Reply,
     SpanQuestion,
     Verdict,
@@ -26,6 +25,7 @@ from rag_eval.generation.questions import (
 from rag_eval.generation.report import Counter, Dropped, Reason
 from rag_eval.generation.windows import Window
 from rag_eval.ground_truth.locating import Hint, How, Located, Locator, Rejected
+from rag_eval.llm.chat import AnswerFault
 from rag_eval.retrieval.bm25 import words
 from rag_eval.stores.exact_search import row_dots, unit_vectors
 from rag_eval.tokens import count_tokens
@@ -283,7 +283,7 @@ class Assembly:
     @property
     def bad_answers(self) -> dict[str, Dropped]:
         """Answers that could not be used."""
-        return self._bad.counted(get_args(Fault))
+        return self._bad.counted(get_args(AnswerFault))
 
     def candidates(
         self,

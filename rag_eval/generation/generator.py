@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from typing import ClassVar, Generic, TypedDict, TypeVar
+from typing import ClassVar, Generic, TypedDict, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -14,15 +14,24 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.generation.asking import Asker
 from rag_eval.generation.candidates import AnyQuestion, Assembly, Candidate, unverified
 from rag_eval.generation.options import DEFAULT_MODEL, GenerationOptions
-from rag_eval.generation.questions import Assignment, Brief, Desk, Level, Planner, Reply, SpanQuestions, shown_passages
+from rag_eval.generation.prompts import Prompts
+from rag_eval.generation.questions import (
+    Assignment,
+    Brief,
+    Level,
+    Planner,
+    Purpose,
+    Reply,
+    RequestBuilder,
+    SpanQuestions,
+    shown_passages,
+)
 from rag_eval.generation.report import GenerationReport, Upload
 from rag_eval.generation.windows import MOST_BY_EACH, PASSAGE_TOKENS, PassageIndex, Window
 from rag_eval.llm.answers import AnswerCache
 from rag_eval.llm.chat import ChatClient, check_client, is_openai, server_of, without_retries
 from rag_eval.llm.cost import Budget, Ledger, Prices, list_prices
-from rag_eval.llm.prompts import Prompts
-from rag_eval.retry import RetryPolicy
-from rag_eval.services.langsmith_client import BRIEF
+from rag_eval.retry import BRIEF, RetryPolicy
 from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL, deliver_to_langsmith, put_truth
 from rag_eval.services.langsmith_push import DEFAULT_DATASETS
 from rag_eval.services.outbox import outbox_of
@@ -36,12 +45,12 @@ def upload(
 ) -> Upload:
     """Put the ground truth into the outbox of the workspace and try to send it; raises nothing of LangSmith's."""
     outbox = outbox_of(workspace)
-    parcel = put_truth(outbox, dataset_name, truth)
+    message = put_truth(outbox, dataset_name, truth)
     deliveries = deliver_to_langsmith(outbox, BRIEF)
-    receipt = outbox.receipt(LANGSMITH_CHANNEL, parcel.key)
+    receipt = outbox.receipt(LANGSMITH_CHANNEL, message.key)
     if receipt is not None:
         return Upload(dataset_name=dataset_name, state="sent", detail=receipt.details.get("url"))
-    reasons = [delivery.reason for delivery in deliveries if delivery.key == parcel.key]
+    reasons = [delivery.reason for delivery in deliveries if delivery.key == message.key]
     return Upload(dataset_name=dataset_name, state="waiting", detail=next(iter(reasons), None))
 
 
@@ -50,7 +59,7 @@ TOKENS_OF_A_QUESTION = 60
 TOKENS_OF_A_VERDICT = 40
 
 
-class Estimate(BaseModel):
+class GenerationEstimate(BaseModel):
     """About what is to be paid: ``calls`` of which ``cached`` cost nothing; cost in US dollars, None when unknown.
 
     Tokens and cost are those of the calls that are not cached. A model that thinks before it answers writes more.
@@ -68,16 +77,20 @@ class Estimate(BaseModel):
 
 
 def estimated(
-    documents: int, assignments: Sequence[Assignment], desk: Desk, cache: AnswerCache, prices: Prices | None
-) -> Estimate:
+    documents: int,
+    assignments: Sequence[Assignment],
+    builder: RequestBuilder,
+    cache: AnswerCache,
+    prices: Prices | None,
+) -> GenerationEstimate:
     """The estimate of some assignments, and of the verifications of unanswerable questions among them."""
     questions = sum(len(one.briefs) for one in assignments)
     fresh = [one for one in assignments if cache.find(one.request.digest(0), one.request.max_output_tokens) is None]
     unsure = sum(len(one.briefs) for one in fresh if one.purpose == "unanswerable")
-    one_check = desk.verification("", "").request.input_tokens + 2 * MOST_BY_EACH * PASSAGE_TOKENS
+    one_check = builder.verification("", "").request.input_tokens + 2 * MOST_BY_EACH * PASSAGE_TOKENS
     read = sum(one.request.input_tokens for one in fresh) + unsure * one_check
     written = sum(len(one.briefs) * _tokens_of_a_question(one) for one in fresh) + unsure * TOKENS_OF_A_VERDICT
-    return Estimate(
+    return GenerationEstimate(
         documents=documents,
         questions=questions,
         calls=len(assignments) + unsure,
@@ -161,7 +174,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         self._workspace = Path(workspace).absolute()
         self._on_progress = on_progress
         self._cache = AnswerCache(self._workspace / "cache" / "answers")
-        self._desk = Desk(server_of(llm_client), model, Prompts.load(prompts), self._options)
+        self._builder = RequestBuilder(server_of(llm_client), model, Prompts.load(prompts), self._options)
         self._start()
 
     def _start(self) -> None:
@@ -172,7 +185,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
             client=without_retries(self._client),
             cache=self._cache,
             budget=Budget(self._max_cost),
-            ledger=Ledger(self._prices),
+            ledger=Ledger(self._prices, get_args(Purpose)),
             prices=self._prices,
             retries=self._retries,
             attempts=self._options.attempts,
@@ -189,7 +202,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         """What the last generation came to, so far: also after an error, or while it is under way."""
         return GenerationReport(
             evaluation_type=self.evaluation_type,
-            model=self._desk.model,
+            model=self._builder.model,
             documents=len(self._corpus),
             blank_documents=sum(not document.content.strip() for document in self._corpus),
             asked=self._assembly.asked,
@@ -224,9 +237,9 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
             self.upload(truth, dataset_name)
         return truth
 
-    def estimate(self, queries_per_doc: int = 5) -> Estimate:
+    def estimate(self, queries_per_doc: int = 5) -> GenerationEstimate:
         """About what ``generate`` would take; asks nothing."""
-        return estimated(len(self._corpus), self.plan(queries_per_doc), self._desk, self._cache, self._prices)
+        return estimated(len(self._corpus), self.plan(queries_per_doc), self._builder, self._cache, self._prices)
 
     def plan(self, queries_per_doc: int = 5) -> list[Assignment]:
         """What the model will be asked, in order; raises ``ConfigurationError`` when there is nothing to ask."""
@@ -238,7 +251,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
             raise ConfigurationError("every document is blank: there is nothing to ask about")
         if not queries_per_doc and not options.cross_document and not options.unanswerable:
             raise ConfigurationError("no question is asked for: give queries_per_doc, cross_document or unanswerable")
-        planner = Planner(self._desk, self.level)
+        planner = Planner(self._builder, self.level)
         made = [one for windows in by_document for one in planner.per_document(windows, queries_per_doc)]
         if options.cross_document:
             size = options.window_tokens // options.documents_per_group
@@ -255,7 +268,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         if not questions:
             return []
         index = PassageIndex(self._corpus.documents, self._embedder)
-        return [self._desk.verification(text, shown_passages(index.find(text))) for text in questions]
+        return [self._builder.verification(text, shown_passages(index.find(text))) for text in questions]
 
     def assemble(
         self, assignments: Sequence[Assignment], replies: Sequence[Reply | None], verdicts: Sequence[Reply | None]
@@ -301,7 +314,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         return {
             "source_docs": self._sources(candidate),
             "generation_type": "synthetic",
-            "generation_model": self._desk.model,
+            "generation_model": self._builder.model,
             **candidate.brief.metadata(),
             "seed": self._options.seed,
             "prompt_hash": candidate.reply.assignment.prompt_hash,

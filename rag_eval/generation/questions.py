@@ -4,20 +4,22 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from rag_eval.embedding.embedder import Embedder, Vectors, text_vectors
-from rag_eval.errors import ConfigurationError, preview
+from rag_eval.errors import ConfigurationError
 from rag_eval.generation.options import GenerationOptions
+from rag_eval.generation.prompts import Prompts
 from rag_eval.generation.windows import Window, spread
-from rag_eval.llm.chat import Answer, ChatRequest
-from rag_eval.llm.cost import Purpose
-from rag_eval.llm.prompts import Prompts
+from rag_eval.llm.chat import ChatRequest, UnusableAnswer, response_format
 from rag_eval.stores.exact_search import unit_vectors
 from rag_eval.types.ids import text_sha256
+
+Purpose = Literal["questions", "cross-document", "unanswerable", "verification"]
+"""What a request is for, in the order in which it is accounted for."""
 
 
 class _Strict(BaseModel):
@@ -82,44 +84,6 @@ class Verdict(_Strict):
 
 
 AnswerModel = SpanQuestions | ChunkQuestions | BareQuestions | Verdict
-M = TypeVar("M", bound=BaseModel)
-
-Fault = Literal["refused", "truncated", "filtered", "empty answer", "not the schema"]
-
-
-@dataclass(frozen=True, slots=True)
-class BadAnswer:
-    """An answer that cannot be used, and a short reason to show."""
-
-    fault: Fault
-    detail: str
-
-
-def response_format(model: type[BaseModel]) -> dict[str, Any]:
-    """The ``response_format`` that asks for exactly this model."""
-    schema = model.model_json_schema()
-    return {"type": "json_schema", "json_schema": {"name": model.__name__, "strict": True, "schema": schema}}
-
-
-def read_answer(answer: Answer, model: type[M]) -> M | BadAnswer:
-    """The content as the model, or why that cannot be."""
-    if answer.refusal:
-        return BadAnswer("refused", preview(answer.refusal))
-    if answer.finish_reason == "length":
-        return BadAnswer("truncated", f"after {answer.output_tokens:,} tokens")
-    if answer.finish_reason == "content_filter":
-        return BadAnswer("filtered", "by the service's content filter")
-    if not (answer.content or "").strip():
-        return BadAnswer("empty answer", "no content")
-    try:
-        data = json.loads(answer.content or "")
-        return model.model_validate(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the answer"
-        return BadAnswer("not the schema", preview(f"{place}: {first['msg']}", 120))
-    except (ValueError, RecursionError):
-        return BadAnswer("not the schema", f"not JSON: {preview(answer.content or '')}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,11 +188,11 @@ class Reply:
 
     assignment: Assignment
     answer: AnswerModel | None
-    bad: tuple[BadAnswer, ...] = ()
+    bad: tuple[UnusableAnswer, ...] = ()
 
 
 @dataclass(frozen=True)
-class Desk:
+class RequestBuilder:
     """Writes assignments for one model on one server."""
 
     server: str
@@ -354,21 +318,21 @@ class Level:
 class Planner:
     """Makes the assignments of one generation."""
 
-    def __init__(self, desk: Desk, level: Level) -> None:
-        self._desk, self._level = desk, level
+    def __init__(self, builder: RequestBuilder, level: Level) -> None:
+        self._builder, self._level = builder, level
 
     def per_document(self, windows: Sequence[Window], count: int) -> list[Assignment]:
         """So many questions about one document, spread over its windows."""
-        briefs = briefs_for(windows[0].doc_id, count, self._desk.options)
+        briefs = briefs_for(windows[0].doc_id, count, self._builder.options)
         made: list[Assignment] = []
         for window, share in zip(windows, spread(count, [window.tokens for window in windows]), strict=True):
             part = list(islice(briefs, share))
-            made += self._desk.questions("questions", self._level.prompt, self._level.answer, [window], part)
+            made += self._builder.questions("questions", self._level.prompt, self._level.answer, [window], part)
         return made
 
     def cross_document(self, windows: Sequence[Window], count: int, embedder: Embedder) -> list[Assignment]:
         """So many questions about groups of related documents; raises ``ConfigurationError`` when there are none."""
-        options = self._desk.options
+        options = self._builder.options
         size = options.documents_per_group
         groups = related_groups(windows, -(-count // QUESTIONS_OF_A_GROUP), size, embedder)
         if not groups:
@@ -381,17 +345,17 @@ class Planner:
             subject = "\n".join(window.doc_id for window in group)
             briefs = list(briefs_for(f"cross-document\n{subject}", share, options))
             prompt = self._level.cross_document_prompt
-            made += self._desk.questions("cross-document", prompt, self._level.answer, group, briefs)
+            made += self._builder.questions("cross-document", prompt, self._level.answer, group, briefs)
         return made
 
     def unanswerable(self, windows: Sequence[Window], count: int) -> list[Assignment]:
         """So many questions without an answer, spread over the corpus."""
         made: list[Assignment] = []
         for window, share in _shares(windows, count):
-            briefs = list(briefs_for(f"unanswerable\n{window.doc_id}", share, self._desk.options))
+            briefs = list(briefs_for(f"unanswerable\n{window.doc_id}", share, self._builder.options))
             # What the model is shown has no chunks: it is not asked to name any.
             shown = Window(window.doc_id, window.text, window.tokens, window.start)
-            made += self._desk.questions("unanswerable", "unanswerable", BareQuestions, [shown], briefs)
+            made += self._builder.questions("unanswerable", "unanswerable", BareQuestions, [shown], briefs)
         return made
 
 

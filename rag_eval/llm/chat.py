@@ -2,19 +2,17 @@
 
 import inspect
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rag_eval.disk.files import data_sha256
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.llm.client import DEFAULT_HOST, QUOTED_CHARACTERS, OpenAIClient
-from rag_eval.retry import Failure, retry_after_of
+from rag_eval.llm.client import DEFAULT_HOST, CallFailure, OpenAIClient, failure_of, part_of
 from rag_eval.tokens import count_tokens
 
 if TYPE_CHECKING:
@@ -92,6 +90,47 @@ class Answer(BaseModel):
         return max_output_tokens is not None and max_output_tokens <= self.max_output_tokens
 
 
+M = TypeVar("M", bound=BaseModel)
+
+AnswerFault = Literal["refused", "truncated", "filtered", "empty answer", "not the schema"]
+
+
+@dataclass(frozen=True, slots=True)
+class UnusableAnswer:
+    """An answer that cannot be used, and a short reason to show."""
+
+    fault: AnswerFault
+    detail: str
+
+
+def response_format(model: type[BaseModel]) -> dict[str, Any]:
+    """The ``response_format`` that asks for exactly this model."""
+    schema = model.model_json_schema()
+    return {"type": "json_schema", "json_schema": {"name": model.__name__, "strict": True, "schema": schema}}
+
+
+def read_answer(answer: Answer, model: type[M]) -> M | UnusableAnswer:
+    """The content as the model, or why that cannot be."""
+    if answer.refusal:
+        return UnusableAnswer("refused", preview(answer.refusal))
+    if answer.finish_reason == "length":
+        return UnusableAnswer("truncated", f"after {answer.output_tokens:,} tokens")
+    if answer.finish_reason == "content_filter":
+        return UnusableAnswer("filtered", "by the service's content filter")
+    if not (answer.content or "").strip():
+        return UnusableAnswer("empty answer", "no content")
+    try:
+        data = json.loads(answer.content or "")
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the answer"
+        return UnusableAnswer("not the schema", preview(f"{place}: {first['msg']}", 120))
+    except (ValueError, RecursionError):
+        return UnusableAnswer("not the schema", f"not JSON: {preview(answer.content or '')}")
+
+
+CHECK = "check the model, which must know structured outputs, its options and the server's address"
 # Answers of the service that are about one text: the others can go on.
 REFUSED_TEXTS = ("content_filter", "content_policy_violation", "context_length_exceeded")
 
@@ -114,17 +153,6 @@ class ChatClient(Protocol):
     @property
     def chat(self) -> _Chat:
         """The chat part of the API."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallFailure(Failure):
-    """A failed call; ``maybe_billed`` when the service may have done the work all the same.
-
-    ``is_unreached`` when there was no connection to it, so that nothing was sent.
-    """
-
-    maybe_billed: bool = False
-    is_unreached: bool = False
 
 
 def check_client(client: object) -> None:
@@ -167,9 +195,11 @@ def call(client: ChatClient, request: ChatRequest, attempt: int) -> Answer | Cal
     try:
         told = client.chat.completions.create(**request.arguments(attempt))
     except Exception as error:
-        failure = _failure(error, str(getattr(client, "api_key", "") or ""))
-        if isinstance(failure, Answer):
-            return failure.model_copy(update={"max_output_tokens": request.max_output_tokens})
+        code = part_of(getattr(error, "body", None), "code")
+        if code in REFUSED_TEXTS:
+            refusal = {"content": None, "refusal": str(code), "finish_reason": "refused"}
+            return Answer(**refusal, input_tokens=0, output_tokens=0, max_output_tokens=request.max_output_tokens)
+        failure = failure_of(error, "the service", str(getattr(client, "api_key", "") or ""), CHECK)
         if failure is None:
             raise
         return failure
@@ -180,89 +210,29 @@ def call(client: ChatClient, request: ChatRequest, attempt: int) -> Answer | Cal
 
 
 def _read(told: object, request: ChatRequest) -> Answer | CallFailure:
-    choices = _part(told, "choices")
+    choices = part_of(told, "choices")
     if not isinstance(choices, list | tuple):
         # Gateways are known to send an error with the status of a success.
         reason = "the service answered without choices"
         return CallFailure(reason, "check the model and the server's address", may_pass=True, maybe_billed=True)
     choice = choices[0] if choices else None
-    message = _part(choice, "message")
-    content, refusal = _text(_part(message, "content")), _text(_part(message, "refusal"))
-    usage = _part(told, "usage")
-    read, written = _part(usage, "prompt_tokens"), _part(usage, "completion_tokens")
+    message = part_of(choice, "message")
+    content, refusal = _text(part_of(message, "content")), _text(part_of(message, "refusal"))
+    usage = part_of(told, "usage")
+    read, written = part_of(usage, "prompt_tokens"), part_of(usage, "completion_tokens")
     return Answer(
         content=content,
         refusal=refusal,
-        finish_reason=_text(_part(choice, "finish_reason")),
+        finish_reason=_text(part_of(choice, "finish_reason")),
         input_tokens=read if type(read) is int and read > 0 else request.input_tokens,
         output_tokens=written if type(written) is int and written >= 0 else count_tokens(content or "", "o200k_base"),
         max_output_tokens=request.max_output_tokens,
     )
 
 
-def _part(whole: object, name: str) -> object:
-    return whole.get(name) if isinstance(whole, Mapping) else getattr(whole, name, None)
-
-
 def _text(found: object) -> str | None:
     # JSON can hold half a surrogate pair, which no file can.
     return found.encode("utf-8", "replace").decode("utf-8") if isinstance(found, str) else None
-
-
-def _failure(error: Exception, key: str) -> Answer | CallFailure | None:
-    """The failure behind an exception, or the refusal of one text as an answer; None for anything else."""
-    status = getattr(error, "status_code", None)
-    if isinstance(status, int):
-        return _refusal(error, status, key)
-    if isinstance(error, json.JSONDecodeError):
-        reason = "the answer of the service is not JSON"
-        return CallFailure(reason, "it may have been cut on its way", may_pass=True, maybe_billed=True)
-    if not isinstance(error, (TimeoutError, ConnectionError, *_connection_errors())):
-        return None
-    if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
-        return CallFailure(
-            "the service did not answer in time", "raise the client's time-out", may_pass=True, maybe_billed=True
-        )
-    cause = error.__cause__ or error
-    told = _quote(str(cause) or type(error).__name__, key)
-    # By name, because a client may bring an HTTP library of its own.
-    is_unreached = isinstance(cause, ConnectionRefusedError) or type(cause).__name__ == "ConnectError"
-    return CallFailure(
-        f"the connection failed ({told})",
-        "check the server's address and the network",
-        may_pass=True,
-        maybe_billed=not is_unreached,
-        is_unreached=is_unreached,
-    )
-
-
-def _refusal(error: Exception, status: int, key: str) -> Answer | CallFailure:
-    if status in (401, 403):
-        # What the service says is left out: it may quote the key in a form that is not recognised.
-        return CallFailure(f"the service refused the key ({status})", "check the key, such as OPENAI_API_KEY")
-    body = getattr(error, "body", None)
-    code, message = _part(body, "code"), _part(body, "message") or body
-    if code in REFUSED_TEXTS:
-        return Answer(content=None, refusal=str(code), finish_reason="refused", input_tokens=0, output_tokens=0)
-    reason = f"the service answered {status} ({_quote(message, key)})"
-    if code == "insufficient_quota":
-        return CallFailure(reason, "raise the account's quota")
-    if status == 429 or status in (408, 409) or status >= 500:
-        advice = "lower concurrency, or allow more retries" if status == 429 else "try again later"
-        headers = getattr(getattr(error, "response", None), "headers", {})
-        return CallFailure(reason, advice, may_pass=True, retry_after=retry_after_of(headers))
-    return CallFailure(
-        reason, "check the model, which must know structured outputs, its options and the server's address"
-    )
-
-
-def _connection_errors() -> tuple[type[BaseException], ...]:
-    return (sys.modules["openai"].APIConnectionError,) if "openai" in sys.modules else ()
-
-
-def _quote(told: object, key: str) -> str:
-    text = str(told or "no reason")
-    return preview(text.replace(key, "***") if key else text, QUOTED_CHARACTERS)
 
 
 class ChatService:

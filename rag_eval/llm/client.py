@@ -10,15 +10,16 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.retry import Failure, retry_after_of
+from rag_eval.retry import Failure, retry_after_of, status_may_pass
 
 if TYPE_CHECKING:
     import openai
@@ -66,13 +67,11 @@ class OpenAIClient:
             return Failure(reason, "the answer may have been cut on its way", may_pass=True)
         if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
             # Gateways are known to send an error with the status of a success.
-            told = self._quote(answer["error"].get("message"))
+            told = quoted(answer["error"].get("message"), self._key.get_secret_value())
             return Failure(f"{self.host} answered an error ({told})", "check model and base_url")
         return answer
 
     def _read(self, sdk: "openai.OpenAI", send: Send, timeout: float) -> bytes | Failure:
-        import openai
-
         late = Failure(
             f"{self.host} did not answer within {timeout:.3g} s", "raise timeout, or send less at once", may_pass=True
         )
@@ -84,46 +83,13 @@ class OpenAIClient:
                     parts.append(part)
                     if time.monotonic() > deadline:  # a time-out of its own ends only a silence
                         return late
-        except openai.APITimeoutError:
-            return late
-        except openai.APIStatusError as error:
-            return self._refusal(error)
-        except openai.APIConnectionError as error:
-            return self._unreachable(error.__cause__ or error)
-        except _transport_errors() as error:
-            return late if "Timeout" in type(error).__name__ else self._unreachable(error)
+        except Exception as error:
+            key, advice = self._key.get_secret_value(), "check model, dimensions and base_url"
+            failure = failure_of(error, self.host, key, advice)
+            if failure is None:
+                raise
+            return late if _is_timeout(error) else failure
         return b"".join(parts)
-
-    def _refusal(self, error: "openai.APIStatusError") -> Failure:
-        status = error.status_code
-        if status in (401, 403):
-            # What the server says is left out: it may quote the key in a form that is not recognised.
-            return Failure(f"{self.host} refused the key ({status})", "check OPENAI_API_KEY")
-        body = error.body
-        told = body.get("message") if isinstance(body, dict) else body
-        code = body.get("code") if isinstance(body, dict) else None
-        reason = f"{self.host} answered {status} ({self._quote(told)})"
-        if code == "insufficient_quota":
-            return Failure(reason, "raise the account's quota")
-        if status == 429:
-            advice = "lower concurrency, or allow more retries"
-            return Failure(reason, advice, may_pass=True, retry_after=retry_after_of(error.response.headers))
-        if status in (408, 409) or status >= 500:
-            return Failure(reason, "try again later", may_pass=True, retry_after=retry_after_of(error.response.headers))
-        return Failure(reason, "check model, dimensions and base_url")
-
-    def _unreachable(self, error: BaseException) -> Failure:
-        told = self._quote(str(error) or type(error).__name__)
-        return Failure(
-            f"the connection to {self.host} failed ({told})", "check base_url and the network", may_pass=True
-        )
-
-    def _quote(self, told: object) -> str:
-        """What the service said, with the key taken out before it is cut to size."""
-        if not told:
-            return "no reason"
-        key = self._key.get_secret_value()
-        return preview(str(told).replace(key, "***") if key else str(told), QUOTED_CHARACTERS)
 
     def connect(self) -> "openai.OpenAI":
         """The SDK's client, made at the first call; raises ``ConfigurationError`` where a key is needed or unusable."""
@@ -167,6 +133,77 @@ def _host(base_url: str) -> str:
     return parts.hostname if port is None else f"{parts.hostname}:{port}"
 
 
-def _transport_errors() -> tuple[type[BaseException], ...]:
-    """What reading a body can raise: the SDK brings httpx2, and brought httpx before."""
-    return tuple(sys.modules[name].HTTPError for name in ("httpx2", "httpx") if name in sys.modules)
+@dataclass(frozen=True, slots=True)
+class CallFailure(Failure):
+    """A failed call; ``maybe_billed`` when the service may have done the work all the same.
+
+    ``is_unreached`` when there was no connection to it, so that nothing was sent.
+    """
+
+    maybe_billed: bool = False
+    is_unreached: bool = False
+
+
+def failure_of(error: Exception, service: str, key: str, advice: str) -> CallFailure | None:
+    """The failure behind an exception of a client in the manner of OpenAI's; None for anything else.
+
+    ``service`` is what the message calls it, ``advice`` what to do when it refuses a request for good.
+    """
+    status = getattr(error, "status_code", None)
+    if isinstance(status, int):
+        return _refusal(error, status, service, key, advice)
+    if isinstance(error, json.JSONDecodeError):
+        reason = f"the answer of {service} is not JSON"
+        return CallFailure(reason, "it may have been cut on its way", may_pass=True, maybe_billed=True)
+    if not isinstance(error, (TimeoutError, ConnectionError, *_connection_errors())):
+        return None
+    if _is_timeout(error):
+        reason = f"{service} did not answer in time"
+        return CallFailure(reason, "raise the client's time-out", may_pass=True, maybe_billed=True)
+    cause = error.__cause__ or error
+    told = quoted(str(cause) or type(error).__name__, key)
+    # By name, because a client may bring an HTTP library of its own.
+    is_unreached = isinstance(cause, ConnectionRefusedError) or type(cause).__name__ == "ConnectError"
+    return CallFailure(
+        f"the connection to {service} failed ({told})",
+        "check base_url and the network",
+        may_pass=True,
+        maybe_billed=not is_unreached,
+        is_unreached=is_unreached,
+    )
+
+
+def _refusal(error: Exception, status: int, service: str, key: str, advice: str) -> CallFailure:
+    if status in (401, 403):
+        # What the service says is left out: it may quote the key in a form that is not recognised.
+        return CallFailure(f"{service} refused the key ({status})", "check OPENAI_API_KEY, or the key given")
+    body = getattr(error, "body", None)
+    reason = f"{service} answered {status} ({quoted(part_of(body, 'message') or body, key)})"
+    if part_of(body, "code") == "insufficient_quota":
+        return CallFailure(reason, "raise the account's quota")
+    if not status_may_pass(status):
+        return CallFailure(reason, advice)
+    wait = retry_after_of(getattr(getattr(error, "response", None), "headers", {}))
+    later = "lower concurrency, or allow more retries" if status == 429 else "try again later"
+    return CallFailure(reason, later, may_pass=True, retry_after=wait)
+
+
+def part_of(whole: object, name: str) -> object:
+    """A key of a mapping or an attribute of an object; None where there is none."""
+    return whole.get(name) if isinstance(whole, Mapping) else getattr(whole, name, None)
+
+
+def quoted(told: object, key: str) -> str:
+    """What a service said, with the key taken out before it is cut to size."""
+    text = str(told or "no reason")
+    return preview(text.replace(key, "***") if key else text, QUOTED_CHARACTERS)
+
+
+def _is_timeout(error: BaseException) -> bool:
+    return isinstance(error, TimeoutError) or "Timeout" in type(error).__name__
+
+
+def _connection_errors() -> tuple[type[BaseException], ...]:
+    """What the way to a service raises: the SDK's error and those of httpx2, which it brings, or httpx, as before."""
+    names = (("openai", "APIConnectionError"), ("httpx2", "HTTPError"), ("httpx", "HTTPError"))
+    return tuple(getattr(sys.modules[module], name) for module, name in names if module in sys.modules)

@@ -2,9 +2,8 @@
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -117,9 +116,6 @@ class Budget:
         return self.limit is None or self._spent + self._reserved + most <= self.limit
 
 
-Purpose = Literal["questions", "cross-document", "unanswerable", "verification"]
-
-
 class ChatUsage(BaseModel):
     """Calls with their tokens; ``cost`` in US dollars, None where the prices are not known."""
 
@@ -148,15 +144,15 @@ class LedgerEntry(BaseModel):
 
 
 class Ledger:
-    """Counts from many threads."""
+    """Counts from many threads, by purpose; ``purposes`` is the order in which they are told."""
 
-    def __init__(self, prices: Prices | None) -> None:
-        self._prices = prices
-        self._usage: dict[tuple[Purpose, bool], ChatUsage] = {}
-        self._failed: dict[tuple[Purpose, bool], int] = {}
+    def __init__(self, prices: Prices | None, purposes: Sequence[str]) -> None:
+        self._prices, self._purposes = prices, purposes
+        self._usage: dict[tuple[str, bool], ChatUsage] = {}
+        self._failed: dict[tuple[str, bool], int] = {}
         self._counting = threading.Lock()
 
-    def add_answer(self, purpose: Purpose, answer: Answer, *, fresh: bool) -> None:
+    def add_answer(self, purpose: str, answer: Answer, *, fresh: bool) -> None:
         """Count an answer, paid now or found."""
         with self._counting:
             before = self._usage.get((purpose, fresh), ChatUsage())
@@ -166,7 +162,7 @@ class Ledger:
                 output_tokens=before.output_tokens + answer.output_tokens,
             )
 
-    def add_failure(self, purpose: Purpose, *, unsettled: bool) -> None:
+    def add_failure(self, purpose: str, *, unsettled: bool) -> None:
         """Count a call that brought no answer."""
         with self._counting:
             self._failed[purpose, unsettled] = self._failed.get((purpose, unsettled), 0) + 1
@@ -176,10 +172,10 @@ class Ledger:
         """One for each purpose that anything was asked for, and ``total``."""
         with self._counting:
             asked = {purpose for purpose, _ in (*self._usage, *self._failed)}
-            purposes = [purpose for purpose in get_args(Purpose) if purpose in asked]
+            purposes = [purpose for purpose in self._purposes if purpose in asked]
             return [self._entry(name, [name]) for name in purposes] + [self._entry("total", purposes)]
 
-    def _entry(self, title: str, purposes: list[Purpose]) -> LedgerEntry:
+    def _entry(self, title: str, purposes: list[str]) -> LedgerEntry:
         unsettled = sum(self._failed.get((purpose, True), 0) for purpose in purposes)
         return LedgerEntry(
             purpose=title,
@@ -189,7 +185,7 @@ class Ledger:
             unsettled=unsettled,
         )
 
-    def _sum(self, purposes: list[Purpose], *, fresh: bool) -> ChatUsage:
+    def _sum(self, purposes: list[str], *, fresh: bool) -> ChatUsage:
         parts = [self._usage[purpose, fresh] for purpose in purposes if (purpose, fresh) in self._usage]
         read, written = sum(part.input_tokens for part in parts), sum(part.output_tokens for part in parts)
         cost = None if self._prices is None else self._prices.cost(read, written)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError, preview
-from rag_eval.retry import Failure, RetryPolicy, retry_after_of
+from rag_eval.retry import BRIEF, ONCE, PATIENT, Failure, RetryPolicy, retry_after_of, status_may_pass
 
 if TYPE_CHECKING:
     from langsmith import Client
@@ -120,14 +120,6 @@ def _check(timeout_seconds: float) -> None:
 
 T = TypeVar("T")
 
-PATIENT = RetryPolicy(max_retries=6, backoff=1.0, give_up_after=120.0)
-"""For somebody who asked to publish and waits for it."""
-BRIEF = RetryPolicy(max_retries=2, backoff=0.5, give_up_after=15.0)
-"""For the end of a run: what is not sent now is sent later."""
-ONCE = RetryPolicy(max_retries=0)
-"""For a client that asks again by itself."""
-
-MAY_PASS = {408, 425, 429}
 NOT_THIS = {400, 404, 405, 409, 413, 415, 422}
 
 
@@ -221,10 +213,10 @@ def _failure(error: Exception) -> Failure:
 def _answered(status: int, retry_after: float | None) -> Failure:
     if status in (401, 403):
         return Failure(f"it refused the key, {status}", "check LANGSMITH_API_KEY and the workspace it is for")
-    if status in MAY_PASS or status >= 500:
-        return Failure(f"it answered {status}", "try again later", may_pass=True, retry_after=retry_after)
     if status in NOT_THIS:
         return _Refusal(f"it answered {status}", "check what is sent, and LANGSMITH_ENDPOINT")
+    if status_may_pass(status):
+        return Failure(f"it answered {status}", "try again later", may_pass=True, retry_after=retry_after)
     return Failure(f"it answered {status}", "check LANGSMITH_ENDPOINT")
 
 

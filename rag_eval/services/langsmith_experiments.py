@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from rag_eval.errors import GroundTruthError, ServiceError
 from rag_eval.services.langsmith_client import LangSmithService
-from rag_eval.services.outbox import Parcel
+from rag_eval.services.outbox import Message
 
 if TYPE_CHECKING:
     from langsmith import Client
@@ -210,11 +210,11 @@ class TaskPayload(BaseModel):
 
     @property
     def key(self) -> str:
-        """The key of its parcel."""
+        """The key of its message."""
         return f"task {self.task!r} of {self.experiment!r}, {self.run}, on {self.dataset!r}"
 
 
-def task_experiment(payload: TaskPayload, parcel: Parcel, examples: "Sequence[Example]") -> Experiment:
+def task_experiment(payload: TaskPayload, message: Message, examples: "Sequence[Example]") -> Experiment:
     """The experiment that a payload makes on the examples of its dataset.
 
     Raises ``GroundTruthError`` when no row is an example of it.
@@ -230,7 +230,7 @@ def task_experiment(payload: TaskPayload, parcel: Parcel, examples: "Sequence[Ex
             f"no row of {payload.experiment!r} is an example of the LangSmith dataset {payload.dataset!r}: "
             "read its rows with LangSmithDataset, or give them the id of their example"
         )
-    name = f"{payload.experiment} {payload.task} {parcel.id.hex[:8]}"
+    name = f"{payload.experiment} {payload.task} {message.id.hex[:8]}"
     return Experiment(name, payload.metadata, outcomes, payload.at, payload.task, "chain")
 
 

@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from rag_eval.disk.files import data_sha256
 from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError, ServiceError
-from rag_eval.retry import RetryPolicy
-from rag_eval.services.langsmith_client import PATIENT, LangSmithService, has_langsmith_key
+from rag_eval.retry import PATIENT, RetryPolicy
+from rag_eval.services.langsmith_client import LangSmithService, has_langsmith_key
 from rag_eval.services.langsmith_datasets import check_type, match_queries, read_examples
 from rag_eval.services.langsmith_experiments import (
     ExampleOutcome,
@@ -19,7 +19,7 @@ from rag_eval.services.langsmith_experiments import (
     task_experiment,
 )
 from rag_eval.services.langsmith_push import push_records, record_of
-from rag_eval.services.outbox import Delivery, Outbox, Parcel
+from rag_eval.services.outbox import Delivery, Message, Outbox
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType
 
@@ -78,7 +78,7 @@ def put_truth(
     truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth],
     *,
     only_if_new: bool = False,
-) -> Parcel:
+) -> Message:
     """Put ground truth for a dataset; what still waits for it from before is taken back.
 
     What was sent before is put again: the dataset may have got other truth since, or have been deleted. With
@@ -93,26 +93,26 @@ def put_truth(
     suffix = f" for {dataset!r}" + (", if it is new" if only_if_new else "")
     key = f"ground truth {data_sha256(records)[:12]}{suffix}"
     # The new one first: a kill in between must not leave neither.
-    parcel = outbox.put(LANGSMITH_CHANNEL, key, payload.model_dump(mode="json"), again=True)
+    message = outbox.put(LANGSMITH_CHANNEL, key, payload.model_dump(mode="json"), again=True)
     for older in () if only_if_new else outbox.waiting(LANGSMITH_CHANNEL):
         if older.key != key and older.key.startswith("ground truth ") and older.key.endswith(suffix):
             outbox.withdraw(LANGSMITH_CHANNEL, older.key)
-    return parcel
+    return message
 
 
 def experiment_key(run: str, configuration: str, dataset: str) -> str:
-    """The key of a configuration's parcel."""
+    """The key of a configuration's message."""
     return f"experiment {configuration!r} of {run} on {dataset!r}"
 
 
-def put_experiment(outbox: Outbox, payload: ExperimentPayload) -> Parcel:
+def put_experiment(outbox: Outbox, payload: ExperimentPayload) -> Message:
     """Put one configuration of a run."""
     key = experiment_key(payload.run, payload.configuration, payload.dataset)
     return outbox.put(LANGSMITH_CHANNEL, key, payload.model_dump(mode="json"))
 
 
 class LangSmithSender:
-    """Sends the parcels of the channel, with the key and the endpoint of the environment; ``close`` it."""
+    """Sends the messages of the channel, with the key and the endpoint of the environment; ``close`` it."""
 
     def __init__(self, patience: RetryPolicy = PATIENT, *, timeout_seconds: float = 20.0) -> None:
         self._patience = patience
@@ -120,25 +120,25 @@ class LangSmithSender:
         self._service: LangSmithService | None = None
         self._examples: dict[str, list[Example]] = {}
 
-    def __call__(self, parcel: Parcel) -> Mapping[str, Any]:
-        """Send a parcel; the details have the address under ``url``.
+    def __call__(self, message: Message) -> Mapping[str, Any]:
+        """Send a message; the details have the address under ``url``.
 
         Raises ``ServiceError`` without a key and when LangSmith fails, ``GroundTruthError`` when the dataset does not
-        fit, ``ArtifactError`` when the parcel makes no sense.
+        fit, ``ArtifactError`` when the message makes no sense.
         """
         try:
-            payload = _PAYLOADS.validate_python(parcel.payload)
+            payload = _PAYLOADS.validate_python(message.payload)
         except ValidationError as error:
             first = error.errors()[0]
             raise ArtifactError(
-                f"the parcel {str(parcel.path)!r} is of another version ({first['loc']}: {first['msg']}): "
+                f"the message {str(message.path)!r} is of another version ({first['loc']}: {first['msg']}): "
                 "remove it, and publish again what it was"
             ) from None
         service = self._connected()
         if isinstance(payload, ExperimentPayload):
-            return self._send_experiment(service, parcel, payload)
+            return self._send_experiment(service, message, payload)
         if isinstance(payload, TaskPayload):
-            return self._send_task(service, parcel, payload)
+            return self._send_task(service, message, payload)
         self._examples.pop(payload.dataset, None)
         report = push_records(
             service, payload.dataset, payload.records, payload.evaluation_type, only_if_new=payload.only_if_new
@@ -152,7 +152,7 @@ class LangSmithSender:
             self._service.close()
 
     def _send_experiment(
-        self, service: LangSmithService, parcel: Parcel, payload: ExperimentPayload
+        self, service: LangSmithService, message: Message, payload: ExperimentPayload
     ) -> Mapping[str, Any]:
         dataset = payload.dataset
         examples = self._examples_of(service, dataset)
@@ -168,15 +168,15 @@ class LangSmithSender:
                 f"no example of the LangSmith dataset {dataset!r} is a query of the run {payload.run}: "
                 "push its ground truth, or name another dataset"
             )
-        name = f"{payload.configuration} {parcel.id.hex[:8]}"
+        name = f"{payload.configuration} {message.id.hex[:8]}"
         experiment = Experiment(name, payload.metadata, outcomes, payload.at)
-        url = publish_experiment(service, experiment, parcel.uuid)
+        url = publish_experiment(service, experiment, message.uuid)
         absent = len(payload.queries) - len(outcomes)
         return {"url": url, "dataset": dataset, "run": payload.run, "queries": len(outcomes), "absent": absent}
 
-    def _send_task(self, service: LangSmithService, parcel: Parcel, payload: TaskPayload) -> Mapping[str, Any]:
-        experiment = task_experiment(payload, parcel, self._examples_of(service, payload.dataset))
-        url = publish_experiment(service, experiment, parcel.uuid)
+    def _send_task(self, service: LangSmithService, message: Message, payload: TaskPayload) -> Mapping[str, Any]:
+        experiment = task_experiment(payload, message, self._examples_of(service, payload.dataset))
+        url = publish_experiment(service, experiment, message.uuid)
         return {"url": url, "dataset": payload.dataset, "absent": len(payload.rows) - len(experiment.outcomes)}
 
     def _examples_of(self, service: LangSmithService, dataset: str) -> "list[Example]":
@@ -190,7 +190,7 @@ class LangSmithSender:
         if self._service is None:
             try:
                 self._service = LangSmithService.connect(self._patience, timeout_seconds=self._timeout)
-            except ConfigurationError as error:  # it goes for every parcel
+            except ConfigurationError as error:  # it goes for every message
                 raise ServiceError(str(error)) from None
         return self._service
 

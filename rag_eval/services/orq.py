@@ -16,15 +16,13 @@ from pydantic import Field, ValidationError
 
 from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError
 from rag_eval.parts.settings import Address, Settings
-from rag_eval.retry import Failure, RetryPolicy, retry_after_of
-from rag_eval.services.outbox import Parcel
+from rag_eval.retry import PATIENT, Failure, RetryPolicy, retry_after_of, status_may_pass
+from rag_eval.services.outbox import Message
 
 ORQ_CHANNEL = "orq"
 KEY = "ORQ_API_KEY"
 ADDRESS = "ORQ_BASE_URL"
 RECEIVE = "/v2/spreadsheets/evaluations/receive"
-POLICY = RetryPolicy(max_retries=4, backoff=1.0, max_backoff=16.0, give_up_after=180.0)
-PASSING = {408, 409, 425, 429}
 REFUSED = {400, 413, 415, 422}
 
 PROJECT_FILES = {"rag-eval.toml": ("experiment",), "pyproject.toml": ("tool", "rag-eval", "experiment")}
@@ -94,29 +92,29 @@ def _table(path: Path, keys: tuple[str, ...]) -> Any | None:
 
 
 def orq_sender(
-    endpoint: str, timeout: float = 30.0, policy: RetryPolicy = POLICY
-) -> Callable[[Parcel], Mapping[str, object]]:
-    """What sends a parcel to orq.ai and gives back the experiment's address; ``ORQ_BASE_URL`` goes before ``endpoint``.
+    endpoint: str, timeout: float = 30.0, policy: RetryPolicy = PATIENT
+) -> Callable[[Message], Mapping[str, object]]:
+    """What sends a message to orq.ai and gives back the experiment's address; ``ORQ_BASE_URL`` goes before ``endpoint``.
 
-    The sender raises ``ServiceError`` without a key, and when orq.ai does not take the parcel after some attempts; of
-    its kinds ``RequestRefusedError`` when it is this parcel that it does not take.
+    The sender raises ``ServiceError`` without a key, and when orq.ai does not take the message after some attempts; of
+    its kinds ``RequestRefusedError`` when it is this message that it does not take.
     """
 
-    def send(parcel: Parcel) -> Mapping[str, object]:
+    def send(message: Message) -> Mapping[str, object]:
         key = os.environ.get(KEY, "").strip()
         if not key:
             raise ServiceError(f"{KEY} is not set: set it to send results to orq.ai")
         if not key.isascii() or not key.isprintable():
             raise ServiceError(f"{KEY} has characters that no key has: check it")
         address = (os.environ.get(ADDRESS) or endpoint).rstrip("/") + RECEIVE
-        # The parcel's id lets the service know a second attempt whose first answer was lost.
+        # The message's id lets the service know a second attempt whose first answer was lost.
         headers = {
             "Authorization": f"Bearer {key}",
             "Content-Type": "application/json",
-            "Idempotency-Key": str(parcel.id),
+            "Idempotency-Key": str(message.id),
         }
         # In ASCII, which holds half a surrogate pair of a model's too.
-        body = json.dumps(parcel.payload).encode()
+        body = json.dumps(message.payload).encode()
         answer = policy.run(lambda left: _post(address, headers, body, min(timeout, left)), threading.Event())
         if isinstance(answer, Failure):
             raise ServiceError(f"orq.ai did not take the results ({answer.reason}): {answer.advice}")
@@ -137,8 +135,8 @@ def _post(address: str, headers: Mapping[str, str], body: bytes, timeout: float)
     if answer.status_code in REFUSED:
         raise RequestRefusedError(f"orq.ai does not take these results (it answered {answer.status_code})")
     if not answer.is_success:
-        passing = answer.status_code in PASSING or answer.status_code >= 500
-        return Failure(f"it answered {answer.status_code}", "try again later", passing, retry_after_of(answer.headers))
+        may_pass, after = status_may_pass(answer.status_code), retry_after_of(answer.headers)
+        return Failure(f"it answered {answer.status_code}", "try again later", may_pass, after)
     try:
         told = answer.json()
     except ValueError:

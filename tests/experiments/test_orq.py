@@ -142,7 +142,7 @@ def test_a_wrong_setting_is_said_at_once(
     assert orq.requests == []
 
 
-def test_a_parcel_that_is_refused_does_not_hold_up_the_next(orq: OrqServer) -> None:
+def test_a_message_that_is_refused_does_not_hold_up_the_next(orq: OrqServer) -> None:
     run()
     (body,) = orq.experiments.values()
     outbox = Outbox(Path("outbox"))

@@ -5,16 +5,8 @@ import json
 import jsonschema
 import pytest
 
-from rag_eval.generation.questions import (
-    BadAnswer,
-    BareQuestions,
-    ChunkQuestions,
-    SpanQuestions,
-    Verdict,
-    read_answer,
-    response_format,
-)
-from rag_eval.llm.chat import Answer
+from rag_eval.generation.questions import BareQuestions, ChunkQuestions, SpanQuestions, Verdict
+from rag_eval.llm.chat import Answer, UnusableAnswer, read_answer, response_format
 
 GOOD = {"questions": [{"number": 1, "question": "?", "excerpts": [{"document": "D1", "text": "t", "before": ""}]}]}
 
@@ -67,7 +59,7 @@ def test_a_good_answer_is_read() -> None:
 )
 def test_a_bad_answer_is_named_and_shown_in_printable_characters(given: Answer, fault: str) -> None:
     read = read_answer(given, SpanQuestions)
-    assert isinstance(read, BadAnswer)
+    assert isinstance(read, UnusableAnswer)
     assert read.fault == fault
     assert read.detail.isprintable()
     assert len(read.detail) <= 140

@@ -3,9 +3,11 @@
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import get_args
 
 import pytest
 
+from rag_eval.generation.questions import Purpose
 from rag_eval.llm.chat import Answer
 from rag_eval.llm.cost import Budget, BudgetReachedError, Ledger, Prices, list_prices
 
@@ -72,7 +74,7 @@ def test_a_failed_call_gives_back_what_it_did_not_spend_and_no_limit_is_no_limit
 
 
 def test_the_ledger_tells_fresh_from_cached_by_purpose() -> None:
-    ledger = Ledger(Prices(input=1, output=10))
+    ledger = Ledger(Prices(input=1, output=10), get_args(Purpose))
     answer = Answer(content="x", refusal=None, finish_reason="stop", input_tokens=1000, output_tokens=100)
     for fresh in (True, True, False):
         ledger.add_answer("questions", answer, fresh=fresh)
@@ -85,7 +87,7 @@ def test_the_ledger_tells_fresh_from_cached_by_purpose() -> None:
     assert (verification.failed, verification.unsettled) == (2, 1)
     assert total.purpose == "total"
     assert (total.fresh.calls, total.fresh.input_tokens, total.fresh.output_tokens) == (3, 3000, 300)
-    assert Ledger(None).entries[-1].fresh.cost is None
+    assert Ledger(None, ()).entries[-1].fresh.cost is None
 
 
 def test_list_prices_are_known_for_snapshots_too() -> None:

@@ -11,18 +11,19 @@ import openai
 import pytest
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.generation.questions import Verdict, response_format
+from rag_eval.generation.questions import Verdict
 from rag_eval.llm.chat import (
     Answer,
-    CallFailure,
     ChatRequest,
     ChatService,
     call,
     check_client,
     is_openai,
+    response_format,
     server_of,
     without_retries,
 )
+from rag_eval.llm.client import CallFailure
 from tests.doubles.openai_chat import content, no_choices, refusal
 from tests.doubles.openai_server import Change, CutJSON, Disconnect, Fault, Hang, OpenAIServer, Status
 
@@ -123,8 +124,8 @@ def test_other_errors_of_a_client_are_not_hidden() -> None:
         (Status(404, f"no model for {KEY}"), "404 ('no model for ***')", False, False),
         (Status(401, f"bad key {KEY}"), "refused the key (401)", False, False),
         (Hang(5), "did not answer in time", True, True),
-        (Disconnect(), "the connection failed", True, True),
-        (Disconnect(keep=0.5), "the connection failed", True, True),
+        (Disconnect(), "the connection to the service failed", True, True),
+        (Disconnect(keep=0.5), "the connection to the service failed", True, True),
         (CutJSON(), "not JSON", True, True),
         (Change(lambda answer: {"error": {"message": KEY}}), "without choices", True, True),
         (Change(lambda answer: []), "without choices", True, True),  # type: ignore[arg-type, return-value]

@@ -6,9 +6,9 @@ from numpy.typing import NDArray
 
 from rag_eval import FilterOptions, GenerationOptions, LocalEmbedder
 from rag_eval.generation.candidates import Candidate, filtered, leakage
-from rag_eval.generation.questions import Assignment, Brief, Reply, SpanQuestions, related_groups, response_format
+from rag_eval.generation.questions import Assignment, Brief, Reply, SpanQuestions, related_groups
 from rag_eval.generation.windows import Window
-from rag_eval.llm.chat import ChatRequest
+from rag_eval.llm.chat import ChatRequest, response_format
 from rag_eval.types.ids import DocumentId
 
 REQUEST = ChatRequest("", "tiny", "", "", response_format(SpanQuestions), {})

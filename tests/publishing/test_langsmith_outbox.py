@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from rag_eval.retry import ONCE
 from rag_eval.services import langsmith_experiments
-from rag_eval.services.langsmith_client import ONCE
 from rag_eval.services.langsmith_outbox import (
     LANGSMITH_CHANNEL,
     ExperimentPayload,
@@ -225,11 +225,11 @@ def test_newer_ground_truth_takes_the_place_of_what_still_waits(
     assert sorted(one["inputs"]["query"] for one in server.api.examples.values()) == ["one?", "one?", "two?"]
 
 
-def test_a_parcel_of_another_version_waits_and_is_named(settings: None, outbox: Outbox) -> None:
-    parcel = outbox.put(LANGSMITH_CHANNEL, "k", {"kind": "letter"})
+def test_a_message_of_another_version_waits_and_is_named(settings: None, outbox: Outbox) -> None:
+    message = outbox.put(LANGSMITH_CHANNEL, "k", {"kind": "letter"})
     (delivery,) = deliver(outbox)
     assert delivery.state == "waiting"
-    assert str(parcel.path) in str(delivery.reason)
+    assert str(message.path) in str(delivery.reason)
 
 
 # Imports once, then publishes in a child of its own for every line that it reads.

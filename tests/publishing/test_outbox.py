@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rag_eval.disk.locks import try_lock
 from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError, RequestRefusedError, ServiceError
-from rag_eval.services.outbox import Outbox, Parcel
+from rag_eval.services.outbox import Message, Outbox
 
 UGLY = "q?\0\u2028 <|endoftext|> 👩🏽‍🚀 \x1b[31m [red]é\r\n"
 
@@ -24,12 +24,12 @@ class Service:
         self.asked: list[str] = []
         self.raises: dict[str, Exception] = {}
 
-    def send(self, parcel: Parcel) -> Mapping[str, Any]:
-        self.asked.append(parcel.key)
-        if parcel.key in self.raises:
-            raise self.raises[parcel.key]
-        self.got.append((parcel.key, parcel.payload))
-        return {"url": f"https://service/{parcel.id}"}
+    def send(self, message: Message) -> Mapping[str, Any]:
+        self.asked.append(message.key)
+        if message.key in self.raises:
+            raise self.raises[message.key]
+        self.got.append((message.key, message.payload))
+        return {"url": f"https://service/{message.id}"}
 
 
 @pytest.fixture
@@ -42,22 +42,22 @@ def outbox(tmp_path: Path) -> Outbox:
     return Outbox(tmp_path / "outbox")
 
 
-def parcel_files(outbox: Outbox) -> list[Path]:
+def message_files(outbox: Outbox) -> list[Path]:
     return sorted((outbox.folder / "parcels").glob("*"))
 
 
-def test_a_parcel_waits_and_a_receipt_takes_its_place(outbox: Outbox, service: Service) -> None:
-    parcel = outbox.put("a", UGLY, {"text": UGLY, "n": 1.5})
-    assert (parcel.payload, outbox.receipt("a", UGLY)) == ({"text": UGLY, "n": 1.5}, None)
-    assert outbox.waiting() == outbox.waiting("a") == [parcel]
+def test_a_message_waits_and_a_receipt_takes_its_place(outbox: Outbox, service: Service) -> None:
+    message = outbox.put("a", UGLY, {"text": UGLY, "n": 1.5})
+    assert (message.payload, outbox.receipt("a", UGLY)) == ({"text": UGLY, "n": 1.5}, None)
+    assert outbox.waiting() == outbox.waiting("a") == [message]
     assert outbox.waiting("b") == []
     (delivery,) = outbox.deliver({"a": service.send})
     receipt = outbox.receipt("a", UGLY)
     assert (delivery.state, delivery.key, delivery.receipt, delivery.attempts) == ("sent", UGLY, receipt, 1)
     assert receipt is not None
-    assert receipt.details == {"url": f"https://service/{parcel.id}"}
+    assert receipt.details == {"url": f"https://service/{message.id}"}
     assert service.got == [(UGLY, {"text": UGLY, "n": 1.5})]
-    assert outbox.waiting() == parcel_files(outbox) == list((outbox.folder / "locks").iterdir()) == []
+    assert outbox.waiting() == message_files(outbox) == list((outbox.folder / "locks").iterdir()) == []
     assert outbox.deliver({"a": service.send}) == []
 
 
@@ -68,7 +68,7 @@ def test_what_waits_or_was_sent_is_not_put_again(outbox: Outbox, service: Servic
     outbox.put("b", "k", {"n": 3})
     outbox.deliver({"a": service.send})
     outbox.put("a", "k", {"n": 4})
-    assert [parcel.channel for parcel in outbox.waiting()] == ["b"]
+    assert [message.channel for message in outbox.waiting()] == ["b"]
     outbox.deliver({"a": service.send, "b": service.send})
     assert service.got == [("k", {"n": 1}), ("k", {"n": 3})]
     for number in (5, 6):
@@ -100,7 +100,7 @@ def test_a_failure_waits_with_reason_and_count(outbox: Outbox, service: Service)
 
 
 @pytest.mark.parametrize("error", [GroundTruthError("this one"), RequestRefusedError("this one")])
-def test_a_parcel_that_cannot_be_sent_does_not_hold_up_the_next(
+def test_a_message_that_cannot_be_sent_does_not_hold_up_the_next(
     outbox: Outbox, service: Service, error: Exception
 ) -> None:
     for key in ("first", "second"):
@@ -120,7 +120,7 @@ def test_a_service_that_is_down_is_asked_once(outbox: Outbox, service: Service) 
         ("third", "sent", None, 1),
     ]
     assert service.asked == ["first", "third"]
-    assert [(parcel.key, parcel.reason, parcel.attempts) for parcel in outbox.waiting()] == [
+    assert [(message.key, message.reason, message.attempts) for message in outbox.waiting()] == [
         ("first", "down", 1),
         ("second", "down", 0),
     ]
@@ -132,7 +132,7 @@ def test_a_channel_without_a_sender_waits(outbox: Outbox) -> None:
     assert (delivery.state, delivery.reason) == ("waiting", "nothing here sends to this channel")
 
 
-def test_what_is_no_error_of_ours_is_raised_and_the_parcel_waits(outbox: Outbox, service: Service) -> None:
+def test_what_is_no_error_of_ours_is_raised_and_the_message_waits(outbox: Outbox, service: Service) -> None:
     outbox.put("a", "k", {})
     service.raises["k"] = PermissionError("a fault of the sender")
     with pytest.raises(PermissionError):
@@ -142,11 +142,11 @@ def test_what_is_no_error_of_ours_is_raised_and_the_parcel_waits(outbox: Outbox,
 
 
 @pytest.mark.parametrize("damage", [b"", b"no JSON\n", b"[]\n{}\n", b'{"channel": "a"}\n{}\n', b'{"k": 1}\n{}\n'])
-def test_an_unreadable_parcel_is_set_aside_and_said(outbox: Outbox, service: Service, damage: bytes) -> None:
+def test_an_unreadable_message_is_set_aside_and_said(outbox: Outbox, service: Service, damage: bytes) -> None:
     broken = outbox.put("a", "broken", {})
     outbox.put("a", "whole", {})
     broken.path.write_bytes(damage)
-    assert [parcel.key for parcel in outbox.waiting()] == ["whole"]
+    assert [message.key for message in outbox.waiting()] == ["whole"]
     unreadable, sent = outbox.deliver({"a": service.send})
     assert (unreadable.state, unreadable.key, sent.state) == ("unreadable", str(broken.id), "sent")
     aside = outbox.folder / "unreadable" / broken.path.name
@@ -159,7 +159,7 @@ def test_an_unreadable_parcel_is_set_aside_and_said(outbox: Outbox, service: Ser
     assert service.got == [("whole", {}), ("broken", {"n": 1})]
 
 
-def test_a_cut_payload_and_a_parcel_under_another_name_are_set_aside(outbox: Outbox, service: Service) -> None:
+def test_a_cut_payload_and_a_message_under_another_name_are_set_aside(outbox: Outbox, service: Service) -> None:
     cut, moved = outbox.put("a", "cut", {"n": [1, 2]}), outbox.put("a", "moved", {})
     cut.path.write_bytes(cut.path.read_bytes()[:-5])
     moved.path.rename(moved.path.with_name("00000000-0000-5000-8000-000000000000.json"))
@@ -168,18 +168,18 @@ def test_a_cut_payload_and_a_parcel_under_another_name_are_set_aside(outbox: Out
 
 
 def test_a_kill_between_receipt_and_removal_sends_nothing_twice(outbox: Outbox, service: Service) -> None:
-    parcel = outbox.put("a", "k", {})
-    kept = parcel.path.read_bytes()
+    message = outbox.put("a", "k", {})
+    kept = message.path.read_bytes()
     outbox.deliver({"a": service.send})
-    parcel.path.write_bytes(kept)
+    message.path.write_bytes(kept)
     assert outbox.waiting() == []
     assert outbox.deliver({"a": service.send}) == []
-    assert (len(service.got), parcel_files(outbox)) == (1, [])
+    assert (len(service.got), message_files(outbox)) == (1, [])
 
 
 def test_what_another_sends_is_left_to_it(outbox: Outbox, service: Service) -> None:
-    parcel = outbox.put("a", "k", {})
-    with try_lock(outbox.folder / "locks" / str(parcel.id)) as mine:
+    message = outbox.put("a", "k", {})
+    with try_lock(outbox.folder / "locks" / str(message.id)) as mine:
         assert mine
         (delivery,) = outbox.deliver({"a": service.send})
         assert (delivery.state, delivery.reason) == ("busy", "another process is sending it")
@@ -187,7 +187,7 @@ def test_what_another_sends_is_left_to_it(outbox: Outbox, service: Service) -> N
     assert [one.state for one in outbox.deliver({"a": service.send})] == ["sent"]
 
 
-def test_a_parcel_can_be_taken_back_while_it_waits(outbox: Outbox, service: Service) -> None:
+def test_a_message_can_be_taken_back_while_it_waits(outbox: Outbox, service: Service) -> None:
     outbox.put("a", "k", {})
     service.raises["k"] = GroundTruthError("no such dataset")
     outbox.deliver({"a": service.send})
@@ -212,7 +212,7 @@ def test_a_receipt_that_is_none_and_a_folder_that_is_none_are_named(outbox: Outb
     outbox.deliver({"a": service.send})
     (path,) = (outbox.folder / "receipts").iterdir()
     path.write_text(json.dumps({"other": 1}))
-    with pytest.raises(ArtifactError, match=r"is no receipt: remove it to have the parcel sent again"):
+    with pytest.raises(ArtifactError, match=r"is no receipt: remove it to have the message sent again"):
         outbox.receipt("a", "k")
     blocked = Outbox(path / "below-a-file")
     with pytest.raises(ArtifactError):
@@ -225,7 +225,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["put", "ok", "down", "refused", "aga
 
 @settings(deadline=None, derandomize=True, max_examples=60)
 @given(STEPS)
-def test_whatever_happens_each_parcel_is_sent_once_or_waits(
+def test_whatever_happens_each_message_is_sent_once_or_waits(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Step]
 ) -> None:
     folder = tmp_path_factory.mktemp("outbox")
@@ -240,5 +240,5 @@ def test_whatever_happens_each_parcel_is_sent_once_or_waits(
         service.raises = {key: down[action]} if action in down else {}
         outbox.deliver({"a": service.send})
     sent = [key for key, _ in service.got]
-    waiting = [parcel.key for parcel in Outbox(folder).waiting()]
+    waiting = [message.key for message in Outbox(folder).waiting()]
     assert sorted([*sent, *waiting]) == sorted(put)

@@ -23,12 +23,12 @@ from rag_eval.services.outbox import Outbox
 
 folder, log, seconds = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), float(sys.argv[3])
 
-def send(parcel):
+def send(message):
     with log.open("a") as file:
-        file.write(f"begin {parcel.key}\\n")
+        file.write(f"begin {message.key}\\n")
     time.sleep(seconds)
     with log.open("a") as file:
-        file.write(f"end {parcel.key}\\n")
+        file.write(f"end {message.key}\\n")
     return {}
 
 for delivery in Outbox(folder).deliver({"a": send}):
@@ -52,12 +52,12 @@ def wait_for(log: Path, beginning: str) -> None:
         time.sleep(0.01)
 
 
-def test_a_lock_dies_with_its_holder_and_the_parcel_is_sent(tmp_path: Path) -> None:
+def test_a_lock_dies_with_its_holder_and_the_message_is_sent(tmp_path: Path) -> None:
     outbox, log = Outbox(tmp_path / "outbox"), tmp_path / "log"
     outbox.put("a", "k", {})
     killed = start(outbox, log, 600)
     wait_for(log, "begin")
-    (busy,) = outbox.deliver({"a": lambda parcel: {}})
+    (busy,) = outbox.deliver({"a": lambda message: {}})
     assert busy.state == "busy"
     killed.send_signal(signal.SIGKILL)
     killed.communicate()

@@ -11,11 +11,10 @@ from rag_eval.experiments.item_log import ItemLog, encode
 from rag_eval.experiments.outputs.output import QuietOutput
 from rag_eval.experiments.settings import ExperimentSettings, load_settings
 from rag_eval.experiments.types import ExperimentResult, ItemResult, score_key
-from rag_eval.retry import RetryPolicy
-from rag_eval.services.langsmith_client import BRIEF
+from rag_eval.retry import BRIEF, PATIENT, RetryPolicy
 from rag_eval.services.langsmith_experiments import RowOutcome, TaskPayload
 from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL, deliver_to_langsmith
-from rag_eval.services.orq import ORQ_CHANNEL, POLICY, orq_sender
+from rag_eval.services.orq import ORQ_CHANNEL, orq_sender
 from rag_eval.services.outbox import outbox_of
 
 
@@ -100,7 +99,7 @@ class OrqOutput(QuietOutput):
         self,
         settings: ExperimentSettings,
         dry_run: IO[str] | None = None,
-        policy: RetryPolicy = POLICY,
+        policy: RetryPolicy = PATIENT,
         largest: int = LARGEST_BYTES,
     ) -> None:
         self._outbox = outbox_of(settings.workspace)
