@@ -1,4 +1,4 @@
-"""Sending what waits in the outbox of a workspace."""
+"""Publish runs as LangSmith experiments by way of the workspace's outbox, and note their addresses beside the run."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial

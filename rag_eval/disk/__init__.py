@@ -1,1 +1,1 @@
-"""Files, digests, locks, Arrow tables and storage: what is kept on disk or in a bucket."""
+"""What is kept on disk or in a bucket: files, digests, locks, Arrow tables, rows by key, storage."""

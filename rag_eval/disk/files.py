@@ -1,4 +1,4 @@
-"""Fingerprints of files, folders and plain data."""
+"""Files: finding and reading those of a corpus, writing whole or not at all, digests of files and of plain data."""
 
 import errno
 import hashlib

@@ -1,4 +1,4 @@
-"""A generation as plain settings, for the command line and for flows."""
+"""The generators of token-level and chunk-level ground truth, and a generation as settings."""
 
 from functools import cached_property
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which questions are asked about which documents."""
+"""The requests to the model: which questions are asked about which documents, and the form of the answers."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence

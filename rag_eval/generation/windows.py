@@ -1,4 +1,4 @@
-"""What a search would find for a question: the passages that decide whether it has an answer."""
+"""The parts of documents that a model is shown: windows to ask about, and passages that may answer a question."""
 
 from bisect import bisect_right
 from collections.abc import Sequence

@@ -1,1 +1,1 @@
-"""Language models: clients, prompts, answers that are kept, budget and ledger."""
+"""Language models: the client, chat requests and answers, answers that are kept, and what they cost."""

@@ -1,4 +1,4 @@
-"""A chat service by its address, with the key of the environment."""
+"""Asking a language model by OpenAI's chat protocol: the request, the answer, and reading it as a strict schema."""
 
 import inspect
 import json

@@ -1,4 +1,4 @@
-"""What asking took: calls, tokens and money, by purpose, fresh or from the cache."""
+"""What asking a model costs: prices, a budget that no calls together can pass, and a ledger of what was paid."""
 
 import re
 import threading

@@ -1,4 +1,4 @@
-"""Ground truth in LangSmith datasets: reading it."""
+"""Read ground truth from LangSmith datasets."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Whether what the SDK uploads in the background has arrived."""
+"""Experiments on LangSmith datasets: uploading runs with their feedback, and waiting until they have arrived."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Ground truth into a LangSmith dataset: pushing again updates, and doubles nothing."""
+"""Write ground truth to a LangSmith dataset; pushing it again updates examples and never creates duplicates."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

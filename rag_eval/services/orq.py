@@ -94,7 +94,7 @@ def _table(path: Path, keys: tuple[str, ...]) -> Any | None:
 def orq_sender(
     endpoint: str, timeout: float = 30.0, policy: RetryPolicy = PATIENT
 ) -> Callable[[Message], Mapping[str, object]]:
-    """What sends a message to orq.ai and gives back the experiment's address; ``ORQ_BASE_URL`` goes before ``endpoint``.
+    """What sends a message to orq.ai and gives back the experiment's address; ``ORQ_BASE_URL`` overrides ``endpoint``.
 
     The sender raises ``ServiceError`` without a key, and when orq.ai does not take the message after some attempts; of
     its kinds ``RequestRefusedError`` when it is this message that it does not take.

@@ -81,9 +81,10 @@ class Delivery:
 Sender = Callable[[Message], Mapping[str, Any]]
 """Sends a whole message and gives back plain data for the receipt.
 
-What it makes on the other side has ids from ``Message.uuid``, so that sending the rest of a half-sent message doubles
-nothing. Raises ``ServiceError`` when the service cannot be used now, which goes for the other messages of its channel
-too; its kind ``RequestRefusedError``, or any other ``RagEvalError``, when it is this message that cannot be sent.
+What it makes on the other side has ids from ``Message.uuid``, so that sending the rest of a half-sent message never
+creates duplicates. Raises ``ServiceError`` when the service cannot be used now, which goes for the other messages of
+its channel too; its kind ``RequestRefusedError``, or any other ``RagEvalError``, when it is this message that cannot
+be sent.
 """
 
 
@@ -121,7 +122,7 @@ def timestamp() -> str:
 
 
 class Outbox:
-    """The messages of one folder: ``messages``, ``receipts``, ``failures`` (of the last attempt), ``unreadable``.
+    """The messages of one folder: ``parcels``, ``receipts``, ``failures`` (of the last attempt), ``unreadable``.
 
     Several processes may use it at once. Every method raises ``ArtifactError`` when the folder cannot be used.
     """

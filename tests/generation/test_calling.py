@@ -224,4 +224,4 @@ def test_nothing_was_sent_and_nothing_is_charged_where_nobody_listens() -> None:
     sdk.close()
     assert isinstance(failure, CallFailure)
     assert (failure.may_pass, failure.maybe_billed, failure.is_unreached) == (True, False, True)
-    assert failure.advice == "check the server's address and the network"
+    assert failure.advice == "check base_url and the network"

@@ -199,7 +199,7 @@ def test_a_server_that_was_never_there_is_not_asked_again(tmp_path: Path) -> Non
         port = listener.getsockname()[1]
     sdk = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=KEY)
     generator = TokenLevelSyntheticDatasetGenerator(sdk, harbours(), model="tiny", workspace=tmp_path, concurrency=2)
-    with pytest.raises(ServiceError, match=r"check the server's address and the network"):
+    with pytest.raises(ServiceError, match=r"check base_url and the network"):
         generator.generate(2, False)
     sdk.close()
     total = generator.report.total
