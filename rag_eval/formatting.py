@@ -77,3 +77,10 @@ def suggestion(written: object, allowed: Iterable[str]) -> str:
     """A question whether one of the allowed names was meant; empty if none is close."""
     close = get_close_matches(str(written)[:MOST_COMPARED], allowed, n=1)
     return f" (did you mean {close[0]}?)" if close else ""
+
+
+def escape_markdown(text: str) -> str:
+    """Escape text for Markdown: it stays text on one line, and starts no cell, tag, link, entity or code."""
+    for character in "\\`*_{}[]<>|#~&":
+        text = text.replace(character, f"\\{character}")
+    return " ".join(text.split())

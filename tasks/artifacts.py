@@ -23,9 +23,9 @@ from rag_eval.benchmark.publishing import publish_run
 from rag_eval.benchmark.runs import BASELINE, data_differences, has_baseline, read_run
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import GateFailedError, as_sentence
+from rag_eval.formatting import escape_markdown
 from rag_eval.reports.markdown import configuration_markdown, gate_markdown, trend_markdown
 from rag_eval.reports.ranking import Ranking
-from rag_eval.reports.wording import escape_markdown
 from rag_eval.reports.write import MARKDOWN_FILE, keep_report, page_address, page_of
 from rag_eval.types.ids import text_sha256
 

@@ -4,14 +4,13 @@ from rag_eval.benchmark.compare import RunComparison
 from rag_eval.benchmark.gate import Gate
 from rag_eval.benchmark.history import History, sparkline
 from rag_eval.benchmark.outcome import ConfigurationOutcome
-from rag_eval.formatting import counted, interval, number, p_value, signed
+from rag_eval.formatting import counted, escape_markdown, interval, number, p_value, signed
 from rag_eval.generation.report import GenerationReport
 from rag_eval.llm.cost import ChatUsage
 from rag_eval.reports.against import change_text, changed_in, data_sentences, left_out_sentences, verdict_sentence
 from rag_eval.reports.provenance import facts, work_in_words
 from rag_eval.reports.ranking import Ranking, RankingColumn, RankingRow
 from rag_eval.reports.report import Report
-from rag_eval.reports.wording import escape_markdown
 
 
 def report_markdown(report: Report) -> str:

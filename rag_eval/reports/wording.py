@@ -28,7 +28,7 @@ def with_interval(metric: str, estimate: Estimate) -> str:
 
 
 def figure(metric: str, value: float) -> str:
-    """A share in per cent; a count as it is."""
+    """A share as a percentage, a count as it is."""
     return f"{100 * value:.1f} %" if metric_of(metric).measures == "share" else f"{value:,.0f}"
 
 
@@ -45,12 +45,12 @@ def brackets(estimate: Estimate | Comparison, *, with_sign: bool = False, beside
 
 
 def typeset(figures: str) -> str:
-    """Figures with the typographer's minus."""
+    """Figures with a minus sign in place of the hyphen."""
     return figures.replace("-", "−")
 
 
 def unit_word(estimate: Estimate) -> str:
-    """What was resampled, in the words of a report."""
+    """What was resampled: ``questions`` or ``documents``."""
     return "questions" if estimate.unit == "queries" else "documents"
 
 
@@ -76,10 +76,3 @@ def byte_size(size: int) -> str:
         if size >= bytes_:
             return f"{size / bytes_:.1f} {unit}"
     return f"{size} B"
-
-
-def escape_markdown(text: str) -> str:
-    """Text from outside that stays text, on one line: no table cell, tag, link, entity or code begins or ends in it."""
-    for character in "\\`*_{}[]<>|#~&":
-        text = text.replace(character, f"\\{character}")
-    return " ".join(text.split())

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from rag_eval.reports.wording import escape_markdown
+from rag_eval.formatting import escape_markdown
 
 RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 UGLY = [

@@ -1,1 +1,1 @@
-"""Where the results of an experiment go."""
+"""Outputs of an experiment: files, a page, the terminal, LangSmith and orq.ai."""

@@ -34,7 +34,7 @@ class JsonOutput(QuietOutput):
                 ) from None
 
     def _named(self, scratch: Path, result: ExperimentResult) -> Path:
-        """Give the file its name, or the next one where another experiment of this name began in the same second."""
+        """Name the file; add a number if another experiment of this name began in the same second."""
         stem = result_stem(result)
         for number in count(1):
             path = self._folder / (f"{stem}.json" if number == 1 else f"{stem}-{number}.json")
@@ -60,7 +60,7 @@ def _is_of(path: Path, run: str) -> bool:
 
 
 def summary_record(result: ExperimentResult) -> dict[str, Any]:
-    """The summary as it stands in files: execution time in milliseconds, every average with n and interval."""
+    """The summary as written to files: execution time in milliseconds, every average with n and interval."""
     return {
         "totalSamples": result.total,
         "averageScores": {key: average.mean for key, average in result.averages.items()},
@@ -72,7 +72,7 @@ def summary_record(result: ExperimentResult) -> dict[str, Any]:
 
 
 def head_record(result: ExperimentResult) -> dict[str, Any]:
-    """What stands before the samples."""
+    """The head of the file, before the samples."""
     return {
         "experimentName": result.name,
         "timestamp": result.timestamp.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -83,7 +83,7 @@ def head_record(result: ExperimentResult) -> dict[str, Any]:
 
 
 def result_records(result: ExperimentResult) -> Iterator[dict[str, Any]]:
-    """The samples as they stand in files, in the order of the data."""
+    """The samples as written to files, in the order of the data."""
     if isinstance(result.results, ItemLog):
         return result.results.records()
     return (item_record(item) for item in result.results)

@@ -1,4 +1,4 @@
-"""Where the results of an experiment go: any number of outputs, each told of the start, every sample, and the end."""
+"""The protocol of an output: it is told of the start of an experiment, of every sample, and of the end."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from rag_eval.experiments.types import ExperimentResult, ItemError, ItemResult, 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is about to be run; ``total`` where it is known beforehand."""
+    """What is about to run; ``total`` is None where the number of samples is not known beforehand."""
 
     name: str
     tasks: list[str]
@@ -19,12 +19,12 @@ class Plan:
 
     @property
     def keys(self) -> list[str]:
-        """What the scores are called, in order."""
+        """The keys of the scores, in order."""
         return [score_key(self.tasks, task, evaluator) for task in self.tasks for evaluator in self.evaluators]
 
     @property
     def places(self) -> list[str]:
-        """Where something may fail, in order: each task, and each evaluator of its results."""
+        """The places where a call may fail, in order: each task, and each evaluator of its results."""
         after = [None, *self.evaluators]
         return [ItemError(task, evaluator, "").place for task in self.tasks for evaluator in after]
 
@@ -36,41 +36,41 @@ class Plan:
 
 
 class Output(Protocol):
-    """An output; ``finished`` gives back where the results are, None where that is nowhere to be named."""
+    """An output of an experiment."""
 
     name: str
 
     def started(self, plan: Plan) -> None:
-        """The experiment begins."""
+        """Begin; called once, before the first sample."""
         ...
 
     def sample(self, item: ItemResult) -> None:
-        """A sample is finished; quick, since the experiment waits."""
+        """Take a finished sample; must be quick, since the experiment waits."""
         ...
 
     def finished(self, result: ExperimentResult) -> str | None:
-        """All is done; raises ``RagEvalError`` when the results cannot be put there."""
+        """Take the result and return where it is, or None; raises ``RagEvalError`` when it cannot be written."""
         ...
 
     def stopped(self) -> None:
-        """The experiment ended early, by an error or by the user."""
+        """End early, after an error or when the user stops the experiment."""
         ...
 
 
 class QuietOutput:
-    """An output that does nothing: the base of those that care for a part."""
+    """An output that does nothing: the base of outputs that need only some of the calls."""
 
     name = "quiet"
 
     def started(self, plan: Plan) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def sample(self, item: ItemResult) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def finished(self, result: ExperimentResult) -> str | None:
-        """Nothing."""
+        """Return nothing."""
         return None
 
     def stopped(self) -> None:
-        """Nothing."""
+        """Do nothing."""

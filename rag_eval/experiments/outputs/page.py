@@ -10,9 +10,8 @@ from rag_eval.experiments.item_log import encode
 from rag_eval.experiments.outputs.files import result_stem
 from rag_eval.experiments.outputs.output import QuietOutput
 from rag_eval.experiments.types import ExperimentResult, ItemResult
-from rag_eval.formatting import counted
+from rag_eval.formatting import counted, escape_markdown
 from rag_eval.reports.html import asset, render_page, script_of
-from rag_eval.reports.wording import escape_markdown
 
 HERE = "rag_eval.experiments.outputs"
 MOST_SAMPLES = 2_000
@@ -35,7 +34,6 @@ class HtmlOutput(QuietOutput):
 
     def finished(self, result: ExperimentResult) -> str:
         """Write the page; raises ``ArtifactError`` when it cannot be written."""
-
         stem = result.path.stem if result.path is not None else f"{result_stem(result)}-{result.run[:8]}"
         path = self._folder / f"{stem}.html"
         samples, note = self._carried(result)
@@ -43,7 +41,7 @@ class HtmlOutput(QuietOutput):
         return str(path)
 
     def _carried(self, result: ExperimentResult) -> tuple[list[ItemResult], str | None]:
-        """The samples of the page, and which were left out."""
+        """The samples that the page carries, and a note on those left out."""
         samples = list(islice(result.results, self._samples))
         if result.total <= self._samples:
             return samples, None

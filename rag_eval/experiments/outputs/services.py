@@ -1,4 +1,4 @@
-"""The results in orq.ai; what cannot be sent now waits in the outbox."""
+"""Send the results of an experiment to LangSmith and orq.ai; what cannot be sent now waits in the outbox."""
 
 import json
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class LangSmithOutput(QuietOutput):
         self._patience = patience
 
     def finished(self, result: ExperimentResult) -> str:
-        """Where the experiments are shown side by side, or why they wait."""
+        """Send the experiments; return where they are shown side by side, or why they wait."""
         outbox = outbox_of(self._workspace)
         payloads = [task_payload(result, place, self._dataset) for place in range(len(result.tasks))]
         for payload in payloads:
@@ -53,7 +53,7 @@ class LangSmithOutput(QuietOutput):
 
 
 def task_payload(result: ExperimentResult, place: int, dataset: str) -> TaskPayload:
-    """The results of the task at a place, for an experiment on a dataset; rows without an id are left out."""
+    """The results of one task, by its index, as an experiment on a dataset; rows without an id are left out."""
     task = result.tasks[place]
     return TaskPayload(
         dataset=dataset,
@@ -108,7 +108,7 @@ class OrqOutput(QuietOutput):
         self._largest = largest
 
     def finished(self, result: ExperimentResult) -> str:
-        """Where the experiment is, or why it waits.
+        """Send the experiment; return where it is, or why it waits.
 
         orq.ai takes an experiment as one request, which is made in memory: one too large for that stays here.
         """

@@ -1,4 +1,4 @@
-"""The results on a terminal: how far it is, then a table of samples and a summary."""
+"""Show an experiment on a terminal: progress, then a table of samples and a summary."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,15 +18,15 @@ WIDEST_TEXT = 32
 NARROWEST_TEXT = 10
 WIDEST_TASK = 14
 NAMES = ((24, 16), (16, NARROWEST_TEXT), (10, NARROWEST_TEXT))
-"""How wide names of evaluators may be, widest first, while so much is left for each text."""
+"""The widest names of evaluators to try, in order, and how much must be left for each text."""
 WIDEST_LINE = 22
-"""Of a name and its score on one line."""
+"""The widest line of a name and its score."""
 FRAME = 3
-"""What a column takes beside its text."""
+"""The cells of a column beside its text."""
 
 
 def sample_table(result: ExperimentResult, samples: int, width: int) -> Table:
-    """A line for each task of each sample, with a column for each evaluator; one for all where they do not fit."""
+    """A line for each task of each sample with a column for each evaluator, or one for all where they do not fit."""
     several = len(result.tasks) > 1
     task = min(WIDEST_TASK, max(map(len, result.tasks)))
     head = [len("Sample"), *([task] if several else [])]
@@ -55,7 +55,7 @@ def sample_table(result: ExperimentResult, samples: int, width: int) -> Table:
 
 
 def _left(width: int, taken: list[int]) -> int:
-    """How much of a line the two texts may have."""
+    """The cells of a line that are left for the two texts."""
     return width - sum(taken) - FRAME * (len(taken) + 2) - 1
 
 
@@ -75,7 +75,7 @@ def _lines(item: ItemResult, result: ExperimentResult, *, several: bool, fits: b
 
 
 def one_line(value: object) -> str:
-    """A value on one line, cut, without what a terminal would obey."""
+    """A value on one line, cut, without control characters."""
     text = value if isinstance(value, str) else encode(value).decode()
     line = "".join(sign if sign.isprintable() else " " for sign in text[: 4 * WIDEST_TEXT])
     return line if len(line) <= WIDEST_TEXT and len(text) <= WIDEST_TEXT else line[: WIDEST_TEXT - 1] + "…"
@@ -98,7 +98,7 @@ class TerminalOutput(QuietOutput):
         self._progress: Progress | None = None
 
     def started(self, plan: Plan) -> None:
-        """Begin to show progress, where somebody looks."""
+        """Start the progress bar if this is a terminal."""
         self._failed, self._first = 0, {}
         if not self._console.is_terminal:
             return
@@ -108,7 +108,7 @@ class TerminalOutput(QuietOutput):
         self._task = self._progress.add_task(plan.name.replace("[", "\\["), total=plan.total, failed="")
 
     def sample(self, item: ItemResult) -> None:
-        """One further."""
+        """Advance the progress bar, and keep the first failure of each place."""
         self._failed += len(item.errors)
         for error in item.errors:
             known = self._first.get(error.place)
@@ -118,7 +118,7 @@ class TerminalOutput(QuietOutput):
             self._progress.update(self._task, advance=1, failed=f"{self._failed} failed" if self._failed else "")
 
     def finished(self, result: ExperimentResult) -> None:
-        """Print the table and the summary, as far as somebody reads them."""
+        """Print the table and the summary."""
         self.stopped()
         with suppress(SystemExit):  # how rich leaves when the other end of a pipe is closed
             self._show(result)
@@ -149,7 +149,7 @@ class TerminalOutput(QuietOutput):
             self._progress = None
 
     def _failure(self, place: str, count: int) -> str:
-        """What failed how often, and why it did the first time, in full."""
+        """What failed, how often, and the whole message of the first failure."""
         index, error = self._first[place]
         what = f"task {error.task}" if error.evaluator is None else f"evaluator {error.evaluator} of {error.task}"
         reason = "".join(sign if sign.isprintable() else " " for sign in error.message)
@@ -161,7 +161,7 @@ class TerminalOutput(QuietOutput):
 
 
 def shown_average(average: Average) -> str:
-    """An average for people: the mean, its interval, over how many, and how many passed."""
+    """An average in writing: the mean, its interval, n, and how many passed."""
     interval = f" [{average.low:.3f}, {average.high:.3f}]" if average.low is not None else ""
     passed = f", {average.passed} of {average.judged} passed" if average.judged else ""
     return f"{average.mean:.3f}{interval} (n = {average.n}{passed})"
