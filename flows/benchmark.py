@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 from prefect import flow, task, unmapped
 from prefect.cache_policies import NO_CACHE
 
-from rag_eval.benchmark import stages
+from rag_eval.benchmark import engine, stages
 from rag_eval.benchmark.config import THREADS, BenchmarkConfig, Configuration
 from rag_eval.benchmark.housekeeping import notice_first_version
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome, conclude, keep, summarise
-from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, IndexRef, TableRef, TruthSource
+from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TruthSource
 from rag_eval.benchmark.workspace import Workspace
 from tasks.artifacts import (
     benchmark_run_name,
@@ -31,30 +31,9 @@ def evaluate_configuration(
     """Chunk, retrieve, rerank and score with one configuration."""
     tag_run(*configuration_tags(configuration))
     with StageRunner(workspace, configuration.name).accounting() as run:
-        chunks = run(stages.chunk, inputs.documents, configuration.chunker, inputs.chunk_truth)
-        index, hits = retrieve(run, configuration, chunks, inputs)
-        if configuration.reranker.type != "none":
-            hits = run(stages.rerank, hits, chunks, inputs.queries, configuration.reranker)
-        scores = run(stages.score, hits, inputs.truth, inputs.documents, chunks, inputs.metrics, inputs.ks)
-        outcome = summarise(workspace, configuration, chunks, index, hits, scores, run.work)
+        outcome = summarise(workspace, configuration, engine.evaluate(run, configuration, inputs), run.work)
         show_configuration(outcome)
         return outcome
-
-
-def retrieve(
-    run: StageRunner, configuration: Configuration, chunks: TableRef, inputs: BenchmarkInputs
-) -> tuple[IndexRef | None, TableRef]:
-    """Find candidates by vectors, by words, or by both; gives the index of the vectors too."""
-    index: IndexRef | None = None
-    rankings: list[TableRef] = []
-    embedder, store, depth = configuration.embedder, configuration.store, inputs.depth
-    if embedder is not None and store is not None:
-        embeddings = run(stages.embed, chunks, embedder)
-        index = run(stages.index, chunks, embeddings, store.without("searching"))
-        rankings.append(run(stages.retrieve_by_vector, chunks, index, inputs.queries, embedder, store, depth))
-    if configuration.retrieval in ("bm25", "hybrid"):
-        rankings.append(run(stages.retrieve_by_words, chunks, inputs.queries, depth))
-    return index, run(stages.fuse, rankings, inputs.queries, depth) if len(rankings) > 1 else rankings[0]
 
 
 # The fan-out maps over a task because Prefect maps tasks, not flows; nothing of it is cached.

@@ -216,10 +216,17 @@ def searched_texts(chunks: pa.Table) -> pa.ChunkedArray:
     return content if searched.null_count == len(searched) else pc.coalesce(searched, content)
 
 
-def searches_of(queries: pa.Table) -> pa.Table:
-    """One search for each query: its own text, in all documents."""
-    columns = {name: queries.column(name) for name in ("query_id", "text")}
-    return table_with(SEARCHES, columns | {"variant": 0}, queries.num_rows)
+def as_searches(table: pa.Table) -> pa.Table:
+    """The searches; of a table of queries one for each: its own text, in all documents."""
+    if table.schema.names == SEARCHES.names:
+        return check_schema(table, SEARCHES, "searches")
+    columns = {name: table.column(name) for name in ("query_id", "text")}
+    return table_with(SEARCHES, columns | {"variant": 0}, table.num_rows)
+
+
+def as_passages(table: pa.Table) -> pa.Table:
+    """The passages; of a table of hits the hits themselves. Raises ``TableError`` when it is neither."""
+    return table if table.schema.names == PASSAGES.names else passages_of(table)
 
 
 def passages_of(hits: pa.Table) -> pa.Table:
@@ -332,6 +339,11 @@ def _queries_to_table(truth: Iterable[TokenLevelGroundTruth | ChunkLevelGroundTr
         for g in truth
     ]
     return table_of(QUERIES, rows)
+
+
+def queries_from_table(table: pa.Table) -> list[Query]:
+    """The queries in row order."""
+    return [query for query, _ in _queries_from_table(table)]
 
 
 def _queries_from_table(table: pa.Table) -> list[tuple[Query, bool]]:

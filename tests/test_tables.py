@@ -185,7 +185,7 @@ def test_what_is_searched_is_the_content_unless_it_says_otherwise() -> None:
 
 def test_a_query_is_searched_for_as_it_is_asked_and_a_hit_is_its_own_passage() -> None:
     queries = t.token_truth_to_tables([TokenLevelGroundTruth(Query.from_text("why?"), [], True)]).queries
-    searches = t.check_schema(t.searches_of(queries), t.SEARCHES, "searches").to_pylist()
+    searches = t.check_schema(t.as_searches(queries), t.SEARCHES, "searches").to_pylist()
     assert searches == [{"query_id": queries["query_id"][0].as_py(), "variant": 0, "text": "why?", "filter": None}]
     hits = placed_hits([("q", 1, 0.25, "a.md", 3, 9, "c"), ("q", 2, 0.125, "a.md", 0, 3, "d")])
     passages = t.check_schema(t.passages_of(hits), t.PASSAGES, "passages", t.PLACE)

@@ -102,7 +102,7 @@ class CachedReranker:
     """
 
     def __init__(self, reranker: Reranker, folder: Path, made_since: datetime | None = None) -> None:
-        self._reranker, self._rows = reranker, KeyedRows(folder, RANKINGS)
+        self.reranker, self._rows = reranker, KeyedRows(folder, RANKINGS)
         self._since_ns = nanoseconds(made_since)
         self._guard = threading.Lock()
         self._replaced: list[str] = []
@@ -111,7 +111,7 @@ class CachedReranker:
     @property
     def name(self) -> str:
         """The reranker's."""
-        return self._reranker.name
+        return self.reranker.name
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
         """The ``top_k`` best of the chunks, best first; raises ``ArtifactError`` when the answer cannot be kept."""
@@ -136,7 +136,7 @@ class CachedReranker:
 
     def _ask(self, key: str, query: str, chunks: Sequence[C]) -> Row:
         started = time.perf_counter()
-        order = reranked(self._reranker, query, chunks)
+        order = reranked(self.reranker, query, chunks)
         row = {"order": order, "seconds": time.perf_counter() - started}
         self._rows.put({key: row}, self._since_ns)
         with self._guard:

@@ -4,9 +4,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from rag_eval.benchmark.experiment import ExperimentTables, RetrievalResult, run_experiment
+import pyarrow.compute as pc
+
+from rag_eval.benchmark.engine import InMemoryParts
+from rag_eval.benchmark.experiment import ExperimentTables, RetrievalResult, run_with
 from rag_eval.benchmark.langsmith_evaluation import LangSmithLink
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.errors import GroundTruthError, ServiceError
@@ -15,10 +18,11 @@ from rag_eval.metrics.metric import ChunkLevelMetric, TokenLevelMetric
 from rag_eval.retrieval.retriever import AnyChunker, Reranker
 from rag_eval.retrieval.vector import VectorRAGRetriever
 from rag_eval.services.langsmith_datasets import chunk_level_truth, token_level_truth
+from rag_eval.stores.memory import InMemoryVectorStore
 from rag_eval.stores.store import VectorStore
 from rag_eval.types.documents import Corpus, check_corpus
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, SpanRecord, TokenLevelGroundTruth
-from rag_eval.types.ids import QueryId
+from rag_eval.types.ids import EvaluationType, QueryId
 
 if TYPE_CHECKING:
     from langsmith import Client
@@ -68,16 +72,9 @@ class TokenLevelEvaluation:
         Unless given, the store is in memory and the metrics are span recall, precision and IoU. A plain chunker is
         wrapped by ``ChunkerPositionAdapter``, a position-aware one is used as it is.
         """
-        retriever = VectorRAGRetriever(chunker, embedder, vector_store, reranker)
-        result = run_experiment(
-            evaluation_type="token-level",
-            corpus=self.corpus,
-            ground_truth=self.ground_truth,
-            retriever=retriever,
-            metrics=metrics,
-            k=k,
-        )
-        return _published(self._link, result, retriever.name, self._outputs)
+        parts, name = _checked_parts("token-level", chunker, embedder, vector_store, reranker)
+        result = run_with("token-level", self.corpus, self.ground_truth, parts, metrics, k)
+        return _published(self._link, result, name, k, self._outputs)
 
     def _outputs(self, tables: ExperimentTables) -> dict[QueryId, dict[str, object]]:
         documents = self.corpus.by_id()
@@ -126,22 +123,28 @@ class ChunkLevelEvaluation:
 
         Unless given, the store is in memory and the metrics are chunk recall, precision and F1.
         """
-        retriever = VectorRAGRetriever(chunker, embedder, vector_store, reranker, evaluation_type="chunk-level")
-        result = run_experiment(
-            evaluation_type="chunk-level",
-            corpus=self.corpus,
-            ground_truth=self.ground_truth,
-            retriever=retriever,
-            metrics=metrics,
-            k=k,
-        )
-        return _published(self._link, result, retriever.name, self._outputs)
+        parts, name = _checked_parts("chunk-level", chunker, embedder, vector_store, reranker)
+        result = run_with("chunk-level", self.corpus, self.ground_truth, parts, metrics, k)
+        return _published(self._link, result, name, k, self._outputs)
 
     def _outputs(self, tables: ExperimentTables) -> dict[QueryId, dict[str, object]]:
         ids: dict[QueryId, list[str]] = {item.query.id: [] for item in self.ground_truth}
         for row in tables.hits.to_pylist():
             ids[row["query_id"]].append(row["chunk_id"])
         return {query_id: {"retrieved_chunk_ids": found} for query_id, found in ids.items()}
+
+
+def _checked_parts(
+    level: EvaluationType,
+    chunker: AnyChunker,
+    embedder: Embedder,
+    vector_store: VectorStore | None,
+    reranker: Reranker | None,
+) -> tuple[InMemoryParts, str]:
+    """The parts and their names as one; raises ``ConfigurationError`` on one that is not what it should be."""
+    store = InMemoryVectorStore() if vector_store is None else vector_store
+    together: VectorRAGRetriever[Any] = VectorRAGRetriever(chunker, embedder, store, reranker, evaluation_type=level)
+    return InMemoryParts(chunker, "vector", embedder, store, reranker), together.name
 
 
 def _link(dataset_name: str | None, client: "Client | None") -> LangSmithLink | None:
@@ -175,10 +178,12 @@ def _published(
     link: LangSmithLink | None,
     result: RetrievalResult,
     name: str,
+    k: int | Sequence[int],
     outputs: Callable[[ExperimentTables], dict[QueryId, dict[str, object]]],
 ) -> RetrievalResult:
     if link is None or not link.has_key:
         return result
     tables = result.raw_results
-    url = link.publish("rag-eval", outputs(tables), tables.scores, {"retriever": name})
+    counted = tables.hits.filter(pc.field("rank") <= (k if isinstance(k, int) else max(k)))
+    url = link.publish("rag-eval", outputs(replace(tables, hits=counted)), tables.scores, {"retriever": name})
     return replace(result, experiment_url=url)

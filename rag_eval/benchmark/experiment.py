@@ -4,13 +4,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import Any, Generic, Literal, Protocol, TypeVar, cast, overload, runtime_checkable
+from typing import Any, Generic, Literal, Protocol, TypeVar, overload, runtime_checkable
 
 import pyarrow as pa
 
-from rag_eval.benchmark.hits import chunk_hits_table, span_hits_table
+from rag_eval.benchmark.engine import InMemoryInputs, InMemoryParts, InMemoryRun, evaluate, evaluate_system
 from rag_eval.errors import ConfigurationError, GroundTruthError, preview
-from rag_eval.ground_truth.check import check_against_corpus
+from rag_eval.ground_truth.check import check_against_corpus, check_chunk_ids, check_chunker
 from rag_eval.metrics.chroma import ChromaMetric
 from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkPrecision, ChunkRecall
 from rag_eval.metrics.metric import (
@@ -30,12 +30,19 @@ from rag_eval.metrics.metric import (
 from rag_eval.metrics.score_tables import average_scores, score_chunk_level, score_token_level
 from rag_eval.metrics.span_metrics import SpanIoU, SpanPrecision, SpanRecall
 from rag_eval.retrieval.fusion import HybridRetriever
-from rag_eval.retrieval.retriever import RETRIEVER, Hit, Retriever, check_part, checked_hits
-from rag_eval.tables import SCORES, chunk_truth_to_tables, passages_of, table_of, token_truth_to_tables
+from rag_eval.retrieval.retriever import RETRIEVER, Hit, Retriever, candidates_for, check_part
+from rag_eval.tables import (
+    SCORES,
+    TruthTables,
+    chunk_truth_to_tables,
+    documents_to_table,
+    table_of,
+    token_truth_to_tables,
+)
 from rag_eval.types.chunks import CharacterSpan, Chunk, PositionAwareChunk
-from rag_eval.types.documents import Corpus, check_corpus
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth, EvaluationResult, TokenLevelGroundTruth
-from rag_eval.types.ids import ChunkId, EvaluationType, QueryId
+from rag_eval.types.documents import Corpus, Document, check_corpus
+from rag_eval.types.ground_truth import ChunkLevelGroundTruth, EvaluationResult, Query, TokenLevelGroundTruth
+from rag_eval.types.ids import EvaluationType, QueryId
 
 
 @runtime_checkable
@@ -55,28 +62,6 @@ def parts_with_chunks(retriever: object) -> list[HasChunks]:
     if isinstance(retriever, HybridRetriever):
         return [found for part in retriever.retrievers for found in parts_with_chunks(part)]
     return [retriever] if isinstance(retriever, HasChunks) else []
-
-
-def check_chunker(truth: Sequence[ChunkLevelGroundTruth], chunker_name: str) -> None:
-    """Raise ``GroundTruthError``, naming both, when the truth was made with another chunker."""
-    for item in truth:
-        if item.chunker is not None and item.chunker != chunker_name:
-            raise GroundTruthError(
-                f"the ground truth was made with {item.chunker} and this run uses {chunker_name}: chunk ids are true "
-                "for one chunker only; run with that one, make new ground truth, or evaluate at token level"
-            )
-
-
-def check_chunk_ids(truth: Sequence[ChunkLevelGroundTruth], chunks: Sequence[Chunk]) -> None:
-    """Raise ``GroundTruthError``, with the count, when the truth names chunks that the corpus does not have."""
-    known = {chunk.id for chunk in chunks}
-    named = {chunk_id for item in truth for chunk_id in item.relevant_chunk_ids}
-    unknown = sorted(named - known)
-    if unknown:
-        raise GroundTruthError(
-            f"{len(unknown)} of the {len(named)} chunk ids in the ground truth are not among the {len(known)} chunks "
-            f"of this run, first {unknown[0]}: the documents or the chunker are not those that it was made with"
-        )
 
 
 Truth = TypeVar("Truth", TokenLevelGroundTruth, ChunkLevelGroundTruth)
@@ -105,29 +90,43 @@ def checked_truth(ground_truth: Iterable[object], kind: type[Truth]) -> list[Tru
     return truth
 
 
-def index_token_level(corpus: Corpus, truth: list[TokenLevelGroundTruth], retriever: Retriever[Any]) -> None:
-    """Index the corpus, after holding the truth against it; raises ``ConfigurationError`` or ``GroundTruthError``."""
-    _check_parts(corpus, retriever)
-    check_against_corpus(truth, corpus)
-    retriever.index(corpus)
-
-
-def index_chunk_level(corpus: Corpus, truth: list[ChunkLevelGroundTruth], retriever: Retriever[Any]) -> None:
-    """Index the corpus, holding the truth against every part of the retriever that tells how it cuts.
-
-    Raises ``ConfigurationError`` or ``GroundTruthError``.
-    """
-    _check_parts(corpus, retriever)
-    for item in truth:
+def check_truth(level: EvaluationType, truth: Sequence[Any], corpus: Corpus) -> None:
+    """Raise ``GroundTruthError`` on spans that are not the corpus's, and on a query without answers."""
+    if level == "token-level":
+        check_against_corpus(truth, corpus)
+    for item in truth if level == "chunk-level" else ():
         if not item.relevant_chunk_ids and not item.unanswerable:
             raise GroundTruthError(
                 f"{item.query.id} has no relevant chunk ids: add them, or declare the query unanswerable"
             )
-    for part in parts_with_chunks(retriever):
-        check_chunker(truth, part.chunker_name)
-    retriever.index(corpus)
-    for part in parts_with_chunks(retriever):
-        check_chunk_ids(truth, part.indexed_chunks())
+
+
+@dataclass(frozen=True)
+class CheckedSystem:
+    """A retriever that is held against chunk-level truth in every part that tells how it cuts, before it is asked.
+
+    Indexing raises ``GroundTruthError`` when the truth was made with another chunker or on other documents.
+    """
+
+    retriever: Retriever[Any]
+    truth: Sequence[ChunkLevelGroundTruth]
+
+    @property
+    def name(self) -> str:
+        """The retriever's."""
+        return self.retriever.name
+
+    def index(self, corpus: Corpus) -> None:
+        """Index the corpus."""
+        for part in parts_with_chunks(self.retriever):
+            check_chunker(self.truth, part.chunker_name)
+        self.retriever.index(corpus)
+        for part in parts_with_chunks(self.retriever):
+            check_chunk_ids(self.truth, part.indexed_chunks())
+
+    def retrieve(self, queries: Sequence[Query], k: int) -> Sequence[Sequence[Hit[Any]]]:
+        """What the retriever finds."""
+        return self.retriever.retrieve(queries, k)
 
 
 def _check_parts(corpus: object, retriever: object) -> None:
@@ -269,6 +268,13 @@ DEFAULT_TOKEN_LEVEL_METRICS: tuple[TokenLevelMetric, ...] = (SpanRecall(), SpanP
 DEFAULT_CHUNK_LEVEL_METRICS: tuple[ChunkLevelMetric, ...] = (ChunkRecall(), ChunkPrecision(), ChunkF1())
 
 
+DEFAULTS: Mapping[EvaluationType, tuple[type[Any], tuple[Any, ...]]] = {
+    "token-level": (TokenLevelGroundTruth, DEFAULT_TOKEN_LEVEL_METRICS),
+    "chunk-level": (ChunkLevelGroundTruth, DEFAULT_CHUNK_LEVEL_METRICS),
+}
+"""The kind of ground truth of each evaluation type, and what is measured unless something else is asked for."""
+
+
 @dataclass(frozen=True)
 class ExperimentTables:
     """The rows behind the averages: every hit, and a score for each metric, k and answerable query.
@@ -335,83 +341,74 @@ def run_experiment(
     Raises ``ConfigurationError`` on a k, a metric or a retriever that does not fit the evaluation type,
     ``GroundTruthError`` on truth that does not fit it, the corpus or the chunker, and what the parts raise.
     """
-    several = isinstance(k, Iterable)
+    _check_parts(corpus, retriever)
+    return run_with(evaluation_type, corpus, ground_truth, retriever, metrics, k)
+
+
+def run_with(
+    level: EvaluationType,
+    corpus: Corpus,
+    ground_truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth],
+    searched_by: Retriever[Any] | InMemoryParts,
+    metrics: Sequence[Any] | None,
+    k: int | Sequence[int],
+) -> RetrievalResult:
+    """Evaluate a whole retriever, or parts; the result and the errors are those of ``run_experiment``."""
+    if level not in DEFAULTS:
+        raise ConfigurationError(f"there is no evaluation type {level!r}: use 'token-level' or 'chunk-level'")
+    kind, default = DEFAULTS[level]
     ks = _checked_ks(k)
-    if evaluation_type == "token-level":
-        spans_at = metrics_at_cuts(
-            evaluation_type,
-            cast("Sequence[TokenLevelMetric]", metrics) if metrics is not None else DEFAULT_TOKEN_LEVEL_METRICS,
-            ks,
-            several=several,
-        )
-        truth = checked_truth(ground_truth, TokenLevelGroundTruth)
-        tables = _run_token_level(corpus, truth, cast("Retriever[PositionAwareChunk]", retriever), spans_at, ks)
-        keys = _keys(spans_at)
-    elif evaluation_type == "chunk-level":
-        ids_at = metrics_at_cuts(
-            evaluation_type,
-            cast("Sequence[ChunkLevelMetric]", metrics) if metrics is not None else DEFAULT_CHUNK_LEVEL_METRICS,
-            ks,
-            several=several,
-        )
-        chunk_truth = checked_truth(ground_truth, ChunkLevelGroundTruth)
-        tables = _run_chunk_level(corpus, chunk_truth, cast("Retriever[Chunk]", retriever), ids_at, ks)
-        keys = _keys(ids_at)
+    columns: list[MetricAtCut[Any]] = metrics_at_cuts(
+        level, default if metrics is None else metrics, ks, several=isinstance(k, Iterable)
+    )
+    truth: list[Any] = checked_truth(ground_truth, kind)
+    check_truth(level, truth, corpus)
+    asked = max(*ks, *(column.depth(_relevant(item) for item in truth) for column in columns))
+    depth = candidates_for(asked, None) if isinstance(searched_by, InMemoryParts) else asked
+    tables = token_truth_to_tables(truth) if level == "token-level" else chunk_truth_to_tables(truth)
+    scoring = _Scoring(level, columns, truth)
+    inputs = InMemoryInputs(level, [documents_to_table(corpus)], tables, scoring, ks, depth)
+    if isinstance(searched_by, InMemoryParts):
+        evaluated = evaluate(InMemoryRun(), searched_by, inputs)
     else:
-        raise ConfigurationError(f"there is no evaluation type {evaluation_type!r}: use 'token-level' or 'chunk-level'")
-    averages = average_scores(tables.scores).to_pylist()
+        system = CheckedSystem(searched_by, truth) if level == "chunk-level" else searched_by
+        evaluated = evaluate_system(InMemoryRun(), system, level, inputs)
+    rows = ExperimentTables(evaluated.final_hits, evaluated.scores, _unanswerable(truth))
+    averages = average_scores(rows.scores).to_pylist()
     means = {score_name(row["metric"], row["cut"], row["size"]): row["mean"] for row in averages}
-    return RetrievalResult({keys[name]: mean for name, mean in means.items()}, raw_results=tables)
+    keys = _keys(columns)
+    return RetrievalResult({keys[name]: mean for name, mean in means.items()}, raw_results=rows)
 
 
-def _run_token_level(
-    corpus: Corpus,
-    truth: list[TokenLevelGroundTruth],
-    retriever: Retriever[PositionAwareChunk],
-    metrics: Sequence[MetricAtCut[CharacterSpan]],
-    ks: Sequence[int],
-) -> ExperimentTables:
-    index_token_level(corpus, truth, retriever)
-    queries = [item.query for item in truth]
-    depth = max(*ks, *(metric.depth(item.relevant_spans for item in truth) for metric in metrics))
-    found: list[list[Hit[PositionAwareChunk]]] = checked_hits(
-        retriever.retrieve(queries, depth), len(queries), retriever.name, PositionAwareChunk
-    )
-    hits = span_hits_table(queries, found, corpus)
-    tables = token_truth_to_tables(truth)
-    cases: list[Case[CharacterSpan]] = [
-        Case(item.query.id, [hit.chunk.to_span() for hit in found_hits], item.relevant_spans)
-        for item, found_hits in zip(truth, found, strict=True)
-        if not item.unanswerable
-    ]
-    passages = passages_of(hits)
-    scores = score_cases(metrics, cases, lambda names: score_token_level(passages, tables, names))
-    return ExperimentTables(hits, scores, _unanswerable(truth))
+def _relevant(item: TokenLevelGroundTruth | ChunkLevelGroundTruth) -> Sequence[Any]:
+    return item.relevant_spans if isinstance(item, TokenLevelGroundTruth) else item.relevant_chunk_ids
 
 
-def _run_chunk_level(
-    corpus: Corpus,
-    truth: list[ChunkLevelGroundTruth],
-    retriever: Retriever[Chunk],
-    metrics: Sequence[MetricAtCut[ChunkId]],
-    ks: Sequence[int],
-) -> ExperimentTables:
-    index_chunk_level(corpus, truth, retriever)
-    queries = [item.query for item in truth]
-    depth = max(*ks, *(metric.depth(item.relevant_chunk_ids for item in truth) for metric in metrics))
-    found: list[list[Hit[Chunk]]] = checked_hits(
-        retriever.retrieve(queries, depth), len(queries), retriever.name, Chunk
-    )
-    hits = chunk_hits_table(queries, found)
-    tables = chunk_truth_to_tables(truth)
-    cases: list[Case[ChunkId]] = [
-        Case(item.query.id, [hit.chunk.id for hit in found_hits], item.relevant_chunk_ids)
-        for item, found_hits in zip(truth, found, strict=True)
-        if not item.unanswerable
-    ]
-    passages = passages_of(hits)
-    scores = score_cases(metrics, cases, lambda names: score_chunk_level(passages, tables, names))
-    return ExperimentTables(hits, scores, _unanswerable(truth))
+@dataclass(frozen=True)
+class _Scoring:
+    """Metrics that are objects, and the truth that they are given."""
+
+    level: EvaluationType
+    columns: list[MetricAtCut[Any]]
+    truth: Sequence[Any]
+
+    def score(self, passages: pa.Table, truth: TruthTables, documents: Sequence[Document]) -> pa.Table:
+        """The scores of all of them; built-in ones are scored on the tables, others query by query."""
+        is_placed = self.level == "token-level"
+        by_query: dict[str, list[Any]] = {}
+        texts = {document.id: document.content for document in documents}
+        asked_one_by_one = not all(column.is_swept for column in self.columns)
+        for row in passages.sort_by("rank").to_pylist() if asked_one_by_one else ():
+            span = row["doc_id"], row["start"], row["end"]
+            found = CharacterSpan(*span, texts[span[0]][span[1] : span[2]]) if is_placed else row["chunk_id"]
+            by_query.setdefault(row["query_id"], []).append(found)
+        cases: list[Case[Any]] = [
+            Case(item.query.id, by_query.get(item.query.id, []), _relevant(item))
+            for item in self.truth
+            if not item.unanswerable
+        ]
+        score = score_token_level if is_placed else score_chunk_level
+        return score_cases(self.columns, cases, lambda names: score(passages, truth, names))
 
 
 def _checked_ks(k: object) -> list[int]:

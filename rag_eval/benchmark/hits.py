@@ -10,11 +10,21 @@ import pyarrow.compute as pc
 from rag_eval.errors import ConfigurationError
 from rag_eval.retrieval.fusion import fuse
 from rag_eval.retrieval.ranking import Numbers, Ranking, rerank
-from rag_eval.retrieval.retriever import Hit, Reranker, place_of
-from rag_eval.tables import HITS, PLACE, chunks_from_table, has_places, plain_chunks_from_table, table_of, table_with
+from rag_eval.retrieval.retriever import Hit, Reranker, Retriever, checked_hits, place_of
+from rag_eval.tables import (
+    HITS,
+    PLACE,
+    chunks_from_table,
+    has_places,
+    plain_chunks_from_table,
+    queries_from_table,
+    table_of,
+    table_with,
+)
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ground_truth import Query
+from rag_eval.types.ids import EvaluationType
 
 IDENTITY = ["doc_id", "start", "end", "ordinal", "chunk_id"]
 """The columns by which a hit is the chunk that it is."""
@@ -107,3 +117,13 @@ def chunk_hits_table(queries: Sequence[Query], found: Sequence[Sequence[Hit[Chun
     ]
     columns = ("query_id", "rank", "score", "doc_id", "ordinal", "chunk_id")
     return table_of(HITS, rows, columns, variant=0, stage=RETRIEVED)
+
+
+def system_hits(
+    system: Retriever[Any], corpus: Corpus, queries: pa.Table, level: EvaluationType, depth: int
+) -> pa.Table:
+    """What a retriever finds for a table of queries; raises ``ConfigurationError`` when it does not keep its word."""
+    asked = queries_from_table(queries)
+    kind = PositionAwareChunk if level == "token-level" else Chunk
+    found = checked_hits(system.retrieve(asked, depth), len(asked), system.name, kind)
+    return span_hits_table(asked, found, corpus) if level == "token-level" else chunk_hits_table(asked, found)

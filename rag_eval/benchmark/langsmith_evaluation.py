@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rag_eval.benchmark.experiment import check_chunk_ids, check_chunker
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError, RagEvalError, ServiceError, preview
+from rag_eval.ground_truth.check import check_chunk_ids, check_chunker
 from rag_eval.metrics.metric import score_name
 from rag_eval.retrieval.retriever import AnyChunker, Reranker
 from rag_eval.retrieval.vector import VectorRAGRetriever

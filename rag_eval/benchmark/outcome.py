@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints
 
 from rag_eval.benchmark.config import BenchmarkConfig, Configuration
+from rag_eval.benchmark.engine import Evaluated
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, Effort, IndexRef, TableRef, TruthSource
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import BenchmarkFailedError, ConfigurationError
@@ -83,7 +84,7 @@ class ConfigurationOutcome(_Outcome):
     ``latency_ms`` is the mean time of a query in search and reranking when they were computed, embedding the query
     left out, with all queries asked in one go; None without queries. ``tokens`` and ``cost`` (US dollars) are what its
     stages used when they were computed, vectors found in the cache being free; None where a part does not tell.
-    ``index`` is None for BM25.
+    ``index`` is None for BM25. ``hits`` are those of the last of the stages, which are all in ``hits_by_stage``.
     """
 
     name: str
@@ -91,9 +92,10 @@ class ConfigurationOutcome(_Outcome):
     metrics: dict[str, float]
     queries: int
     chunks: ChunkStatistics
-    chunk_table: TableRef
+    chunk_tables: list[TableRef]
     index: IndexRef | None
     hits: TableRef
+    hits_by_stage: dict[str, TableRef]
     scores: TableRef
     stages: dict[str, StageWork]
     latency_ms: float | None
@@ -155,7 +157,7 @@ class BenchmarkOutcome(_Outcome):
             config=config,
             corpus=corpus,
             ground_truth=ground_truth,
-            documents=inputs.documents.rows,
+            documents=sum(shard.rows for shard in inputs.documents),
             answerable=inputs.queries.rows - unanswerable,
             unanswerable=unanswerable,
             inputs=inputs,
@@ -224,15 +226,12 @@ class BenchmarkOutcome(_Outcome):
 def summarise(
     workspace: Workspace,
     configuration: Configuration,
-    chunks: TableRef,
-    index: IndexRef | None,
-    hits: TableRef,
-    scores: TableRef,
+    evaluated: Evaluated,
     stages: dict[str, StageWork],
 ) -> ConfigurationOutcome:
     """The averages of a configuration's scores, and what its stages took."""
-    averages = average_scores(workspace.read_table(scores)).to_pylist()
-    lengths = pc.utf8_length(workspace.read_table(chunks).column("content"))
+    averages = average_scores(workspace.read_table(evaluated.scores)).to_pylist()
+    lengths = pc.utf8_length(workspace.read_tables(evaluated.chunks).column("content"))
     extremes = pc.min_max(lengths).as_py() if len(lengths) else {"min": 0, "max": 0}
     efforts = [stage.effort for stage in stages.values() if stage.effort is not None]
     tokens = [effort.tokens for effort in efforts if effort.tokens is not None]
@@ -250,10 +249,11 @@ def summarise(
             shortest=extremes["min"],
             longest=extremes["max"],
         ),
-        chunk_table=chunks,
-        index=index,
-        hits=hits,
-        scores=scores,
+        chunk_tables=list(evaluated.chunks),
+        index=evaluated.index,
+        hits=evaluated.final_hits,
+        hits_by_stage=dict(evaluated.hits),
+        scores=evaluated.scores,
         stages=stages,
         latency_ms=round(1_000 * answering / asked, 6) if asked else None,
         tokens=sum(tokens) if len(tokens) == len(efforts) else None,

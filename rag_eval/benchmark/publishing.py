@@ -160,7 +160,7 @@ def _truth(workspace: Workspace, outcome: BenchmarkOutcome) -> Truth:
 
 
 def _contents(workspace: Workspace, outcome: BenchmarkOutcome) -> Mapping[str, str]:
-    documents = documents_from_table(workspace.read_table(outcome.inputs.documents))
+    documents = documents_from_table(workspace.read_tables(outcome.inputs.documents))
     return {document.id: document.content for document in documents}
 
 

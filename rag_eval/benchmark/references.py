@@ -1,5 +1,6 @@
 """Handles on what is kept in a workspace and on what is read from outside it: where it is, and its digest."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Self
@@ -7,7 +8,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict
 
 from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.disk.files import file_sha256, files_sha256, matching_files, stays_inside, unreadable
+from rag_eval.disk.files import data_sha256, file_sha256, files_sha256, matching_files, stays_inside, unreadable
 from rag_eval.errors import GroundTruthError
 from rag_eval.retrieval.retriever import candidates_for
 from rag_eval.types.ids import EvaluationType
@@ -49,6 +50,20 @@ class Effort(_Frozen):
     cost: float | None = 0.0
     query_seconds: float = 0.0
 
+    @classmethod
+    def total_of(cls, efforts: "Sequence[Effort]") -> "Effort":
+        """The sum of at least one effort in the same unit."""
+        tokens, costs = [one.tokens for one in efforts], [one.cost for one in efforts]
+        return cls(
+            fresh=sum(one.fresh for one in efforts),
+            total=sum(one.total for one in efforts),
+            unit=efforts[0].unit,
+            seconds=sum(one.seconds for one in efforts),
+            tokens=None if None in tokens else sum(filter(None, tokens)),
+            cost=None if None in costs else sum(filter(None, costs)),
+            query_seconds=sum(one.query_seconds for one in efforts),
+        )
+
 
 class Made(_Frozen):
     """What a stage made, with when that began and what it took; both are kept with it and are no part of a key."""
@@ -71,18 +86,7 @@ def effort_of(result: object) -> Effort | None:
     """What a stage's result took, over all its shards; None where one of them does not say."""
     efforts = [one.effort for one in made_in(result)]
     known = [effort for effort in efforts if effort is not None]
-    if not known or len(known) < len(efforts):
-        return None
-    tokens, costs = [effort.tokens for effort in known], [effort.cost for effort in known]
-    return Effort(
-        fresh=sum(effort.fresh for effort in known),
-        total=sum(effort.total for effort in known),
-        unit=known[0].unit,
-        seconds=sum(effort.seconds for effort in known),
-        tokens=None if None in tokens else sum(filter(None, tokens)),
-        cost=None if None in costs else sum(filter(None, costs)),
-        query_seconds=sum(effort.query_seconds for effort in known),
-    )
+    return Effort.total_of(known) if known and len(known) == len(efforts) else None
 
 
 class TableRef(Made, Reference):
@@ -90,6 +94,11 @@ class TableRef(Made, Reference):
 
     uri: WorkspaceUri
     rows: int
+
+
+def digest_of(shards: Sequence[TableRef]) -> str:
+    """The digest of a table in shards; that of one shard is its own."""
+    return shards[0].digest if len(shards) == 1 else data_sha256([shard.digest for shard in shards])
 
 
 class IndexRef(Made, Reference):
@@ -151,7 +160,7 @@ class BenchmarkInputs(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    documents: TableRef
+    documents: list[TableRef]
     truth: TruthRef
     metrics: list[str]
     ks: list[int]
@@ -160,10 +169,15 @@ class BenchmarkInputs(BaseModel):
     that what one has searched another can use."""
 
     @classmethod
-    def of(cls, config: BenchmarkConfig, documents: TableRef, truth: TruthRef) -> "BenchmarkInputs":
+    def of(cls, config: BenchmarkConfig, documents: list[TableRef], truth: TruthRef) -> "BenchmarkInputs":
         """The inputs of a benchmark."""
         depth = candidates_for(max(config.k), config.fetch_k)
         return cls(documents=documents, truth=truth, metrics=config.metrics, ks=config.k, depth=depth)
+
+    @property
+    def documents_digest(self) -> str:
+        """The digest of all documents."""
+        return digest_of(self.documents)
 
     @property
     def queries(self) -> TableRef:

@@ -153,7 +153,7 @@ def data_differences(before: BenchmarkOutcome, after: BenchmarkOutcome) -> list[
     """
     found = []
     corpora, truths = (before.corpus, after.corpus), (before.ground_truth, after.ground_truth)
-    if corpora[0].digest != corpora[1].digest and before.inputs.documents.digest != after.inputs.documents.digest:
+    if corpora[0].digest != corpora[1].digest and before.inputs.documents_digest != after.inputs.documents_digest:
         sides = (
             f"{run.documents:,} documents ({run.corpus.digest[:_DIGITS]}…) in {run.run}" for run in (before, after)
         )

@@ -111,7 +111,7 @@ def collect_scores(
     query_ids = pa.array([query.query_id for query in queries], pa.string())
     documents: list[Document] = []
     if outcome.inputs.truth.evaluation_type == "token-level":
-        documents = documents_from_table(workspace.read_table(outcome.inputs.documents))
+        documents = documents_from_table(workspace.read_tables(outcome.inputs.documents))
     metrics: list[str] = []
     parts = []
     for one in outcome.configurations:
@@ -134,7 +134,7 @@ def _queries(workspace: Workspace, outcome: BenchmarkOutcome) -> list[ScoredQuer
         documents = documents_by_spans(answers)
     elif outcome.configurations:
         # Ground truth in chunk ids fits the chunks of one chunker, so those of all configurations are the same.
-        documents = documents_by_chunks(answers, workspace.read_table(outcome.configurations[0].chunk_table))
+        documents = documents_by_chunks(answers, workspace.read_tables(outcome.configurations[0].chunk_tables))
     else:
         documents = {}
     rows = workspace.read_table(truth.queries).to_pylist()
@@ -149,7 +149,7 @@ def _budget_scores(
     tables = TruthTables(workspace.read_table(truth.queries), workspace.read_table(truth.answers))
     if truth.evaluation_type == "token-level":
         return score_token_level(passages, tables, budget_metrics(), documents=documents)
-    return score_chunk_level(passages, tables, budget_metrics(), chunks=workspace.read_table(one.chunk_table))
+    return score_chunk_level(passages, tables, budget_metrics(), chunks=workspace.read_tables(one.chunk_tables))
 
 
 def _by_metric(scores: pa.Table, query_ids: pa.Array, name: str) -> tuple[list[str], Values]:
@@ -286,8 +286,8 @@ def _known_at_budgets(workspace: Workspace, outcome: BenchmarkOutcome) -> dict[s
         scores = _read_scores(workspace.runs / before.run / SCORES_FILE, None)
     except ArtifactError:
         return {}  # what is wrong with another run is no concern of this one
-    same = (before.inputs.documents.digest, *truth_digests(before)) == (
-        outcome.inputs.documents.digest,
+    same = (before.inputs.documents_digest, *truth_digests(before)) == (
+        outcome.inputs.documents_digest,
         *truth_digests(outcome),
     )
     wanted = list(map(str, budget_metrics()))

@@ -33,6 +33,8 @@ class Stage(Generic[P, R]):
     name: str
     version: int
     run: Callable[P, R]
+    compute: Callable[..., Any] | None = None
+    """The same work on tables in memory, which gives them and what they took."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the step."""

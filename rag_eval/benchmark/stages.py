@@ -1,80 +1,86 @@
-"""Scores."""
+"""The stages of an evaluation: functions from tables and one part to a table, and what making it took.
 
-import functools
-import itertools
+They neither read nor write; ``table_stage`` says how a workspace keeps what they make. Tables of documents, chunks and
+vectors come as lists of shards, whose rows stand in the order of the documents.
+"""
+
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag_eval.benchmark.caches import ChunkCache, kept_rankings
-from rag_eval.benchmark.chunker_settings import ChunkerConfig, EmbeddingChunkerConfig
-from rag_eval.benchmark.embedder_settings import EmbedderConfig
-from rag_eval.benchmark.experiment import check_chunk_ids, check_chunker
-from rag_eval.benchmark.hits import fuse_tables, hits_at, rerank_table
+from rag_eval.benchmark.caches import CachedReranker
+from rag_eval.benchmark.context import Context, Shards, spent, table_stage
+from rag_eval.benchmark.hits import fuse_tables, hits_at, rerank_table, system_hits
 from rag_eval.benchmark.references import CorpusSource, Effort, IndexRef, TableRef, TruthRef, TruthSource
-from rag_eval.benchmark.reranker_settings import RerankerConfig
 from rag_eval.benchmark.stage import key_part, stage
-from rag_eval.benchmark.store_settings import StoreConfig
 from rag_eval.benchmark.truth_versions import reanchor_for_run
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.chunking.chunker import BuiltInChunker
 from rag_eval.disk.files import data_sha256, texts_sha256
-from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
-from rag_eval.embedding.embedder import ReportsUsage, Vectors, embed_queries
-from rag_eval.errors import ArtifactError, GroundTruthError
+from rag_eval.embedding.cache import CachedEmbedder
+from rag_eval.embedding.embedder import Embedder, Vectors, embed_queries, text_vectors
+from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError
+from rag_eval.ground_truth.check import check_chunk_ids, check_chunker
 from rag_eval.ground_truth.drift import check_still_matches
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
-from rag_eval.parts import digest
 from rag_eval.retrieval.bm25 import BM25Index, search_words
-from rag_eval.retrieval.retriever import Reranker, in_place_order, without_positions
+from rag_eval.retrieval.retriever import Retriever, in_place_order, without_positions
 from rag_eval.retrieval.vector import search_vectors
+from rag_eval.stores.lance import LanceDBVectorStore
+from rag_eval.stores.store import VectorStore
 from rag_eval.tables import (
     TruthTables,
+    as_passages,
+    as_searches,
     chunk_truth_from_tables,
     chunk_truth_to_tables,
+    chunks_from_table,
     chunks_to_table,
     documents_from_table,
     documents_to_table,
     embeddings_schema,
-    passages_of,
+    has_places,
+    plain_chunks_from_table,
     searched_texts,
     token_truth_to_tables,
 )
+from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ids import EvaluationType, text_sha256
 
+ROWS_AT_ONCE = 16_384
+"""How many chunks are in memory with their vectors; another number makes other files of the same vectors."""
 
-@stage(version=1)
-def load_corpus(workspace: Workspace, source: CorpusSource) -> TableRef:
-    """Read the documents of a folder."""
+
+@stage(version=2)
+def load_corpus(workspace: Workspace, source: CorpusSource) -> list[TableRef]:
+    """Read the documents of a folder, as one shard."""
     corpus = Corpus.from_folder(source.folder, source.glob)
     if texts_sha256((document.id, document.content) for document in corpus) != source.digest:
         raise ArtifactError(f"the corpus folder {str(source.folder)!r} changed while it was read: run again")
     effort = Effort(fresh=len(corpus), total=len(corpus), unit="documents")
-    return workspace.write_table("documents", documents_to_table(corpus), effort)
+    return [workspace.write_table("documents", documents_to_table(corpus), effort)]
 
 
-@stage(version=1)
+@stage(version=2)
 def load_ground_truth(
     workspace: Workspace,
     source: TruthSource,
-    documents: TableRef,
+    documents: list[TableRef],
     evaluation_type: EvaluationType,
     reanchor: bool = False,
 ) -> TruthRef:
     """Read the ground truth; spans are held against the documents, or with ``reanchor`` carried over to them."""
     if evaluation_type == "token-level":
         spans = read_token_level(source.path)
-        corpus = Corpus(documents_from_table(workspace.read_table(documents)))
+        corpus = Corpus(documents_from_table(workspace.read_tables(documents)))
         spans = list(reanchor_for_run(workspace, spans, corpus).truth) if reanchor else spans
         check_still_matches(spans, corpus, source.path)
         tables = token_truth_to_tables(spans)
@@ -96,81 +102,102 @@ def load_ground_truth(
     )
 
 
-ROWS_AT_ONCE = 16_384
-"""How many chunks are in memory with their vectors; another number makes other files of the same vectors."""
+@table_stage("chunks", version=2)
+def chunk(
+    documents: Shards, chunker: Any, chunk_truth: TruthTables | None, *, context: Context
+) -> tuple[list[pa.Table], Effort]:
+    """Cut every document.
+
+    With ``chunk_truth``, for chunk-level evaluation, the chunks have no places. Raises ``ConfigurationError`` when
+    there are no chunks, and ``GroundTruthError`` on truth that was made with another chunker, or on other documents.
+    """
+    read = [documents_from_table(shard) for shard in documents]
+    truth = None if chunk_truth is None else chunk_truth_from_tables(chunk_truth)
+    cuts = [context.cut(chunker, shard, "token-level" if truth is None else "chunk-level") for shard in read]
+    if truth is None:
+        chunks: list[Sequence[Chunk | PositionAwareChunk]] = [in_place_order(one.chunks) for one in cuts]
+    else:
+        check_chunker(truth, cuts[0].chunker)
+        chunks = [without_positions(one.chunks) for one in cuts]
+    if not any(chunks):
+        raise ConfigurationError(
+            f"{cuts[0].chunker} made no chunk of {sum(map(len, read))} documents "
+            f"({sum(one.skipped for one in cuts)} were left out for lack of a sure place): "
+            "there is nothing to search, check the chunker and the documents"
+        )
+    if truth is not None:
+        check_chunk_ids(truth, [one for shard in chunks for one in shard])
+    return [chunks_to_table(shard) for shard in chunks], Effort.total_of([one.effort for one in cuts])
 
 
-@stage(version=1)
-def embed(workspace: Workspace, chunks: TableRef, embedder: EmbedderConfig) -> TableRef:
-    """Embed every text that this embedder has not embedded before, each once."""
-    texts = searched_texts(workspace.read_table(chunks))
-    with cached_embedder(workspace, embedder) as cached:
-        parts = _embedded(texts, cached)
-        first = next(parts)
-        ref = workspace.write_parts("embeddings", first.schema, itertools.chain([first], parts))
-    effort = Effort(fresh=cached.statistics.misses, total=ref.rows, unit="texts", **spent(cached))
-    return ref.model_copy(update={"effort": effort})
+@table_stage("embeddings", version=2)
+def embed(chunks: Shards, embedder: Any, *, context: Context) -> tuple[list[Iterator[pa.Table]], Callable[[], Effort]]:
+    """The vectors of what is searched, each text of a shard once; a workspace embeds no text twice."""
+    efforts: list[Effort] = []
+
+    def vectors_of(shard: pa.Table) -> Iterator[pa.Table]:
+        rows = 0
+        with context.embedder(embedder) as asked:
+            for part in _embedded(searched_texts(shard), asked):
+                rows += part.num_rows
+                yield part
+        fresh = asked.statistics.misses if isinstance(asked, CachedEmbedder) else rows
+        efforts.append(Effort(fresh=fresh, total=rows, unit="texts", **spent(asked)))
+
+    return [vectors_of(shard) for shard in chunks], lambda: Effort.total_of(efforts)
 
 
-@stage(version=1)
-def index(workspace: Workspace, chunks: TableRef, embeddings: TableRef, store: StoreConfig) -> IndexRef:
-    """Put the chunks with their vectors into the store."""
-    table, vectors = workspace.read_table(chunks), TextVectors(workspace.read_table(embeddings))
-    ref = workspace.write_index(
-        data_sha256([chunks.digest, embeddings.digest, store.model_dump(mode="json")]),
-        table.num_rows,
-        lambda folder: _fill(store, folder, table, vectors),
-    )
-    effort = Effort(fresh=table.num_rows, total=table.num_rows, unit="chunks")
-    return ref.model_copy(update={"effort": effort})
-
-
-def _embedded(contents: pa.ChunkedArray, embedder: CachedEmbedder) -> Iterator[pa.Table]:
+def _embedded(contents: pa.ChunkedArray, embedder: Embedder) -> Iterator[pa.Table]:
     """Embeddings tables of the texts, each text in one of them; at least one table, if an empty one."""
     seen: set[str] = set()
     for begin in range(0, max(1, len(contents)), ROWS_AT_ONCE):
         part = contents.slice(begin, ROWS_AT_ONCE).to_pylist()
         texts = {digest: text for text in part if (digest := text_sha256(text)) not in seen}
         seen.update(texts)
-        vectors = embedder.embed(list(texts.values()))
+        vectors = text_vectors(embedder, list(texts.values()))
         schema = embeddings_schema(vectors.shape[1])
         column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), type=schema.field("vector").type)
         yield pa.Table.from_arrays([pa.array(list(texts), pa.string()), column], schema=schema)
 
 
-def _fill(store: StoreConfig, folder: Path, chunks: pa.Table, vectors: "TextVectors") -> None:
+@stage(version=2)
+def index(workspace: Workspace, chunks: list[TableRef], embeddings: list[TableRef], store: Any) -> IndexRef:
+    """Put the chunks with their vectors into the store."""
+    table, vectors = workspace.read_tables(chunks), TextVectors(workspace.read_tables(embeddings))
+    made_from = [[ref.digest for ref in (*chunks, *embeddings)], key_part(store)]
+    ref = workspace.write_index(
+        data_sha256(made_from), table.num_rows, lambda folder: _fill(store.build(folder), table, vectors)
+    )
+    effort = Effort(fresh=table.num_rows, total=table.num_rows, unit="chunks")
+    return ref.model_copy(update={"effort": effort})
+
+
+def _index_in_memory(
+    chunks: Shards, embeddings: Shards, store: VectorStore, *, context: Context
+) -> tuple[VectorStore, Effort]:
+    table = pa.concat_tables(chunks)
+    store.clear()
+    _fill(store, table, TextVectors(pa.concat_tables(embeddings)))
+    return store, Effort(fresh=table.num_rows, total=table.num_rows, unit="chunks")
+
+
+index = replace(index, compute=_index_in_memory)
+
+
+def _fill(store: VectorStore, chunks: pa.Table, vectors: "TextVectors") -> None:
     """Raises ``OSError`` when the disk does not take the chunks, which LanceDB says in words."""
+    if not isinstance(store, LanceDBVectorStore):
+        objects = chunks_from_table(chunks) if has_places(chunks) else plain_chunks_from_table(chunks)
+        store.add(objects, vectors.of(searched_texts(chunks).to_pylist()))
+        return
     parts = (chunks.slice(begin, ROWS_AT_ONCE) for begin in range(0, chunks.num_rows, ROWS_AT_ONCE))
     try:
-        store.build(folder).add_tables((part, vectors.of(searched_texts(part).to_pylist())) for part in parts)
+        store.add_tables((part, vectors.of(searched_texts(part).to_pylist())) for part in parts)
     except RuntimeError as error:
         code = re.search(r"LanceError\(IO\).*\(os error (\d+)\)", str(error))
         if code is None:
             raise
         raise OSError(int(code[1]), os.strerror(int(code[1]))) from None
-
-
-@contextmanager
-def cached_embedder(workspace: Workspace, embedder: EmbedderConfig) -> Iterator[CachedEmbedder]:
-    """The embedder with the workspace's cache around it."""
-    cache = _embedding_cache(workspace.embedding_cache)
-    cached = CachedEmbedder(embedder.build(), cache, made_since=workspace.made_since)
-    with ExitStack() as stack:
-        for folder in cached.folders:
-            stack.enter_context(workspace.growing(folder))
-        yield cached
-
-
-@functools.cache
-def _embedding_cache(folder: Path) -> EmbeddingCache:
-    """One for all stages of a process: what it has read of the disk and checked, it does not read and check again."""
-    return EmbeddingCache(folder)
-
-
-def spent(part: object) -> dict[str, Any]:
-    """Tokens and cost of a part since it was built: None where it does not tell."""
-    usage = part.usage if isinstance(part, ReportsUsage) else None
-    return {"tokens": usage.tokens if usage else None, "cost": usage.cost if usage else None}
 
 
 class TextVectors:
@@ -193,160 +220,104 @@ class TextVectors:
         return vectors
 
 
-VERSION = 1
-"""Raise it whenever a chunker cuts otherwise than before: kept cuts of another version are not used."""
-
-
-@stage(version=VERSION)
-def chunk(workspace: Workspace, documents: TableRef, chunker: ChunkerConfig, chunk_truth: TruthRef | None) -> TableRef:
-    """Cut every document that this chunker has not cut before.
-
-    With ``chunk_truth``, for chunk-level evaluation, the chunks have no places, and truth that was made with another
-    chunker, or on other documents, is refused.
-    """
-    read = documents_from_table(workspace.read_table(documents))
-    with _built(workspace, chunker) as (built, asked):
-        folder = workspace.chunk_cache(f"{digest(built)} v{VERSION}", built.name)
-        with workspace.growing(folder):
-            cut, fresh = ChunkCache(folder).chunk(built, read, refresh=workspace.refresh)
-    effort = Effort(fresh=fresh, total=len(read), unit="documents", **(spent(asked) if asked and fresh else {}))
-    if chunk_truth is None:
-        return workspace.write_table("chunks", chunks_to_table(in_place_order(cut)), effort)
-    tables = TruthTables(workspace.read_table(chunk_truth.queries), workspace.read_table(chunk_truth.answers))
-    truth = chunk_truth_from_tables(tables)
-    plain = without_positions(cut)
-    check_chunker(truth, built.name)
-    check_chunk_ids(truth, plain)
-    return workspace.write_table("chunks", chunks_to_table(plain), effort)
-
-
-@contextmanager
-def _built(workspace: Workspace, chunker: ChunkerConfig) -> Iterator[tuple[BuiltInChunker, CachedEmbedder | None]]:
-    """The chunker, and the service that it asks for vectors, if any, with the workspace's cache around it.
-
-    Vectors that are made here are not kept: most chunkers ask for a vector of every sentence, once.
-    """
-    if isinstance(chunker, EmbeddingChunkerConfig) and chunker.remote:
-        with cached_embedder(workspace, chunker.embedder) as cached:
-            yield chunker.build_with(cached), cached
-    else:
-        yield chunker.build(), None
-
-
-@stage(version=1)
+@table_stage("hits", version=2)
 def retrieve_by_vector(
-    workspace: Workspace,
-    chunks: TableRef,
-    index: IndexRef,
-    queries: TableRef,
-    embedder: EmbedderConfig,
-    store: StoreConfig,
-    depth: int,
-) -> TableRef:
-    """The nearest chunks of every query."""
-    asked = workspace.read_table(queries)
-    with cached_embedder(workspace, embedder) as cached:
-        vectors = embed_queries(cached, asked.column("text").to_pylist())
-    opened = store.build(workspace.index_folder(index))
-    table = workspace.read_table(chunks)
-    search_vectors(opened, vectors[:1], depth, table.num_rows)
+    chunks: Shards, index: Any, searches: pa.Table, embedder: Any, store: Any, depth: int, *, context: Context
+) -> tuple[pa.Table, Effort]:
+    """The nearest chunks of every search."""
+    asked, table = as_searches(searches), pa.concat_tables(chunks)
+    with context.embedder(embedder) as used:
+        vectors = embed_queries(used, asked.column("text").to_pylist())
+    opened = context.opened(store, index)
+    if context.rehearses:
+        search_vectors(opened, vectors[:1], depth, table.num_rows)
     started = time.perf_counter()
     ranking = search_vectors(opened, vectors, depth, table.num_rows)
-    effort = _answered(asked, started, **spent(cached))
-    return workspace.write_table("hits", hits_at("vector", table, asked, ranking), effort)
+    effort = _answered(asked, started, **spent(used))
+    return hits_at("vector", table, asked, ranking), effort
 
 
-@stage(version=1)
-def retrieve_by_words(workspace: Workspace, chunks: TableRef, queries: TableRef, depth: int) -> TableRef:
-    """The chunks that share most with every query, by BM25."""
-    asked, table = workspace.read_table(queries), workspace.read_table(chunks)
-    index, texts = BM25Index(searched_texts(table).to_pylist()), asked.column("text").to_pylist()
-    search_words(index, texts[:1], depth)
+@table_stage("hits", version=2)
+def retrieve_by_words(chunks: Shards, searches: pa.Table, depth: int, *, context: Context) -> tuple[pa.Table, Effort]:
+    """The chunks that share most with every search, by BM25."""
+    asked, table = as_searches(searches), pa.concat_tables(chunks)
+    words, texts = BM25Index(searched_texts(table).to_pylist()), asked.column("text").to_pylist()
+    if context.rehearses:
+        search_words(words, texts[:1], depth)
     started = time.perf_counter()
-    ranking = search_words(index, texts, depth)
+    ranking = search_words(words, texts, depth)
     effort = _answered(asked, started)
-    return workspace.write_table("hits", hits_at("words", table, asked, ranking), effort)
+    return hits_at("words", table, asked, ranking), effort
 
 
-@stage(version=1)
-def fuse(workspace: Workspace, rankings: list[TableRef], queries: TableRef, depth: int) -> TableRef:
+@table_stage("hits", version=2)
+def fuse(rankings: Shards, searches: pa.Table, depth: int, *, context: Context) -> tuple[pa.Table, Effort]:
     """Several rankings as one, by reciprocal rank fusion."""
-    asked = workspace.read_table(queries)
-    read = [workspace.read_table(ranking) for ranking in rankings]
-    fuse_tables([ranking.slice(0, 1) for ranking in read], asked, 1)
+    asked = as_searches(searches)
+    if context.rehearses:
+        fuse_tables([ranking.slice(0, 1) for ranking in rankings], asked, 1)
     started = time.perf_counter()
-    fused = fuse_tables(read, asked, depth)
-    return workspace.write_table("hits", fused, _answered(asked, started))
+    fused = fuse_tables(rankings, asked, depth)
+    return fused, _answered(asked, started)
 
 
-@stage(version=2)
+@table_stage("hits", version=3)
 def rerank(
-    workspace: Workspace, hits: TableRef, chunks: TableRef, queries: TableRef, reranker: RerankerConfig
-) -> TableRef:
-    """All candidates of every query, in the reranker's order."""
-    asked, found, searched = (workspace.read_table(table) for table in (queries, hits, chunks))
-    built = reranker.build()
-    if built is None:
-        return workspace.write_table("hits", found, _answered(asked, time.perf_counter()))
-    if reranker.remote:
-        with built if isinstance(built, AbstractContextManager) else nullcontext():  # its connection ends with it
-            return _rerank_by_service(workspace, asked, found, searched, reranker, built)
-    first = asked.slice(0, 1)
-    of_first = found.filter(pc.is_in(found.column("query_id"), first.column("query_id").combine_chunks()))
-    rerank_table(of_first, searched, first, built)
+    hits: pa.Table, chunks: Shards, searches: pa.Table, reranker: Any, *, context: Context
+) -> tuple[pa.Table, Effort]:
+    """All hits of every search, in the reranker's order."""
+    asked, table = as_searches(searches), pa.concat_tables(chunks)
+    with context.reranker(reranker) as used:
+        if isinstance(used, CachedReranker):
+            found = rerank_table(hits, table, asked, used)
+            charged, seconds = spent(used.reranker) if used.fresh else {}, round(used.seconds, 6)
+            count = asked.num_rows
+            return found, Effort(fresh=used.fresh, total=count, unit="queries", query_seconds=seconds, **charged)
+        if context.rehearses:
+            first = asked.slice(0, 1)
+            of_first = hits.filter(pc.is_in(hits.column("query_id"), first.column("query_id").combine_chunks()))
+            rerank_table(of_first, table, first, used)
+        started = time.perf_counter()
+        found = rerank_table(hits, table, asked, used)
+        return found, _answered(asked, started)
+
+
+@table_stage("hits", version=1)
+def ask_system(
+    documents: Shards, queries: pa.Table, system: Retriever[Any], level: EvaluationType, depth: int, *, context: Context
+) -> tuple[pa.Table, Effort]:
+    """What a whole retrieval system finds in the documents, which it is given to index; raises as it does."""
+    corpus = Corpus([document for shard in documents for document in documents_from_table(shard)])
+    system.index(corpus)
     started = time.perf_counter()
-    kept = rerank_table(found, searched, asked, built)
-    return workspace.write_table("hits", kept, _answered(asked, started))
+    found = system_hits(system, corpus, queries, level, depth)
+    return found, _answered(queries, started)
 
 
-def _rerank_by_service(
-    workspace: Workspace,
-    asked: pa.Table,
-    found: pa.Table,
-    searched: pa.Table,
-    reranker: RerankerConfig,
-    built: Reranker,
-) -> TableRef:
-    """Ask the service what it was not asked before."""
-    folder = workspace.ranking_cache(data_sha256(key_part(reranker)), built.name)
-    with workspace.growing(folder), kept_rankings(built, folder, workspace.made_since) as asking:
-        kept = rerank_table(found, searched, asked, asking)
-    charged = spent(built) if asking.fresh else {}
-    seconds = round(asking.seconds, 6)
-    effort = Effort(fresh=asking.fresh, total=asked.num_rows, unit="queries", query_seconds=seconds, **charged)
-    return workspace.write_table("hits", kept, effort)
-
-
-def _answered(queries: pa.Table, started: float, **spent: Any) -> Effort:
-    """The effort of answering all queries, from ``started`` to now."""
+def _answered(searches: pa.Table, started: float, **spent: Any) -> Effort:
+    """The effort of answering all searches, from ``started`` to now."""
     seconds = round(time.perf_counter() - started, 6)
-    return Effort(fresh=queries.num_rows, total=queries.num_rows, unit="queries", query_seconds=seconds, **spent)
+    return Effort(fresh=searches.num_rows, total=searches.num_rows, unit="queries", query_seconds=seconds, **spent)
 
 
-@stage(version=2)
+@table_stage("scores", version=3)
 def score(
-    workspace: Workspace,
-    hits: TableRef,
-    truth: TruthRef,
-    documents: TableRef,
-    chunks: TableRef,
-    metrics: list[str],
+    passages: pa.Table,
+    truth: TruthTables,
+    documents: Shards,
+    chunks: Shards,
+    metrics: Any,
     ks: list[int],
-) -> TableRef:
-    """Score every answerable query by every metric at every k."""
-    passages = passages_of(workspace.read_table(hits))
-    tables = TruthTables(workspace.read_table(truth.queries), workspace.read_table(truth.answers))
-    if truth.evaluation_type == "token-level":
-        scores = score_token_level(
-            passages,
-            tables,
-            metrics,
-            ks,
-            documents=documents_from_table(workspace.read_table(documents)),
-            chunks=workspace.read_table(chunks),
-        )
-    else:
-        scores = score_chunk_level(passages, tables, metrics, ks)
-    count = tables.queries.num_rows
+    *,
+    context: Context,
+) -> tuple[pa.Table, Effort]:
+    """Score every answerable query by every metric at every k; hits stand for passages that are no more than they."""
+    found, count = as_passages(passages), truth.queries.num_rows
     effort = Effort(fresh=count, total=count, unit="queries")
-    return workspace.write_table("scores", scores, effort)
+    read = [document for shard in documents for document in documents_from_table(shard)]
+    if hasattr(metrics, "score"):  # objects in place of names
+        return metrics.score(found, truth, read), effort
+    if has_places(truth.answers):
+        table = pa.concat_tables(chunks)
+        return score_token_level(found, truth, metrics, ks, documents=read, chunks=table), effort
+    return score_chunk_level(found, truth, metrics, ks), effort

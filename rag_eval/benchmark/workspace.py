@@ -7,7 +7,7 @@ read is checked against the digest in the reference.
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -183,6 +183,10 @@ class Workspace(BaseModel):
         """The table, memory-mapped; raises ``ArtifactError`` when it is gone or is not what was written."""
         self._check(ref)
         return read_table(self.root / ref.uri)
+
+    def read_tables(self, shards: Sequence[TableRef]) -> pa.Table:
+        """The table whose shards these are; raises as ``read_table`` does."""
+        return pa.concat_tables([self.read_table(shard) for shard in shards])
 
     def index_folder(self, ref: IndexRef) -> Path:
         """The folder of an index; raises ``ArtifactError`` when it is gone or is not what was written."""

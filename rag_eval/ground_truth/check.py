@@ -1,15 +1,15 @@
 """Check ground truth against the corpus: every span must be the text that its document has there."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from rag_eval.errors import GroundTruthError, preview
 from rag_eval.ground_truth.files import read_truth_text, truth_lines
 from rag_eval.ground_truth.records import TokenLevelLine, query_name
-from rag_eval.types.chunks import bounds_fault
+from rag_eval.types.chunks import Chunk, PositionAwareChunk, bounds_fault
 from rag_eval.types.documents import Corpus, Document
-from rag_eval.types.ground_truth import TokenLevelGroundTruth
+from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
 from rag_eval.types.ids import DocumentId
 from rag_eval.types.offsets import fitting_unit
 
@@ -147,3 +147,25 @@ def _and_others(doc_ids: list[str]) -> str:
     more = f" and {len(names) - SHOWN_DOCUMENTS} more documents" if len(names) > SHOWN_DOCUMENTS else ""
     where = f" in {listed}{more}" if names else ""
     return f"; {len(doc_ids)} more like it{where}, which rag-eval truth check lists"
+
+
+def check_chunker(truth: Sequence[ChunkLevelGroundTruth], chunker_name: str) -> None:
+    """Raise ``GroundTruthError``, naming both, when the truth was made with another chunker."""
+    for item in truth:
+        if item.chunker is not None and item.chunker != chunker_name:
+            raise GroundTruthError(
+                f"the ground truth was made with {item.chunker} and this run uses {chunker_name}: chunk ids are true "
+                "for one chunker only; run with that one, make new ground truth, or evaluate at token level"
+            )
+
+
+def check_chunk_ids(truth: Sequence[ChunkLevelGroundTruth], chunks: Iterable[Chunk | PositionAwareChunk]) -> None:
+    """Raise ``GroundTruthError``, with the count, when the truth names chunks that the corpus does not have."""
+    known = {chunk.id for chunk in chunks}
+    named = {chunk_id for item in truth for chunk_id in item.relevant_chunk_ids}
+    unknown = sorted(named - known)
+    if unknown:
+        raise GroundTruthError(
+            f"{len(unknown)} of the {len(named)} chunk ids in the ground truth are not among the {len(known)} chunks "
+            f"of this run, first {unknown[0]}: the documents or the chunker are not those that it was made with"
+        )

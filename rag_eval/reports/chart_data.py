@@ -36,7 +36,7 @@ def loss_rows(
     tables = TruthTables(workspace.read_table(truth.queries), workspace.read_table(truth.answers))
     losses_of = token_level_losses if truth.evaluation_type == "token-level" else chunk_level_losses
     for one in configurations:
-        chunks, stages = workspace.read_table(one.chunk_table), _stages(workspace, outcome, one)
+        chunks, stages = workspace.read_tables(one.chunk_tables), _stages(workspace, outcome, one)
         for means in average_losses(losses_of(chunks, tables, stages, outcome.config.k)).to_pylist():
             shares = {"found": means["final_recall"], **{part: means[part] for part in LOSS_PARTS}}
             for order, (part, words) in enumerate(PART_NAMES.items()):

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome, StageWork
+from rag_eval.benchmark.references import digest_of
 from rag_eval.benchmark.scores import SEED
 from rag_eval.disk.files import data_sha256
 from rag_eval.formatting import counted
@@ -45,7 +46,7 @@ def ledger(outcome: BenchmarkOutcome) -> list[LedgerRow]:
     everything |= {one.name: one.stages for one in outcome.configurations}
     everything |= {name: failure.stages for name, failure in outcome.failures.items()}
     digests = {
-        one.name: {"chunk": one.chunk_table.digest, "score": one.scores.digest} for one in outcome.configurations
+        one.name: {"chunk": digest_of(one.chunk_tables), "score": one.scores.digest} for one in outcome.configurations
     }
     return [
         _row(name, stage, work, digests.get(name, {}).get(stage))

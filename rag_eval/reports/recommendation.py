@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome
+from rag_eval.benchmark.references import digest_of
 from rag_eval.formatting import counted, singular
 from rag_eval.metrics.metric import higher_is_better
 from rag_eval.metrics.span_metrics import TokensRetrieved
@@ -55,7 +56,7 @@ def _same_cuts(outcome: BenchmarkOutcome) -> list[str]:
     """The chunkers that cut these documents alike, so that their configurations are one and the same contestant."""
     by_chunks: dict[str, dict[str, None]] = {}
     for one in outcome.configurations:
-        by_chunks.setdefault(one.chunk_table.digest, {})[one.configuration.chunker.label] = None
+        by_chunks.setdefault(digest_of(one.chunk_tables), {})[one.configuration.chunker.label] = None
     pairs = [(first, other) for first, *others in by_chunks.values() for other in others]
     named = [f"{other} cuts the same as {first}" for first, other in pairs[:MOST_NAMED]]
     rest = [f"so do {len(pairs) - MOST_NAMED} more"] if len(pairs) > MOST_NAMED else []

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from rag_eval.benchmark.compare import RunComparison, compare_runs
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.benchmark.references import digest_of
 from rag_eval.benchmark.scores import RunScores, read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
@@ -70,7 +71,7 @@ def questions_of(
     truth = outcome.inputs.truth
     return Questions(
         evaluation_type=truth.evaluation_type,
-        documents=workspace.read_table(outcome.inputs.documents),
+        documents=workspace.read_tables(outcome.inputs.documents),
         queries=workspace.read_table(truth.queries),
         truth=workspace.read_table(truth.answers),
         configurations=[*(_tables(workspace, one) for one in ranked), *earlier],
@@ -109,5 +110,6 @@ def _earlier_tables(workspace: Workspace, compared: RunComparison, notes: list[s
 
 
 def _tables(workspace: Workspace, one: ConfigurationOutcome, name: str | None = None) -> ConfigurationTables:
-    hits, chunks, scores = (workspace.read_table(table) for table in (one.hits, one.chunk_table, one.scores))
-    return ConfigurationTables(name or one.name, hits, chunks, one.chunk_table.digest, scores)
+    hits, scores = workspace.read_table(one.hits), workspace.read_table(one.scores)
+    chunks = workspace.read_tables(one.chunk_tables)
+    return ConfigurationTables(name or one.name, hits, chunks, digest_of(one.chunk_tables), scores)

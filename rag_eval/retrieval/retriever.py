@@ -10,7 +10,7 @@ from rag_eval.chunking.foreign import as_chunker
 from rag_eval.chunking.placement import as_position_aware
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
-from rag_eval.types.documents import Corpus, Document
+from rag_eval.types.documents import Corpus
 from rag_eval.types.ground_truth import Query
 from rag_eval.types.ids import DocumentId, EvaluationType, generate_chunk_id
 
@@ -148,16 +148,13 @@ def cut(chunker: AnyChunker, corpus: Corpus, evaluation_type: EvaluationType) ->
     They are ``PositionAwareChunk`` for token-level and ``Chunk`` for chunk-level evaluation.
     Raises ``ConfigurationError`` when there are none.
     """
-    used = usable_chunker(chunker, evaluation_type)
-    chunks: list[Any]
-    if evaluation_type == "token-level":
-        chunks = cut_with_positions(as_position_aware(used), corpus)
-    else:
-        chunks = cut_without_positions(used, corpus)
+    used = as_position_aware(chunker)
+    found = [chunk for document in corpus.documents for chunk in used.chunk_with_positions(document)]
+    chunks: list[Any] = in_place_order(found) if evaluation_type == "token-level" else without_positions(found)
     if not chunks:
-        skipped = getattr(used, "skipped_chunks", 0)
+        name, skipped = usable_chunker(chunker, evaluation_type).name, getattr(used, "skipped_chunks", 0)
         raise ConfigurationError(
-            f"{used.name} made no chunk of {len(corpus)} documents ({skipped} were left out for lack of a sure place): "
+            f"{name} made no chunk of {len(corpus)} documents ({skipped} were left out for lack of a sure place): "
             "there is nothing to search, check the chunker and the documents"
         )
     return chunks
@@ -171,11 +168,6 @@ def usable_chunker(chunker: AnyChunker, evaluation_type: EvaluationType) -> Chun
     if evaluation_type == "token-level":
         return as_position_aware(chunker)
     return chunker if _has_only_positions(chunker) else as_chunker(chunker)
-
-
-def cut_with_positions(chunker: PositionAwareChunker, corpus: Corpus) -> list[PositionAwareChunk]:
-    """Every chunk of the corpus with its place; a place that is given twice is kept once."""
-    return in_place_order(chunk for document in corpus.documents for chunk in chunker.chunk_with_positions(document))
 
 
 def in_place_order(chunks: Iterable[PositionAwareChunk]) -> list[PositionAwareChunk]:
@@ -194,21 +186,6 @@ def without_positions(chunks: Iterable[PositionAwareChunk]) -> list[Chunk]:
         metadata = {**chunk.metadata, "ordinal": len(others)}
         others.append(Chunk(generate_chunk_id(chunk.content), chunk.content, chunk.doc_id, metadata))
     return [chunk for doc_id in sorted(numbered) for chunk in numbered[doc_id]]
-
-
-def cut_without_positions(chunker: AnyChunker, corpus: Corpus) -> list[Chunk]:
-    """Every chunk of the corpus by its text, none dropped; ``metadata["ordinal"]`` counts within its document."""
-    return [
-        Chunk(generate_chunk_id(text), text, document.id, {"ordinal": ordinal})
-        for document in sorted(corpus.documents, key=lambda document: document.id)
-        for ordinal, text in enumerate(_texts(chunker, document))
-    ]
-
-
-def _texts(chunker: AnyChunker, document: Document) -> list[str]:
-    if _has_only_positions(chunker):
-        return [chunk.content for chunk in chunker.chunk_with_positions(document)]
-    return as_chunker(chunker).chunk(document.content)
 
 
 def _has_only_positions(chunker: object) -> TypeGuard[PositionAwareChunker]:

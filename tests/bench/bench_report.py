@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from rag_eval.benchmark.chunker_settings import RecursiveCharacterConfig
 from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.engine import Evaluated
 from rag_eval.benchmark.hits import hits_at
 from rag_eval.benchmark.outcome import BenchmarkOutcome, summarise
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TableRef, TruthRef, TruthSource
@@ -108,7 +109,7 @@ def make_run(workspace: Workspace, queries: int) -> BenchmarkOutcome:
         queries=workspace.write_table("queries", tables.queries),
         answers=workspace.write_table("truth", tables.answers),
     )
-    inputs = BenchmarkInputs.of(config, documents, truth_ref)
+    inputs = BenchmarkInputs.of(config, [documents], truth_ref)
     done = []
     cut: dict[int, tuple[pa.Table, TableRef]] = {}
     for configuration in config.configurations():
@@ -118,8 +119,8 @@ def make_run(workspace: Workspace, queries: int) -> BenchmarkOutcome:
             cut[size] = (table, workspace.write_table("chunks", table))
         chunks, chunk_ref = cut[size]
         hits = workspace.write_table("hits", make_hits(chunks, truth, tables.queries, size, rng))
-        scores = score(workspace, hits, truth_ref, documents, chunk_ref, inputs.metrics, inputs.ks)
-        done.append(summarise(workspace, configuration, chunk_ref, None, hits, scores, {}))
+        scores = score(workspace, hits, truth_ref, inputs.documents, [chunk_ref], inputs.metrics, inputs.ks)
+        done.append(summarise(workspace, configuration, Evaluated({"words": hits}, scores, [chunk_ref]), {}))
     sources = CorpusSource(folder=folder, glob="**/*.md", digest="0" * 64), TruthSource(path=folder, digest="0" * 64)
     return BenchmarkOutcome.of(workspace, datetime.now(UTC), config, *sources, inputs, done, {}, {})
 

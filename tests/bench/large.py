@@ -79,8 +79,8 @@ def measure(size: int, folder: Path) -> dict[str, Any]:
 
     true, seen = (places(workspace.read_table(ref).to_pylist()) for ref in (hits, found))
     return {
-        "chunks": chunks.rows,
-        "texts": embeddings.rows,
+        "chunks": sum(shard.rows for shard in chunks),
+        "texts": sum(shard.rows for shard in embeddings),
         "megabytes": sum(path.stat().st_size for path in (folder / "corpus").iterdir()) / 1e6,
         "query_seconds": {"exact": hits.effort.query_seconds, "ivf-pq": found.effort.query_seconds},
         "index_recall": len(true & seen) / len(true),

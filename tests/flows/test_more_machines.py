@@ -22,7 +22,7 @@ ADDRESS = "s3://bench/nightly"
 
 
 def digests(outcome: BenchmarkOutcome) -> list[tuple[str, str, str]]:
-    return [(one.chunk_table.digest, one.hits.digest, one.scores.digest) for one in outcome.configurations]
+    return [(one.chunk_tables[0].digest, one.hits.digest, one.scores.digest) for one in outcome.configurations]
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_what_is_lost_or_altered_in_a_bucket_is_made_again(
     assert one.index is not None
     before = set(s3.keys("damaged/tables"))
     s3.write(f"damaged/{one.hits.uri}", b"something else")
-    s3.remove(f"damaged/{one.chunk_table.uri}", *s3.keys(f"damaged/{one.index.uri}")[:1])
+    s3.remove(f"damaged/{one.chunk_tables[0].uri}", *s3.keys(f"damaged/{one.index.uri}")[:1])
     for segment in s3.keys("damaged/cache/embeddings"):
         s3.write(segment, s3.read(segment)[:200])
     s3.on_machine("two")

@@ -27,7 +27,7 @@ chunks = [
 ]
 column = pa.FixedSizeListArray.from_arrays(pa.array(np.ones(256, np.float32)), 256)
 vectors = pa.Table.from_arrays([pa.array([text_sha256(text)]), column], schema=embeddings_schema(256))
-kept = workspace.write_table("chunks", chunks_to_table(chunks)), workspace.write_table("embeddings", vectors)
+kept = [workspace.write_table("chunks", chunks_to_table(chunks))], [workspace.write_table("embeddings", vectors)]
 resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, 2_000))
 try:
     {work}

@@ -117,7 +117,7 @@ def test_a_chunker_that_asks_a_service_pays_for_a_sentence_once(server: OpenAISe
     embedder = tiny(server, price_per_million_tokens=1000.0)
     for percentile in (90.0, 50.0):
         chunker = SemanticConfig(embedder=embedder, breakpoint_percentile=percentile)
-        effort = stages.chunk(workspace, documents, chunker, None).effort
+        effort = stages.chunk(workspace, [documents], chunker, None)[0].effort
         assert effort is not None
         assert effort.fresh == 1
         assert effort.cost == pytest.approx((effort.tokens or 0) / 1000)
@@ -143,27 +143,27 @@ def test_a_reranking_that_fails_on_the_way_goes_on_where_it_was(
     monkeypatch.setenv("CO_API_KEY", KEY)
     workspace = Workspace(root=tmp_path)
     chunks, queries = made_table(workspace, 7)
-    hits = stages.retrieve_by_words(workspace, chunks, queries, 5)
+    hits = stages.retrieve_by_words(workspace, [chunks], queries, 5)
     with CohereServer() as server:
         reranker = CohereRerankerConfig(base_url=server.url, max_retries=0)
         server.refused_after = 4
         with pytest.raises(ServiceError, match="status 500"):
-            stages.rerank(workspace, hits, chunks, queries, reranker)
+            stages.rerank(workspace, hits, [chunks], queries, reranker)
         server.refused_after = None
-        done = stages.rerank(workspace, hits, chunks, queries, reranker)
+        done = stages.rerank(workspace, hits, [chunks], queries, reranker)
         assert done.effort is not None
         assert (done.effort.fresh, done.effort.total, done.effort.cost) == (3, 7, None)
         assert done.effort.query_seconds > 0
         assert len(server.requests) == 4 + 1 + 3
-        again = stages.rerank(workspace, hits, chunks, queries, reranker)
+        again = stages.rerank(workspace, hits, [chunks], queries, reranker)
         assert again.effort is not None
         assert (again.effort.fresh, again.effort.cost, again.digest) == (0, 0.0, done.digest)
         assert again.effort.query_seconds >= done.effort.query_seconds
         assert len(server.requests) == 8
         # Other candidates, another model and a refresh are other questions.
-        stages.rerank(workspace, stages.retrieve_by_words(workspace, chunks, queries, 4), chunks, queries, reranker)
-        stages.rerank(workspace, hits, chunks, queries, reranker.model_copy(update={"model": "other"}))
-        stages.rerank(workspace.model_copy(update={"refresh": True}), hits, chunks, queries, reranker)
+        stages.rerank(workspace, stages.retrieve_by_words(workspace, [chunks], queries, 4), [chunks], queries, reranker)
+        stages.rerank(workspace, hits, [chunks], queries, reranker.model_copy(update={"model": "other"}))
+        stages.rerank(workspace.model_copy(update={"refresh": True}), hits, [chunks], queries, reranker)
         assert len(server.requests) == 8 + 3 * 7
-        alone = stages.rerank(Workspace(root=tmp_path), hits, chunks, queries, reranker)
+        alone = stages.rerank(Workspace(root=tmp_path), hits, [chunks], queries, reranker)
         assert alone.digest == done.digest

@@ -26,16 +26,16 @@ LOCAL, LANCE = LocalEmbedderConfig(), LanceDBConfig()
 
 def test_a_key_varies_on_inputs_and_settings() -> None:
     keys = {
-        stages.chunk.key(HERE, TABLE, SMALL, None),
-        stages.chunk.key(HERE, OTHER, SMALL, None),
-        stages.chunk.key(HERE, TABLE, LARGE, None),
-        stages.chunk.key(HERE, TABLE, SMALL, TruthRef(evaluation_type="chunk-level", queries=TABLE, answers=TABLE)),
-        stages.chunk.key(HERE, TABLE, RecursiveCharacterConfig(chunk_size=100, chunk_overlap=0), None),
-        stages.embed.key(HERE, TABLE, LOCAL),
-        stages.embed.key(HERE, TABLE, OpenAIEmbedderConfig(model="text-embedding-3-small")),
-        stages.embed.key(HERE, TABLE, OpenAIEmbedderConfig(model="text-embedding-3-large")),
-        stages.index.key(HERE, TABLE, OTHER, LANCE),
-        stages.index.key(HERE, TABLE, OTHER, LanceDBConfig(index=HnswConfig())),
+        stages.chunk.key(HERE, [TABLE], SMALL, None),
+        stages.chunk.key(HERE, [OTHER], SMALL, None),
+        stages.chunk.key(HERE, [TABLE], LARGE, None),
+        stages.chunk.key(HERE, [TABLE], SMALL, TruthRef(evaluation_type="chunk-level", queries=TABLE, answers=TABLE)),
+        stages.chunk.key(HERE, [TABLE], RecursiveCharacterConfig(chunk_size=100, chunk_overlap=0), None),
+        stages.embed.key(HERE, [TABLE], LOCAL),
+        stages.embed.key(HERE, [TABLE], OpenAIEmbedderConfig(model="text-embedding-3-small")),
+        stages.embed.key(HERE, [TABLE], OpenAIEmbedderConfig(model="text-embedding-3-large")),
+        stages.index.key(HERE, [TABLE], [OTHER], LANCE),
+        stages.index.key(HERE, [TABLE], [OTHER], LanceDBConfig(index=HnswConfig())),
     }
     assert len(keys) == 10
 
@@ -57,7 +57,7 @@ def test_a_key_varies_on_the_model_behind_a_setting() -> None:
 
 def test_a_key_does_not_vary_on_where_things_are_kept_nor_on_what_they_took() -> None:
     moved = TABLE.model_copy(update={"uri": "elsewhere.arrow", "effort": Effort(fresh=1, total=9, unit="documents")})
-    assert stages.chunk.key(HERE, TABLE, SMALL, None) == stages.chunk.key(THERE, moved, SMALL, None)
+    assert stages.chunk.key(HERE, [TABLE], SMALL, None) == stages.chunk.key(THERE, [moved], SMALL, None)
     here = CorpusSource(folder=Path("/docs"), glob="*.md", digest="c")
     there = CorpusSource(folder=Path("/copy"), glob="**/*.md", digest="c")
     assert stages.load_corpus.key(HERE, here) == stages.load_corpus.key(HERE, there)
@@ -76,14 +76,14 @@ def test_a_key_does_not_vary_on_how_the_work_goes() -> None:
             "price_per_million_tokens": 3.0,
         }
     )
-    assert stages.embed.key(HERE, TABLE, usual) == stages.embed.key(HERE, TABLE, hurried)
+    assert stages.embed.key(HERE, [TABLE], usual) == stages.embed.key(HERE, [TABLE], hurried)
     # Wherever the embedder stands.
-    keys = {stages.chunk.key(HERE, TABLE, SemanticConfig(embedder=one), None) for one in (usual, hurried)}
+    keys = {stages.chunk.key(HERE, [TABLE], SemanticConfig(embedder=one), None) for one in (usual, hurried)}
     assert len(keys) == 1
     rerankers = [CohereRerankerConfig(), CohereRerankerConfig(timeout=1.0, max_retries=0)]
-    assert len({stages.rerank.key(HERE, TABLE, TABLE, TABLE, one) for one in rerankers}) == 1
+    assert len({stages.rerank.key(HERE, TABLE, [TABLE], TABLE, one) for one in rerankers}) == 1
     models = [SentenceTransformersConfig(model="m"), SentenceTransformersConfig(model="m", device="cpu", batch_size=1)]
-    assert len({stages.embed.key(HERE, TABLE, one) for one in models}) == 1
+    assert len({stages.embed.key(HERE, [TABLE], one) for one in models}) == 1
 
 
 def test_a_key_varies_on_whatever_changes_a_vector() -> None:
@@ -95,9 +95,9 @@ def test_a_key_varies_on_whatever_changes_a_vector() -> None:
         {"too_long": "truncate", "max_tokens_per_text": 100},
     ]
     embedders = [OpenAIEmbedderConfig(**one) for one in settings]
-    assert len({stages.embed.key(HERE, TABLE, one) for one in embedders}) == len(settings)
+    assert len({stages.embed.key(HERE, [TABLE], one) for one in embedders}) == len(settings)
     models: list[dict[str, Any]] = [{}, {"revision": "v1"}, {"normalize": True}, {"truncate_dim": 8}]
-    keys = {stages.embed.key(HERE, TABLE, SentenceTransformersConfig(model="m", **one)) for one in models}
+    keys = {stages.embed.key(HERE, [TABLE], SentenceTransformersConfig(model="m", **one)) for one in models}
     assert len(keys) == len(models)
 
 
@@ -113,10 +113,10 @@ def test_a_search_setting_changes_the_search_and_not_the_index(
     index: IvfPqConfig | HnswConfig, tuned: dict[str, int], built_otherwise: dict[str, int]
 ) -> None:
     stores = [LanceDBConfig(index=index.model_copy(update=one)) for one in ({}, tuned, built_otherwise)]
-    built = [stages.index.key(HERE, TABLE, OTHER, store.without("searching")) for store in stores]
+    built = [stages.index.key(HERE, [TABLE], [OTHER], store.without("searching")) for store in stores]
     assert built[0] == built[1] != built[2]
     ref = IndexRef(uri="indexes/x-1", digest="x", rows=3, size=10, checksum="1")
-    searched = [stages.retrieve_by_vector.key(HERE, TABLE, ref, TABLE, LOCAL, store, 50) for store in stores]
+    searched = [stages.retrieve_by_vector.key(HERE, [TABLE], ref, TABLE, LOCAL, store, 50) for store in stores]
     assert len(set(searched)) == 3
 
 
@@ -139,18 +139,18 @@ def test_a_stage_says_when_and_how_long_it_worked() -> None:
     assert before <= made.made <= datetime.now(UTC)
     assert made.effort is not None
     assert made.effort.seconds > 0
-    assert stages.chunk.key(HERE, made, SMALL, None) == stages.chunk.key(HERE, TABLE, SMALL, None)
+    assert stages.chunk.key(HERE, [made], SMALL, None) == stages.chunk.key(HERE, [TABLE], SMALL, None)
 
 
 def test_a_key_does_not_vary_on_the_way_of_calling() -> None:
-    called = stages.chunk.key(chunk_truth=None, chunker=SMALL, documents=TABLE, workspace=HERE)
-    assert stages.chunk.key(HERE, TABLE, SMALL, None) == called
+    called = stages.chunk.key(chunk_truth=None, chunker=SMALL, documents=[TABLE], workspace=HERE)
+    assert stages.chunk.key(HERE, [TABLE], SMALL, None) == called
 
 
 def test_a_key_of_an_index_does_not_vary_on_its_build() -> None:
     built = IndexRef(uri="indexes/x-1", digest="x", rows=3, size=10, checksum="1")
     again = IndexRef(uri="indexes/x-2", digest="x", rows=3, size=12, checksum="2")
-    keys = {stages.retrieve_by_vector.key(HERE, TABLE, one, TABLE, LOCAL, LANCE, 50) for one in (built, again)}
+    keys = {stages.retrieve_by_vector.key(HERE, [TABLE], one, TABLE, LOCAL, LANCE, 50) for one in (built, again)}
     assert len(keys) == 1
 
 
@@ -158,13 +158,13 @@ def test_nested_references_count_by_digest() -> None:
     truth = TruthRef(evaluation_type="token-level", queries=TABLE, answers=TABLE)
     other = TruthRef(evaluation_type="token-level", queries=TABLE, answers=OTHER)
     slow = truth.model_copy(update={"effort": Effort(fresh=1, total=9, unit="queries"), "made": datetime.now(UTC)})
-    keys = {stages.score.key(HERE, TABLE, one, TABLE, TABLE, ["span_iou"], [5]) for one in (truth, other, slow)}
+    keys = {stages.score.key(HERE, TABLE, one, [TABLE], [TABLE], ["span_iou"], [5]) for one in (truth, other, slow)}
     assert len(keys) == 2
 
 
 def test_a_key_is_a_file_name() -> None:
-    key = stages.chunk.key(HERE, TABLE, SMALL, None)
-    assert key.startswith("chunk-v1-")
+    key = stages.chunk.key(HERE, [TABLE], SMALL, None)
+    assert key.startswith("chunk-v2-")
     assert "/" not in key
     assert len(key) < 100
 

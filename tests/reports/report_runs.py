@@ -1,11 +1,13 @@
 """Whole benchmark runs for the tests of the reports, stage by stage, without Prefect."""
 
 from datetime import UTC, datetime
+from typing import Any
 
-from rag_eval.benchmark import stages
+from rag_eval.benchmark import engine, stages
 from rag_eval.benchmark.config import BenchmarkConfig, Configuration
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationFailure, ConfigurationOutcome, keep, summarise
-from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, IndexRef, TableRef, TruthSource
+from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TruthSource
+from rag_eval.benchmark.stage import Stage
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import RagEvalError
 
@@ -29,27 +31,7 @@ def run(config: BenchmarkConfig, workspace: Workspace) -> BenchmarkOutcome:
 
 
 def evaluate(workspace: Workspace, configuration: Configuration, inputs: BenchmarkInputs) -> ConfigurationOutcome:
-    chunks = stages.chunk(workspace, inputs.documents, configuration.chunker, inputs.chunk_truth)
-    index, hits = retrieve(workspace, configuration, chunks, inputs)
-    if configuration.reranker.type != "none":
-        hits = stages.rerank(workspace, hits, chunks, inputs.queries, configuration.reranker)
-    scores = stages.score(workspace, hits, inputs.truth, inputs.documents, chunks, inputs.metrics, inputs.ks)
-    return summarise(workspace, configuration, chunks, index, hits, scores, {})
+    def run(stage: Stage[..., Any], *given: Any) -> Any:
+        return stage(workspace, *given)
 
-
-def retrieve(
-    workspace: Workspace, configuration: Configuration, chunks: TableRef, inputs: BenchmarkInputs
-) -> tuple[IndexRef | None, TableRef]:
-    index, rankings = None, []
-    embedder, store = configuration.embedder, configuration.store
-    if embedder is not None and store is not None:
-        embeddings = stages.embed(workspace, chunks, embedder)
-        index = stages.index(workspace, chunks, embeddings, store)
-        rankings.append(
-            stages.retrieve_by_vector(workspace, chunks, index, inputs.queries, embedder, store, inputs.depth)
-        )
-    if configuration.retrieval in ("bm25", "hybrid"):
-        rankings.append(stages.retrieve_by_words(workspace, chunks, inputs.queries, inputs.depth))
-    if len(rankings) == 1:
-        return index, rankings[0]
-    return index, stages.fuse(workspace, rankings, inputs.queries, inputs.depth)
+    return summarise(workspace, configuration, engine.evaluate(run, configuration, inputs), {})

@@ -86,7 +86,7 @@ def test_lost_tables_are_said(small_run: Kept) -> None:
 def different(kept: Kept) -> BenchmarkOutcome:
     """The same run as if on another corpus."""
     outcome = kept.outcome
-    documents = outcome.inputs.documents.model_copy(update={"digest": "0" * 64})
+    documents = [outcome.inputs.documents[0].model_copy(update={"digest": "0" * 64})]
     inputs = outcome.inputs.model_copy(update={"documents": documents})
     corpus = outcome.corpus.model_copy(update={"digest": "0" * 64})
     return outcome.model_copy(update={"inputs": inputs, "corpus": corpus})

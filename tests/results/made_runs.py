@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.chunker_settings import RecursiveTokenConfig
 from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.engine import Evaluated
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationFailure, ConfigurationOutcome, keep, summarise
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TableRef, TruthSource
 from rag_eval.benchmark.scores import keep_scores
@@ -92,7 +93,7 @@ def make_run(
         hits = stages.retrieve_by_words(workspace, chunks, inputs.queries, inputs.depth)
         hits = _lose(workspace, hits, inputs.queries, lost)
         scores = stages.score(workspace, hits, inputs.truth, inputs.documents, chunks, inputs.metrics, inputs.ks)
-        done.append(summarise(workspace, configuration, chunks, None, hits, scores, {}))
+        done.append(summarise(workspace, configuration, Evaluated({"words": hits}, scores, chunks), {}))
     outcome = BenchmarkOutcome.of(workspace, started, config, corpus, truth_file, inputs, done, failures, {})
     keep(workspace, outcome)
     if with_scores:

@@ -112,7 +112,7 @@ def test_chunk_level_scores_belong_to_documents_too(tmp_path: Path) -> None:
     data = write_data(tmp_path, documents=7, queries=2)
     workspace = Workspace(root=tmp_path / ".rag-eval")
     documents = stages.load_corpus(workspace, CorpusSource.of(data.corpus, data.glob))
-    chunks = workspace.read_table(stages.chunk(workspace, documents, LARGE, None)).to_pylist()
+    chunks = workspace.read_tables(stages.chunk(workspace, documents, LARGE, None)).to_pylist()
     name = LARGE.build().name
     lines = [
         {

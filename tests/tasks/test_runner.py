@@ -46,7 +46,7 @@ def embedding(workspace: Workspace, embedder: OpenAIEmbedderConfig, texts: list[
     chunks = [PositionAwareChunk(generate_pa_chunk_id(text), text, DocumentId(text), 0, len(text)) for text in texts]
     table = workspace.write_table("chunks", chunks_to_table(sorted(chunks, key=lambda chunk: chunk.doc_id)))
     with StageRunner(workspace, "the configuration", retry_delays=[0.01, 0.01]).accounting() as run:
-        run(stages.embed, table, embedder)
+        run(stages.embed, [table], embedder)
     return run
 
 
