@@ -1,17 +1,27 @@
-"""Publishing a run at its end."""
+"""What a run shows in Prefect: its name and tags, progress, tables, reports, and the verdict of the gate.
+
+None of it is needed for the results: where the server does not take something, the log says so and the run goes on.
+"""
 
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import TypeVar, cast
 from uuid import UUID
 
 from prefect import task
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.artifacts import (
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
+from prefect.futures import PrefectFuture, as_completed
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
@@ -30,14 +40,86 @@ from rag_eval.reports.write import MARKDOWN_FILE, keep_report, page_address, pag
 from rag_eval.types.ids import text_sha256
 
 SLUG_CHARACTERS = 80
+LARGEST_REPORT = 200_000
+"""How many characters of a report go to the server; the whole of it is in the run's folder."""
+
+T = TypeVar("T")
 
 logger = logging.getLogger("rag_eval.benchmark")
 
 
-def keep_reports(workspace: Workspace, outcome: BenchmarkOutcome) -> str:
-    """Write the reports of a run; gives its answer with a link to the page, as Markdown.
+@contextmanager
+def best_effort() -> Iterator[None]:
+    """Report in the log what goes wrong in the block, and go on without it."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001  # whatever the server or the way to it does
+        logger.warning("what a run shows in Prefect is not complete: %s", as_sentence(error))
 
-    What goes wrong is said in the log: the results are kept without the reports.
+
+def benchmark_run_name() -> str:
+    """Return the name of the benchmark run that begins: the corpus folder and the time."""
+    return f"{flow_run.parameters['config'].corpus.name} {datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def tag_run(*tags: str) -> None:
+    """Add tags to the flow run that this is called in.
+
+    Not by Prefect's ``tags``, which go to every task run below too, and each tag of a task run makes it ask the server
+    for a concurrency slot before it may begin.
+    """
+    with best_effort(), get_client(sync_client=True) as client:
+        client.update_flow_run(UUID(flow_run.id), tags=sorted({*flow_run.tags, *tags}))
+
+
+def configuration_tags(configuration: Configuration) -> list[str]:
+    """Return the kinds of parts that a configuration has, such as ``retrieval:hybrid``."""
+    parts = {
+        "chunker": configuration.chunker.type,
+        "retrieval": configuration.retrieval,
+        "embedder": configuration.embedder and configuration.embedder.type,
+        "reranker": configuration.reranker.type,
+    }
+    return [f"{part}:{kind}" for part, kind in parts.items() if kind not in (None, "none")]
+
+
+def as_each_completes(futures: Sequence[PrefectFuture[T]], key: str, description: str) -> Iterator[PrefectFuture[T]]:
+    """Yield every future as soon as it is done, with a progress artifact of this key that is kept up to date."""
+    progress: UUID | None = None
+    with best_effort():
+        progress = cast("UUID", create_progress_artifact(0.0, key=key, description=description))
+    for number, future in enumerate(as_completed(list(futures)), start=1):
+        future.wait()
+        yield future
+        with best_effort():
+            if progress is not None:
+                update_progress_artifact(progress, 100 * number / len(futures))
+
+
+def show_comparison(outcome: BenchmarkOutcome, description: str) -> None:
+    """Show the ranked table of a benchmark, with a description in Markdown."""
+    rows = Ranking.of(outcome).records()
+    with best_effort():
+        create_table_artifact(table=rows, key="comparison", description=description)
+
+
+def show_configuration(outcome: ConfigurationOutcome) -> None:
+    """Show the averages of a configuration and the work it took."""
+    markdown = configuration_markdown(outcome)
+    with best_effort():
+        create_markdown_artifact(markdown=markdown, key=artifact_key(outcome.name))
+
+
+def artifact_key(configuration: str) -> str:
+    """Return the key of a configuration's artifact: readable, and no other configuration's."""
+    slug = re.sub(r"[^a-z0-9]+", "-", configuration.lower()).strip("-")[:SLUG_CHARACTERS]
+    return f"configuration-{slug}-{text_sha256(configuration)[:8]}"
+
+
+def keep_reports(workspace: Workspace, outcome: BenchmarkOutcome) -> str:
+    """Write the reports of a run and return the recommendation with a link to the page, as Markdown.
+
+    What goes wrong is reported in the log: the results are kept without the reports.
     """
     try:
         report = keep_report(workspace, outcome)
@@ -48,73 +130,14 @@ def keep_reports(workspace: Workspace, outcome: BenchmarkOutcome) -> str:
 
 
 def page_link(workspace: Workspace, outcome: BenchmarkOutcome) -> str:
-    """Where a run's page is: where its folder is served, as ``RAG_EVAL_RUNS_URL`` of the environment says, or kept."""
+    """Return the address of a run's page: below ``RAG_EVAL_RUNS_URL`` where that is set, else of its file."""
     served = os.environ.get("RAG_EVAL_RUNS_URL")
     kept = page_address(workspace, outcome)
     return f"{served}/{outcome.run}/{kept.rpartition('/')[2]}" if served else kept
 
 
-def show_comparison(outcome: BenchmarkOutcome, description: str) -> None:
-    """The ranked table of a benchmark, and what it says."""
-    rows = Ranking.of(outcome).records()
-    with as_a_convenience():
-        create_table_artifact(table=rows, key="comparison", description=description)
-
-
-def show_configuration(outcome: ConfigurationOutcome) -> None:
-    """One configuration: its averages and its work."""
-    markdown = configuration_markdown(outcome)
-    with as_a_convenience():
-        create_markdown_artifact(markdown=markdown, key=artifact_key(outcome.name))
-
-
-def artifact_key(configuration: str) -> str:
-    """The key of a configuration's artifact: readable, and no other configuration's."""
-    slug = re.sub(r"[^a-z0-9]+", "-", configuration.lower()).strip("-")[:SLUG_CHARACTERS]
-    return f"configuration-{slug}-{text_sha256(configuration)[:8]}"
-
-
-def benchmark_run_name() -> str:
-    """The corpus folder and the time, as the name of the benchmark run that begins."""
-    return f"{flow_run.parameters['config'].corpus.name} {datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
-
-
-def tag_run(*tags: str) -> None:
-    """Add tags to the flow run that this is called in.
-
-    Not by Prefect's ``tags``, which go to every task run below too, and each tag of a task run makes it ask the server
-    for a concurrency slot before it may begin.
-    """
-    with as_a_convenience(), get_client(sync_client=True) as client:
-        client.update_flow_run(UUID(flow_run.id), tags=sorted({*flow_run.tags, *tags}))
-
-
-def configuration_tags(configuration: Configuration) -> list[str]:
-    """What kinds of parts a configuration has, such as ``retrieval:hybrid``."""
-    parts = {
-        "chunker": configuration.chunker.type,
-        "retrieval": configuration.retrieval,
-        "embedder": configuration.embedder and configuration.embedder.type,
-        "reranker": configuration.reranker.type,
-    }
-    return [f"{part}:{kind}" for part, kind in parts.items() if kind not in (None, "none")]
-
-
-@contextmanager
-def as_a_convenience() -> Iterator[None]:
-    """What the server does not take is said in the log; the results are kept without it."""
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001  # whatever the server or the way to it does
-        logger.warning("what a run shows in Prefect is not complete: %s", as_sentence(error))
-
-
-LARGEST_REPORT = 200_000
-"""How many characters of a report go to the server; the whole of it is in the run's folder."""
-
-
 def show_report(workspace: Workspace, outcome: BenchmarkOutcome, note: str) -> None:
-    """Show the report as an artifact of this run, and say in its log what came first and where all of it is kept."""
+    """Show the report as an artifact of this run, and log which configuration is best and where the report is kept."""
     kept, page = workspace.runs / outcome.run / MARKDOWN_FILE, page_of(workspace, outcome)
     report = kept.read_text(encoding="utf-8") if kept.is_file() else ""
     computed, reused = outcome.work()
@@ -123,7 +146,7 @@ def show_report(workspace: Workspace, outcome: BenchmarkOutcome, note: str) -> N
     where = f"[Every question and its text]({link}), kept in" if link.startswith("http") else "Kept in"
     place = str(page) if workspace.remote is None else page_address(workspace, outcome)
     markdown = f"{report[:LARGEST_REPORT]}\n\n{where} `{place.rpartition('/')[0]}`\n"
-    with as_a_convenience():
+    with best_effort():
         create_markdown_artifact(markdown=markdown, key="report", description=escape_markdown(note) or None)
     if outcome.configurations:
         get_run_logger().info("best by %s: %s", outcome.ranking_metric, outcome.ranked()[0].name)
@@ -135,8 +158,8 @@ def hold_against_baseline(
 ) -> None:
     """Show the verdict of the gate and the trend as an artifact of this run.
 
-    Without a baseline, and on other documents or questions than its own where that is not allowed, there is no verdict,
-    and that is said.
+    Without a baseline, and on other documents or questions than its own where that is not allowed, the artifact says
+    why there is no verdict.
     Raises ``GateFailedError`` when the gate fails, ``ConfigurationError`` when there is no such metric.
     """
     gate, why_not = None, ""
@@ -157,7 +180,7 @@ def hold_against_baseline(
 def _show_verdict(workspace: Workspace, gate: Gate | None, why_not: str, metric: str) -> None:
     verdict = gate_markdown(gate) if gate else why_not
     get_run_logger().info(gate.verdict if gate else why_not)
-    with as_a_convenience():
+    with best_effort():
         trend = trend_markdown(history(workspace, metric or None))
         markdown = f"# Against the baseline\n\n{verdict}\n\n# Over time\n\n{trend}\n"
         create_markdown_artifact(markdown=markdown, key="gate", description=gate.verdict if gate else None)

@@ -10,7 +10,7 @@ from prefect.cache_policies import NO_CACHE
 from rag_eval.experiments.outputs.page import experiment_markdown
 from rag_eval.experiments.running import Session, run_file
 from rag_eval.experiments.types import ExperimentResult, Gate
-from tasks.artifacts import as_a_convenience
+from tasks.artifacts import best_effort
 
 
 # Finished samples are kept by the experiment itself, so that a retry continues it.
@@ -22,5 +22,5 @@ def experiments_of(file: str, concurrency: int, gates: Sequence[Gate]) -> list[E
 
 def show_experiments(results: Sequence[ExperimentResult]) -> None:
     """The averages of experiments, to look at in the UI."""
-    with as_a_convenience():
+    with best_effort():
         create_markdown_artifact(markdown="\n\n".join(map(experiment_markdown, results)), key="experiment")

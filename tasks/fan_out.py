@@ -1,25 +1,23 @@
-"""Configurations side by side: what became of each."""
+"""Running configurations side by side: what runs them, and what became of each."""
 
 import os
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, cast
-from uuid import UUID
+from typing import Any
 
-from prefect.artifacts import create_progress_artifact, update_progress_artifact
-from prefect.futures import PrefectFuture, as_completed
+from prefect.futures import PrefectFuture
 from prefect.task_runners import ProcessPoolTaskRunner, ThreadPoolTaskRunner
 
 from rag_eval.benchmark.config import Configuration, check_runner
 from rag_eval.benchmark.outcome import ConfigurationFailure, ConfigurationOutcome
 from rag_eval.errors import ConfigurationFailedError, as_sentence
-from tasks.artifacts import as_a_convenience
+from tasks.artifacts import as_each_completes
 from tasks.progress import StageEvent, tell
 from tasks.runner import cores
 
 
 def task_runner(name: str) -> Any:
-    """The runner of this name, for as many configurations at once as there are cores, and at least two.
+    """Return the task runner of this name, for as many configurations at once as there are cores, and at least two.
 
     A Dask or a Ray cluster is the one that DASK_SCHEDULER_ADDRESS or RAY_ADDRESS names, else one on this machine that
     lasts as long as the run. Raises ``ConfigurationError`` as ``check_runner`` does.
@@ -58,19 +56,15 @@ RUNNERS = {
 def gather(
     configurations: Sequence[Configuration], futures: Sequence[PrefectFuture[ConfigurationOutcome]], *, elsewhere: bool
 ) -> tuple[list[ConfigurationOutcome], dict[str, ConfigurationFailure]]:
-    """The results of the runs that completed, and what became of those that did not, by configuration name.
+    """Return the outcomes of the runs that completed, in the order given, and the failures by configuration name.
 
-    A progress artifact is kept up to date meanwhile, whichever run is done first. Runs that were ``elsewhere``, in
-    other processes, have told nothing here: their stages are told as each is done.
+    A progress artifact is kept up to date meanwhile. Runs that were ``elsewhere``, in other processes, have reported
+    nothing to the listeners of this one: their stages are reported when each is done.
     """
     by_run = {future.task_run_id: one for future, one in zip(futures, configurations, strict=True)}
     done: dict[str, ConfigurationOutcome] = {}
     failed: dict[str, ConfigurationFailure] = {}
-    progress: UUID | None = None
-    with as_a_convenience():
-        progress = cast("UUID", create_progress_artifact(0.0, key="progress", description="Configurations evaluated"))
-    for number, future in enumerate(as_completed(list(futures)), start=1):
-        future.wait()
+    for future in as_each_completes(futures, "progress", "Configurations evaluated"):
         configuration = by_run[future.task_run_id]
         ended = _ended(configuration, future)
         if isinstance(ended, ConfigurationFailure):
@@ -79,9 +73,6 @@ def gather(
             done[configuration.name] = ended
         if elsewhere:
             _retell(configuration, ended)
-        with as_a_convenience():
-            if progress is not None:
-                update_progress_artifact(progress, 100 * number / len(futures))
     names = [one.name for one in configurations]  # in the order given, whichever was done first
     return [done[name] for name in names if name in done], {name: failed[name] for name in names if name in failed}
 

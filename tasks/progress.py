@@ -1,4 +1,4 @@
-"""What is going on while a flow runs, told to whoever listens in the same process."""
+"""Events of a running benchmark, for listeners in the same process."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,9 +10,9 @@ Status = Literal["started", "waiting", "retrying", "computed", "reused", "failed
 
 @dataclass(frozen=True, slots=True)
 class StageEvent:
-    """A stage of a configuration (None: of the whole benchmark) has come to a status.
+    """A stage of a configuration (None: of the whole benchmark) has changed its status.
 
-    ``reason`` says in one sentence why a stage waits, is tried again or has failed; None otherwise.
+    ``reason`` says in one sentence why a stage waits, is retried or has failed; None otherwise.
     """
 
     configuration: str | None
@@ -27,7 +27,7 @@ _listeners: list[Listener] = []
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Have every event of this process told to ``listener``, which is called from the threads that work."""
+    """Call ``listener`` with every event of this process, from the threads that do the work."""
     _listeners.append(listener)
     try:
         yield
