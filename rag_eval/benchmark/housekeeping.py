@@ -1,6 +1,7 @@
 """What a workspace holds, and making room in it. Everything but the runs' summaries can be made again.
 
 Other processes may add, rename and remove files meanwhile: what is gone by the time it is looked at counts for nothing.
+A folder that leads out of the workspace by a link is left alone.
 """
 
 import logging
@@ -38,7 +39,7 @@ class Holding:
 
 
 def holdings(workspace: Workspace) -> list[Holding]:
-    """What takes up the workspace, all of it: each folder's files and bytes, then those of files beside the folders."""
+    """List what takes up the workspace: the files and bytes of each folder, then of the files beside the folders."""
     found = []
     for path in _children(workspace.root):
         if path.is_dir():
@@ -52,25 +53,23 @@ def holdings(workspace: Workspace) -> list[Holding]:
 
 
 def prune(workspace: Workspace, days: float) -> Holding:
-    """Remove tables, indexes and results that no run has used for so many days; says what went.
+    """Remove tables, indexes and records that no run has used for so many days, and return what was removed.
 
-    Vectors, cuts and what rerankers answered stay, because they are what costs; the runs' summaries stay too.
+    Vectors, cuts and the answers of rerankers stay, because they are what costs; the runs' summaries stay too.
     """
     limit = time.time() - days * SECONDS_A_DAY
     gone = []
-    for kind in PRUNABLE:
-        folder = workspace.root / kind
-        for path in _children(folder) if kind == "indexes" else list(_files(folder)):
+    for folder in _own_folders(workspace, PRUNABLE):
+        for path in _children(folder) if folder.name == "indexes" else list(_files(folder)):
             with suppress(FileNotFoundError):
-                if path.stat().st_mtime < limit:
+                if path.lstat().st_mtime < limit:
                     gone.append(_removed(path))
     return _total("pruned", gone)
 
 
 def clear(workspace: Workspace) -> Holding:
-    """Remove all work, all that costs included; the runs' summaries stay. Says what went."""
-    folders = (workspace.root / kind for kind in CLEARABLE)
-    return _total("cleared", [_removed(folder) for folder in folders if folder.is_dir()])
+    """Remove all work, all that costs included, and return what was removed; the runs' summaries stay."""
+    return _total("cleared", [_removed(folder) for folder in _own_folders(workspace, CLEARABLE)])
 
 
 def notice_first_version(workspace: Workspace) -> None:
@@ -84,17 +83,23 @@ def notice_first_version(workspace: Workspace) -> None:
 
 
 def mark_used(path: Path) -> None:
-    """Take note that kept work was used now."""
+    """Take note that kept work was used now, which keeps it from being pruned."""
     try:
         touch(path)
     except OSError:
         return  # a workspace that is read-only can be used and not pruned
 
 
+def _own_folders(workspace: Workspace, kinds: tuple[str, ...]) -> list[Path]:
+    folders = (workspace.root / kind for kind in kinds)
+    return [folder for folder in folders if folder.is_dir() and workspace.contains(folder)]
+
+
 def _removed(path: Path) -> Holding:
-    """Remove a file or a folder; what it took up."""
-    holding = _holding(path.name, _files(path) if path.is_dir() else [path])
-    if path.is_dir():
+    """Remove a file, a folder or a link, and return what it took up."""
+    is_folder = path.is_dir() and not path.is_symlink()
+    holding = _holding(path.name, _files(path) if is_folder else [path])
+    if is_folder:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
@@ -105,7 +110,7 @@ def _holding(kind: str, files: Iterator[Path] | list[Path]) -> Holding:
     sizes = []
     for path in files:
         with suppress(FileNotFoundError):
-            sizes.append(path.stat().st_size)
+            sizes.append(path.lstat().st_size)
     return Holding(kind, len(sizes), sum(sizes))
 
 

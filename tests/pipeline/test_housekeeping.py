@@ -65,6 +65,25 @@ def test_clearing_takes_the_work_alone(tmp_path: Path) -> None:
     assert [holding.kind for holding in holdings(workspace)] == ["runs", "other files"]
 
 
+def test_nothing_outside_is_removed_through_a_link(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (outside / "inner").mkdir(parents=True)
+    files = [outside / "letter", outside / "inner" / "letter"]
+    for file in files:
+        file.write_text("dear")
+        os.utime(file, (OLD, OLD))
+    workspace = Workspace(root=tmp_path / "work")
+    (workspace.root / "indexes").mkdir(parents=True)
+    (workspace.root / "tables").symlink_to(outside)
+    (workspace.root / "indexes" / "folder").symlink_to(outside)
+    (workspace.root / "records").mkdir()
+    (workspace.root / "records" / "key.json").symlink_to(files[0])
+    prune(workspace, -1)
+    assert list((workspace.root / "indexes").iterdir()) == list((workspace.root / "records").iterdir()) == []
+    clear(workspace)
+    assert [file.read_text() for file in files] == ["dear", "dear"]
+
+
 def test_leftovers_of_killed_writers_are_swept_after_a_day(tmp_path: Path) -> None:
     workspace = filled(tmp_path)
     old, new = (tmp_path / "tables" / f"{SCRATCH_PREFIX}{name}" for name in ("old", "new"))
