@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from rag_eval.metrics.losses import chunk_level_losses as chunk_level_losses
     from rag_eval.metrics.losses import token_level_losses as token_level_losses
     from rag_eval.metrics.metric import ChunkLevelMetric as ChunkLevelMetric
+    from rag_eval.metrics.metric import Cut as Cut
     from rag_eval.metrics.metric import TokenLevelMetric as TokenLevelMetric
     from rag_eval.metrics.registry import chunk_level_metric as chunk_level_metric
     from rag_eval.metrics.registry import token_level_metric as token_level_metric
@@ -183,7 +184,7 @@ _NAMES = {
     "rag_eval.metrics.evaluate": "evaluate_chunk_level evaluate_token_level",
     "rag_eval.metrics.intervals": "calculate_overlap merge_overlapping_spans",
     "rag_eval.metrics.losses": "average_losses chunk_level_losses token_level_losses",
-    "rag_eval.metrics.metric": "ChunkLevelMetric TokenLevelMetric",
+    "rag_eval.metrics.metric": "ChunkLevelMetric Cut TokenLevelMetric",
     "rag_eval.metrics.registry": "chunk_level_metric token_level_metric",
     "rag_eval.metrics.span_metrics": (
         "SpanHitRate SpanIoU SpanMAP SpanMRR SpanNDCG SpanPrecision SpanRecall TokenUnit TokensRetrieved"

@@ -7,7 +7,7 @@ no rows. Values equal those of the metrics' ``calculate``, whose formulas these 
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -99,7 +99,11 @@ def score_chunk_level(
     tokens = None
     for name in names:
         if name.reads_tokens and tokens is None:
-            tokens = _chunk_tokens(hit_chunk, ids, needed(chunks, str(name), "chunks"))
+            known = _known_tokens(hits)
+            if known is None:
+                tokens = _chunk_tokens(hit_chunk, ids, needed(chunks, str(name), "chunks"))
+            else:
+                tokens = known[matched.hits.rows]
     scores = _Scores(names, matched.query_ids)
     for first, last in _blocks(hit_offsets, truth_offsets, block_rows, block_rows):
         rows = slice(hit_offsets[first], hit_offsets[last])
@@ -205,6 +209,10 @@ class _SpanTables:
         self._doc_ids: list[str] = doc_ids.to_pylist()
         rows = span_rows(hits, numbers[0], matched.hits, "hits")
         self._hits = rows if depth is None else rows.first(depth)
+        self._passages = hits.select(["text", "tokens"])
+        self._passage_rows = np.arange(hits.num_rows)[matched.hits.rows]
+        if depth is not None and len(self._hits.doc) < len(rows.doc):
+            self._passage_rows = self._passage_rows[rows.ranks() <= depth]
         self._truth = span_rows(truth.answers, numbers[1], matched.truth, "truth")
         self._chunk_doc = numbers[-1]
 
@@ -228,11 +236,17 @@ class _SpanTables:
         return _View(hits, truth, tokens, fewest)
 
     def _tokens(self, name: MetricName, names: Sequence[MetricName]) -> Counts:
-        """The tokens of each hit's own text; a hit beyond every cut of the metrics that count them has 0.
+        """The tokens of each passage; a passage beyond every cut of the metrics that count them has 0.
 
-        A place that occurs often is tokenised once. Raises ``ConfigurationError`` when the text of a hit is not in the
-        documents.
+        They are those that the table has, unless a tokenizer is named, or else those of its own text or of the slice at
+        its place. A place that occurs often is tokenised once. Raises ``ConfigurationError`` when the text of a passage
+        is not in the documents.
         """
+        known = _known_tokens(self._passages)
+        if known is not None and name.unit is None:
+            return known[self._passage_rows]
+        encoding = name.unit or DEFAULT_ENCODING
+        own = self._own_texts()
         contents = {document.id: document.content for document in needed(self._documents, str(name), "documents")}
         texts = [contents.get(doc_id) for doc_id in self._doc_ids]  # type: ignore[call-overload]  # Arrow gives str
         cuts = [other.cut for other in names if other.reads_tokens]
@@ -246,10 +260,21 @@ class _SpanTables:
             rows = np.flatnonzero((ranks >= first) & (ranks < first + RANKS_AT_ONCE))
             within = np.bincount(query, costs, len(counts))[query[rows]] <= budget
             rows = rows[within | (ranks[rows] < whole) | (ALL in cuts)]
-            for place in np.unique(which[rows][tokens[which[rows]] < 0]).tolist():
-                tokens[place] = count_tokens(self._text_at(places[place], texts, name), name.unit or DEFAULT_ENCODING)
-            costs[rows] = tokens[which[rows]]
+            sliced = rows if not own else rows[[row not in own for row in rows.tolist()]]
+            for place in np.unique(which[sliced][tokens[which[sliced]] < 0]).tolist():
+                tokens[place] = count_tokens(self._text_at(places[place], texts, name), encoding)
+            costs[sliced] = tokens[which[sliced]]
+            for row in own.keys() & set(rows.tolist()):
+                costs[row] = count_tokens(own[row], encoding)
         return costs
+
+    def _own_texts(self) -> dict[int, str]:
+        """The texts that are not the slices at their places, by the number of the hit."""
+        texts = self._passages.column("text")
+        if texts.null_count == len(texts):
+            return {}
+        ordered = texts.take(pa.array(self._passage_rows)).to_pylist()
+        return {row: text for row, text in enumerate(ordered) if text is not None}
 
     def _places(self) -> tuple[Counts, Counts]:
         """The places of hits, each once, by document, start and end; and which of them each hit has."""
@@ -292,6 +317,12 @@ def _in_tokens(rows: SpanRows, doc_ids: Sequence[str], unit: TokenUnit) -> SpanR
         start[group] = unit.tokens_before(doc_id, rows.start[group])
         end[group] = unit.tokens_before(doc_id, rows.end[group])
     return SpanRows(rows.offsets, rows.doc, start, end)
+
+
+def _known_tokens(passages: pa.Table) -> Counts | None:
+    """The tokens that the table has; None where some are not counted."""
+    tokens = passages.column("tokens")
+    return None if tokens.null_count or not len(tokens) else tokens.to_numpy().astype(np.int64)
 
 
 def _chunk_tokens(hit_chunk: Counts, ids: pa.Array, chunks: pa.Table) -> Counts:
@@ -340,12 +371,12 @@ class _Scores:
     def table(self) -> pa.Table:
         """The ``SCORES`` table."""
         # A chunk for each metric and cut: ids and labels are stored once, however many scores there are.
-        count = len(self._query_ids)
+        repeated = cache(lambda value: pa.repeat(value, len(self._query_ids)))
         columns: list[list[pa.Array]] = [
             [self._query_ids for _ in self._values],
-            [pa.repeat(name.column, count) for name in self._values],
-            [pa.repeat(name.cut.kind, count) for name in self._values],
-            [pa.repeat(pa.scalar(name.cut.size, pa.int32()), count) for name in self._values],
+            [repeated(name.column) for name in self._values],
+            [repeated(name.cut.kind) for name in self._values],
+            [repeated(pa.scalar(name.cut.size, pa.int32())) for name in self._values],
             [pa.array(values) for values in self._values.values()],
         ]
         chunked = [pa.chunked_array(column, field.type) for column, field in zip(columns, SCORES, strict=True)]

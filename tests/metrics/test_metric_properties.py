@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,7 +26,7 @@ from rag_eval.metrics.metric import (
 from rag_eval.metrics.registry import chunk_level_metric, token_level_metric
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.metrics.span_metrics import SpanIoU, SpanNDCG, SpanPrecision, SpanRecall, TokensRetrieved
-from rag_eval.tables import QUERIES, TruthTables, chunks_to_table, table_of, token_truth_to_tables
+from rag_eval.tables import PASSAGES, QUERIES, TruthTables, chunks_to_table, table_of, token_truth_to_tables
 from rag_eval.tokens import count_tokens
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Document
@@ -239,3 +240,43 @@ def test_values_at_a_budget_worked_out_by_hand() -> None:
     assert token_level_metric("recall_token_area@4").calculate(hits, truth) == pytest.approx(0.3 * 2 / 4)
     spent = [token_level_metric(f"tokens_within_budget@{budget}").calculate(hits, truth) for budget in (1, 2, 3, 9)]
     assert spent == [0, 2, 2, 6]
+
+
+def test_a_passage_costs_its_own_text_or_the_tokens_it_was_given() -> None:
+    document = DOCUMENTS[1]
+    truth = token_truth_to_tables([TokenLevelGroundTruth(Query(QueryId("q"), QueryText("?")), [document.span(0, 8)])])
+    rows = [("q", 2, "b.md", 6, 11), ("q", 1, "b.md", 0, 5), ("q", 3, "b.md", 12, 20)]
+    passages = placed_passages(rows)
+    sliced = [count_tokens(document.content[start:end], "cl100k_base") for start, end in ((0, 5), (6, 11), (12, 20))]
+
+    def cost(table: pa.Table, name: str = "tokens_retrieved@2") -> float:
+        scores = score_token_level(table, truth, [MetricName.parse(name)], documents=DOCUMENTS)
+        return float(scores.column("value")[0].as_py())
+
+    assert [cost(passages, f"tokens_retrieved@{k}") for k in (1, 2, 3)] == np.cumsum(sliced).tolist()
+    window = "a window around the hit, which is longer"
+    texts = pa.array([window, None, None], pa.large_string())
+    widened = passages.set_column(passages.column_names.index("text"), PASSAGES.field("text"), texts)
+    assert cost(widened) == sliced[0] + count_tokens(window, "cl100k_base")
+    tokens = pa.array([700, 1_000, 7], pa.int32())
+    counted = widened.set_column(passages.column_names.index("tokens"), PASSAGES.field("tokens"), tokens)
+    assert [cost(counted, f"tokens_within_budget@{budget}") for budget in (999, 1_000, 1_699, 1_700, 1_707)] == [
+        0,
+        1_000,
+        1_000,
+        1_700,
+        1_707,
+    ]
+    # Another tokenizer counts anew.
+    assert cost(counted, "tokens_retrieved(o200k_base)@1") == count_tokens(document.content[:5], "o200k_base")
+
+
+def test_chunk_ids_cost_the_tokens_that_their_passages_were_given() -> None:
+    tables = TruthTables(table_of(QUERIES, [("q", "?", False, "{}")]), chunk_truth([("q", "a"), ("q", "b")]))
+    passages = plain_passages([("q", 2, "b"), ("q", 1, "a")])
+    tokens = pa.array([30, 20], pa.int32())
+    counted = passages.set_column(passages.column_names.index("tokens"), PASSAGES.field("tokens"), tokens)
+    names = [MetricName.parse(f"chunk_recall@{budget}tokens") for budget in (19, 20, 49, 50)]
+    assert score_chunk_level(counted, tables, names).column("value").to_pylist() == [0, 0.5, 0.5, 1]
+    with pytest.raises(ConfigurationError, match=r"chunk_recall@19tokens needs the chunks of the corpus"):
+        score_chunk_level(passages, tables, names)
