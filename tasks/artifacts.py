@@ -35,7 +35,7 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import GateFailedError, as_sentence
 from rag_eval.formatting import escape_markdown
 from rag_eval.reports.markdown import configuration_markdown, gate_markdown, trend_markdown
-from rag_eval.reports.ranking import Ranking
+from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.reports.write import MARKDOWN_FILE, keep_report, page_address, page_of
 from rag_eval.types.ids import text_sha256
 
@@ -98,7 +98,7 @@ def as_each_completes(futures: Sequence[PrefectFuture[T]], key: str, description
 
 def show_comparison(outcome: BenchmarkOutcome, description: str) -> None:
     """Show the ranked table of a benchmark, with a description in Markdown."""
-    rows = Ranking.of(outcome).records()
+    rows = ConfigurationRanking.of(outcome).records()
     with best_effort():
         create_table_artifact(table=rows, key="comparison", description=description)
 

@@ -44,7 +44,6 @@ PENDING: dict[str, str] = {
     "class Gate": "CLI",
     "class Grid": "PARTS",
     "class Kind": "PARTS",
-    "class Ranking": "ENGINE",
     "class Value": "PARTS",
     "class Verdict": "CLI",
     "short tasks.experiments": "RECORDS",

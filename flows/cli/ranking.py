@@ -16,7 +16,7 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
 from rag_eval.formatting import counted
 from rag_eval.metrics.metric import split_name
-from rag_eval.reports.ranking import Ranking, placed_configurations
+from rag_eval.reports.ranking import ConfigurationRanking, placed_configurations
 from rag_eval.reports.recommendation import recommend
 from rag_eval.reports.write import page_of
 from rag_eval.stats.comparison import Placed
@@ -34,7 +34,7 @@ def print_outcome(console: Console, outcome: BenchmarkOutcome, placed: Sequence[
             f"{counted(outcome.documents, 'documents')}, {queries}; ranked by {outcome.ranking_metric}",
             highlight=False,
         )
-        ranking = Ranking.of(outcome, placed)
+        ranking = ConfigurationRanking.of(outcome, placed)
         console.print(ranking_table(ranking, console.width))
         if any(row.may_be_best for row in ranking.rows):
             words = "not distinguishable from the first on these questions, by a paired test"
@@ -58,7 +58,7 @@ def print_work(console: Console, outcome: BenchmarkOutcome) -> None:
     console.print(work_table(outcome))
 
 
-def ranking_table(ranking: Ranking, width: int) -> Table:
+def ranking_table(ranking: ConfigurationRanking, width: int) -> Table:
     """The ranking in so many columns of a terminal; those that may be as good as the first are marked."""
     place, name, *figures = ranking.shown_in("terminal")
     labels = [place.text(row) for row in ranking.rows]

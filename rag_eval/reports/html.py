@@ -29,7 +29,7 @@ _DIRECTIONS = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *rang
 _SEPARATORS = {code: f"\\u{code:04x}" for code in (0x2028, 0x2029)}
 _LEVEL = 6
 
-Kind = Literal["int32", "float32", "bytes", "json"]
+SectionKind = Literal["int32", "float32", "bytes", "json"]
 
 
 def render_page(template: str, *, style: str, scripts: Sequence[str], package: str = HERE, **context: object) -> str:
@@ -79,7 +79,7 @@ class Section:
     """Data of the page that is unpacked when it is first needed."""
 
     name: str
-    kind: Kind
+    kind: SectionKind
     content: bytes
 
     @property

@@ -9,7 +9,7 @@ from rag_eval.generation.report import GenerationReport
 from rag_eval.llm.cost import ChatUsage
 from rag_eval.reports.against import change_text, changed_in, data_sentences, left_out_sentences, verdict_sentence
 from rag_eval.reports.provenance import facts, work_in_words
-from rag_eval.reports.ranking import Ranking, RankingColumn, RankingRow
+from rag_eval.reports.ranking import ConfigurationRanking, RankingColumn, RankingRow
 from rag_eval.reports.report import Report
 
 
@@ -33,7 +33,7 @@ def report_markdown(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _ranking(ranking: Ranking) -> list[str]:
+def _ranking(ranking: ConfigurationRanking) -> list[str]:
     columns = ranking.shown_in("markdown")
     return [
         _line([escape_markdown(column.title) for column in columns]),

@@ -1,6 +1,6 @@
 """The ranking of a run: one set of rows and columns that the terminal, Markdown, the page and Prefect render.
 
-To add a column, add a ``RankingColumn`` to ``Ranking.of``; each rendering shows it where ``media`` says so.
+To add a column, add a ``RankingColumn`` to ``ConfigurationRanking.of``: each medium that it names shows it.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from rag_eval.stats.bootstrap import FEWEST_SURE
 from rag_eval.stats.comparison import Placed, place_labels
 
 Medium = Literal["terminal", "markdown", "html", "prefect"]
-Value = float | str | None
+CellValue = float | str | None
 
 EVERYWHERE: frozenset[Medium] = frozenset(get_args(Medium))
 DOCUMENTS: frozenset[Medium] = frozenset({"markdown", "html"})
@@ -61,7 +61,7 @@ class RankingColumn:
     """
 
     title: str
-    value: Callable[[RankingRow], Value]
+    value: Callable[[RankingRow], CellValue]
     write: Callable[[Any], str] = str
     detail: Callable[[RankingRow], str] = lambda row: ""
     explanation: str = ""
@@ -77,7 +77,7 @@ class RankingColumn:
 
 
 @dataclass(frozen=True)
-class Ranking:
+class ConfigurationRanking:
     """The configurations of a run, best first, and the columns that describe them."""
 
     metric: str
@@ -85,7 +85,7 @@ class Ranking:
     columns: list[RankingColumn]
 
     @classmethod
-    def of(cls, outcome: BenchmarkOutcome, placed: Sequence[Placed] = ()) -> "Ranking":
+    def of(cls, outcome: BenchmarkOutcome, placed: Sequence[Placed] = ()) -> "ConfigurationRanking":
         """The ranking by the outcome's metric; ``placed`` says how sure each place is, in the same order."""
         ranked = outcome.ranked() if outcome.configurations else []
         metric = outcome.ranking_metric
@@ -239,5 +239,5 @@ def _verdict_column(rows: Sequence[RankingRow]) -> RankingColumn:
     )
 
 
-def _rounded(value: Value) -> str | float:
+def _rounded(value: CellValue) -> str | float:
     return round(value, 4) if isinstance(value, float) else "" if value is None else value

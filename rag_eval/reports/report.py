@@ -13,7 +13,7 @@ from rag_eval.reports.against import verdict_sentence
 from rag_eval.reports.chart_data import charts_of
 from rag_eval.reports.charts import Chart
 from rag_eval.reports.questions import ConfigurationTables, Overlay, Questions, pack_overlay
-from rag_eval.reports.ranking import Ranking, placed_configurations
+from rag_eval.reports.ranking import ConfigurationRanking, placed_configurations
 from rag_eval.reports.recommendation import Recommendation, recommend
 
 
@@ -23,7 +23,7 @@ class Report:
 
     outcome: BenchmarkOutcome
     recommendation: Recommendation
-    ranking: Ranking
+    ranking: ConfigurationRanking
     charts: list[Chart]
     overlay: Overlay | None
     compared: RunComparison | None
@@ -43,7 +43,7 @@ def build_report(
     """
     known = read_scores(workspace, outcome) if scores is None else scores
     placed = placed_configurations(outcome, known)
-    ranking = Ranking.of(outcome, placed)
+    ranking = ConfigurationRanking.of(outcome, placed)
     ranked = [row.outcome for row in ranking.rows]
     compared = None
     if against is not None:

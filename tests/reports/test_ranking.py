@@ -12,7 +12,7 @@ from flows.cli.ranking import ranking_table
 from rag_eval.reports.html import templates
 from rag_eval.reports.markdown import report_markdown
 from rag_eval.reports.page import report_html
-from rag_eval.reports.ranking import Ranking, RankingColumn
+from rag_eval.reports.ranking import ConfigurationRanking, RankingColumn
 from rag_eval.reports.report import Report, build_report
 from tests.reports.conftest import Kept
 
@@ -22,7 +22,7 @@ def report(sample_run: Kept) -> Report:
     return build_report(sample_run.workspace, sample_run.outcome)
 
 
-def in_terminal(ranking: Ranking) -> list[list[str]]:
+def in_terminal(ranking: ConfigurationRanking) -> list[list[str]]:
     out = io.StringIO()
     Console(file=out, width=200).print(ranking_table(ranking, 200))
     return [re.split(r" {2,}|(?<=[\d–]) +|≈ ", line.strip()) for line in out.getvalue().splitlines() if ", " in line]
@@ -81,7 +81,7 @@ def test_a_column_is_shown_where_it_says_and_left_out_where_it_has_nothing(repor
 
 
 def test_without_tests_of_the_differences_there_are_places_and_means(sample_run: Kept) -> None:
-    ranking = Ranking.of(sample_run.outcome)
+    ranking = ConfigurationRanking.of(sample_run.outcome)
     assert [row.place for row in ranking.rows][:3] == ["1", "2", "3"]
     assert "against the best" not in {column.title for column in ranking.columns}
     assert not any(row.may_be_best or row.verdict for row in ranking.rows)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationFailure
-from rag_eval.reports.ranking import Ranking, RankingRow
+from rag_eval.reports.ranking import ConfigurationRanking, RankingRow
 from rag_eval.reports.recommendation import cautions, recommend
 from rag_eval.reports.wording import byte_size, finding
 from rag_eval.stats.bootstrap import Estimate
@@ -176,7 +176,7 @@ def test_counts_and_sizes_in_words() -> None:
 
 def note(outcome: BenchmarkOutcome, *placed: Placed) -> str:
     one = outcome.configurations[0]
-    return Ranking(outcome.ranking_metric, [RankingRow("1", one, each) for each in placed], []).note
+    return ConfigurationRanking(outcome.ranking_metric, [RankingRow("1", one, each) for each in placed], []).note
 
 
 def test_the_table_says_what_its_intervals_rest_on(outcome: BenchmarkOutcome) -> None:

@@ -8,7 +8,7 @@ from rich.console import Console
 from flows.cli.ranking import ranking_table
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ChunkStatistics, ConfigurationOutcome
-from rag_eval.reports.ranking import Ranking
+from rag_eval.reports.ranking import ConfigurationRanking
 
 METRICS = {"span_recall@5": 0.938, "span_precision@5": 0.25, "span_iou@5": 0.2, "tokens_retrieved@5": 812.0}
 NAMES = [f"recursive-token {size}/0, vector, openai text-embedding-3-small, lexical" for size in (200, 400)]
@@ -26,7 +26,7 @@ def printed(found: dict[str, dict[str, float]], width: int) -> str:
     ]
     outcome = BenchmarkOutcome.model_construct(config=config, configurations=ways)
     out = io.StringIO()
-    Console(file=out, width=width).print(ranking_table(Ranking.of(outcome), width))
+    Console(file=out, width=width).print(ranking_table(ConfigurationRanking.of(outcome), width))
     return out.getvalue()
 
 
