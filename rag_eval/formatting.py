@@ -1,4 +1,4 @@
-"""Names to choose from, in an error message."""
+"""Numbers, counts and names to choose from, as messages and reports write them."""
 
 from collections.abc import Iterable
 from difflib import SequenceMatcher, get_close_matches

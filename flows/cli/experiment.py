@@ -81,17 +81,18 @@ def run(
 ) -> None:
     """Run the experiments of a file; exit code 1 when a call failed, 3 when an average is below its gate."""
     from rag_eval.errors import ExperimentFailedError
-    from rag_eval.experiments.running import Session, run_file
-    from rag_eval.experiments.types import Gate, below
+    from rag_eval.experiments.running import run_file
+    from rag_eval.experiments.scores import MinimumAverage, below
+    from rag_eval.experiments.settings import Session
 
-    gates = [Gate.parse(text) for text in fail_under or []]
+    minimums = [MinimumAverage.parse(text) for text in fail_under or []]
     opened = Session(
         concurrency,
         output_dir,
         _dry_outputs(output_dir) if dry_run else None,
         is_quiet=as_json,
         raises=False,
-        gates=gates,
+        minimums=minimums,
     )
     # What the file itself prints must not stand between the JSON.
     aside = contextlib.redirect_stdout(sys.stderr) if as_json or dry_run else contextlib.nullcontext()
@@ -102,7 +103,7 @@ def run(
     failed = [result for result in results if result.failed]
     if failed:
         raise ExperimentFailedError("; ".join(result.failure for result in failed), failed[0])
-    missed = below(results, gates)
+    missed = below(results, minimums)
     for sentence in missed:
         typer.echo(f"rag-eval: {sentence}", err=True)
     if missed:
@@ -119,7 +120,7 @@ def watch(
     """Run the experiments of a file, and again whenever a Python file beside it changes."""
 
     options = ["--concurrency", str(concurrency)] if concurrency else []
-    options += [word for gate in fail_under or [] for word in ("--fail-under", gate)]
+    options += [word for text in fail_under or [] for word in ("--fail-under", text)]
     options += ["--output-dir", str(output_dir)] if output_dir else []
     watch_file(file, options)
 

@@ -1,4 +1,4 @@
-"""One call of a task or an evaluator: sync or async, in time, tried again when it fails."""
+"""Calling a task or an evaluator: sync or async, with a time-out and retries, on threads of our own."""
 
 import asyncio
 import contextvars
@@ -20,7 +20,7 @@ _KEY = re.compile(r"(?<=Bearer )[\w.~+/-]{8,}=*|\b(?:sk|pk|rk|ghp|lsv2|hf|xox[ab
 
 
 def recordable(text: str) -> str:
-    """The text without what the environment holds as a key, without what looks like one, and as UTF-8 can hold it."""
+    """Remove the keys that the environment holds, whatever looks like a key, and what UTF-8 cannot hold."""
     secrets = [(value, name) for name, value in os.environ.items() if _SECRET_NAME.search(name)]
     for value, name in sorted(secrets, key=lambda pair: -len(pair[0])):  # one key may be the beginning of another
         if len(value) >= SHORTEST_SECRET:
@@ -32,7 +32,10 @@ _Job = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"
 
 
 class Slots:
-    """Daemon threads that start when they are needed; one that hangs does not keep the program from ending."""
+    """Daemon threads that start when they are needed; one that hangs does not keep the program from ending.
+
+    anyio's worker threads are no daemons, so that a hanging call would, and cost six times the CPU time a call.
+    """
 
     def __init__(self, count: int) -> None:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()

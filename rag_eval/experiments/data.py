@@ -1,4 +1,4 @@
-"""Rows that a service holds: datasets of LangSmith and of orq.ai."""
+"""The rows of an experiment: from memory, files, iterators and callables, and from datasets of LangSmith and orq.ai."""
 
 import asyncio
 import csv
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rag_eval.errors import ExperimentError, ServiceError
 from rag_eval.experiments.calls import Slots
-from rag_eval.experiments.item_log import decode
+from rag_eval.experiments.json_lines import decode
 from rag_eval.experiments.types import Row
 
 if TYPE_CHECKING:

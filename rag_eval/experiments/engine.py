@@ -1,97 +1,20 @@
-"""Running every task and evaluator on every row, with never more calls under way than allowed."""
+"""Running every task and evaluator on every row, with a bounded number of concurrent calls."""
 
 import asyncio
-import math
-import numbers
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from scipy.special import stdtrit
-
-from rag_eval.errors import ConfigurationError, ExperimentError, RagEvalError
-from rag_eval.experiments.calls import Caller, TimedOutError, message_of, recordable
-from rag_eval.experiments.item_log import ItemLog, encode
+from rag_eval.errors import ExperimentError, RagEvalError
+from rag_eval.experiments.calls import Caller, TimedOutError, message_of
+from rag_eval.experiments.item_log import ItemLog
 from rag_eval.experiments.naming import Named
-from rag_eval.experiments.types import Average, ItemError, ItemResult, Row, Score, score_key
+from rag_eval.experiments.scores import RunningAverage, score_of
+from rag_eval.experiments.types import ItemError, ItemResult, Row, Score, score_key
 from rag_eval.formatting import counted
-
-LEVEL = 0.95
-
-
-def score_of(given: Any) -> Score:
-    """The score that an evaluator returned: a number, a bool (pass or fail), a ``Score``, or a mapping with its parts.
-
-    An explanation is made text, and loses what is a key. Raises ``ConfigurationError`` on anything else, on a number
-    that is not finite, and on a verdict that is neither true nor false.
-    """
-    if isinstance(given, Score):
-        return Score(_finite(given.value), _explanation(given.explanation), _verdict(given.passed))
-    given = _scalar(given)
-    if isinstance(given, bool):
-        return Score(float(given), passed=given)
-    if isinstance(given, numbers.Real):
-        return Score(_finite(given))
-    if isinstance(given, Mapping):
-        value = next((given[key] for key in ("score", "value") if key in given), None)
-        inner = score_of(value)
-        passed = next((given[key] for key in ("passed", "pass", "pass_") if key in given), inner.passed)
-        return Score(inner.value, _explanation(given.get("explanation", inner.explanation)), _verdict(passed))
-    raise ConfigurationError(f"it returned a {type(given).__name__}: return a number, a bool or a Score")
-
-
-def _scalar(given: Any) -> Any:
-    """A scalar of numpy's as Python's own; anything else as it is."""
-    return given.item() if hasattr(given, "item") and not hasattr(given, "__len__") else given
-
-
-def _finite(value: Any) -> float:
-    number = float(value)
-    if not math.isfinite(number):
-        raise ConfigurationError(f"it returned {number}: return a finite number")
-    return number
-
-
-def _explanation(given: Any) -> str | None:
-    if given is None:
-        return None
-    return recordable(given if isinstance(given, str) else encode(given).decode())
-
-
-def _verdict(given: Any) -> bool | None:
-    given = _scalar(given)
-    if given is None or isinstance(given, bool):
-        return given
-    raise ConfigurationError(f"whether it passed is a {type(given).__name__}: return True or False")
-
-
-class RunningAverage:
-    """Mean and interval of a stream of scores, in constant memory (Welford's sums)."""
-
-    def __init__(self) -> None:
-        self.n = self._passed = self._judged = 0
-        self._mean = self._squares = 0.0
-
-    def add(self, score: Score) -> None:
-        """Count one score."""
-        self.n += 1
-        delta = score.value - self._mean
-        self._mean += delta / self.n
-        self._squares += delta * (score.value - self._mean)
-        if score.passed is not None:
-            self._judged += 1
-            self._passed += score.passed
-
-    def average(self) -> Average:
-        """The mean so far with its t-interval at 95 %: mean ± t(n-1) · s/√n."""
-        if self.n < 2:
-            return Average(self._mean, self.n, passed=self._passed, judged=self._judged)
-        half = float(stdtrit(self.n - 1, (1 + LEVEL) / 2)) * math.sqrt(self._squares / (self.n - 1) / self.n)
-        return Average(self._mean, self.n, self._mean - half, self._mean + half, self._passed, self._judged)
-
 
 STUCK_SECONDS = 5.0
 """How long a run waits, when no slot is free, for calls that passed their time-out and cannot be stopped."""

@@ -3,239 +3,28 @@
 Lines stand in the order in which samples were finished; only their places are held in memory.
 """
 
-import dataclasses
 import fcntl
-import functools
 import hashlib
-import json
 import os
 import re
 import secrets
 import time
-import types
 import weakref
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, overload
 
-import orjson
-
 from rag_eval.errors import ArtifactError
-from rag_eval.experiments.naming import Named
-from rag_eval.experiments.types import Average, ItemError, ItemResult, Row, Score
-
-DEEPEST = 200
-"""So many lists and objects within each other are written."""
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-_LONG_NUMBER = re.compile(rb"\d{19}")
-
-
-def encode(value: object) -> bytes:
-    """The value as one line of JSON, whatever it is: NaN becomes null, objects their fields, the rest its ``repr``.
-
-    A value within itself becomes an ellipsis. An address in a ``repr`` is left out, so that the same value is the same
-    text in every process.
-    """
-    try:
-        return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
-    except TypeError:
-        # Lone surrogates, integers beyond 64 bits and deep values, which the fast encoder does not take.
-        return json.dumps(_strict(value), ensure_ascii=True).encode()
-
-
-def decode(line: bytes) -> Any:
-    """What a line of JSON holds; raises ``ValueError`` when it is none."""
-    try:
-        # Of an integer beyond 64 bits the fast decoder would make a float.
-        return json.loads(line) if _LONG_NUMBER.search(line) else orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return json.loads(line)  # escaped surrogates
-    except RecursionError:
-        raise ValueError("lists or objects stand too deep in each other") from None
-
-
-def item_record(item: ItemResult) -> dict[str, Any]:
-    """A sample's result as it stands in files."""
-    record: dict[str, Any] = {
-        "input": item.input,
-        "output": item.output,
-        "taskResults": item.task_results,
-        "scores": {key: score.value for key, score in item.scores.items()},
-        "seconds": round(item.seconds, 6),
-    }
-    details = {
-        key: {"explanation": score.explanation, "passed": score.passed}
-        for key, score in item.scores.items()
-        if score.explanation is not None or score.passed is not None
-    }
-    if details:
-        record["scoreDetails"] = details
-    if item.id is not None:
-        record["id"] = item.id
-    if item.errors:
-        record["errors"] = [
-            {"task": error.task, "evaluator": error.evaluator, "message": error.message} for error in item.errors
-        ]
-    return record
-
-
-def item_of(index: int, record: Mapping[str, Any]) -> ItemResult:
-    """The result that a record holds; raises ``KeyError`` or ``TypeError`` when it is none."""
-    details = record.get("scoreDetails", {})
-    return ItemResult(
-        index=index,
-        input=record["input"],
-        output=record["output"],
-        task_results=record["taskResults"],
-        scores={key: Score(value, **details.get(key, {})) for key, value in record["scores"].items()},
-        errors=[ItemError(**error) for error in record.get("errors", [])],
-        seconds=record["seconds"],
-        id=record.get("id"),
-    )
-
-
-def average_record(average: Average) -> dict[str, Any]:
-    """An average as it stands in files."""
-    return dataclasses.asdict(average)
-
-
-def _plain(value: object) -> object:
-    try:
-        if hasattr(value, "model_dump") and not isinstance(value, type):
-            return value.model_dump(mode="json")
-        if hasattr(value, "item") and not hasattr(value, "__len__"):  # a scalar of numpy's
-            return value.item()
-        if isinstance(value, Mapping):
-            return dict(value)
-        if isinstance(value, set | frozenset):
-            return sorted(value, key=repr)
-        return _ADDRESS.sub("", repr(value))
-    except Exception:  # noqa: BLE001  # code of the user's, for a value that is only to be shown
-        return f"<{type(value).__name__}>"
-
-
-def _strict(value: object, around: frozenset[int] = frozenset()) -> object:
-    """The value in the types that the standard encoder takes, without NaN; ``around`` are the ids of what it is in."""
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float):
-        return value if value - value == 0 else None
-    if id(value) in around or len(around) == DEEPEST:
-        return "…"
-    around |= {id(value)}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _strict(part, around) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_strict(part, around) for part in value]
-    return _strict(_plain(value), around)
-
-
-_PLAIN = (str, bytes, int, float, bool, type(None), tuple, frozenset)
-
-
-def fingerprint(name: str, tasks: list[Named], evaluators: list[Named]) -> str:
-    """The same for the same experiment; another as soon as the code of a task or an evaluator is another.
-
-    To the code belong the functions, classes and plain constants of its own module that it uses, and what those use.
-    Further modules, and lists and objects, whose content may change while it runs, are not looked at.
-    """
-    parts = [[one.name, _Code().of(one.call)] for one in (*tasks, *evaluators)]
-    return hashlib.sha256(encode([name, len(tasks), parts])).hexdigest()
-
-
-class _Code:
-    """The code of one callable as plain data, everything in it once."""
-
-    def __init__(self) -> None:
-        self._seen: set[int] = set()
-
-    def of(self, call: Any) -> list[Any]:
-        if isinstance(call, functools.partial):
-            return ["partial", self.of(call.func), self._values(call.args), self._values(sorted(call.keywords.items()))]
-        if isinstance(call, types.MethodType):
-            return ["method", self.of(call.__func__), self._object(call.__self__)]
-        if isinstance(call, types.FunctionType):
-            return ["function", *self._function(call)]
-        return ["object", self._object(call)]
-
-    def _function(self, call: types.FunctionType) -> Iterator[Any]:
-        if id(call) in self._seen:
-            return
-        self._seen.add(id(call))
-        yield _code(call.__code__)
-        yield self._values(call.__defaults__ or ())
-        yield self._values(cell.cell_contents for cell in call.__closure__ or () if _is_filled(cell))
-        for name in sorted(_names(call.__code__) & call.__globals__.keys()):
-            used = call.__globals__[name]
-            if isinstance(used, _PLAIN):
-                yield [name, _stable(used)]
-            elif isinstance(used, types.FunctionType | type) and used.__module__ == call.__module__:
-                yield [name, self._type(used) if isinstance(used, type) else self.of(used)]
-
-    def _object(self, value: Any) -> list[Any]:
-        # The plain representation holds an address, which is another in every process.
-        shown = repr(value)
-        settings = None if " at 0x" in shown else shown
-        parts = [self.of(part.call) for part in getattr(value, "parts", ()) if isinstance(part, Named)]
-        return [settings, self._type(type(value)), parts]
-
-    def _type(self, kind: type) -> list[Any]:
-        """The methods of a class and of those of its module that it derives from."""
-        told: list[Any] = [f"{kind.__module__}.{kind.__qualname__}"]
-        if id(kind) not in self._seen:
-            self._seen.add(id(kind))
-            bases = [base for base in kind.__mro__ if base.__module__ == kind.__module__ != "builtins"]
-            methods = [getattr(found, "__func__", found) for base in bases for found in vars(base).values()]
-            told += [self.of(method) for method in methods if isinstance(method, types.FunctionType)]
-        return told
-
-    def _values(self, values: Iterable[Any]) -> list[Any]:
-        return [self._value(value) for value in values]
-
-    def _value(self, value: Any) -> Any:
-        if isinstance(value, _PLAIN):
-            return _stable(value)
-        is_code = isinstance(value, types.FunctionType | types.MethodType | functools.partial)
-        return self.of(value) if is_code else type(value).__qualname__
-
-
-def _code(code: types.CodeType) -> list[Any]:
-    constants = [
-        _code(one) if isinstance(one, types.CodeType) else _stable(one)
-        for one in code.co_consts
-        if one is not code.co_name
-    ]
-    return [code.co_code.hex(), constants, list(code.co_names)]
-
-
-def _names(code: types.CodeType) -> set[str]:
-    inner = [_names(one) for one in code.co_consts if isinstance(one, types.CodeType)]
-    return {*code.co_names}.union(*inner)
-
-
-def _stable(value: Any) -> Any:
-    """A plain value as text that is the same in every process: the order of a set is not."""
-    if isinstance(value, tuple | frozenset):
-        parts = [str(_stable(part)) for part in value]
-        return [type(value).__name__, *(sorted(parts) if isinstance(value, frozenset) else parts)]
-    return repr(value)
-
-
-def _is_filled(cell: types.CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018  # reading is the question
-    except ValueError:
-        return False
-    return True
-
+from rag_eval.experiments.json_lines import decode, encode, item_of, item_record
+from rag_eval.experiments.types import ItemResult, Row
 
 FOLDER = ".unfinished"
+
+
 LEFT_DAYS = 30
 
 

@@ -1,4 +1,4 @@
-"""Tasks and evaluators by name, whatever kind of callable they are."""
+"""Tasks and evaluators as named callables, whatever kind of callable they are."""
 
 import functools
 import inspect

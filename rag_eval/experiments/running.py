@@ -1,4 +1,4 @@
-"""Running the experiments that a Python file holds."""
+"""Running experiments: one by a call, or those that a Python file holds."""
 
 import ast
 import asyncio
@@ -9,9 +9,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,49 +19,16 @@ from rag_eval.errors import ConfigurationError, ExperimentError, ExperimentFaile
 from rag_eval.experiments.calls import Caller, Slots, message_of
 from rag_eval.experiments.data import Data, known_length, stream
 from rag_eval.experiments.engine import Engine
-from rag_eval.experiments.item_log import ItemLog, fingerprint, open_log
+from rag_eval.experiments.fingerprint import fingerprint
+from rag_eval.experiments.item_log import ItemLog, open_log
 from rag_eval.experiments.naming import Named, named_evaluators, named_tasks
 from rag_eval.experiments.outputs.files import JsonOutput
 from rag_eval.experiments.outputs.output import Output, Plan
 from rag_eval.experiments.outputs.page import HtmlOutput
 from rag_eval.experiments.outputs.terminal import TerminalOutput
-from rag_eval.experiments.settings import ExperimentSettings, load_settings
-from rag_eval.experiments.types import ExperimentResult, Gate, ItemResult, check_known
-
-
-@dataclass
-class Session:
-    """Settings that stand above the calls' own, and the results of the experiments run meanwhile."""
-
-    concurrency: int | None = None
-    output_dir: Path | None = None
-    outputs: Sequence[Output] | None = None
-    """In place of all others."""
-    is_quiet: bool = False
-    """Whether nothing is shown on the terminal."""
-    raises: bool = True
-    """Whether a failing experiment ends the file, or the next one is run."""
-    gates: Sequence[Gate] = ()
-    """What the experiments must reach; a misspelt one is told before any call is made, where that can be."""
-    results: list[ExperimentResult] = field(default_factory=list)
-
-
-_sessions: list[Session] = []
-
-
-def current_session() -> Session:
-    """The session under way, or an empty one."""
-    return _sessions[-1] if _sessions else Session()
-
-
-@contextmanager
-def session(opened: Session) -> Iterator[Session]:
-    """Run experiments under a session; process-wide, since a file may start threads and loops of its own."""
-    _sessions.append(opened)
-    try:
-        yield opened
-    finally:
-        _sessions.remove(opened)
+from rag_eval.experiments.scores import check_minimums
+from rag_eval.experiments.settings import ExperimentSettings, Session, current_session, load_settings, session
+from rag_eval.experiments.types import ExperimentResult, ItemResult
 
 
 def default_outputs(settings: ExperimentSettings) -> list[Output]:
@@ -75,6 +42,8 @@ def default_outputs(settings: ExperimentSettings) -> list[Output]:
 
 
 PARTS = ("data", "tasks", "evaluators")
+
+
 LOOK_SECONDS = 0.2
 
 
@@ -120,7 +89,7 @@ async def experiment(
     shown = list(_outputs(outputs, settings))
     plan = Plan(name, [one.name for one in named], [one.name for one in judges], known_length(chosen["data"]))
     plan.check()
-    check_known(current_session().gates, plan.keys)
+    check_minimums(current_session().minimums, plan.keys)
     log = open_log(settings.output_dir, name, fingerprint(name, named, judges))
     result = await _run(plan, chosen["data"], named, judges, settings, retry_delay, shown, log)
     current_session().results.append(result)
@@ -273,6 +242,8 @@ def _beside(name: str, parts: Mapping[str, Any] | None, options: dict[str, Any])
 
 
 CALLS = ("evaluatorq", "experiment")
+
+
 LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.comprehension, ast.ListComp, ast.GeneratorExp, ast.DictComp, ast.SetComp)
 
 
@@ -305,8 +276,8 @@ def run_file(path: Path, opened: Session) -> list[ExperimentResult]:
     folder = str(path.absolute().parent)
     sys.path.insert(0, folder)  # as Python does for a script
     try:
-        # A gate may be for a later experiment of the file, where there are several.
-        with session(opened if runs_once(path) else replace(opened, gates=())):
+        # A minimum may be meant for a later experiment of the file.
+        with session(opened if runs_once(path) else replace(opened, minimums=())):
             runpy.run_path(str(path), run_name="__main__")
     except RagEvalError:
         raise

@@ -1,12 +1,20 @@
-"""How experiments are run where the call does not say: ``[tool.rag-eval.experiment]`` or a ``rag-eval.toml``."""
+"""How experiments are run where the call does not say: by a settings file, and by the session under way.
 
-from collections.abc import Mapping
+Settings stand in ``[tool.rag-eval.experiment]`` of a ``pyproject.toml``, or in a ``rag-eval.toml``.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, StrictInt, ValidationError
 
 from rag_eval.errors import ConfigurationError
+from rag_eval.experiments.outputs.output import Output
+from rag_eval.experiments.scores import MinimumAverage
+from rag_eval.experiments.types import ExperimentResult
 from rag_eval.parts.settings import Settings
 from rag_eval.services.orq import OrqSettings, ProjectSettings
 
@@ -37,3 +45,38 @@ def load_settings(folder: Path | None = None) -> ExperimentSettings:
     """
     found = ProjectSettings.find(folder)
     return ExperimentSettings() if found is None else found.checked(ExperimentSettings)
+
+
+@dataclass
+class Session:
+    """Settings that stand above the calls' own, and the results of the experiments run meanwhile."""
+
+    concurrency: int | None = None
+    output_dir: Path | None = None
+    outputs: Sequence[Output] | None = None
+    """In place of all others."""
+    is_quiet: bool = False
+    """Whether nothing is shown on the terminal."""
+    raises: bool = True
+    """Whether a failing experiment ends the file, or the next one is run."""
+    minimums: Sequence[MinimumAverage] = ()
+    """Averages to reach; a misspelt name is an error before any call is made, where the file runs one experiment."""
+    results: list[ExperimentResult] = field(default_factory=list)
+
+
+_sessions: list[Session] = []
+
+
+def current_session() -> Session:
+    """The session under way, or an empty one."""
+    return _sessions[-1] if _sessions else Session()
+
+
+@contextmanager
+def session(opened: Session) -> Iterator[Session]:
+    """Run experiments under a session; process-wide, since a file may start threads and loops of its own."""
+    _sessions.append(opened)
+    try:
+        yield opened
+    finally:
+        _sessions.remove(opened)

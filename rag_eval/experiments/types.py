@@ -1,14 +1,10 @@
-"""Averages that an experiment must reach."""
+"""What an experiment is about and what it finds: rows, scores, samples, averages and the whole result."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-
-from rag_eval.errors import ConfigurationError
-from rag_eval.formatting import choices, suggestion
 
 Row = Mapping[str, Any]
 """One sample: ``input``, the expected ``output`` where there is one, and whatever else tasks and evaluators need."""
@@ -110,51 +106,3 @@ class ExperimentResult:
     def path(self) -> Path | None:
         """The JSON file, where one was written."""
         return Path(self.saved["json"]) if "json" in self.saved else None
-
-
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """An average by its key, and what it must at least be."""
-
-    key: str
-    at_least: float
-
-    @classmethod
-    def parse(cls, text: str) -> "Gate":
-        """Read ``metric=value``; raises ``ConfigurationError`` on anything else."""
-        key, sign, value = text.rpartition("=")
-        try:
-            number = float(value)
-        except ValueError:
-            number = math.nan
-        if not sign or not key.strip() or not math.isfinite(number):
-            raise ConfigurationError(f"{text!r} is no gate: write metric=value, such as ExactMatch=0.8")
-        return cls(key.strip(), number)
-
-
-def check_known(gates: Sequence[Gate], keys: Sequence[str]) -> None:
-    """Raise ``ConfigurationError`` on a gate for a score that the experiment will not have."""
-    for gate in gates:
-        if gate.key not in keys:
-            advice = choices(keys, gate.key) if keys else "the experiment has no evaluators"
-            meant = suggestion(gate.key, keys)
-            raise ConfigurationError(f"there is no average {gate.key!r} to compare{meant}: {advice}")
-
-
-def below(results: Sequence[ExperimentResult], gates: Sequence[Gate]) -> list[str]:
-    """Each average that is below its gate, in a sentence.
-
-    Raises ``ConfigurationError`` when no experiment has an average of that name.
-    """
-    found: list[str] = []
-    for gate in gates:
-        averages = [(result.name, result.averages[gate.key]) for result in results if gate.key in result.averages]
-        if not averages:
-            known = ", ".join(sorted({key for result in results for key in result.averages})) or "none"
-            raise ConfigurationError(f"there is no average {gate.key!r} to compare: there are {known}")
-        found += [
-            f"{name}: {gate.key} is {average.mean:.4f}, below {gate.at_least:g}"
-            for name, average in averages
-            if average.mean < gate.at_least
-        ]
-    return found

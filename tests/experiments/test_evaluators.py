@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.experiments.engine import score_of
 from rag_eval.experiments.evaluators import EVALUATORS
 from rag_eval.experiments.evaluators.composition import AllOf, AnyOf, Normalised, Threshold, Weighted
 from rag_eval.experiments.evaluators.model import from_orq
@@ -24,6 +23,7 @@ from rag_eval.experiments.evaluators.similarity import (
 )
 from rag_eval.experiments.evaluators.text import Contains, ExactMatch, JsonValid, Regex
 from rag_eval.experiments.naming import named_evaluators
+from rag_eval.experiments.scores import score_of
 from rag_eval.experiments.types import Score
 from rag_eval.metrics.span_metrics import SpanRecall
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rag_eval.experiments.evaluators.composition import Threshold
-from rag_eval.experiments.item_log import fingerprint
+from rag_eval.experiments.fingerprint import fingerprint
 from rag_eval.experiments.naming import named_evaluators, named_tasks
 
 
@@ -70,7 +70,7 @@ def test_what_a_task_uses_of_its_file_belongs_to_its_code(before: str, after: st
 
 def test_the_same_code_is_the_same_in_another_process(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
-        "from rag_eval.experiments.item_log import fingerprint\n"
+        "from rag_eval.experiments.fingerprint import fingerprint\n"
         f"from rag_eval.experiments.naming import named_tasks\n{USES}\n"
         "print(fingerprint('x', named_tasks([work]), []))\n"
     )

@@ -1,12 +1,12 @@
-"""Evaluators made of evaluators."""
+"""Evaluators composed of evaluators."""
 
 import inspect
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.experiments.engine import score_of
 from rag_eval.experiments.naming import Named, named_evaluators
+from rag_eval.experiments.scores import score_of
 from rag_eval.experiments.types import Row, Score
 
 

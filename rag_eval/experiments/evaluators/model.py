@@ -1,4 +1,4 @@
-"""Evaluators written for orq.ai's runner, used as they are."""
+"""Evaluators that others run: a language model as judge, and evaluators written for orq.ai."""
 
 import inspect
 import threading
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from rag_eval.errors import ConfigurationError, ServiceError
-from rag_eval.experiments.engine import score_of
-from rag_eval.experiments.item_log import encode
+from rag_eval.experiments.json_lines import encode
 from rag_eval.experiments.naming import evaluator
+from rag_eval.experiments.scores import score_of
 from rag_eval.experiments.types import Row, Score
 from rag_eval.retry import Failure, RetryPolicy
 
@@ -29,7 +29,7 @@ _INSTRUCTIONS = (
 )
 
 
-class Verdict(BaseModel):
+class Judgement(BaseModel):
     """What the judge answers."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -79,7 +79,7 @@ class LLMJudge:
         from rag_eval.llm.chat import UnusableAnswer, read_answer
 
         asked = {"question": row.get("input"), "expected_answer": expected, "answer": result}
-        found = read_answer(self._ask(encode(asked).decode()), Verdict)
+        found = read_answer(self._ask(encode(asked).decode()), Judgement)
         if isinstance(found, UnusableAnswer):
             raise ServiceError(
                 f"the judge {self.model} gave no verdict ({found.fault}, {found.detail}): try another model"
@@ -90,7 +90,7 @@ class LLMJudge:
         from rag_eval.llm.chat import ChatRequest, call, response_format
 
         system = _INSTRUCTIONS.format(criteria=self.criteria)
-        request = ChatRequest("", self.model, system, data, response_format(Verdict), self.settings)
+        request = ChatRequest("", self.model, system, data, response_format(Judgement), self.settings)
         answer = self.retries.run(lambda _seconds_left: call(self.client, request, 0), threading.Event())
         if isinstance(answer, Failure):
             raise ServiceError(f"the judge {self.model} gave no verdict ({answer.reason}): {answer.advice}")

@@ -1,4 +1,4 @@
-"""Whether a result is JSON of a kind."""
+"""Whether a result equals, contains or matches a text, or is valid JSON."""
 
 import json
 import re

@@ -8,7 +8,8 @@ from typing import IO, Any
 
 from rag_eval.disk.files import scratch_path
 from rag_eval.errors import ArtifactError
-from rag_eval.experiments.item_log import ItemLog, average_record, encode, file_stem, item_record
+from rag_eval.experiments.item_log import ItemLog, file_stem
+from rag_eval.experiments.json_lines import average_record, encode, item_record
 from rag_eval.experiments.outputs.output import QuietOutput
 from rag_eval.experiments.types import ExperimentResult
 

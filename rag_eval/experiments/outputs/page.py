@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_eval.disk.files import write_atomically
-from rag_eval.experiments.item_log import encode
+from rag_eval.experiments.json_lines import encode
 from rag_eval.experiments.outputs.files import result_stem
 from rag_eval.experiments.outputs.output import QuietOutput
 from rag_eval.experiments.types import ExperimentResult, ItemResult

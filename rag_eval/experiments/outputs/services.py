@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from rag_eval.benchmark.publishing import Publication, comparison_url
-from rag_eval.experiments.item_log import ItemLog, encode
+from rag_eval.experiments.item_log import ItemLog
+from rag_eval.experiments.json_lines import encode
 from rag_eval.experiments.outputs.output import QuietOutput
 from rag_eval.experiments.settings import ExperimentSettings, load_settings
 from rag_eval.experiments.types import ExperimentResult, ItemResult, score_key

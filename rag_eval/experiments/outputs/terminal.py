@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from rag_eval.experiments.item_log import encode
+from rag_eval.experiments.json_lines import encode
 from rag_eval.experiments.outputs.output import Plan, QuietOutput
 from rag_eval.experiments.types import Average, ExperimentResult, ItemError, ItemResult, score_key
 from rag_eval.formatting import counted

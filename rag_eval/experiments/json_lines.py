@@ -1,0 +1,122 @@
+"""Results as lines of JSON: whatever a task returns can be written, and a sample is read back as it was."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from rag_eval.experiments.types import Average, ItemError, ItemResult, Score
+
+DEEPEST = 200
+"""So many lists and objects within each other are written."""
+
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+_LONG_NUMBER = re.compile(rb"\d{19}")
+
+
+def encode(value: object) -> bytes:
+    """The value as one line of JSON, whatever it is: NaN becomes null, objects their fields, the rest its ``repr``.
+
+    A value within itself becomes an ellipsis. An address in a ``repr`` is left out, so that the same value is the same
+    text in every process.
+    """
+    try:
+        return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError:
+        # Lone surrogates, integers beyond 64 bits and deep values, which the fast encoder does not take.
+        return json.dumps(_strict(value), ensure_ascii=True).encode()
+
+
+def decode(line: bytes) -> Any:
+    """What a line of JSON holds; raises ``ValueError`` when it is none."""
+    try:
+        # Of an integer beyond 64 bits the fast decoder would make a float.
+        return json.loads(line) if _LONG_NUMBER.search(line) else orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return json.loads(line)  # escaped surrogates
+    except RecursionError:
+        raise ValueError("lists or objects stand too deep in each other") from None
+
+
+def item_record(item: ItemResult) -> dict[str, Any]:
+    """A sample's result as it stands in files."""
+    record: dict[str, Any] = {
+        "input": item.input,
+        "output": item.output,
+        "taskResults": item.task_results,
+        "scores": {key: score.value for key, score in item.scores.items()},
+        "seconds": round(item.seconds, 6),
+    }
+    details = {
+        key: {"explanation": score.explanation, "passed": score.passed}
+        for key, score in item.scores.items()
+        if score.explanation is not None or score.passed is not None
+    }
+    if details:
+        record["scoreDetails"] = details
+    if item.id is not None:
+        record["id"] = item.id
+    if item.errors:
+        record["errors"] = [
+            {"task": error.task, "evaluator": error.evaluator, "message": error.message} for error in item.errors
+        ]
+    return record
+
+
+def item_of(index: int, record: Mapping[str, Any]) -> ItemResult:
+    """The result that a record holds; raises ``KeyError`` or ``TypeError`` when it is none."""
+    details = record.get("scoreDetails", {})
+    return ItemResult(
+        index=index,
+        input=record["input"],
+        output=record["output"],
+        task_results=record["taskResults"],
+        scores={key: Score(value, **details.get(key, {})) for key, value in record["scores"].items()},
+        errors=[ItemError(**error) for error in record.get("errors", [])],
+        seconds=record["seconds"],
+        id=record.get("id"),
+    )
+
+
+def average_record(average: Average) -> dict[str, Any]:
+    """An average as it stands in files."""
+    return dataclasses.asdict(average)
+
+
+def _plain(value: object) -> object:
+    try:
+        if hasattr(value, "model_dump") and not isinstance(value, type):
+            return value.model_dump(mode="json")
+        if hasattr(value, "item") and not hasattr(value, "__len__"):  # a scalar of numpy's
+            return value.item()
+        if isinstance(value, Mapping):
+            return dict(value)
+        if isinstance(value, set | frozenset):
+            return sorted(value, key=repr)
+        return _ADDRESS.sub("", repr(value))
+    except Exception:  # noqa: BLE001  # code of the user's, for a value that is only to be shown
+        return f"<{type(value).__name__}>"
+
+
+def _strict(value: object, around: frozenset[int] = frozenset()) -> object:
+    """The value in the types that the standard encoder takes, without NaN; ``around`` are the ids of what it is in."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if id(value) in around or len(around) == DEEPEST:
+        return "…"
+    around |= {id(value)}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _strict(part, around) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(part, around) for part in value]
+    return _strict(_plain(value), around)
