@@ -8,42 +8,9 @@
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rag_eval.experiments.data import LangSmithDataset as LangSmithDataset
-    from rag_eval.experiments.data import OrqDataset as OrqDataset
-    from rag_eval.experiments.evaluators.composition import AllOf as AllOf
-    from rag_eval.experiments.evaluators.composition import AnyOf as AnyOf
-    from rag_eval.experiments.evaluators.composition import Normalised as Normalised
-    from rag_eval.experiments.evaluators.composition import Threshold as Threshold
-    from rag_eval.experiments.evaluators.composition import Weighted as Weighted
-    from rag_eval.experiments.evaluators.model import LLMJudge as LLMJudge
-    from rag_eval.experiments.evaluators.model import from_orq as from_orq
-    from rag_eval.experiments.evaluators.retrieval import MetricEvaluator as MetricEvaluator
-    from rag_eval.experiments.evaluators.similarity import BLEU as BLEU
-    from rag_eval.experiments.evaluators.similarity import CosineSimilarity as CosineSimilarity
-    from rag_eval.experiments.evaluators.similarity import LevenshteinSimilarity as LevenshteinSimilarity
-    from rag_eval.experiments.evaluators.similarity import RougeL as RougeL
-    from rag_eval.experiments.evaluators.similarity import SemanticSimilarity as SemanticSimilarity
-    from rag_eval.experiments.evaluators.text import Contains as Contains
-    from rag_eval.experiments.evaluators.text import ExactMatch as ExactMatch
-    from rag_eval.experiments.evaluators.text import JsonValid as JsonValid
-    from rag_eval.experiments.evaluators.text import Regex as Regex
-    from rag_eval.experiments.naming import evaluator as evaluator
-    from rag_eval.experiments.naming import task as task
-    from rag_eval.experiments.outputs.files import JsonOutput as JsonOutput
-    from rag_eval.experiments.outputs.page import HtmlOutput as HtmlOutput
-    from rag_eval.experiments.outputs.services import LangSmithOutput as LangSmithOutput
-    from rag_eval.experiments.outputs.services import OrqOutput as OrqOutput
-    from rag_eval.experiments.outputs.terminal import TerminalOutput as TerminalOutput
-    from rag_eval.experiments.running import evaluatorq as evaluatorq
-    from rag_eval.experiments.running import experiment as experiment
-    from rag_eval.experiments.settings import ExperimentSettings as ExperimentSettings
-    from rag_eval.experiments.types import ExperimentResult as ExperimentResult
-    from rag_eval.experiments.types import ItemResult as ItemResult
-    from rag_eval.experiments.types import Score as Score
-
+# For type checkers the same names stand in __init__.pyi.
 _NAMES = {
     "rag_eval.experiments.data": "LangSmithDataset OrqDataset",
     "rag_eval.experiments.evaluators.composition": "AllOf AnyOf Normalised Threshold Weighted",
