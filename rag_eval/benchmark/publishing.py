@@ -19,7 +19,7 @@ from rag_eval.services.langsmith_outbox import (
     LANGSMITH_CHANNEL,
     ExperimentPayload,
     LangSmithSender,
-    QueryOutcome,
+    RowOutcome,
     experiment_key,
     put_experiment,
     put_truth,
@@ -135,7 +135,7 @@ def put_benchmark(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str)
             put_experiment(outbox, _payload(outcome, dataset, done.configuration, queries))
     for name, failure in outcome.failures.items():
         if name in new:
-            failed = [QueryOutcome(id=one.query.id, text=one.query.text, error=failure.reason) for one in truth]
+            failed = [RowOutcome(id=one.query.id, text=one.query.text, error=failure.reason) for one in truth]
             put_experiment(outbox, _payload(outcome, dataset, failure.configuration, failed))
 
 
@@ -170,7 +170,7 @@ def _scored(
     done: ConfigurationOutcome,
     truth: Truth,
     contents: Mapping[str, str],
-) -> list[QueryOutcome]:
+) -> list[RowOutcome]:
     scores: dict[str, dict[str, float]] = {one.query.id: {} for one in truth}
     for row in workspace.read_table(done.scores).to_pylist():
         scores[row["query_id"]][score_name(row["metric"], row["cut"], row["size"])] = row["value"]
@@ -182,7 +182,7 @@ def _scored(
             found.append(row["chunk_id"] if by_chunk else _span(row, contents))
     key = "retrieved_chunk_ids" if by_chunk else "retrieved_spans"
     return [
-        QueryOutcome(id=query.id, text=query.text, outputs={key: hits[query.id]}, scores=scores[query.id])
+        RowOutcome(id=query.id, text=query.text, outputs={key: hits[query.id]}, scores=scores[query.id])
         for query in (one.query for one in truth)
     ]
 
@@ -193,7 +193,7 @@ def _span(row: Mapping[str, Any], contents: Mapping[str, str]) -> dict[str, obje
 
 
 def _payload(
-    outcome: BenchmarkOutcome, dataset: str, configuration: Configuration, queries: Sequence[QueryOutcome]
+    outcome: BenchmarkOutcome, dataset: str, configuration: Configuration, queries: Sequence[RowOutcome]
 ) -> ExperimentPayload:
     failure = outcome.failures.get(configuration.name)
     metadata = {

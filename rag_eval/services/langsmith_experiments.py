@@ -6,14 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict
-
-from rag_eval.errors import GroundTruthError, ServiceError
+from rag_eval.errors import ServiceError
 from rag_eval.services.langsmith_client import LangSmithService
-from rag_eval.services.outbox import Message
 
 if TYPE_CHECKING:
     from langsmith import Client
@@ -60,8 +57,8 @@ class Experiment:
 def publish_experiment(service: LangSmithService, experiment: Experiment, make_id: MakeId) -> str:
     """Send an experiment on the dataset of its examples, and give back its address.
 
-    All ids follow from ``make_id`` and all times from the experiment: sending it again completes it and doubles
-    nothing. Raises ``ServiceError`` when LangSmith does not take it all.
+    All ids follow from ``make_id`` and all times from the experiment: sending it again completes it and
+    never creates duplicates. Raises ``ServiceError`` when LangSmith does not take it all.
     """
     problem = f"LangSmith did not take the experiment {experiment.name!r}"
     project = service.ask(problem, partial(_project, experiment))
@@ -182,58 +179,6 @@ def _comparison_url(project: "TracerSession", dataset_id: UUID) -> str:
     return f"{base}/datasets/{dataset_id}/compare{SELECTED}{project.id}"
 
 
-class RowOutcome(BaseModel):
-    """What a task gave for the example of this id: outputs, scores and comments by evaluator, or the task's error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    id: str
-    outputs: dict[str, Any] = {}
-    scores: dict[str, float] = {}
-    comments: dict[str, str] = {}
-    error: str | None = None
-
-
-class TaskPayload(BaseModel):
-    """One task of an experiment, on a dataset."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    kind: Literal["task"] = "task"
-    dataset: str
-    experiment: str
-    run: str
-    task: str
-    at: datetime
-    metadata: dict[str, Any]
-    rows: list[RowOutcome]
-
-    @property
-    def key(self) -> str:
-        """The key of its message."""
-        return f"task {self.task!r} of {self.experiment!r}, {self.run}, on {self.dataset!r}"
-
-
-def task_experiment(payload: TaskPayload, message: Message, examples: "Sequence[Example]") -> Experiment:
-    """The experiment that a payload makes on the examples of its dataset.
-
-    Raises ``GroundTruthError`` when no row is an example of it.
-    """
-    known = {str(example.id): example for example in examples}
-    outcomes = [
-        ExampleOutcome(known[row.id], row.outputs, row.scores, row.error, row.comments)
-        for row in payload.rows
-        if row.id in known
-    ]
-    if not outcomes:
-        raise GroundTruthError(
-            f"no row of {payload.experiment!r} is an example of the LangSmith dataset {payload.dataset!r}: "
-            "read its rows with LangSmithDataset, or give them the id of their example"
-        )
-    name = f"{payload.experiment} {payload.task} {message.id.hex[:8]}"
-    return Experiment(name, payload.metadata, outcomes, payload.at, payload.task, "chain")
-
-
 # LangSmith answers an upload before it can be read: how long to look for it, and how often.
 READ_BACK_SECONDS = 15.0
 READ_BACK_STEP = 0.25
@@ -248,8 +193,8 @@ def check_uploads(
 ) -> None:
     """Raise ``ServiceError`` unless LangSmith took all runs, and so many scores under each feedback key.
 
-    ``upload_errors`` are those that the client met; None for a client that
-    does not tell, whose experiment is read back until it is complete, for ``READ_BACK_SECONDS`` at most.
+    ``upload_errors`` are those that the client met; None for a client that does not tell, whose experiment is read
+    back until it is complete, for ``READ_BACK_SECONDS`` at most.
     """
     if upload_errors is None:
         _read_back(client, experiment, runs, feedback)

@@ -14,9 +14,7 @@ from rag_eval.services.langsmith_datasets import check_type, match_queries, read
 from rag_eval.services.langsmith_experiments import (
     ExampleOutcome,
     Experiment,
-    TaskPayload,
     publish_experiment,
-    task_experiment,
 )
 from rag_eval.services.langsmith_push import push_records, record_of
 from rag_eval.services.outbox import Delivery, Message, Outbox
@@ -29,42 +27,63 @@ if TYPE_CHECKING:
 LANGSMITH_CHANNEL = "langsmith"
 
 
-class _Payload(BaseModel):
+class _Plain(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    dataset: str
-    evaluation_type: EvaluationType
+
+class RowOutcome(_Plain):
+    """What one row of a dataset got: outputs, scores and comments by feedback key, or the error that it failed with.
+
+    The row is an example by its id; a query of a benchmark may be one by its text too.
+    """
+
+    id: str
+    text: str = ""
+    outputs: dict[str, Any] = {}
+    scores: dict[str, float] = {}
+    comments: dict[str, str] = {}
+    error: str | None = None
 
 
-class TruthPayload(_Payload):
+class TruthPayload(_Plain):
     """Ground truth for a dataset, as the records of ``record_of``; see ``push_records`` for ``only_if_new``."""
 
     kind: Literal["truth"] = "truth"
+    dataset: str
+    evaluation_type: EvaluationType
     records: list[dict[str, Any]]
     only_if_new: bool = False
 
 
-class QueryOutcome(BaseModel):
-    """What a run gave for one query: outputs and scores by feedback key, or the error that it failed with."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    id: str
-    text: str
-    outputs: dict[str, Any] = {}
-    scores: dict[str, float] = {}
-    error: str | None = None
-
-
-class ExperimentPayload(_Payload):
+class ExperimentPayload(_Plain):
     """One configuration of a run, for an experiment on a dataset."""
 
     kind: Literal["experiment"] = "experiment"
+    dataset: str
+    evaluation_type: EvaluationType
     run: str
     configuration: str
     at: datetime
     metadata: dict[str, Any]
-    queries: list[QueryOutcome]
+    queries: list[RowOutcome]
+
+
+class TaskPayload(_Plain):
+    """One task of an experiment, on a dataset."""
+
+    kind: Literal["task"] = "task"
+    dataset: str
+    experiment: str
+    run: str
+    task: str
+    at: datetime
+    metadata: dict[str, Any]
+    rows: list[RowOutcome]
+
+    @property
+    def key(self) -> str:
+        """The key of its message."""
+        return f"task {self.task!r} of {self.experiment!r}, {self.run}, on {self.dataset!r}"
 
 
 _PAYLOADS: TypeAdapter[TruthPayload | ExperimentPayload | TaskPayload] = TypeAdapter(
@@ -175,7 +194,7 @@ class LangSmithSender:
         return {"url": url, "dataset": dataset, "run": payload.run, "queries": len(outcomes), "absent": absent}
 
     def _send_task(self, service: LangSmithService, message: Message, payload: TaskPayload) -> Mapping[str, Any]:
-        experiment = task_experiment(payload, message, self._examples_of(service, payload.dataset))
+        experiment = _task_experiment(payload, message, self._examples_of(service, payload.dataset))
         url = publish_experiment(service, experiment, message.uuid)
         return {"url": url, "dataset": payload.dataset, "absent": len(payload.rows) - len(experiment.outcomes)}
 
@@ -193,6 +212,26 @@ class LangSmithSender:
             except ConfigurationError as error:  # it goes for every message
                 raise ServiceError(str(error)) from None
         return self._service
+
+
+def _task_experiment(payload: TaskPayload, message: Message, examples: "Sequence[Example]") -> Experiment:
+    """The experiment that a payload makes on the examples of its dataset.
+
+    Raises ``GroundTruthError`` when no row is an example of it.
+    """
+    known = {str(example.id): example for example in examples}
+    outcomes = [
+        ExampleOutcome(known[row.id], row.outputs, row.scores, row.error, row.comments)
+        for row in payload.rows
+        if row.id in known
+    ]
+    if not outcomes:
+        raise GroundTruthError(
+            f"no row of {payload.experiment!r} is an example of the LangSmith dataset {payload.dataset!r}: "
+            "read its rows with LangSmithDataset, or give them the id of their example"
+        )
+    name = f"{payload.experiment} {payload.task} {message.id.hex[:8]}"
+    return Experiment(name, payload.metadata, outcomes, payload.at, payload.task, "chain")
 
 
 def deliver_to_langsmith(outbox: Outbox, patience: RetryPolicy = PATIENT) -> list[Delivery]:

@@ -16,7 +16,7 @@ from rag_eval.services.langsmith_outbox import (
     LANGSMITH_CHANNEL,
     ExperimentPayload,
     LangSmithSender,
-    QueryOutcome,
+    RowOutcome,
     put_experiment,
     put_truth,
 )
@@ -38,9 +38,9 @@ def experiment(
     truth: list[TokenLevelGroundTruth], configuration: str = "markdown, bm25", error: str | None = None
 ) -> ExperimentPayload:
     queries = [
-        QueryOutcome(id=one.query.id, text=one.query.text, error=error)
+        RowOutcome(id=one.query.id, text=one.query.text, error=error)
         if error
-        else QueryOutcome(
+        else RowOutcome(
             id=one.query.id,
             text=one.query.text,
             outputs={"retrieved_spans": [{"doc_id": "a.md", "start": 0, "end": len(UGLY), "text": UGLY}]},

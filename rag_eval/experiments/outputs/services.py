@@ -13,8 +13,7 @@ from rag_eval.experiments.outputs.output import QuietOutput
 from rag_eval.experiments.settings import ExperimentSettings, load_settings
 from rag_eval.experiments.types import ExperimentResult, ItemResult, score_key
 from rag_eval.retry import BRIEF, PATIENT, RetryPolicy
-from rag_eval.services.langsmith_experiments import RowOutcome, TaskPayload
-from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL, deliver_to_langsmith
+from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL, RowOutcome, TaskPayload, deliver_to_langsmith
 from rag_eval.services.orq import ORQ_CHANNEL, orq_sender
 from rag_eval.services.outbox import outbox_of
 
