@@ -61,7 +61,7 @@ class RetryPolicy:
             raise ConfigurationError(f"{self} cannot be used: give numbers from 0 up, and time above 0")
 
     def run(self, attempt: Callable[[float], T | Failure], stopped: threading.Event) -> T | Failure:
-        """The first answer of ``attempt`` that is none of the passing failures, or the last failure.
+        """Return the first answer of ``attempt`` that is none of the passing failures, or the last failure.
 
         ``attempt`` is given the seconds that are left. Setting ``stopped`` ends a wait, and with it the retries.
         """
@@ -81,7 +81,7 @@ class RetryPolicy:
             number += 1
 
     def wait_before_retry(self, number: int, retry_after: float | None) -> float:
-        """The seconds to wait before retry ``number``, counted from 0."""
+        """Return the seconds to wait before retry ``number``, counted from 0."""
         # The exponent is bounded because 2.0 ** 1024 overflows.
         wait = min(self.backoff * 2.0 ** min(number, 60), self.max_backoff)
         spread = wait * random.uniform(0.5, 1.0)  # noqa: S311  # keeps clients apart, guards nothing
@@ -99,7 +99,7 @@ ONCE = RetryPolicy(max_retries=0)
 
 
 def status_may_pass(status: int) -> bool:
-    """Whether asking again can help after an answer with this HTTP status."""
+    """Tell whether asking again can help after an answer with this HTTP status."""
     return status in PASSING_STATUSES or status >= 500
 
 

@@ -55,7 +55,7 @@ _PUBLICATIONS = TypeAdapter(list[Publication])
 
 
 def comparison_url(sent: Sequence[Publication]) -> str:
-    """Where LangSmith shows experiments of one dataset side by side."""
+    """Return where LangSmith shows experiments of one dataset side by side."""
     page = str(sent[0].url).partition(SELECTED)[0]
     return f"{page}{SELECTED}{'%2C'.join(str(one.url).partition(SELECTED)[2] for one in sent)}"
 
@@ -69,7 +69,7 @@ def note_publications(workspace: Workspace, run: str, configurations: list[str],
 
 
 def read_publications(workspace: Workspace, run: str) -> list[Publication]:
-    """What was put of a run, with the addresses and the reasons of now; [] when nothing was.
+    """Return what was put of a run, with the addresses and the reasons of now; [] when nothing was.
 
     What was taken back is not there. Raises ``ArtifactError`` when the note cannot be read.
     """
@@ -140,7 +140,7 @@ def put_benchmark(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str)
 
 
 def unpublished(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str) -> dict[str, str]:
-    """The configurations of a run that were not put for this dataset, with the keys of their messages to be."""
+    """Return the configurations of a run that were not put for this dataset, with the keys of their messages to be."""
     outbox = outbox_of(workspace.root)
     waiting = {message.key for message in outbox.waiting(LANGSMITH_CHANNEL)}
     keys = {name: experiment_key(outcome.run, name, dataset) for name in _names(outcome)}

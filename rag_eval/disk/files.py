@@ -33,7 +33,7 @@ TEXT_SUFFIXES = (".md", ".txt", ".rst", ".adoc", ".html", ".org", ".tex")
 
 
 def matching_files(folder: Path, glob: str) -> list[Path]:
-    """The files below ``folder`` that match, sorted by POSIX path.
+    """Return the files below ``folder`` that match, sorted by POSIX path.
 
     Raises ``CorpusFolderError`` when the folder is not there, ``EmptyCorpusError`` when nothing matches and
     ``ConfigurationError`` when the pattern is none, or leads out of the folder.
@@ -54,7 +54,7 @@ def matching_files(folder: Path, glob: str) -> list[Path]:
 
 
 def _what_is_there(folder: Path) -> str:
-    """The commonest kinds of files in a folder, and the pattern for the first, for who gave another."""
+    """Return the commonest kinds of files in a folder, and the pattern for the first, for who gave another."""
     seen = (path for path in folder.rglob("*") if not path.name.startswith(".") and path.is_file())
     kinds = Counter(path.suffix if path.suffix[1:].isalnum() else "" for path in islice(seen, MOST_COUNTED))
     if not kinds:
@@ -65,7 +65,7 @@ def _what_is_there(folder: Path) -> str:
 
 
 def read_text(path: Path) -> str:
-    """The file's text, decoded as UTF-8 and otherwise untouched.
+    """Return the file's text, decoded as UTF-8 and otherwise untouched.
 
     Raises ``TextEncodingError`` when it is not UTF-8 and ``CorpusError`` when the file cannot be read.
     """
@@ -83,12 +83,12 @@ def read_text(path: Path) -> str:
 
 
 def unreadable(path: Path, error: OSError) -> CorpusError:
-    """The error for a file of a corpus that the system does not let us read."""
+    """Return the error for a file of a corpus that the system does not let us read."""
     return CorpusError(f"{str(path)!r} cannot be read ({error.strerror}): check the file and its rights")
 
 
 def stays_inside(name: str) -> bool:
-    """Whether a relative name with ``/`` names a place below the folder that it is joined to, on every system."""
+    """Tell whether a relative name with ``/`` names a place below the folder that it is joined to, on every system."""
     is_plain = not {"", ".", ".."} & set(name.split("/")) and "\\" not in name and "\0" not in name
     return is_plain and not PureWindowsPath(name).drive
 
@@ -126,7 +126,7 @@ def check_folder(folder: Path) -> None:
 
 @contextmanager
 def scratch_path(folder: Path) -> Iterator[Path]:
-    """A path of its own in ``folder``, which is made; whatever stands there afterwards is removed.
+    """Yield a path of its own in ``folder``, which is made; whatever stands there afterwards is removed.
 
     Raises ``ArtifactError`` when the folder cannot be made or written to.
     """
@@ -173,7 +173,7 @@ _seen: dict[Path, tuple[Stamp, str]] = {}
 
 
 def file_sha256(path: Path) -> str:
-    """The sha256 of a file's bytes, in hex."""
+    """Return the sha256 of a file's bytes, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -207,7 +207,7 @@ def _stamp(path: Path) -> Stamp:
 
 
 def files_sha256(folder: Path, paths: Iterable[Path], digest_of: Callable[[Path], str] = file_sha256) -> str:
-    """The sha256 of the names (relative to ``folder``) and bytes of the files, in the given order, in hex.
+    """Return the sha256 of the names (relative to ``folder``) and bytes of the files, in the given order, in hex.
 
     Raises ``OSError``, with the file's name, when one cannot be read.
     """
@@ -218,7 +218,7 @@ def files_sha256(folder: Path, paths: Iterable[Path], digest_of: Callable[[Path]
 
 
 def texts_sha256(texts: Iterable[tuple[str, str]]) -> str:
-    """What ``files_sha256`` gives for files of these names and texts."""
+    """Return what ``files_sha256`` gives for files of these names and texts."""
     digest = hashlib.sha256()
     for name, text in texts:
         digest.update(_line(name, hashlib.sha256(text.encode()).hexdigest()))
@@ -231,6 +231,6 @@ def _line(name: str, content: str) -> bytes:
 
 
 def data_sha256(data: object) -> str:
-    """The sha256 of plain data as canonical JSON, in hex: equal data has an equal digest."""
+    """Return the sha256 of plain data as canonical JSON, in hex: equal data has an equal digest."""
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

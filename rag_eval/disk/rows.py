@@ -56,18 +56,18 @@ def identity_folder(root: Path, identity: str, label: str) -> Path:
 
 
 def nanoseconds(moment: datetime | None) -> int:
-    """The moment as files are stamped, to the microsecond; None, from which on everything counts, is 0."""
+    """Return the moment as files are stamped, to the microsecond; None, from which on everything counts, is 0."""
     # Not by way of a float, which has not enough digits.
     return 0 if moment is None else 1_000 * ((moment - EPOCH) // timedelta(microseconds=1))
 
 
 def keys_from_hex(digests: Sequence[str]) -> Keys:
-    """The keys of sha256 digests in hex."""
+    """Return the keys of sha256 digests in hex."""
     return np.frombuffer(bytes.fromhex("".join(digests)), np.uint8).reshape(-1, KEY_BYTES)
 
 
 def prefixes_of(keys: Keys) -> NDArray[np.uint64]:
-    """The first 8 bytes of each key as a number that sorts as the bytes do."""
+    """Return the first 8 bytes of each key as a number that sorts as the bytes do."""
     first: NDArray[np.uint64] = np.ascontiguousarray(keys[:, :8]).view(">u8")[:, 0].astype(np.uint64)
     return first
 
@@ -96,7 +96,7 @@ class RowFile:
         return self.stamp[2]
 
     def find(self, prefixes: NDArray[np.uint64], keys: Keys) -> NDArray[np.int64]:
-        """The row of each key, -1 where it is not here; ``prefixes`` are those of the keys."""
+        """Return the row of each key, -1 where it is not here; ``prefixes`` are those of the keys."""
         rows = np.full(len(keys), -1, np.int64)
         if not len(self):
             return rows
@@ -153,7 +153,7 @@ class KeyedRows:
         return self._lease(lock, lambda: None, stopped)
 
     def get(self, digests: Sequence[str], since_ns: int = 0) -> dict[str, Row]:
-        """The rows of these keys in hex that were made since then, by key; without the key's own column."""
+        """Return the rows of these keys in hex that were made since then, by key; without the key's own column."""
         found: dict[str, Row] = {}
         for file, places, rows in locate(keys_from_hex(digests), self.files(since_ns)):
             values = file.table.drop_columns([file.table.column_names[0]]).take(pa.array(rows)).to_pylist()
@@ -185,7 +185,7 @@ class KeyedRows:
         self._tidy(thin)
 
     def files(self, since_ns: int = 0) -> list[RowFile]:
-        """The files as they are now on the disk, as far as they were made since then, the newest first."""
+        """Return the files as they are now on the disk, as far as they were made since then, the newest first."""
         with self._lock:
             for _ in range(MAX_LISTINGS):
                 try:
@@ -197,7 +197,7 @@ class KeyedRows:
         return sorted(kept, key=lambda file: (-file.made_ns, file.path))
 
     def fits(self, schema: pa.Schema) -> bool:
-        """Whether a file with this schema is one of the folder's."""
+        """Tell whether a file with this schema is one of the folder's."""
         return bool(schema.equals(self._schema))
 
     def _write(self, keys: Keys, columns: pa.Table, made_ns: int | None = None) -> Path:
@@ -299,7 +299,7 @@ class KeyedRows:
 
 
 def _first_of_each(keys: Keys) -> NDArray[np.int64]:
-    """The places of the distinct keys in the order of their bytes; of equal ones the first place."""
+    """Return the places of the distinct keys in the order of their bytes; of equal ones the first place."""
     words = np.ascontiguousarray(keys).view(">u8").astype(np.uint64)
     order: NDArray[np.int64] = np.lexsort(words.T[::-1])
     in_order = words[order]

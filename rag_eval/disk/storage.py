@@ -31,7 +31,7 @@ class BucketLocation:
 
     @classmethod
     def parse(cls, uri: str) -> "BucketLocation":
-        """The location that an address names.
+        """Return the location that an address names.
 
         Raises ``ConfigurationError`` when it is not one of a bucket, or holds keys, which are not repeated.
         """
@@ -55,7 +55,7 @@ class BucketLocation:
         return f"{SCHEME}://{self.bucket}/{self.path}".rstrip("/")
 
     def key(self, name: str) -> str:
-        """The bucket and the whole key of a name below the path."""
+        """Return the bucket and the whole key of a name below the path."""
         return "/".join(part for part in (self.bucket, self.path, name) if part)
 
     @property
@@ -67,7 +67,7 @@ class BucketLocation:
 
 
 def endpoint() -> str | None:
-    """Where the service is, when it is not Amazon's."""
+    """Return where the service is, when it is not Amazon's."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
 
 
@@ -103,7 +103,7 @@ class Storage(Protocol):
         ...
 
     def names(self, folder: str) -> set[str]:
-        """The files below a folder, in the workspace's folder or kept."""
+        """Return the files below a folder, in the workspace's folder or kept."""
         ...
 
     def growing(self, name: str, made_before_ns: int | None = None) -> AbstractContextManager[None]:
@@ -143,7 +143,7 @@ class FolderStorage:
         """Do nothing."""
 
     def names(self, folder: str) -> set[str]:
-        """The files below a folder."""
+        """Return the files below a folder."""
         return local_names(self._root, folder)
 
     def growing(self, name: str, made_before_ns: int | None = None) -> AbstractContextManager[None]:
@@ -152,7 +152,7 @@ class FolderStorage:
 
 
 def local_names(root: Path, folder: str) -> set[str]:
-    """The names of the files below a folder; whoever writes at the same time may add and remove some."""
+    """Return the names of the files below a folder; whoever writes at the same time may add and remove some."""
     return {path.relative_to(root).as_posix() for path in (root / folder).rglob("*") if path.is_file()}
 
 
@@ -319,7 +319,7 @@ class BucketCopy:
             self.send(name)
 
     def names(self, folder: str) -> set[str]:
-        """The files below a folder, here and in the bucket."""
+        """Return the files below a folder, here and in the bucket."""
         return self._bucket.files(folder).keys() | self._names(folder)
 
     @contextmanager

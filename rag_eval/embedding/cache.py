@@ -52,7 +52,7 @@ class VectorRows(KeyedRows):
         super().__init__(folder, pa.schema([("text_sha256", KEY)]), lease)
 
     def fits(self, schema: pa.Schema) -> bool:
-        """Whether these are digests and vectors, of whatever dimension."""
+        """Tell whether these are digests and vectors, of whatever dimension."""
         if schema.names != ["text_sha256", "vector"]:
             return False
         kind = schema.field("vector").type
@@ -60,14 +60,14 @@ class VectorRows(KeyedRows):
         return bool(is_vector and schema.field("text_sha256").type == KEY)
 
     def dimension(self, since_ns: int = 0) -> int | None:
-        """How many numbers the vectors have that were made since then; None when there are none.
+        """Return how many numbers the vectors have that were made since then; None when there are none.
 
         Raises ``ArtifactError`` when they differ.
         """
         return self._common_dimension(self.files(since_ns))
 
     def find(self, digests: Keys, dimension: int | None = None, since_ns: int = 0) -> tuple[NDArray[np.bool_], Vectors]:
-        """Which digests were made since then and kept, and an array with their vectors, zeros elsewhere.
+        """Return which digests were made since then and kept, and an array with their vectors, zeros elsewhere.
 
         Raises ``ArtifactError`` when a dimension is asked for and the kept vectors are of another.
         """
@@ -153,7 +153,7 @@ class EmbeddingCache:
         return f"EmbeddingCache({str(self.folder)!r})"
 
     def collection(self, identity: str, label: str, *, queries: bool = False) -> VectorRows:
-        """The vectors of texts, or of ``queries``, by the embedder of this identity."""
+        """Return the vectors of texts, or of ``queries``, by the embedder of this identity."""
         folder = identity_folder(self.folder, identity, label)
         folder = folder.with_name(f"{folder.name}-queries") if queries else folder
         with self._lock:
@@ -239,16 +239,16 @@ class CachedEmbedder:
         return getattr(self._calls, "last", CacheStatistics())
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """The vectors of the texts, in their order; equal texts are embedded once."""
+        """Return the vectors of the texts, in their order; equal texts are embedded once."""
         return self._vectors(texts, self._kept(), self._make)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """The vector of a question."""
+        """Return the vector of a question."""
         vector: NDArray[np.float32] = self.embed_queries([text])[0]
         return vector
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
-        """The vectors of the questions, in their order."""
+        """Return the vectors of the questions, in their order."""
         if self.symmetric:
             return self.embed(texts)
         return self._vectors(texts, self._kept(queries=True), self._make_queries)
@@ -285,7 +285,7 @@ class CachedEmbedder:
         kept: VectorRows,
         make: Make,
     ) -> Vectors:
-        """The vectors with those that were not found, which are made."""
+        """Return the vectors with those that were not found, which are made."""
         first: dict[bytes, int] = {}
         missing = np.flatnonzero(~found).tolist()
         sources = [first.setdefault(digests[place].tobytes(), place) for place in missing]
@@ -301,7 +301,7 @@ class CachedEmbedder:
         return vectors
 
     def _made(self, texts: Sequence[str], places: list[int], digests: Keys, kept: VectorRows, make: Make) -> Vectors:
-        """The vectors of the texts at these places, kept block by block, also when an error ends the work."""
+        """Return the vectors of the texts at these places, kept block by block, also when an error ends the work."""
         rows = {place: row for row, place in enumerate(places)}
         vectors: Vectors | None = None
         ready: list[int] = []

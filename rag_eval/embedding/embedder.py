@@ -29,7 +29,7 @@ def check_texts(texts: Sequence[str]) -> None:
 
 
 def checked_vectors(vectors: object, count: int, name: str, dimension: int | None = None) -> NDArray[np.float32]:
-    """The vectors, which may be lists or of another precision, as float32 rows.
+    """Return the vectors, which may be lists or of another precision, as float32 rows.
 
     Raises ``ConfigurationError`` unless they are ``count`` rows of finite numbers, ``dimension`` in each if given.
     """
@@ -126,10 +126,10 @@ class Embedder(Protocol):
         """How many numbers a vector has."""
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """The vectors of the texts, in their order, as an array of shape (len(texts), dimension)."""
+        """Return the vectors of the texts, in their order, as an array of shape (len(texts), dimension)."""
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """The vector of a question."""
+        """Return the vector of a question."""
 
 
 @runtime_checkable
@@ -137,7 +137,7 @@ class EmbedsAsReady(Protocol):
     """An embedder that hands over vectors as they are ready, so that a failure does not lose the finished ones."""
 
     def embed_as_ready(self, texts: Sequence[str], places: Sequence[int]) -> Iterator[tuple[Sequence[int], Vectors]]:
-        """The vectors of the texts at the given places, in batches of (places, vectors), in any order."""
+        """Yield the vectors of the texts at the given places, in batches of (places, vectors), in any order."""
 
 
 @runtime_checkable
@@ -145,11 +145,11 @@ class EmbedsQueries(Protocol):
     """An embedder that takes many questions at once."""
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
-        """The vectors of the questions, in their order: what ``embed_query`` gives for each."""
+        """Return the vectors of the questions, in their order: what ``embed_query`` gives for each."""
 
 
 def is_embedder(candidate: object) -> TypeGuard[Embedder]:
-    """Whether the object has all that an embedder has.
+    """Tell whether the object has all that an embedder has.
 
     Unlike ``isinstance`` before Python 3.12 it does not read ``dimension``, which may have to ask a service for it.
     """
@@ -166,7 +166,7 @@ def check_embedder(candidate: object) -> None:
 
 
 def known_dimension(embedder: Embedder) -> int | None:
-    """The embedder's dimension, None where it says that it would have to find it out."""
+    """Return the embedder's dimension, None where it says that it would have to find it out."""
     if getattr_static(embedder, "known_dimension", None) is None:
         return embedder.dimension
     known: int | None = embedder.known_dimension  # type: ignore[attr-defined]  # optional
@@ -174,17 +174,17 @@ def known_dimension(embedder: Embedder) -> int | None:
 
 
 def is_symmetric(embedder: Embedder) -> bool:
-    """Whether the embedder says that a question's vector is that of any text; False when it says nothing."""
+    """Tell whether the embedder says that a question's vector is that of any text; False when it says nothing."""
     return getattr(embedder, "symmetric", False) is True
 
 
 def is_remote(embedder: Embedder) -> bool:
-    """Whether the embedder says that it asks a service; False when it says nothing."""
+    """Tell whether the embedder says that it asks a service; False when it says nothing."""
     return getattr(embedder, "remote", False) is True
 
 
 def embed_queries(embedder: Embedder, texts: Sequence[str]) -> Vectors:
-    """The vectors of many questions, in their order, together where the embedder can and else one by one.
+    """Return the vectors of many questions, in their order, together where the embedder can and else one by one.
 
     Raises ``ConfigurationError`` when they are not one finite vector of the embedder's dimension for each question.
     """
@@ -201,7 +201,7 @@ def embed_queries(embedder: Embedder, texts: Sequence[str]) -> Vectors:
 
 
 def text_vectors(embedder: Embedder, texts: Sequence[str]) -> Vectors:
-    """The vectors of texts, in their order; a text that stands several times is embedded once.
+    """Return the vectors of texts, in their order; a text that stands several times is embedded once.
 
     Raises ``ConfigurationError`` when they are not one finite vector of the embedder's dimension for each text.
     """

@@ -54,7 +54,7 @@ class Asker:
         self.budget.wait_until_idle(seconds)
 
     def ask(self, assignment: Assignment) -> Reply:
-        """The first answer that can be used, or None after so many attempts.
+        """Return the first answer that can be used, or None after so many attempts.
 
         Raises ``ServiceError`` when the service fails for good, ``BudgetReachedError`` or ``AskingStoppedError``.
         """
@@ -68,11 +68,11 @@ class Asker:
         return Reply(assignment, None, tuple(bad))
 
     def ask_in_turn(self, assignments: Sequence[Assignment]) -> list[Reply | None]:
-        """The replies one after the other, None for what was not asked any more; raises ``ServiceError``."""
+        """Return the replies one after the other, None for what was not asked any more; raises ``ServiceError``."""
         return [self._try(assignment) for assignment in assignments]
 
     def ask_at_once(self, assignments: Sequence[Assignment], on_reply: OnReply) -> list[Reply | None]:
-        """The replies in the order of the assignments, None for what was not asked any more.
+        """Return the replies in the order of the assignments, None for what was not asked any more.
 
         Raises ``ServiceError`` after the requests under way are finished.
         """
@@ -150,6 +150,6 @@ class Asker:
 
 
 def worst_cost(request: ChatRequest, prices: Prices | None) -> float:
-    """The most that one call is feared to cost; 0 where the prices are not known."""
+    """Return the most that one call is feared to cost; 0 where the prices are not known."""
     most = request.max_output_tokens or DEFAULT_MOST_OUTPUT
     return prices.cost(int(request.input_tokens * INPUT_MARGIN), most) if prices else 0.0

@@ -123,7 +123,7 @@ def known_chunks(question: ChunkQuestion, windows: Sequence[Window]) -> dict[Chu
 
 
 def documents_of(chunk_ids: Iterable[ChunkId], windows: Sequence[Window]) -> list[str]:
-    """The documents that hold the chunks; a text that several hold counts for each."""
+    """Return the documents that hold the chunks; a text that several hold counts for each."""
     named = set(chunk_ids)
     return sorted({window.doc_id for window in windows for chunk in window.chunks if chunk.id in named})
 
@@ -155,7 +155,7 @@ class Drop:
 def filtered(
     candidates: Sequence[Candidate], options: GenerationOptions, embedder: Embedder, *, by_length: bool
 ) -> tuple[list[Candidate], list[tuple[Candidate, Drop]]]:
-    """The candidates that pass all filters, in their order, and those that do not.
+    """Return the candidates that pass all filters, in their order, and those that do not.
 
     Each filter sees what the ones before have left. Without ``by_length`` the lengths of the texts are left alone.
     """
@@ -332,7 +332,7 @@ class Assembly:
 
 
 def unverified(replies: Iterable[Reply | None]) -> list[str]:
-    """The questions that are said to have no answer, each once; whether that is so has to be judged."""
+    """Return the questions that are said to have no answer, each once; whether that is so has to be judged."""
     found: dict[str, None] = {}
     for reply in replies:
         for _, question in () if reply is None else matched(reply)[0]:

@@ -83,7 +83,7 @@ def estimated(
     cache: AnswerCache,
     prices: Prices | None,
 ) -> GenerationEstimate:
-    """The estimate of some assignments, and of the verifications of unanswerable questions among them."""
+    """Return the estimate of some assignments, and of the verifications of unanswerable questions among them."""
     questions = sum(len(one.briefs) for one in assignments)
     fresh = [one for one in assignments if cache.find(one.request.digest(0), one.request.max_output_tokens) is None]
     unsure = sum(len(one.briefs) for one in fresh if one.purpose == "unanswerable")
@@ -220,7 +220,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
     def generate(
         self, queries_per_doc: int = 5, upload_to_langsmith: bool = True, dataset_name: str | None = None
     ) -> list[T]:
-        """The ground truth, in the order of the documents; ``report`` says what was dropped and what it took.
+        """Return the ground truth, in the order of the documents; ``report`` says what was dropped and what it took.
 
         It is sent to the LangSmith dataset, by default ``rag-eval-token-level-v1`` or ``rag-eval-chunk-level-v1``;
         without a key or a connection it waits in the workspace's outbox. When ``max_cost`` is reached, what was
@@ -242,7 +242,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         return estimated(len(self._corpus), self.plan(queries_per_doc), self._builder, self._cache, self._prices)
 
     def plan(self, queries_per_doc: int = 5) -> list[Assignment]:
-        """What the model will be asked, in order; raises ``ConfigurationError`` when there is nothing to ask."""
+        """Return what the model will be asked, in order; raises ``ConfigurationError`` when there is nothing to ask."""
         options = self._options
         if type(queries_per_doc) is not int or queries_per_doc < 0:
             raise ConfigurationError(f"queries_per_doc is {queries_per_doc!r}: give a whole number from 0 up")
@@ -263,7 +263,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         return made
 
     def verifications(self, replies: Sequence[Reply | None]) -> list[Assignment]:
-        """What the model will be asked about the questions that are said to have no answer."""
+        """Return what the model will be asked about the questions that are said to have no answer."""
         questions = unverified(replies)
         if not questions:
             return []
@@ -273,7 +273,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
     def assemble(
         self, assignments: Sequence[Assignment], replies: Sequence[Reply | None], verdicts: Sequence[Reply | None]
     ) -> list[T]:
-        """The ground truth of the replies; None stands for what was not asked."""
+        """Return the ground truth of the replies; None stands for what was not asked."""
         self._assembly = Assembly(self._options, self._embedder)
         by_length = self.evaluation_type == "token-level"
         found = self._assembly.candidates(assignments, replies, verdicts, self._place, by_length=by_length)
@@ -321,21 +321,21 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         }
 
     def _sources(self, candidate: Candidate) -> list[str]:
-        """The documents behind a question: those of its answer, or what was shown where there is none."""
+        """Return the documents behind a question: those of its answer, or what was shown where there is none."""
         answering = {str(span.doc_id) for span in candidate.spans} | set(candidate.chunk_documents)
         return sorted(answering or {str(window.doc_id) for window in candidate.reply.assignment.windows})
 
     @abstractmethod
     def _windows(self, document: Document, size: int) -> list[Window]:
-        """The document in parts of at most so many tokens; none when it is blank."""
+        """Return the document in parts of at most so many tokens; none when it is blank."""
 
     @abstractmethod
     def _place(self, reply: Reply, brief: Brief, text: str, question: AnyQuestion) -> Candidate:
-        """The candidate of a question with an answer; raises ``DropError``."""
+        """Return the candidate of a question with an answer; raises ``DropError``."""
 
     @abstractmethod
     def _truth(self, query: Query, candidate: Candidate) -> T:
-        """The candidate as ground truth."""
+        """Return the candidate as ground truth."""
 
 
 def _check_settings(model: str, concurrency: int, max_cost: float | None, prices: Prices | None) -> None:

@@ -158,7 +158,7 @@ class GenerationConfig(Settings):
         on_progress: OnProgress = lambda done, total: None,
         chunker: AnyChunker | None = None,
     ) -> SyntheticDatasetGenerator[Any]:
-        """The generator, with a ``chunker`` in place of the configured one if it is given.
+        """Return the generator, with a ``chunker`` in place of the configured one if it is given.
 
         Reads the documents, and raises ``CorpusError`` or ``ConfigurationError``.
         """

@@ -36,7 +36,7 @@ class Prompts:
 
     @classmethod
     def load(cls, folder: str | Path | None = None) -> "Prompts":
-        """The package's prompts, with those that ``folder`` holds in their place.
+        """Return the package's prompts, with those that ``folder`` holds in their place.
 
         Raises ``ConfigurationError`` when the folder is not there, holds a ``.md`` file that is no prompt, or a prompt
         lacks a place that it must have or has one that nothing fills.
@@ -55,11 +55,11 @@ class Prompts:
         return self.render("system")
 
     def render(self, name: str, **values: str) -> str:
-        """A template with its places filled; what is filled in is not looked at again."""
+        """Return a template with its places filled; what is filled in is not looked at again."""
         return Template(self.texts[name]).substitute(values).strip()
 
     def describe(self, vocabulary: str, name: str) -> str:
-        """A name with its description, or alone where it has none."""
+        """Return a name with its description, or alone where it has none."""
         for line in self.texts[vocabulary].splitlines():
             found, separator, description = line.strip().removeprefix("-").partition(":")
             if separator and line.lstrip().startswith("-") and found.strip() == name:
@@ -67,7 +67,7 @@ class Prompts:
         return name
 
     def sha256(self, name: str) -> str:
-        """The digest of all texts that go into a prompt, in 16 hex digits."""
+        """Return the digest of all texts that go into a prompt, in 16 hex digits."""
         return data_sha256([self.texts[part] for part in ("system", name, *VOCABULARIES)])[:16]
 
 

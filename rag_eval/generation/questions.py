@@ -96,7 +96,7 @@ class Brief:
     persona: str | None = None
 
     def metadata(self) -> dict[str, object]:
-        """What goes along with the question; without a persona there is none."""
+        """Return what goes along with the question; without a persona there is none."""
         told: dict[str, object] = {"query_type": self.query_type, "difficulty": self.difficulty}
         return told if self.persona is None else {**told, "persona": self.persona}
 
@@ -117,12 +117,12 @@ CODE_DIGITS = 12
 
 
 def label(number: int) -> str:
-    """What the document with this number, from 0, is called in a prompt."""
+    """Return what the document with this number, from 0, is called in a prompt."""
     return f"D{number + 1}"
 
 
 def shown_documents(windows: Sequence[Window]) -> str:
-    """The windows with their labels and names; those of chunks with an id above each."""
+    """Return the windows with their labels and names; those of chunks with an id above each."""
     code = _code([window.text for window in windows])
     return "\n\n".join(_shown(label(number), window, code) for number, window in enumerate(windows))
 
@@ -135,7 +135,7 @@ def shown_passages(passages: Sequence[str]) -> str:
 
 
 def shown_briefs(briefs: Sequence[Brief], prompts: Prompts) -> str:
-    """A line for each question to write."""
+    """Return a line for each question to write."""
     return "\n".join(_brief(brief, prompts) for brief in briefs)
 
 
@@ -208,7 +208,7 @@ class RequestBuilder:
         windows: Sequence[Window],
         briefs: Sequence[Brief],
     ) -> list[Assignment]:
-        """The questions of the briefs about the windows, in requests of at most ``MOST_QUESTIONS``."""
+        """Return the questions of the briefs about the windows, in requests of at most ``MOST_QUESTIONS``."""
         about = " and ".join(dict.fromkeys(window.doc_id for window in windows))
         made = []
         for first in range(0, len(briefs), MOST_QUESTIONS):

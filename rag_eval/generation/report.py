@@ -97,7 +97,7 @@ class Counter:
             kept.append(": ".join(preview(part, EXAMPLE_CHARACTERS) for part in example))
 
     def counted(self, kinds: Iterable[str]) -> dict[str, Dropped]:
-        """What was counted, in the order of ``kinds``."""
+        """Return what was counted, in the order of ``kinds``."""
         return {
             kind: Dropped(count=self._counts[kind], examples=tuple(self._examples[kind]))
             for kind in kinds

@@ -97,7 +97,7 @@ class PassageIndex:
         self._vectors = unit_vectors(text_vectors(embedder, self._texts), "vectors of passages")
 
     def find(self, question: str) -> list[str]:
-        """The passages nearest to the question, by words first, each once."""
+        """Return the passages nearest to the question, by words first, each once."""
         by_words = best_first(self._words.scores(question), MOST_BY_EACH).tolist()
         scores = self._vectors @ embed_queries(self._embedder, [question])[0]
         by_vectors = np.argsort(-scores, kind="stable")[:MOST_BY_EACH].tolist()

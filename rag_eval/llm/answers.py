@@ -34,7 +34,7 @@ class AnswerCache:
         self._rows = KeyedRows(folder, ANSWERS)
 
     def find(self, digest: str, max_output_tokens: int | None = None) -> Answer | None:
-        """The kept answer to the request of this digest, if it would be the answer under this limit too."""
+        """Return the kept answer to the request of this digest, if it would be the answer under this limit too."""
         row = self._rows.get([digest]).get(digest)
         answer = None if row is None else Answer(**row)
         return answer if answer is not None and answer.serves(max_output_tokens) else None

@@ -44,7 +44,7 @@ class ChatRequest:
         return [{"role": "system", "content": self.system}, {"role": "user", "content": self.user}]
 
     def arguments(self, attempt: int) -> dict[str, Any]:
-        """The keyword arguments for ``chat.completions.create``."""
+        """Return the keyword arguments for ``chat.completions.create``."""
         sent: dict[str, Any] = {
             "model": self.model,
             "messages": self.messages,
@@ -54,7 +54,7 @@ class ChatRequest:
         return sent if self.max_output_tokens is None else {**sent, "max_completion_tokens": self.max_output_tokens}
 
     def digest(self, attempt: int) -> str:
-        """The sha256, in hex, of all that decides the answer to this attempt."""
+        """Return the sha256, in hex, of all that decides the answer to this attempt."""
         shape = dict(self.response_format)
         parts = [self.server, self.model, self.messages, shape, self._settings(attempt), attempt]
         return data_sha256(["chat", 1, *parts])
@@ -104,13 +104,13 @@ class UnusableAnswer:
 
 
 def response_format(model: type[BaseModel]) -> dict[str, Any]:
-    """The ``response_format`` that asks for exactly this model."""
+    """Return the ``response_format`` that asks for exactly this model."""
     schema = model.model_json_schema()
     return {"type": "json_schema", "json_schema": {"name": model.__name__, "strict": True, "schema": schema}}
 
 
 def read_answer(answer: Answer, model: type[M]) -> M | UnusableAnswer:
-    """The content as the model, or why that cannot be."""
+    """Return the content as the model, or why that cannot be."""
     if answer.refusal:
         return UnusableAnswer("refused", preview(answer.refusal))
     if answer.finish_reason == "length":
@@ -175,19 +175,19 @@ def server_of(client: object) -> str:
 
 
 def is_openai(client: object) -> bool:
-    """Whether the client asks OpenAI itself, whose prices are known."""
+    """Tell whether the client asks OpenAI itself, whose prices are known."""
     return server_of(client) == DEFAULT_HOST
 
 
 def without_retries(client: ChatClient) -> ChatClient:
-    """The client without attempts of its own, where it can do without: waiting and asking again is ours."""
+    """Return the client without attempts of its own, where it can do without: waiting and asking again is ours."""
     with_options = getattr(client, "with_options", None)
     changed: ChatClient = with_options(max_retries=0) if callable(with_options) else client
     return changed
 
 
 def call(client: ChatClient, request: ChatRequest, attempt: int) -> Answer | CallFailure:
-    """The answer to a request, good or bad, or the failure of the call.
+    """Return the answer to a request, good or bad, or the failure of the call.
 
     Raises ``ConfigurationError`` on an asynchronous client, and whatever else the client raises that is no failure of
     a service or of the way to it.

@@ -54,7 +54,7 @@ class OpenAIClient:
         self._sdk: openai.OpenAI | None = None
 
     def request(self, send: Send, seconds_left: float) -> object | Failure:
-        """The JSON that the service answers, or why there is none."""
+        """Return the JSON that the service answers, or why there is none."""
         sdk = self.connect()
         timeout = max(0.001, min(self._timeout, seconds_left))
         body = self._read(sdk, send, timeout)
@@ -145,7 +145,7 @@ class CallFailure(Failure):
 
 
 def failure_of(error: Exception, service: str, key: str, advice: str) -> CallFailure | None:
-    """The failure behind an exception of a client in the manner of OpenAI's; None for anything else.
+    """Return the failure behind an exception of a client in the manner of OpenAI's; None for anything else.
 
     ``service`` is what the message calls it, ``advice`` what to do when it refuses a request for good.
     """
@@ -189,12 +189,12 @@ def _refusal(error: Exception, status: int, service: str, key: str, advice: str)
 
 
 def part_of(whole: object, name: str) -> object:
-    """A key of a mapping or an attribute of an object; None where there is none."""
+    """Return a key of a mapping or an attribute of an object; None where there is none."""
     return whole.get(name) if isinstance(whole, Mapping) else getattr(whole, name, None)
 
 
 def quoted(told: object, key: str) -> str:
-    """What a service said, with the key taken out before it is cut to size."""
+    """Return what a service said, with the key taken out before it is cut to size."""
     text = str(told or "no reason")
     return preview(text.replace(key, "***") if key else text, QUOTED_CHARACTERS)
 

@@ -19,7 +19,7 @@ CONNECT_SECONDS = 5.0
 
 
 def has_langsmith_key() -> bool:
-    """Whether the environment has a key for LangSmith."""
+    """Tell whether the environment has a key for LangSmith."""
     return bool(os.environ.get("LANGSMITH_API_KEY", "").strip())
 
 
@@ -30,7 +30,7 @@ def langsmith_client(
     timeout_seconds: float = 30.0,
     on_upload_error: Callable[[Exception], None] | None = None,
 ) -> "Client":
-    """A client for a LangSmith server; ``close()`` it to send what is still waiting and to end its threads.
+    """Return a client for a LangSmith server; ``close()`` it to send what is still waiting and to end its threads.
 
     The key and the endpoint default to ``LANGSMITH_API_KEY`` and ``LANGSMITH_ENDPOINT``, the endpoint further to the
     vendor's own. Runs and feedback are uploaded in the background, where the client only logs what fails:
@@ -132,7 +132,7 @@ class LangSmithService:
 
     @classmethod
     def connect(cls, patience: RetryPolicy = PATIENT, *, timeout_seconds: float = 20.0) -> Self:
-        """The service that the environment names, asked once for what it can do; ``close`` it.
+        """Return the service that the environment names, asked once for what it can do; ``close`` it.
 
         Raises ``ConfigurationError`` without a key or on an endpoint that is no web address, ``ServiceError`` when it
         does not answer.
@@ -147,7 +147,7 @@ class LangSmithService:
         return cls(direct_client(timeout_seconds=timeout_seconds, info=info), patience)
 
     def ask(self, problem: str, call: "Callable[[Client], T]") -> T:
-        """The answer to a call.
+        """Return the answer to a call.
 
         Raises ``ServiceError`` that starts with ``problem`` and ends with what to do, and of its kinds
         ``RequestRefusedError`` when the service works and does not take this.
@@ -187,7 +187,7 @@ def _info(client: "Client") -> dict[str, Any]:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """What the SDK raises: its own errors, those of requests, and what comes of an answer of another shape."""
+    """Return what the SDK raises: its own errors, those of requests, and what comes of an answer of another shape."""
     from langsmith.utils import LangSmithError
     from requests import RequestException
 

@@ -65,7 +65,7 @@ class _ChunkGroups(BaseModel):
 
 
 def query_of(example: "Example") -> Query:
-    """The query of an example: ``inputs.query``, its id from the metadata or made from the text.
+    """Return the query of an example: ``inputs.query``, its id from the metadata or made from the text.
 
     Raises ``GroundTruthError`` when there is none, ``TextEncodingError`` when UTF-8 cannot hold it.
     """
@@ -83,7 +83,7 @@ def query_of(example: "Example") -> Query:
 
 
 def metadata_of(example: "Example") -> dict[str, object]:
-    """The metadata of an example, of its outputs too, in snake_case; what is written so already wins."""
+    """Return the metadata of an example, of its outputs too, in snake_case; what is written so already wins."""
     inner = (example.outputs or {}).get("metadata")
     found = (dict(inner) if isinstance(inner, Mapping) else {}) | dict(example.metadata or {})
     renamed = {METADATA_SPELLINGS[key]: value for key, value in found.items() if key in METADATA_SPELLINGS}
@@ -91,7 +91,7 @@ def metadata_of(example: "Example") -> dict[str, object]:
 
 
 def is_unanswerable(example: "Example | None") -> bool:
-    """Whether an example is declared unanswerable: in its metadata, its outputs, or the metadata of these."""
+    """Tell whether an example is declared unanswerable: in its metadata, its outputs, or the metadata of these."""
     if example is None:
         return False
     outputs = example.outputs if isinstance(example.outputs, Mapping) else {}
@@ -100,22 +100,22 @@ def is_unanswerable(example: "Example | None") -> bool:
 
 
 def relevant_chunk_ids(example: "Example | None") -> list[str]:
-    """The relevant chunk ids of an example, [] without; raises ``GroundTruthError`` on anything but ids."""
+    """Return the relevant chunk ids of an example, [] without; raises ``GroundTruthError`` on anything but ids."""
     return _relevant(example, RELEVANT_CHUNK_IDS, _chunk_id)
 
 
 def relevant_spans(example: "Example | None") -> list[CharacterSpan]:
-    """The relevant spans of an example, [] without; raises ``GroundTruthError`` on anything but spans."""
+    """Return the relevant spans of an example, [] without; raises ``GroundTruthError`` on anything but spans."""
     return _relevant(example, RELEVANT_SPANS, _span)
 
 
 def retrieved_chunk_ids(run: "Run") -> list[str]:
-    """The chunk ids of a run, [] without outputs; raises ``ConfigurationError`` on anything but ids."""
+    """Return the chunk ids of a run, [] without outputs; raises ``ConfigurationError`` on anything but ids."""
     return _retrieved(run, RETRIEVED_CHUNK_IDS, _chunk_id)
 
 
 def retrieved_spans(run: "Run") -> list[CharacterSpan]:
-    """The spans of a run, [] without outputs; raises ``ConfigurationError`` on anything but spans."""
+    """Return the spans of a run, [] without outputs; raises ``ConfigurationError`` on anything but spans."""
     return _retrieved(run, RETRIEVED_SPANS, _span)
 
 
@@ -174,7 +174,7 @@ def _span(item: object) -> CharacterSpan:
 
 
 def _group(item: object) -> tuple[CharacterSpan, list[CharacterSpan], dict[CharacterSpan, str]]:
-    """A relevant span with its alternatives, and the origins of those that have one."""
+    """Return a relevant span with its alternatives, and the origins of those that have one."""
     if isinstance(item, CharacterSpan):
         return item, [], {}
     record = _SpanRecord.model_validate(item)
@@ -197,7 +197,7 @@ TRUTH_KEYS: Mapping[EvaluationType, Sequence[str]] = {"token-level": RELEVANT_SP
 
 
 def find_dataset(service: LangSmithService, dataset_name: str) -> "Dataset | None":
-    """The dataset of this name, None when there is none; raises ``ServiceError`` when LangSmith fails."""
+    """Return the dataset of this name, None when there is none; raises ``ServiceError`` when LangSmith fails."""
     from langsmith.schemas import Dataset
     from langsmith.utils import LangSmithNotFoundError
 
@@ -212,7 +212,7 @@ def find_dataset(service: LangSmithService, dataset_name: str) -> "Dataset | Non
 
 
 def list_examples(service: LangSmithService, dataset: "Dataset") -> "list[Example]":
-    """All examples of a dataset, in the order of their ids; raises ``ServiceError`` when LangSmith fails."""
+    """Return all examples of a dataset, in the order of their ids; raises ``ServiceError`` when LangSmith fails."""
     return service.ask(
         f"the LangSmith dataset {dataset.name!r} could not be read",
         lambda client: sorted(client.list_examples(dataset_id=dataset.id), key=lambda example: str(example.id)),
@@ -220,7 +220,7 @@ def list_examples(service: LangSmithService, dataset: "Dataset") -> "list[Exampl
 
 
 def read_examples(service: LangSmithService, dataset_name: str) -> "list[Example]":
-    """All examples of the dataset of this name, in the order of their ids.
+    """Return all examples of the dataset of this name, in the order of their ids.
 
     Raises ``GroundTruthError`` when there is no such dataset or it is empty, ``ServiceError`` when LangSmith fails.
     """
@@ -236,7 +236,7 @@ def read_examples(service: LangSmithService, dataset_name: str) -> "list[Example
 
 
 def pull_truth(service: LangSmithService, dataset_name: str) -> GroundTruth:
-    """The ground truth of a dataset, of either type, in the order of the query ids.
+    """Return the ground truth of a dataset, of either type, in the order of the query ids.
 
     Raises ``GroundTruthError`` when there is no such dataset, or an example of it cannot be used; ``ServiceError`` when
     LangSmith fails.
@@ -265,7 +265,7 @@ def read_langsmith(dataset_name: str) -> ImportedTruth:
 
 
 def type_of(examples: "Sequence[Example]", dataset_name: str) -> EvaluationType:
-    """The type of ground truth that examples hold; raises ``GroundTruthError`` when it is both or neither."""
+    """Return the type of ground truth that examples hold; raises ``GroundTruthError`` when it is both or neither."""
     found = {kind for example in examples for kind, keys in TRUTH_KEYS.items() if _has(example, keys)}
     if len(found) == 1:
         return found.pop()
@@ -277,7 +277,7 @@ def type_of(examples: "Sequence[Example]", dataset_name: str) -> EvaluationType:
 
 
 def token_level_truth(examples: "Sequence[Example]", dataset_name: str) -> list[TokenLevelGroundTruth]:
-    """The examples as token-level ground truth; raises ``GroundTruthError`` naming the example."""
+    """Return the examples as token-level ground truth; raises ``GroundTruthError`` naming the example."""
 
     def read(example: "Example") -> TokenLevelGroundTruth:
         groups = _relevant(example, RELEVANT_SPANS, _group)
@@ -291,7 +291,7 @@ def token_level_truth(examples: "Sequence[Example]", dataset_name: str) -> list[
 
 
 def chunk_level_truth(examples: "Sequence[Example]", dataset_name: str) -> list[ChunkLevelGroundTruth]:
-    """The examples as chunk-level ground truth; raises ``GroundTruthError`` naming the example."""
+    """Return the examples as chunk-level ground truth; raises ``GroundTruthError`` naming the example."""
 
     def read(example: "Example") -> ChunkLevelGroundTruth:
         ids = [ChunkId(name) for name in relevant_chunk_ids(example)]
@@ -312,7 +312,7 @@ def chunk_level_truth(examples: "Sequence[Example]", dataset_name: str) -> list[
 
 
 def query_ids(examples: "Sequence[Example]", dataset_name: str) -> list[QueryId]:
-    """The ids of the examples' queries; raises ``GroundTruthError`` naming the example."""
+    """Return the ids of the examples' queries; raises ``GroundTruthError`` naming the example."""
     return [_named(query_of, example, dataset_name).id for example in examples]
 
 

@@ -155,7 +155,7 @@ def _ingest(batch: Sequence[Parts], client: "Client") -> bool:
 
 
 def _requests(records: Sequence[Parts]) -> Iterator[list[Parts]]:
-    """The records in requests of bounded number and size."""
+    """Yield the records in requests of bounded number and size."""
     batch: list[Parts] = []
     size = 0
     for parts in records:
@@ -174,7 +174,7 @@ def _json(data: Any) -> bytes:
 
 
 def _comparison_url(project: "TracerSession", dataset_id: UUID) -> str:
-    """Where LangSmith shows the experiment beside the others of its dataset."""
+    """Return where LangSmith shows the experiment beside the others of its dataset."""
     base = (project.url or "").split("/projects/p/")[0]
     return f"{base}/datasets/{dataset_id}/compare{SELECTED}{project.id}"
 

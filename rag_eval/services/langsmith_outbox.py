@@ -120,7 +120,7 @@ def put_truth(
 
 
 def experiment_key(run: str, configuration: str, dataset: str) -> str:
-    """The key of a configuration's message."""
+    """Return the key of a configuration's message."""
     return f"experiment {configuration!r} of {run} on {dataset!r}"
 
 
@@ -215,7 +215,7 @@ class LangSmithSender:
 
 
 def _task_experiment(payload: TaskPayload, message: Message, examples: "Sequence[Example]") -> Experiment:
-    """The experiment that a payload makes on the examples of its dataset.
+    """Return the experiment that a payload makes on the examples of its dataset.
 
     Raises ``GroundTruthError`` when no row is an example of it.
     """

@@ -67,7 +67,7 @@ def push_truth(
 
 
 def record_of(item: TokenLevelGroundTruth | ChunkLevelGroundTruth) -> Record:
-    """An item of ground truth as an example of a dataset.
+    """Return an item of ground truth as an example of a dataset.
 
     Where the metadata does not say them, ``source_docs`` are the documents of the spans and ``generation_type`` is
     ``manual``. Raises ``TextEncodingError`` on a lone surrogate.
@@ -196,7 +196,7 @@ def _carry_out(service: LangSmithService, dataset: "Dataset", plan: _Plan, delet
 
 
 def _creation(record: Record) -> dict[str, Any]:
-    """The record in the words of the SDK, which calls outputs otherwise when it creates."""
+    """Return the record in the words of the SDK, which calls outputs otherwise when it creates."""
     return {"reference_outputs" if key == "outputs" else key: value for key, value in record.items()}
 
 
@@ -205,7 +205,7 @@ def _plain(example: "Example") -> Record:
 
 
 def _with_split(example: "Example", record: Record) -> Record:
-    """The record with the split that LangSmith keeps in the metadata."""
+    """Return the record with the split that LangSmith keeps in the metadata."""
     kept = example.metadata or {}
     split = {"dataset_split": kept["dataset_split"]} if "dataset_split" in kept else {}
     return {**record, "metadata": {**record["metadata"], **split}}

@@ -47,7 +47,7 @@ class ProjectSettings(NamedTuple):
 
     @classmethod
     def find(cls, folder: Path | None = None) -> "ProjectSettings | None":
-        """The settings of experiments in the nearest of ``PROJECT_FILES``, from the folder upwards.
+        """Return the settings of experiments in the nearest of ``PROJECT_FILES``, from the folder upwards.
 
         Raises ``ConfigurationError`` when the file cannot be read.
         """

@@ -52,7 +52,7 @@ class Message:
             raise ArtifactError(f"the message {str(self.path)!r} cannot be read ({error.strerror})") from None
 
     def uuid(self, *names: str) -> UUID:
-        """An id for something that is made from this message: the same for the same names."""
+        """Return an id for something that is made from this message: the same for the same names."""
         return uuid5(self.id, data_sha256(names))
 
 
@@ -89,12 +89,12 @@ be sent.
 
 
 def message_id(channel: str, key: str) -> UUID:
-    """The id of the message with this channel and key."""
+    """Return the id of the message with this channel and key."""
     return uuid5(NAMESPACE, data_sha256([channel, key]))
 
 
 def packed(channel: str, key: str, put_at: str, payload: Mapping[str, Any]) -> bytes:
-    """The file of a message; raises ``ConfigurationError`` when the payload is no plain data."""
+    """Return the file of a message; raises ``ConfigurationError`` when the payload is no plain data."""
     try:
         lines = [
             json.dumps(part, allow_nan=False)
@@ -106,7 +106,7 @@ def packed(channel: str, key: str, put_at: str, payload: Mapping[str, Any]) -> b
 
 
 def json_object(data: bytes, path: Path) -> dict[str, Any]:
-    """The object that a file holds; raises ``ArtifactError`` when it holds something else."""
+    """Return the object that a file holds; raises ``ArtifactError`` when it holds something else."""
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
@@ -117,7 +117,7 @@ def json_object(data: bytes, path: Path) -> dict[str, Any]:
 
 
 def timestamp() -> str:
-    """The time now, to the microsecond, in UTC."""
+    """Return the time now, to the microsecond, in UTC."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
@@ -261,7 +261,7 @@ class Outbox:
         return Delivery("unknown", path.stem, "unreadable", reason=reason)
 
     def _read(self, path: Path) -> Message | None:
-        """The message of a file, None when the file is gone; raises ``ArtifactError`` when it is no message."""
+        """Return the message of a file, None when the file is gone; raises ``ArtifactError`` when it is no message."""
         kept = _read(path, first_line=True)
         if kept is None:
             return None
@@ -294,7 +294,7 @@ def _waits(message: Message, reason: str) -> Delivery:
 
 
 def _read(path: Path, *, first_line: bool = False) -> dict[str, Any] | None:
-    """The object in a file, None when there is none; raises ``ArtifactError`` when it holds something else."""
+    """Return the object in a file, None when there is none; raises ``ArtifactError`` when it holds something else."""
     try:
         with path.open("rb") as file:
             return json_object(file.readline() if first_line else file.read(), path)
