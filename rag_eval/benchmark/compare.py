@@ -1,4 +1,4 @@
-"""Two runs, one after the other: what became better, what worse, and what cannot be told apart."""
+"""Compare two runs query by query: what became better, what worse, and what cannot be told apart."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +14,11 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import MOST, suggestion
 from rag_eval.metrics.budget import RecallTokenArea
 from rag_eval.metrics.metric import ALL, MIN, higher_is_better, metric_of, split_name
-from rag_eval.stats.comparison import COMPARISON_EQUAL_WITHIN as EQUAL_WITHIN
-from rag_eval.stats.comparison import Comparison, best_first, compare
+from rag_eval.stats.comparison import ROUNDING, Comparison, best_first, compare
 from rag_eval.stats.scores import PairedScores
 
-Fate = Literal["scored", "failed", "not there"]
-"""What became of a configuration in a run."""
+Presence = Literal["scored", "failed", "not there"]
+"""Whether a run has scores of a configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +75,17 @@ class RunComparison:
 
     @property
     def left_out(self) -> dict[str, str]:
-        """The configurations that not both runs have scores of, and what became of each."""
+        """The configurations that only one run has scores of, or none, and why."""
         return {
             name: f"{before} in {self.before.run}, {after} in {self.after.run}"
-            for name, (before, after) in self.fates().items()
+            for name, (before, after) in self.unpaired().items()
         }
 
-    def fates(self) -> dict[str, tuple[Fate, Fate]]:
-        """The configurations that not both runs have scores of, and what became of each, before and after."""
+    def unpaired(self) -> dict[str, tuple[Presence, Presence]]:
+        """The configurations that only one run has scores of, or none, with what each run has of them."""
         runs = (self.before, self.after)
         names = [name for run in runs for name in (*(one.name for one in run.configurations), *run.failures)]
-        found = {name: (_fate(self.before, name), _fate(self.after, name)) for name in dict.fromkeys(names)}
+        found = {name: (_presence(self.before, name), _presence(self.after, name)) for name in dict.fromkeys(names)}
         return {name: both for name, both in found.items() if both != ("scored", "scored")}
 
     def query_changes(self, row: ComparedConfigurations) -> list[QueryChange]:
@@ -98,14 +97,14 @@ class RunComparison:
         changes = [
             QueryChange(query_id, texts[query_id], document, old, new, sign * (new - old))
             for query_id, document, old, new in places
-            if abs(new - old) > EQUAL_WITHIN
+            if abs(new - old) > ROUNDING
         ]
         return sorted(changes, key=lambda change: (change.gain, change.query_id))
 
 
 @dataclass(frozen=True)
 class CommonScores:
-    """The scores of two runs, looked at on the queries that both have."""
+    """The scores of two runs on the queries that both have."""
 
     before: RunScores
     after: RunScores
@@ -203,7 +202,7 @@ def default_metrics(outcome: BenchmarkOutcome, known: Sequence[str]) -> list[str
     return [name for name in dict.fromkeys([by, *asked, *area]) if name in known]
 
 
-def _fate(run: BenchmarkOutcome, configuration: str) -> Fate:
+def _presence(run: BenchmarkOutcome, configuration: str) -> Presence:
     if configuration in run.failures:
         return "failed"
     return "scored" if configuration in [one.name for one in run.configurations] else "not there"

@@ -1,4 +1,4 @@
-"""Whether a run is fit to follow the baseline: a drop that is larger than allowed, and surely so, fails.
+"""The gate: fail a run whose metric dropped below the baseline's by significantly more than is allowed.
 
 For each configuration the hypothesis is that the metric dropped by no more than is allowed. It is tested one-sided, by
 flipping the signs of what each document's queries lost beyond the allowance, and the p-values are adjusted (Holm) over
@@ -26,8 +26,15 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import basis, counted
 from rag_eval.metrics.metric import Values, higher_is_better
 from rag_eval.stats.bootstrap import estimates_of
-from rag_eval.stats.comparison import COMPARISON_EQUAL_WITHIN as EQUAL_WITHIN
-from rag_eval.stats.comparison import FLIPS, SIGNIFICANCE, holm, is_significant, sign_flip_p_values, without_rounding
+from rag_eval.stats.comparison import (
+    FLIPS,
+    ROUNDING,
+    SIGNIFICANCE,
+    holm,
+    is_significant,
+    sign_flip_p_values,
+    without_rounding,
+)
 from rag_eval.stats.scores import Unit, Units
 
 
@@ -98,12 +105,12 @@ class Gate:
     @property
     def verdict(self) -> str:
         """Whether it is passed, in a sentence that says how many configurations are in the way."""
+        far = f"{self.moved} by more than {self.max_drop:g}"
         if self.passed:
             unsure = sum(check.unsure for check in self.checks)
-            far = f"{counted(unsure, 'configurations')} {self.moved} by more than {self.max_drop:g}, but not surely"
-            return f"The gate is passed: {far}." if unsure else "The gate is passed."
+            seen = f": {counted(unsure, 'configurations')} {far}, but not significantly" if unsure else ""
+            return f"The gate is passed{seen}."
         failed = sum(not check.passed for check in self.checks)
-        far = f"{self.moved} by more than {self.max_drop:g}"
         reasons = [f"{counted(failed, 'configurations')} {far}"] if failed else []
         reasons += [f"{counted(len(self.missing), 'configurations')} without scores"] if self.missing else []
         return f"The gate failed: {' and '.join(reasons)}."
@@ -119,7 +126,7 @@ def run_gate(
     configurations: Sequence[str] | None = None,
     allow_different: bool = False,
 ) -> Gate:
-    """Hold a run against the baseline: all of the baseline's configurations, or those named.
+    """Test a run against the baseline: all of the baseline's configurations, or those named.
 
     For a metric of cost a rise is the drop. Raises ``ConfigurationError`` when the allowance is negative, when the data
     differ and that is not allowed, and when the metric is not in both or a named configuration not in the baseline.
@@ -158,7 +165,7 @@ def run_gate(
                 p=p,
                 noticed_from=_noticed_from(units, drops[row], max_drop, len(distinct)),
                 passed=not is_significant(p),
-                unsure=not is_significant(p) and seen.mean - max_drop > EQUAL_WITHIN,
+                unsure=not is_significant(p) and seen.mean - max_drop > ROUNDING,
             )
         )
     can_fail = units.count >= fewest_units(len(there))
@@ -169,7 +176,7 @@ def run_gate(
 
 
 def fewest_units(configurations: int) -> int:
-    """How many documents (or queries) it takes for a drop in one of so many configurations to fail the gate.
+    """Compute how many documents (or queries) it takes for a drop in one of so many configurations to fail the gate.
 
     Where every unit dropped, one of the 2ⁿ sign patterns is as bad, so p is 1 / 2ⁿ, and the smallest of m p-values is
     multiplied by m (Holm): the fewest are the smallest n with m / 2ⁿ < 0.05.
@@ -181,12 +188,12 @@ def fewest_units(configurations: int) -> int:
 
 
 def most_configurations(units: int) -> int:
-    """How many configurations may be gated together so that a drop can fail with so many units; 0: not even one."""
+    """Compute how many configurations can be gated together so that a drop can fail with so many units; 0 for none."""
     return ((1 << units) - 1) // round(1 / SIGNIFICANCE)
 
 
 def gate_units(workspace: Workspace, baseline: BenchmarkOutcome) -> Units:
-    """What a gate against this baseline, by what it is ranked by, flips the signs of.
+    """Read the units whose signs a gate against this baseline flips, by its ranking metric.
 
     Raises ``ArtifactError`` when the scores cannot be read.
     """
@@ -202,7 +209,7 @@ def _why_missing(run: BenchmarkOutcome, configuration: str) -> str:
 def _noticed_from(units: Units, drops: Values, max_drop: float, tests: int) -> float | None:
     """The allowance and as many standard errors (over units) as the strictest of the tests asks for."""
     strays = units.sums((drops - drops.mean())[None])[0]
-    if units.count < 2 or not np.abs(strays).max() > EQUAL_WITHIN:
+    if units.count < 2 or not np.abs(strays).max() > ROUNDING:
         return None
     error = float(np.sqrt((strays**2).sum() * units.count / (units.count - 1))) / len(drops)
     return max_drop + float(stdtrit(units.count - 1, 1 - SIGNIFICANCE / tests)) * error

@@ -1,4 +1,4 @@
-"""The runs of a workspace over time, by one metric."""
+"""The history of a workspace: a metric of its best configuration, or of one that is followed, run by run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class History:
     unreadable: list[str]
 
     def trend(self) -> list[HistoryEntry]:
-        """The entries that have a score and the data of the latest such entry: the ones that can be held together."""
+        """The entries that have a score and the data of the latest such entry, so that they can be compared."""
         scored = [entry for entry in self.entries if entry.estimate is not None]
         return [entry for entry in scored if entry.data == scored[-1].data]
 
@@ -58,7 +58,7 @@ class History:
 def history(
     workspace: Workspace, metric: str | None = None, configuration: str | None = None, last: int = 20
 ) -> History:
-    """The last runs by a metric (default: what the latest is ranked by), each with its best configuration.
+    """Read the last runs by a metric (default: what the latest is ranked by), each with its best configuration.
 
     With ``configuration`` that one is followed in place of the best.
     Raises ``ConfigurationError`` when there is no run, when no run has the metric or the configuration, or when
@@ -105,7 +105,7 @@ def history(
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """The values as bars, from the lowest to the highest of them; in the middle when all are equal."""
+    """Draw the values as bars, from the lowest to the highest of them; at half height when all are equal."""
     if not values:
         return ""
     low, high = min(values), max(values)

@@ -1,4 +1,4 @@
-"""Whether two runs were measured on the same documents and the same truth."""
+"""The runs of a workspace: finding and reading them, the baseline, and whether two runs can be compared."""
 
 import json
 from dataclasses import dataclass
@@ -16,9 +16,17 @@ from rag_eval.formatting import suggestion
 VERSIONS: tuple[int, ...] = get_args(BenchmarkOutcome.model_fields["schema_version"].annotation)
 """The versions of the summary that can be read."""
 
+LATEST, BASELINE = "latest", "baseline"
+"""Names that stand for a run."""
+
+BASELINE_FILE = "baseline.json"
+
+_DIGITS = 12
+"""How much of a digest is shown."""
+
 
 def read_summary(path: Path) -> BenchmarkOutcome:
-    """The outcome that a run kept.
+    """Read the outcome that a run kept.
 
     Raises ``ArtifactError`` when the file cannot be read, is of an unknown version, or is not a summary.
     """
@@ -48,14 +56,9 @@ def _problem(data: bytes, error: ValidationError) -> str:
     return f"is not a summary of version {version} at {place} ({first['msg']}): remove the run's folder"
 
 
-LATEST = "latest"
-BASELINE = "baseline"
-BASELINE_FILE = "baseline.json"
-
-
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The run that others are held against, and when it was chosen (ISO 8601, UTC)."""
+    """The run that others are compared with, and when it was chosen (ISO 8601, UTC)."""
 
     run: str
     chosen: str
@@ -70,7 +73,7 @@ def run_names(workspace: Workspace) -> list[str]:
 
 
 def find_run(workspace: Workspace, run: str = LATEST) -> str:
-    """The full name of a run: ``latest``, ``baseline``, a name, or the start of one.
+    """Find the full name of a run from ``latest``, ``baseline``, a name, or the start of one.
 
     Raises ``ConfigurationError`` when there is no such run, or more than one.
     """
@@ -93,7 +96,7 @@ def find_run(workspace: Workspace, run: str = LATEST) -> str:
 
 
 def read_run(workspace: Workspace, run: str = LATEST) -> BenchmarkOutcome:
-    """The outcome of a run, named as for ``find_run``.
+    """Read the outcome of a run, named as for ``find_run``.
 
     Raises ``ConfigurationError`` when there is no such run and ``ArtifactError`` when it cannot be read.
     """
@@ -122,7 +125,7 @@ def has_baseline(workspace: Workspace) -> bool:
 
 
 def read_baseline(workspace: Workspace) -> Baseline:
-    """The baseline.
+    """Read which run is the baseline.
 
     Raises ``ConfigurationError`` when none is chosen and ``ArtifactError`` when it is gone or unreadable.
     """
@@ -142,11 +145,8 @@ def read_baseline(workspace: Workspace) -> Baseline:
     return found
 
 
-_DIGITS = 12
-
-
 def data_differences(before: BenchmarkOutcome, after: BenchmarkOutcome) -> list[str]:
-    """What of the corpus and the ground truth differs, a few words each with both digests; empty when nothing does.
+    """Say how the corpus and the ground truth differ, in a few words each with both digests; [] when they do not.
 
     Files are the same when their bytes are, or when what was read from them is: a blank line in a ground-truth file
     makes no other truth.
@@ -168,7 +168,7 @@ def data_differences(before: BenchmarkOutcome, after: BenchmarkOutcome) -> list[
 
 
 def check_comparable(before: BenchmarkOutcome, after: BenchmarkOutcome, *, allow_different: bool) -> list[str]:
-    """What differs between the data of two runs.
+    """Say how the data of two runs differ.
 
     Raises ``ConfigurationError`` when anything does and that is not allowed, and when they are not of one evaluation
     type, which is never allowed.

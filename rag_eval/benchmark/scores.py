@@ -103,7 +103,7 @@ class RunScores:
 def collect_scores(
     workspace: Workspace, outcome: BenchmarkOutcome, known: Mapping[str, Values] | None = None
 ) -> RunScores:
-    """Every score, and recall at equal token budgets; raises ``ArtifactError`` when a table is gone.
+    """Collect every score, and those at token budgets; raises ``ArtifactError`` when a table is gone.
 
     ``known`` has scores at token budgets, budgets × queries, by the digest of the hits they were made from.
     """
@@ -202,7 +202,7 @@ def keep_scores(workspace: Workspace, outcome: BenchmarkOutcome) -> RunScores:
 
 
 def read_scores(workspace: Workspace, outcome: BenchmarkOutcome, metric: str | None = None) -> RunScores:
-    """The scores of a run from its folder, or else from the workspace's tables.
+    """Read the scores of a run from its folder, or else from the workspace's tables.
 
     With ``metric``, those of others may be left out, which is faster.
     Raises ``ArtifactError`` when neither can be read.

@@ -71,12 +71,12 @@ def unchanged_sentences(compared: RunComparison) -> list[str]:
 def left_out_sentences(compared: RunComparison) -> list[str]:
     """A sentence for each way in which configurations miss their counterpart."""
     alike: dict[tuple[str, str], list[str]] = {}
-    for name, fates in compared.fates().items():
-        alike.setdefault(fates, []).append(name)
-    return [f"Left out, {_fates(*fates)}: {'; '.join(names)}." for fates, names in alike.items()]
+    for name, presence in compared.unpaired().items():
+        alike.setdefault(presence, []).append(name)
+    return [f"Left out, {_presence(*presence)}: {'; '.join(names)}." for presence, names in alike.items()]
 
 
-def _fates(before: str, after: str) -> str:
+def _presence(before: str, after: str) -> str:
     if before == after:
         return f"{before} in both runs"
     if "not there" in (before, after):

@@ -1,1 +1,1 @@
-"""How sure a figure is: intervals over documents, paired tests, groups of the best, recall at equal cost."""
+"""How sure a figure is: intervals over documents, paired tests, and the configurations that may be the best."""

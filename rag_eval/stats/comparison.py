@@ -100,7 +100,7 @@ def is_significant(p_value: float) -> bool:
     return p_value < SIGNIFICANCE
 
 
-COMPARISON_EQUAL_WITHIN = 1e-12
+ROUNDING = 1e-12
 """Two scores that are no further apart than rounding are equal."""
 
 Verdict = Literal["better", "worse", "no difference shown"]
@@ -202,7 +202,7 @@ def compare(
 def without_rounding(differences: Values) -> Values:
     """The differences, with 0 for what is no more than rounding: a sign-flip test would take it for a sure difference
     where it has the same sign everywhere."""
-    found: Values = np.where(np.abs(differences) <= COMPARISON_EQUAL_WITHIN, 0.0, differences)
+    found: Values = np.where(np.abs(differences) <= ROUNDING, 0.0, differences)
     return found
 
 
@@ -237,7 +237,7 @@ def _effect_size(differences: Values) -> float | None:
     if not differences.any():
         return 0.0
     spread = float(differences.std(ddof=1)) if len(differences) > 1 else 0.0
-    return mean / spread if spread > COMPARISON_EQUAL_WITHIN else None
+    return mean / spread if spread > ROUNDING else None
 
 
 def _verdict(p_adjusted: float, gain: float) -> Verdict:

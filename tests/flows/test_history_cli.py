@@ -116,7 +116,7 @@ def test_compare_shows_differences_and_single_queries_whatever_they_hold(kept: S
 
 def test_the_gate_passes_fails_and_says_what_is_missing(kept: Store) -> None:
     passed = said(kept, "gate", kept.slightly_worse.run, "--metric", "span_recall@3", "--max-drop", "0.02")
-    assert "The gate is passed: 2 configurations dropped by more than 0.02, but not surely." in passed
+    assert "The gate is passed: 2 configurations dropped by more than 0.02, but not significantly." in passed
     assert "inconclusive" in passed
     assert "cannot be detected here" in passed
     failed = said(kept, "gate", kept.much_worse.run, "--metric", "span_recall@3", "--max-drop", "0.02", code=3)

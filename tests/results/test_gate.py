@@ -1,4 +1,4 @@
-"""The gate: fails for a drop that is too large and surely so, and for a configuration without scores."""
+"""The gate: fails for a drop that is significantly too large, and for a configuration without scores."""
 
 import math
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_a_sure_drop_fails_and_an_unsure_one_does_not(store: Store) -> None:
     slight = run_gate(store.workspace, store.good, store.slightly_worse, METRIC, 0.02)
     assert slight.passed
     assert [check.unsure for check in slight.checks] == [True, True]
-    assert slight.verdict == "The gate is passed: 2 configurations dropped by more than 0.02, but not surely."
+    assert slight.verdict == "The gate is passed: 2 configurations dropped by more than 0.02, but not significantly."
     assert not any(check.unsure for check in bad.checks)
     assert slight.checks[1].drop == pytest.approx(0.05)
     assert slight.checks[1].noticed_from is not None
