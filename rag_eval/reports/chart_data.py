@@ -17,15 +17,15 @@ from rag_eval.reports.ranking import hits_of, without_hits
 from rag_eval.stats.bootstrap import Estimate
 from rag_eval.tables import TruthTables
 
-PART_NAMES = {
-    "found": "found",
-    "embedder": "ranked too low",
-    "reranker": "moved out by reranker",
-    "index": "missed by index",
-    "cut": "needs more than k chunks",
-    "uncovered": "in no chunk",
+PARTS = {
+    "found": ("found", ""),
+    "embedder": ("search", "ranked below the first k"),
+    "reranker": ("reranker", "moved out of the first k"),
+    "index": ("index", "missed by the approximate index"),
+    "cut": ("boundary", "needs more than k chunks"),
+    "uncovered": ("uncovered", "in no chunk"),
 }
-"""The parts in words, in the order in which they are stacked."""
+"""What is found and each loss: its name and what it means, in the order in which they are stacked."""
 
 
 def loss_rows(
@@ -39,24 +39,25 @@ def loss_rows(
         chunks, stages = workspace.read_tables(one.chunk_tables), _stages(workspace, outcome, one)
         for means in average_losses(losses_of(chunks, tables, stages, outcome.config.k)).to_pylist():
             shares = {"found": means["final_recall"], **{part: means[part] for part in LOSS_PARTS}}
-            for order, (part, words) in enumerate(PART_NAMES.items()):
+            for order, (part, (name, _)) in enumerate(PARTS.items()):
                 yield {
                     "configuration": one.name,
                     "k": means["k"],
-                    "part": words,
+                    "part": name,
                     "share": round(shares[part], 5),
                     "order": order,
                 }
 
 
 def _stages(workspace: Workspace, outcome: BenchmarkOutcome, one: ConfigurationOutcome) -> HitStages:
-    """The hits of exact search, of the index that was used and after reranking, as far as the run has them."""
-    plain = one.configuration.model_copy(update={"reranker": DEFAULT_RERANKER})
-    approximate = _sibling(outcome, plain) or one
-    exact = approximate
-    if approximate.configuration.store is not None and approximate.configuration.reranker == DEFAULT_RERANKER:
-        exact = _sibling(outcome, plain.model_copy(update={"store": DEFAULT_STORE})) or approximate
-    return HitStages(*(workspace.read_table(stage.hits) for stage in (exact, approximate, one)))
+    """The hits of exact search, as far as the run has them, of the index that was used, and after reranking."""
+    before = [hits for stage, hits in one.hits_by_stage.items() if stage != "reranked"][-1]
+    exact = None
+    if one.configuration.store is not None:
+        plain = {"reranker": DEFAULT_RERANKER, "store": DEFAULT_STORE}
+        exact = _sibling(outcome, one.configuration.model_copy(update=plain))
+    tables = (exact.hits if exact else before, before, one.hits)
+    return HitStages(*map(workspace.read_table, tables))
 
 
 def _sibling(outcome: BenchmarkOutcome, configuration: Configuration) -> ConfigurationOutcome | None:
@@ -180,7 +181,7 @@ def _document_rows(scores: RunScores, outcome: BenchmarkOutcome, names: Sequence
     ]
 
 
-def _parts_of(rows: Rows) -> list[str]:
-    """The parts that are more than nothing anywhere: the others would only lengthen the legend."""
+def _parts_of(rows: Rows) -> dict[str, str]:
+    """The parts that are more than nothing anywhere, with what they mean: others would only lengthen the legend."""
     some = {row["part"] for row in rows if abs(row["share"]) > 0}
-    return [part for part in PART_NAMES.values() if part in some]
+    return {name: meaning for name, meaning in PARTS.values() if name in some}

@@ -4,7 +4,7 @@ The colour of a series is its chunker, the dash or shape its search, so that no 
 are variables of the page's style sheet, which has them for light, dark and paper.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -157,11 +157,11 @@ def by_document(rows: Rows, metric: str, order: Sequence[str], documents: int) -
     )
 
 
-def by_loss(rows: Rows, k: int, order: Sequence[str], parts: Sequence[str], unit: str) -> Chart:
-    """The shares that are found and lost, stacked."""
+def by_loss(rows: Rows, k: int, order: Sequence[str], parts: Mapping[str, str], unit: str) -> Chart:
+    """The shares that are found and lost, stacked; ``parts`` says what each loss means."""
     import altair as alt
 
-    brought_back = " Left of zero is what a stage won, such as a reranker."
+    won = " Left of zero is what a stage won, such as a reranker."
     hues = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"]
     colours = alt.Scale(domain=list(parts), range=hues[: len(parts)])
     scale, axis = alt.Scale(nice=False), alt.Axis(format="%")
@@ -180,8 +180,8 @@ def by_loss(rows: Rows, k: int, order: Sequence[str], parts: Sequence[str], unit
     return Chart(
         "by-loss",
         "Where recall is lost",
-        "What k chunks cannot hold is lost by the chunker, what is ranked too low by the search."
-        f"{brought_back if any(row['share'] < 0 for row in rows) else ''}",
+        f"{'; '.join(f'{name}: {meaning}' for name, meaning in parts.items() if meaning).capitalize()}."
+        f"{won if any(row['share'] < 0 for row in rows) else ''}",
         rows,
         ["configuration", "k", "part", "share"],
         {"k": k},
