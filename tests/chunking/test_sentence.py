@@ -1,10 +1,12 @@
+from itertools import pairwise
+
 import pytest
 from chunker_contract import check_contract
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import NASTY_SAMPLES, nasty_texts
 
-from rag_eval.chunking.sentence import SentenceChunker, cut_to_size, sentence_cuts
+from rag_eval.chunking.sentence import SentenceChunker, cut_to_size, pack, sentence_cuts
 from rag_eval.errors import ConfigurationError
 
 
@@ -26,6 +28,11 @@ def sentences(text: str) -> list[str]:
         ['"Really?" he asked.', '"Yes!"', "(It was.)", "Then..."],
         ["1. First step.", "Do it.", "12) Second."],
         ["Wait... what happened?", "Nothing… nothing."],
+        ["Wait.. what?", "Then..", "No.", "Really?", "Fig.", "Tree."],
+        ["See (Dr. Smith), [cf. Jones] and «vol. 3».", 'He said "e.g."', "Then he left ."],
+        ["It ended .", "He was No.", "He was no. 7.", "Then."],
+        ["123. First of them.", "In 1234.", "Of item no. 12.", "Then 7.", "Yes"],
+        ["Supercalifragilisticexpialidocious.", "Mrs. Supercalifragilistic of the U.S.A. And more."],
     ],
 )
 def test_english(expected: list[str]) -> None:
@@ -66,6 +73,48 @@ def test_overlap_repeats_whole_sentences_as_far_as_a_new_one_fits() -> None:
     assert SentenceChunker(20, sentence_overlap=1).chunk(text) == ["A1 is. B2 is. C3 is.", "C3 is. D4 is."]
     assert SentenceChunker(20, sentence_overlap=9).chunk(text) == ["A1 is. B2 is. C3 is.", "B2 is. C3 is. D4 is."]
     assert SentenceChunker(6, sentence_overlap=3).chunk(text) == ["A1 is.", "B2 is.", "C3 is.", "D4 is."]
+
+
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 9)), min_size=1, max_size=12),
+    st.integers(9, 30),
+    st.integers(0, 4),
+)
+def test_pieces_are_packed_as_full_as_can_be(gaps: list[tuple[int, int]], size: int, overlap: int) -> None:
+    pieces, at = [], 0
+    for gap, length in gaps:
+        pieces.append((at + gap, at + gap + length))
+        at = pieces[-1][1]
+    starts, ends = [start for start, _ in pieces], [end for _, end in pieces]
+    groups = [(starts.index(start), ends.index(end)) for start, end in pack(pieces, size, overlap)]
+    assert groups[0][0] == 0
+    assert groups[-1][1] == len(pieces) - 1
+    for (first, last), (following, _) in pairwise(groups):
+        assert ends[last] - starts[first] <= size < ends[last + 1] - starts[first], "one more would not fit"
+        shared = range(max(first + 1, last + 1 - overlap), last + 2)
+        assert following == next(one for one in shared if ends[last + 1] - starts[one] <= size)
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "expected"),
+    [
+        ("aaa bbb", 7, ["aaa bbb"]),
+        ("aaa bbb", 6, ["aaa", "bbb"]),
+        ("aaa bbb", 4, ["aaa", "bbb"]),
+        ("aaa bbb", 3, ["aaa", "bbb"]),
+        ("aaa bbb", 2, ["aa", "a", "bb", "b"]),
+        ("aa   bbbb", 4, ["aa", "bbbb"]),
+        ("aa bb\ncc", 5, ["aa bb", "cc"]),
+        ("aa\u2028 bb\rcc ", 3, ["aa", "bb", "cc"]),
+        ("  \n\t ", 2, []),
+    ],
+)
+def test_lines_and_words_up_to_the_size(text: str, size: int, expected: list[str]) -> None:
+    assert [text[start:end] for start, end in cut_to_size(text, 0, len(text), size)] == expected
+    inside = f"x{text}y"
+    found = cut_to_size(inside, 1, 1 + len(text), size)
+    assert [inside[start:end] for start, end in found] == expected, "nothing outside of the stretch"
 
 
 def test_a_sentence_over_the_size_is_cut_at_lines_then_words_then_inside() -> None:
