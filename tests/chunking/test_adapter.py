@@ -21,6 +21,8 @@ from rag_eval.chunking.placement import (
     as_position_aware,
     place,
     search_allowance,
+    uncovered_characters,
+    uncovered_stretches,
 )
 from rag_eval.chunking.sentence import SentenceChunker
 from rag_eval.errors import ConfigurationError
@@ -283,6 +285,22 @@ def test_the_aligned_text_is_the_form_mapped_back(text: str) -> None:
     assert len(aligned.form_index) == len(text) + 1
     for form in ("NFC", "NFD", "NFKC", "NFKD"):
         assert aligned_form(unicodedata.normalize(form, text)) == aligned.form
+
+
+@pytest.mark.parametrize(
+    ("cuts", "stretches", "characters"),
+    [
+        ([], [(0, 7)], 5),
+        ([(1, 2)], [(0, 1), (2, 7)], 4),
+        ([(4, 7), (0, 1)], [(1, 4)], 1),
+        ([(0, 6), (1, 2), (2, 3)], [(6, 7)], 1),
+        ([(0, 3), (3, 7)], [], 0),
+    ],
+)
+def test_what_no_cut_holds(cuts: list[Cut], stretches: list[Cut], characters: int) -> None:
+    text = "a b cde"
+    assert uncovered_stretches(text, cuts) == stretches
+    assert uncovered_characters(text, cuts) == characters
 
 
 def test_a_skipped_chunk_is_warned_of_counted_and_reported() -> None:

@@ -59,6 +59,7 @@ def test_a_blank_line_ends_a_sentence(blank_line: str) -> None:
 
 def test_a_number_that_opens_a_line_is_no_end_but_a_year_is() -> None:
     assert sentences("Steps:\n1. Go in 1999. Then\n2. Return.") == ["Steps:\n1. Go in 1999.", "Then\n2. Return."]
+    assert sentences("123. Go.\n1999. Return.") == ["123. Go.", "1999.", "Return."]
 
 
 def test_whole_sentences_up_to_the_size() -> None:
