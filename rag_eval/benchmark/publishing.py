@@ -24,7 +24,7 @@ from rag_eval.services.langsmith_outbox import (
     put_experiment,
     put_truth,
 )
-from rag_eval.services.outbox import Delivery, Message, Sender, outbox_of
+from rag_eval.services.outbox import Delivery, Message, Receipt, Sender, outbox_of
 from rag_eval.tables import (
     TruthTables,
     chunk_truth_from_tables,
@@ -87,11 +87,20 @@ def read_publications(workspace: Workspace, run: str) -> list[Publication]:
         key = experiment_key(run, one.configuration, one.dataset)
         receipt = outbox.receipt(LANGSMITH_CHANNEL, key)
         if receipt is not None:
-            sent = {"url": receipt.details.get("url"), "absent": receipt.details.get("absent", 0), "reason": None}
-            found.append(one.model_copy(update=sent))
+            found.append(_sent(one, receipt))
         elif key in reasons:
             found.append(one.model_copy(update={"reason": reasons[key]}))
     return found
+
+
+def _sent(one: Publication, receipt: Receipt) -> Publication:
+    details = {name: receipt.details[name] for name in ("url", "absent") if name in receipt.details}
+    try:
+        return Publication.model_validate(one.model_dump() | details | {"reason": None}, strict=True)
+    except ValidationError:
+        raise ArtifactError(
+            f"the receipt of {one.configuration!r} on {one.dataset!r} is damaged: remove it to have it sent again"
+        ) from None
 
 
 def refresh_publications(workspace: Workspace, run: str) -> list[Publication]:

@@ -7,16 +7,20 @@ that is killed leaves the one or the other, and never a part. No key of a servic
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 from uuid import UUID, uuid5
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from rag_eval.disk.files import data_sha256, write_atomically
 from rag_eval.disk.locks import try_lock
 from rag_eval.errors import ArtifactError, ConfigurationError, RagEvalError, RequestRefusedError, ServiceError, preview
 
+T = TypeVar("T")
+STRICT = ConfigDict(strict=True, extra="forbid")
 WAITING = "parcels"  # the folder of a first version's outbox, in which something may still wait
 NAMESPACE = UUID("6b0f2f54-4c1e-5d0a-9a53-0c2d1f6f7c11")
 """Where the ids of all messages, and of what is made from them, come from."""
@@ -59,6 +63,8 @@ class Message:
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """That a message was sent, when, and what the sender noted."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     channel: str
     key: str
@@ -159,14 +165,7 @@ class Outbox:
 
     def receipt(self, channel: str, key: str) -> Receipt | None:
         """The receipt of a message, None while it was not sent; raises ``ArtifactError`` when it cannot be read."""
-        path = self._place("receipts", message_id(channel, key))
-        kept = _read(path)
-        if kept is None:
-            return None
-        try:
-            return Receipt(**kept)
-        except TypeError:
-            raise ArtifactError(f"{str(path)!r} is no receipt: remove it to have the message sent again") from None
+        return _read(self._place("receipts", message_id(channel, key)), _RECEIPT, NO_RECEIPT)
 
     def deliver(self, senders: Mapping[str, Sender]) -> list[Delivery]:
         """Send what waits, and say what became of each message.
@@ -262,19 +261,16 @@ class Outbox:
 
     def _read(self, path: Path) -> Message | None:
         """Return the message of a file, None when the file is gone; raises ``ArtifactError`` when it is no message."""
-        kept = _read(path, first_line=True)
+        kept = _read(path, _HEADER, NO_MESSAGE)
         if kept is None:
             return None
-        try:
-            message = Message(**kept, path=path)
-            whole = path.stem == str(message.id)
-        except TypeError:
-            whole = False
-        if not whole:
-            raise ArtifactError(f"{str(path)!r} is no message: publish again what it was")
+        message = Message(kept.channel, kept.key, kept.put_at, path)
+        if path.stem != str(message.id):
+            raise ArtifactError(f"{str(path)!r} {NO_MESSAGE}")
         with suppress(ArtifactError):
-            failure = _read(self._place("failures", message.id)) or {}
-            return Message(**kept, path=path, attempts=failure.get("attempts", 0), reason=failure.get("reason"))
+            failure = _read(self._place("failures", message.id), _LAST_FAILURE, "is no failure")
+            if failure is not None:
+                return replace(message, attempts=failure.attempts, reason=failure.reason)
         return message
 
     def _messages(self) -> list[Path]:
@@ -293,12 +289,39 @@ def _waits(message: Message, reason: str) -> Delivery:
     return Delivery(message.channel, message.key, "waiting", reason=reason, attempts=message.attempts)
 
 
-def _read(path: Path, *, first_line: bool = False) -> dict[str, Any] | None:
-    """Return the object in a file, None when there is none; raises ``ArtifactError`` when it holds something else."""
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """The first line of a message's file."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    channel: str
+    key: str
+    put_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class _LastFailure:
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    attempts: int
+    reason: str
+    at: str
+
+
+NO_MESSAGE = "is no message: publish again what it was"
+NO_RECEIPT = "is no receipt: remove it to have the message sent again"
+_HEADER, _LAST_FAILURE, _RECEIPT = TypeAdapter(_Header), TypeAdapter(_LastFailure), TypeAdapter(Receipt)
+
+
+def _read(path: Path, kind: TypeAdapter[T], fault: str) -> T | None:
+    """Return what the first line of a file holds, None when there is none; raises ``ArtifactError`` on anything else."""
     try:
         with path.open("rb") as file:
-            return json_object(file.readline() if first_line else file.read(), path)
+            return kind.validate_json(file.readline())
     except FileNotFoundError:
         return None
     except OSError as error:
         raise ArtifactError(f"{str(path)!r} cannot be read ({error.strerror}): check its rights") from None
+    except ValidationError:
+        raise ArtifactError(f"{str(path)!r} {fault}") from None

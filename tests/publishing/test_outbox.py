@@ -141,7 +141,19 @@ def test_what_is_no_error_of_ours_is_raised_and_the_message_waits(outbox: Outbox
     assert [one.state for one in outbox.deliver({"a": service.send})] == ["sent"]
 
 
-@pytest.mark.parametrize("damage", [b"", b"no JSON\n", b"[]\n{}\n", b'{"channel": "a"}\n{}\n', b'{"k": 1}\n{}\n'])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"no JSON\n",
+        b"[]\n{}\n",
+        b'{"channel": "a"}\n{}\n',
+        b'{"k": 1}\n{}\n',
+        b'{"channel": "a", "key": "broken", "put_at": 1}\n{}\n',
+        b'{"channel": "a", "key": "broken", "put_at": "now", "path": "/etc/passwd"}\n{}\n',
+        b'{"channel": "a", "key": {"__class__": "os.system"}, "put_at": "now"}\n{}\n',
+    ],
+)
 def test_an_unreadable_message_is_set_aside_and_said(outbox: Outbox, service: Service, damage: bytes) -> None:
     broken = outbox.put("a", "broken", {})
     outbox.put("a", "whole", {})
@@ -211,9 +223,11 @@ def test_a_receipt_that_is_none_and_a_folder_that_is_none_are_named(outbox: Outb
     outbox.put("a", "k", {})
     outbox.deliver({"a": service.send})
     (path,) = (outbox.folder / "receipts").iterdir()
-    path.write_text(json.dumps({"other": 1}))
-    with pytest.raises(ArtifactError, match=r"is no receipt: remove it to have the message sent again"):
-        outbox.receipt("a", "k")
+    receipt = json.loads(path.read_text())
+    for planted in ({"other": 1}, receipt | {"other": 1}, receipt | {"details": []}, receipt | {"sent_at": 1}):
+        path.write_text(json.dumps(planted))
+        with pytest.raises(ArtifactError, match=r"is no receipt: remove it to have the message sent again"):
+            outbox.receipt("a", "k")
     blocked = Outbox(path / "below-a-file")
     with pytest.raises(ArtifactError):
         blocked.put("a", "k", {})
