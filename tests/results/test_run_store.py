@@ -137,3 +137,39 @@ def test_every_field_of_the_outcome_is_described() -> None:
             continue
         for name, field in definition.get("properties", {}).items():
             assert field.get("description"), f"{model}.{name} is not described in summary_schema.py"
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["run"], "../elsewhere"),
+        (["run"], "/elsewhere"),
+        (["run"], ".hidden"),
+        (["run"], "another-run"),
+        (["configurations", 0, "hits_table"], {"__class__": "os.system"}),
+        (["configurations", 0, "scores", "uri"], "../scores.arrow"),
+        (["configurations", 0, "scores", "uri"], "/scores.arrow"),
+        (["inputs", "truth", "queries", "uri"], "tables/../../queries.arrow"),
+        (["documents"], "12"),
+    ],
+)
+def test_a_summary_is_read_strictly_and_names_nothing_outside_its_workspace(
+    own_store: Store, path: list[str | int], value: object
+) -> None:
+    run = own_store.good.run
+    file = own_store.workspace.runs / run / SUMMARY
+    content = inner = json.loads(file.read_text())
+    for step in path[:-1]:
+        inner = inner[step]
+    inner[path[-1]] = value
+    file.write_text(json.dumps(content))
+    with pytest.raises(ArtifactError, match=r"remove the (run's )?folder"):
+        read_run(own_store.workspace, run)
+
+
+def test_a_baseline_is_read_strictly(own_store: Store) -> None:
+    chosen = choose_baseline(own_store.workspace)
+    for planted in ({"run": chosen.run, "chosen": 1}, {"run": [chosen.run], "chosen": "now"}):
+        (own_store.workspace.root / "baseline.json").write_text(json.dumps(planted))
+        with pytest.raises(ArtifactError, match="is not a baseline"):
+            read_baseline(own_store.workspace)
