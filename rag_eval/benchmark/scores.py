@@ -129,7 +129,8 @@ def collect_scores(
 def _queries(workspace: Workspace, outcome: BenchmarkOutcome) -> list[ScoredQuery]:
     """The answerable queries in the order of the dataset, which is that of the scores."""
     truth = outcome.inputs.truth
-    answers = workspace.read_table(truth.answers)
+    # Members of one group say the same: the first of each decides.
+    answers = workspace.read_table(truth.answers).filter(pc.field("member") == 0)
     if truth.evaluation_type == "token-level":
         documents = documents_by_spans(answers)
     elif outcome.configurations:

@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from rag_eval.errors import ConfigurationError, TableError
+from rag_eval.metrics.groups import best_members, has_groups
 from rag_eval.metrics.metric import ALL, Counts, Cut, check_cut
 from rag_eval.metrics.oracle import TruthLine, best_cover, useful_chunks
 from rag_eval.metrics.sweep import ChunkSweep, SpanRows, SpanSweep, running_sums
@@ -129,6 +130,8 @@ def token_level_losses(chunks: pa.Table, truth: TruthTables, stages: HitStages, 
     check_ks(ks)
     check_schema(chunks, CHUNKS, "chunks", PLACE)
     hits = stages.tables()
+    if has_groups(truth):
+        truth = best_members(truth, hits["final"], Cut("hits", max(ks)), {})
     matched = {stage: match_rows(truth, table) for stage, table in hits.items()}
     columns = [table.column("doc_id") for table in (chunks, truth.answers, *hits.values())]
     (chunk_doc, truth_doc, *hit_docs), doc_ids = number_strings(columns)
@@ -207,6 +210,8 @@ def chunk_level_losses(chunks: pa.Table, truth: TruthTables, stages: HitStages, 
     check_ks(ks)
     check_schema(chunks, CHUNKS, "chunks")
     hits = stages.tables()
+    if has_groups(truth):
+        truth = best_members(truth, hits["final"], Cut("hits", max(ks)), {})
     matched = {stage: match_rows(truth, table, ["chunk_id"]) for stage, table in hits.items()}
     columns = [table.column("chunk_id") for table in (chunks, truth.answers, *hits.values())]
     (indexed, relevant, *found), ids = number_strings(columns)

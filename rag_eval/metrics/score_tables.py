@@ -5,7 +5,7 @@ for empty retrieval. A query without truth that is not declared unanswerable is 
 no rows. Values equal those of the metrics' ``calculate``, whose formulas these are.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.chroma import MAX_MIN_K, touching_chunks
+from rag_eval.metrics.groups import best_members, has_groups
 from rag_eval.metrics.metric import ALL, DEFAULT_ENCODING, MIN, Counts, Cut, MetricName, check_cut, metric_names, needed
 from rag_eval.metrics.registry import parse_metric_name
 from rag_eval.metrics.span_metrics import TokenUnit
@@ -63,7 +64,18 @@ def score_token_level(
     truth that is not declared unanswerable.
     """
     names = _requested(metrics, ks, metric_names("token-level"))
-    tables = _SpanTables(hits, truth, _deepest(names), documents, chunks)
+    read = None if documents is None else list(documents)
+    if has_groups(truth):
+        return _score_groups(
+            names,
+            hits,
+            truth,
+            {document.id: document.content for document in read or ()},
+            lambda chosen, at: score_token_level(
+                hits, chosen, at, documents=read, chunks=chunks, block_rows=block_rows
+            ),
+        )
+    tables = _SpanTables(hits, truth, _deepest(names), read, chunks)
     views: dict[tuple[bool, str | None], list[MetricName]] = {}
     for name in names:
         views.setdefault(("chunks" in name.metric.reads, name.unit), []).append(name)
@@ -92,6 +104,15 @@ def score_chunk_level(
     Metrics and errors are as for ``score_token_level``.
     """
     names = _requested(metrics, ks, metric_names("chunk-level"))
+    if has_groups(truth):
+        read = [] if chunks is None else chunks.select(["chunk_id", "content"]).to_pylist()
+        return _score_groups(
+            names,
+            hits,
+            truth,
+            {row["chunk_id"]: row["content"] for row in read},
+            lambda chosen, at: score_chunk_level(hits, chosen, at, chunks=chunks, block_rows=block_rows),
+        )
     matched = match_rows(truth, hits, ["chunk_id"])
     hit_offsets, truth_offsets = matched.hits.offsets, matched.truth.offsets
     (hit_chunk, truth_chunk), ids = number_strings([hits.column("chunk_id"), truth.answers.column("chunk_id")])
@@ -117,6 +138,27 @@ def score_chunk_level(
         )
         scores.fill(names, first, last, sweep)
     return scores.table()
+
+
+def _score_groups(
+    names: Sequence[MetricName],
+    hits: pa.Table,
+    truth: TruthTables,
+    contents: Mapping[str, str],
+    score: Callable[[TruthTables, list[MetricName]], pa.Table],
+) -> pa.Table:
+    """Score the metrics of each cut against the members of the groups that are best covered there."""
+    by_cut: dict[Cut, list[MetricName]] = {}
+    for name in names:
+        by_cut.setdefault(name.cut, []).append(name)
+    scores: dict[MetricName, pa.Table] = {}
+    for cut, asked in by_cut.items():
+        # Without texts a budget cannot be scored, which the scoring says itself.
+        seen = ALL if cut.kind == "tokens" and not contents else cut
+        table = score(best_members(truth, hits, seen, contents), asked)
+        count = table.num_rows // len(asked)
+        scores |= {name: table.slice(number * count, count) for number, name in enumerate(asked)}
+    return pa.concat_tables([scores[name] for name in names])
 
 
 def average_scores(scores: pa.Table) -> pa.Table:
