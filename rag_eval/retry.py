@@ -3,6 +3,7 @@
 | who asks | policy | the client's own retries |
 |---|---|---|
 | embedders, rerankers and language models that are services | `RetryPolicy()`, its `max_retries` a setting | off |
+| tasks and evaluators of an experiment | `retries` and `retry_delay` of the call, none by default | the user's own |
 | LangSmith, orq.ai | `PATIENT` on request, `BRIEF` at the end of a run; then it waits in the outbox | off |
 | LangSmith's own `evaluate` | `ONCE` | on: it uploads in the background |
 | object storage | `STORAGE_ATTEMPTS` | on: pyarrow offers no other |

@@ -12,6 +12,7 @@ from typing import Any
 
 from rag_eval.errors import RagEvalError
 from rag_eval.experiments.naming import Named
+from rag_eval.retry import RetryPolicy
 
 SHORTEST_SECRET = 8
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
@@ -106,26 +107,26 @@ class TimedOutError(Exception):
 
 
 class Caller:
-    """Calls tasks and evaluators within a time-out, again after ``delay`` · 2^n seconds where ``retries`` allow it.
+    """Calls tasks and evaluators within a time-out, and again, after the waits of ``retries``, when they fail.
 
     A sync call that is out of time cannot be stopped: it is not tried again, and the error holds what still runs.
     """
 
-    def __init__(self, slots: Slots, timeout: float | None, retries: int, delay: float) -> None:
-        self._slots, self._timeout, self._retries, self._delay = slots, timeout, retries, delay
+    def __init__(self, slots: Slots, timeout: float | None, retries: RetryPolicy) -> None:
+        self._slots, self._timeout, self._retries = slots, timeout, retries
 
     async def call(self, target: Named, *args: Any) -> Any:
         """What the target gives; raises what its last attempt raised."""
-        for attempt in range(self._retries + 1):
+        for attempt in range(self._retries.max_retries + 1):
             try:
                 return await self._once(target, args)
             except TimedOutError:
-                if not target.is_async or attempt == self._retries:
+                if not target.is_async or attempt == self._retries.max_retries:
                     raise
             except Exception:  # any error of the user's code may be the network's
-                if attempt == self._retries:
+                if attempt == self._retries.max_retries:
                     raise
-            await asyncio.sleep(self._delay * 2**attempt)
+            await asyncio.sleep(self._retries.wait_before_retry(attempt, None))
         raise AssertionError("the last attempt returns or raises")
 
     async def _once(self, target: Named, args: tuple[Any, ...]) -> Any:

@@ -29,6 +29,7 @@ from rag_eval.experiments.outputs.terminal import TerminalOutput
 from rag_eval.experiments.scores import check_minimums
 from rag_eval.experiments.settings import ExperimentSettings, Session, current_session, load_settings, session
 from rag_eval.experiments.types import ExperimentResult, ItemResult
+from rag_eval.retry import RetryPolicy
 
 
 def default_outputs(settings: ExperimentSettings) -> list[Output]:
@@ -75,7 +76,7 @@ async def experiment(
 
     ``parts`` may hold data, tasks and evaluators as one mapping. ``concurrency`` bounds the calls under way over the
     whole run (5); ``timeout`` is seconds for one call and ``retries`` how often a failing one is tried again, after
-    ``retry_delay`` · 2^n seconds. An interrupted experiment continues when it is run again. Outputs are by default the
+    ``retry_delay`` · 2^n seconds at most (30 s). An interrupted experiment continues when it is run again. Outputs are by default the
     terminal, a JSON file and a page in ``output_dir`` (./evaluations), and orq.ai where ``ORQ_API_KEY`` is set.
 
     Raises ``ConfigurationError`` on parts that cannot be used, ``ExperimentError`` when the data cannot be read, and,
@@ -109,7 +110,7 @@ async def _run(
     log: ItemLog,
 ) -> ExperimentResult:
     slots = Slots(settings.concurrency)
-    caller = Caller(slots, settings.timeout, settings.retries, retry_delay)
+    caller = Caller(slots, settings.timeout, RetryPolicy(max_retries=settings.retries, backoff=retry_delay))
 
     def told(item: ItemResult) -> None:
         for output in outputs:

@@ -3,7 +3,7 @@ import threading
 import pytest
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.retry import Failure, RetryPolicy
+from rag_eval.retry import Failure, RetryPolicy, status_may_pass
 
 PASSING = Failure("busy", "wait", may_pass=True)
 
@@ -62,3 +62,9 @@ def test_the_time_that_is_left_shrinks() -> None:
 def test_policies_that_cannot_be_used_are_refused(settings: dict[str, int]) -> None:
     with pytest.raises(ConfigurationError):
         RetryPolicy(**settings)
+
+
+@pytest.mark.parametrize(("status", "may_pass"), [(400, False), (401, False), (404, False), (408, True), (409, True)])
+def test_which_answers_may_pass(status: int, may_pass: bool) -> None:
+    assert status_may_pass(status) == may_pass
+    assert [status_may_pass(other) for other in (425, 429, 499, 500, 503)] == [True, True, False, True, True]

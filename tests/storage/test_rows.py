@@ -56,9 +56,21 @@ def test_many_files_become_few_and_the_newest_of_equal_keys_wins(tmp_path: Path)
     rows = KeyedRows(tmp_path, SCHEMA)
     for number in range(3 * MANY_FILES):
         rows.put({key(number): {"value": number}, key("same"): {"value": number}})
+        if number < MANY_FILES:
+            assert len(rows.files()) == number + 1
     assert len(rows.files()) <= MANY_FILES
     assert values(rows, 3 * MANY_FILES) == list(range(3 * MANY_FILES))
     assert len(list(tmp_path.iterdir())) == len(rows.files())
+
+
+def test_a_large_file_is_not_written_again_for_every_few_small_ones(tmp_path: Path) -> None:
+    rows = KeyedRows(tmp_path, SCHEMA)
+    rows.put({key(("large", n)): {"value": n} for n in range(1_000)})
+    (large,) = rows.files()
+    for number in range(3 * MANY_FILES):
+        rows.put({key(number): {"value": number}})
+    assert large.path.exists()
+    assert values(rows, 3 * MANY_FILES) == list(range(3 * MANY_FILES))
 
 
 def test_what_is_new_is_not_merged_with_what_is_about_to_go(tmp_path: Path) -> None:
