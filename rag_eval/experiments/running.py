@@ -76,8 +76,9 @@ async def experiment(
 
     ``parts`` may hold data, tasks and evaluators as one mapping. ``concurrency`` bounds the calls under way over the
     whole run (5); ``timeout`` is seconds for one call and ``retries`` how often a failing one is tried again, after
-    ``retry_delay`` · 2^n seconds at most (30 s). An interrupted experiment continues when it is run again. Outputs are by default the
-    terminal, a JSON file and a page in ``output_dir`` (./evaluations), and orq.ai where ``ORQ_API_KEY`` is set.
+    ``retry_delay`` · 2^n seconds at most (30 s). An interrupted experiment continues when it is run again. Outputs are
+    by default the terminal, a JSON file and a page in ``output_dir`` (./evaluations), and orq.ai where ``ORQ_API_KEY``
+    is set.
 
     Raises ``ConfigurationError`` on parts that cannot be used, ``ExperimentError`` when the data cannot be read, and,
     after all results are kept and unless ``raise_errors`` is off, ``ExperimentFailedError`` when a task or an evaluator

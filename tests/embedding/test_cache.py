@@ -126,6 +126,7 @@ def test_what_was_finished_before_an_error_is_kept(tmp_path: Path) -> None:
     cached = CachedEmbedder(own, EmbeddingCache(tmp_path), keep_every=10)
     with pytest.raises(OSError, match="lights"):
         cached.embed(TEXTS)
+    assert len(segment_files(tmp_path)) == 7
     own.fails_after = None
     cached.embed(TEXTS)
     assert own.embedded == TEXTS
