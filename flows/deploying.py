@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 import flows
 from rag_eval.documents.watch import CorpusChange
-from rag_eval.errors import ConfigurationError
+from rag_eval.errors import ConfigurationError, ServiceError, as_sentence
 from rag_eval.types.ids import text_sha256
 
 CORPUS_CHANGED = "corpus.changed"
@@ -56,8 +56,6 @@ def emit_corpus_change(corpus: Path, change: CorpusChange) -> None:
     from prefect.events import Event
     from prefect.events.schemas.events import Resource
     from prefect.exceptions import PrefectHTTPStatusError
-
-    from rag_eval.errors import ServiceError, as_sentence
 
     resource = Resource(corpus_resource(corpus))
     event = Event(event=CORPUS_CHANGED, resource=resource, payload=change_payload(corpus, change))

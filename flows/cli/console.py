@@ -1,4 +1,4 @@
-"""What of all that is logged a terminal shows: what concerns a user, as notes; everything with ``--debug``."""
+"""What the commands share: options, and how text, tables, JSON and log messages reach the terminal."""
 
 import json
 import logging
@@ -17,26 +17,23 @@ from rich.text import Text
 
 
 def say(console: Console, text: str, style: str | None = None) -> None:
-    """Print a line as it is: nothing in it steers the terminal, is markup, or becomes an emoji; it is not wrapped."""
+    """Print a line verbatim: control characters escaped, no markup, no emoji codes, no wrapping."""
     console.print(Text(visible(text), style=style or ""), soft_wrap=True)
 
 
 def visible(text: str) -> str:
-    """The text with every character that would steer a terminal written as its escape."""
+    """Escape every character that would control the terminal."""
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def cut_in_the_middle(text: str, cells: int) -> str:
-    """The text if it fits into so many cells, else its beginning and its end around an ellipsis."""
+    """Shorten a text to this many cells: its beginning and its end around an ellipsis."""
     return _cut(text, cells, (cells - 1) // 2)
 
 
 @lru_cache(maxsize=16)
 def told_apart(texts: tuple[str, ...], cells: int) -> dict[str, str]:
-    """Each text as it is shown in so many cells: all are cut at the same place, where most stay different.
-
-    That is the middle, or as near to it as can be.
-    """
+    """Shorten each text to this many cells, all at one place: the nearest to the middle where most stay distinct."""
     middle = (cells - 1) // 2
     shown: dict[str, str] = {}
     for tail in sorted(range(max(cells, 1)), key=lambda tail: abs(tail - middle)):
@@ -61,7 +58,7 @@ def _cut(text: str, cells: int, tail: int) -> str:
 
 
 def plain_table(title: str | None, columns: Mapping[str, bool], fixed: str = "") -> Table:
-    """An empty table; ``columns`` says of each heading whether it is one of numbers, ``fixed`` is not wrapped."""
+    """Make an empty table; ``columns`` maps headings to whether they hold numbers, ``fixed`` is one not to wrap."""
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1, 0, 0), pad_edge=False)
     for heading, is_number in columns.items():
         wrapped = not is_number and heading != fixed
@@ -70,36 +67,40 @@ def plain_table(title: str | None, columns: Mapping[str, bool], fixed: str = "")
 
 
 def print_json(console: Console, data: object) -> None:
-    """Print data as JSON, untouched by markup and wrapping."""
+    """Print data as JSON, without markup or wrapping."""
     console.file.write(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 DEFAULT_WORKSPACE = ".rag-eval"
 
 WorkspaceOption = Annotated[
-    str, typer.Option("--workspace", help="Where work is kept between runs: a folder, or s3://bucket/path.")
+    str, typer.Option("--workspace", help="Folder or s3://bucket/path that keeps work between runs.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AllowDifferentOption = Annotated[
     bool,
-    typer.Option("--allow-different", help="Compare runs on different documents or truth, on the queries they share."),
+    typer.Option(
+        "--allow-different", help="Compare runs on different documents or ground truth, by the queries they share."
+    ),
 ]
-CorpusOption = Annotated[Path | None, typer.Option(help="Folder of documents, in place of the benchmark's.")]
-TruthOption = Annotated[Path | None, typer.Option(help="Ground truth, in place of the benchmark's.")]
-GlobOption = Annotated[str | None, typer.Option(help="Which files of the folder are documents.")]
-RunnerOption = Annotated[str, typer.Option(help="Where configurations are evaluated: threads, processes, dask or ray.")]
-CronOption = Annotated[str | None, typer.Option(help="When the nightly run is, in cron's words: '0 3 * * *'.")]
+CorpusOption = Annotated[Path | None, typer.Option(help="Folder of documents, overriding the benchmark's.")]
+TruthOption = Annotated[Path | None, typer.Option(help="Ground-truth file, overriding the benchmark's.")]
+GlobOption = Annotated[str | None, typer.Option(help="Pattern of the document files, overriding the benchmark's.")]
+DocumentGlobOption = Annotated[str, typer.Option("--glob", help="Pattern of the document files.")]
+ConfigArgument = Annotated[Path | None, typer.Argument(help="Benchmark file (YAML or TOML); by default the sample.")]
+RunnerOption = Annotated[str, typer.Option(help="Task runner for the configurations: threads, processes, dask or ray.")]
+CronOption = Annotated[str | None, typer.Option(help="Cron schedule of the nightly run, such as '0 3 * * *'.")]
 GateMetricOption = Annotated[
-    str | None, typer.Option(help="What may not drop below the baseline at night; without it, what that is ranked by.")
+    str | None, typer.Option(help="Metric of the nightly gate; by default the one that ranks the baseline.")
 ]
-MaxDropOption = Annotated[float | None, typer.Option(help="How far it may drop; without it, by 0.02.")]
+MaxDropOption = Annotated[float | None, typer.Option(help="How far the metric may drop; by default 0.02.")]
 
 
 OURS = ("rag_eval", "prefect.task_runs", "prefect.flow_runs")
 
 
 class Notes(logging.Handler):
-    """Prints warnings as notes, above whatever the console shows live."""
+    """Prints warnings as notes, above whatever live display the console shows."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(logging.WARNING)
@@ -114,9 +115,9 @@ class Notes(logging.Handler):
 
 
 def print_notes(console: Console) -> None:
-    """Print what concerns a user, and nothing else, on the console; call it before Prefect is imported.
+    """Print warnings that concern the user as notes, and nothing else; call it before Prefect is imported.
 
-    With ``--debug`` Prefect prints as it likes.
+    With ``--debug`` Prefect logs as it is configured.
     """
     if not os.environ.get("RAG_EVAL_DEBUG"):
         logging.getLogger().addHandler(Notes(console))

@@ -1,4 +1,4 @@
-"""``rag-eval deploy``: make the deployments known to a Prefect server that lasts, for workers elsewhere."""
+"""``rag-eval deploy`` and ``rag-eval watch``: deployments on a lasting Prefect server, and events on changes."""
 
 import threading
 import time
@@ -14,14 +14,18 @@ from flows.cli.console import (
     DEFAULT_WORKSPACE,
     CorpusOption,
     CronOption,
+    DocumentGlobOption,
     GateMetricOption,
     GlobOption,
     MaxDropOption,
     RunnerOption,
     TruthOption,
     WorkspaceOption,
+    print_notes,
     visible,
 )
+from flows.cli.processes import watched
+from rag_eval.errors import ServiceError
 
 if TYPE_CHECKING:
     from rag_eval.documents.watch import CorpusWatch
@@ -31,12 +35,10 @@ AGAIN_SECONDS = 5.0
 
 
 def watch(
-    folder: Annotated[Path, typer.Argument(help="The folder of the documents.")],
-    glob: Annotated[str, typer.Option(help="Which files of the folder are documents.")] = DEFAULT_GLOB,
+    folder: Annotated[Path, typer.Argument(help="Folder of documents.")],
+    glob: DocumentGlobOption = DEFAULT_GLOB,
 ) -> None:
-    """Tell the Prefect server when documents are added, changed or removed, until it is stopped."""
-    from flows.cli.console import print_notes
-    from flows.cli.processes import watched
+    """Report added, changed and removed documents to the Prefect server, until stopped."""
     from flows.cli.server import use_lasting_server
     from rag_eval.documents.watch import CorpusWatch
 
@@ -55,7 +57,6 @@ def emit_changes(corpus: "CorpusWatch", stop: threading.Event, tell: Callable[[s
     Raises ``CorpusFolderError`` when the folder goes away.
     """
     from flows.deploying import emit_corpus_change
-    from rag_eval.errors import ServiceError
 
     refused_until = 0.0
     for change in corpus.changes(stop):
@@ -72,13 +73,13 @@ def emit_changes(corpus: "CorpusWatch", stop: threading.Event, tell: Callable[[s
 
 
 def tell(console: Console, words: str) -> None:
-    """Say what happened, and when."""
+    """Print what happened, with the time."""
     console.print(f"{time.strftime('%H:%M:%S')} {visible(words)}", highlight=False, markup=False, soft_wrap=True)
 
 
 def deploy(
     config: Annotated[
-        Path | None, typer.Argument(help="A benchmark on the workers' machines; without it, the sample's.")
+        Path | None, typer.Argument(help="Benchmark file on the workers' machines; by default the sample.")
     ] = None,
     corpus: CorpusOption = None,
     truth: TruthOption = None,
@@ -89,15 +90,14 @@ def deploy(
     gate_metric: GateMetricOption = None,
     max_drop: MaxDropOption = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Where runs happen on the workers' machines; without it, this folder.")
+        Path | None, typer.Option(help="Working directory on the workers' machines; by default the current one.")
     ] = None,
-    pool: Annotated[str | None, typer.Option(help="The work pool, in place of rag-eval.")] = None,
+    pool: Annotated[str | None, typer.Option(help="Work pool; by default rag-eval.")] = None,
     kubernetes: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Runs are Kubernetes jobs, from this base job template.")
+        Path | None, typer.Option(metavar="FILE", help="Run as Kubernetes jobs, from this base job template.")
     ] = None,
 ) -> None:
-    """Make the nightly, ad-hoc, on-change and experiment deployments known to the Prefect server, for its workers."""
-    from flows.cli.console import print_notes
+    """Create or update the nightly, ad-hoc, on-change and experiment deployments on the Prefect server."""
     from flows.cli.server import use_lasting_server
 
     console = Console(stderr=True)
@@ -122,7 +122,7 @@ def deployment_parameters(
     gate_metric: str | None,
     max_drop: float | None,
 ) -> dict[str, str | float]:
-    """What was given, as parameters of the deployed flow."""
+    """Turn the options that were given into parameters of the deployed flow."""
     named = {"benchmark_file": config, "corpus": corpus, "truth": truth, "glob": glob, "gate_metric": gate_metric}
     given: dict[str, str | float] = {key: str(value) for key, value in named.items() if value is not None}
     return given | ({} if max_drop is None else {"max_drop": max_drop}) | {"workspace": workspace, "runner": runner}

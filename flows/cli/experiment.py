@@ -11,10 +11,12 @@ from typing import Annotated, Any
 import typer
 import watchfiles
 from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
 
-from flows.cli.console import say
+from flows.cli.console import JsonOption, say
 from flows.cli.processes import as_interrupts, end_descendants, leaving
-from rag_eval.errors import ExperimentError
+from rag_eval.errors import ExperimentError, ExperimentFailedError
 
 LOOK_MILLISECONDS = 200
 OWN_END_SECONDS = 2.0
@@ -58,14 +60,15 @@ LONGEST_DEFAULT = 40
 
 app = typer.Typer(help="Run any task on any data with any evaluators.", no_args_is_help=True)
 
-FileArgument = Annotated[Path, typer.Argument(help="A Python file that runs one experiment or more.")]
+FileArgument = Annotated[Path, typer.Argument(help="Python file that runs one or more experiments.")]
 ConcurrencyOption = Annotated[
-    int | None, typer.Option(min=1, help="How many calls may be under way at once, in place of the file's.")
+    int | None, typer.Option(min=1, help="Maximum number of concurrent calls, overriding the file's.")
 ]
 FailUnderOption = Annotated[
-    list[str] | None, typer.Option("--fail-under", help="metric=value: exit code 3 when the average is below.")
+    list[str] | None,
+    typer.Option("--fail-under", help="metric=value; exit code 3 if the average is below; may be repeated."),
 ]
-OutputDirOption = Annotated[Path | None, typer.Option(help="The folder of the results, in place of the settings'.")]
+OutputDirOption = Annotated[Path | None, typer.Option(help="Folder for the results, overriding the settings.")]
 
 
 @app.command()
@@ -74,13 +77,12 @@ def run(
     concurrency: ConcurrencyOption = None,
     fail_under: FailUnderOption = None,
     output_dir: OutputDirOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")] = False,
+    as_json: JsonOption = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be sent to orq.ai, and send nothing.")
+        bool, typer.Option("--dry-run", help="Print what would be sent to orq.ai without sending it.")
     ] = False,
 ) -> None:
-    """Run the experiments of a file; exit code 1 when a call failed, 3 when an average is below its gate."""
-    from rag_eval.errors import ExperimentFailedError
+    """Run the experiments of a file; exit code 1 if a call failed, 3 if an average is below its minimum."""
     from rag_eval.experiments.running import run_file
     from rag_eval.experiments.scores import MinimumAverage, below
     from rag_eval.experiments.settings import Session
@@ -117,7 +119,7 @@ def watch(
     fail_under: FailUnderOption = None,
     output_dir: OutputDirOption = None,
 ) -> None:
-    """Run the experiments of a file, and again whenever a Python file beside it changes."""
+    """Run the experiments of a file now and whenever a Python file in its folder changes."""
 
     options = ["--concurrency", str(concurrency)] if concurrency else []
     options += [word for text in fail_under or [] for word in ("--fail-under", text)]
@@ -128,10 +130,6 @@ def watch(
 def evaluators() -> None:
     """List the evaluators of experiments and their settings."""
     import inspect
-
-    from rich.console import Console
-    from rich.padding import Padding
-    from rich.text import Text
 
     from rag_eval.experiments.evaluators import EVALUATORS
 

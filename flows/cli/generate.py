@@ -14,8 +14,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.console import say, visible
-from rag_eval.formatting import counted
+from flows.cli.console import DEFAULT_WORKSPACE, DocumentGlobOption, JsonOption, WorkspaceOption, say, visible
+from flows.cli.processes import Stopped, watched
+from rag_eval.errors import ConfigurationError
+from rag_eval.formatting import choices, counted
 from rag_eval.generation.generator import GenerationEstimate, SyntheticDatasetGenerator
 from rag_eval.generation.report import GenerationReport
 from rag_eval.reports.markdown import cost_in_words
@@ -119,59 +121,66 @@ OPTION_NAMES = {
 
 def generate(
     corpus: Annotated[Path, typer.Argument(help="Folder of documents.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The ground-truth file to write.")] = Path(
-        "truth.jsonl"
-    ),
-    glob: Annotated[str, typer.Option(help="Which files of the folder are documents.")] = "**/*.md",
-    model: Annotated[str, typer.Option(help="The model that writes the questions.")] = "gpt-4.1-mini",
+    output: Annotated[Path, typer.Option("--output", "-o", help="Ground-truth file to write.")] = Path("truth.jsonl"),
+    glob: DocumentGlobOption = "**/*.md",
+    model: Annotated[str, typer.Option(help="Model that writes the questions.")] = "gpt-4.1-mini",
     base_url: Annotated[
-        str | None, typer.Option(help="A server that speaks OpenAI's protocol, in place of OPENAI_BASE_URL.")
+        str | None, typer.Option(help="URL of an OpenAI-compatible server, overriding OPENAI_BASE_URL.")
     ] = None,
-    queries_per_doc: Annotated[int, typer.Option(min=0, help="Questions for each document.")] = 5,
-    persona: Annotated[list[str] | None, typer.Option(help="Who asks; may be repeated.")] = None,
-    difficulty: Annotated[list[str] | None, typer.Option(help="easy, medium or hard; may be repeated.")] = None,
+    queries_per_doc: Annotated[int, typer.Option(min=0, help="Number of questions per document.")] = 5,
+    persona: Annotated[list[str] | None, typer.Option(help="Persona who asks; may be repeated.")] = None,
+    difficulty: Annotated[
+        list[str] | None, typer.Option(help="Difficulty: easy, medium or hard; may be repeated.")
+    ] = None,
     query_type: Annotated[
-        list[str] | None, typer.Option(help="factual, procedural, comparison, …; may be repeated.")
+        list[str] | None, typer.Option(help="Type of question: factual, procedural, comparison, …; may be repeated.")
     ] = None,
-    cross_document: Annotated[int, typer.Option(min=0, help="Questions that need several documents, in all.")] = 0,
-    unanswerable: Annotated[int, typer.Option(min=0, help="Questions that nothing answers, in all.")] = 0,
+    cross_document: Annotated[
+        int, typer.Option(min=0, help="Total number of questions that need several documents.")
+    ] = 0,
+    unanswerable: Annotated[int, typer.Option(min=0, help="Total number of questions that no document answers.")] = 0,
     chunker: Annotated[
-        str | None, typer.Option(help="Chunk-level ground truth for this chunker, or yours as module:name.")
+        str | None,
+        typer.Option(help="Generate chunk-level ground truth for this chunker: a built-in name or module:name."),
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting of the built-in chunker, such as chunk_size=200.")
+        list[str] | None,
+        typer.Option("--set", help="Setting of the built-in chunker, such as chunk_size=200; may be repeated."),
     ] = None,
     options: Annotated[
         list[str] | None,
-        typer.Option("--option", help="Any other setting, such as max_leakage=0.5 or window_tokens=4000."),
+        typer.Option(
+            "--option", help="Any other setting, such as max_leakage=0.5 or window_tokens=4000; may be repeated."
+        ),
     ] = None,
-    prompts: Annotated[Path | None, typer.Option(help="A folder with prompts in place of the built-in ones.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Decides what is left to chance.")] = None,
+    prompts: Annotated[Path | None, typer.Option(help="Folder of prompts, overriding the built-in ones.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Random seed.")] = None,
     max_cost: Annotated[
-        float | None, typer.Option(help="The most to pay, in US dollars; what is done is kept.")
+        float | None,
+        typer.Option(help="Stop before spending more than this many US dollars; finished questions are kept."),
     ] = None,
     input_price: Annotated[
-        float | None, typer.Option(help="US dollars for a million tokens read, where they are not known.")
+        float | None, typer.Option(help="US dollars per million input tokens, for a model of unknown price.")
     ] = None,
     output_price: Annotated[
-        float | None, typer.Option(help="US dollars for a million tokens written, where they are not known.")
+        float | None, typer.Option(help="US dollars per million output tokens, for a model of unknown price.")
     ] = None,
-    concurrency: Annotated[int, typer.Option(min=1, max=64, help="Requests under way at once.")] = 4,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that the service may be silent.")] = 120.0,
-    upload: Annotated[bool, typer.Option("--upload", help="Send the ground truth to LangSmith too.")] = False,
-    dataset_name: Annotated[str | None, typer.Option(help="The LangSmith dataset, in place of the default.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file if it is there.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and ask nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before paying.")] = False,
-    workspace: Annotated[str, typer.Option("--workspace", help="Where answers are kept between runs.")] = ".rag-eval",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")] = False,
+    concurrency: Annotated[int, typer.Option(min=1, max=64, help="Number of concurrent requests.")] = 4,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the service.")] = 120.0,
+    upload: Annotated[bool, typer.Option("--upload", help="Also upload the ground truth to LangSmith.")] = False,
+    dataset_name: Annotated[
+        str | None, typer.Option(help="LangSmith dataset to upload to, overriding the default.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file if it exists.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate the cost without calling the model.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    as_json: JsonOption = False,
 ) -> None:
-    """Have a model write ground truth for your documents; exit code 1 when it ended before all was asked."""
-    from rich.console import Console
+    """Generate ground truth for your documents with a language model; exit code 1 if it stopped early."""
 
     from flows.cli.certify import find_chunker
     from rag_eval.benchmark.workspace import Workspace
-    from rag_eval.errors import ConfigurationError
 
     if output.exists() and not overwrite and not dry_run:
         raise ConfigurationError(f"{str(output)!r} is there already: give another --output, or --overwrite")
@@ -212,8 +221,6 @@ def chosen_config(given: dict[str, Any], kinds: dict[str, Any], options: list[st
     """The settings of the command line; raises ``ConfigurationError`` naming the first that cannot be used."""
     from pydantic import ValidationError
 
-    from rag_eval.errors import ConfigurationError
-    from rag_eval.formatting import choices
     from rag_eval.generation.levels import MOST_OUTPUT_TOKENS, GenerationConfig
     from rag_eval.generation.options import FilterOptions, GenerationOptions
     from rag_eval.parts.settings import reason_of
@@ -242,19 +249,15 @@ def run_generation(
     config: "GenerationConfig",
     workspace: Path,
     chunker: Any,
-    console: "Console",
+    console: Console,
     *,
     ask: bool,
     dry: bool,
     as_json: bool,
 ) -> None:
     """Estimate, confirm on a terminal, generate, write and print."""
-    from rich.console import Console
 
-    from flows.cli.console import say
-    from flows.cli.processes import Stopped, watched
     from rag_eval.benchmark.workspace import Workspace
-    from rag_eval.formatting import counted
     from rag_eval.llm.chat import ChatService
 
     bar = Bar(console)
@@ -313,7 +316,6 @@ def prepare(workspace: "Workspace") -> None:
 
 
 def _prices(read: float | None, written: float | None) -> dict[str, float] | None:
-    from rag_eval.errors import ConfigurationError
 
     if read is None and written is None:
         return None
@@ -323,7 +325,6 @@ def _prices(read: float | None, written: float | None) -> dict[str, float] | Non
 
 
 def _option(text: str) -> tuple[str, Any]:
-    from rag_eval.errors import ConfigurationError
 
     name, separator, value = text.partition("=")
     if not separator:

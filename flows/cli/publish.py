@@ -1,18 +1,19 @@
-"""``rag-eval publish``: send what waits in the outbox; and how the experiments of a run stand."""
+"""``rag-eval publish``: send the outbox to LangSmith and orq.ai, and show where the experiments of a run are."""
 
 import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
-from flows.cli.console import DEFAULT_WORKSPACE, JsonOption, WorkspaceOption
+from flows.cli.console import DEFAULT_WORKSPACE, JsonOption, WorkspaceOption, say
 from flows.cli.processes import leaving, watched
+from rag_eval.errors import ArtifactError, ConfigurationError
+from rag_eval.formatting import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from rich.console import Console
 
     from rag_eval.benchmark.outcome import BenchmarkOutcome
     from rag_eval.benchmark.publishing import Publication
@@ -22,20 +23,22 @@ if TYPE_CHECKING:
 
 def publish(
     run: Annotated[
-        str | None, typer.Argument(help="A run to publish too, by its name or the start of it.", show_default=False)
+        str | None, typer.Argument(help="Run to publish as well: its name, or the start of it.", show_default=False)
     ] = None,
     dataset: Annotated[
-        str | None, typer.Option(help="The LangSmith dataset for the run's experiments, or the latest run's.")
+        str | None, typer.Option(help="LangSmith dataset for the experiments of the run; by default of the latest run.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be sent, and send nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent without sending it.")] = False,
     withdraw: Annotated[
-        bool, typer.Option("--withdraw", help="Take back what waits, for the run or the dataset if given.")
+        bool,
+        typer.Option(
+            "--withdraw", help="Remove from the outbox instead: everything, or what is for the run or the dataset."
+        ),
     ] = False,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
 ) -> None:
-    """Send what waits to be published; exit code 1 when something still waits."""
-    from rich.console import Console
+    """Send the results waiting in the outbox; exit code 1 if some are still waiting."""
 
     from rag_eval.benchmark import publishing as delivering
     from rag_eval.benchmark.publishing import put_benchmark, unpublished
@@ -67,9 +70,8 @@ def publish(
         raise typer.Exit(1)
 
 
-def print_deliveries(console: "Console", deliveries: "Sequence[Delivery]") -> None:
+def print_deliveries(console: Console, deliveries: "Sequence[Delivery]") -> None:
     """Print what was sent and where to, then what waits, each reason once."""
-    from flows.cli.console import say
 
     sent = [delivery for delivery in deliveries if delivery.receipt is not None]
     for delivery in sent:
@@ -87,11 +89,9 @@ def print_deliveries(console: "Console", deliveries: "Sequence[Delivery]") -> No
     say(console, f"{len(sent)} sent, {len(others)} waiting." if deliveries else "Nothing waits to be published.")
 
 
-def print_publications(console: "Console", publications: "Sequence[Publication]") -> None:
+def print_publications(console: Console, publications: "Sequence[Publication]") -> None:
     """Print where the experiments of a run are, or why they wait."""
-    from flows.cli.console import say
     from rag_eval.benchmark.publishing import comparison_url
-    from rag_eval.formatting import counted
 
     for dataset in dict.fromkeys(one.dataset for one in publications):
         sent = [one for one in publications if one.dataset == dataset and one.url is not None]
@@ -117,7 +117,6 @@ def _outcome(workspace: "Workspace", run: str | None) -> "BenchmarkOutcome":
 def _datasets(workspace: "Workspace", run: str | None, dataset: str | None) -> list[str]:
     """The dataset that was asked for, or those that the run was put for, or that its benchmark names."""
     from rag_eval.benchmark.publishing import read_publications
-    from rag_eval.errors import ConfigurationError
 
     if dataset:
         return [dataset]
@@ -130,7 +129,6 @@ def _datasets(workspace: "Workspace", run: str | None, dataset: str | None) -> l
 
 
 def _absent(absent: int, dataset: str | None) -> str | None:
-    from rag_eval.formatting import counted
 
     return f"The dataset {dataset!r} lacks {counted(absent, 'queries')} of the run: push them" if absent else None
 
@@ -144,11 +142,8 @@ def _pushed(details: "Mapping[str, Any]") -> str | None:
 
 def known_publications(workspace: "Workspace", run: str) -> "list[Publication]":
     """How the experiments of a run stand; what is wrong with the note or the outbox is said and keeps nobody."""
-    from rich.console import Console
 
-    from flows.cli.console import say
     from rag_eval.benchmark.publishing import read_publications
-    from rag_eval.errors import ArtifactError
 
     try:
         return read_publications(workspace, run)
@@ -157,8 +152,7 @@ def known_publications(workspace: "Workspace", run: str) -> "list[Publication]":
         return []
 
 
-def _print(console: "Console", told: dict[str, Any], as_json: bool) -> None:
-    from flows.cli.console import say
+def _print(console: Console, told: dict[str, Any], as_json: bool) -> None:
 
     if as_json:
         console.file.write(json.dumps(told, ensure_ascii=False, indent=2) + "\n")

@@ -1,6 +1,6 @@
-"""``rag-eval truth``: get ground truth, check it, review it and keep it true.
+"""``rag-eval truth``: import, check, review, re-anchor, push and pull ground truth.
 
-Each command has a file of its own, ``truth_*.py``, and is registered here; heavy imports stay inside the functions.
+Heavy imports stay inside the functions.
 """
 
 import json
@@ -10,16 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from flows.cli.console import DEFAULT_WORKSPACE, JsonOption, WorkspaceOption
-from flows.cli.processes import leaving, watched
+from flows.cli.console import DEFAULT_WORKSPACE, DocumentGlobOption, JsonOption, WorkspaceOption, say, visible
+from flows.cli.processes import Stopped, leaving, watched
+from rag_eval.errors import ConfigurationError, preview
+from rag_eval.formatting import counted
 from rag_eval.ground_truth.importing import IMPORTERS, import_truth
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from rich.console import Console
-    from rich.table import Table
 
     from rag_eval.ground_truth.audit import Coverage, Finding, TruthAudit
     from rag_eval.ground_truth.drift import DocumentOutcome, ReanchorReport, SpanOutcome, Way
@@ -34,20 +37,22 @@ DEFAULT_OUTPUT = Path("truth.jsonl")
 
 
 def import_(
-    kind: Annotated[str, typer.Argument(help=f"{', '.join(IMPORTERS)} or langsmith.")],
-    source: Annotated[str, typer.Argument(metavar="PATH", help="A file or folder; for langsmith a dataset's name.")],
-    output: Annotated[Path, typer.Option(help="Where the ground truth is written.")] = DEFAULT_OUTPUT,
+    kind: Annotated[str, typer.Argument(help=f"Format: {', '.join(IMPORTERS)} or langsmith.")],
+    source: Annotated[str, typer.Argument(metavar="PATH", help="File or folder; for langsmith the name of a dataset.")],
+    output: Annotated[Path, typer.Option(help="Ground-truth file to write.")] = DEFAULT_OUTPUT,
     corpus_output: Annotated[
-        Path | None, typer.Option(help="Where the documents are written; by default only those no folder holds yet.")
+        Path | None,
+        typer.Option(help="Folder to write the documents to; by default only those that no folder holds yet."),
     ] = None,
-    corpus: Annotated[Path | None, typer.Option(help="Folder of the documents, if it is not beside the file.")] = None,
-    glob: Annotated[str | None, typer.Option(help="Which files of that folder are documents.")] = None,
-    split: Annotated[str | None, typer.Option(help="BEIR: which judgements; test, or the only ones.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")] = False,
+    corpus: Annotated[Path | None, typer.Option(help="Folder of documents, if it is not next to the file.")] = None,
+    glob: Annotated[str | None, typer.Option(help="Pattern of the document files.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Split of a BEIR dataset; by default test, or the only one.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Turn ground truth of another format into a native file; exit code 1 when something had to be left out."""
-    from rich.console import Console
+    """Convert ground truth of another format to a native file; exit code 1 if something had to be left out."""
 
     from rag_eval.ground_truth.importing.output import summarise, write_import
     from rag_eval.services.langsmith_datasets import read_langsmith
@@ -63,10 +68,8 @@ def import_(
         raise typer.Exit(1)
 
 
-def print_summary(console: "Console", summary: "ImportSummary") -> None:
+def print_summary(console: Console, summary: "ImportSummary") -> None:
     """Print what was imported, everything that did not go straight, and what to do next."""
-    from flows.cli.console import say
-    from rag_eval.formatting import counted
 
     noun = "spans" if summary.evaluation_type == "token-level" else "chunk ids"
     unanswerable = f" ({summary.unanswerable:,} unanswerable)" if summary.unanswerable else ""
@@ -97,16 +100,12 @@ def print_summary(console: "Console", summary: "ImportSummary") -> None:
 
 
 def pull(
-    dataset: Annotated[str, typer.Argument(help="The name of the LangSmith dataset.")],
-    output: Annotated[Path, typer.Option(help="Where the ground truth is written.")] = DEFAULT_OUTPUT,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
+    dataset: Annotated[str, typer.Argument(help="Name of the LangSmith dataset.")],
+    output: Annotated[Path, typer.Option(help="Ground-truth file to write.")] = DEFAULT_OUTPUT,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
 ) -> None:
-    """Write the ground truth of a LangSmith dataset, of either type, to a file."""
-    from rich.console import Console
+    """Write the ground truth of a LangSmith dataset to a file."""
 
-    from flows.cli.console import say
-    from rag_eval.errors import ConfigurationError
-    from rag_eval.formatting import counted
     from rag_eval.services.langsmith_client import LangSmithService
     from rag_eval.services.langsmith_datasets import pull_truth
 
@@ -136,17 +135,17 @@ def write_truth(output: Path, truth: "GroundTruth") -> str:
 
 
 def push(
-    truth: Annotated[Path, typer.Argument(help="Ground truth as JSON lines.")],
+    truth: Annotated[Path, typer.Argument(help="Ground-truth file (JSON lines).")],
     dataset: Annotated[
-        str | None, typer.Option(help="The dataset's name; rag-eval-token-level-v1 or rag-eval-chunk-level-v1.")
+        str | None,
+        typer.Option(help="Name of the dataset; by default rag-eval-token-level-v1 or rag-eval-chunk-level-v1."),
     ] = None,
     delete_others: Annotated[
-        bool, typer.Option("--delete-others", help="Delete the examples that the ground truth does not have.")
+        bool, typer.Option("--delete-others", help="Delete examples that are not in the ground truth.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON, for machines.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Make a LangSmith dataset hold this ground truth; pushing again updates it."""
-    from rich.console import Console
+    """Create or update a LangSmith dataset with this ground truth."""
 
     from rag_eval.ground_truth.files import read_chunk_level, read_token_level, read_truth_text, truth_type
     from rag_eval.services.langsmith_client import LangSmithService
@@ -169,10 +168,8 @@ def push(
         print_report(console, report)
 
 
-def print_report(console: "Console", report: "PushReport") -> None:
+def print_report(console: Console, report: "PushReport") -> None:
     """Print what a push did, and where to look at it."""
-    from flows.cli.console import say
-    from rag_eval.formatting import counted
 
     done = [f"{report.created:,} created", f"{report.updated:,} updated", f"{report.unchanged:,} unchanged"]
     if report.deleted:
@@ -187,17 +184,16 @@ def print_report(console: "Console", report: "PushReport") -> None:
 
 
 def review(
-    truth: Annotated[Path, typer.Argument(help="Ground truth as JSON lines; decisions are saved to it.")],
+    truth: Annotated[Path, typer.Argument(help="Ground-truth file (JSON lines); decisions are saved to it.")],
     corpus: Annotated[Path, typer.Option(help="Folder of documents.")],
-    glob: Annotated[str, typer.Option(help="Which files of the folder are documents.")] = "**/*.md",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes a free one.")] = 0,
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
+    glob: DocumentGlobOption = "**/*.md",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 picks a free one.")] = 0,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Print the address without opening a browser.")
+    ] = False,
 ) -> None:
-    """Accept, reject and adjust spans on a page that only this machine can see, until Ctrl+C."""
-    from rich.console import Console
+    """Accept, reject and adjust spans in the browser, on a page that only this machine can reach."""
 
-    from flows.cli.console import say
-    from flows.cli.processes import Stopped
     from rag_eval.ground_truth.review.app import serve_review
 
     console = Console()
@@ -219,13 +215,12 @@ SHOWN_DOCUMENTS = 20
 
 
 def check(
-    truth: Annotated[Path, typer.Argument(help="Ground truth as JSON lines.")],
-    corpus: Annotated[Path | None, typer.Option(help="Folder of documents that the spans are held against.")] = None,
-    glob: Annotated[str, typer.Option(help="Which files of the folder are documents.")] = "**/*.md",
+    truth: Annotated[Path, typer.Argument(help="Ground-truth file (JSON lines).")],
+    corpus: Annotated[Path | None, typer.Option(help="Folder of documents to check the spans against.")] = None,
+    glob: DocumentGlobOption = "**/*.md",
     as_json: JsonOption = False,
 ) -> None:
-    """Check every span against its document, and report all that is wrong; exit code 1 when something is."""
-    from rich.console import Console
+    """Check every span against its document; exit code 1 if one does not match."""
 
     audit = audited(truth, corpus, glob)
     console = Console()
@@ -239,7 +234,6 @@ def check(
 
 def audited(truth: Path, corpus: Path | None, glob: str) -> "TruthAudit":
     """The audit of a file of either type; raises ``ConfigurationError`` for spans without a folder of documents."""
-    from rag_eval.errors import ConfigurationError
     from rag_eval.ground_truth.audit import audit_chunk_level, audit_token_level
     from rag_eval.ground_truth.files import read_truth_text, truth_type
     from rag_eval.types.documents import Corpus
@@ -252,10 +246,8 @@ def audited(truth: Path, corpus: Path | None, glob: str) -> "TruthAudit":
     return audit_token_level(text, Corpus.from_folder(corpus, glob))
 
 
-def print_audit(console: "Console", audit: "TruthAudit", truth: Path) -> None:
+def print_audit(console: Console, audit: "TruthAudit", truth: Path) -> None:
     """Print the counts, every fault, the remarks by kind, and the documents with the truth they hold."""
-    from flows.cli.console import say
-    from rag_eval.formatting import counted
 
     if audit.evaluation_type == "token-level":
         noun, valid = "spans", "all valid" if audit.is_valid else f"{audit.valid_answers:,} of them valid"
@@ -284,14 +276,8 @@ def print_audit(console: "Console", audit: "TruthAudit", truth: Path) -> None:
         console.print(coverage_table(audit.coverage))
 
 
-def coverage_table(coverage: "Sequence[Coverage]") -> "Table":
+def coverage_table(coverage: "Sequence[Coverage]") -> Table:
     """The documents by how much truth they hold; the others are counted below."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    from flows.cli.console import visible
-    from rag_eval.formatting import counted
 
     asked = sorted((one for one in coverage if one.spans), key=lambda one: (-one.spans, one.doc_id))
     rest = len(coverage) - len(asked)
@@ -309,7 +295,6 @@ def coverage_table(coverage: "Sequence[Coverage]") -> "Table":
 
 
 def _sentence(finding: "Finding") -> str:
-    from rag_eval.errors import preview
     from rag_eval.ground_truth.records import query_name
 
     if finding.query is None:
@@ -337,23 +322,23 @@ WAYS: "dict[Way, str]" = {
 
 
 def reanchor(
-    truth: Annotated[Path, typer.Argument(help="Ground truth as JSON lines, of character spans.")],
-    corpus: Annotated[Path, typer.Option(help="Folder of the documents as they are now.")],
-    old: Annotated[Path | None, typer.Option(help="Folder of the documents that the truth was made on.")] = None,
+    truth: Annotated[Path, typer.Argument(help="Ground-truth file (JSON lines) of character spans.")],
+    corpus: Annotated[Path, typer.Option(help="Folder of the current documents.")],
+    old: Annotated[
+        Path | None, typer.Option(help="Folder of the documents that the ground truth was written for.")
+    ] = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    glob: Annotated[str, typer.Option(help="Which files of the folders are documents.")] = "**/*.md",
-    output: Annotated[Path | None, typer.Option(help="Write to this file, in place of the one read.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and write nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print every outcome as JSON, for machines.")] = False,
+    glob: DocumentGlobOption = "**/*.md",
+    output: Annotated[Path | None, typer.Option(help="File to write; by default the one read.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change without writing.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Carry spans over to documents that have changed; exit code 1 when one is lost.
+    """Move spans to where their text is in changed documents; exit code 1 if one is lost.
 
-    They are carried through the difference to an earlier version: those in --old and those that runs left in the
-    workspace. Without one, a span is looked for by its text. Only the lines of queries whose spans change are written.
+    Spans follow the differences to an earlier version, from --old or from earlier runs in the workspace. Without one, a
+    span is found by its text. Only the lines of queries whose spans change are rewritten.
     """
-    from rich.console import Console
 
-    from flows.cli.console import say
     from rag_eval.ground_truth.drift import check_not_empty, keep_reanchored
     from rag_eval.ground_truth.files import read_token_level
     from rag_eval.types.documents import Corpus
@@ -393,10 +378,8 @@ def reanchored(
     return reanchor(truth, corpus, versions)
 
 
-def print_reanchoring(console: "Console", report: "ReanchorReport", queries: dict[str, str], name: str) -> None:
+def print_reanchoring(console: Console, report: "ReanchorReport", queries: dict[str, str], name: str) -> None:
     """Print the counts, the documents that have changed, and the spans that are not what they were."""
-    from flows.cli.console import say
-    from rag_eval.formatting import counted
     from rag_eval.ground_truth.records import query_name
 
     total = f"{counted(len(report.spans), 'spans')} in {counted(len(report.documents), 'documents')}"
@@ -419,14 +402,9 @@ def summary(report: "ReanchorReport") -> str:
     return ", ".join(f"{count:,} {status}" for status, count in report.counts.items() if count) or "no spans"
 
 
-def documents_table(documents: "Sequence[DocumentOutcome]") -> "Table":
+def documents_table(documents: "Sequence[DocumentOutcome]") -> Table:
     """The documents, how their spans were found again and what became of them."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
 
-    from flows.cli.console import visible
-    from rag_eval.formatting import counted
     from rag_eval.ground_truth.drift import STATUSES
 
     rest = len(documents) - SHOWN_DOCUMENTS
@@ -442,7 +420,6 @@ def documents_table(documents: "Sequence[DocumentOutcome]") -> "Table":
 
 
 def _reanchoring_sentence(outcome: "SpanOutcome") -> str:
-    from rag_eval.errors import preview
     from rag_eval.ground_truth.check import contrasted
 
     old, new = outcome.old, outcome.new
@@ -462,7 +439,7 @@ def _reanchoring_as_data(report: "ReanchorReport") -> dict[str, object]:
     }
 
 
-app = typer.Typer(help="Get ground truth, check it, review it and keep it true.", no_args_is_help=True)
+app = typer.Typer(help="Import, check, review, re-anchor, push and pull ground truth.", no_args_is_help=True)
 app.command("import")(import_)
 app.command("check")(check)
 app.command("review")(review)

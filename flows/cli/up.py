@@ -1,4 +1,4 @@
-"""``rag-eval up``: server, work pool, worker, deployments and watcher on this machine, stopped together."""
+"""``rag-eval up``: a Prefect server, a worker, the deployments and a watcher on this machine, stopped together."""
 
 import os
 import socket
@@ -17,6 +17,7 @@ from rich.text import Text
 
 from flows.cli.console import (
     DEFAULT_WORKSPACE,
+    ConfigArgument,
     CorpusOption,
     CronOption,
     GateMetricOption,
@@ -25,6 +26,7 @@ from flows.cli.console import (
     RunnerOption,
     TruthOption,
     WorkspaceOption,
+    print_notes,
     visible,
 )
 from flows.cli.deploy import emit_changes, tell
@@ -50,25 +52,25 @@ if TYPE_CHECKING:
 STOP_SECONDS = 15.0
 
 
-class Crew:
-    """Servers and workers of ours, by role; each writes to a log of its own in one folder."""
+class ProcessGroup:
+    """The server and the worker, by role; each writes to its own log file in one folder."""
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
-        self._members: dict[str, subprocess.Popen[bytes]] = {}
-        self._started_by_them: set[psutil.Process] = set()
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._children: set[psutil.Process] = set()
         logs.mkdir(parents=True, exist_ok=True)
 
     def start(self, role: str, *arguments: str, settings: Mapping[str, str]) -> None:
-        """Start the member of this role."""
+        """Start the process of this role."""
         with self._log(role).open("wb") as log:
-            self._members[role] = start_attended([role, *arguments], log.fileno(), settings)
+            self._processes[role] = start_attended([role, *arguments], log.fileno(), settings)
 
     def trouble(self) -> ServiceError | None:
-        """Which member has ended by itself, and what it said last; None while all are there."""
-        for role, process in self._members.items():
-            # Remembered while it lives: what a dead member leaves behind has no parent to be found by.
-            self._started_by_them.update(descendants(process.pid))
+        """Tell which process has ended by itself, with its last words; None while all are running."""
+        for role, process in self._processes.items():
+            # Remembered while it lives: what a dead process leaves behind has no parent to be found by.
+            self._children.update(descendants(process.pid))
             code = process.poll()
             if code is not None:
                 ending = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
@@ -80,9 +82,9 @@ class Crew:
         return None
 
     def stop(self) -> None:
-        """Stop all, the last started first, with all that they started; by force where they do not listen."""
-        for process in reversed(self._members.values()):
-            # What a member runs first, so that it can still report what becomes of it.
+        """Stop all, the last started first, with their children; kill those that do not stop in time."""
+        for process in reversed(self._processes.values()):
+            # Its children first, so that it can still report what becomes of them.
             end_all(descendants(process.pid))
             process.terminate()
             try:
@@ -90,8 +92,8 @@ class Crew:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            end_all([each for each in self._started_by_them if each.is_running()])
-            self._started_by_them.clear()
+            end_all([each for each in self._children if each.is_running()])
+            self._children.clear()
 
     def _log(self, role: str) -> Path:
         return self._logs / f"{role}.log"
@@ -109,10 +111,10 @@ WORKER_SETTINGS = {
 }
 
 
-def start_server(crew: Crew, home: Path, runs: Path, port: int) -> tuple[str, bool]:
-    """Where the server answers that is to be used, and whether it is ours; ours serves the folder of ``runs`` too.
+def start_server(group: ProcessGroup, home: Path, runs: Path, port: int) -> tuple[str, bool]:
+    """Find or start the server; gives back its address, and whether it was started here and serves ``runs`` too.
 
-    It is not ours where the user named one, or one answers there already. Raises ``ServiceError`` when it does not
+    It was not where the user named one, or one answers there already. Raises ``ServiceError`` when it does not
     start, ``ConfigurationError`` when the port is not free.
     """
     api = named_server() or f"http://127.0.0.1:{port}/api"
@@ -131,7 +133,7 @@ def start_server(crew: Crew, home: Path, runs: Path, port: int) -> tuple[str, bo
     database = home / "prefect.db"
     if not database.exists():
         use_template(database)
-    crew.start(
+    group.start(
         "server",
         "127.0.0.1",
         str(port),
@@ -140,17 +142,17 @@ def start_server(crew: Crew, home: Path, runs: Path, port: int) -> tuple[str, bo
     )
     os.environ["RAG_EVAL_RUNS_URL"] = api.removesuffix("/api") + RUNS_PATH
     while not answers(api, 2.0):
-        problem = crew.trouble()
+        problem = group.trouble()
         if problem is not None:
             raise problem
         time.sleep(LOOK_SECONDS)
     return api, True
 
 
-def call_off_left_behind() -> None:
-    """Have no run going on: whoever worked for a server that only now starts has ended without saying so.
+def crash_abandoned_runs() -> None:
+    """Mark the runs as crashed that a server, which only now starts again, still counts as running.
 
-    The server would count such runs among those at work, and have others wait for them.
+    Their workers have ended without reporting, and others would wait for them.
     """
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
@@ -169,18 +171,18 @@ def call_off_left_behind() -> None:
                 client.set_flow_run_state(run.id, Crashed(message="it was left behind"), force=True)
 
 
-def start_worker(crew: Crew) -> None:
+def start_worker(group: ProcessGroup) -> None:
     """Start a worker and wait until the server knows of it."""
     from prefect.client.orchestration import get_client
 
     from flows.deploying import work_pool
 
     pool = work_pool()
-    crew.start("worker", pool, settings=WORKER_SETTINGS)
+    group.start("worker", pool, settings=WORKER_SETTINGS)
     deadline = time.monotonic() + WORKER_SECONDS
     with get_client(sync_client=True) as client:
         while client.read_work_pool(pool).status != "READY":
-            problem = crew.trouble()
+            problem = group.trouble()
             if problem is not None:
                 raise problem
             if time.monotonic() > deadline:
@@ -192,9 +194,7 @@ UP_LOOK_SECONDS = 0.5
 
 
 def up(
-    config: Annotated[
-        Path | None, typer.Argument(help="A benchmark as YAML or TOML; without it, the sample's.")
-    ] = None,
+    config: ConfigArgument = None,
     corpus: CorpusOption = None,
     truth: TruthOption = None,
     glob: GlobOption = None,
@@ -203,12 +203,11 @@ def up(
     cron: CronOption = None,
     gate_metric: GateMetricOption = None,
     max_drop: MaxDropOption = None,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Where the server answers, and its UI is.")] = 4200,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the Prefect server and its UI.")] = 4200,
     watch: Annotated[bool, typer.Option("--watch/--no-watch", help="Run when documents change.")] = True,
 ) -> None:
-    """Have a benchmark run every night, from the Prefect UI and when documents change, until it is stopped."""
+    """Run a benchmark every night, on demand from the Prefect UI and when documents change, until stopped."""
     from flows.cli.benchmark import check_files
-    from flows.cli.console import print_notes
     from flows.cli.deploy import deployment_parameters
     from rag_eval.benchmark.config import check_runner
     from rag_eval.benchmark.config_files import chosen_benchmark
@@ -223,26 +222,26 @@ def up(
     parameters = deployment_parameters(config, corpus, truth, glob, workspace, runner, gate_metric, max_drop)
     place = Workspace.at(workspace)
     home = prefect_home(place)
-    with _alone(home, place), _stopped_together(console, Crew(home)) as crew:
+    with _alone(home, place), _stopped_together(console, ProcessGroup(home)) as group:
         with console.status("Starting …"):
-            api, is_ours = start_server(crew, home, place.runs, port)
+            api, is_ours = start_server(group, home, place.runs, port)
             from flows.deploying import deploy
 
             if is_ours:
-                call_off_left_behind()
+                crash_abandoned_runs()
             ids = deploy(Path.cwd(), parameters, cron)
-            start_worker(crew)
+            start_worker(group)
         folder = CorpusWatch(Path(chosen.corpus), chosen.glob) if watch else None
         _announce(console, api, ids, chosen, watch=watch)
         with _watcher(console, folder) as watcher:
-            while not (problem := crew.trouble() or watcher.trouble):
+            while not (problem := group.trouble() or watcher.trouble):
                 time.sleep(UP_LOOK_SECONDS)
             raise problem
 
 
 @contextmanager
 def _alone(home: Path, workspace: "Workspace") -> Iterator[None]:
-    """One at a time in a workspace: two would stop each other's runs."""
+    """Allow one at a time in a workspace: two would stop each other's runs."""
     with try_lock(home / "up.lock") as is_free:
         if not is_free:
             raise ConfigurationError(f"rag-eval up goes on already in {workspace.address!r}: stop it, or use another")
@@ -250,16 +249,16 @@ def _alone(home: Path, workspace: "Workspace") -> Iterator[None]:
 
 
 @contextmanager
-def _stopped_together(console: Console, crew: "Crew") -> Iterator["Crew"]:
-    """The crew, stopped whatever happens."""
+def _stopped_together(console: Console, group: ProcessGroup) -> Iterator[ProcessGroup]:
+    """Stop the processes, whatever happens."""
     try:
-        yield crew
+        yield group
     except Stopped as stop:
         stop.consequence = "server, worker and watcher have ended; what was finished is kept"
         raise
     finally:
         with console.status("Stopping …"):
-            crew.stop()
+            group.stop()
 
 
 class _Watcher:
@@ -270,7 +269,7 @@ class _Watcher:
 
 @contextmanager
 def _watcher(console: Console, folder: "CorpusWatch | None") -> Iterator[_Watcher]:
-    """A thread that watches the corpus; what goes wrong in it is its trouble."""
+    """Watch the corpus in a thread; what goes wrong there is its ``trouble``."""
     watcher = _Watcher()
 
     def work(corpus: "CorpusWatch") -> None:
@@ -291,7 +290,7 @@ def _watcher(console: Console, folder: "CorpusWatch | None") -> Iterator[_Watche
 
 
 def _announce(console: Console, api: str, ids: "dict[str, UUID]", config: "BenchmarkConfig", *, watch: bool) -> None:
-    """Say what is up, and where."""
+    """Print what is running, and where."""
     from flows.deploying import next_runs
 
     ui = api.removesuffix("/api")
