@@ -1,13 +1,28 @@
 """General experiments as a flow, to be deployed and scheduled."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
-from prefect import flow
+from prefect import flow, task
+from prefect.artifacts import create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
 from pydantic import Field
 
 from rag_eval.errors import ExperimentFailedError
+from rag_eval.experiments.outputs.page import experiment_markdown
+from rag_eval.experiments.running import run_file
 from rag_eval.experiments.scores import MinimumAverage, below
-from tasks.experiments import experiments_of, show_experiments
+from rag_eval.experiments.settings import Session
+from rag_eval.experiments.types import ExperimentResult
+from tasks.artifacts import best_effort
+
+
+# Finished samples are kept by the experiment itself, so that a retry continues it.
+@task(name="experiment", cache_policy=NO_CACHE, persist_result=False)
+def run_experiments(file: str, concurrency: int, minimums: Sequence[MinimumAverage]) -> list[ExperimentResult]:
+    """Run the experiments of a file, with so many calls under way at once; 0: as many as the file says."""
+    return run_file(Path(file), Session(concurrency=concurrency or None, raises=False, minimums=minimums))
 
 
 @flow(name="experiment", flow_run_name="{file}")
@@ -22,8 +37,9 @@ def experiment(
         fail_under: Averages to reach, each as metric=value, such as ExactMatch=0.8.
     """
     minimums = [MinimumAverage.parse(text) for text in fail_under]
-    results = experiments_of(file, concurrency, minimums)
-    show_experiments(results)
+    results = run_experiments(file, concurrency, minimums)
+    with best_effort():
+        create_markdown_artifact(markdown="\n\n".join(map(experiment_markdown, results)), key="experiment")
     failed = [result for result in results if result.failed]
     problems = [result.failure for result in failed] or below(results, minimums)
     if problems:

@@ -44,7 +44,6 @@ PENDING: dict[str, str] = {
     "class Grid": "PARTS",
     "class Kind": "PARTS",
     "class Value": "PARTS",
-    "short tasks.experiments": "RECORDS",
     "cycle rag_eval.parts.definition, rag_eval.parts.registry": "PARTS",
 }
 

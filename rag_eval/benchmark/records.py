@@ -1,4 +1,4 @@
-"""What stages have made, kept as plain data under their keys, so that equal work is done once.
+"""Stage records: what a stage made, kept under the key of the work, so that equal work is done once.
 
 A record is a JSON file in the workspace. It is read strictly as the type that its stage declares: whatever else the
 file holds is reported and computed again, and nothing in it is ever imported or called. Looking a record up needs no
@@ -39,7 +39,7 @@ class StageRecord(BaseModel, Generic[R]):
 
 
 def find_record(workspace: Workspace, stage: Stage[..., R], key: str) -> R | None:
-    """The kept result of the work with this key, with all that it refers to marked as used; None when there is none.
+    """Return the kept result of the work with this key, marked as used with all it refers to; None when there is none.
 
     One that was cut or altered, or that refers to files that are gone, altered or outside the workspace, is dropped
     and reported in the log. One that is older than a refresh allows counts as none.
@@ -64,7 +64,7 @@ def find_record(workspace: Workspace, stage: Stage[..., R], key: str) -> R | Non
 
 
 def keep_record(workspace: Workspace, stage: Stage[..., R], key: str, result: R) -> None:
-    """Keep what the work with this key has made; where it cannot be written, the log says so and the run goes on."""
+    """Keep the result of the work with this key; where it cannot be written, the log says so and the run goes on."""
     record = _record_type(stage)(key=key, result=result)
     try:
         workspace.keep(workspace.record(key), record.model_dump_json().encode())
@@ -85,7 +85,7 @@ _guard = threading.Lock()
 
 @contextmanager
 def alone(workspace: Workspace, key: str, on_wait: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """Let nobody else do the work with this key meanwhile: another thread or process waits, and then finds it done.
+    """Keep all others from the work with this key: another thread or process waits, and then finds it done.
 
     ``on_wait`` is called when another process is at work on it.
     """

@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Stage(Generic[P, R]):
-    """One step of the pipeline; call it to run it."""
+    """One step of the pipeline; calling it runs it."""
 
     name: str
     version: int
@@ -46,7 +46,7 @@ class Stage(Generic[P, R]):
         return get_type_hints(self.run)["return"]
 
     def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
-        """The key of what a call with these arguments makes; safe as a file name."""
+        """Return the key of the work that a call with these arguments is; safe as a file name."""
         call = inspect.signature(self.run).bind(*args, **kwargs)
         call.apply_defaults()
         return f"{self.name}-v{self.version}-{data_sha256(key_part(call.arguments))[:40]}"
@@ -55,7 +55,7 @@ class Stage(Generic[P, R]):
 def stage(version: int) -> Callable[[Callable[P, R]], Stage[P, R]]:
     """Make a function a stage under its own name; raise the version whenever its result would change.
 
-    What the stage made says when and how long it was made, also to whoever uses it again.
+    The result says when it was made and how long that took, also to whoever uses it again.
     """
 
     def decorate(function: Callable[P, R]) -> Stage[P, R]:
@@ -80,7 +80,7 @@ def _taking(result: R, made: datetime, seconds: float) -> R:
 
 
 def key_part(value: object) -> object:
-    """What of an argument goes into a key, as plain data; raises ``ConfigurationError`` on what has no digest."""
+    """Return an argument as plain data for a key; raises ``ConfigurationError`` on what has no digest."""
     if isinstance(value, Reference):
         return {"digest": value.digest}
     if isinstance(value, Component):

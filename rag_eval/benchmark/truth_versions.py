@@ -1,4 +1,4 @@
-"""Earlier versions of documents, which runs left in a workspace, and truth carried over with them."""
+"""Re-anchoring ground truth with the earlier versions of documents that runs left in a workspace."""
 
 from collections.abc import Collection, Sequence
 
@@ -16,9 +16,9 @@ from rag_eval.types.ids import DocumentId
 
 
 def document_versions(workspace: Workspace, doc_ids: Collection[DocumentId]) -> dict[DocumentId, list[str]]:
-    """The texts that the documents have had in the runs of a workspace, the last used first, each once.
+    """Return the texts that documents had in the runs of a workspace, the last used first, each once.
 
-    A workspace that is not there has none. A table that is gone, altered or of another shape is passed over.
+    A workspace that does not exist has none. Tables that are gone, altered or of another shape are skipped.
     """
     workspace.storage.bring_missing("tables/documents")
     paths = [path for path in (workspace.root / "tables" / "documents").glob("*.arrow") if path.is_file()]
@@ -38,7 +38,7 @@ def document_versions(workspace: Workspace, doc_ids: Collection[DocumentId]) -> 
 
 
 def reanchor_for_run(workspace: Workspace, truth: Sequence[TokenLevelGroundTruth], corpus: Corpus) -> ReanchorReport:
-    """The truth carried over to the corpus with the versions that the workspace has.
+    """Carry ground truth over to the corpus, with the versions of documents that the workspace has.
 
     Raises ``GroundTruthError`` when no query is left.
     """

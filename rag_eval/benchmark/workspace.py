@@ -1,8 +1,9 @@
-"""Where a pipeline keeps its work: Arrow tables named by their content, LanceDB indexes, run records.
+"""The workspace of a pipeline: Arrow tables named by their content, LanceDB indexes, stage records, runs and caches.
 
-That is a folder, or a bucket with a folder as its copy on this machine. Files are written beside their place and
-renamed into it, so that a reader meets a whole file or none, and two writers of the same content do no harm. What is
-read is checked against the digest in the reference.
+It is a folder, or a bucket with a folder as its copy on this machine. Files are written beside their place and renamed
+into it, so that a reader meets a whole file or none, and two writers of the same content do no harm. What is read is
+checked against the digest in its reference. A workspace is data, whoever wrote it: reading it runs nothing, and nothing
+is read from or written to places that it leads to outside its own folder.
 """
 
 import functools
@@ -25,7 +26,7 @@ from rag_eval.errors import ArtifactError
 
 
 class Workspace(BaseModel):
-    """All that a pipeline keeps, below one folder or one path of a bucket."""
+    """Everything that a pipeline keeps, below one folder or one path of a bucket."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -40,7 +41,7 @@ class Workspace(BaseModel):
 
     @classmethod
     def at(cls, place: str | Path, *, refresh: bool = False) -> Self:
-        """The workspace in a folder, or at an address such as ``s3://bucket/path``.
+        """Return the workspace in a folder, or at an address such as ``s3://bucket/path``.
 
         Raises ``ConfigurationError`` on another kind of address, or one that holds keys.
         """
@@ -80,42 +81,42 @@ class Workspace(BaseModel):
         return self.begun or datetime.now(UTC)
 
     def is_too_old(self, kept: Made) -> bool:
-        """Whether kept work is to be made again."""
+        """Whether kept work is to be computed again."""
         since = self.made_since
         return since is not None and (kept.made is None or kept.made < since)
 
     def for_run(self, begun: datetime) -> Self:
-        """The workspace for the work of one run."""
+        """Return the workspace for the work of one run."""
         return self.model_copy(update={"begun": begun})
 
     @property
     def runs(self) -> Path:
-        """Where the outcome of each run is kept."""
+        """The folder with a folder for each run."""
         return self.root / "runs"
 
     @property
     def embedding_cache(self) -> Path:
-        """Where vectors are kept, by embedder and text."""
+        """The folder of the vectors, by embedder and text."""
         return self.root / "cache" / "embeddings"
 
     def record(self, key: str) -> Path:
-        """The file that holds what the stage with this cache key has made."""
+        """Return the file of the record with this key."""
         return self.root / "records" / f"{key}.json"
 
     def lock(self, key: str) -> Path:
-        """The file that whoever makes the result of this cache key holds locked; it is there for so long."""
+        """Return the file that whoever does the work with this key holds locked; it exists only meanwhile."""
         return self.root / "locks" / key
 
     def chunk_cache(self, identity: str, label: str) -> Path:
-        """Where the cuts of the chunker of this identity are kept, by document."""
+        """Return the folder of the cuts that the chunker of this identity made, by document."""
         return identity_folder(self.root / "cache" / "chunks", identity, label)
 
     def ranking_cache(self, identity: str, label: str) -> Path:
-        """Where the answers of the reranker of this identity are kept, by what it was asked."""
+        """Return the folder of the answers of the reranker of this identity, by what it was asked."""
         return identity_folder(self.root / "cache" / "rankings", identity, label)
 
     def growing(self, folder: Path) -> AbstractContextManager[None]:
-        """Work on a folder of a cache: have what others added to it, and give them what is added."""
+        """Work on the folder of a cache: fetch what others added to it, and send what the block adds."""
         since = self.made_since
         self._check_inside(folder)
         return self.storage.growing(self._name(folder), nanoseconds(since) if since else None)
@@ -133,37 +134,37 @@ class Workspace(BaseModel):
             self.send(path)
 
     def send(self, path: Path) -> None:
-        """Keep a file or a folder of the root as it is now."""
+        """Store a file or a folder of the root as it is now."""
         self.storage.send(self._name(path))
 
     def ensure(self, path: Path) -> None:
-        """Have a file or a folder of the root kept, if it is not by now."""
+        """Store a file or a folder of the root unless it is stored already."""
         self.storage.ensure(self._name(path))
 
     def kept(self, path: Path) -> Path:
-        """The path of a file that, once written, does not change; it is there if it is kept anywhere."""
+        """Return the path of a file that never changes, fetched first where only the bucket has it."""
         if not path.exists():
             self.storage.bring(self._name(path))
         return path
 
     def newest(self, path: Path) -> Path:
-        """The path of a file as whoever wrote it last has left it; it is there if it is kept anywhere."""
+        """Return the path of a file that may change, as whoever wrote it last has left it."""
         self.storage.bring(self._name(path))
         return path
 
     def runs_with(self, file: str) -> list[str]:
-        """The names of the runs that have a file of this name, in order of their names."""
+        """Return the sorted names of the runs that have a file of this name."""
         paths = (Path(name) for name in self.storage.names("runs"))
         return sorted(path.parent.name for path in paths if path.name == file and len(path.parts) == 3)
 
     def write_table(self, kind: str, table: pa.Table, effort: Effort | None = None) -> TableRef:
-        """Keep a table and give back its reference; writing the same content twice keeps one file."""
+        """Write a table and return its reference; the same content written twice is one file."""
         return self.write_parts(kind, table.schema, [table], effort)
 
     def write_parts(
         self, kind: str, schema: pa.Schema, parts: Iterable[pa.Table], effort: Effort | None = None
     ) -> TableRef:
-        """Keep a table that comes in parts, one at a time in memory; the same parts make the same file."""
+        """Write a table that comes in parts, one at a time in memory; the same parts make the same file."""
         rows = 0
         folder = self.root / "tables" / kind
         self._check_inside(folder)
@@ -180,21 +181,21 @@ class Workspace(BaseModel):
         return TableRef(uri=self._name(path), digest=path.stem, rows=rows, effort=effort)
 
     def read_table(self, ref: TableRef) -> pa.Table:
-        """The table, memory-mapped; raises ``ArtifactError`` when it is gone or is not what was written."""
+        """Return a table, memory-mapped; raises ``ArtifactError`` when it is gone or is not what was written."""
         self._check(ref)
         return read_table(self.root / ref.uri)
 
     def read_tables(self, shards: Sequence[TableRef]) -> pa.Table:
-        """The table whose shards these are; raises as ``read_table`` does."""
+        """Return the table whose shards these are; raises as ``read_table`` does."""
         return pa.concat_tables([self.read_table(shard) for shard in shards])
 
     def index_folder(self, ref: IndexRef) -> Path:
-        """The folder of an index; raises ``ArtifactError`` when it is gone or is not what was written."""
+        """Return the folder of an index; raises ``ArtifactError`` when it is gone or is not what was written."""
         self._check(ref)
         return self.root / ref.uri
 
     def write_index(self, digest: str, rows: int, build: Callable[[Path], None]) -> IndexRef:
-        """Keep the index that ``build`` makes in the folder it is given, and give back its reference.
+        """Keep the index that ``build`` makes in the folder it is given, and return its reference.
 
         Raises ``ArtifactError`` when it cannot be written.
         """
@@ -217,7 +218,7 @@ class Workspace(BaseModel):
         return ref
 
     def damage(self, ref: TableRef | IndexRef) -> str | None:
-        """What is wrong with the stored work behind a reference, in a few words; None when it is whole, and here."""
+        """Return what is wrong with the work behind a reference, in a few words; None when it is whole, and here."""
         problem = self._damage_here(ref)
         if problem is None:
             return None

@@ -315,7 +315,7 @@ _HEADER, _LAST_FAILURE, _RECEIPT = TypeAdapter(_Header), TypeAdapter(_LastFailur
 
 
 def _read(path: Path, kind: TypeAdapter[T], fault: str) -> T | None:
-    """Return what the first line of a file holds, None when there is none; raises ``ArtifactError`` on anything else."""
+    """Return what the first line of a file holds, None when there is none; raises ``ArtifactError`` otherwise."""
     try:
         with path.open("rb") as file:
             return kind.validate_json(file.readline())
