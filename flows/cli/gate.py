@@ -17,15 +17,16 @@ from flows.cli.console import (
     say,
     visible,
 )
-from rag_eval.formatting import counted, interval, number, p_value
+from rag_eval.formatting import counted, number
 
 if TYPE_CHECKING:
-    from rag_eval.benchmark.gate import Gate, GateCheck
+    from rag_eval.benchmark.gate import Gate
     from rag_eval.benchmark.outcome import BenchmarkOutcome
     from rag_eval.benchmark.workspace import Workspace
     from rag_eval.stats.scores import Unit
 
 GATE_FAILED = 3
+STYLES = {"ok": "green", "inconclusive": "yellow"}
 
 
 def gate(
@@ -68,6 +69,8 @@ def gate(
 
 
 def _print_gate(console: Console, found: "Gate") -> None:
+    from rag_eval.reports.against import gate_figures, gate_word
+
     console.print(Text(f"{found.run} against the baseline {found.baseline}"), soft_wrap=True)
     console.print(found.terms, highlight=False)
     for difference in found.differences:
@@ -77,16 +80,9 @@ def _print_gate(console: Console, found: "Gate") -> None:
         columns = {"configuration": False, "baseline": True, "run": True, found.move: True, "95 % interval": True}
         table = plain_table(None, columns | {"p": True, "verdict": False}, fixed="verdict")
         for check in changed:
-            beside = max(check.before, check.after)
-            table.add_row(
-                Text(visible(check.configuration)),
-                number(check.before, beside),
-                number(check.after, beside),
-                number(check.drop, beside),
-                interval(check.low, check.high, beside=beside),
-                p_value(check.p),
-                _verdict(found, check),
-            )
+            word = gate_word(found, check)
+            verdict = Text(word, style=STYLES.get(word, "red"))
+            table.add_row(Text(visible(check.configuration)), *gate_figures(check), verdict)
         console.print(table)
     if len(found.checks) > len(changed):
         unchanged = counted(len(found.checks) - len(changed), "configurations")
@@ -105,20 +101,11 @@ def _print_gate(console: Console, found: "Gate") -> None:
     console.print(Text(found.verdict, style=style), soft_wrap=True)
     if found.passed:
         if unsure and len(found.checks) > 1:
-            say(
-                console,
-                "Gating one is more sensitive: rag-eval gate --configuration NAME, such as the one you ship",
-            )
+            say(console, "Gating one is more sensitive: rag-eval gate --configuration NAME, such as the one you ship")
         if found.run == found.baseline:
             say(console, "The run is the baseline itself: run the benchmark again to compare.", "yellow")
         return
     say(console, f"If this is intended: rag-eval baseline set {found.run}{_one_only(found)}")
-
-
-def _verdict(found: "Gate", check: "GateCheck") -> Text:
-    if not check.passed:
-        return Text(found.moved, style="red")
-    return Text("inconclusive", style="yellow") if check.unsure else Text("ok", style="green")
 
 
 def too_few(units: int, unit: "Unit", configurations: int) -> str:

@@ -1,9 +1,10 @@
-"""A run beside an earlier one in words: what changed, by how much, and how sure that is."""
+"""A run beside an earlier one, or the baseline, in words: what changed, by how much, and how sure that is."""
 
 from typing import NamedTuple
 
 from rag_eval.benchmark.compare import ComparedConfigurations, RunComparison
-from rag_eval.formatting import counted, number, signed
+from rag_eval.benchmark.gate import Gate, GateCheck
+from rag_eval.formatting import counted, interval, number, p_value, signed
 from rag_eval.reports.wording import be, brackets, significance, typeset
 
 
@@ -28,6 +29,20 @@ def change_text(row: ComparedConfigurations) -> ChangeText:
         "" if found.is_same else brackets(found, with_sign=True, beside=largest),
         "the same" if found.is_same else f"{found.verdict}, {significance(found)}",
     )
+
+
+def gate_figures(check: GateCheck) -> list[str]:
+    """Baseline, run, drop, its interval and p of a check, all figures with the same number of decimals."""
+    largest = max(check.before, check.after)
+    means = [number(value, largest) for value in (check.before, check.after, check.drop)]
+    return [*means, interval(check.low, check.high, beside=largest), p_value(check.p)]
+
+
+def gate_word(gate: Gate, check: GateCheck) -> str:
+    """``ok``, ``inconclusive``, or what a configuration that fails did."""
+    if not check.passed:
+        return gate.moved
+    return "inconclusive" if check.unsure else "ok"
 
 
 def verdict_sentence(compared: RunComparison) -> str:

@@ -4,10 +4,18 @@ from rag_eval.benchmark.compare import RunComparison
 from rag_eval.benchmark.gate import Gate
 from rag_eval.benchmark.history import History, sparkline
 from rag_eval.benchmark.outcome import ConfigurationOutcome
-from rag_eval.formatting import counted, escape_markdown, interval, number, p_value, signed
+from rag_eval.formatting import counted, escape_markdown, interval, number, signed
 from rag_eval.generation.report import GenerationReport
 from rag_eval.llm.cost import ChatUsage
-from rag_eval.reports.against import change_text, changed_in, data_sentences, left_out_sentences, verdict_sentence
+from rag_eval.reports.against import (
+    change_text,
+    changed_in,
+    data_sentences,
+    gate_figures,
+    gate_word,
+    left_out_sentences,
+    verdict_sentence,
+)
 from rag_eval.reports.provenance import facts, work_in_words
 from rag_eval.reports.ranking import ConfigurationRanking, RankingColumn, RankingRow
 from rag_eval.reports.report import Report
@@ -105,11 +113,9 @@ def gate_markdown(found: Gate) -> str:
             "|---|--:|--:|--:|--:|--:|---|",
         ]
     for check in changed:
-        figures = (number(check.before), number(check.after), number(check.drop), interval(check.low, check.high))
-        verdict = ("inconclusive" if check.unsure else "ok") if check.passed else f"**{found.moved}**"
-        lines.append(
-            f"| {escape_markdown(check.configuration)} | {' | '.join(figures)} | {p_value(check.p)} | {verdict} |"
-        )
+        word = gate_word(found, check)
+        verdict = word if check.passed else f"**{word}**"
+        lines.append(_line([escape_markdown(check.configuration), *gate_figures(check), verdict]))
     if len(found.checks) > len(changed):
         unchanged = counted(len(found.checks) - len(changed), "configurations")
         lines += ["", f"{unchanged} with every score as in the baseline."]
