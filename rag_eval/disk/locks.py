@@ -69,7 +69,6 @@ def _acquired(path: Path, give_up: Callable[[], bool] | None = None) -> "BaseFil
     """The lock once it is held; None when ``give_up``, asked after every attempt that fails, says so, or is None."""
     from filelock import FileLock, Timeout
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path, thread_local=False, fallback_to_soft=False)
     try:
         lock.acquire(poll_interval=POLL_SECONDS, blocking=give_up is not None, cancel_check=give_up)

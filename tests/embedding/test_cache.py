@@ -102,6 +102,17 @@ def test_embedders_of_different_names_share_nothing(tmp_path: Path) -> None:
     assert all(path.parent.parent == tmp_path for path in segment_files(tmp_path))
 
 
+def test_a_dimension_that_would_have_to_be_asked_for_is_that_of_the_vectors_kept(tmp_path: Path) -> None:
+    class Unsure(OwnEmbedder):
+        known_dimension = None
+
+    cached = CachedEmbedder(Unsure(), EmbeddingCache(tmp_path))
+    assert cached.known_dimension is None
+    cached.embed(["a"])
+    assert cached.known_dimension == 4
+    assert CachedEmbedder(OwnEmbedder(), EmbeddingCache(tmp_path / "other")).known_dimension == 4
+
+
 def test_nothing_to_embed(tmp_path: Path) -> None:
     cached = CachedEmbedder(LocalEmbedder(), EmbeddingCache(tmp_path / "cache"))
     assert cached.embed([]).shape == (0, 256)
