@@ -104,7 +104,9 @@ def test_embedders_of_different_names_share_nothing(tmp_path: Path) -> None:
 
 def test_a_dimension_that_would_have_to_be_asked_for_is_that_of_the_vectors_kept(tmp_path: Path) -> None:
     class Unsure(OwnEmbedder):
-        known_dimension = None
+        @property
+        def known_dimension(self) -> int | None:
+            return None
 
     cached = CachedEmbedder(Unsure(), EmbeddingCache(tmp_path))
     assert cached.known_dimension is None

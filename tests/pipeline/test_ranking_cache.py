@@ -1,4 +1,4 @@
-"""What a reranker answered is kept before it is used, replaced when it is asked anew, and held against what was asked."""
+"""What a reranker answered is kept before it is used, replaced when it is asked anew, and checked when it is read."""
 
 import os
 import time
@@ -14,7 +14,10 @@ from rag_eval.disk.rows import KeyedRows
 from rag_eval.retrieval.retriever import C
 from rag_eval.types.ids import DocumentId, generate_chunk_id
 
-CHUNKS = [Chunk(generate_chunk_id(text), text, DocumentId("a.md")) for text in ("one", "two", "three")]
+CHUNKS = [
+    Chunk(generate_chunk_id(text), text, DocumentId("a.md"), {"ordinal": number})
+    for number, text in enumerate(("one", "two", "three"))
+]
 
 
 class Reversing:
@@ -53,9 +56,10 @@ def test_a_question_is_asked_once_for_every_number_of_hits(tmp_path: Path) -> No
 def test_every_answer_is_kept_before_the_next_question(tmp_path: Path) -> None:
     reranker = Reversing()
     reranker.fails_after = 2
-    with pytest.raises(OSError, match="lights"), kept_rankings(reranker, tmp_path, None) as cached:
-        for query in "abc":
-            cached.rerank(query, CHUNKS, 3)
+    cached = CachedReranker(reranker, tmp_path)
+    assert [contents(cached, query) for query in "ab"] == [["three", "two", "one"]] * 2
+    with pytest.raises(OSError, match="lights"):
+        cached.rerank("c", CHUNKS, 3)
     assert sum(len(file) for file in KeyedRows(tmp_path, RANKINGS).files()) == 2
 
 
