@@ -9,8 +9,8 @@ that was really used, and after the reranker.
 part            formula                       what it tells
 ==============  ============================  ========================================================================
 ``uncovered``   1 - oracle@all                in no chunk at all: the chunker lost it, and nothing after can find it
-``cut``         oracle@all - oracle@k         spread over more than k chunks: cut otherwise, or retrieve more
-``embedder``    oracle@k - exact@k            in chunks that would have fitted, but others were nearer to the query
+``boundary``    oracle@all - oracle@k         spread over more than k chunks: cut otherwise, or retrieve more
+``search``      oracle@k - exact@k            in chunks that would have fitted, but others were nearer to the query
 ``index``       exact@k - approximate@k       found by the exact search, missed by the approximate one
 ``reranker``    approximate@k - final@k       moved out of the first k by the reranker
 ==============  ============================  ========================================================================
@@ -35,7 +35,7 @@ from rag_eval.metrics.sweep import ChunkSweep, SpanRows, SpanSweep, running_sums
 from rag_eval.metrics.table_rows import LAST_POSITION, RowOrder, match_rows, number_strings, span_rows
 from rag_eval.tables import CHUNKS, PLACE, TruthTables, check_schema, passages_of
 
-LOSS_PARTS = ("uncovered", "cut", "embedder", "index", "reranker")
+LOSS_PARTS = ("uncovered", "boundary", "search", "index", "reranker")
 """The parts, in the order in which they come about."""
 
 SHARES = (*LOSS_PARTS, "final_recall")
@@ -56,7 +56,7 @@ class HitStages:
 
     They are ``HITS`` tables.
     ``approximate`` is left out where the search is exact, ``final`` where nothing is reranked. A hit that was not
-    fetched counts as not found: where the exact hits are fewer than k, that is the embedder's loss.
+    fetched counts as not found: where the exact hits are fewer than k, that is lost by the search.
     """
 
     exact: pa.Table

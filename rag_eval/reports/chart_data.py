@@ -18,14 +18,14 @@ from rag_eval.stats.bootstrap import Estimate
 from rag_eval.tables import TruthTables
 
 PARTS = {
-    "found": ("found", ""),
-    "embedder": ("search", "ranked below the first k"),
-    "reranker": ("reranker", "moved out of the first k"),
-    "index": ("index", "missed by the approximate index"),
-    "cut": ("boundary", "needs more than k chunks"),
-    "uncovered": ("uncovered", "in no chunk"),
+    "found": "",
+    "search": "ranked below the first k",
+    "reranker": "moved out of the first k",
+    "index": "missed by the approximate index",
+    "boundary": "needs more than k chunks",
+    "uncovered": "in no chunk",
 }
-"""What is found and each loss: its name and what it means, in the order in which they are stacked."""
+"""What is found and each loss with what it means, in the order in which they are stacked."""
 
 
 def loss_rows(
@@ -39,11 +39,11 @@ def loss_rows(
         chunks, stages = workspace.read_tables(one.chunk_tables), _stages(workspace, outcome, one)
         for means in average_losses(losses_of(chunks, tables, stages, outcome.config.k)).to_pylist():
             shares = {"found": means["final_recall"], **{part: means[part] for part in LOSS_PARTS}}
-            for order, (part, (name, _)) in enumerate(PARTS.items()):
+            for order, part in enumerate(PARTS):
                 yield {
                     "configuration": one.name,
                     "k": means["k"],
-                    "part": name,
+                    "part": part,
                     "share": round(shares[part], 5),
                     "order": order,
                 }
@@ -184,4 +184,4 @@ def _document_rows(scores: RunScores, outcome: BenchmarkOutcome, names: Sequence
 def _parts_of(rows: Rows) -> dict[str, str]:
     """The parts that are more than nothing anywhere, with what they mean: others would only lengthen the legend."""
     some = {row["part"] for row in rows if abs(row["share"]) > 0}
-    return {name: meaning for name, meaning in PARTS.values() if name in some}
+    return {part: meaning for part, meaning in PARTS.items() if part in some}

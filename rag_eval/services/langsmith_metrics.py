@@ -2,7 +2,6 @@
 
 import copy
 import math
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Set
 from numbers import Real
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkMetric, ChunkPrecision, ChunkRecall
-from rag_eval.metrics.metric import check_cut, refuse_repeated
+from rag_eval.metrics.metric import check_cut, refuse_repeated, split_name
 from rag_eval.metrics.span_metrics import SpanIoU, SpanMetric, SpanPrecision, SpanRecall
 from rag_eval.services.langsmith_datasets import (
     RELEVANT_CHUNK_IDS,
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 ERROR_CHARACTERS = 300
-_CUT = re.compile(r"@([1-9][0-9]*)$")
 
 
 class LangSmithMetric(ABC, Generic[Item]):
@@ -115,10 +113,9 @@ def name_and_cut(name: str, k: int | None) -> tuple[str, int | None]:
     if not isinstance(name, str) or not name:
         raise ConfigurationError(f"a metric has the name {name!r}: use a text such as 'recall'")
     check_cut(k, name)
-    stated = _CUT.search(name)
-    if stated is None:
+    cut = split_name(name)[1].hits
+    if cut is None:
         return (name, None) if k is None else (f"{name}@{k}", k)
-    cut = int(stated[1])
     if k not in (None, cut):
         raise ConfigurationError(f"the metric {name!r} is asked for at k = {k}: leave out @{cut}, or use k = {cut}")
     return name, cut

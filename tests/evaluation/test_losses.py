@@ -168,9 +168,9 @@ def losses_of(*stages: Sequence[Place], k: int = 2) -> dict[str, float]:
 def test_each_part_has_its_own_cause() -> None:
     # 25 characters of truth: 5 in no chunk, 5 + 10 + 5 in three chunks of which two can be had.
     first, middle, last, other = CORPUS
-    perfect = {"uncovered": 0.2, "cut": 0.2, "embedder": 0.0, "index": 0.0, "reranker": 0.0, "final_recall": 0.6}
+    perfect = {"uncovered": 0.2, "boundary": 0.2, "search": 0.0, "index": 0.0, "reranker": 0.0, "final_recall": 0.6}
     assert losses_of([middle, last]) == perfect
-    assert losses_of([middle, other, last]) == perfect | {"embedder": 0.2, "final_recall": 0.4}
+    assert losses_of([middle, other, last]) == perfect | {"search": 0.2, "final_recall": 0.4}
     assert losses_of([middle, first], [other, middle]) == perfect | {"index": 0.2, "final_recall": 0.4}
     assert losses_of([middle, first], [middle, first], [first, other, middle]) == perfect | {
         "reranker": 0.4,
@@ -181,14 +181,14 @@ def test_each_part_has_its_own_cause() -> None:
 def test_a_gain_is_negative() -> None:
     first, middle, last, other = CORPUS
     losses = losses_of([first, other, middle], [first, last], [middle, last])
-    assert losses["embedder"] == 0.4
+    assert losses["search"] == 0.4
     assert losses["index"] == -0.2
     assert losses["reranker"] == -0.2
     assert sum(losses.values()) == pytest.approx(1, abs=1e-15)
 
 
 def test_a_larger_k_has_nothing_cut() -> None:
-    assert losses_of(CORPUS, k=100)["cut"] == 0
+    assert losses_of(CORPUS, k=100)["boundary"] == 0
     assert losses_of(CORPUS, k=100)["final_recall"] == 0.8
 
 

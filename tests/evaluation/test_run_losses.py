@@ -38,7 +38,7 @@ def test_the_parts_of_a_run_add_up_to_what_its_recall_lacks() -> None:
         assert sum(row[part] for part in LOSS_PARTS) == pytest.approx(1 - row["final_recall"])
         assert row["index"] == 0
         assert row["n"] == len(TRUTH) - len(run.raw_results.unanswerable)
-    assert rows[1]["reranker"] < 0 < rows[1]["embedder"]  # words find more here than static vectors do
+    assert rows[1]["reranker"] < 0 < rows[1]["search"]  # words find more here than static vectors do
 
 
 def test_an_approximate_index_has_its_part(tmp_path: object) -> None:
@@ -56,7 +56,7 @@ def test_chunk_level_losses_and_what_cannot_be_compared() -> None:
     truth = [ChunkLevelGroundTruth(Query.from_text("ferry", {"chunker": CHUNKER.name}), ids)]
     retriever = VectorRAGRetriever(CHUNKER, LocalEmbedder(), evaluation_type="chunk-level")
     (row,) = retrieval_losses(retriever, SAMPLE, truth, [1]).to_pylist()
-    assert row["cut"] == 0.5
+    assert row["boundary"] == 0.5
     assert sum(row[part] for part in LOSS_PARTS) == 1 - row["final_recall"]
     with pytest.raises(GroundTruthError, match="chunk-level evaluation and needs ChunkLevelGroundTruth"):
         retrieval_losses(retriever, SAMPLE, TRUTH, [1])  # type: ignore[call-overload]

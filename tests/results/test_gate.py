@@ -8,10 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from scipy import stats
 
 from rag_eval.benchmark.chunker_settings import RecursiveTokenConfig
 from rag_eval.benchmark.gate import fewest_units, gate_units, most_configurations, run_gate
-from rag_eval.benchmark.scores import SCORES_FILE
+from rag_eval.benchmark.scores import SCORES_FILE, read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
 from rag_eval.stats.comparison import holm, sign_flip_p_values
@@ -38,6 +39,25 @@ def test_a_sure_drop_fails_and_an_unsure_one_does_not(store: Store) -> None:
     assert slight.checks[1].drop == pytest.approx(0.05)
     assert slight.checks[1].noticed_from is not None
     assert slight.checks[1].noticed_from > 0.05
+
+
+def test_the_smallest_drop_that_fails_is_the_allowance_and_a_quantile_of_standard_errors(store: Store) -> None:
+    changes = [
+        read_scores(store.workspace, run, METRIC).paired(METRIC).subset([LARGE_NAME])
+        for run in (store.good, store.slightly_worse)
+    ]
+    drops = (changes[0].values - changes[1].values)[0].reshape(12, 5).mean(axis=1)  # five queries a document, in order
+    error = np.std(drops, ddof=1) / math.sqrt(12)
+    (alone,) = run_gate(
+        store.workspace, store.good, store.slightly_worse, METRIC, 0.02, configurations=[LARGE_NAME]
+    ).checks
+    assert alone.noticed_from == pytest.approx(0.02 + stats.t.ppf(0.95, 11) * error)
+    # The strictest of two tests asks for half the error; those that lost the same count as one.
+    both = run_gate(store.workspace, store.good, store.much_worse, METRIC, 0.02)
+    tests = len({(check.drop, check.changed) for check in both.checks})
+    one = run_gate(store.workspace, store.good, store.much_worse, METRIC, 0.02, configurations=[LARGE_NAME]).checks[0]
+    errors = (one.noticed_from - 0.02) / stats.t.ppf(0.95, 11)
+    assert both.checks[1].noticed_from == pytest.approx(0.02 + stats.t.ppf(1 - 0.05 / tests, 11) * errors)
 
 
 def test_configurations_that_lost_the_same_are_one_hypothesis(tmp_path: Path) -> None:
@@ -110,6 +130,7 @@ def test_a_configuration_without_scores_fails_the_gate(own_store: Store) -> None
     nothing = make_run(own_store.workspace, own_store.config, failing=[SMALL_NAME, LARGE_NAME])
     empty = run_gate(own_store.workspace, own_store.good, nothing, METRIC, 0.5)
     assert set(empty.missing) == {SMALL_NAME, LARGE_NAME}
+    assert (empty.queries, empty.units, empty.can_fail, empty.checks) == (0, 0, True, [])
     assert (empty.terms, empty.verdict) == (
         "span_recall@3 may drop by 0.5",
         "The gate failed: 2 configurations without scores.",
