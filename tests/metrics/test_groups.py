@@ -3,7 +3,7 @@
 import pytest
 
 from rag_eval import ChunkLevelGroundTruth, Document, DocumentId, Query, TokenLevelGroundTruth, generate_chunk_id
-from rag_eval.metrics.losses import HitStages, chunk_level_losses, token_level_losses
+from rag_eval.metrics.losses import LOSS_PARTS, HitStages, chunk_level_losses, token_level_losses
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.tables import chunk_truth_to_tables, chunks_to_table, passages_of, token_truth_to_tables
 from rag_eval.types.chunks import Chunk
@@ -63,7 +63,7 @@ def test_losses_of_grouped_truth_add_up() -> None:
     hits = placed_hits([(ASKED.id, 1, 1.0, DOC.id, 26, 50, "c26")])
     row = token_level_losses(chunks, TRUTH, HitStages(hits), [1]).to_pylist()[0]
     assert row["final_recall"] == 24 / 30
-    assert sum(row[part] for part in ("uncovered", "cut", "embedder", "index", "reranker")) == pytest.approx(6 / 30)
+    assert sum(row[part] for part in LOSS_PARTS) == pytest.approx(6 / 30)
 
 
 def test_chunk_ids_have_groups_too() -> None:
