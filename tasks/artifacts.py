@@ -34,6 +34,7 @@ from rag_eval.benchmark.runs import BASELINE, data_differences, has_baseline, re
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import GateFailedError, as_sentence
 from rag_eval.formatting import escape_markdown
+from rag_eval.parts import type_name
 from rag_eval.reports.markdown import configuration_markdown, gate_markdown, trend_markdown
 from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.reports.write import MARKDOWN_FILE, keep_report, page_address, page_of
@@ -75,10 +76,10 @@ def tag_run(*tags: str) -> None:
 def configuration_tags(configuration: Configuration) -> list[str]:
     """Return the kinds of parts that a configuration has, such as ``retrieval:hybrid``."""
     parts = {
-        "chunker": configuration.chunker.type,
+        "chunker": type_name(configuration.chunker),
         "retrieval": configuration.retrieval,
-        "embedder": configuration.embedder and configuration.embedder.type,
-        "reranker": configuration.reranker.type,
+        "embedder": configuration.embedder and type_name(configuration.embedder),
+        "reranker": type_name(configuration.reranker),
     }
     return [f"{part}:{kind}" for part, kind in parts.items() if kind not in (None, "none")]
 

@@ -85,11 +85,11 @@ def _ended(
         return future.result()
     if not state.is_final():
         reason = "the process that evaluated it ended before it was done: see whether it ran out of memory"
-        return ConfigurationFailure(configuration=configuration, reason=reason, stages={})
+        return ConfigurationFailure(configuration=configuration.record(), reason=reason, stages={})
     error = state.result(raise_on_failure=False)
     reason = as_sentence(error) if isinstance(error, BaseException) else str(state.message)
     stages = dict(error.stages) if isinstance(error, ConfigurationFailedError) else {}
-    return ConfigurationFailure(configuration=configuration, reason=reason, stages=stages)
+    return ConfigurationFailure(configuration=configuration.record(), reason=reason, stages=stages)
 
 
 def _retell(configuration: Configuration, ended: ConfigurationOutcome | ConfigurationFailure) -> None:

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.benchmark.embedder_settings import SentenceTransformersConfig
-from rag_eval.benchmark.reranker_settings import CrossEncoderConfig
 from rag_eval.benchmark.stage import key_part
-from rag_eval.embedding.sentence_transformers import model_name
+from rag_eval.embedding.sentence_transformers import SentenceTransformersEmbedder, model_name
 from rag_eval.errors import ConfigurationError
+from rag_eval.retrieval.rerankers import CrossEncoderReranker
 
 
 def model_folder(folder: Path, weights: bytes = b"1234") -> Path:
@@ -57,9 +56,9 @@ def test_a_model_of_the_hub_is_known_by_the_commit_on_this_machine(
     assert model_name("no such: model?") == "no such: model?"
 
 
-@pytest.mark.parametrize("config", [SentenceTransformersConfig, CrossEncoderConfig])
+@pytest.mark.parametrize("config", [SentenceTransformersEmbedder, CrossEncoderReranker])
 def test_a_key_varies_on_the_files_behind_a_model(
-    tmp_path: Path, config: type[SentenceTransformersConfig | CrossEncoderConfig]
+    tmp_path: Path, config: type[SentenceTransformersEmbedder | CrossEncoderReranker]
 ) -> None:
     folder = model_folder(tmp_path / "tiny")
     before = key_part(config(model=str(folder)))

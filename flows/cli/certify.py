@@ -7,7 +7,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
 from rich import box
 from rich.console import Console
 from rich.padding import Padding
@@ -15,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli.console import visible
-from rag_eval.benchmark.chunker_settings import ChunkerConfig
-from rag_eval.benchmark.config_grid import CHUNKERS
+from rag_eval.chunking import CHUNKER
 from rag_eval.chunking.certify import POSITIONS, Certificate, Check, certify, compare_certificates
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import counted
+from rag_eval.parts.settings import Place
 from rag_eval.types.documents import Corpus
 
 MARKS = {"passed": ("✓", "green"), "failed": ("✗", "red"), "not applicable": ("–", "dim")}
@@ -72,7 +71,7 @@ def run_certification(
         raise ConfigurationError("--set goes with one built-in chunker: name it")
     console, waiting = Console(markup=False, highlight=False), Console(stderr=True)
     certificates = []
-    for name in chunkers or CHUNKERS:
+    for name in chunkers or CHUNKER.types:
         with waiting.status(f"Certifying {visible(name)} …"):
             certificate = certify(find_chunker(name, settings), given)
         certificates.append(certificate)
@@ -83,7 +82,7 @@ def run_certification(
     if not chunkers and markdown:
         console.print(visible_lines(compare_certificates(certificates)), end="", soft_wrap=True)
     elif not chunkers:
-        print_comparison(console, dict(zip(CHUNKERS, certificates, strict=True)))
+        print_comparison(console, dict(zip(CHUNKER.types, certificates, strict=True)))
     return certificates
 
 
@@ -98,15 +97,12 @@ def find_chunker(name: str, settings: list[str]) -> object:
         if settings:
             raise ConfigurationError(f"{name} brings its own settings: leave --set to the built-in chunkers")
         return _imported(name)
-    if name not in CHUNKERS:
+    if name not in CHUNKER.types:
         raise ConfigurationError(
-            f"there is no chunker {name!r}: use one of {', '.join(CHUNKERS)}, or your own as module:name"
+            f"there is no chunker {name!r}: use one of {', '.join(CHUNKER.types)}, or your own as module:name"
         )
-    try:
-        return TypeAdapter(ChunkerConfig).validate_python({"type": name, **dict(map(_setting, settings))}).build()
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigurationError(f"{name}, {'.'.join(map(str, first['loc'][1:]))}: {first['msg']}") from None
+    made: object = CHUNKER.make({**dict(map(_setting, settings)), "type": name}, Place(name))
+    return made
 
 
 def _setting(text: str) -> tuple[str, object]:

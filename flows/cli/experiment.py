@@ -11,8 +11,6 @@ from typing import Annotated, Any
 import typer
 import watchfiles
 from rich.console import Console
-from rich.padding import Padding
-from rich.text import Text
 
 from flows.cli.console import JsonOption, say
 from flows.cli.processes import as_interrupts, end_descendants, leaving
@@ -55,8 +53,6 @@ def _run(command: list[str]) -> None:
                 end_descendants(os.getpid())
             raise
 
-
-LONGEST_DEFAULT = 40
 
 app = typer.Typer(help="Run any task on any data with any evaluators.", no_args_is_help=True)
 
@@ -125,29 +121,6 @@ def watch(
     options += [word for text in fail_under or [] for word in ("--fail-under", text)]
     options += ["--output-dir", str(output_dir)] if output_dir else []
     watch_file(file, options)
-
-
-def evaluators() -> None:
-    """List the evaluators of experiments and their settings."""
-    import inspect
-
-    from rag_eval.experiments.evaluators import EVALUATORS
-
-    console = Console()
-    for name, kind in EVALUATORS.items():
-        parameters = [
-            parameter.name + ("" if parameter.default is parameter.empty else f"={_default(parameter.default)}")
-            for parameter in inspect.signature(kind).parameters.values()
-            if parameter.name not in ("name", "client", "retries")
-        ]
-        sentence = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].replace("``", "").split())
-        console.print(Text(f"{name}({', '.join(parameters)})", style="bold"))
-        console.print(Padding(Text(sentence), (0, 0, 0, 2)))
-
-
-def _default(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= LONGEST_DEFAULT and not shown.startswith("<") else "…"
 
 
 def _dry_outputs(output_dir: Path | None) -> list[Any]:

@@ -25,10 +25,10 @@ from flows.cli.console import (
 )
 from flows.cli.deploy import deploy, watch
 from flows.cli.experiment import app as experiment_app
-from flows.cli.experiment import evaluators
 from flows.cli.gate import app as baseline_app
 from flows.cli.gate import gate
 from flows.cli.generate import generate
+from flows.cli.parts import parts, schema
 from flows.cli.processes import Stopped, leave, stop_on_signals
 from flows.cli.publish import publish
 from flows.cli.runs import cache, history, report, show
@@ -145,46 +145,6 @@ def validate(config: Annotated[Path, typer.Argument(help="A benchmark as YAML or
     print_configurations(chosen)
 
 
-@app.command(rich_help_panel=LOOK)
-def chunkers() -> None:
-    """List the chunkers and their settings."""
-    from flows.cli.parts import print_components
-
-    print_components("chunkers")
-
-
-@app.command(rich_help_panel=LOOK)
-def embedders() -> None:
-    """List the embedders and their settings."""
-    from flows.cli.parts import print_components
-
-    print_components("embedders")
-
-
-@app.command(rich_help_panel=LOOK)
-def stores() -> None:
-    """List the vector stores and their settings."""
-    from flows.cli.parts import print_components
-
-    print_components("stores")
-
-
-@app.command(rich_help_panel=LOOK)
-def rerankers() -> None:
-    """List the rerankers and their settings."""
-    from flows.cli.parts import print_components
-
-    print_components("rerankers")
-
-
-@app.command(rich_help_panel=LOOK)
-def metrics() -> None:
-    """List the metrics."""
-    from flows.cli.parts import print_metrics
-
-    print_metrics()
-
-
 @app.command(rich_help_panel=EVALUATE)
 def certify(
     chunkers: Annotated[
@@ -217,7 +177,8 @@ app.add_typer(baseline_app, name="baseline", rich_help_panel=KEEP)
 app.command(rich_help_panel=KEEP)(gate)
 app.command(rich_help_panel=KEEP)(publish)
 app.add_typer(experiment_app, name="experiment", rich_help_panel=EVALUATE)
-app.command(rich_help_panel=LOOK)(evaluators)
+app.command(rich_help_panel=LOOK)(parts)
+app.command(rich_help_panel=LOOK)(schema)
 
 
 def main() -> None:

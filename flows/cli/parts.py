@@ -1,82 +1,130 @@
-"""List the parts of a benchmark with their settings, the metrics, and the configurations of a benchmark file."""
+"""``rag-eval parts`` and ``rag-eval schema``: what a benchmark file can be made of, for people and for editors."""
 
-import inspect
-from collections.abc import Iterable
-from typing import get_args
+import json
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich import box
-from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
+import typer
 
-from flows.cli.console import visible
-from rag_eval.benchmark.component import Component, shown
-from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.config_grid import SECTIONS, members_of
-from rag_eval.formatting import counted
-from rag_eval.metrics.metric import metric_class, metric_names
-from rag_eval.types.ids import EvaluationType
+from flows.cli.console import JsonOption, visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rag_eval.benchmark.config import BenchmarkConfig
+
+KINDS = ("chunker", "embedder", "store", "index", "reranker", "metric", "evaluator")
+ROOM = 36
+"""How many characters a description needs beside its setting; with less it goes below."""
 
 
-def print_components(section: str) -> None:
-    """Print the parts of one kind with their settings, defaults and meaning."""
+def parts(
+    kind: Annotated[str | None, typer.Argument(help=f"List only this kind: {', '.join(KINDS)}.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the built-in parts with their settings and defaults."""
+    from rich.console import Console
+
+    from rag_eval.errors import ConfigurationError, preview
+    from rag_eval.formatting import choices, suggestion
+
+    chosen = kind if kind in KINDS else (kind or "").removesuffix("s").removesuffix("e" if kind == "indexes" else "")
+    if kind is not None and chosen not in KINDS:
+        raise ConfigurationError(
+            f"there is no kind of part {preview(kind)}{suggestion(kind, KINDS)}: {choices(KINDS, kind)}"
+        )
+    found = {name: _rows_of(name) for name in ([chosen] if kind else KINDS)}
+    if as_json:
+        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        return
     console = Console()
-    for name, component in SECTIONS[section].members.items():
-        _print_component(console, name, component)
-        for key, field in component.model_fields.items():
-            inner = members_of(field.annotation)
-            if inner and all(inner != kind.members for kind in SECTIONS.values()):
-                for choice, part in inner.items():
-                    _print_component(console, f"{name}, {key}: {choice}", part)
-    console.print(Text("A list in a setting makes a grid: every value in it is tried.", style="dim"))
+    for name, rows in found.items():
+        if kind is None:
+            console.rule(f"[bold]{name}[/]", align="left")
+        for row in rows:
+            _print_part(console, row)
+    console.print("A list in a setting makes a grid: every value in it is tried.", style="dim", highlight=False)
 
 
-def _print_component(console: Console, heading: str, component: type[Component]) -> None:
-    console.print(Text.assemble((heading, "bold"), "  ", _first_line(component)))
-    rows = [
-        (key, "required" if field.is_required() else default_of(field.get_default()), field.description or "")
-        for key, field in component.model_fields.items()
-        if key != "type"
-    ]
-    _print_rows(console, rows)
+def schema(
+    summary: Annotated[bool, typer.Option("--summary", help="Print the schema of summary.json instead.")] = False,
+) -> None:
+    """Print the JSON schema of a benchmark file, for editors."""
+    from rag_eval.benchmark.schema import benchmark_schema, summary_schema
+
+    typer.echo(json.dumps(summary_schema() if summary else benchmark_schema(), indent=2, ensure_ascii=False))
+
+
+def _rows_of(kind: str) -> list[dict[str, Any]]:
+    """The parts of a kind as plain data."""
+    from rag_eval.chunking import CHUNKER
+    from rag_eval.embedding import EMBEDDER
+    from rag_eval.parts import describe
+    from rag_eval.retrieval import RERANKER
+    from rag_eval.stores import INDEX, STORE
+
+    for registered in (CHUNKER, EMBEDDER, STORE, INDEX, RERANKER):
+        if registered.name == kind:
+            return [one.as_data() for one in describe(registered)]
+    return _metrics() if kind == "metric" else _evaluators()
+
+
+def _metrics() -> list[dict[str, Any]]:
+    from rag_eval.metrics.metric import metric_class, metric_names
+    from rag_eval.parts.registry import first_line
+
+    known = (*metric_names("token-level"), *metric_names("chunk-level"))
+    return [{"name": name, "summary": first_line(metric_class(name)), "settings": []} for name in known]
+
+
+def _evaluators() -> list[dict[str, Any]]:
+    import inspect
+
+    from rag_eval.experiments.evaluators import EVALUATORS
+    from rag_eval.parts.registry import first_line
+
+    found: list[dict[str, Any]] = []
+    for name, evaluator in EVALUATORS.items():
+        settings = [
+            {"name": one.name, "default": "required" if one.default is one.empty else repr(one.default)}
+            for one in inspect.signature(evaluator).parameters.values()
+            if one.name not in ("name", "client", "retries")
+        ]
+        found.append({"name": name, "summary": first_line(evaluator), "settings": settings})
+    return found
+
+
+def _print_part(console: "Console", row: dict[str, Any]) -> None:
+    """The name and what it is; below, its settings with default and meaning in columns, or the meaning below them."""
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    remote = "" if row.get("remote", "no") == "no" else f"  network: {row['remote']}; cost: {row['cost']}"
+    console.print(Text.assemble((row["name"], "bold"), "  ", row["summary"], (remote, "dim")))
+    settings = [(one["name"], one["default"], one.get("description", "")) for one in row["settings"]]
+    if settings:
+        taken = sum(max(len(one[column]) for one in settings) for column in (0, 1)) + 8
+        if console.width - taken >= min(ROOM, max(len(one[2]) for one in settings)):
+            table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+            for name, default, words in settings:
+                table.add_row(Text(name), Text(default, style="cyan"), Text(words))
+            console.print(Padding(table, (0, 0, 0, 2)))
+        else:
+            for name, default, words in settings:
+                console.print(Padding(Text.assemble(name, "  ", (default, "cyan")), (0, 0, 0, 2)))
+                console.print(Padding(Text(words, style="dim"), (0, 0, 0, 6)))
     console.print()
 
 
-def default_of(value: object) -> str:
-    """A default as it is written in a YAML file."""
-    return value.type if isinstance(value, Component) else shown(value)
-
-
-def print_metrics() -> None:
-    """Print the metrics of both levels with their formulas."""
-    console = Console()
-    for level in get_args(EvaluationType):
-        console.print(Text(level, style="bold"))
-        _print_rows(console, [(name, "", _first_line(metric_class(name))) for name in metric_names(level)])
-        console.print()
-
-
-def _print_rows(console: Console, rows: Iterable[tuple[str, str, str]]) -> None:
-    """Settings: name, default, meaning in columns; where the names and defaults are long, the meaning goes below."""
-    rows = list(rows)
-    if not rows:
-        return
-    names, defaults = (max(len(row[column]) for row in rows) for column in (0, 1))
-    meaning = console.width - names - defaults - 8
-    if meaning >= min(36, max(len(row[2]) for row in rows)):
-        table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-        for name, default, words in rows:
-            table.add_row(Text(name), *([Text(default, style="cyan")] if defaults else []), Text(words))
-        console.print(Padding(table, (0, 0, 0, 2)))
-        return
-    for name, default, words in rows:
-        console.print(Padding(Text.assemble(name, "  ", (default, "cyan")), (0, 0, 0, 2)))
-        console.print(Padding(Text(words, style="dim"), (0, 0, 0, 6)))
-
-
-def print_configurations(config: BenchmarkConfig) -> None:
+def print_configurations(config: "BenchmarkConfig") -> None:
     """Print every configuration of a benchmark."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from rag_eval.formatting import counted
+
     console = Console()
     configurations = config.configurations()
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -88,8 +136,3 @@ def print_configurations(config: BenchmarkConfig) -> None:
     ks = ", ".join(map(str, config.k))
     summary = f"{counted(len(configurations), 'configurations')}, {config.evaluation_type}, k = {ks}"
     console.print(summary, highlight=False)
-
-
-def _first_line(documented: type) -> str:
-    # Docstrings mark code with double backquotes, which are noise on a terminal.
-    return (inspect.getdoc(documented) or "").splitlines()[0].replace("``", "")

@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -16,15 +16,20 @@ from pydantic import (
     model_validator,
 )
 
-from rag_eval.benchmark.chunker_settings import ChunkerConfig
-from rag_eval.benchmark.embedder_settings import EmbedderConfig, LocalEmbedderConfig
-from rag_eval.benchmark.reranker_settings import NoRerankerConfig, RerankerConfig
-from rag_eval.benchmark.store_settings import LanceDBConfig, StoreConfig
+from rag_eval.chunking import CHUNKER
+from rag_eval.chunking.chunker import PositionAwareChunker
+from rag_eval.embedding import EMBEDDER
+from rag_eval.embedding.embedder import Embedder
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices, suggestion
 from rag_eval.metrics.metric import MetricName, metric_class, metric_names
 from rag_eval.metrics.registry import parse_metric_name
+from rag_eval.parts import PartOf, PartRecord, label
 from rag_eval.parts.settings import Name, Settings
+from rag_eval.retrieval import RERANKER
+from rag_eval.retrieval.retriever import Reranker
+from rag_eval.stores import STORE
+from rag_eval.stores.lance import LanceDBVectorStore
 from rag_eval.tokens import check_encoding
 from rag_eval.types.ids import EvaluationType
 
@@ -90,19 +95,46 @@ MAX_CONFIGURATIONS = 1_000
 LARGEST_K = 2**31 - 1
 """What the tables can hold."""
 
-DEFAULT_EMBEDDER = LocalEmbedderConfig()
-DEFAULT_STORE = LanceDBConfig()
-DEFAULT_RERANKER = NoRerankerConfig()
+SECTIONS = {"chunkers": CHUNKER, "embedders": EMBEDDER, "stores": STORE, "rerankers": RERANKER}
+"""The sections of a benchmark that list parts."""
+
+DEFAULTS = {"embedder": "local", "store": "lancedb exact", "reranker": "none"}
+"""The labels that the name of a configuration leaves out."""
+
+ChunkerPart = Annotated[PositionAwareChunker, PartOf(CHUNKER)]
+EmbedderPart = Annotated[Embedder, PartOf(EMBEDDER)]
+StorePart = Annotated[LanceDBVectorStore, PartOf(STORE)]
+RerankerPart = Annotated[Reranker | None, PartOf(RERANKER)]
+
+
+def _name(chunker: str, retrieval: str, **labels: str) -> str:
+    return ", ".join([chunker, retrieval, *(one for kind, one in labels.items() if one != DEFAULTS[kind])])
+
+
+class ConfigurationRecord(Settings):
+    """A configuration as a run keeps it: what its parts were called, their settings and digests."""
+
+    chunker: PartRecord
+    retrieval: str
+    embedder: PartRecord | None
+    store: PartRecord | None
+    reranker: PartRecord
+
+    @property
+    def name(self) -> str:
+        """What no other configuration is called."""
+        parts = {"embedder": self.embedder, "store": self.store, "reranker": self.reranker}
+        return _name(self.chunker.label, self.retrieval, **{kind: one.label for kind, one in parts.items() if one})
 
 
 class Configuration(Settings):
-    """One way to chunk, search and rerank; BM25 has neither embedder nor store."""
+    """One way to chunk, search and rerank; BM25 has neither embedder nor store, and None reranks nothing."""
 
-    chunker: ChunkerConfig
+    chunker: ChunkerPart
     retrieval: RetrievalMode
-    embedder: EmbedderConfig | None
-    store: StoreConfig | None
-    reranker: RerankerConfig
+    embedder: EmbedderPart | None
+    store: StorePart | None
+    reranker: RerankerPart
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
@@ -116,9 +148,19 @@ class Configuration(Settings):
     @property
     def name(self) -> str:
         """What no other configuration is called: chunker and mode, then the parts that are not the default."""
-        parts = ((self.embedder, DEFAULT_EMBEDDER), (self.store, DEFAULT_STORE), (self.reranker, DEFAULT_RERANKER))
-        others = [part.label for part, default in parts if part is not None and part != default]
-        return ", ".join([self.chunker.label, self.retrieval, *others])
+        is_searched = self.embedder is not None
+        searched = {"embedder": label(self.embedder), "store": label(self.store)} if is_searched else {}
+        return _name(label(self.chunker), self.retrieval, **searched, reranker=label(self.reranker))
+
+    def record(self) -> ConfigurationRecord:
+        """Return what a run keeps of it."""
+        return ConfigurationRecord(
+            chunker=PartRecord.of(CHUNKER, self.chunker),
+            retrieval=self.retrieval,
+            embedder=None if self.embedder is None else PartRecord.of(EMBEDDER, self.embedder),
+            store=None if self.store is None else PartRecord.of(STORE, self.store),
+            reranker=PartRecord.of(RERANKER, self.reranker),
+        )
 
 
 def _check_path(path: object) -> object:
@@ -147,19 +189,19 @@ class BenchmarkConfig(Settings):
     glob: Name = Field(default="**/*.md", description="Which files of the folder are documents.")
     ground_truth: InputPath = Field(description="The file of questions and what answers them.")
     evaluation_type: EvaluationType = Field(default="token-level", description="What is scored: spans, or chunk ids.")
-    chunkers: list[ChunkerConfig] = Field(min_length=1, description="How documents are cut.")
-    embedders: list[EmbedderConfig] = Field(
-        default=[DEFAULT_EMBEDDER], min_length=1, description="What turns texts into vectors."
+    chunkers: list[ChunkerPart] = Field(min_length=1, description="How documents are cut.")
+    embedders: list[EmbedderPart] = Field(
+        default_factory=lambda: [EMBEDDER.make("local")], min_length=1, description="What turns texts into vectors."
     )
-    stores: list[StoreConfig] = Field(
-        default=[DEFAULT_STORE],
+    stores: list[StorePart] = Field(
+        default_factory=lambda: [STORE.make("lancedb")],
         min_length=1,
         description="What searches the vectors: LanceDB, with or without an index. A benchmark has no other store, "
         "because its indexes are kept for later runs.",
     )
     retrieval: list[RetrievalMode] = Field(default=["vector"], min_length=1, description="How chunks are found.")
-    rerankers: list[RerankerConfig] = Field(
-        default=[DEFAULT_RERANKER], min_length=1, description="What puts the chunks found into a better order."
+    rerankers: list[RerankerPart] = Field(
+        default=[None], min_length=1, description="What puts the chunks found into a better order."
     )
     k: list[Annotated[StrictInt, Field(ge=1, le=LARGEST_K)]] = Field(
         default=[5], min_length=1, description="How many hits count, in increasing order."
@@ -221,3 +263,29 @@ class BenchmarkConfig(Settings):
                 way = Configuration(chunker=chunker, retrieval=mode, embedder=embedder, store=store, reranker=reranker)
                 ways[way] = None
         return list(ways)
+
+    def record(self) -> "BenchmarkRecord":
+        """Return what a run keeps of it."""
+        return BenchmarkRecord.model_validate(self.model_dump())
+
+
+PartsData = list[dict[str, Any]]
+"""The parts of a section, each as ``type`` and settings."""
+
+
+class BenchmarkRecord(Settings):
+    """A benchmark as a run keeps it; the fields are those of ``BenchmarkConfig``, read without importing a part."""
+
+    corpus: Path
+    glob: str
+    ground_truth: Path
+    evaluation_type: EvaluationType
+    chunkers: PartsData
+    embedders: PartsData
+    stores: PartsData
+    retrieval: list[RetrievalMode]
+    rerankers: PartsData
+    k: list[int]
+    metrics: list[str]
+    fetch_k: int | None
+    langsmith_dataset: str | None

@@ -9,10 +9,10 @@ import yaml
 from pydantic import ValidationError
 
 from rag_eval import sample
-from rag_eval.benchmark.config import MAX_CONFIGURATIONS, BenchmarkConfig
-from rag_eval.benchmark.config_grid import SECTIONS, read_grids, unknown_key
+from rag_eval.benchmark.config import MAX_CONFIGURATIONS, SECTIONS, BenchmarkConfig
 from rag_eval.errors import ConfigurationError, Faults, preview
-from rag_eval.parts.settings import Place, reason_of
+from rag_eval.parts.registry import read_grids
+from rag_eval.parts.settings import Place, reason_of, unknown_key
 
 MAX_BYTES = 2**18
 MAX_VALUES = 100_000
@@ -206,7 +206,7 @@ def _read(key: str, value: object, place: Place, folder: Path, faults: Faults) -
         size = sum(grid.size for grid in grids)
         if size > MAX_CONFIGURATIONS:
             raise place.fault(f"the grid has {size:,} {key}: at most {MAX_CONFIGURATIONS:,} are compared at once")
-        return list(dict.fromkeys(component for grid in grids for component in grid.components(faults)))
+        return list(dict.fromkeys(part for grid in grids for part in grid.parts(faults)))
     if key in LISTS:
         return value if isinstance(value, list) else [value]
     if key in PATHS and isinstance(value, str) and value:

@@ -15,16 +15,14 @@ from typing import Any, NamedTuple, get_args, get_origin
 import pyarrow as pa
 
 from rag_eval.benchmark.caches import ChunkCache, kept_rankings
-from rag_eval.benchmark.chunker_settings import EmbeddingChunkerConfig
 from rag_eval.benchmark.references import Effort, IndexRef, TableRef, TruthRef
-from rag_eval.benchmark.stage import Stage, key_part, stage
+from rag_eval.benchmark.stage import Stage, stage
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.chunker import BuiltInChunker, PositionAwareChunker
 from rag_eval.chunking.placement import as_position_aware
-from rag_eval.disk.files import data_sha256
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
 from rag_eval.embedding.embedder import Embedder, ReportsUsage
-from rag_eval.parts import digest
+from rag_eval.parts import digest, fresh, is_remote, located, replaced
 from rag_eval.retrieval.retriever import Reranker, usable_chunker
 from rag_eval.stores.store import VectorStore
 from rag_eval.tables import TruthTables
@@ -91,17 +89,17 @@ class WorkspaceContext(Context):
     def cut(self, chunker: Any, documents: Sequence[Document], level: EvaluationType) -> Cuts:
         """As in memory; only documents that this chunker has not cut before are cut."""
         with self._chunker(chunker) as (built, asked):
-            folder = self._workspace.chunk_cache(f"{digest(built)} v{CUTS_VERSION}", built.name)
+            folder = self._workspace.chunk_cache(f"{digest(chunker)} v{CUTS_VERSION}", built.name)
             with self._workspace.growing(folder):
-                cut, fresh = ChunkCache(folder).chunk(built, documents, refresh=self._workspace.refresh)
-        used = spent(asked) if asked and fresh else {}
-        return Cuts(built.name, cut, 0, Effort(fresh=fresh, total=len(documents), unit="documents", **used))
+                cut, new = ChunkCache(folder).chunk(built, documents, refresh=self._workspace.refresh)
+        used = spent(asked) if asked and new else {}
+        return Cuts(built.name, cut, 0, Effort(fresh=new, total=len(documents), unit="documents", **used))
 
     @contextmanager
     def embedder(self, embedder: Any) -> Iterator[Embedder]:
         """The embedder with the workspace's cache around it."""
         cache = _embedding_cache(self._workspace.embedding_cache)
-        cached = CachedEmbedder(embedder.build(), cache, made_since=self._workspace.made_since)
+        cached = CachedEmbedder(fresh(embedder), cache, made_since=self._workspace.made_since)
         with ExitStack() as stack:
             for folder in cached.folders:
                 stack.enter_context(self._workspace.growing(folder))
@@ -110,21 +108,21 @@ class WorkspaceContext(Context):
     @contextmanager
     def reranker(self, reranker: Any) -> Iterator[Reranker]:
         """The reranker; one that uses the network is asked only what it was not asked before."""
-        built = reranker.build()
-        if not reranker.remote:
-            yield built
+        if not is_remote(reranker):
+            yield reranker
             return
-        folder = self._workspace.ranking_cache(data_sha256(key_part(reranker)), built.name)
+        own = fresh(reranker)
+        folder = self._workspace.ranking_cache(digest(own), own.name)
         with (
-            built if isinstance(built, AbstractContextManager) else nullcontext(),  # its connection ends with it
+            own if isinstance(own, AbstractContextManager) else nullcontext(),  # its connection ends with it
             self._workspace.growing(folder),
-            kept_rankings(built, folder, self._workspace.made_since) as asking,
+            kept_rankings(own, folder, self._workspace.made_since) as asking,
         ):
             yield asking
 
     def opened(self, store: Any, index: IndexRef) -> VectorStore:
         """The store on the index's folder; raises ``ArtifactError`` when it is gone or is not what was written."""
-        opened: VectorStore = store.build(self._workspace.index_folder(index))
+        opened: VectorStore = located(store, self._workspace.index_folder(index))
         return opened
 
     @contextmanager
@@ -133,11 +131,12 @@ class WorkspaceContext(Context):
 
         Vectors that are made here are not kept: most chunkers ask for a vector of every sentence, once.
         """
-        if isinstance(chunker, EmbeddingChunkerConfig) and chunker.remote:
-            with self.embedder(chunker.embedder) as cached:
-                yield chunker.build_with(cached), cached
+        embedder = getattr(chunker, "embedder", None)
+        if embedder is not None and is_remote(embedder):
+            with self.embedder(embedder) as cached:
+                yield replaced(chunker, embedder=cached), cached
         else:
-            yield chunker.build(), None
+            yield chunker, None
 
 
 @functools.cache

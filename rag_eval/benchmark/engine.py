@@ -14,6 +14,7 @@ from rag_eval.benchmark import stages
 from rag_eval.benchmark.context import Context, Shards
 from rag_eval.benchmark.stage import Stage
 from rag_eval.errors import ConfigurationError
+from rag_eval.parts import Searching, has_location, without
 from rag_eval.retrieval.retriever import Retriever
 from rag_eval.tables import TruthTables
 from rag_eval.types.ids import EvaluationType
@@ -108,7 +109,7 @@ def evaluate(run: Run, parts: Parts, inputs: EvaluationInputs) -> Evaluated:
         hits["words"] = run(stages.retrieve_by_words, chunks, inputs.queries, inputs.depth)
     if len(hits) > 1:
         hits["fused"] = run(stages.fuse, list(hits.values()), inputs.queries, inputs.depth)
-    if _is_used(parts.reranker):
+    if parts.reranker is not None:
         found = list(hits.values())[-1]
         hits["reranked"] = run(stages.rerank, found, chunks, inputs.queries, parts.reranker)
     return _scored(run, inputs, hits, chunks, index)
@@ -127,12 +128,8 @@ def _scored(run: Run, inputs: EvaluationInputs, hits: dict[str, Any], chunks: Se
 
 
 def _as_filled(store: Any) -> Any:
-    """The store as its index depends on it: without what only a search uses."""
-    return store.without("searching") if hasattr(store, "without") else store
-
-
-def _is_used(reranker: Any) -> bool:
-    return reranker is not None and getattr(reranker, "type", None) != "none"
+    """The store as its index depends on it: without what only a search uses; one that is filled in place, as it is."""
+    return store if has_location(store) else without(store, Searching)
 
 
 class InMemoryRun:

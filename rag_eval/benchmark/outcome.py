@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import pyarrow.compute as pc
 from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints
 
-from rag_eval.benchmark.config import BenchmarkConfig, Configuration
+from rag_eval.benchmark.config import BenchmarkConfig, BenchmarkRecord, Configuration, ConfigurationRecord
 from rag_eval.benchmark.engine import Evaluated
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, Effort, IndexRef, TableRef, TruthSource
 from rag_eval.benchmark.workspace import Workspace
@@ -88,7 +88,7 @@ class ConfigurationOutcome(_Outcome):
     """
 
     name: str
-    configuration: Configuration
+    configuration: ConfigurationRecord
     metrics: dict[str, float]
     queries: int
     chunks: ChunkStatistics
@@ -106,7 +106,7 @@ class ConfigurationOutcome(_Outcome):
 class ConfigurationFailure(_Outcome):
     """A configuration that failed: why, in one sentence, and the work that was done for it until then."""
 
-    configuration: Configuration
+    configuration: ConfigurationRecord
     reason: str
     stages: dict[str, StageWork]
 
@@ -117,14 +117,14 @@ class BenchmarkOutcome(_Outcome):
     ``failures`` are the configurations that failed, by name; ``stages`` is the work that all share.
     """
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     run: RunName
     started: AwareDatetime
     seconds: float
     versions: dict[str, str]
     corpus: CorpusSource
     ground_truth: TruthSource
-    config: BenchmarkConfig
+    config: BenchmarkRecord
     documents: int
     answerable: int
     unanswerable: int
@@ -154,7 +154,7 @@ class BenchmarkOutcome(_Outcome):
             started=started,
             seconds=round((now - started).total_seconds(), 3),
             versions=versions(),
-            config=config,
+            config=config.record(),
             corpus=corpus,
             ground_truth=ground_truth,
             documents=sum(shard.rows for shard in inputs.documents),
@@ -240,7 +240,7 @@ def summarise(
     answering = sum(effort.query_seconds for effort in efforts)
     return ConfigurationOutcome(
         name=configuration.name,
-        configuration=configuration,
+        configuration=configuration.record(),
         metrics={score_name(row["metric"], row["cut"], row["size"]): row["mean"] for row in averages},
         queries=averages[0]["n"] if averages else 0,
         chunks=ChunkStatistics(

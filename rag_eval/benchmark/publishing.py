@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from rag_eval.benchmark.config import Configuration
+from rag_eval.benchmark.config import ConfigurationRecord
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
@@ -202,7 +202,7 @@ def _span(row: Mapping[str, Any], contents: Mapping[str, str]) -> dict[str, obje
 
 
 def _payload(
-    outcome: BenchmarkOutcome, dataset: str, configuration: Configuration, queries: Sequence[RowOutcome]
+    outcome: BenchmarkOutcome, dataset: str, configuration: ConfigurationRecord, queries: Sequence[RowOutcome]
 ) -> ExperimentPayload:
     failure = outcome.failures.get(configuration.name)
     metadata = {

@@ -1,36 +1,29 @@
-"""The JSON schema of ``summary.json``, for other programs; ``python -m rag_eval.benchmark.schema`` writes it.
+"""JSON schemas (draft 2020-12): of a benchmark file, for editors, and of ``summary.json``, for other programs."""
 
-The version rises whenever a program that reads the file could be misled: a field that is gone or means something else.
-"""
-
-import json
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Any, get_origin
+from typing import get_origin
 
-from rag_eval.benchmark.component import Component
-from rag_eval.benchmark.config import MAX_CONFIGURATIONS, METRICS, BenchmarkConfig
-from rag_eval.benchmark.config_grid import SECTIONS, Kind, members_of
+from rag_eval.benchmark.config import MAX_CONFIGURATIONS, METRICS, SECTIONS, BenchmarkConfig
 from rag_eval.benchmark.outcome import BenchmarkOutcome
-
-SCHEMA_FILE = Path(__file__).parent / "benchmark.schema.json"
-
-Schema = dict[str, Any]
+from rag_eval.parts.registry import Schema, kind_schema, one_or_more
 
 
 def benchmark_schema() -> Schema:
-    """The schema (draft 2020-12) of what ``load_config`` reads, grids, bare names and single values included."""
+    """Return the schema of what ``load_config`` reads, grids, bare names and single values included."""
     definitions: dict[str, Schema] = {}
     plain = BenchmarkConfig.model_json_schema()["properties"]
     properties: dict[str, Schema] = {}
     for key, field in BenchmarkConfig.model_fields.items():
         described = {"description": field.description}
         if key in SECTIONS:
-            properties[key] = described | one_or_more(_kind(SECTIONS[key], definitions))
+            properties[key] = described | one_or_more(kind_schema(SECTIONS[key], definitions))
         elif get_origin(field.annotation) is list:
             properties[key] = described | one_or_more(plain[key]["items"], {"uniqueItems": key != "retrieval"})
         else:
-            properties[key] = described | _bare(plain[key])
+            bare = {
+                name: value for name, value in plain[key].items() if name not in ("title", "description", "default")
+            }
+            properties[key] = described | bare
     for path in ("corpus", "ground_truth"):
         properties[path] = {"description": properties[path]["description"], "type": "string", "minLength": 1}
     properties["metrics"] = {"description": properties["metrics"]["description"]}
@@ -53,70 +46,11 @@ def benchmark_schema() -> Schema:
     }
 
 
-def one_or_more(item: Schema, more: Schema | None = None) -> Schema:
-    """An item, or a list of at least one."""
-    return {"anyOf": [item, {"type": "array", "items": item, "minItems": 1} | (more or {})]}
-
-
-def _kind(kind: Kind, definitions: dict[str, Schema]) -> Schema:
-    """A reference to the schema of any member of a kind, which is added to the definitions."""
-    if kind.name not in definitions:
-        definitions[kind.name] = {}  # keeps its place before those of its members
-        settings = []
-        for name, member in kind.members.items():
-            definitions[f"{kind.name}.{name}"] = _component(name, member, definitions)
-            settings.append(_reference(f"{kind.name}.{name}"))
-        bare = [name for name, member in kind.members.items() if not _required(member)]
-        definitions[kind.name] = {"anyOf": [{"enum": bare, "description": "With its default settings."}, *settings]}
-    return _reference(kind.name)
-
-
-def _component(name: str, member: type[Component], definitions: dict[str, Schema]) -> Schema:
-    plain = member.model_json_schema()["properties"]
-    properties: dict[str, Schema] = {"type": {"const": name}}
-    for key, field in member.model_fields.items():
-        if key == "type":
-            continue
-        members = members_of(field.annotation)
-        item = _kind(Kind(key, members), definitions) if members else _bare(plain[key])
-        described = {"description": field.description}
-        if field.default is not None and not field.is_required():
-            default = field.get_default()
-            described["default"] = default.type if isinstance(default, Component) else plain[key]["default"]
-        properties[key] = described | one_or_more(item)
-    return {
-        "description": (member.__doc__ or "").replace("``", ""),
-        "type": "object",
-        "properties": properties,
-        "required": ["type", *_required(member)],
-        "additionalProperties": False,
-    }
-
-
-def _required(member: type[Component]) -> list[str]:
-    return [key for key, field in member.model_fields.items() if field.is_required()]
-
-
 def _metrics(known: Iterable[str]) -> Schema:
     names = list(known)
     written = rf"^({'|'.join(names)})(\([^()@]+\))?(@min)?$"
     return one_or_more({"anyOf": [{"enum": names}, {"type": "string", "pattern": written}]}, {"uniqueItems": True})
 
-
-def _bare(schema: Schema) -> Schema:
-    return {key: value for key, value in schema.items() if key not in ("title", "description", "default")}
-
-
-def _reference(name: str) -> Schema:
-    return {"$ref": f"#/$defs/{name}"}
-
-
-def schema_text() -> str:
-    """The schema as the file has it."""
-    return json.dumps(benchmark_schema(), indent=2, ensure_ascii=False) + "\n"
-
-
-SUMMARY_SCHEMA_FILE = Path(__file__).parent / "summary.schema.json"
 
 DESCRIPTIONS = {
     "schema_version": "The version of this format.",
@@ -171,6 +105,15 @@ DESCRIPTIONS = {
     "ks": "How many hits count.",
     "depth": "How many candidates are fetched.",
     "evaluation_type": "What is scored: spans (token-level), or chunk ids (chunk-level).",
+    "kind": "What kind of part it is.",
+    "type": "The name of the part, or where its class is.",
+    "label": "What the part is called in tables.",
+    "settings": "The settings of the part.",
+    "chunker": "How documents were cut.",
+    "retrieval": "How chunks were found.",
+    "embedder": "What turned texts into vectors; null for BM25.",
+    "store": "What searched the vectors; null for BM25.",
+    "reranker": "What put the chunks found into a better order.",
     "answers": "The spans or chunk ids that answer the queries.",
 }
 """What each field of the outcome means; a field of a setting has its description where it is declared."""
@@ -184,23 +127,17 @@ OVERRIDES = {
 """Where a name means something else in one model."""
 
 
-def summary_schema() -> dict[str, Any]:
-    """The schema (draft 2020-12) of what a run keeps of itself."""
+def summary_schema() -> Schema:
+    """Return the schema of what a run keeps of itself.
+
+    Its version rises whenever a program that reads the file could be misled: a field is gone or means something else.
+    """
     schema = BenchmarkOutcome.model_json_schema(mode="serialization")
     for model, definition in [("", schema), *schema["$defs"].items()]:
         for name, field in definition.get("properties", {}).items():
-            described = OVERRIDES.get(f"{model}.{name}", DESCRIPTIONS.get(name))
-            if described is not None and not model.endswith(("Config", "Configuration")):
-                field["description"] = described
+            told = OVERRIDES.get(f"{model}.{name}", DESCRIPTIONS.get(name))
+            field["description"] = (
+                BenchmarkConfig.model_fields[name].description if model == "BenchmarkRecord" else told
+            )
     title = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "The summary of a run of rag-eval"}
     return title | {key: value for key, value in schema.items() if key != "title"}
-
-
-def summary_schema_text() -> str:
-    """The schema as the file has it."""
-    return json.dumps(summary_schema(), indent=2, ensure_ascii=False) + "\n"
-
-
-if __name__ == "__main__":
-    SCHEMA_FILE.write_text(schema_text(), encoding="utf-8")
-    SUMMARY_SCHEMA_FILE.write_text(summary_schema_text(), encoding="utf-8")

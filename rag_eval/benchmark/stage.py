@@ -15,7 +15,6 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, get_type_hints
 
 from pydantic import BaseModel
 
-from rag_eval.benchmark.component import Component
 from rag_eval.benchmark.references import Made, Reference
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import data_sha256
@@ -83,11 +82,8 @@ def key_part(value: object) -> object:
     """Return an argument as plain data for a key; raises ``ConfigurationError`` on what has no digest."""
     if isinstance(value, Reference):
         return {"digest": value.digest}
-    if isinstance(value, Component):
-        settled = value.without("running")
-        return {"identity": settled.identity} | {
-            name: key_part(getattr(settled, name)) for name in type(settled).model_fields
-        }
+    if is_part(value):
+        return identity(value)
     if isinstance(value, BaseModel):
         parts = type(value).model_fields.keys() - Made.model_fields.keys()
         return {"type": type(value).__name__} | {name: key_part(getattr(value, name)) for name in parts}

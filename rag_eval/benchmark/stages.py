@@ -30,6 +30,7 @@ from rag_eval.ground_truth.check import check_chunk_ids, check_chunker
 from rag_eval.ground_truth.drift import check_still_matches
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
+from rag_eval.parts import located
 from rag_eval.retrieval.bm25 import BM25Index, search_words
 from rag_eval.retrieval.retriever import Retriever, in_place_order, without_positions
 from rag_eval.retrieval.vector import search_vectors
@@ -166,7 +167,7 @@ def index(workspace: Workspace, chunks: list[TableRef], embeddings: list[TableRe
     table, vectors = workspace.read_tables(chunks), TextVectors(workspace.read_tables(embeddings))
     made_from = [[ref.digest for ref in (*chunks, *embeddings)], key_part(store)]
     ref = workspace.write_index(
-        data_sha256(made_from), table.num_rows, lambda folder: _fill(store.build(folder), table, vectors)
+        data_sha256(made_from), table.num_rows, lambda folder: _fill(located(store, folder), table, vectors)
     )
     effort = Effort(fresh=table.num_rows, total=table.num_rows, unit="chunks")
     return ref.model_copy(update={"effort": effort})

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import Annotated, Protocol, runtime_checkable
 
-from pydantic import Field, StrictInt
+from pydantic import Field
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts.definition import fields_of
@@ -77,7 +77,6 @@ class BuiltInChunker(ABC):
         return parts
 
 
-Overlap = Annotated[StrictInt, Field(ge=0)]
 Encoding = Annotated[Name, Field(description="The tiktoken encoding that counts tokens.")]
 
 

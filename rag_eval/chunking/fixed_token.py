@@ -9,9 +9,9 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from rag_eval.chunking.chunker import BuiltInChunker, Cut, Encoding, Overlap, check_overlap
+from rag_eval.chunking.chunker import BuiltInChunker, Cut, Encoding, check_overlap
 from rag_eval.parts import Shown, part
-from rag_eval.parts.settings import Count
+from rag_eval.parts.settings import Count, Whole
 from rag_eval.tokens import check_encoding, token_ends
 
 
@@ -29,7 +29,7 @@ class FixedTokenChunker(BuiltInChunker):
     packages = ("tiktoken",)
 
     tokens_per_chunk: Annotated[Count, Shown, Field(description="The tokens of a chunk.")] = 100
-    chunk_overlap: Annotated[Overlap, Shown, Field(description="The tokens shared with the chunk before.")] = 0
+    chunk_overlap: Annotated[Whole, Shown, Field(description="The tokens shared with the chunk before.")] = 0
     encoding: Encoding = "cl100k_base"
 
     def __post_init__(self) -> None:

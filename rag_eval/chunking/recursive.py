@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, GetPydanticSchema, StrictStr
 
-from rag_eval.chunking.chunker import BuiltInChunker, Cut, Encoding, Overlap, check_overlap
+from rag_eval.chunking.chunker import BuiltInChunker, Cut, Encoding, check_overlap
 from rag_eval.parts import Shown, part
-from rag_eval.parts.settings import Count
+from rag_eval.parts.settings import Count, Whole
 from rag_eval.tokens import check_encoding, count_tokens, token_ends
 
 DEFAULT_SEPARATORS = ("\n\n", "\n", " ", "")
@@ -264,9 +264,7 @@ class RecursiveCharacterChunker(BuiltInChunker):
     """
 
     chunk_size: Annotated[Count, Shown, Field(description="The most characters of a chunk.")] = 1000
-    chunk_overlap: Annotated[Overlap, Shown, Field(description="The most characters shared with the chunk before.")] = (
-        200
-    )
+    chunk_overlap: Annotated[Whole, Shown, Field(description="The most characters shared with the chunk before.")] = 200
     separators: Separators = DEFAULT_SEPARATORS
 
     def __post_init__(self) -> None:
@@ -306,7 +304,7 @@ class RecursiveTokenChunker(BuiltInChunker):
     packages = ("tiktoken",)
 
     chunk_size: Annotated[Count, Shown, Field(description="The most tokens of a chunk.")] = 400
-    chunk_overlap: Annotated[Overlap, Shown, Field(description="The most tokens shared with the chunk before.")] = 0
+    chunk_overlap: Annotated[Whole, Shown, Field(description="The most tokens shared with the chunk before.")] = 0
     separators: Separators = DEFAULT_SEPARATORS
     encoding: Encoding = "cl100k_base"
 

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, StrictFloat
 
-from rag_eval.chunking.chunker import BuiltInChunker, Cut, Overlap
+from rag_eval.chunking.chunker import BuiltInChunker, Cut
 from rag_eval.chunking.sentence import cut_to_size, pack, sentence_cuts
 from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import Embedder, check_embedder
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import PartOf, Shown, part
-from rag_eval.parts.settings import Count, OptionalCount
+from rag_eval.parts.settings import Count, OptionalCount, Whole
 
 UnitVectors = NDArray[np.float64]
 """One vector a row, of length 1, or of length 0 where the embedder gave only zeros."""
@@ -70,7 +70,7 @@ class SemanticChunker(BuiltInChunker):
         Shown,
         Field(ge=0, le=100, description="The percentile of the distances above which a chunk ends."),
     ] = 95.0
-    window: Annotated[Overlap, Field(description="How many sentences on either side are embedded along.")] = 1
+    window: Annotated[Whole, Field(description="How many sentences on either side are embedded along.")] = 1
     max_chunk_size: Annotated[OptionalCount, Field(description="The most characters; null: no limit.")] = None
 
     def __post_init__(self) -> None:

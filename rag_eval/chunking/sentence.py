@@ -7,9 +7,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rag_eval.chunking.chunker import BuiltInChunker, Cut, Overlap
+from rag_eval.chunking.chunker import BuiltInChunker, Cut
 from rag_eval.parts import Shown, part
-from rag_eval.parts.settings import Count
+from rag_eval.parts.settings import Count, Whole
 
 _LINE = re.compile(r"[^\r\n\u2028\u2029]+")
 _NOT_SPACE = re.compile(r"\S")
@@ -129,7 +129,7 @@ class SentenceChunker(BuiltInChunker):
     """
 
     max_chunk_size: Annotated[Count, Shown, Field(description="The most characters of a chunk.")] = 1000
-    sentence_overlap: Annotated[Overlap, Shown, Field(description="The sentences shared with the chunk before.")] = 0
+    sentence_overlap: Annotated[Whole, Shown, Field(description="The sentences shared with the chunk before.")] = 0
 
     def cuts(self, text: str) -> list[Cut]:
         """Return the places of the chunks: starts strictly increasing, no cut empty."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from rag_eval.embedding.embedder import Usage, UsageCounter, Vectors, check_texts
 from rag_eval.errors import ConfigurationError
+from rag_eval.parts import part
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 BATCH = 256
 
 
+@part
 class LocalEmbedder:
     """Mean of static token vectors, 256 dimensions; the same text always gives the same vector, bit for bit.
 
@@ -31,8 +33,9 @@ class LocalEmbedder:
     """
 
     symmetric = True
+    packages = ("wordllama", "tokenizers")
 
-    def __init__(self) -> None:
+    def __post_init__(self) -> None:
         self._counter = UsageCounter(price_per_million_tokens=0.0)
 
     @property
@@ -41,8 +44,13 @@ class LocalEmbedder:
         return f"wordllama-l2-supercat-256@{_package_version()}"
 
     @property
+    def identity(self) -> str:
+        """The name: the weights come with a package, and change when that does."""
+        return self.name
+
+    @property
     def dimension(self) -> int:
-        """256."""
+        """Number of components of a vector (256)."""
         return 256
 
     @property

@@ -5,16 +5,19 @@ from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass, fields
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, StrictFloat
 
 from rag_eval.embedding.embedder import Usage, UsageCounter, Vectors, check_texts
 from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError, preview
 from rag_eval.llm.client import DEFAULT_HOST, OpenAIClient
+from rag_eval.parts import PythonOnly, Running, Shown, part
+from rag_eval.parts.settings import Address, Count, Name, OptionalCount, Secret, Whole, revealed
 from rag_eval.retry import Failure, RetryPolicy
 from rag_eval.tokens import check_encoding, count_tokens, token_ends
 from rag_eval.types.ids import encode_utf8
@@ -185,14 +188,16 @@ PRICES = {"text-embedding-3-small": 0.02, "text-embedding-3-large": 0.13, "text-
 """OpenAI's list prices in US dollars a million tokens, as of May 2026."""
 
 
+@part
 class OpenAIEmbedder:
     """A model behind OpenAI's embeddings API.
 
     ``base_url`` and ``api_key`` default to ``OPENAI_BASE_URL`` and ``OPENAI_API_KEY``, and then to OpenAI's address.
-    Texts travel in batches within ``limits``, ``concurrency`` at a time; vectors come back in the order of the texts.
-    A text of more tokens than the limit is refused by name, or cut to the limit with ``too_long="truncate"``. The
-    empty text, which OpenAI refuses, has the zero vector and is not sent. Rate limits, server errors, time-outs,
-    broken connections and cut answers are retried by ``retries``; ``timeout`` bounds one request, in seconds.
+    Texts travel in batches of at most ``max_texts`` and ``max_tokens``, ``concurrency`` at a time (``limits`` sets all
+    that it names at once); vectors come back in the order of the texts. A text of more tokens than the limit is refused
+    by name, or cut to the limit with ``too_long="truncate"``. The empty text, which OpenAI refuses, has the zero vector
+    and is not sent. Rate limits, server errors, time-outs, broken connections and cut answers are retried
+    ``max_retries`` times, or as ``retries`` says; ``timeout`` bounds one request, in seconds.
     ``encoding_format="float"`` is for servers that do not know base64. ``price_per_million_tokens`` (US dollars)
     overrides the known price; for other models and other servers the cost is unknown without it.
 
@@ -203,32 +208,48 @@ class OpenAIEmbedder:
 
     symmetric = True
     remote = True
+    cost = "by the token, as price_per_million_tokens says"
 
-    def __init__(
-        self,
-        model: str = "text-embedding-3-small",
-        *,
-        dimensions: int | None = None,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        too_long: TooLong = "refuse",
-        limits: RequestLimits | None = None,
-        encoding_format: EncodingFormat = "base64",
-        concurrency: int = 4,
-        timeout: float = 60.0,
-        retries: RetryPolicy | None = None,
-        price_per_million_tokens: float | None = None,
-    ) -> None:
-        _check_settings(model, dimensions, too_long, encoding_format, concurrency)
-        self._client = OpenAIClient(base_url, api_key, timeout)
-        self._model, self._dimensions, self._encoding_format = model, dimensions, encoding_format
-        self._too_long, self._concurrency = too_long, concurrency
-        self._limits, self._retries = limits or RequestLimits(), retries or RetryPolicy()
-        self._known = self._dimension = dimensions or DIMENSIONS.get(model)
+    model: Annotated[Name, Shown, Field(description="The model's name.")] = "text-embedding-3-small"
+    _: KW_ONLY
+    dimensions: Annotated[OptionalCount, Field(description="How many numbers to ask for; null: all.")] = None
+    base_url: Annotated[
+        Address | None,
+        Field(description="Where the service is, without credentials; null: OPENAI_BASE_URL, else OpenAI's own."),
+    ] = None
+    api_key: Annotated[Secret, PythonOnly] = None
+    too_long: Annotated[TooLong, Field(description="What to do with a text of more than max_tokens_per_text.")] = (
+        "refuse"
+    )
+    max_texts: Annotated[Count, Running, Field(description="The most texts of one request.")] = 2_048
+    max_tokens: Annotated[OptionalCount, Running, Field(description="The most tokens of one request.")] = 300_000
+    max_tokens_per_text: Annotated[OptionalCount, Field(description="The most tokens of one text.")] = 8_192
+    encoding: Annotated[Name, Field(description="The tiktoken encoding that counts tokens.")] = "cl100k_base"
+    encoding_format: Annotated[EncodingFormat, Running, Field(description="float for servers without base64.")] = (
+        "base64"
+    )
+    concurrency: Annotated[Count, Running, Field(description="How many requests run at once.")] = 4
+    timeout: Annotated[StrictFloat, Running, Field(gt=0, description="Seconds that one request may take.")] = 60.0
+    max_retries: Annotated[Whole, Running, Field(description="How often a failed request is sent again.")] = 5
+    price_per_million_tokens: Annotated[
+        StrictFloat | None, Running, Field(ge=0, description="US dollars; null: OpenAI's list price where it is known.")
+    ] = None
+    retries: Annotated[RetryPolicy | None, PythonOnly] = None
+    limits: InitVar[Annotated[RequestLimits | None, PythonOnly]] = None
+
+    def __post_init__(self, limits: RequestLimits | None) -> None:
+        if limits is not None:
+            for setting in fields(limits):
+                object.__setattr__(self, setting.name, getattr(limits, setting.name))
+        self._limits = RequestLimits(self.max_texts, self.max_tokens, self.max_tokens_per_text, self.encoding)
+        self._retries = self.retries or RetryPolicy(max_retries=self.max_retries)
+        self._client = OpenAIClient(self.base_url, revealed(self.api_key), self.timeout)
+        self._known = self._dimension = self.dimensions or DIMENSIONS.get(self.model)
         self._learning = threading.Lock()
-        if price_per_million_tokens is None and self._client.host == DEFAULT_HOST:
-            price_per_million_tokens = PRICES.get(model)
-        self._counter = UsageCounter(price_per_million_tokens)
+        price = self.price_per_million_tokens
+        if price is None and self._client.host == DEFAULT_HOST:
+            price = PRICES.get(self.model)
+        self._counter = UsageCounter(price)
 
     def __repr__(self) -> str:
         return f"OpenAIEmbedder({self.name!r})"
@@ -236,12 +257,17 @@ class OpenAIEmbedder:
     @property
     def name(self) -> str:
         """Model and dimension; the server where it is not OpenAI's; the limit where texts are cut to it."""
-        name = self._model if self._known is None else f"{self._model}/{self._known}"
+        name = self.model if self._known is None else f"{self.model}/{self._known}"
         if self._client.server != DEFAULT_HOST:
             name += f"@{self._client.server}"
-        if self._too_long == "truncate" and self._limits.max_tokens_per_text is not None:
+        if self.too_long == "truncate" and self._limits.max_tokens_per_text is not None:
             name += f"/first-{self._limits.max_tokens_per_text}-{self._limits.encoding}"
         return name
+
+    @property
+    def identity(self) -> str:
+        """The name: the environment (OPENAI_BASE_URL) may decide the server."""
+        return self.name
 
     @property
     def dimension(self) -> int:
@@ -282,14 +308,14 @@ class OpenAIEmbedder:
 
         After a batch has failed for good no other is begun, those under way are handed over, and then it raises.
         """
-        batches = make_batches(texts, places, self._limits, self._too_long, self._model)
+        batches = make_batches(texts, places, self._limits, self.too_long, self.model)
         waiting = iter(batches)
         stopped = threading.Event()
         failed: list[tuple[Batch, Failure]] = []
-        with ThreadPoolExecutor(self._concurrency, thread_name_prefix="openai-embedder") as pool:
+        with ThreadPoolExecutor(self.concurrency, thread_name_prefix="openai-embedder") as pool:
             try:
                 running: dict[Future[Vectors | Failure], Batch] = {
-                    pool.submit(self._ask, batch, stopped): batch for batch in islice(waiting, self._concurrency)
+                    pool.submit(self._ask, batch, stopped): batch for batch in islice(waiting, self.concurrency)
                 }
                 while running:
                     done, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -317,9 +343,9 @@ class OpenAIEmbedder:
         return self._retries.run(lambda seconds_left: self._attempt(batch, seconds_left), stopped)
 
     def _attempt(self, batch: Batch, seconds_left: float) -> Vectors | Failure:
-        body: dict[str, Any] = {"model": self._model, "input": batch.texts, "encoding_format": self._encoding_format}
-        if self._dimensions is not None:
-            body["dimensions"] = self._dimensions
+        body: dict[str, Any] = {"model": self.model, "input": batch.texts, "encoding_format": self.encoding_format}
+        if self.dimensions is not None:
+            body["dimensions"] = self.dimensions
 
         def send(sdk: "openai.OpenAI", timeout: float) -> AbstractContextManager[Any]:
             return sdk.embeddings.with_streaming_response.create(**body, timeout=timeout)
@@ -354,17 +380,3 @@ class OpenAIEmbedder:
             f"{self.name} gave no vectors for {which} (the first is {preview(batch.texts[0])}): "
             f"{failure.reason}; {failure.advice}"
         )
-
-
-def _check_settings(model: str, dimensions: int | None, too_long: str, encoding_format: str, concurrency: int) -> None:
-    if not model:
-        raise ConfigurationError("the model has no name: give one, such as 'text-embedding-3-small'")
-    for setting, value in (("dimensions", dimensions), ("concurrency", concurrency)):
-        if value is not None and value < 1:
-            raise ConfigurationError(f"{setting} is {value}: give at least 1")
-    for setting, choice, choices in (
-        ("too_long", too_long, get_args(TooLong)),
-        ("encoding_format", encoding_format, get_args(EncodingFormat)),
-    ):
-        if choice not in choices:
-            raise ConfigurationError(f"{setting} is {choice!r}: use one of {', '.join(choices)}")

@@ -4,16 +4,20 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, StrictBool
 
 from rag_eval.disk.files import files_sha256, kept_sha256
 from rag_eval.embedding.embedder import Usage, UsageCounter, Vectors, check_texts, checked_vectors
 from rag_eval.errors import ConfigurationError, preview
+from rag_eval.parts import PythonOnly, Running, Shown, part
+from rag_eval.parts.settings import Count, Name, OptionalCount, name_or_object
 
 DIGEST_CHARACTERS = 16
 # Every model has one of these at its top.
@@ -95,6 +99,7 @@ class Encoder(Protocol):
         """The vectors of the sentences, a row each."""
 
 
+@part
 class SentenceTransformersEmbedder:
     """A sentence-transformers model, by its name, its folder or as a loaded object.
 
@@ -107,49 +112,49 @@ class SentenceTransformersEmbedder:
     """
 
     symmetric = False  # models may put different prompts before texts and questions
+    packages = ("sentence-transformers", "transformers", "torch")
 
-    def __init__(
-        self,
-        model: str | Encoder,
-        *,
-        name: str | None = None,
-        revision: str | None = None,
-        device: str | None = None,
-        batch_size: int = 32,
-        normalize: bool = False,
-        truncate_dim: int | None = None,
-        local_files_only: bool = True,
-    ) -> None:
-        if not model or not (isinstance(model, str) or hasattr(model, "encode")):
-            raise ConfigurationError(f"{model!r} is no model: give a name, a folder or an object with encode")
-        if not isinstance(model, str) and not name:
+    model: Annotated[str | Encoder, name_or_object("encode"), Shown, Field(description="The model's name or folder.")]
+    _: KW_ONLY
+    given_name: Annotated[str | None, PythonOnly] = Field(default=None, alias="name", kw_only=True)
+    revision: Annotated[Name | None, Field(description="The model's version: a branch, a tag or a commit.")] = None
+    device: Annotated[
+        Name | None, Running, Field(description="Where it runs, such as cpu or cuda; null: the best there is.")
+    ] = None
+    batch_size: Annotated[Count, Running, Field(description="How many texts are embedded at once.")] = 32
+    normalize: Annotated[StrictBool, Field(description="Whether vectors are scaled to length 1.")] = False
+    truncate_dim: Annotated[OptionalCount, Field(description="How many leading numbers are kept.")] = None
+    local_files_only: Annotated[StrictBool, Running, Field(description="false lets it download the model.")] = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, str) and not self.given_name:
             raise ConfigurationError("a loaded model needs a name that tells it from all others: give name")
-        if not isinstance(model, str) and (revision or device or truncate_dim):
+        if not isinstance(self.model, str) and (self.revision or self.device or self.truncate_dim):
             raise ConfigurationError("revision, device and truncate_dim are for models loaded here: set them on yours")
-        if batch_size < 1 or (truncate_dim is not None and truncate_dim < 1):
-            raise ConfigurationError(f"batch_size is {batch_size} and truncate_dim {truncate_dim}: give at least 1")
-        self._source, self._batch_size, self._normalize = model, batch_size, normalize
-        self._options: dict[str, Any] = {
-            "revision": revision,
-            "device": device,
-            "truncate_dim": truncate_dim,
-            "local_files_only": local_files_only,
-        }
-        self._given_name = name
         self._loading = threading.Lock()
-        self._loaded: Encoder | None = None if isinstance(model, str) else model
+        self._loaded: Encoder | None = None if isinstance(self.model, str) else self.model
         self._dimension: int | None = None
         self._counter = UsageCounter(price_per_million_tokens=0.0)
 
     def __repr__(self) -> str:
-        return f"SentenceTransformersEmbedder({self._source!r})"
+        return f"SentenceTransformersEmbedder({self.model!r})"
 
     @cached_property
     def name(self) -> str:
         """The model with the digest of its folder or its commit, and what changes its vectors."""
-        revision, cut = self._options["revision"], self._options["truncate_dim"]
-        found = self._given_name or f"{OWNER}/{model_name(str(self._source), revision, (OWNER,))}"
-        return found + (f"/{cut}" if cut is not None else "") + ("/normalized" if self._normalize else "")
+        cut = self.truncate_dim
+        found = self.given_name or f"{OWNER}/{model_name(str(self.model), self.revision, (OWNER,))}"
+        return found + (f"/{cut}" if cut is not None else "") + ("/normalized" if self.normalize else "")
+
+    @property
+    def identity(self) -> str:
+        """The name, which has the digest of the model's folder or its commit."""
+        return self.name
+
+    @property
+    def remote(self) -> bool:
+        """Where the model may be downloaded."""
+        return not self.local_files_only
 
     @property
     def dimension(self) -> int:
@@ -189,10 +194,10 @@ class SentenceTransformersEmbedder:
         encode: Callable[..., object] = getattr(model, method, model.encode)
         given = encode(
             list(texts),
-            batch_size=self._batch_size,
+            batch_size=self.batch_size,
             show_progress_bar=False,
             convert_to_numpy=True,
-            normalize_embeddings=self._normalize,
+            normalize_embeddings=self.normalize,
         )
         vectors = checked_vectors(given, len(texts), self.name, self._dimension)
         self._dimension = vectors.shape[1]
@@ -230,10 +235,16 @@ class SentenceTransformersEmbedder:
                 "sentence-transformers is not installed: pip install 'rag-eval[sentence-transformers]'"
             ) from None
         try:
-            model: Encoder = SentenceTransformer(self._source, **self._options)
+            model: Encoder = SentenceTransformer(
+                self.model,
+                revision=self.revision,
+                device=self.device,
+                truncate_dim=self.truncate_dim,
+                local_files_only=self.local_files_only,
+            )
         except (OSError, ValueError) as error:
             raise ConfigurationError(
-                f"the model {self._source!r} cannot be loaded ({preview(str(error), 200)}): check its name, and give "
+                f"the model {self.model!r} cannot be loaded ({preview(str(error), 200)}): check its name, and give "
                 "local_files_only=False if it is to be downloaded"
             ) from None
         return model

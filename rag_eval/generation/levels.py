@@ -2,11 +2,11 @@
 
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Unpack
+from typing import Annotated, Any, ClassVar, Unpack
 
 from pydantic import Field, StrictInt
 
-from rag_eval.benchmark.chunker_settings import ChunkerConfig
+from rag_eval.chunking import CHUNKER
 from rag_eval.errors import GroundTruthError
 from rag_eval.generation.candidates import (
     AnyQuestion,
@@ -33,6 +33,7 @@ from rag_eval.ground_truth.files import write_chunk_level, write_token_level
 from rag_eval.ground_truth.locating import Locator
 from rag_eval.llm.chat import ChatClient, ChatService
 from rag_eval.llm.cost import Prices
+from rag_eval.parts import PartOf
 from rag_eval.parts.settings import Address, Name, Settings
 from rag_eval.retrieval.retriever import AnyChunker, cut, usable_chunker
 from rag_eval.retry import RetryPolicy
@@ -134,7 +135,9 @@ class GenerationConfig(Settings):
     corpus: Path = Field(description="The folder of the documents.")
     glob: Name = Field(default="**/*.md", description="Which files of the folder are documents.")
     output: Path = Field(description="The ground-truth file to write.")
-    chunker: ChunkerConfig | None = Field(default=None, description="The chunker of chunk-level ground truth.")
+    chunker: Annotated[AnyChunker, PartOf(CHUNKER)] | None = Field(
+        default=None, description="The chunker of chunk-level ground truth."
+    )
     queries_per_doc: StrictInt = Field(default=5, ge=0, description="How many questions each document gets.")
     options: GenerationOptions = Field(
         default=GenerationOptions(max_output_tokens=MOST_OUTPUT_TOKENS), description="What kind of questions, and how."
@@ -175,7 +178,7 @@ class GenerationConfig(Settings):
             "workspace": workspace,
             "on_progress": on_progress,
         }
-        used = chunker if self.chunker is None else chunker or self.chunker.build()
+        used = chunker or self.chunker
         if used is None:
             return TokenLevelSyntheticDatasetGenerator(service, corpus, **settings)
         return ChunkLevelSyntheticDatasetGenerator(service, corpus, used, **settings)

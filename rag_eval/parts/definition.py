@@ -13,17 +13,14 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, dataclass_transform, get_origin
+from typing import Annotated, Any, TypeVar, cast, dataclass_transform, get_origin
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from rag_eval.disk.files import data_sha256
 from rag_eval.errors import ConfigurationError, Faults, preview
 from rag_eval.parts.settings import Place, reason_of, unknown_key
-
-if TYPE_CHECKING:
-    from rag_eval.parts.registry import Kind
 
 T = TypeVar("T")
 
@@ -58,14 +55,21 @@ PythonOnly = Aspect.PYTHON_ONLY
 _REQUIRED = object()
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+@dataclass_transform(frozen_default=True, field_specifiers=(field, Field))
 def part(cls: type[T]) -> type[T]:
     """Make a class a part: a frozen dataclass that checks its settings and is pickled as its settings.
 
     Construction raises ``ConfigurationError``. What ``__post_init__`` and methods keep on the object has a name with
     an underscore; it does not count for equality, and is made anew where the part is unpickled.
     """
-    config = ConfigDict(extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, arbitrary_types_allowed=True)
+    config = ConfigDict(
+        extra="forbid",
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
+        arbitrary_types_allowed=True,
+        validate_by_name=True,
+        validate_by_alias=True,
+    )
     made: Any = checked_dataclass(frozen=True, config=config)(cls)
     checked_init, frozen_setattr = made.__init__, made.__setattr__
 
@@ -97,7 +101,7 @@ def faults_of(cls: type, error: ValidationError) -> Iterator[tuple[tuple[int | s
     for fault in error.errors():
         key, *inside = fault["loc"] or ("",)
         if fault["type"] == "unexpected_positional_argument":
-            yield (), f"it takes at most {len(names)} settings, in the order {', '.join(names)}"
+            yield (), f"too many settings without a name: name them, such as {names[-1]}=…"
         elif fault["type"] == "unexpected_keyword_argument":
             yield (key,), str(unknown_key(Place(), key, cls.__name__, names)).partition(": ")[2]
         else:
@@ -116,14 +120,17 @@ def _hashable(value: object) -> object:
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting of a part as its class declares it; ``type`` has the constraints, ``kind`` is that of a nested part."""
+    """A setting of a part as its class declares it.
+
+    ``type`` has the constraints; ``kind`` is the ``Kind`` of a setting that is a part itself, else None.
+    """
 
     name: str
     type: Any
     default: object
     description: str
     aspects: frozenset[Aspect]
-    kind: "Kind | None"
+    kind: Any
     is_list: bool
 
     @property
@@ -151,7 +158,7 @@ def _read_fields(cls: Any) -> dict[str, Setting]:
         origin = get_origin(info.annotation)
         found[name] = Setting(
             name=name,
-            type=operator.getitem(Annotated, (info.annotation, *info.metadata)),
+            type=operator.getitem(Annotated, (info.annotation, *info.metadata, name)),
             default=_REQUIRED if info.is_required() else info.get_default(call_default_factory=True),
             description=info.description or "",
             aspects=frozenset(one for one in info.metadata if isinstance(one, Aspect)),
@@ -222,9 +229,12 @@ def shown(value: object) -> str:
 
 def as_data(candidate: object) -> dict[str, Any]:
     """Return type and settings as plain data, which ``Kind.make`` reads; of what is no part, its name."""
-    data = {"type": type_name(candidate)}
+    data: dict[str, Any] = {"type": type_name(candidate)}
     if candidate is None or is_part(candidate):
-        return data | {name: _plain(getattr(candidate, name)) for name in settings_of(type(candidate))}
+        for name, one in settings_of(type(candidate)).items():
+            value = getattr(candidate, name)
+            data[name] = as_data(value) if one.kind else _plain(value)
+        return data
     return data | {"name": label(candidate)}
 
 
@@ -247,18 +257,17 @@ def identity(candidate: object) -> dict[str, Any]:
     its own ``identity``, such as the commit of a model. What is no part has its ``identity``, or else its ``name``;
     raises ``ConfigurationError`` where it has neither.
     """
-    known: dict[str, Any] = {"type": type_name(candidate)}
     own = getattr(candidate, "identity", None)
-    if isinstance(own, str):
-        known["identity"] = own
-    if is_part(candidate):
+    known: dict[str, Any] = {"identity": own} if isinstance(own, str) else {}
+    if candidate is None or is_part(candidate):
+        known["type"] = type_name(candidate)
         packages = {name: _version(name) for name in getattr(candidate, "packages", ())}
         known |= {"packages": packages} if packages else {}
         for name, one in settings_of(type(candidate)).items():
             if Running not in one.aspects:
                 value = getattr(candidate, name)
                 known[name] = identity(value) if one.kind else _plain(value)
-    elif candidate is not None and not isinstance(own, str):
+    elif not known:
         known["identity"] = getattr(candidate, "name", None)
         if not isinstance(known["identity"], str):
             raise ConfigurationError(
@@ -298,10 +307,24 @@ def without(candidate: T, aspect: Aspect) -> T:
 
 def located(candidate: T, location: object) -> T:
     """Return the part with its data at a location; itself where its class keeps none."""
-    places = [name for name, one in fields_of(type(candidate)).items() if Location in one.aspects]
+    places = _locations(candidate)
     return replaced(candidate, **dict.fromkeys(places, location)) if places else candidate
+
+
+def has_location(candidate: object) -> bool:
+    """Whether a part knows where it keeps its data."""
+    return any(getattr(candidate, name) is not None for name in _locations(candidate))
+
+
+def _locations(candidate: object) -> list[str]:
+    return [name for name, one in fields_of(type(candidate)).items() if Location in one.aspects]
 
 
 def replaced(candidate: T, **settings: object) -> T:
     """Return the part with other settings."""
     return replace(candidate, **settings)  # type: ignore[type-var]  # every part is a dataclass
+
+
+def fresh(candidate: T) -> T:
+    """Return a part of its own with the same settings, which has used nothing yet; itself where it is no part."""
+    return replaced(candidate) if is_part(candidate) else candidate

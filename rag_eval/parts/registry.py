@@ -63,11 +63,16 @@ class Kind:
             raise ConfigurationError(self.expected(candidate))
         kind, name = REGISTERED.get(path_of(candidate), (self.name, ""))
         if kind != self.name:
-            raise ConfigurationError(f"expected a {self.name}, found the {kind} {name}")
+            raise ConfigurationError(f"expected {self._one}, found the {kind} {name}")
 
     def expected(self, found: object) -> str:
         """Return the sentence about something that is no part of this kind."""
-        return f"expected a {self.name}, by name or with settings, found {value_in_words(found)}: {choices(self.types)}"
+        told = f"expected {self._one}, by name or with settings, found {value_in_words(found)}"
+        return f"{told}: {choices(self.types)}"
+
+    @property
+    def _one(self) -> str:
+        return f"{'an' if self.name[0] in 'aeiou' else 'a'} {self.name}"
 
 
 @dataclass(frozen=True)
@@ -234,6 +239,13 @@ class PartDescription(NamedTuple):
     settings: list[Setting]
     remote: str
     cost: str
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as plain data, defaults as a YAML file has them."""
+        settings = [
+            {"name": one.name, "default": one.default_text, "description": one.description} for one in self.settings
+        ]
+        return self._asdict() | {"settings": settings}
 
 
 def describe(kind: Kind) -> list[PartDescription]:

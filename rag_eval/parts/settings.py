@@ -1,12 +1,23 @@
 """Settings that come from outside: where one is written, what is wrong with it, in words."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import date, time
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, StrictStr, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetPydanticSchema,
+    SecretStr,
+    StrictInt,
+    StrictStr,
+    WithJsonSchema,
+)
+from pydantic_core import CoreSchema, core_schema
 
 from rag_eval.errors import PREVIEW_CHARACTERS, ConfigurationError, preview
 from rag_eval.formatting import choices, suggestion
@@ -49,8 +60,39 @@ Name = Annotated[StrictStr, Field(min_length=1)]
 Count = Annotated[StrictInt, Field(ge=1)]
 """A whole number of at least 1."""
 
+Whole = Annotated[StrictInt, Field(ge=0)]
+"""A whole number of at least 0."""
+
 OptionalCount = Annotated[StrictInt | None, Field(ge=1)]
 """A whole number of at least 1, or nothing."""
+
+
+Secret = Annotated[
+    str | SecretStr | None, AfterValidator(lambda secret: SecretStr(secret) if isinstance(secret, str) else secret)
+]
+"""A key that is given in Python: kept so that nothing shows it."""
+
+
+def revealed(secret: str | SecretStr | None) -> str | None:
+    """Return a key for the service that it is for."""
+    return secret.get_secret_value() if isinstance(secret, SecretStr) else secret
+
+
+def name_or_object(method: str) -> GetPydanticSchema:
+    """Return the marker of a setting that is a name or, in Python, an object with this method."""
+
+    def check(value: object, check_name: Callable[[object], object]) -> object:
+        if not isinstance(value, str) and hasattr(value, method):
+            return value
+        if type(value).__module__ != "builtins":
+            raise ValueError(f"expected a name or an object with {method}, found {value_in_words(value)}")
+        return check_name(value)
+
+    def schema(_: object, handler: Callable[[object], CoreSchema]) -> CoreSchema:
+        return core_schema.no_info_wrap_validator_function(check, handler(Name))
+
+    return GetPydanticSchema(schema)
+
 
 EMPTY_GRID = "an empty grid: give at least one value"
 

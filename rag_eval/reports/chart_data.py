@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from rag_eval.benchmark.config import DEFAULT_RERANKER, DEFAULT_STORE, Configuration
+from rag_eval.benchmark.config import DEFAULTS
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.scores import RunScores
 from rag_eval.benchmark.workspace import Workspace
@@ -54,14 +54,20 @@ def _stages(workspace: Workspace, outcome: BenchmarkOutcome, one: ConfigurationO
     before = [hits for stage, hits in one.hits_by_stage.items() if stage != "reranked"][-1]
     exact = None
     if one.configuration.store is not None:
-        plain = {"reranker": DEFAULT_RERANKER, "store": DEFAULT_STORE}
-        exact = _sibling(outcome, one.configuration.model_copy(update=plain))
+        exact = _sibling(outcome, one, {kind: DEFAULTS[kind] for kind in ("reranker", "store")})
     tables = (exact.hits if exact else before, before, one.hits)
     return HitStages(*map(workspace.read_table, tables))
 
 
-def _sibling(outcome: BenchmarkOutcome, configuration: Configuration) -> ConfigurationOutcome | None:
-    return next((one for one in outcome.configurations if one.configuration == configuration), None)
+def _sibling(
+    outcome: BenchmarkOutcome, one: ConfigurationOutcome, labels: dict[str, str]
+) -> ConfigurationOutcome | None:
+    """The configuration of the run with other parts, by their labels."""
+    parts = {
+        kind: getattr(one.configuration, kind).model_copy(update={"label": label}) for kind, label in labels.items()
+    }
+    name = one.configuration.model_copy(update=parts).name
+    return next((other for other in outcome.configurations if other.name == name), None)
 
 
 MOST_CHARTED = 24

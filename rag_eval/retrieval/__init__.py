@@ -1,1 +1,13 @@
-"""Finding the chunks that answer a query: by vectors, by words, by both, or by a system you already have."""
+"""Finding chunks for queries and ordering them; a reranker is added by its file and its line here."""
+
+from rag_eval.parts import Kind
+
+RERANKER = Kind(
+    "reranker",
+    {
+        "none": None,
+        "lexical": "rag_eval.retrieval.rerankers:LexicalReranker",
+        "cohere": "rag_eval.retrieval.rerankers:CohereReranker",
+        "cross-encoder": "rag_eval.retrieval.rerankers:CrossEncoderReranker",
+    },
+)

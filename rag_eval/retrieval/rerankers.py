@@ -1,35 +1,41 @@
-"""Reranking by a cross-encoder that runs on this machine."""
+"""Rerankers: by words, by Cohere's service, by a cross-encoder on this machine."""
 
 import os
+import threading
 from collections.abc import Sequence
-from typing import Any, Protocol, Self
+from dataclasses import KW_ONLY
+from functools import cached_property
+from typing import Annotated, Any, Protocol, Self
 
 import numpy as np
+from pydantic import Field, StrictBool, StrictFloat
 
 from rag_eval.embedding.sentence_transformers import model_name
 from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError
-from rag_eval.retrieval.bm25 import BM25Index, check_parameters
+from rag_eval.parts import PythonOnly, Running, Shown, part
+from rag_eval.parts.settings import Address, Name, Secret, Whole, name_or_object, revealed
+from rag_eval.retrieval.bm25 import BM25Index
 from rag_eval.retrieval.retriever import C
 
 
+@part
 class LexicalReranker:
     """BM25 among the candidates; those that share no word with the query keep their order, after the others.
 
     Raises ``ConfigurationError`` on k1 < 0 or b outside [0, 1].
     """
 
-    def __init__(self, k1: float = 1.5, b: float = 0.75) -> None:
-        check_parameters(k1, b)
-        self._k1, self._b = k1, b
+    k1: Annotated[StrictFloat, Field(ge=0, description="How much a word's repetition counts.")] = 1.5
+    b: Annotated[StrictFloat, Field(ge=0, le=1, description="How much a chunk's length counts.")] = 0.75
 
     @property
     def name(self) -> str:
         """The parameters of BM25."""
-        return f"LexicalReranker(k1={self._k1}, b={self._b})"
+        return f"LexicalReranker(k1={self.k1}, b={self.b})"
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
         """The ``top_k`` best of the chunks, best first; equal scores keep their order."""
-        scores = BM25Index([chunk.content for chunk in chunks], self._k1, self._b).scores(query)
+        scores = BM25Index([chunk.content for chunk in chunks], self.k1, self.b).scores(query)
         return [chunks[number] for number in np.argsort(-scores, kind="stable")[:top_k].tolist()]
 
 
@@ -38,26 +44,31 @@ PASSING = (408, 409, 429)
 """The refusals that may pass: time-out, conflict, too many requests."""
 
 
+@part
 class CohereReranker:
     """Orders candidates by Cohere's relevance scores (extra ``cohere``; key from ``api_key`` or ``CO_API_KEY``).
 
-    Answers 408, 429 and 5xx are tried again by the SDK, ``max_retries`` times. Raises ``ConfigurationError`` without
-    the extra or a key, and ``ServiceError`` when the service fails (``RequestRefusedError`` where trying again will not
-    help), does not rank as many chunks as it was asked for, or names one that it was not given.
+    Answers 408, 429 and 5xx are tried again by the SDK, ``max_retries`` times. The service is connected to at the first
+    use. That raises ``ConfigurationError`` without the extra or a key; ``ServiceError`` is raised when the service
+    fails (``RequestRefusedError`` where trying again will not help), does not rank as many chunks as it was asked for,
+    or names one that it was not given.
     """
 
-    def __init__(
-        self,
-        model: str = DEFAULT_MODEL,
-        *,
-        api_key: str | None = None,
-        base_url: str | None = None,
-        timeout: float = 30.0,
-        max_retries: int = 3,
-    ) -> None:
-        self._model = model
-        self._options: dict[str, Any] = {"max_retries": max_retries}
-        self._client, self._connection = _connect(api_key, base_url, timeout)
+    remote = True
+    cost = "by the search, as Cohere charges it"
+
+    model: Annotated[Name, Shown, Field(description="The model's name.")] = DEFAULT_MODEL
+    _: KW_ONLY
+    api_key: Annotated[Secret, PythonOnly] = None
+    base_url: Annotated[
+        Address | None, Field(description="Where the service is, without credentials; null: Cohere's own.")
+    ] = None
+    timeout: Annotated[StrictFloat, Running, Field(gt=0, description="Seconds that one request may take.")] = 30.0
+    max_retries: Annotated[Whole, Running, Field(description="How often a failed request is sent again.")] = 3
+
+    def __post_init__(self) -> None:
+        self._connecting = threading.Lock()
+        self._connection: tuple[Any, Any] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -67,12 +78,15 @@ class CohereReranker:
 
     def close(self) -> None:
         """Close the connection; also done on leaving a ``with`` block."""
-        self._connection.close()
+        with self._connecting:
+            if self._connection is not None:
+                self._connection[1].close()
+                self._connection = None
 
     @property
     def name(self) -> str:
         """The model."""
-        return f"CohereReranker({self._model})"
+        return f"CohereReranker({self.model})"
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
         """The ``top_k`` best of the chunks, best first; without chunks nothing is asked."""
@@ -97,13 +111,13 @@ class CohereReranker:
         A failure is a value, because the errors of the SDK hold the request's headers, the key among them, and an
         error raised while one is handled would carry it along.
         """
+        client = self._client()
         import httpx
         from cohere.core.api_error import ApiError
 
+        options = {"max_retries": self.max_retries}
         try:
-            answer = self._client.rerank(
-                model=self._model, query=query, documents=texts, top_n=top_k, request_options=self._options
-            )
+            answer = client.rerank(model=self.model, query=query, documents=texts, top_n=top_k, request_options=options)
             return [(int(found.index), float(found.relevance_score)) for found in answer.results]
         except ApiError as error:
             status = error.status_code or 0
@@ -115,20 +129,24 @@ class CohereReranker:
         except (httpx.HTTPError, AttributeError, TypeError, ValueError) as error:
             return ServiceError(f"{self.name} gave no usable answer ({type(error).__name__}): try again")
 
+    def _client(self) -> Any:
+        with self._connecting:
+            self._connection = self._connection or self._connect()
+            return self._connection[0]
 
-def _connect(api_key: str | None, base_url: str | None, timeout: float) -> Any:
-    try:
-        import cohere
-    except ImportError:
-        raise ConfigurationError("CohereReranker needs cohere: pip install 'rag-eval[cohere]'") from None
-    key = api_key or os.environ.get("CO_API_KEY")
-    if not key:
-        raise ConfigurationError("CohereReranker needs a key: set CO_API_KEY")
-    import httpx
+    def _connect(self) -> tuple[Any, Any]:
+        try:
+            import cohere
+        except ImportError:
+            raise ConfigurationError("CohereReranker needs cohere: pip install 'rag-eval[cohere]'") from None
+        key = revealed(self.api_key) or os.environ.get("CO_API_KEY")
+        if not key:
+            raise ConfigurationError("CohereReranker needs a key: set CO_API_KEY")
+        import httpx
 
-    # Our own connection: the SDK leaves the one it makes open.
-    connection = httpx.Client(timeout=timeout)
-    return cohere.ClientV2(api_key=key, base_url=base_url, httpx_client=connection), connection
+        # Our own connection: the SDK leaves the one it makes open.
+        connection = httpx.Client(timeout=self.timeout)
+        return cohere.ClientV2(api_key=key, base_url=self.base_url, httpx_client=connection), connection
 
 
 class CrossEncoderModel(Protocol):
@@ -138,28 +156,50 @@ class CrossEncoderModel(Protocol):
         """A score for each (query, text), higher is better."""
 
 
+@part
 class CrossEncoderReranker:
     """Orders candidates by the scores of a cross-encoder.
 
-    ``model`` is a name or folder, loaded with the extra ``sentence-transformers`` from what is on this machine
-    (``allow_download=True`` lets it fetch the model), or an object with ``predict``.
+    ``model`` is a name or folder, loaded at the first use with the extra ``sentence-transformers`` from what is on
+    this machine (``allow_download=True`` lets it fetch the model), or an object with ``predict``.
     Raises ``ConfigurationError`` when the extra is missing, the model is not there, or a score is not a number.
     """
 
-    def __init__(
-        self, model: str | CrossEncoderModel, *, allow_download: bool = False, name: str | None = None
-    ) -> None:
-        self._model = _load(model, allow_download) if isinstance(model, str) else model
-        self._name = name or (model_name(model) if isinstance(model, str) else type(model).__name__)
+    packages = ("sentence-transformers", "transformers", "torch")
+
+    model: Annotated[
+        str | CrossEncoderModel, name_or_object("predict"), Shown, Field(description="The model's name or folder.")
+    ]
+    _: KW_ONLY
+    allow_download: Annotated[StrictBool, Running, Field(description="true lets it download the model.")] = False
+    given_name: Annotated[str | None, PythonOnly] = Field(default=None, alias="name", kw_only=True)
+
+    def __post_init__(self) -> None:
+        self._loading = threading.Lock()
+        self._loaded = None if isinstance(self.model, str) else self.model
 
     @property
     def name(self) -> str:
         """The model with the digest of its folder or its commit, where it was loaded here."""
-        return f"CrossEncoderReranker({self._name})"
+        return f"CrossEncoderReranker({self.identity})"
+
+    @cached_property
+    def identity(self) -> str:
+        """The given name, or the model with the digest of its folder or its commit, or the class of the object."""
+        if self.given_name or not isinstance(self.model, str):
+            return self.given_name or type(self.model).__name__
+        return model_name(self.model)
+
+    @property
+    def remote(self) -> bool:
+        """Where the model may be downloaded."""
+        return self.allow_download
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
         """The ``top_k`` best of the chunks, best first; equal scores keep their order."""
-        scores = np.asarray(self._model.predict([(query, chunk.content) for chunk in chunks]), np.float64).reshape(-1)
+        scores = np.asarray(
+            self._predictor().predict([(query, chunk.content) for chunk in chunks]), np.float64
+        ).reshape(-1)
         if len(scores) != len(chunks) or not np.isfinite(scores).all():
             raise ConfigurationError(
                 f"{self.name} gave {len(scores)} scores for {len(chunks)} chunks, or one that is not a number: "
@@ -167,18 +207,23 @@ class CrossEncoderReranker:
             )
         return [chunks[number] for number in np.argsort(-scores, kind="stable")[:top_k].tolist()]
 
+    def _predictor(self) -> CrossEncoderModel:
+        with self._loading:
+            self._loaded = self._loaded or self._load()
+            return self._loaded
 
-def _load(model: str, allow_download: bool) -> CrossEncoderModel:
-    try:
-        from sentence_transformers import CrossEncoder
-    except ImportError:
-        raise ConfigurationError(
-            "a cross-encoder by name needs sentence-transformers: pip install 'rag-eval[sentence-transformers]'"
-        ) from None
-    try:
-        loaded: CrossEncoderModel = CrossEncoder(model, local_files_only=not allow_download)
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(
-            f"the cross-encoder {model!r} is not on this machine ({error}): give its folder, or allow_download=True"
-        ) from None
-    return loaded
+    def _load(self) -> CrossEncoderModel:
+        try:
+            from sentence_transformers import CrossEncoder
+        except ImportError:
+            raise ConfigurationError(
+                "a cross-encoder by name needs sentence-transformers: pip install 'rag-eval[sentence-transformers]'"
+            ) from None
+        try:
+            loaded: CrossEncoderModel = CrossEncoder(self.model, local_files_only=not self.allow_download)
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(
+                f"the cross-encoder {self.model!r} is not on this machine ({error}): "
+                "give its folder, or allow_download=True"
+            ) from None
+        return loaded

@@ -7,40 +7,48 @@ out zero vectors without a word, the dot product keeps them, at score 0.
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Annotated, ClassVar, cast
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pydantic import Field
 
 from rag_eval.embedding.embedder import Vectors
 from rag_eval.errors import ConfigurationError, TableError
+from rag_eval.parts import Location, PartOf, PythonOnly, Searching, label, part
+from rag_eval.parts.settings import Count, Name, OptionalCount
+from rag_eval.stores import INDEX
 from rag_eval.stores.exact_search import Blocks, BuiltInStore, Candidates, near_pairs, score_margin
 from rag_eval.stores.store import AnyChunk, Integers, Places, SearchResult
 from rag_eval.tables import CHUNKS, check_schema, has_places, metadata_to_json
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 
 if TYPE_CHECKING:
+    import lancedb.db
     import lancedb.index
     from lancedb.query import LanceVectorQueryBuilder
     from lancedb.table import Table
 
 
-@dataclass(frozen=True, slots=True)
+@part
 class IvfPq:
     """Partitions and product quantisation; without ``refine_factor`` the scores are those of the compressed vectors.
 
     ``refine_factor=n`` fetches n times as many and orders them by their full vectors. None leaves a choice to LanceDB.
     """
 
-    kind: ClassVar[str] = "IvfPq"
+    lance_type: ClassVar[str] = "IvfPq"
 
-    num_partitions: int | None = None
-    num_sub_vectors: int | None = None
-    nprobes: int = 20
-    refine_factor: int | None = None
+    num_partitions: Annotated[OptionalCount, Field(description="How many partitions; null: LanceDB's choice.")] = None
+    num_sub_vectors: Annotated[OptionalCount, Field(description="Parts of a vector; null: LanceDB's choice.")] = None
+    nprobes: Annotated[Count, Searching, Field(description="How many partitions a search reads.")] = 20
+    refine_factor: Annotated[
+        OptionalCount, Searching, Field(description="How many times as many to order by full vectors.")
+    ] = None
 
     def config(self) -> "lancedb.index.IvfPq":
         """How LanceDB builds it."""
@@ -54,21 +62,25 @@ class IvfPq:
         return query if self.refine_factor is None else query.refine_factor(self.refine_factor)
 
 
-@dataclass(frozen=True, slots=True)
+@part
 class Hnsw:
     """Partitions with a neighbour graph over vectors rounded to one byte a number (IVF_HNSW_SQ).
 
     ``ef`` is how many candidates a search keeps. None leaves a choice to LanceDB.
     """
 
-    kind: ClassVar[str] = "IvfHnswSq"
+    lance_type: ClassVar[str] = "IvfHnswSq"
 
-    num_partitions: int | None = None
-    m: int = 20
-    ef_construction: int = 300
-    nprobes: int = 20
-    ef: int | None = None
-    refine_factor: int | None = None
+    num_partitions: Annotated[OptionalCount, Field(description="How many partitions; null: LanceDB's choice.")] = None
+    m: Annotated[Count, Field(description="How many neighbours a vector has.")] = 20
+    ef_construction: Annotated[Count, Field(description="How many candidates the building keeps.")] = 300
+    nprobes: Annotated[Count, Searching, Field(description="How many partitions a search reads.")] = 20
+    ef: Annotated[
+        OptionalCount, Searching, Field(description="How many candidates a search keeps; null: LanceDB's choice.")
+    ] = None
+    refine_factor: Annotated[
+        OptionalCount, Searching, Field(description="How many times as many to order by full vectors.")
+    ] = None
 
     def config(self) -> "lancedb.index.HnswSq":
         """How LanceDB builds it."""
@@ -83,9 +95,6 @@ class Hnsw:
         query = query.nprobes(self.nprobes)
         query = query if self.ef is None else query.ef(self.ef)
         return query if self.refine_factor is None else query.refine_factor(self.refine_factor)
-
-
-LanceIndex = IvfPq | Hnsw
 
 
 ROWS = pa.schema([field.with_nullable(field.name in ("start", "end", "ordinal")) for field in CHUNKS])
@@ -155,47 +164,62 @@ TILES = Blocks(queries=1024)
 IDENTITY = b"rag_eval.table"
 
 
+@part
 class LanceDBVectorStore(BuiltInStore):
     """One table of chunks and vectors in a LanceDB database; for one writer at a time.
 
-    A search raises ``TableError`` when another store has cleared the table since this one last read it.
-    A store opened on an existing table searches it at once. With an ``index`` it is the index that decides which
-    chunks come back and at which scores (equal ones are ordered by place); every ``add`` builds it anew.
+    ``uri`` is a folder, which need not exist yet, or an object-store URI such as ``s3://…``; without it the store is
+    only settings. A store opened on an existing table searches it at once. With an ``index`` it is the index that
+    decides which chunks come back and at which scores (equal ones are ordered by place); every ``add`` builds it anew.
+
+    Raises ``TableError`` when the table is there and does not hold chunks, ``ConfigurationError`` when it has not the
+    index asked for. A search raises ``TableError`` when another store has cleared the table since this one last read
+    it.
     """
 
-    def __init__(
-        self,
-        uri: str | Path,
-        *,
-        table: str = "chunks",
-        index: LanceIndex | None = None,
-        storage_options: Mapping[str, str] | None = None,
-    ) -> None:
-        """Use the database in a folder, which need not exist yet, or at an object-store URI such as ``s3://…``.
+    packages = ("lancedb",)
 
-        Raises ``TableError`` when the table is there and does not hold chunks, ``ConfigurationError`` when it has
-        not the index asked for.
-        """
-        import lancedb
+    uri: Annotated[str | Path | None, Location] = None
+    _: KW_ONLY
+    table: Annotated[Name, PythonOnly] = "chunks"
+    index: Annotated[
+        IvfPq | Hnsw | None, PartOf(INDEX), Field(description="none (exact), ivf-pq or hnsw (approximate).")
+    ] = None
+    storage_options: Annotated[Mapping[str, str] | None, PythonOnly] = None
 
-        self._database = lancedb.connect(str(uri), storage_options=dict(storage_options) if storage_options else None)
-        self._table_name, self._index = table, index
+    def __post_init__(self) -> None:
         self._table: Table | None = None
         self._identity: bytes | None = None
         self._version, self._offsets = 0, np.empty(0, np.int64)
+        if self.uri is None:
+            return
         self._load()
-        if index is not None and self._table is not None:
+        if self.index is not None and self._table is not None:
             kinds = [found.index_type for found in self._table.list_indices()]
-            if index.kind not in kinds:
+            if self.index.lance_type not in kinds:
                 raise ConfigurationError(
-                    f"the LanceDB table {table!r} has the indexes {kinds}, not {index.kind}: "
-                    f"fill it by a store with index={index}"
+                    f"the LanceDB table {self.table!r} has the indexes {kinds}, not {self.index.lance_type}: "
+                    f"fill it by a store with index={self.index}"
                 )
+
+    @cached_property
+    def _database(self) -> "lancedb.db.DBConnection":
+        import lancedb
+
+        if self.uri is None:
+            raise ConfigurationError("LanceDBVectorStore has no place to keep its table: give uri")
+        options = dict(self.storage_options) if self.storage_options else None
+        return lancedb.connect(str(self.uri), storage_options=options)
 
     @property
     def name(self) -> str:
         """The store, and its index where it has one."""
-        return "lancedb" if self._index is None else f"lancedb(index={self._index})"
+        return "lancedb" if self.index is None else f"lancedb(index={self.index})"
+
+    @property
+    def label(self) -> str:
+        """The store and its index."""
+        return f"lancedb {'exact' if self.index is None else label(self.index)}"
 
     def add(self, chunks: Sequence[AnyChunk], embeddings: Vectors) -> None:
         """Keep chunks with their vectors; raises as every store does, and on metadata that JSON would change."""
@@ -208,7 +232,7 @@ class LanceDBVectorStore(BuiltInStore):
             table = self._open()
             if table is None or _identity(table) != self._identity:
                 raise TableError(
-                    f"the LanceDB table {self._table_name!r} was cleared by another store since this one read it: "
+                    f"the LanceDB table {self.table!r} was cleared by another store since this one read it: "
                     "give each its own table, or open a new store"
                 )
         return super().search_many(vectors, k)
@@ -247,7 +271,7 @@ class LanceDBVectorStore(BuiltInStore):
         """Forget all chunks and drop the table; the next may have another dimension."""
         self._load()
         if self._table is not None:
-            self._database.drop_table(self._table_name)
+            self._database.drop_table(self.table)
             self._load()
 
     def _load(self) -> None:
@@ -261,7 +285,7 @@ class LanceDBVectorStore(BuiltInStore):
         columns = set(table.schema.names)
         if columns != {*ROWS.names, "number", "vector"}:
             raise TableError(
-                f"the LanceDB table {self._table_name!r} has the columns {sorted(columns)}, "
+                f"the LanceDB table {self.table!r} has the columns {sorted(columns)}, "
                 "which are not those of a store: name another table"
             )
         rows = table.search().select(["number", "doc_id", "start", "end", "ordinal"]).to_arrow()
@@ -269,7 +293,7 @@ class LanceDBVectorStore(BuiltInStore):
         self._offsets = np.argsort(numbers)
         if not np.array_equal(numbers[self._offsets], np.arange(len(numbers))):
             raise TableError(
-                f"the LanceDB table {self._table_name!r} misses chunks, or was filled by two writers at once: "
+                f"the LanceDB table {self.table!r} misses chunks, or was filled by two writers at once: "
                 "clear it and fill it anew"
             )
         self._places = places_of_rows(rows.take(pa.array(self._offsets)))
@@ -279,7 +303,7 @@ class LanceDBVectorStore(BuiltInStore):
     def _open(self) -> "Table | None":
         """The table as it is now, None where there is none."""
         try:
-            return self._database.open_table(self._table_name)
+            return self._database.open_table(self.table)
         except ValueError as error:
             if "not found" not in str(error):
                 raise
@@ -296,15 +320,15 @@ class LanceDBVectorStore(BuiltInStore):
         if self._table is None:
             self._identity = uuid.uuid4().hex.encode()
             rows = rows.replace_schema_metadata({IDENTITY: self._identity})
-            self._table = self._database.create_table(self._table_name, rows)
+            self._table = self._database.create_table(self.table, rows)
         else:
             self._table.add(rows)
         self._offsets = np.concatenate([self._offsets[: len(self._places)], numbers])
         self._places, self._dimension, self._version = places, units.shape[1], self._table.version
 
     def _build_index(self) -> None:
-        if self._index is not None and self._table is not None:
-            self._table.create_index("vector", config=self._index.config())
+        if self.index is not None and self._table is not None:
+            self._table.create_index("vector", config=self.index.config())
             self._version = self._table.version
 
     def _vectors(self, numbers: Integers) -> Vectors:
@@ -313,7 +337,7 @@ class LanceDBVectorStore(BuiltInStore):
         return vectors
 
     def _candidates(self, units: Vectors, k: int) -> Iterator[Candidates]:
-        if self._index is None and len(units) >= TILED_FROM:
+        if self.index is None and len(units) >= TILED_FROM:
             for queries, numbers in near_pairs(units, k, self._tiles, TILES):
                 yield from self._scored(units, queries, numbers)
             return
@@ -321,7 +345,7 @@ class LanceDBVectorStore(BuiltInStore):
         step = max(1, min(QUERIES_AT_ONCE, FOUND_AT_ONCE // depth))
         for begin in range(0, len(units), step):
             block = units[begin : begin + step]
-            if self._index is not None:
+            if self.index is not None:
                 found = self._search(block, k)
                 yield Candidates(found.queries + begin, found.numbers, found.scores)
             else:
@@ -355,7 +379,7 @@ class LanceDBVectorStore(BuiltInStore):
         table = cast("Table", self._table)  # there are chunks, so there is a table
         query = cast("LanceVectorQueryBuilder", table.search(units, vector_column_name="vector"))
         query = query.distance_type("dot").limit(limit).select(["number", "_distance"])
-        query = query.bypass_vector_index() if self._index is None else self._index.tune(query)
+        query = query.bypass_vector_index() if self.index is None else self.index.tune(query)
         if floor is not None:
             query = query.distance_range(upper_bound=1 - floor)
         found = query.to_arrow()

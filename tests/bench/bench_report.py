@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rag_eval.benchmark.chunker_settings import RecursiveCharacterConfig
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.engine import Evaluated
 from rag_eval.benchmark.hits import hits_at
@@ -25,6 +24,7 @@ from rag_eval.benchmark.outcome import BenchmarkOutcome, summarise
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TableRef, TruthRef, TruthSource
 from rag_eval.benchmark.stages import score
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.reports.write import keep_report, page_of
 from rag_eval.retrieval.ranking import Ranking
 from rag_eval.tables import CHUNKS, documents_to_table, table_of, token_truth_to_tables
@@ -98,7 +98,7 @@ def make_run(workspace: Workspace, queries: int) -> BenchmarkOutcome:
     config = BenchmarkConfig(
         corpus=folder,
         ground_truth=folder / "truth.jsonl",
-        chunkers=[RecursiveCharacterConfig(chunk_size=size) for size in SIZES],
+        chunkers=[RecursiveCharacterChunker(chunk_size=size) for size in SIZES],
         retrieval=["vector", "bm25"],
         k=[1, 3, 5, 10],
         metrics=["span_recall", "span_precision", "span_iou", "span_ndcg", "tokens_retrieved"],

@@ -47,17 +47,17 @@ def main(sizes: list[int]) -> int:
 def measure(size: int, folder: Path) -> dict[str, Any]:
     """What the work on so many chunks takes."""
     from rag_eval.benchmark import stages
-    from rag_eval.benchmark.chunker_settings import RecursiveTokenConfig
-    from rag_eval.benchmark.embedder_settings import LocalEmbedderConfig
     from rag_eval.benchmark.references import CorpusSource
-    from rag_eval.benchmark.store_settings import IvfPqConfig, LanceDBConfig
     from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.chunking.recursive import RecursiveTokenChunker
+    from rag_eval.embedding.local import LocalEmbedder
+    from rag_eval.stores.lance import IvfPq, LanceDBVectorStore
     from rag_eval.tables import QUERIES as QUERY_TABLE
     from rag_eval.tables import table_of
 
     texts = write_corpus(folder / "corpus", size)
-    workspace, embedder = Workspace(root=folder / "work"), LocalEmbedderConfig()
-    exact, approximate = LanceDBConfig(), LanceDBConfig(index=IvfPqConfig(refine_factor=10))
+    workspace, embedder = Workspace(root=folder / "work"), LocalEmbedder()
+    exact, approximate = LanceDBVectorStore(), LanceDBVectorStore(index=IvfPq(refine_factor=10))
     questions = [(f"q{number}", text, False, "{}") for number, text in enumerate(texts)]
     queries = workspace.write_table("queries", table_of(QUERY_TABLE, questions))
     taken: dict[str, dict[str, float]] = {}
@@ -65,7 +65,7 @@ def measure(size: int, folder: Path) -> dict[str, Any]:
     with measuring(taken, "load"):
         documents = stages.load_corpus(workspace, CorpusSource.of(folder / "corpus", "**/*.md"))
     with measuring(taken, "chunk"):
-        chunks = stages.chunk(workspace, documents, RecursiveTokenConfig(chunk_size=CHUNK_TOKENS), None)
+        chunks = stages.chunk(workspace, documents, RecursiveTokenChunker(chunk_size=CHUNK_TOKENS), None)
     with measuring(taken, "embed"):
         embeddings = stages.embed(workspace, chunks, embedder)
     with measuring(taken, "store"):

@@ -1,21 +1,29 @@
 """What a benchmark compares: every combination once, each under a name of its own, and the same after JSON."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from rag_eval.benchmark.chunker_settings import MarkdownConfig, RecursiveTokenConfig, SemanticConfig
-from rag_eval.benchmark.component import Component
 from rag_eval.benchmark.config import BenchmarkConfig, Configuration
-from rag_eval.benchmark.config_grid import CHUNKERS, EMBEDDERS, RERANKERS, members_of
-from rag_eval.benchmark.embedder_settings import LocalEmbedderConfig, OpenAIEmbedderConfig
-from rag_eval.benchmark.reranker_settings import LexicalRerankerConfig, NoRerankerConfig
-from rag_eval.benchmark.store_settings import HnswConfig, IvfPqConfig, LanceDBConfig
+from rag_eval.chunking import CHUNKER
+from rag_eval.chunking.markdown import MarkdownChunker
+from rag_eval.chunking.recursive import RecursiveTokenChunker
+from rag_eval.chunking.semantic import SemanticChunker
+from rag_eval.embedding import EMBEDDER
+from rag_eval.embedding.local import LocalEmbedder
+from rag_eval.embedding.openai import OpenAIEmbedder
+from rag_eval.errors import ConfigurationError
+from rag_eval.parts import Kind, Setting, settings_of
+from rag_eval.retrieval import RERANKER
+from rag_eval.retrieval.rerankers import LexicalReranker
+from rag_eval.stores import STORE
+from rag_eval.stores.lance import Hnsw, IvfPq, LanceDBVectorStore
 
 FEW = settings(max_examples=150, deadline=None, derandomize=True)
 
@@ -33,11 +41,11 @@ def test_the_defaults_need_nothing_but_documents_truth_and_chunkers() -> None:
     assert config.metrics == ["span_recall", "span_precision", "span_iou"]
     assert config.configurations() == [
         Configuration(
-            chunker=MarkdownConfig(),
+            chunker=MarkdownChunker(),
             retrieval="vector",
-            embedder=LocalEmbedderConfig(),
-            store=LanceDBConfig(),
-            reranker=NoRerankerConfig(),
+            embedder=LocalEmbedder(),
+            store=LanceDBVectorStore(),
+            reranker=None,
         )
     ]
 
@@ -149,7 +157,7 @@ def test_settings_are_frozen() -> None:
 
 
 def test_a_thousand_configurations_are_run_and_no_more() -> None:
-    sizes = [MarkdownConfig(max_chunk_size=size) for size in range(1, 502)]
+    sizes = [MarkdownChunker(max_chunk_size=size) for size in range(1, 502)]
     assert len(benchmark(chunkers=sizes[:500], retrieval=["vector", "bm25"]).configurations()) == 1000
     # What is listed twice counts once.
     assert len(benchmark(chunkers=sizes[:500] * 3, retrieval=["vector", "bm25"]).configurations()) == 1000
@@ -162,40 +170,34 @@ NUMBERS = st.integers(0, 3) | st.sampled_from([10, 95, 100])
 FRACTIONS = st.sampled_from([0.0, 0.5, 0.1 + 0.2, 0.3, 1.0, 95.0, 95.00000001])
 
 
-def values(key: str, annotation: Any) -> st.SearchStrategy[Any]:
-    members = members_of(annotation)
-    if members:
-        return component(members)
-    if key == "base_url":
+def values(setting: Setting) -> st.SearchStrategy[Any]:
+    if setting.kind is not None:
+        return component(setting.kind)
+    if setting.name == "base_url":
         return st.sampled_from([None, "http://a", "http://a/v1", "https://a:8000/v1"])
-    parts = get_args(annotation)
-    kinds = {part for part in (annotation, *parts) if isinstance(part, type)}
-    if get_origin(annotation) is tuple:
+    if setting.is_list:
         return st.lists(TEXTS, min_size=1, max_size=3)
-    choices = [st.none()] if type(None) in kinds else []
-    for kind, strategy in ((bool, st.booleans()), (int, NUMBERS), (float, FRACTIONS), (str, TEXTS)):
-        choices += [strategy] if kind in kinds else []
-    return st.one_of(choices) if choices else st.sampled_from(parts)
+    schema = TypeAdapter(setting.type).json_schema()
+    kinds = {one.get("type") for one in [schema, *schema.get("anyOf", [])]}
+    if "enum" in schema:
+        return st.sampled_from(schema["enum"])
+    drawn = {"null": st.none(), "boolean": st.booleans(), "integer": NUMBERS, "number": FRACTIONS, "string": TEXTS}
+    return st.one_of([drawn[kind] for kind in drawn if kind in kinds])
 
 
 @st.composite
-def component(draw: st.DrawFn, members: dict[str, type[Component]]) -> Component:
-    """Any settings of any member, right ones: what is refused is drawn again with fewer settings."""
-    model = draw(st.sampled_from(list(members.values())))
-    given: dict[str, Any] = {}
-    for key, field in model.model_fields.items():
-        if key != "type" and (field.is_required() or draw(st.booleans())):
-            given[key] = draw(values(key, field.annotation))
-    try:
-        return model.model_validate(given)
-    except ValidationError as error:
-        wrong = {str(one["loc"][0]) for one in error.errors()}
-        kept = {key: value for key, value in given.items() if key not in wrong}
-        return model.model_validate({key: "m" for key in wrong if model.model_fields[key].is_required()} | kept)
-
-
-def stores() -> st.SearchStrategy[LanceDBConfig]:
-    return st.builds(LanceDBConfig, index=component(members_of(LanceDBConfig.model_fields["index"].annotation)))
+def component(draw: st.DrawFn, kind: Kind) -> Any:
+    """Any settings of any type of a kind, right ones: what is refused is drawn again with fewer settings."""
+    name = draw(st.sampled_from(list(kind.types)))
+    known = settings_of(kind.load(name))
+    given: dict[str, Any] = {
+        key: draw(values(one)) for key, one in known.items() if one.is_required or draw(st.booleans())
+    }
+    needed = {key: "m" for key, one in known.items() if one.is_required}
+    for chosen in (given, needed):
+        with suppress(ConfigurationError):
+            return kind.make({"type": name} | chosen)
+    raise AssertionError(name)
 
 
 BENCHMARKS = st.builds(
@@ -206,10 +208,10 @@ BENCHMARKS = st.builds(
         rerankers=rerankers,
         retrieval=["vector", "bm25", "hybrid"],
     ),
-    st.lists(component(CHUNKERS), min_size=1, max_size=4),
-    st.lists(component(EMBEDDERS), min_size=1, max_size=3),
-    st.lists(stores(), min_size=1, max_size=2),
-    st.lists(component(RERANKERS), min_size=1, max_size=3),
+    st.lists(component(CHUNKER), min_size=1, max_size=4),
+    st.lists(component(EMBEDDER), min_size=1, max_size=3),
+    st.lists(component(STORE), min_size=1, max_size=2),
+    st.lists(component(RERANKER), min_size=1, max_size=3),
 )
 
 
@@ -223,22 +225,20 @@ def test_no_two_configurations_share_a_name(config: BenchmarkConfig) -> None:
 
 def test_names_are_unique_over_many_near_misses() -> None:
     chunkers = [
-        RecursiveTokenConfig(separators=separators)
+        RecursiveTokenChunker(separators=separators)
         for separators in [(",",), ('","',), (",", ","), ('"', '"'), ('","', ","), (",", '","'), ("a b",), ("a", "b")]
     ] + [
-        SemanticConfig(embedder=OpenAIEmbedderConfig(model=model), window=window)
+        SemanticChunker(embedder=OpenAIEmbedder(model=model), window=window)
         for model in ("m", "m window=2", "m) window=2", "m)", '"m"')
         for window in (1, 2)
     ]
-    embedders = [
-        OpenAIEmbedderConfig(model=model) for model in ("m", "m, lexical", "m dimensions=2", "m, lancedb hnsw")
-    ]
-    embedders.append(OpenAIEmbedderConfig(model="m", dimensions=2))
+    embedders = [OpenAIEmbedder(model=model) for model in ("m", "m, lexical", "m dimensions=2", "m, lancedb hnsw")]
+    embedders.append(OpenAIEmbedder(model="m", dimensions=2))
     ways = benchmark(
         chunkers=chunkers,
         embedders=embedders,
-        stores=[LanceDBConfig(), LanceDBConfig(index=HnswConfig())],
-        rerankers=[NoRerankerConfig(), LexicalRerankerConfig()],
+        stores=[LanceDBVectorStore(), LanceDBVectorStore(index=Hnsw())],
+        rerankers=[None, LexicalReranker()],
     ).configurations()
     assert len({way.name for way in ways}) == len(ways) == len(chunkers) * 20
 
@@ -255,7 +255,7 @@ def test_a_benchmark_survives_json(config: BenchmarkConfig) -> None:
 
 
 def test_indexes_are_told_apart_in_a_name() -> None:
-    ways = benchmark(stores=[LanceDBConfig(index=index) for index in (IvfPqConfig(), HnswConfig(), HnswConfig(ef=50))])
+    ways = benchmark(stores=[LanceDBVectorStore(index=index) for index in (IvfPq(), Hnsw(), Hnsw(ef=50))])
     assert [way.name for way in ways.configurations()] == [
         "markdown 1000, vector, lancedb ivf-pq",
         "markdown 1000, vector, lancedb hnsw",

@@ -4,11 +4,11 @@ import pytest
 
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.config_grid import CHUNKERS
+from rag_eval.chunking import CHUNKER
 from rag_eval.errors import MOST, ConfigurationError, sentences, shown_sentences
 from tests.config.conftest import Write
 
-NAMES = ", ".join(CHUNKERS)
+NAMES = ", ".join(CHUNKER.types)
 
 WRONG_CHUNKERS = {
     "[markdown, {type: recursive-token, chunk_sise: 3}]": (

@@ -6,19 +6,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rag_eval.benchmark.chunker_settings import (
-    ClusterSemanticConfig,
-    FixedTokenConfig,
-    MarkdownConfig,
-    RecursiveCharacterConfig,
-    RecursiveTokenConfig,
-    SemanticConfig,
-    SentenceConfig,
-)
 from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.embedder_settings import LocalEmbedderConfig, OpenAIEmbedderConfig
-from rag_eval.benchmark.reranker_settings import LexicalRerankerConfig, NoRerankerConfig
-from rag_eval.benchmark.store_settings import HnswConfig, LanceDBConfig
+from rag_eval.chunking.fixed_token import FixedTokenChunker
+from rag_eval.chunking.markdown import MarkdownChunker
+from rag_eval.chunking.recursive import RecursiveCharacterChunker, RecursiveTokenChunker
+from rag_eval.chunking.semantic import ClusterSemanticChunker, SemanticChunker
+from rag_eval.chunking.sentence import SentenceChunker
+from rag_eval.embedding.local import LocalEmbedder
+from rag_eval.embedding.openai import OpenAIEmbedder
+from rag_eval.retrieval.rerankers import LexicalReranker
+from rag_eval.stores.lance import Hnsw, LanceDBVectorStore
 from tests.config.conftest import Write
 
 
@@ -31,19 +28,19 @@ chunkers:
 """)
     )
     assert config.chunkers == [
-        RecursiveTokenConfig(chunk_size=200, chunk_overlap=0),
-        RecursiveTokenConfig(chunk_size=400, chunk_overlap=0),
-        RecursiveTokenConfig(chunk_size=200, chunk_overlap=20),
-        RecursiveTokenConfig(chunk_size=400, chunk_overlap=20),
-        FixedTokenConfig(tokens_per_chunk=50),
+        RecursiveTokenChunker(chunk_size=200, chunk_overlap=0),
+        RecursiveTokenChunker(chunk_size=400, chunk_overlap=0),
+        RecursiveTokenChunker(chunk_size=200, chunk_overlap=20),
+        RecursiveTokenChunker(chunk_size=400, chunk_overlap=20),
+        FixedTokenChunker(tokens_per_chunk=50),
     ]
 
 
 def test_a_list_of_lists_is_the_grid_of_a_setting_that_is_a_list(write: Write) -> None:
     one = load_config(write('chunkers: {type: recursive-character, separators: [".", ""]}'))
-    assert one.chunkers == [RecursiveCharacterConfig(separators=(".", ""))]
+    assert one.chunkers == [RecursiveCharacterChunker(separators=(".", ""))]
     two = load_config(write('chunkers: {type: recursive-character, separators: [[".", ""], ["!"]]}'))
-    assert two.chunkers == [RecursiveCharacterConfig(separators=separators) for separators in ((".", ""), ("!",))]
+    assert two.chunkers == [RecursiveCharacterChunker(separators=separators) for separators in ((".", ""), ("!",))]
 
 
 def test_the_settings_of_a_nested_part_are_grids_as_well(write: Write) -> None:
@@ -55,9 +52,9 @@ chunkers:
   window: [1, 2]
 """)
     )
-    embedders = [LocalEmbedderConfig(), OpenAIEmbedderConfig(dimensions=64), OpenAIEmbedderConfig(dimensions=128)]
+    embedders = [LocalEmbedder(), OpenAIEmbedder(dimensions=64), OpenAIEmbedder(dimensions=128)]
     assert config.chunkers == [
-        SemanticConfig(embedder=embedder, window=window) for embedder, window in itertools.product(embedders, (1, 2))
+        SemanticChunker(embedder=embedder, window=window) for embedder, window in itertools.product(embedders, (1, 2))
     ]
 
 
@@ -70,17 +67,17 @@ stores: {type: lancedb, index: [none, {type: hnsw, m: [8, 16]}]}
 rerankers: [none, {type: lexical, k1: [1, 2.5], b: 0.5}]
 """)
     )
-    assert config.chunkers == [ClusterSemanticConfig(), ClusterSemanticConfig(piece_size=40)]
-    assert config.embedders == [OpenAIEmbedderConfig(), OpenAIEmbedderConfig(dimensions=8)]
+    assert config.chunkers == [ClusterSemanticChunker(), ClusterSemanticChunker(piece_size=40)]
+    assert config.embedders == [OpenAIEmbedder(), OpenAIEmbedder(dimensions=8)]
     assert config.stores == [
-        LanceDBConfig(),
-        LanceDBConfig(index=HnswConfig(m=8)),
-        LanceDBConfig(index=HnswConfig(m=16)),
+        LanceDBVectorStore(),
+        LanceDBVectorStore(index=Hnsw(m=8)),
+        LanceDBVectorStore(index=Hnsw(m=16)),
     ]
     assert config.rerankers == [
-        NoRerankerConfig(),
-        LexicalRerankerConfig(k1=1, b=0.5),
-        LexicalRerankerConfig(k1=2.5, b=0.5),
+        None,
+        LexicalReranker(k1=1, b=0.5),
+        LexicalReranker(k1=2.5, b=0.5),
     ]
     assert len(config.configurations()) == 2 * 2 * 3 * 3
 
@@ -88,13 +85,13 @@ rerankers: [none, {type: lexical, k1: [1, 2.5], b: 0.5}]
 @pytest.mark.parametrize("chunkers", ["markdown", "[markdown]", "{type: markdown}", "[{type: markdown}]"])
 def test_a_name_alone_means_default_settings_and_one_part_needs_no_list(write: Write, chunkers: str) -> None:
     config = load_config(write(f"chunkers: {chunkers}\nretrieval: bm25\nk: 3\nmetrics: span_iou\n"))
-    assert (config.chunkers, config.retrieval, config.k) == ([MarkdownConfig()], ["bm25"], [3])
+    assert (config.chunkers, config.retrieval, config.k) == ([MarkdownChunker()], ["bm25"], [3])
     assert config.metrics == ["span_iou"]
 
 
 def test_what_a_grid_repeats_stands_once(write: Write) -> None:
     config = load_config(write("chunkers: [sentence, {type: sentence, max_chunk_size: [500, 1000, 500]}]"))
-    assert config.chunkers == [SentenceConfig(), SentenceConfig(max_chunk_size=500)]
+    assert config.chunkers == [SentenceChunker(), SentenceChunker(max_chunk_size=500)]
 
 
 def test_yaml_and_toml_say_the_same(write: Write) -> None:
@@ -173,7 +170,7 @@ fetch_k: *most
 """)
     )
     assert config.chunkers == [
-        RecursiveTokenConfig(chunk_size=200, chunk_overlap=20),
-        RecursiveTokenConfig(chunk_size=400, chunk_overlap=20),
+        RecursiveTokenChunker(chunk_size=200, chunk_overlap=20),
+        RecursiveTokenChunker(chunk_size=400, chunk_overlap=20),
     ]
     assert config.fetch_k == 10

@@ -187,14 +187,14 @@ def test_tokens_are_counted_here_when_the_server_does_not_say(server: OpenAIServ
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"model": ""}, "no name"),
-        ({"dimensions": 0}, "dimensions is 0"),
-        ({"concurrency": 0}, "concurrency is 0"),
-        ({"too_long": "ignore"}, "refuse, truncate"),
-        ({"encoding_format": "hex"}, "base64, float"),
-        ({"timeout": 0}, "time-out"),
-        ({"base_url": "localhost:8000"}, "address must be such as http://"),
-        ({"base_url": "http://h:x/v1"}, "port"),
+        ({"model": ""}, "model: expected text that is not empty"),
+        ({"dimensions": 0}, "dimensions: expected a number of at least 1, found 0"),
+        ({"concurrency": 0}, "concurrency: expected a number of at least 1, found 0"),
+        ({"too_long": "ignore"}, "too_long: expected 'refuse' or 'truncate', found the text 'ignore'"),
+        ({"encoding_format": "hex"}, "encoding_format: expected 'base64' or 'float', found the text 'hex'"),
+        ({"timeout": 0}, "timeout: expected a number above 0, found 0"),
+        ({"base_url": "localhost:8000"}, "base_url: expected an address such as http://"),
+        ({"base_url": "http://h:x/v1"}, "base_url: expected an address such as http://"),
     ],
 )
 def test_settings_that_cannot_be_used_are_refused(settings: dict[str, object], told: str) -> None:

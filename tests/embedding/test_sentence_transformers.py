@@ -110,11 +110,12 @@ def test_names_tell_what_changes_the_vectors() -> None:
 @pytest.mark.parametrize(
     ("model", "settings", "told"),
     [
-        ("", {}, "is no model"),
-        (object(), {}, "is no model"),
+        ("", {}, "model: expected text that is not empty"),
+        (5, {}, "model: expected text, found 5"),
+        (Path("m"), {}, "model: expected a name or an object with encode, found PosixPath"),
         (StaticModel(), {}, "needs a name"),
         (StaticModel(), {"name": "x", "truncate_dim": 3}, "set them on yours"),
-        ("org/model", {"batch_size": 0}, "batch_size is 0"),
+        ("org/model", {"batch_size": 0}, "batch_size: expected a number of at least 1, found 0"),
     ],
 )
 def test_settings_that_cannot_be_used_are_refused(model: object, settings: dict[str, object], told: str) -> None:

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from rag_eval.benchmark.chunker_settings import RecursiveTokenConfig
 from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.reranker_settings import LexicalRerankerConfig
+from rag_eval.chunking.recursive import RecursiveTokenChunker
+from rag_eval.retrieval.rerankers import LexicalReranker
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 
-SMALL, LARGE = RecursiveTokenConfig(chunk_size=60), RecursiveTokenConfig(chunk_size=300)
+SMALL, LARGE = RecursiveTokenChunker(chunk_size=60), RecursiveTokenChunker(chunk_size=300)
 TWO = BenchmarkConfig(corpus=CORPUS, ground_truth=GROUND_TRUTH, chunkers=[SMALL, LARGE])
 STAGES = [
     "load-corpus",
@@ -33,7 +33,7 @@ def every_stage(tmp_path: Path) -> BenchmarkConfig:
         ground_truth=truth,
         chunkers=[LARGE],
         retrieval=["hybrid"],
-        rerankers=[LexicalRerankerConfig()],
+        rerankers=[LexicalReranker()],
         k=[1, 5],
     )
 

@@ -23,14 +23,15 @@ from rag_eval import (
     generate_chunk_id,
     write_chunk_level,
 )
-from rag_eval.benchmark.chunker_settings import MarkdownConfig, RecursiveTokenConfig
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.runs import read_run
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.chunking.markdown import MarkdownChunker
 from rag_eval.errors import BenchmarkFailedError, GroundTruthError
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tasks.artifacts import artifact_key
+from tests.doubles.broken_chunker import BrokenChunker
 from tests.flows.benchmarks import LARGE, SMALL, STAGES, TWO, every_stage, folder_of
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -118,7 +119,7 @@ def test_one_edited_document_of_a_hundred_is_cut_and_embedded_alone(tmp_path: Pa
     efforts = [{stage: done.effort for stage, done in run.configurations[0].stages.items()} for run in (first, second)]
     assert [(efforts[run]["chunk"].fresh, efforts[run]["chunk"].total) for run in (0, 1)] == [(100, 100), (1, 100)]
     assert [efforts[run]["embed"].fresh for run in (0, 1)] == [100, 1]
-    other = BenchmarkConfig(corpus=folder, ground_truth=truth, chunkers=[MarkdownConfig(), LARGE])
+    other = BenchmarkConfig(corpus=folder, ground_truth=truth, chunkers=[MarkdownChunker(), LARGE])
     headings, whole = benchmark(other, workspace).configurations
     made = headings.stages["embed"].effort
     assert made is not None
@@ -152,8 +153,7 @@ def test_lost_or_altered_work_is_done_again_and_said(tmp_path: Path, caplog: pyt
 
 
 def test_a_failing_configuration_leaves_the_others_complete(tmp_path: Path) -> None:
-    broken = RecursiveTokenConfig.model_construct(type="recursive-token", chunk_size=60, chunk_overlap=90)
-    config = TWO.model_copy(update={"chunkers": [LARGE, broken]})
+    config = TWO.model_copy(update={"chunkers": [LARGE, BrokenChunker()]})
     with pytest.raises(
         BenchmarkFailedError, match=r"1 of 2 configurations failed: .*overlap must be smaller"
     ) as caught:
@@ -176,8 +176,8 @@ def test_truth_that_does_not_fit_the_corpus_stops_the_run(tmp_path: Path) -> Non
 
 
 def test_chunk_level_runs_and_refuses_another_chunker(tmp_path: Path) -> None:
-    texts = [text for document in Corpus.from_folder(CORPUS) for text in LARGE.build().chunk(document.content)]
-    asked = Query.from_text(texts[3], {"chunker": LARGE.build().name})
+    texts = [text for document in Corpus.from_folder(CORPUS) for text in LARGE.chunk(document.content)]
+    asked = Query.from_text(texts[3], {"chunker": LARGE.name})
     write_chunk_level(tmp_path / "t.jsonl", [ChunkLevelGroundTruth(asked, [generate_chunk_id(texts[3])])])
     config = BenchmarkConfig(
         corpus=CORPUS,

@@ -120,17 +120,24 @@ def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:
 def test_what_there_is_can_be_listed(tmp_path: Path) -> None:
     for section, name, setting in (
         ("chunkers", "semantic", "breakpoint_percentile  95"),
-        ("embedders", "openai", "price_per_million_tokens  null"),
-        ("stores", "lancedb, index: hnsw", "ef_construction  300"),
+        ("embedder", "openai", "price_per_million_tokens  null"),
+        ("indexes", "hnsw", "ef_construction  300"),
         ("rerankers", "cohere", "rerank-v3.5"),
-        ("metrics", "token-level", "precision_omega"),
+        ("metrics", "span_recall", "precision_omega"),
+        ("evaluators", "LLMJudge", "at_least"),
     ):
-        listed = rag_eval(section, cwd=tmp_path, COLUMNS="80")
+        listed = rag_eval("parts", section, cwd=tmp_path, COLUMNS="80")
         assert listed.returncode == 0
         assert name in listed.stdout
         assert setting in listed.stdout
         assert max(map(len, listed.stdout.splitlines())) <= 80
-        assert "Config(" not in listed.stdout
+    everything = json.loads(rag_eval("parts", "--json", cwd=tmp_path).stdout)
+    assert list(everything) == ["chunker", "embedder", "store", "index", "reranker", "metric", "evaluator"]
+    assert everything["embedder"][1]["name"] == "openai"
+    assert everything["embedder"][1]["remote"] == "yes"
+    refused = rag_eval("parts", "chunkrs", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "there is no kind of part 'chunkrs' (did you mean chunker?): use one of chunker, " in refused.stderr
     listed = rag_eval("validate", str(BENCHMARK), cwd=tmp_path).stdout
     assert "12 configurations, token-level, k = 1, 3, 5, 10" in listed
 

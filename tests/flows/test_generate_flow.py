@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from flows.cli.main import app
 from rag_eval import GenerationOptions, RecursiveTokenChunker, read_chunk_level, read_token_level
-from rag_eval.benchmark.chunker_settings import RecursiveTokenConfig
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.rows import KeyedRows
 from rag_eval.errors import RagEvalError, ServiceError
@@ -76,7 +75,7 @@ def test_the_flow_asks_once_keeps_what_is_done_and_goes_on(
     assert read_token_level(config.output) == truth
 
     chunked = config.model_copy(
-        update={"chunker": RecursiveTokenConfig(chunk_size=40), "output": tmp_path / "chunks.jsonl"}
+        update={"chunker": RecursiveTokenChunker(chunk_size=40), "output": tmp_path / "chunks.jsonl"}
     )
     assert generate(chunked, workspace).evaluation_type == "chunk-level"
     (name,) = {item.chunker for item in read_chunk_level(chunked.output)}

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli.main import app
-from rag_eval.benchmark.chunker_settings import RecursiveTokenConfig
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.errors import ConfigurationError
 from tests.results.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
 
@@ -150,7 +150,7 @@ def test_show_says_how_sure_the_ranking_is_and_ranks_at_another_k(kept: Store) -
 
 def test_too_little_to_fail_a_gate_is_said_when_the_baseline_is_set(kept: Store, tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path / ".rag-eval")
-    chunkers = [RecursiveTokenConfig(chunk_size=size) for size in (20, 30, 60, 90)]
+    chunkers = [RecursiveTokenChunker(chunk_size=size) for size in (20, 30, 60, 90)]
     config = write_data(tmp_path, documents=6, queries=1).model_copy(update={"chunkers": chunkers})
     good = make_run(workspace, config)
     own = Store(workspace, config, good, good, good, good)
@@ -165,7 +165,7 @@ def test_too_little_to_fail_a_gate_is_said_when_the_baseline_is_set(kept: Store,
     assert "These questions cannot tell the 4 configurations apart." in shown
     assert "≈ not distinguishable from the first on these questions" in shown
     assert ["≈" in line for line in shown.splitlines() if ", bm25  " in line] == [False, True, True, True]
-    make_run(workspace, config.model_copy(update={"chunkers": [*chunkers[1:], RecursiveTokenConfig(chunk_size=70)]}))
+    make_run(workspace, config.model_copy(update={"chunkers": [*chunkers[1:], RecursiveTokenChunker(chunk_size=70)]}))
     compared = said(own, "compare", "baseline", "latest")
     assert "Left out, only in the run before: recursive-token 20/0, bm25.\n" in compared
     assert "Left out, only in the run after: recursive-token 70/0, bm25.\n" in compared

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from flows.benchmark import benchmark
-from rag_eval.benchmark.chunker_settings import RecursiveTokenConfig
 from rag_eval.benchmark.config import check_runner
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.runs import read_run
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.errors import ConfigurationError
 from tasks.progress import StageEvent, listening
 from tests.doubles.s3_server import S3Double, s3_double
@@ -73,7 +73,7 @@ def test_a_bucket_serves_machines_that_share_nothing_else(
     assert benchmark(TWO, elsewhere).work() == (0, 12)
     assert read_run(elsewhere, first.run) == first
     assert (elsewhere.runs / first.run / "summary.json").is_file()
-    larger = TWO.model_copy(update={"chunkers": [*TWO.chunkers, RecursiveTokenConfig(chunk_size=400)]})
+    larger = TWO.model_copy(update={"chunkers": [*TWO.chunkers, RecursiveTokenChunker(chunk_size=400)]})
     s3.on_machine("three")
     efforts = benchmark(larger, Workspace.at(ADDRESS)).work_by_stage()
     assert efforts["embed"][:2] == (1, 2)

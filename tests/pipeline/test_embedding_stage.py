@@ -6,9 +6,9 @@ import psutil
 import pytest
 
 from rag_eval.benchmark import stages
-from rag_eval.benchmark.embedder_settings import LocalEmbedderConfig
 from rag_eval.benchmark.references import TableRef
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.tables import chunks_to_table
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
@@ -28,9 +28,9 @@ def chunk_table(workspace: Workspace, count: int) -> TableRef:
 @pytest.mark.skipif(not hasattr(psutil.Process, "io_counters"), reason="this system does not tell what is read")
 def test_kept_vectors_are_checked_once_in_a_process(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path)
-    stages.embed(workspace, [chunk_table(workspace, 3_000)], LocalEmbedderConfig())
+    stages.embed(workspace, [chunk_table(workspace, 3_000)], LocalEmbedder())
     kept = sum(path.stat().st_size for path in workspace.embedding_cache.rglob("*.arrow"))
     few = chunk_table(workspace, 10)
     before = psutil.Process().io_counters().read_chars
-    stages.embed(workspace, [few], LocalEmbedderConfig())
+    stages.embed(workspace, [few], LocalEmbedder())
     assert psutil.Process().io_counters().read_chars - before < kept / 10

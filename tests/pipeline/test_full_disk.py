@@ -12,7 +12,7 @@ import resource, sys
 from pathlib import Path
 import numpy as np
 import pyarrow as pa
-from rag_eval.benchmark.store_settings import LanceDBConfig
+from rag_eval.stores.lance import LanceDBVectorStore
 from rag_eval.errors import ArtifactError
 from rag_eval.disk.files import write_atomically
 from rag_eval.benchmark.stages import index
@@ -41,7 +41,7 @@ except ArtifactError as error:
     [
         ('workspace.write_table("numbers", pa.table({"n": range(9_999)}))', "tables/numbers"),
         ('write_atomically(workspace.root / "runs" / "summary.json", b"1" * 9_999)', "runs/summary.json"),
-        ("index(workspace, *kept, LanceDBConfig())", "indexes"),
+        ("index(workspace, *kept, LanceDBVectorStore())", "indexes"),
     ],
     ids=["table", "file", "index"],
 )

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from rag_eval.benchmark import stages
-from rag_eval.benchmark.chunker_settings import SemanticConfig
-from rag_eval.benchmark.embedder_settings import OpenAIEmbedderConfig
 from rag_eval.benchmark.references import TableRef
-from rag_eval.benchmark.reranker_settings import CohereRerankerConfig
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.chunking.semantic import SemanticChunker
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
+from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.errors import ServiceError
+from rag_eval.parts import replaced
+from rag_eval.retrieval.rerankers import CohereReranker
 from rag_eval.tables import chunks_to_table, documents_to_table, token_truth_to_tables
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Corpus, Document
@@ -30,10 +31,10 @@ ROOT = Path(__file__).parents[2]
 TEXTS = [f"text number {number}" for number in range(40)]
 BUYER = """
 import json, sys
-from rag_eval.benchmark.embedder_settings import OpenAIEmbedderConfig
+from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
 folder, url, texts = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-embedder = OpenAIEmbedderConfig(model="tiny", base_url=url, max_texts=5).build()
+embedder = OpenAIEmbedder(model="tiny", base_url=url, max_texts=5)
 print("ready", flush=True)
 sys.stdin.readline()
 CachedEmbedder(embedder, EmbeddingCache(folder)).embed(texts)
@@ -46,15 +47,15 @@ def server() -> Iterator[OpenAIServer]:
         yield running
 
 
-def tiny(server: OpenAIServer, **settings: object) -> OpenAIEmbedderConfig:
-    return OpenAIEmbedderConfig(model="tiny", base_url=server.base_url, **settings)  # type: ignore[arg-type]
+def tiny(server: OpenAIServer, **settings: object) -> OpenAIEmbedder:
+    return OpenAIEmbedder(model="tiny", base_url=server.base_url, **settings)  # type: ignore[arg-type]
 
 
 def test_threads_that_want_the_same_vectors_buy_them_once(server: OpenAIServer, tmp_path: Path) -> None:
     ready = threading.Barrier(4)
 
     def buy(first: int) -> int:
-        cached = CachedEmbedder(tiny(server, max_texts=5).build(), EmbeddingCache(tmp_path))
+        cached = CachedEmbedder(tiny(server, max_texts=5), EmbeddingCache(tmp_path))
         ready.wait()
         cached.embed(TEXTS[first : first + 25])
         return cached.statistics.misses
@@ -66,11 +67,11 @@ def test_threads_that_want_the_same_vectors_buy_them_once(server: OpenAIServer, 
 
 
 def test_threads_that_lack_one_text_of_many_buy_it_once(server: OpenAIServer, tmp_path: Path) -> None:
-    CachedEmbedder(tiny(server).build(), EmbeddingCache(tmp_path)).embed(TEXTS[1:])
+    CachedEmbedder(tiny(server), EmbeddingCache(tmp_path)).embed(TEXTS[1:])
     ready = threading.Barrier(4)
 
     def buy(_: int) -> None:
-        cached = CachedEmbedder(tiny(server).build(), EmbeddingCache(tmp_path))
+        cached = CachedEmbedder(tiny(server), EmbeddingCache(tmp_path))
         ready.wait()
         cached.embed(TEXTS)
 
@@ -104,10 +105,10 @@ def test_processes_that_want_the_same_vectors_buy_them_once(server: OpenAIServer
 
 def test_one_who_fails_leaves_it_to_the_next(server: OpenAIServer, tmp_path: Path) -> None:
     server.faults += [Status(400)]
-    cached = CachedEmbedder(tiny(server).build(), EmbeddingCache(tmp_path))
+    cached = CachedEmbedder(tiny(server), EmbeddingCache(tmp_path))
     with pytest.raises(ServiceError):
         cached.embed(TEXTS)
-    assert CachedEmbedder(tiny(server).build(), EmbeddingCache(tmp_path)).embed(TEXTS).shape == (40, 8)
+    assert CachedEmbedder(tiny(server), EmbeddingCache(tmp_path)).embed(TEXTS).shape == (40, 8)
 
 
 def test_a_chunker_that_asks_a_service_pays_for_a_sentence_once(server: OpenAIServer, tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ def test_a_chunker_that_asks_a_service_pays_for_a_sentence_once(server: OpenAISe
     documents = workspace.write_table("documents", documents_to_table(Corpus([Document(DocumentId("a.md"), text)])))
     embedder = tiny(server, price_per_million_tokens=1000.0)
     for percentile in (90.0, 50.0):
-        chunker = SemanticConfig(embedder=embedder, breakpoint_percentile=percentile)
+        chunker = SemanticChunker(embedder=embedder, breakpoint_percentile=percentile)
         effort = stages.chunk(workspace, [documents], chunker, None)[0].effort
         assert effort is not None
         assert effort.fresh == 1
@@ -145,7 +146,7 @@ def test_a_reranking_that_fails_on_the_way_goes_on_where_it_was(
     chunks, queries = made_table(workspace, 7)
     hits = stages.retrieve_by_words(workspace, [chunks], queries, 5)
     with CohereServer() as server:
-        reranker = CohereRerankerConfig(base_url=server.url, max_retries=0)
+        reranker = CohereReranker(base_url=server.url, max_retries=0)
         server.refused_after = 4
         with pytest.raises(ServiceError, match="status 500"):
             stages.rerank(workspace, hits, [chunks], queries, reranker)
@@ -162,7 +163,7 @@ def test_a_reranking_that_fails_on_the_way_goes_on_where_it_was(
         assert len(server.requests) == 8
         # Other candidates, another model and a refresh are other questions.
         stages.rerank(workspace, stages.retrieve_by_words(workspace, [chunks], queries, 4), [chunks], queries, reranker)
-        stages.rerank(workspace, hits, [chunks], queries, reranker.model_copy(update={"model": "other"}))
+        stages.rerank(workspace, hits, [chunks], queries, replaced(reranker, model="other"))
         stages.rerank(workspace.model_copy(update={"refresh": True}), hits, [chunks], queries, reranker)
         assert len(server.requests) == 8 + 3 * 7
         alone = stages.rerank(Workspace(root=tmp_path), hits, [chunks], queries, reranker)

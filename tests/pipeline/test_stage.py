@@ -1,27 +1,32 @@
 """What a key varies on, and what not."""
 
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rag_eval.benchmark import stages
-from rag_eval.benchmark.chunker_settings import RecursiveCharacterConfig, RecursiveTokenConfig, SemanticConfig
-from rag_eval.benchmark.config_grid import SECTIONS
-from rag_eval.benchmark.embedder_settings import LocalEmbedderConfig, OpenAIEmbedderConfig, SentenceTransformersConfig
+from rag_eval.benchmark.config import SECTIONS
 from rag_eval.benchmark.references import CorpusSource, Effort, IndexRef, TableRef, TruthRef
-from rag_eval.benchmark.reranker_settings import CohereRerankerConfig
 from rag_eval.benchmark.stage import Stage, key_part, stage
-from rag_eval.benchmark.store_settings import HnswConfig, IvfPqConfig, LanceDBConfig
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.chunking.recursive import RecursiveCharacterChunker, RecursiveTokenChunker
+from rag_eval.chunking.semantic import SemanticChunker
+from rag_eval.embedding.local import LocalEmbedder
+from rag_eval.embedding.openai import OpenAIEmbedder
+from rag_eval.embedding.sentence_transformers import SentenceTransformersEmbedder
 from rag_eval.errors import ConfigurationError
+from rag_eval.parts import Running, Searching, replaced, settings_of, without
+from rag_eval.retrieval.rerankers import CohereReranker
+from rag_eval.stores.lance import Hnsw, IvfPq, LanceDBVectorStore
 
 HERE, THERE = Workspace(root=Path("/here")), Workspace(root=Path("/there"), refresh=True)
 TABLE = TableRef(uri="tables/a.arrow", digest="a" * 64, rows=3)
 OTHER = TableRef(uri="tables/b.arrow", digest="b" * 64, rows=3)
-SMALL, LARGE = RecursiveTokenConfig(chunk_size=100), RecursiveTokenConfig(chunk_size=200)
-LOCAL, LANCE = LocalEmbedderConfig(), LanceDBConfig()
+SMALL, LARGE = RecursiveTokenChunker(chunk_size=100), RecursiveTokenChunker(chunk_size=200)
+LOCAL, LANCE = LocalEmbedder(), LanceDBVectorStore()
 
 
 def test_a_key_varies_on_inputs_and_settings() -> None:
@@ -30,12 +35,12 @@ def test_a_key_varies_on_inputs_and_settings() -> None:
         stages.chunk.key(HERE, [OTHER], SMALL, None),
         stages.chunk.key(HERE, [TABLE], LARGE, None),
         stages.chunk.key(HERE, [TABLE], SMALL, TruthRef(evaluation_type="chunk-level", queries=TABLE, answers=TABLE)),
-        stages.chunk.key(HERE, [TABLE], RecursiveCharacterConfig(chunk_size=100, chunk_overlap=0), None),
+        stages.chunk.key(HERE, [TABLE], RecursiveCharacterChunker(chunk_size=100, chunk_overlap=0), None),
         stages.embed.key(HERE, [TABLE], LOCAL),
-        stages.embed.key(HERE, [TABLE], OpenAIEmbedderConfig(model="text-embedding-3-small")),
-        stages.embed.key(HERE, [TABLE], OpenAIEmbedderConfig(model="text-embedding-3-large")),
+        stages.embed.key(HERE, [TABLE], OpenAIEmbedder(model="text-embedding-3-small")),
+        stages.embed.key(HERE, [TABLE], OpenAIEmbedder(model="text-embedding-3-large")),
         stages.index.key(HERE, [TABLE], [OTHER], LANCE),
-        stages.index.key(HERE, [TABLE], [OTHER], LanceDBConfig(index=HnswConfig())),
+        stages.index.key(HERE, [TABLE], [OTHER], LanceDBVectorStore(index=Hnsw())),
     }
     assert len(keys) == 10
 
@@ -51,8 +56,9 @@ def test_a_key_varies_on_the_stage_and_its_version() -> None:
 
 def test_a_key_varies_on_the_model_behind_a_setting() -> None:
     """A package that brings other weights brings another name, wherever the embedder stands."""
-    assert key_part(LOCAL) == {"identity": LOCAL.build().name, "type": "local"}
-    assert LOCAL.build().name in str(key_part(SemanticConfig()))
+    packages = {"wordllama": version("wordllama"), "tokenizers": version("tokenizers")}
+    assert key_part(LOCAL) == {"identity": LOCAL.name, "type": "local", "packages": packages}
+    assert LOCAL.name in str(key_part(SemanticChunker()))
 
 
 def test_a_key_does_not_vary_on_where_things_are_kept_nor_on_what_they_took() -> None:
@@ -64,25 +70,27 @@ def test_a_key_does_not_vary_on_where_things_are_kept_nor_on_what_they_took() ->
 
 
 def test_a_key_does_not_vary_on_how_the_work_goes() -> None:
-    usual = OpenAIEmbedderConfig(model="text-embedding-3-small")
-    hurried = usual.model_copy(
-        update={
-            "max_texts": 7,
-            "max_tokens": 999_999,
-            "encoding_format": "float",
-            "concurrency": 9,
-            "timeout": 1.0,
-            "max_retries": 0,
-            "price_per_million_tokens": 3.0,
-        }
+    usual = OpenAIEmbedder(model="text-embedding-3-small")
+    hurried = OpenAIEmbedder(
+        model="text-embedding-3-small",
+        max_texts=7,
+        max_tokens=999_999,
+        encoding_format="float",
+        concurrency=9,
+        timeout=1.0,
+        max_retries=0,
+        price_per_million_tokens=3.0,
     )
     assert stages.embed.key(HERE, [TABLE], usual) == stages.embed.key(HERE, [TABLE], hurried)
     # Wherever the embedder stands.
-    keys = {stages.chunk.key(HERE, [TABLE], SemanticConfig(embedder=one), None) for one in (usual, hurried)}
+    keys = {stages.chunk.key(HERE, [TABLE], SemanticChunker(embedder=one), None) for one in (usual, hurried)}
     assert len(keys) == 1
-    rerankers = [CohereRerankerConfig(), CohereRerankerConfig(timeout=1.0, max_retries=0)]
+    rerankers = [CohereReranker(), CohereReranker(timeout=1.0, max_retries=0)]
     assert len({stages.rerank.key(HERE, TABLE, [TABLE], TABLE, one) for one in rerankers}) == 1
-    models = [SentenceTransformersConfig(model="m"), SentenceTransformersConfig(model="m", device="cpu", batch_size=1)]
+    models = [
+        SentenceTransformersEmbedder(model="m"),
+        SentenceTransformersEmbedder(model="m", device="cpu", batch_size=1),
+    ]
     assert len({stages.embed.key(HERE, [TABLE], one) for one in models}) == 1
 
 
@@ -94,26 +102,26 @@ def test_a_key_varies_on_whatever_changes_a_vector() -> None:
         {"too_long": "truncate"},
         {"too_long": "truncate", "max_tokens_per_text": 100},
     ]
-    embedders = [OpenAIEmbedderConfig(**one) for one in settings]
+    embedders = [OpenAIEmbedder(**one) for one in settings]
     assert len({stages.embed.key(HERE, [TABLE], one) for one in embedders}) == len(settings)
     models: list[dict[str, Any]] = [{}, {"revision": "v1"}, {"normalize": True}, {"truncate_dim": 8}]
-    keys = {stages.embed.key(HERE, [TABLE], SentenceTransformersConfig(model="m", **one)) for one in models}
+    keys = {stages.embed.key(HERE, [TABLE], SentenceTransformersEmbedder(model="m", **one)) for one in models}
     assert len(keys) == len(models)
 
 
 @pytest.mark.parametrize(
     ("index", "tuned", "built_otherwise"),
     [
-        (IvfPqConfig(), {"nprobes": 1, "refine_factor": 2}, {"num_partitions": 2}),
-        (HnswConfig(), {"nprobes": 1, "ef": 9, "refine_factor": 2}, {"m": 8}),
+        (IvfPq(), {"nprobes": 1, "refine_factor": 2}, {"num_partitions": 2}),
+        (Hnsw(), {"nprobes": 1, "ef": 9, "refine_factor": 2}, {"m": 8}),
     ],
     ids=["ivf-pq", "hnsw"],
 )
 def test_a_search_setting_changes_the_search_and_not_the_index(
-    index: IvfPqConfig | HnswConfig, tuned: dict[str, int], built_otherwise: dict[str, int]
+    index: IvfPq | Hnsw, tuned: dict[str, int], built_otherwise: dict[str, int]
 ) -> None:
-    stores = [LanceDBConfig(index=index.model_copy(update=one)) for one in ({}, tuned, built_otherwise)]
-    built = [stages.index.key(HERE, [TABLE], [OTHER], store.without("searching")) for store in stores]
+    stores = [LanceDBVectorStore(index=replaced(index, **one)) for one in ({}, tuned, built_otherwise)]
+    built = [stages.index.key(HERE, [TABLE], [OTHER], without(store, Searching)) for store in stores]
     assert built[0] == built[1] != built[2]
     ref = IndexRef(uri="indexes/x-1", digest="x", rows=3, size=10, checksum="1")
     searched = [stages.retrieve_by_vector.key(HERE, [TABLE], ref, TABLE, LOCAL, store, 50) for store in stores]
@@ -122,10 +130,9 @@ def test_a_search_setting_changes_the_search_and_not_the_index(
 
 def test_only_settings_with_a_default_can_be_left_out_of_a_key() -> None:
     for kind in SECTIONS.values():
-        for component in kind.members.values():
-            left_out = {*component.running, *component.searching}
-            assert left_out <= component.model_fields.keys()
-            assert not any(component.model_fields[name].is_required() for name in left_out)
+        for name in kind.types:
+            for setting in settings_of(kind.load(name)).values():
+                assert not (setting.is_required and setting.aspects & {Running, Searching})
 
 
 def test_a_stage_says_when_and_how_long_it_worked() -> None:

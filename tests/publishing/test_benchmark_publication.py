@@ -10,15 +10,14 @@ from typer.testing import CliRunner, Result
 
 from flows.benchmark import benchmark
 from flows.cli.main import app
-from rag_eval.benchmark.chunker_settings import MarkdownConfig
 from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.embedder_settings import OpenAIEmbedderConfig
 from rag_eval.benchmark.housekeeping import clear
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.publishing import PUBLISHED, read_publications
 from rag_eval.benchmark.runs import read_run
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.markdown import MarkdownChunker
+from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.errors import ArtifactError, BenchmarkFailedError
 from rag_eval.ground_truth.files import write_chunk_level
 from rag_eval.services.outbox import outbox_of
@@ -40,8 +39,8 @@ def finished(prefect_server: None, tmp_path_factory: pytest.TempPathFactory) -> 
     config = BenchmarkConfig(
         corpus=docs,
         ground_truth=truth,
-        chunkers=[MarkdownConfig()],
-        embedders=[OpenAIEmbedderConfig()],
+        chunkers=[MarkdownChunker()],
+        embedders=[OpenAIEmbedder()],
         retrieval=["bm25", "vector"],
         k=[1, 2],
         langsmith_dataset="ships",
@@ -174,7 +173,7 @@ def test_a_run_without_a_dataset_asks_for_one_and_tables_that_are_gone_are_named
 def test_an_outbox_that_cannot_be_used_loses_no_run(tmp_path: Path) -> None:
     docs, truth = folder_of(tmp_path, 2)
     config = BenchmarkConfig(
-        corpus=docs, ground_truth=truth, chunkers=[MarkdownConfig()], retrieval=["bm25"], langsmith_dataset="ships"
+        corpus=docs, ground_truth=truth, chunkers=[MarkdownChunker()], retrieval=["bm25"], langsmith_dataset="ships"
     )
     workspace = Workspace(root=tmp_path / "workspace")
     workspace.root.mkdir()
@@ -197,7 +196,7 @@ def test_a_run_with_a_key_is_published_by_the_flow_in_chunks_too(server: LangSmi
         corpus=docs,
         ground_truth=truth,
         evaluation_type="chunk-level",
-        chunkers=[MarkdownConfig()],
+        chunkers=[MarkdownChunker()],
         retrieval=["bm25"],
         langsmith_dataset="chunks",
     )

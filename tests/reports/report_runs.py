@@ -24,7 +24,8 @@ def run(config: BenchmarkConfig, workspace: Workspace) -> BenchmarkOutcome:
         try:
             done.append(evaluate(workspace, configuration, inputs))
         except RagEvalError as error:
-            failed[configuration.name] = ConfigurationFailure(configuration=configuration, reason=str(error), stages={})
+            record = configuration.record()
+            failed[configuration.name] = ConfigurationFailure(configuration=record, reason=str(error), stages={})
     outcome = BenchmarkOutcome.of(workspace, started, config, corpus, truth_file, inputs, done, failed, {})
     keep(workspace, outcome)
     return outcome

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.benchmark.chunker_settings import RecursiveTokenConfig
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.reports.markdown import report_markdown
 from rag_eval.reports.page import report_html
 from rag_eval.reports.report import Report, build_report
 from tests.results.made_runs import LARGE_NAME, SMALL_NAME, make_run, write_data
 
-EXTRA = RecursiveTokenConfig(chunk_size=60)
+EXTRA = RecursiveTokenChunker(chunk_size=60)
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.benchmark.chunker_settings import RecursiveCharacterConfig
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.reports.report import Report, build_report
 from rag_eval.reports.write import keep_report, write_report
 from rag_eval.sample import CORPUS, GROUND_TRUTH
@@ -20,7 +20,7 @@ SIZES = (100_000, 200_000, 400)
 CONFIG = BenchmarkConfig(
     corpus=CORPUS,
     ground_truth=GROUND_TRUTH,
-    chunkers=[RecursiveCharacterConfig(chunk_size=size, chunk_overlap=0) for size in SIZES],
+    chunkers=[RecursiveCharacterChunker(chunk_size=size, chunk_overlap=0) for size in SIZES],
     retrieval=["bm25"],
     k=[1, 3],
     metrics=["span_recall", "span_precision", "tokens_retrieved"],

@@ -7,24 +7,25 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli.main import app
-from rag_eval.benchmark.chunker_settings import RecursiveCharacterConfig, RecursiveTokenConfig
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.reports.markdown import report_markdown
 from rag_eval.reports.page import vega_script
 from rag_eval.reports.report import build_report
 from rag_eval.reports.write import keep_report, page_of
 from rag_eval.sample import CORPUS, GROUND_TRUTH
+from tests.doubles.broken_chunker import BrokenChunker
 from tests.reports.conftest import Kept
 from tests.reports.report_runs import run
 
-BROKEN = RecursiveTokenConfig.model_construct(type="recursive-token", chunk_size=60, chunk_overlap=90)
+BROKEN = BrokenChunker()
 SMALL = BenchmarkConfig(
     corpus=CORPUS,
     ground_truth=GROUND_TRUTH,
-    chunkers=[RecursiveCharacterConfig(chunk_size=600, chunk_overlap=0)],
+    chunkers=[RecursiveCharacterChunker(chunk_size=600, chunk_overlap=0)],
     retrieval=["bm25"],
 )
 

@@ -4,26 +4,26 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.benchmark.chunker_settings import RecursiveTokenConfig
 from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.benchmark.reranker_settings import LexicalRerankerConfig, NoRerankerConfig
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.reports.chart_data import loss_rows
+from rag_eval.retrieval.rerankers import LexicalReranker
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tests.reports.report_runs import run
 
 BOTH = BenchmarkConfig(
     corpus=CORPUS,
     ground_truth=GROUND_TRUTH,
-    chunkers=[RecursiveTokenConfig(chunk_size=100)],
-    rerankers=[NoRerankerConfig(), LexicalRerankerConfig()],
+    chunkers=[RecursiveTokenChunker(chunk_size=100)],
+    rerankers=[None, LexicalReranker()],
     k=[1, 5],
 )
 
 
 @pytest.mark.parametrize("beside", [True, False])
 def test_the_parts_add_up_and_the_rerankers_part_needs_no_run_without_it(tmp_path: Path, beside: bool) -> None:
-    config = BOTH if beside else BOTH.model_copy(update={"rerankers": [LexicalRerankerConfig()]})
+    config = BOTH if beside else BOTH.model_copy(update={"rerankers": [LexicalReranker()]})
     workspace = Workspace(root=tmp_path)
     outcome = run(config, workspace)
     shares: dict[tuple[str, int], dict[str, float]] = {}

@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from rag_eval import ChunkLevelGroundTruth, Query, generate_chunk_id, write_chunk_level
-from rag_eval.benchmark.chunker_settings import RecursiveCharacterConfig
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationFailure
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.metrics.metric import Cut
 from rag_eval.metrics.sweep import sweep_places
 from rag_eval.reports.questions import pack_overlay
@@ -206,7 +206,7 @@ def test_hostile_text_stays_text_and_is_counted_exactly(open_report: OpenReport,
         corpus=folder,
         ground_truth=tmp_path / "truth.jsonl",
         chunkers=[
-            RecursiveCharacterConfig(chunk_size=size, chunk_overlap=overlap) for size, overlap in ((90, 30), (400, 0))
+            RecursiveCharacterChunker(chunk_size=size, chunk_overlap=overlap) for size, overlap in ((90, 30), (400, 0))
         ],
         retrieval=["bm25"],
         k=[2, 5],
@@ -233,11 +233,11 @@ def test_hostile_text_stays_text_and_is_counted_exactly(open_report: OpenReport,
 
 
 def test_chunk_level_shows_whole_chunks_found_and_missed(open_report: OpenReport, tmp_path: Path) -> None:
-    chunker = RecursiveCharacterConfig(chunk_size=700)
-    texts = [text for document in Corpus.from_folder(CORPUS) for text in chunker.build().chunk(document.content)]
+    chunker = RecursiveCharacterChunker(chunk_size=700)
+    texts = [text for document in Corpus.from_folder(CORPUS) for text in chunker.chunk(document.content)]
     truth = [
         ChunkLevelGroundTruth(
-            Query.from_text(texts[place][:80], {"chunker": chunker.build().name}),
+            Query.from_text(texts[place][:80], {"chunker": chunker.name}),
             [generate_chunk_id(texts[place]), generate_chunk_id(texts[place + 9])],
         )
         for place in (3, 20, 40)

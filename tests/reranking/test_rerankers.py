@@ -122,5 +122,7 @@ def test_an_order_of_other_chunks_is_refused(server: CohereServer, order: list[i
 def test_cohere_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cohere")
     monkeypatch.delenv("CO_API_KEY", raising=False)
+    reranker = CohereReranker()  # only its use needs one: settings are checked without
+    assert reranker.rerank("which", [], 1) == []
     with pytest.raises(ConfigurationError, match="needs a key: set CO_API_KEY"):
-        CohereReranker()
+        reranker.rerank("which", CHUNKS, 1)

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.benchmark import stages
-from rag_eval.benchmark.chunker_settings import RecursiveTokenConfig
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.engine import Evaluated
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationFailure, ConfigurationOutcome, keep, summarise
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TableRef, TruthSource
 from rag_eval.benchmark.scores import keep_scores
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.chunking.recursive import RecursiveTokenChunker
 
-SMALL, LARGE = RecursiveTokenConfig(chunk_size=30), RecursiveTokenConfig(chunk_size=90)
+SMALL, LARGE = RecursiveTokenChunker(chunk_size=30), RecursiveTokenChunker(chunk_size=90)
 SMALL_NAME, LARGE_NAME = "recursive-token 30/0, bm25", "recursive-token 90/0, bm25"
 ODD = "<b>Ugly</b> [red]\x1b[31m \u202e☃ | *"
 
@@ -87,7 +87,8 @@ def make_run(
     failures = {}
     for configuration in config.configurations():
         if configuration.name in failing:
-            failures[configuration.name] = ConfigurationFailure(configuration=configuration, reason="no key", stages={})
+            record = configuration.record()
+            failures[configuration.name] = ConfigurationFailure(configuration=record, reason="no key", stages={})
             continue
         chunks = stages.chunk(workspace, inputs.documents, configuration.chunker, inputs.chunk_truth)
         hits = stages.retrieve_by_words(workspace, chunks, inputs.queries, inputs.depth)

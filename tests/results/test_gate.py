@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from rag_eval.benchmark.chunker_settings import RecursiveTokenConfig
 from rag_eval.benchmark.gate import fewest_units, gate_units, most_configurations, run_gate
 from rag_eval.benchmark.scores import SCORES_FILE, read_scores
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.errors import ConfigurationError
 from rag_eval.stats.comparison import holm, sign_flip_p_values
 from tests.results.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
@@ -62,7 +62,7 @@ def test_the_smallest_drop_that_fails_is_the_allowance_and_a_quantile_of_standar
 
 def test_configurations_that_lost_the_same_are_one_hypothesis(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path / ".rag-eval")
-    alike = [RecursiveTokenConfig(chunk_size=size) for size in (500, 600, 700, 800)]  # each document is one chunk
+    alike = [RecursiveTokenChunker(chunk_size=size) for size in (500, 600, 700, 800)]  # each document is one chunk
     config = write_data(tmp_path).model_copy(update={"chunkers": alike})
     good, bad = make_run(workspace, config), make_run(workspace, config, lost=0.3)
     together = run_gate(workspace, good, bad, METRIC, 0.02).checks

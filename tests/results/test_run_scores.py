@@ -113,7 +113,7 @@ def test_chunk_level_scores_belong_to_documents_too(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path / ".rag-eval")
     documents = stages.load_corpus(workspace, CorpusSource.of(data.corpus, data.glob))
     chunks = workspace.read_tables(stages.chunk(workspace, documents, LARGE, None)).to_pylist()
-    name = LARGE.build().name
+    name = LARGE.name
     lines = [
         {
             "query": row["content"],

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from rag_eval.errors import ConfigurationError, TableError
-from rag_eval.stores.lance import Hnsw, IvfPq, LanceDBVectorStore, LanceIndex
+from rag_eval.stores.lance import Hnsw, IvfPq, LanceDBVectorStore
 from rag_eval.tables import chunks_to_table
 from tests.stores.contract import assert_same, chunk, chunks, naive, plain, random_vectors, vectors
 
@@ -165,7 +165,7 @@ def test_a_uri_and_storage_options_are_passed_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("index", [IvfPq(num_partitions=4, nprobes=4), Hnsw(num_partitions=2, ef=80)])
-def test_an_index_is_searched_as_it_is(tmp_path: Path, index: LanceIndex) -> None:
+def test_an_index_is_searched_as_it_is(tmp_path: Path, index: Hnsw | IvfPq) -> None:
     kept, embeddings, queries = chunks(1500), random_vectors(1500, 16, 5), random_vectors(30, 16, 6)
     store = LanceDBVectorStore(tmp_path, index=index)
     store.add(kept[:1000], embeddings[:1000])

@@ -14,14 +14,14 @@ import pytest
 from prefect import flow
 
 from rag_eval.benchmark import stages
-from rag_eval.benchmark.component import Component
-from rag_eval.benchmark.embedder_settings import OpenAIEmbedderConfig
 from rag_eval.benchmark.outcome import StageWork
 from rag_eval.benchmark.references import TableRef
 from rag_eval.benchmark.stage import stage
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.locks import in_turn
+from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.errors import ConfigurationFailedError, RagEvalError, ServiceError
+from rag_eval.parts import part
 from rag_eval.tables import chunks_to_table
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
@@ -42,7 +42,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenAIServer]:
 
 
 @flow
-def embedding(workspace: Workspace, embedder: OpenAIEmbedderConfig, texts: list[str]) -> StageRunner:
+def embedding(workspace: Workspace, embedder: OpenAIEmbedder, texts: list[str]) -> StageRunner:
     chunks = [PositionAwareChunk(generate_pa_chunk_id(text), text, DocumentId(text), 0, len(text)) for text in texts]
     table = workspace.write_table("chunks", chunks_to_table(sorted(chunks, key=lambda chunk: chunk.doc_id)))
     with StageRunner(workspace, "the configuration", retry_delays=[0.01, 0.01]).accounting() as run:
@@ -50,8 +50,8 @@ def embedding(workspace: Workspace, embedder: OpenAIEmbedderConfig, texts: list[
     return run
 
 
-def embedder_of(server: OpenAIServer, **settings: object) -> OpenAIEmbedderConfig:
-    return OpenAIEmbedderConfig(model="tiny", base_url=server.base_url, max_retries=0, **settings)  # type: ignore[arg-type]
+def embedder_of(server: OpenAIServer, **settings: object) -> OpenAIEmbedder:
+    return OpenAIEmbedder(model="tiny", base_url=server.base_url, max_retries=0, **settings)  # type: ignore[arg-type]
 
 
 def test_a_service_that_comes_back_is_asked_again_and_that_is_told(server: OpenAIServer, tmp_path: Path) -> None:
@@ -104,10 +104,10 @@ def test_a_refusal_is_told_at_once(server: OpenAIServer, tmp_path: Path) -> None
     assert len(server.requests) == 1
 
 
-class Numbers(Component):
+@part
+class Numbers:
     """A part that decides what ``count`` makes."""
 
-    type: str = "numbers"
     upto: int
 
 
