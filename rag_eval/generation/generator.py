@@ -85,7 +85,13 @@ def estimated(
 ) -> GenerationEstimate:
     """Return the estimate of some assignments, and of the verifications of unanswerable questions among them."""
     questions = sum(len(one.briefs) for one in assignments)
-    fresh = [one for one in assignments if cache.find(one.request.digest(0), one.request.max_output_tokens) is None]
+    digests = [one.request.digest(0) for one in assignments]
+    kept = cache.find_many(digests)
+    fresh = [
+        one
+        for one, digest in zip(assignments, digests, strict=True)
+        if digest not in kept or not kept[digest].serves(one.request.max_output_tokens)
+    ]
     unsure = sum(len(one.briefs) for one in fresh if one.purpose == "unanswerable")
     one_check = builder.verification("", "").request.input_tokens + 2 * MOST_BY_EACH * PASSAGE_TOKENS
     read = sum(one.request.input_tokens for one in fresh) + unsure * one_check

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -35,9 +36,12 @@ class AnswerCache:
 
     def find(self, digest: str, max_output_tokens: int | None = None) -> Answer | None:
         """Return the kept answer to the request of this digest, if it would be the answer under this limit too."""
-        row = self._rows.get([digest]).get(digest)
-        answer = None if row is None else Answer(**row)
+        answer = self.find_many([digest]).get(digest)
         return answer if answer is not None and answer.serves(max_output_tokens) else None
+
+    def find_many(self, digests: Sequence[str]) -> dict[str, Answer]:
+        """Return the kept answers to the requests of these digests, under whatever limit they were given."""
+        return {digest: Answer(**row) for digest, row in self._rows.get(digests).items()}
 
     def keep(self, digest: str, answer: Answer) -> None:
         """Keep an answer in place of an older one; raises ``ArtifactError`` when it cannot be written."""
