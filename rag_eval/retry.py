@@ -35,13 +35,15 @@ class Failure:
     """Why one request failed, in words for a message.
 
     A value and not an exception, so that nothing of the request (its headers hold the key) hangs on to the error.
-    ``may_pass`` says whether asking again can help, ``retry_after`` the seconds the service asks to wait.
+    ``may_pass`` says whether asking again can help, ``retry_after`` the seconds the service asks to wait, and
+    ``is_refusal`` that the service works and does not take this request.
     """
 
     reason: str
     advice: str
     may_pass: bool = False
     retry_after: float | None = None
+    is_refusal: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,16 +162,12 @@ class LangSmithService:
         answer = self._patience.run(attempt, threading.Event())
         if not isinstance(answer, Failure):
             return answer
-        kind = RequestRefusedError if isinstance(answer, _Refusal) else ServiceError
+        kind = RequestRefusedError if answer.is_refusal else ServiceError
         raise kind(f"{problem} ({answer.reason}): {answer.advice}")
 
     def close(self) -> None:
         """End the client's connections and threads."""
         self.client.close()
-
-
-class _Refusal(Failure):
-    """The service works, and does not take what it was sent."""
 
 
 def _info(client: "Client") -> dict[str, Any]:
@@ -214,7 +210,7 @@ def _answered(status: int, retry_after: float | None) -> Failure:
     if status in (401, 403):
         return Failure(f"it refused the key, {status}", "check LANGSMITH_API_KEY and the workspace it is for")
     if status in NOT_THIS:
-        return _Refusal(f"it answered {status}", "check what is sent, and LANGSMITH_ENDPOINT")
+        return Failure(f"it answered {status}", "check what is sent, and LANGSMITH_ENDPOINT", is_refusal=True)
     if status_may_pass(status):
         return Failure(f"it answered {status}", "try again later", may_pass=True, retry_after=retry_after)
     return Failure(f"it answered {status}", "check LANGSMITH_ENDPOINT")
