@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -157,6 +158,15 @@ def test_an_altered_record_is_reported_dropped_and_never_obeyed(
     assert find_record(workspace, count, key) is not None
 
 
+def test_what_is_found_counts_as_used(workspace: Workspace) -> None:
+    key, record = kept(workspace)
+    (table,) = (workspace.root / "tables" / "numbers").iterdir()
+    for path in (record, table):
+        os.utime(path, (0, 0))
+    assert find_record(workspace, count, key) is not None
+    assert all(path.stat().st_mtime > time.time() - 60 for path in (record, table))
+
+
 def test_a_record_of_another_key_under_this_name_is_none(workspace: Workspace) -> None:
     (key, record), (_, other) = kept(workspace, 3), kept(workspace, 4)
     record.write_bytes(other.read_bytes())
@@ -233,6 +243,7 @@ def test_one_at_a_time_works_on_a_key(workspace: Workspace) -> None:
         with alone(workspace, key):
             inside += 1
             most = max(most, inside)
+            time.sleep(0.02)
             inside -= 1
 
     with ThreadPoolExecutor(4) as pool:
