@@ -58,12 +58,21 @@ def _within(hits: Sequence[Row], cut: Cut, contents: Mapping[str, str], *, is_pl
         return hits[:MAX_MIN_K] if cut.kind == "min" else hits
     spent, kept = 0, []
     for hit in hits:
-        text = contents[hit["doc_id"]][hit["start"] : hit["end"]] if is_placed else contents[hit["chunk_id"]]
-        spent += count_tokens(text, DEFAULT_ENCODING)
+        spent += _tokens(hit, contents, is_placed=is_placed)
         if spent > cut.size:
             break
         kept.append(hit)
     return kept
+
+
+def _tokens(hit: Row, contents: Mapping[str, str], *, is_placed: bool) -> int:
+    """The tokens that the passage has, or else those of its own text or of its chunk or the slice at its place."""
+    if hit["tokens"] is not None:
+        return int(hit["tokens"])
+    if hit["text"] is not None:
+        return count_tokens(hit["text"], DEFAULT_ENCODING)
+    text = contents[hit["doc_id"]][hit["start"] : hit["end"]] if is_placed else contents[hit["chunk_id"]]
+    return count_tokens(text, DEFAULT_ENCODING)
 
 
 def _share(span: Row, hits: Sequence[Row]) -> float:

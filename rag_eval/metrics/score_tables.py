@@ -154,7 +154,7 @@ def _score_groups(
     scores: dict[MetricName, pa.Table] = {}
     for cut, asked in by_cut.items():
         # Without texts a budget cannot be scored, which the scoring says itself.
-        seen = ALL if cut.kind == "tokens" and not contents else cut
+        seen = cut if cut.kind != "tokens" or contents or _known_tokens(hits) is not None else ALL
         table = score(best_members(truth, hits, seen, contents), asked)
         count = table.num_rows // len(asked)
         scores |= {name: table.slice(number * count, count) for number, name in enumerate(asked)}

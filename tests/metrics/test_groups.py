@@ -1,11 +1,12 @@
 """Evidence that stands in several places counts once, at the place that is covered best."""
 
+import pyarrow as pa
 import pytest
 
 from rag_eval import ChunkLevelGroundTruth, Document, DocumentId, Query, TokenLevelGroundTruth, generate_chunk_id
 from rag_eval.metrics.losses import LOSS_PARTS, HitStages, chunk_level_losses, token_level_losses
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
-from rag_eval.tables import chunk_truth_to_tables, chunks_to_table, passages_of, token_truth_to_tables
+from rag_eval.tables import PASSAGES, chunk_truth_to_tables, chunks_to_table, passages_of, token_truth_to_tables
 from rag_eval.types.chunks import Chunk
 from tests.made_tables import placed_chunks, placed_hits, placed_passages, plain_hits, plain_passages
 
@@ -49,6 +50,21 @@ def test_overlapping_hits_cover_a_character_once() -> None:
 def test_a_budget_of_tokens_has_its_own_choice() -> None:
     whole = recalls((0, 12), (26, 50), ks=[], metrics=("span_recall@3tokens", "span_recall@100tokens"))
     assert whole == [12 / 30, 24 / 30]
+
+
+def test_a_budget_chooses_by_the_tokens_that_the_passages_have() -> None:
+    places = [(ASKED.id, 1, DOC.id, 0, 12), (ASKED.id, 2, DOC.id, 26, 50)]
+    passages = placed_passages(places)
+
+    def at(budget: int, column: str, values: pa.Array, documents: list[Document] | None) -> float:
+        table = passages.set_column(passages.column_names.index(column), PASSAGES.field(column), values)
+        scores = score_token_level(table, TRUTH, [f"span_recall@{budget}tokens"], documents=documents)
+        return float(scores.column("value")[0].as_py())
+
+    tokens = pa.array([500, 500], pa.int32())
+    assert [at(budget, "tokens", tokens, None) for budget in (499, 500, 999, 1_000)] == [0, 12 / 30, 12 / 30, 24 / 30]
+    texts = pa.array([None, "word " * 50], pa.large_string())
+    assert [at(budget, "text", texts, [DOC]) for budget in (40, 100)] == [12 / 30, 24 / 30]
 
 
 def test_metrics_come_back_in_the_order_asked() -> None:
