@@ -61,17 +61,17 @@ def test_a_long_span_may_hold_many_short_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "place"),
     [
-        [("abc", 0), ("xd", 2)],
-        [("abcdef", 0), ("b", 1), ("xx", 3)],
-        [("abc", 0), ("cde", 2), ("xef", 3)],
-        [("abc", 0), ("abd", 0)],
+        ([("abc", 0), ("xd", 2)], r"\[2, 3\): one has 'c', the other 'x'"),
+        ([("abcdef", 0), ("b", 1), ("xx", 3)], r"\[3, 5\): one has 'de', the other 'xx'"),
+        ([("abc", 0), ("cde", 2), ("xef", 3)], r"\[3, 5\): one has 'de', the other 'xe'"),
+        ([("abc", 0), ("abd", 0)], r"\[0, 3\): one has 'abc', the other 'abd'"),
     ],
 )
-def test_spans_that_disagree_about_their_text_are_refused(wrong: list[tuple[str, int]]) -> None:
+def test_spans_that_disagree_about_their_text_are_refused(wrong: list[tuple[str, int]], place: str) -> None:
     some = [CharacterSpan(DocumentId("a.md"), start, start + len(text), text) for text, start in wrong]
-    with pytest.raises(SpanMismatchError, match=r"a\.md.*disagree"):
+    with pytest.raises(SpanMismatchError, match=rf"'a\.md' disagree about {place}"):
         merge_overlapping_spans(some)
 
 

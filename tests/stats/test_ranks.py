@@ -11,6 +11,8 @@ def test_equal_means_share_a_place() -> None:
     assert place_labels([0.3]) == ["1"]
     assert place_labels([]) == []
     assert shared_places([0.9, 0.9, 0.1]) == [1, 1, 3]
+    assert shared_places([1e-9, 0.0]) == [1, 1]
+    assert shared_places([1.1e-9, 0.0]) == [1, 2]
 
 
 def test_equal_means_stay_in_their_order_whatever_their_last_digit_is() -> None:
