@@ -39,6 +39,11 @@ def p_value(p: float) -> str:
     return f"{p:.3f}" if p >= 0.001 else "<0.001"
 
 
+def cost_in_words(cost: float | None) -> str:
+    """US dollars, to a hundredth of a cent; ``unknown`` without prices."""
+    return "unknown" if cost is None else f"${cost:,.4f}"
+
+
 def _written(value: float, beside: float, sign: str = "") -> str:
     digits = 3 if max(abs(value), abs(beside)) < 10 else 0
     # Adding 0 makes a zero of a minus zero.

@@ -1,4 +1,4 @@
-"""``rag-eval run``: start the benchmark flow, show how it goes, and print what it found.
+"""``rag-eval run`` and ``rag-eval validate``: check a benchmark, run its flow, show progress and print the ranking.
 
 What is not needed to start a server is imported while that starts, which takes longer.
 """
@@ -7,29 +7,75 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.console import Console
 
-from flows.cli.console import print_notes, say
+from flows.cli.console import (
+    DEFAULT_WORKSPACE,
+    ConfigArgument,
+    CorpusOption,
+    GlobOption,
+    JsonOption,
+    RunnerOption,
+    TruthOption,
+    WorkspaceOption,
+    print_notes,
+    say,
+)
 from flows.cli.processes import Stopped, leaving, watched
-from flows.cli.server import PrefectServer, prefect_server, without_credentials
 from flows.cli.truth import summary
-from rag_eval.benchmark.config import THREADS, BenchmarkConfig
-from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.truth_versions import reanchor_for_run
-from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import scratch_path, sweep_scratch
 from rag_eval.errors import BenchmarkFailedError, ConfigurationError, Faults
-from rag_eval.ground_truth.drift import check_still_matches
-from rag_eval.ground_truth.files import read_chunk_level, read_token_level
-from rag_eval.types.documents import Corpus
-from rag_eval.types.ids import encode_utf8
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun
 
+    from flows.cli.server import PrefectServer
+    from rag_eval.benchmark.config import BenchmarkConfig
+    from rag_eval.benchmark.outcome import BenchmarkOutcome
+    from rag_eval.benchmark.workspace import Workspace
+
 CANCEL_SECONDS = 5.0
+
+
+def run(
+    config: ConfigArgument = None,
+    corpus: CorpusOption = None,
+    truth: TruthOption = None,
+    glob: GlobOption = None,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    runner: RunnerOption = "threads",
+    refresh: Annotated[bool, typer.Option("--refresh", help="Recompute everything.")] = False,
+    reanchor: Annotated[
+        bool, typer.Option("--reanchor", help="Move spans to where their text is in changed documents, for this run.")
+    ] = False,
+    publish_to: Annotated[
+        str | None,
+        typer.Option("--publish", metavar="DATASET", help="LangSmith dataset for an experiment per configuration."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a benchmark and rank its configurations."""
+    from rag_eval.benchmark.config import check_runner
+    from rag_eval.benchmark.config_files import chosen_benchmark
+    from rag_eval.benchmark.workspace import Workspace
+
+    chosen = chosen_benchmark(config, corpus, truth, glob, publish_to)
+    check_runner(runner)
+    kept = Workspace.at(workspace, refresh=refresh)
+    run_benchmark(chosen, kept, runner, reanchor=reanchor, as_json=as_json)
+
+
+def validate(config: Annotated[Path, typer.Argument(help="Benchmark file (YAML or TOML).")]) -> None:
+    """Check a benchmark file, its documents and its ground truth, and list its configurations."""
+    from flows.cli.parts import print_configurations
+    from rag_eval.benchmark.config_files import load_config
+
+    chosen = load_config(config)
+    check_files(chosen)
+    print_configurations(chosen)
 
 
 class StartedRun:
@@ -78,11 +124,16 @@ def _cancel(run: "FlowRun") -> None:
         client.set_flow_run_state(run.id, Cancelled(message="stopped from the command line"), force=True)
 
 
-def check_files(config: BenchmarkConfig, reanchor_in: Workspace | None = None) -> None:
+def check_files(config: "BenchmarkConfig", reanchor_in: "Workspace | None" = None) -> None:
     """Read the documents and the truth, and raise all that is wrong with them.
 
     With ``reanchor_in``, the workspace of a run that carries spans over, say what becomes of them.
     """
+    from rag_eval.benchmark.truth_versions import reanchor_for_run
+    from rag_eval.ground_truth.drift import check_still_matches
+    from rag_eval.ground_truth.files import read_chunk_level, read_token_level
+    from rag_eval.types.documents import Corpus
+
     if config.evaluation_type == "chunk-level" and reanchor_in is not None:
         raise ConfigurationError("--reanchor carries character spans over, and this truth is chunk ids: leave it out")
     faults = Faults()
@@ -113,13 +164,17 @@ def check_files(config: BenchmarkConfig, reanchor_in: Workspace | None = None) -
 
 def _check_name(path: Path) -> None:
     """Raise ``TextEncodingError`` unless the path can be written down, in a run's summary and to Prefect."""
+    from rag_eval.types.ids import encode_utf8
+
     encode_utf8(str(path), f"the path {str(path)!r}", "rename the folder or the file, its name is not UTF-8")
 
 
 def run_benchmark(
-    config: BenchmarkConfig, workspace: Workspace, runner: str = THREADS, *, reanchor: bool, as_json: bool
+    config: "BenchmarkConfig", workspace: "Workspace", runner: str, *, reanchor: bool, as_json: bool
 ) -> None:
     """Run the benchmark and print the ranking, or the whole outcome as JSON; raises ``BenchmarkFailedError``."""
+    from rag_eval.benchmark.outcome import BenchmarkOutcome
+
     # What is wrong with the files is said before a server is started.
     _check_name(workspace.root)
     check_files(config, workspace if reanchor else None)
@@ -139,8 +194,10 @@ def run_benchmark(
 
 
 def _run(
-    config: BenchmarkConfig, workspace: Workspace, console: Console, reanchor: bool, runner: str
-) -> BenchmarkOutcome:
+    config: "BenchmarkConfig", workspace: "Workspace", console: Console, reanchor: bool, runner: str
+) -> "BenchmarkOutcome":
+    from flows.cli.server import prefect_server, without_credentials
+
     print_notes(console)
     with prefect_server(workspace) as server:
         with _announced(console, server):
@@ -160,7 +217,7 @@ def _run(
         flow = benchmark.with_options(on_running=[started.notice])
         table = LiveTable([configuration.name for configuration in config.configurations()])
 
-        def work() -> BenchmarkOutcome:
+        def work() -> "BenchmarkOutcome":
             # Nobody watches this process from afar, and every subflow would wait a second for its last heartbeat.
             with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
                 return flow(config, workspace, reanchor, runner)
@@ -176,7 +233,7 @@ def _run(
 
 
 @contextmanager
-def _announced(console: Console, server: PrefectServer) -> Iterator[None]:
+def _announced(console: Console, server: "PrefectServer") -> Iterator[None]:
     """Say which server is used: while it starts on a terminal, in a line elsewhere."""
     if console.is_terminal:
         with console.status(f"Starting on {server} …"):

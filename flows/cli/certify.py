@@ -1,4 +1,4 @@
-"""``rag-eval certify``: what a chunker does to text that breaks chunkers."""
+"""``rag-eval certify``: check chunkers on texts that are hard to cut."""
 
 import importlib
 import json
@@ -6,7 +6,9 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich import box
 from rich.console import Console
 from rich.padding import Padding
@@ -14,18 +16,37 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli.console import visible
-from rag_eval.chunking import CHUNKER
-from rag_eval.chunking.certify import POSITIONS, Certificate, Check, certify, compare_certificates
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import counted
-from rag_eval.parts.settings import Place
-from rag_eval.types.documents import Corpus
+
+if TYPE_CHECKING:
+    from rag_eval.chunking.certify import Certificate, Check
 
 MARKS = {"passed": ("✓", "green"), "failed": ("✗", "red"), "not applicable": ("–", "dim")}
 
 
-def print_certificate(console: Console, certificate: Certificate) -> None:
-    """One chunker: each check, and where the first failure of it is."""
+def certify(
+    chunkers: Annotated[
+        list[str] | None,
+        typer.Argument(help="Built-in names, or your own as module:name; by default all built-in ones."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Setting of the built-in chunker, such as chunk_size=200.")
+    ] = None,
+    texts: Annotated[Path | None, typer.Option(help="Folder of texts, in place of the built-in ones.")] = None,
+    glob: Annotated[str, typer.Option(help="Pattern of the text files.")] = "**/*.md",
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+) -> None:
+    """Check chunkers on texts that are hard to cut; exit code 1 if a check fails."""
+    certificates = run_certification(chunkers or [], settings or [], texts, glob, markdown=markdown)
+    if not all(certificate.passed for certificate in certificates):
+        raise typer.Exit(1)
+
+
+def print_certificate(console: Console, certificate: "Certificate") -> None:
+    """Print the checks of one chunker, and where each failed first."""
+    from rag_eval.chunking.certify import POSITIONS
+
     verdict = Text("passed", style="bold green") if certificate.passed else Text("FAILED", style="bold red")
     console.print(Text.assemble((visible(certificate.chunker), "bold"), "  ", verdict))
     skipped = f", {certificate.skipped_chunks:,} without a place" if certificate.skipped_chunks else ""
@@ -40,8 +61,8 @@ def print_certificate(console: Console, certificate: Certificate) -> None:
     console.print()
 
 
-def print_comparison(console: Console, certificates: Mapping[str, Certificate]) -> None:
-    """Several chunkers by name: a row each, a column a check."""
+def print_comparison(console: Console, certificates: "Mapping[str, Certificate]") -> None:
+    """Print several chunkers by name: a row per chunker, a column per check."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("chunker", no_wrap=True)
     for check in next(iter(certificates.values())).checks:
@@ -52,20 +73,24 @@ def print_comparison(console: Console, certificates: Mapping[str, Certificate]) 
     console.print(table)
 
 
-def _count(check: Check) -> str:
+def _count(check: "Check") -> str:
     if check.status == "not applicable":
         return "does not apply"
     return f"{check.failures:,} of {check.looked_at:,} fail" if check.failures else f"{check.looked_at:,} looked at"
 
 
-def _short(check: Check) -> str:
+def _short(check: "Check") -> str:
     return f"✗ {check.failures:,}" if check.status == "failed" else MARKS[check.status][0]
 
 
 def run_certification(
     chunkers: list[str], settings: list[str], texts: Path | None, glob: str, *, markdown: bool
-) -> list[Certificate]:
+) -> "list[Certificate]":
     """Certify the chunkers named, or all built-in ones, and print what was found, for a terminal or as Markdown."""
+    from rag_eval.chunking import CHUNKER
+    from rag_eval.chunking.certify import certify, compare_certificates
+    from rag_eval.types.documents import Corpus
+
     given = {document.id: document.content for document in Corpus.from_folder(texts, glob)} if texts else None
     if settings and len(chunkers) != 1:
         raise ConfigurationError("--set goes with one built-in chunker: name it")
@@ -87,12 +112,15 @@ def run_certification(
 
 
 def visible_lines(text: str) -> str:
-    """Text of several lines that does nothing to a terminal."""
+    """Escape what would control the terminal in a text of several lines."""
     return "\n".join(map(visible, text.split("\n")))
 
 
 def find_chunker(name: str, settings: list[str]) -> object:
-    """A built-in chunker by name and settings, or any object as ``module:name``; raises ``ConfigurationError``."""
+    """Find a built-in chunker by name and settings, or any object as ``module:name``; raises ``ConfigurationError``."""
+    from rag_eval.chunking import CHUNKER
+    from rag_eval.parts.settings import Place
+
     if ":" in name:
         if settings:
             raise ConfigurationError(f"{name} brings its own settings: leave --set to the built-in chunkers")

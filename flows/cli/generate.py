@@ -17,14 +17,13 @@ from rich.text import Text
 from flows.cli.console import DEFAULT_WORKSPACE, DocumentGlobOption, JsonOption, WorkspaceOption, say, visible
 from flows.cli.processes import Stopped, watched
 from rag_eval.errors import ConfigurationError
-from rag_eval.formatting import choices, counted
-from rag_eval.generation.generator import GenerationEstimate, SyntheticDatasetGenerator
-from rag_eval.generation.report import GenerationReport
-from rag_eval.reports.markdown import cost_in_words
+from rag_eval.formatting import choices, cost_in_words, counted
 
 if TYPE_CHECKING:
     from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.generation.generator import GenerationEstimate, SyntheticDatasetGenerator
     from rag_eval.generation.levels import GenerationConfig
+    from rag_eval.generation.report import GenerationReport
 
 
 class Bar:
@@ -50,14 +49,14 @@ class Bar:
         self._progress.update(self._task, completed=done, total=total, paid="" if paid == "unknown" else paid)
 
     @contextmanager
-    def shown(self, generator: SyntheticDatasetGenerator[Any]) -> Iterator[None]:
+    def shown(self, generator: "SyntheticDatasetGenerator[Any]") -> Iterator[None]:
         """The bar while a generator is at work."""
         self._generator = generator
         with self._progress:
             yield
 
 
-def print_estimate(console: Console, estimate: GenerationEstimate, model: str) -> None:
+def print_estimate(console: Console, estimate: "GenerationEstimate", model: str) -> None:
     """Print what a generation will take."""
     before = f", {estimate.cached:,} of them answered before" if estimate.cached else ""
     cost = "at a price that is not known here" if estimate.cost is None else f"about {cost_in_words(estimate.cost)}"
@@ -69,7 +68,7 @@ def print_estimate(console: Console, estimate: GenerationEstimate, model: str) -
     )
 
 
-def print_report(console: Console, report: GenerationReport, output: Path | None) -> None:
+def print_report(console: Console, report: "GenerationReport", output: Path | None) -> None:
     """Print what was kept, what was dropped and why, what it took, and where it is."""
     if report.asked:
         say(console, f"{report.kept:,} of {counted(report.asked, 'questions')} kept")
@@ -90,7 +89,7 @@ def print_report(console: Console, report: GenerationReport, output: Path | None
         say(console, f"The ground truth {where} the LangSmith dataset {report.upload.dataset_name}{detail}")
 
 
-def _ledger(report: GenerationReport) -> Table:
+def _ledger(report: "GenerationReport") -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("calls for")
     for heading in ("paid", "tokens read", "written", "cost", "from the cache", "failed"):

@@ -32,13 +32,6 @@ from flows.cli.console import (
 from flows.cli.deploy import emit_changes, tell
 from flows.cli.prefect_home import QUIET, prefect_home, use_own_server, use_template
 from flows.cli.processes import Stopped, descendants, end_all
-from flows.cli.server import (
-    RUNS_PATH,
-    answers,
-    last_words,
-    named_server,
-    start_attended,
-)
 from rag_eval.disk.locks import try_lock
 from rag_eval.errors import ConfigurationError, RagEvalError, ServiceError
 
@@ -63,11 +56,15 @@ class ProcessGroup:
 
     def start(self, role: str, *arguments: str, settings: Mapping[str, str]) -> None:
         """Start the process of this role."""
+        from flows.cli.server import start_attended
+
         with self._log(role).open("wb") as log:
             self._processes[role] = start_attended([role, *arguments], log.fileno(), settings)
 
     def trouble(self) -> ServiceError | None:
         """Tell which process has ended by itself, with its last words; None while all are running."""
+        from flows.cli.server import last_words
+
         for role, process in self._processes.items():
             # Remembered while it lives: what a dead process leaves behind has no parent to be found by.
             self._children.update(descendants(process.pid))
@@ -117,6 +114,8 @@ def start_server(group: ProcessGroup, home: Path, runs: Path, port: int) -> tupl
     It was not where the user named one, or one answers there already. Raises ``ServiceError`` when it does not
     start, ``ConfigurationError`` when the port is not free.
     """
+    from flows.cli.server import RUNS_PATH, answers, named_server
+
     api = named_server() or f"http://127.0.0.1:{port}/api"
     os.environ.update({**QUIET, **os.environ, "PREFECT_API_URL": api})
     if answers(api, 2.0):

@@ -4,7 +4,7 @@ from rag_eval.benchmark.compare import RunComparison
 from rag_eval.benchmark.gate import Gate
 from rag_eval.benchmark.history import History, sparkline
 from rag_eval.benchmark.outcome import ConfigurationOutcome
-from rag_eval.formatting import counted, escape_markdown, interval, number, signed
+from rag_eval.formatting import cost_in_words, counted, escape_markdown, interval, number, signed
 from rag_eval.generation.report import GenerationReport
 from rag_eval.llm.cost import ChatUsage
 from rag_eval.reports.against import (
@@ -185,8 +185,3 @@ def generation_markdown(report: GenerationReport) -> str:
 def usage_in_words(usage: ChatUsage) -> str:
     """Such as ``3 calls, 1,200 + 340 tokens``."""
     return f"{counted(usage.calls, 'calls')}, {usage.input_tokens:,} + {usage.output_tokens:,} tokens"
-
-
-def cost_in_words(cost: float | None) -> str:
-    """US dollars, to a hundredth of a cent; ``unknown`` without prices."""
-    return "unknown" if cost is None else f"${cost:,.4f}"
