@@ -324,6 +324,8 @@ def metadata_to_json(metadata: Mapping[str, object], where: str) -> str:
 
 
 def _metadata(row: Row, where: str) -> dict[str, object]:
+    if row["metadata"] == "{}":  # what most chunks have
+        return {}
     try:
         metadata = json.loads(row["metadata"])
     except (ValueError, RecursionError) as error:

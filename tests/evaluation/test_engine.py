@@ -1,0 +1,109 @@
+"""The same stages give the same tables in memory and in a workspace, from one shard and from several."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from rag_eval.benchmark import stages
+from rag_eval.benchmark.config import BenchmarkConfig, Configuration
+from rag_eval.benchmark.config_files import load_config
+from rag_eval.benchmark.engine import Evaluated, InMemoryInputs, InMemoryParts, InMemoryRun, evaluate
+from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TruthSource
+from rag_eval.benchmark.stage import Stage
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.chunking.recursive import RecursiveTokenChunker
+from rag_eval.errors import ConfigurationError
+from rag_eval.ground_truth.files import write_chunk_level
+from rag_eval.sample import CORPUS, GROUND_TRUTH
+from rag_eval.stores.memory import InMemoryVectorStore
+from rag_eval.tables import HITS as HITS_SCHEMA
+from rag_eval.tables import TruthTables, check_schema, documents_to_table
+from rag_eval.types.documents import Corpus
+from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query
+from rag_eval.types.ids import generate_chunk_id
+
+CHUNKER = RecursiveTokenChunker(100)
+METRICS = {"token-level": ["span_recall", "span_ndcg"], "chunk-level": ["chunk_recall", "chunk_mrr"]}
+
+
+def benchmark(folder: Path, level: str) -> BenchmarkConfig:
+    """Every mode with and without a reranker, on the sample or on chunk ids of its documents."""
+    truth = GROUND_TRUTH
+    if level == "chunk-level":
+        texts = [text for document in Corpus.from_folder(CORPUS) for text in CHUNKER.chunk(document.content)]
+        truth = folder / "chunks.jsonl"
+        asked = [Query.from_text(" ".join(text.split()[:6]), {"chunker": CHUNKER.name}) for text in texts[::40]]
+        ids = [[generate_chunk_id(text)] for text in texts[::40]]
+        write_chunk_level(truth, [ChunkLevelGroundTruth(*pair) for pair in zip(asked, ids, strict=True)])
+    file = folder / "benchmark.yaml"
+    file.write_text(
+        f"corpus: {CORPUS}\nground_truth: {truth}\nevaluation_type: {level}\nmetrics: {METRICS[level]}\n"
+        "chunkers: [{type: recursive-token, chunk_size: 100}]\nretrieval: [vector, bm25, hybrid]\n"
+        "rerankers: [none, lexical]\nk: [1, 5]\n"
+    )
+    return load_config(file)
+
+
+def in_memory(configuration: Configuration, inputs: BenchmarkInputs, workspace: Workspace, shards: int) -> Evaluated:
+    documents = workspace.read_tables(inputs.documents)
+    size = -(-documents.num_rows // shards)
+    truth = TruthTables(workspace.read_table(inputs.truth.queries), workspace.read_table(inputs.truth.answers))
+    given = InMemoryInputs(
+        inputs.truth.evaluation_type,
+        [documents.slice(begin, size) for begin in range(0, documents.num_rows, size)],
+        truth,
+        inputs.metrics,
+        inputs.ks,
+        inputs.depth,
+    )
+    embedder, reranker = (one.build() if hasattr(one, "build") else one for one in (configuration.embedder, configuration.reranker))  # fmt: skip  # noqa: E501
+    parts = InMemoryParts(CHUNKER, configuration.retrieval, embedder, InMemoryVectorStore(), reranker)
+    return evaluate(InMemoryRun(), parts, given)
+
+
+@pytest.mark.parametrize("level", ["token-level", "chunk-level"])
+def test_a_notebook_a_benchmark_and_shards_give_the_same_hits_and_scores(tmp_path: Path, level: str) -> None:
+    config, workspace = benchmark(tmp_path, level), Workspace(root=tmp_path / "work")
+    documents = stages.load_corpus(workspace, CorpusSource.of(config.corpus, config.glob))
+    truth = stages.load_ground_truth(workspace, TruthSource.of(config.ground_truth), documents, config.evaluation_type)
+    inputs = BenchmarkInputs.of(config, documents, truth)
+
+    def run(stage: Stage[..., Any], *given: Any) -> Any:
+        return stage(workspace, *given)
+
+    for configuration in config.configurations():
+        kept = evaluate(run, configuration, inputs)
+        names = [name for name in ("vector", "words", "fused", "reranked") if name in kept.hits]
+        assert list(kept.hits) == names
+        for shards in (1, 3):
+            made = in_memory(configuration, inputs, workspace, shards)
+            assert list(made.hits) == names
+            for name in names:
+                table: pa.Table = check_schema(made.hits[name], HITS_SCHEMA, "hits")
+                assert table.equals(workspace.read_table(kept.hits[name])), (configuration.name, name, shards)
+                assert set(table.column("stage").to_pylist()) == {name}
+            assert made.scores.equals(workspace.read_table(kept.scores))
+        if "reranked" in names:
+            before, after = ([*map(workspace.read_table, kept.hits.values())][place] for place in (-2, -1))
+            places = [
+                sorted(map(str, one.drop_columns(["rank", "score", "stage"]).to_pylist())) for one in (before, after)
+            ]
+            assert places[0] == places[1]
+
+
+def test_a_stage_that_reads_files_is_not_run_in_memory() -> None:
+    with pytest.raises(ConfigurationError, match="load-corpus needs a workspace"):
+        InMemoryRun()(stages.load_corpus, CorpusSource(folder=CORPUS, glob="*.md", digest="0"))
+
+
+def test_a_corpus_without_chunks_is_refused_before_anything_is_embedded() -> None:
+    class Empty:
+        name = "empty"
+
+        def chunk(self, text: str) -> list[str]:
+            return []
+
+    with pytest.raises(ConfigurationError, match=r"\(empty\) made no chunk of 14 documents \(0 were left out"):
+        InMemoryRun()(stages.chunk, [documents_to_table(Corpus.from_folder(CORPUS))], Empty(), None)
