@@ -16,6 +16,7 @@ from rag_eval.parts import PythonOnly, Running, Shown, part
 from rag_eval.parts.settings import Address, Name, Secret, Whole, name_or_object, revealed
 from rag_eval.retrieval.bm25 import BM25Index
 from rag_eval.retrieval.retriever import C
+from rag_eval.retry import Failure, RetryPolicy, retry_after_of, status_may_pass
 
 
 @part
@@ -40,18 +41,16 @@ class LexicalReranker:
 
 
 DEFAULT_MODEL = "rerank-v3.5"
-PASSING = (408, 409, 429)
-"""The refusals that may pass: time-out, conflict, too many requests."""
 
 
 @part
 class CohereReranker:
     """Orders candidates by Cohere's relevance scores (extra ``cohere``; key from ``api_key`` or ``CO_API_KEY``).
 
-    Answers 408, 429 and 5xx are tried again by the SDK, ``max_retries`` times. The service is connected to at the first
-    use. That raises ``ConfigurationError`` without the extra or a key; ``ServiceError`` is raised when the service
-    fails (``RequestRefusedError`` where trying again will not help), does not rank as many chunks as it was asked for,
-    or names one that it was not given.
+    What may pass, such as too many requests or a lost connection, is tried again ``max_retries`` times. The service is
+    connected to at the first use. That raises ``ConfigurationError`` without the extra or a key; ``ServiceError`` is
+    raised when the service fails (``RequestRefusedError`` where trying again will not help), does not rank as many
+    chunks as it was asked for, or names one that it was not given.
     """
 
     remote = True
@@ -92,9 +91,12 @@ class CohereReranker:
         """The ``top_k`` best of the chunks, best first; without chunks nothing is asked."""
         if not chunks:
             return []
-        answer = self._ask(query, [chunk.content for chunk in chunks], top_k)
-        if isinstance(answer, ServiceError):
-            raise answer
+        client, texts = self._client(), [chunk.content for chunk in chunks]
+        policy = RetryPolicy(max_retries=self.max_retries)
+        answer = policy.run(lambda _seconds_left: self._ask(client, query, texts, top_k), threading.Event())
+        if isinstance(answer, Failure):
+            kind = RequestRefusedError if answer.is_refusal else ServiceError
+            raise kind(f"{self.name} {answer.reason}: {answer.advice}")
         wanted = min(top_k, len(chunks))
         ranked = sorted(answer, key=lambda found: -found[1])[:wanted]
         order = [number for number, _ in ranked]
@@ -105,29 +107,25 @@ class CohereReranker:
             )
         return [chunks[number] for number in order]
 
-    def _ask(self, query: str, texts: list[str], top_k: int) -> list[tuple[int, float]] | ServiceError:
-        """The numbers and scores of the best, or why there are none.
-
-        A failure is a value, because the errors of the SDK hold the request's headers, the key among them, and an
-        error raised while one is handled would carry it along.
-        """
-        client = self._client()
+    def _ask(self, client: Any, query: str, texts: list[str], top_k: int) -> list[tuple[int, float]] | Failure:
+        """The numbers and scores of the best, or why there are none."""
         import httpx
         from cohere.core.api_error import ApiError
 
-        options = {"max_retries": self.max_retries}
+        once = {"max_retries": 0}
         try:
-            answer = client.rerank(model=self.model, query=query, documents=texts, top_n=top_k, request_options=options)
+            answer = client.rerank(model=self.model, query=query, documents=texts, top_n=top_k, request_options=once)
             return [(int(found.index), float(found.relevance_score)) for found in answer.results]
         except ApiError as error:
             status = error.status_code or 0
-            kind = RequestRefusedError if 400 <= status < 500 and status not in PASSING else ServiceError
-            return kind(
-                f"{self.name} failed with status {status} on {len(texts)} chunks: "
-                "check the key, the model's name and the service's limits"
-            )
-        except (httpx.HTTPError, AttributeError, TypeError, ValueError) as error:
-            return ServiceError(f"{self.name} gave no usable answer ({type(error).__name__}): try again")
+            may_pass, wait = status_may_pass(status), retry_after_of(error.headers or {})
+            reason = f"failed with status {status} on {len(texts)} chunks"
+            advice = "check the key, the model's name and the service's limits"
+            return Failure(reason, advice, may_pass, wait, is_refusal=400 <= status < 500 and not may_pass)
+        except httpx.HTTPError as error:
+            return Failure(f"gave no usable answer ({type(error).__name__})", "try again", may_pass=True)
+        except (AttributeError, TypeError, ValueError) as error:
+            return Failure(f"gave no usable answer ({type(error).__name__})", "try again")
 
     def _client(self) -> Any:
         with self._connecting:

@@ -70,6 +70,14 @@ def test_cohere_is_asked_again_after_a_passing_failure(server: CohereServer) -> 
         assert len(reranker.rerank("boat?", CHUNKS, 4)) == 4
 
 
+def test_cohere_is_asked_as_often_as_was_said_and_no_more(server: CohereServer) -> None:
+    server.fail("POST", "/v2/rerank", status=503, times=9)
+    reranker = CohereReranker(api_key=KEY, base_url=server.url, max_retries=1)
+    with reranker, pytest.raises(ServiceError, match=r"failed with status 503 on 4 chunks, after 2 attempts: check"):
+        reranker.rerank("boat?", CHUNKS, 4)
+    assert len(server.requests) == 2
+
+
 def test_a_refusal_is_one_sentence_without_the_key(server: CohereServer) -> None:
     with (
         CohereReranker(api_key=KEY + "-wrong", base_url=server.url) as reranker,
