@@ -93,6 +93,6 @@ def key_part(value: object) -> object:
         return [key_part(part) for part in value]
     if value is None or isinstance(value, str | int | float | bool):
         return value
-    if is_part(value) or isinstance(getattr(value, "name", None), str):
-        return {"part": identity(value)}
+    if isinstance(getattr(value, "name", None), str):
+        return identity(value)
     raise ConfigurationError(f"a {type(value).__name__} cannot be part of a cache key: pass a reference or a setting")
