@@ -102,6 +102,8 @@ def test_what_is_not_a_heading(code: str, line_end: str) -> None:
     [
         "```\n# no\n```",
         "~~~ x\n# no\n~~~~",
+        "```\n# no\n# no\n```",
+        "<!--\n# no\n# no\n-->",
         "- item\n\n      ```\n      # no\n      ```",
         "<!-- # no -->",
         "<!--\n# no\n-->",
