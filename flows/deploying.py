@@ -52,7 +52,6 @@ def emit_corpus_change(corpus: Path, change: CorpusChange) -> None:
     Raises ``ServiceError`` when it does not take it.
     """
     import httpx
-    from prefect.client.orchestration import get_client
     from prefect.events import Event
     from prefect.events.schemas.events import Resource
     from prefect.exceptions import PrefectHTTPStatusError

@@ -28,6 +28,8 @@ from flows.cli.processes import Stopped, leaving, watched
 from flows.cli.truth import summary
 from rag_eval.disk.files import scratch_path, sweep_scratch
 from rag_eval.errors import BenchmarkFailedError, ConfigurationError, Faults
+from rag_eval.types.documents import Corpus
+from rag_eval.types.ids import encode_utf8
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun
@@ -132,7 +134,6 @@ def check_files(config: "BenchmarkConfig", reanchor_in: "Workspace | None" = Non
     from rag_eval.benchmark.truth_versions import reanchor_for_run
     from rag_eval.ground_truth.drift import check_still_matches
     from rag_eval.ground_truth.files import read_chunk_level, read_token_level
-    from rag_eval.types.documents import Corpus
 
     if config.evaluation_type == "chunk-level" and reanchor_in is not None:
         raise ConfigurationError("--reanchor carries character spans over, and this truth is chunk ids: leave it out")
@@ -164,7 +165,6 @@ def check_files(config: "BenchmarkConfig", reanchor_in: "Workspace | None" = Non
 
 def _check_name(path: Path) -> None:
     """Raise ``TextEncodingError`` unless the path can be written down, in a run's summary and to Prefect."""
-    from rag_eval.types.ids import encode_utf8
 
     encode_utf8(str(path), f"the path {str(path)!r}", "rename the folder or the file, its name is not UTF-8")
 

@@ -18,6 +18,7 @@ from rich.text import Text
 from flows.cli.console import visible
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import counted
+from rag_eval.types.documents import Corpus
 
 if TYPE_CHECKING:
     from rag_eval.chunking.certify import Certificate, Check
@@ -89,7 +90,6 @@ def run_certification(
     """Certify the chunkers named, or all built-in ones, and print what was found, for a terminal or as Markdown."""
     from rag_eval.chunking import CHUNKER
     from rag_eval.chunking.certify import certify, compare_certificates
-    from rag_eval.types.documents import Corpus
 
     given = {document.id: document.content for document in Corpus.from_folder(texts, glob)} if texts else None
     if settings and len(chunkers) != 1:

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -25,10 +25,8 @@ from flows.cli.console import (
     visible,
 )
 from flows.cli.processes import watched
+from rag_eval.documents.watch import CorpusWatch
 from rag_eval.errors import ServiceError
-
-if TYPE_CHECKING:
-    from rag_eval.documents.watch import CorpusWatch
 
 DEFAULT_GLOB = "**/*.md"
 AGAIN_SECONDS = 5.0
@@ -40,7 +38,6 @@ def watch(
 ) -> None:
     """Report added, changed and removed documents to the Prefect server, until stopped."""
     from flows.cli.server import use_lasting_server
-    from rag_eval.documents.watch import CorpusWatch
 
     console = Console(stderr=True)
     print_notes(console)
@@ -51,7 +48,7 @@ def watch(
     watched(lambda: emit_changes(corpus, threading.Event(), lambda words: tell(console, words)), lambda: None)
 
 
-def emit_changes(corpus: "CorpusWatch", stop: threading.Event, tell: Callable[[str], object]) -> None:
+def emit_changes(corpus: CorpusWatch, stop: threading.Event, tell: Callable[[str], object]) -> None:
     """Emit ``corpus.changed`` for every change until ``stop`` is set; what the server does not take is kept for it.
 
     Raises ``CorpusFolderError`` when the folder goes away.

@@ -17,6 +17,7 @@ from flows.cli.console import (
     say,
     visible,
 )
+from rag_eval.errors import ArtifactError
 from rag_eval.formatting import counted, number
 
 if TYPE_CHECKING:
@@ -170,7 +171,6 @@ def show(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = F
 def _warn(console: Console, kept: "Workspace", baseline: "BenchmarkOutcome") -> None:
     """Warn when the baseline has too few units for a gate to fail."""
     from rag_eval.benchmark.gate import fewest_units, gate_units
-    from rag_eval.errors import ArtifactError
 
     configurations = len(baseline.configurations)
     try:

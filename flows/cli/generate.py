@@ -16,6 +16,7 @@ from rich.text import Text
 
 from flows.cli.console import DEFAULT_WORKSPACE, DocumentGlobOption, JsonOption, WorkspaceOption, say, visible
 from flows.cli.processes import Stopped, watched
+from rag_eval.disk.files import sweep_scratch, write_atomically
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import choices, cost_in_words, counted
 
@@ -308,7 +309,6 @@ def run_generation(
 
 def prepare(workspace: "Workspace") -> None:
     """Make the folder ready: out of version control, and without what killed writers left."""
-    from rag_eval.disk.files import sweep_scratch, write_atomically
 
     write_atomically(workspace.root / ".gitignore", b"*\n")
     sweep_scratch(workspace.root)

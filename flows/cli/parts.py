@@ -4,12 +4,17 @@ import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
 from flows.cli.console import JsonOption, visible
+from rag_eval.errors import ConfigurationError, preview
+from rag_eval.formatting import choices, counted, suggestion
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from rag_eval.benchmark.config import BenchmarkConfig
 
 KINDS = ("chunker", "embedder", "store", "index", "reranker", "metric", "evaluator")
@@ -22,10 +27,6 @@ def parts(
     as_json: JsonOption = False,
 ) -> None:
     """List the built-in parts with their settings and defaults."""
-    from rich.console import Console
-
-    from rag_eval.errors import ConfigurationError, preview
-    from rag_eval.formatting import choices, suggestion
 
     chosen = kind if kind in KINDS else (kind or "").removesuffix("s").removesuffix("e" if kind == "indexes" else "")
     if kind is not None and chosen not in KINDS:
@@ -93,11 +94,8 @@ def _evaluators() -> list[dict[str, Any]]:
     return found
 
 
-def _print_part(console: "Console", row: dict[str, Any]) -> None:
+def _print_part(console: Console, row: dict[str, Any]) -> None:
     """The name and what it is; below, its settings with default and meaning in columns, or the meaning below them."""
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
 
     remote = "" if row.get("remote", "no") == "no" else f"  network: {row['remote']}; cost: {row['cost']}"
     console.print(Text.assemble((row["name"], "bold"), "  ", row["summary"], (remote, "dim")))
@@ -118,12 +116,6 @@ def _print_part(console: "Console", row: dict[str, Any]) -> None:
 
 def print_configurations(config: "BenchmarkConfig") -> None:
     """Print every configuration of a benchmark."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from rag_eval.formatting import counted
 
     console = Console()
     configurations = config.configurations()

@@ -20,6 +20,8 @@ from flows.cli.processes import Stopped, leaving, watched
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import counted
 from rag_eval.ground_truth.importing import IMPORTERS, import_truth
+from rag_eval.services.langsmith_client import LangSmithService
+from rag_eval.types.documents import Corpus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from rag_eval.ground_truth.importing.output import ImportSummary
     from rag_eval.services.langsmith_datasets import GroundTruth
     from rag_eval.services.langsmith_push import PushReport
-    from rag_eval.types.documents import Corpus
     from rag_eval.types.ground_truth import TokenLevelGroundTruth
 
 SHOWN = 3
@@ -106,7 +107,6 @@ def pull(
 ) -> None:
     """Write the ground truth of a LangSmith dataset to a file."""
 
-    from rag_eval.services.langsmith_client import LangSmithService
     from rag_eval.services.langsmith_datasets import pull_truth
 
     if output.exists() and not overwrite:
@@ -148,7 +148,6 @@ def push(
     """Create or update a LangSmith dataset with this ground truth."""
 
     from rag_eval.ground_truth.files import read_chunk_level, read_token_level, read_truth_text, truth_type
-    from rag_eval.services.langsmith_client import LangSmithService
     from rag_eval.services.langsmith_push import DEFAULT_DATASETS, push_truth
 
     kind = truth_type(read_truth_text(truth))
@@ -236,7 +235,6 @@ def audited(truth: Path, corpus: Path | None, glob: str) -> "TruthAudit":
     """The audit of a file of either type; raises ``ConfigurationError`` for spans without a folder of documents."""
     from rag_eval.ground_truth.audit import audit_chunk_level, audit_token_level
     from rag_eval.ground_truth.files import read_truth_text, truth_type
-    from rag_eval.types.documents import Corpus
 
     text = read_truth_text(truth)
     if truth_type(text) == "chunk-level":
@@ -341,7 +339,6 @@ def reanchor(
 
     from rag_eval.ground_truth.drift import check_not_empty, keep_reanchored
     from rag_eval.ground_truth.files import read_token_level
-    from rag_eval.types.documents import Corpus
 
     items = read_token_level(truth)
     report = reanchored(items, Corpus.from_folder(corpus, glob), old, workspace, glob)
@@ -364,13 +361,12 @@ def reanchor(
 
 
 def reanchored(
-    truth: "Sequence[TokenLevelGroundTruth]", corpus: "Corpus", old: Path | None, workspace: str, glob: str
+    truth: "Sequence[TokenLevelGroundTruth]", corpus: Corpus, old: Path | None, workspace: str, glob: str
 ) -> "ReanchorReport":
     """The truth carried over with the versions of a folder and of a workspace."""
     from rag_eval.benchmark.truth_versions import document_versions
     from rag_eval.benchmark.workspace import Workspace
     from rag_eval.ground_truth.drift import documents_that_no_longer_match, reanchor
-    from rag_eval.types.documents import Corpus
 
     versions = document_versions(Workspace.at(workspace), documents_that_no_longer_match(truth, corpus))
     for document in Corpus.from_folder(old, glob) if old is not None else ():

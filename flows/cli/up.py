@@ -33,6 +33,7 @@ from flows.cli.deploy import emit_changes, tell
 from flows.cli.prefect_home import QUIET, prefect_home, use_own_server, use_template
 from flows.cli.processes import Stopped, descendants, end_all
 from rag_eval.disk.locks import try_lock
+from rag_eval.documents.watch import CorpusWatch
 from rag_eval.errors import ConfigurationError, RagEvalError, ServiceError
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
     from rag_eval.benchmark.config import BenchmarkConfig
     from rag_eval.benchmark.workspace import Workspace
-    from rag_eval.documents.watch import CorpusWatch
 
 STOP_SECONDS = 15.0
 
@@ -211,7 +211,6 @@ def up(
     from rag_eval.benchmark.config import check_runner
     from rag_eval.benchmark.config_files import chosen_benchmark
     from rag_eval.benchmark.workspace import Workspace
-    from rag_eval.documents.watch import CorpusWatch
 
     console = Console(stderr=True)
     print_notes(console)
@@ -271,7 +270,7 @@ def _watcher(console: Console, folder: "CorpusWatch | None") -> Iterator[_Watche
     """Watch the corpus in a thread; what goes wrong there is its ``trouble``."""
     watcher = _Watcher()
 
-    def work(corpus: "CorpusWatch") -> None:
+    def work(corpus: CorpusWatch) -> None:
         try:
             emit_changes(corpus, watcher.stop, lambda words: tell(console, words))
         except RagEvalError as error:
