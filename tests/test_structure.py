@@ -36,7 +36,7 @@ LAYER = {package: layer for layer, packages in enumerate(LAYERS) for package in 
 HEAVY = {"lancedb", "openai", "langsmith", "prefect"}
 SHORT = 60
 LONG = 500
-IMPORT_SHARE = 0.085
+IMPORT_SHARE = 0.08
 
 
 @cache

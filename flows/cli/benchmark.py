@@ -12,18 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from flows.cli.console import (
-    DEFAULT_WORKSPACE,
-    ConfigArgument,
-    CorpusOption,
-    GlobOption,
-    JsonOption,
-    RunnerOption,
-    TruthOption,
-    WorkspaceOption,
-    print_notes,
-    say,
-)
+from flows.cli import options
+from flows.cli.console import print_notes, say
 from flows.cli.processes import Stopped, leaving, watched
 from flows.cli.truth import summary
 from rag_eval.disk.files import scratch_path, sweep_scratch
@@ -43,12 +33,12 @@ CANCEL_SECONDS = 5.0
 
 
 def run(
-    config: ConfigArgument = None,
-    corpus: CorpusOption = None,
-    truth: TruthOption = None,
-    glob: GlobOption = None,
-    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    runner: RunnerOption = "threads",
+    config: options.ConfigArgument = None,
+    corpus: options.CorpusOption = None,
+    truth: options.TruthOption = None,
+    glob: options.GlobOption = None,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+    runner: options.RunnerOption = "threads",
     refresh: Annotated[bool, typer.Option("--refresh", help="Recompute everything.")] = False,
     reanchor: Annotated[
         bool, typer.Option("--reanchor", help="Move spans to where their text is in changed documents, for this run.")
@@ -57,7 +47,7 @@ def run(
         str | None,
         typer.Option("--publish", metavar="DATASET", help="LangSmith dataset for an experiment per configuration."),
     ] = None,
-    as_json: JsonOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Run a benchmark and rank its configurations."""
     from rag_eval.benchmark.config import check_runner

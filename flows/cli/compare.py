@@ -8,16 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.console import (
-    DEFAULT_WORKSPACE,
-    AllowDifferentOption,
-    JsonOption,
-    WorkspaceOption,
-    plain_table,
-    print_json,
-    say,
-    visible,
-)
+from flows.cli import options
+from flows.cli.console import plain_table, print_json, say, visible
 from rag_eval.formatting import basis, counted, interval, number, p_value, signed
 
 if TYPE_CHECKING:
@@ -40,9 +32,9 @@ def compare(
     queries: Annotated[
         int, typer.Option(min=0, help="How many queries to show that got better, and that got worse.")
     ] = 5,
-    allow_different: AllowDifferentOption = False,
-    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    as_json: JsonOption = False,
+    allow_different: options.AllowDifferentOption = False,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Compare two runs on the same queries: what got better, what got worse, and what is inconclusive."""
     from rag_eval.benchmark.compare import compare_runs, name_pairs

@@ -1,14 +1,11 @@
-"""What the commands share: options, and how text, tables, JSON and log messages reach the terminal."""
+"""How text, tables, JSON and log messages reach the terminal."""
 
 import json
 import logging
 import os
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich import box
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -69,31 +66,6 @@ def plain_table(title: str | None, columns: Mapping[str, bool], fixed: str = "")
 def print_json(console: Console, data: object) -> None:
     """Print data as JSON, without markup or wrapping."""
     console.file.write(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-DEFAULT_WORKSPACE = ".rag-eval"
-
-WorkspaceOption = Annotated[
-    str, typer.Option("--workspace", help="Folder or s3://bucket/path that keeps work between runs.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-AllowDifferentOption = Annotated[
-    bool,
-    typer.Option(
-        "--allow-different", help="Compare runs on different documents or ground truth, by the queries they share."
-    ),
-]
-CorpusOption = Annotated[Path | None, typer.Option(help="Folder of documents, overriding the benchmark's.")]
-TruthOption = Annotated[Path | None, typer.Option(help="Ground-truth file, overriding the benchmark's.")]
-GlobOption = Annotated[str | None, typer.Option(help="Pattern of the document files, overriding the benchmark's.")]
-DocumentGlobOption = Annotated[str, typer.Option("--glob", help="Pattern of the document files.")]
-ConfigArgument = Annotated[Path | None, typer.Argument(help="Benchmark file (YAML or TOML); by default the sample.")]
-RunnerOption = Annotated[str, typer.Option(help="Task runner for the configurations: threads, processes, dask or ray.")]
-CronOption = Annotated[str | None, typer.Option(help="Cron schedule of the nightly run, such as '0 3 * * *'.")]
-GateMetricOption = Annotated[
-    str | None, typer.Option(help="Metric of the nightly gate; by default the one that ranks the baseline.")
-]
-MaxDropOption = Annotated[float | None, typer.Option(help="How far the metric may drop; by default 0.02.")]
 
 
 OURS = ("rag_eval", "prefect.task_runs", "prefect.flow_runs")

@@ -10,20 +10,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from flows.cli.console import (
-    DEFAULT_WORKSPACE,
-    CorpusOption,
-    CronOption,
-    DocumentGlobOption,
-    GateMetricOption,
-    GlobOption,
-    MaxDropOption,
-    RunnerOption,
-    TruthOption,
-    WorkspaceOption,
-    print_notes,
-    visible,
-)
+from flows.cli import options
+from flows.cli.console import print_notes, visible
 from flows.cli.processes import watched
 from rag_eval.documents.watch import CorpusWatch
 from rag_eval.errors import ServiceError
@@ -34,7 +22,7 @@ AGAIN_SECONDS = 5.0
 
 def watch(
     folder: Annotated[Path, typer.Argument(help="Folder of documents.")],
-    glob: DocumentGlobOption = DEFAULT_GLOB,
+    glob: options.DocumentGlobOption = DEFAULT_GLOB,
 ) -> None:
     """Report added, changed and removed documents to the Prefect server, until stopped."""
     from flows.cli.server import use_lasting_server
@@ -78,14 +66,14 @@ def deploy(
     config: Annotated[
         Path | None, typer.Argument(help="Benchmark file on the workers' machines; by default the sample.")
     ] = None,
-    corpus: CorpusOption = None,
-    truth: TruthOption = None,
-    glob: GlobOption = None,
-    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    runner: RunnerOption = "threads",
-    cron: CronOption = None,
-    gate_metric: GateMetricOption = None,
-    max_drop: MaxDropOption = None,
+    corpus: options.CorpusOption = None,
+    truth: options.TruthOption = None,
+    glob: options.GlobOption = None,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+    runner: options.RunnerOption = "threads",
+    cron: options.CronOption = None,
+    gate_metric: options.GateMetricOption = None,
+    max_drop: options.MaxDropOption = None,
     folder: Annotated[
         Path | None, typer.Option(help="Working directory on the workers' machines; by default the current one.")
     ] = None,

@@ -12,7 +12,8 @@ import typer
 import watchfiles
 from rich.console import Console
 
-from flows.cli.console import JsonOption, say
+from flows.cli import options
+from flows.cli.console import say
 from flows.cli.processes import as_interrupts, end_descendants, leaving
 from rag_eval.errors import ExperimentError, ExperimentFailedError
 
@@ -73,7 +74,7 @@ def run(
     concurrency: ConcurrencyOption = None,
     fail_under: FailUnderOption = None,
     output_dir: OutputDirOption = None,
-    as_json: JsonOption = False,
+    as_json: options.JsonOption = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be sent to orq.ai without sending it.")
     ] = False,

@@ -7,16 +7,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from flows.cli.console import (
-    DEFAULT_WORKSPACE,
-    AllowDifferentOption,
-    JsonOption,
-    WorkspaceOption,
-    plain_table,
-    print_json,
-    say,
-    visible,
-)
+from flows.cli import options
+from flows.cli.console import plain_table, print_json, say, visible
 from rag_eval.errors import ArtifactError
 from rag_eval.formatting import counted, number
 
@@ -40,9 +32,9 @@ def gate(
         list[str] | None,
         typer.Option("--configuration", help="Gate this one, in place of all in the baseline; may be repeated."),
     ] = None,
-    allow_different: AllowDifferentOption = False,
-    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    as_json: JsonOption = False,
+    allow_different: options.AllowDifferentOption = False,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Compare a run with the baseline; exit code 3 if a metric dropped by more than allowed, significantly so."""
     from rag_eval.benchmark.gate import run_gate
@@ -134,8 +126,8 @@ app = typer.Typer(help="Choose and show the run that others are compared with.",
 @app.command("set")
 def choose(
     run: Annotated[str, typer.Argument(help="latest, a run's name, or the start of it.")],
-    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    as_json: JsonOption = False,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Make a run the baseline."""
     from rag_eval.benchmark.runs import choose_baseline, read_run
@@ -152,7 +144,7 @@ def choose(
 
 
 @app.command()
-def show(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
+def show(workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE, as_json: options.JsonOption = False) -> None:
     """Show the baseline, when it was chosen, and its ranking."""
     from flows.cli.ranking import print_result
     from rag_eval.benchmark.runs import BASELINE, read_baseline, read_run

@@ -14,7 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.console import DEFAULT_WORKSPACE, DocumentGlobOption, JsonOption, WorkspaceOption, say, visible
+from flows.cli import options
+from flows.cli.console import say, visible
 from flows.cli.processes import Stopped, watched
 from rag_eval.disk.files import sweep_scratch, write_atomically
 from rag_eval.errors import ConfigurationError
@@ -122,7 +123,7 @@ OPTION_NAMES = {
 def generate(
     corpus: Annotated[Path, typer.Argument(help="Folder of documents.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Ground-truth file to write.")] = Path("truth.jsonl"),
-    glob: DocumentGlobOption = "**/*.md",
+    glob: options.DocumentGlobOption = "**/*.md",
     model: Annotated[str, typer.Option(help="Model that writes the questions.")] = "gpt-4.1-mini",
     base_url: Annotated[
         str | None, typer.Option(help="URL of an OpenAI-compatible server, overriding OPENAI_BASE_URL.")
@@ -174,8 +175,8 @@ def generate(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file if it exists.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate the cost without calling the model.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
-    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    as_json: JsonOption = False,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Generate ground truth for your documents with a language model; exit code 1 if it stopped early."""
 

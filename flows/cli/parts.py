@@ -10,7 +10,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.console import JsonOption, visible
+from flows.cli import options
+from flows.cli.console import visible
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices, counted, suggestion
 
@@ -24,7 +25,7 @@ ROOM = 36
 
 def parts(
     kind: Annotated[str | None, typer.Argument(help=f"List only this kind: {', '.join(KINDS)}.")] = None,
-    as_json: JsonOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """List the built-in parts with their settings and defaults."""
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from flows.cli.console import DEFAULT_WORKSPACE, JsonOption, WorkspaceOption, say
+from flows.cli import options
+from flows.cli.console import say
 from flows.cli.processes import leaving, watched
 from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.formatting import counted
@@ -35,8 +36,8 @@ def publish(
             "--withdraw", help="Remove from the outbox instead: everything, or what is for the run or the dataset."
         ),
     ] = False,
-    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    as_json: JsonOption = False,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Send the results waiting in the outbox; exit code 1 if some are still waiting."""
 

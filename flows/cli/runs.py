@@ -9,16 +9,8 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
 
-from flows.cli.console import (
-    DEFAULT_WORKSPACE,
-    AllowDifferentOption,
-    JsonOption,
-    WorkspaceOption,
-    plain_table,
-    print_json,
-    say,
-    visible,
-)
+from flows.cli import options
+from flows.cli.console import plain_table, print_json, say, visible
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import counted, interval, number, signed
 
@@ -34,8 +26,8 @@ _ENOUGH = (len("2026-01-31T12-00-00"), len("2026-01-31T12-00-00-000000"))
 def show(
     run: RunArgument = "latest",
     k: Annotated[int | None, typer.Option("--k", help="Rank at this number of hits.")] = None,
-    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    as_json: JsonOption = False,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Show the ranking and the recommendation of a run."""
     from flows.cli.ranking import print_result
@@ -53,8 +45,8 @@ def report(
         Path | None, typer.Option(help="Where to write it, as .html or .md; without it, into the run's folder.")
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
-    allow_different: AllowDifferentOption = False,
-    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    allow_different: options.AllowDifferentOption = False,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
 ) -> None:
     """Write a run's report: the answer, the ranking, charts, and every question with its text."""
     from rag_eval.benchmark.runs import read_run
@@ -85,8 +77,8 @@ def history(
         str | None, typer.Option(help="Follow this configuration; without it, the best of each run.")
     ] = None,
     last: Annotated[int, typer.Option(help="How many runs to show.")] = 20,
-    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    as_json: JsonOption = False,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Show the runs over time, oldest first, by one metric."""
     from rag_eval.benchmark import history as store
@@ -154,7 +146,7 @@ def _short_name(run: str, runs: list[str]) -> str:
 def cache(
     prune: Annotated[float | None, typer.Option(min=0, help="Remove work not used for this many days.")] = None,
     clear: Annotated[bool, typer.Option("--clear", help="Remove all work but the runs' summaries.")] = False,
-    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
 ) -> None:
     """Show what a workspace holds, and free space in it."""
     from rag_eval.benchmark import housekeeping

@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.console import DEFAULT_WORKSPACE, DocumentGlobOption, JsonOption, WorkspaceOption, say, visible
+from flows.cli import options
+from flows.cli.console import say, visible
 from flows.cli.processes import Stopped, leaving, watched
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import counted
@@ -51,7 +52,7 @@ def import_(
         str | None, typer.Option(help="Split of a BEIR dataset; by default test, or the only one.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
-    as_json: JsonOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Convert ground truth of another format to a native file; exit code 1 if something had to be left out."""
 
@@ -143,7 +144,7 @@ def push(
     delete_others: Annotated[
         bool, typer.Option("--delete-others", help="Delete examples that are not in the ground truth.")
     ] = False,
-    as_json: JsonOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Create or update a LangSmith dataset with this ground truth."""
 
@@ -185,7 +186,7 @@ def print_report(console: Console, report: "PushReport") -> None:
 def review(
     truth: Annotated[Path, typer.Argument(help="Ground-truth file (JSON lines); decisions are saved to it.")],
     corpus: Annotated[Path, typer.Option(help="Folder of documents.")],
-    glob: DocumentGlobOption = "**/*.md",
+    glob: options.DocumentGlobOption = "**/*.md",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 picks a free one.")] = 0,
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Print the address without opening a browser.")
@@ -216,8 +217,8 @@ SHOWN_DOCUMENTS = 20
 def check(
     truth: Annotated[Path, typer.Argument(help="Ground-truth file (JSON lines).")],
     corpus: Annotated[Path | None, typer.Option(help="Folder of documents to check the spans against.")] = None,
-    glob: DocumentGlobOption = "**/*.md",
-    as_json: JsonOption = False,
+    glob: options.DocumentGlobOption = "**/*.md",
+    as_json: options.JsonOption = False,
 ) -> None:
     """Check every span against its document; exit code 1 if one does not match."""
 
@@ -325,11 +326,11 @@ def reanchor(
     old: Annotated[
         Path | None, typer.Option(help="Folder of the documents that the ground truth was written for.")
     ] = None,
-    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    glob: DocumentGlobOption = "**/*.md",
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+    glob: options.DocumentGlobOption = "**/*.md",
     output: Annotated[Path | None, typer.Option(help="File to write; by default the one read.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change without writing.")] = False,
-    as_json: JsonOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Move spans to where their text is in changed documents; exit code 1 if one is lost.
 

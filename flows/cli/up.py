@@ -15,20 +15,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from flows.cli.console import (
-    DEFAULT_WORKSPACE,
-    ConfigArgument,
-    CorpusOption,
-    CronOption,
-    GateMetricOption,
-    GlobOption,
-    MaxDropOption,
-    RunnerOption,
-    TruthOption,
-    WorkspaceOption,
-    print_notes,
-    visible,
-)
+from flows.cli import options
+from flows.cli.console import print_notes, visible
 from flows.cli.deploy import emit_changes, tell
 from flows.cli.prefect_home import QUIET, prefect_home, use_own_server, use_template
 from flows.cli.processes import Stopped, descendants, end_all
@@ -193,15 +181,15 @@ UP_LOOK_SECONDS = 0.5
 
 
 def up(
-    config: ConfigArgument = None,
-    corpus: CorpusOption = None,
-    truth: TruthOption = None,
-    glob: GlobOption = None,
-    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    runner: RunnerOption = "threads",
-    cron: CronOption = None,
-    gate_metric: GateMetricOption = None,
-    max_drop: MaxDropOption = None,
+    config: options.ConfigArgument = None,
+    corpus: options.CorpusOption = None,
+    truth: options.TruthOption = None,
+    glob: options.GlobOption = None,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+    runner: options.RunnerOption = "threads",
+    cron: options.CronOption = None,
+    gate_metric: options.GateMetricOption = None,
+    max_drop: options.MaxDropOption = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the Prefect server and its UI.")] = 4200,
     watch: Annotated[bool, typer.Option("--watch/--no-watch", help="Run when documents change.")] = True,
 ) -> None:
