@@ -6,12 +6,14 @@ into a workspace, whose kept work it uses again.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
 from rag_eval.benchmark import stages
+from rag_eval.benchmark.config import Configuration
 from rag_eval.benchmark.context import Context, Shards
+from rag_eval.benchmark.references import BenchmarkInputs
 from rag_eval.benchmark.stage import Stage
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import Searching, has_location, without
@@ -23,60 +25,41 @@ Run = Callable[..., Any]
 """Gives what a stage, its first argument, makes of parts, settings and what other stages of the same run made."""
 
 
-class EvaluationInputs(Protocol):
-    """What all configurations of an evaluation share: tables, or references to them, and what is asked of each."""
+@dataclass(frozen=True)
+class InMemoryParts:
+    """The parts of a configuration as they are, of any kind; ``retrieval`` is ``vector``, ``bm25`` or ``hybrid``."""
+
+    chunker: Any
+    retrieval: str = "vector"
+    embedder: Any | None = None
+    store: Any | None = None
+    reranker: Any | None = None
+
+
+@dataclass(frozen=True)
+class InMemoryInputs:
+    """What ``BenchmarkInputs`` has, as tables; metrics are names, or an object that scores passages."""
+
+    level: EvaluationType
+    documents: Shards
+    truth: TruthTables
+    metrics: Any
+    ks: list[int]
+    depth: int
 
     @property
-    def documents(self) -> Sequence[Any]:
-        """The documents, by shard."""
-
-    @property
-    def truth(self) -> Any:
-        """The ground truth."""
-
-    @property
-    def queries(self) -> Any:
+    def queries(self) -> pa.Table:
         """Every query."""
+        return self.truth.queries
 
     @property
-    def chunk_truth(self) -> Any | None:
+    def chunk_truth(self) -> TruthTables | None:
         """The ground truth where it is chunk ids, which must fit the chunks."""
-
-    @property
-    def metrics(self) -> Any:
-        """What is measured."""
-
-    @property
-    def ks(self) -> list[int]:
-        """How many hits count."""
-
-    @property
-    def depth(self) -> int:
-        """How many candidates are fetched, fused and reranked."""
+        return self.truth if self.level == "chunk-level" else None
 
 
-class Parts(Protocol):
-    """The parts of one configuration; ``retrieval`` is ``vector``, ``bm25`` or ``hybrid``."""
-
-    @property
-    def chunker(self) -> Any:
-        """What cuts the documents."""
-
-    @property
-    def retrieval(self) -> str:
-        """How chunks are found."""
-
-    @property
-    def embedder(self) -> Any | None:
-        """What makes vectors; None for BM25."""
-
-    @property
-    def store(self) -> Any | None:
-        """What searches vectors; None for BM25."""
-
-    @property
-    def reranker(self) -> Any | None:
-        """What reorders the hits, if anything."""
+Parts = Configuration | InMemoryParts
+Inputs = BenchmarkInputs | InMemoryInputs
 
 
 @dataclass(frozen=True)
@@ -94,7 +77,7 @@ class Evaluated:
         return list(self.hits.values())[-1]
 
 
-def evaluate(run: Run, parts: Parts, inputs: EvaluationInputs) -> Evaluated:
+def evaluate(run: Run, parts: Parts, inputs: Inputs) -> Evaluated:
     """Chunk, embed, index, retrieve, fuse, rerank and score with one configuration."""
     chunks = run(stages.chunk, inputs.documents, parts.chunker, inputs.chunk_truth)
     hits: dict[str, Any] = {}
@@ -115,13 +98,13 @@ def evaluate(run: Run, parts: Parts, inputs: EvaluationInputs) -> Evaluated:
     return _scored(run, inputs, hits, chunks, index)
 
 
-def evaluate_system(run: Run, system: Retriever[Any], level: EvaluationType, inputs: EvaluationInputs) -> Evaluated:
+def evaluate_system(run: Run, system: Retriever[Any], level: EvaluationType, inputs: Inputs) -> Evaluated:
     """Let a whole retrieval system index and retrieve, and score what it finds."""
     found = run(stages.ask_system, inputs.documents, inputs.queries, system, level, inputs.depth)
     return _scored(run, inputs, {"retrieved": found}, (), None)
 
 
-def _scored(run: Run, inputs: EvaluationInputs, hits: dict[str, Any], chunks: Sequence[Any], index: Any) -> Evaluated:
+def _scored(run: Run, inputs: Inputs, hits: dict[str, Any], chunks: Sequence[Any], index: Any) -> Evaluated:
     final = list(hits.values())[-1]
     scores = run(stages.score, final, inputs.truth, inputs.documents, chunks, inputs.metrics, inputs.ks)
     return Evaluated(hits, scores, chunks, index)
@@ -145,36 +128,3 @@ class InMemoryRun:
 
 def _whole(shard: Any) -> pa.Table:
     return shard if isinstance(shard, pa.Table) else pa.concat_tables(shard)
-
-
-@dataclass(frozen=True)
-class InMemoryParts:
-    """Parts of any kind, as they are."""
-
-    chunker: Any
-    retrieval: str = "vector"
-    embedder: Any | None = None
-    store: Any | None = None
-    reranker: Any | None = None
-
-
-@dataclass(frozen=True)
-class InMemoryInputs:
-    """Tables, and metrics that score them."""
-
-    level: EvaluationType
-    documents: Shards
-    truth: TruthTables
-    metrics: Any
-    ks: list[int]
-    depth: int
-
-    @property
-    def queries(self) -> pa.Table:
-        """Every query."""
-        return self.truth.queries
-
-    @property
-    def chunk_truth(self) -> TruthTables | None:
-        """The ground truth where it is chunk ids, which must fit the chunks."""
-        return self.truth if self.level == "chunk-level" else None

@@ -58,8 +58,9 @@ def in_memory(configuration: Configuration, inputs: BenchmarkInputs, workspace: 
         inputs.ks,
         inputs.depth,
     )
-    embedder, reranker = (one.build() if hasattr(one, "build") else one for one in (configuration.embedder, configuration.reranker))  # fmt: skip  # noqa: E501
-    parts = InMemoryParts(CHUNKER, configuration.retrieval, embedder, InMemoryVectorStore(), reranker)
+    parts = InMemoryParts(
+        CHUNKER, configuration.retrieval, configuration.embedder, InMemoryVectorStore(), configuration.reranker
+    )
     return evaluate(InMemoryRun(), parts, given)
 
 
