@@ -1,4 +1,4 @@
-"""The README's tutorial on experiments runs as written, with a double in the place of the model."""
+"""The tutorial on experiments runs as written, with a double in the place of the model."""
 
 import json
 import re
@@ -12,14 +12,13 @@ from rag_eval.experiments.settings import ExperimentSettings
 from rag_eval.services.orq import OrqSettings
 from tests.doubles.openai_server import OpenAIServer
 
-README = Path(__file__).parent.parent / "README.md"
+PAGE = Path(__file__).parent.parent / "docs" / "experiments.md"
 KEY = "sk-tutorial-0123456789"
 
 
 @pytest.fixture(scope="module")
 def section() -> str:
-    text = README.read_text(encoding="utf-8")
-    return text.split("## Beyond retrieval: experiments", 1)[1].split("\n## ", 1)[0]
+    return PAGE.read_text(encoding="utf-8")
 
 
 def model(body: dict[str, Any]) -> str:
@@ -44,7 +43,7 @@ def test_the_tutorial_runs(
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         names: dict[str, Any] = {}
         for text in re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL):
-            exec(compile(text, "README.md", "exec"), names)  # noqa: S102  # the README's own code
+            exec(compile(text, "experiments.md", "exec"), names)  # noqa: S102  # the own documentation
         names["client"].close()
     printed = capsys.readouterr().out
     assert "✓ Experiment007 completed in" in printed

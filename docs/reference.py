@@ -1,0 +1,149 @@
+"""Write reference.md from the command line, the benchmark file, the parts, the metrics and the importers as they are.
+
+``python docs/reference.py`` writes the page; the tests fail while it differs from what this prints.
+"""
+
+import inspect
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
+
+from flows.cli.main import app
+from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.chunking import CHUNKER
+from rag_eval.embedding import EMBEDDER
+from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
+from rag_eval.parts import Kind, describe
+from rag_eval.retrieval import RERANKER
+from rag_eval.stores import STORE
+
+PAGE = Path(__file__).with_name("reference.md")
+KINDS = (CHUNKER, EMBEDDER, STORE, RERANKER)
+
+EXIT_CODES = """Exit codes: 0 done; 1 a configuration, a check or a call failed, or something still waits to be sent (the rest is
+kept); 2 bad input; 3 a gate failed; 130 or 143 stopped (what was finished is kept). `rag-eval --debug run` shows where
+an error comes from, and `rag-eval --version` prints the version. With `PREFECT_API_URL`, a Prefect profile, or a server
+that answers on port 4200, runs go there, and its UI shows every run stage by stage; otherwise a temporary server is
+started."""
+
+BENCHMARK = """Files may be YAML or TOML; relative paths start at the file. `rag-eval schema benchmark` prints the JSON schema for
+editors. A part is a name (`markdown`) or a mapping with `type` and settings, and a list in a setting is a grid. API keys
+are read from the environment (`OPENAI_API_KEY`, `CO_API_KEY`) and are never a setting."""
+
+METRICS = """Names parse and print the same: `span_recall@5` at five hits, `span_recall(cl100k_base)@5` in tokens of a tokenizer.
+Recall is 0 on empty ground truth, precision 0 on empty retrieval, IoU 1 if both are empty and 0 if one is. A query
+without hits counts. A query without ground truth is an error unless it is declared unanswerable; those are reported
+apart. A metric of your own is an object with `name` and `calculate(retrieved, ground_truth)`."""
+
+OMEGA = """Chroma's published Precision_Ω (in %, mean ± standard deviation over 472 questions) is reproduced to the printed
+decimal, with chunks placed at their first occurrence as in that publication; beside it, the same with the chunks where
+they really are:
+
+| chunker | published, and reproduced | true positions |
+|---|---:|---:|
+| recursive 800/400 | 6.7 ± 5.2 | 6.7 ± 5.2 |
+| recursive 400/200 | 13.9 ± 10.4 | 13.9 ± 10.4 |
+| recursive 400/0 | 17.7 ± 14.0 | 17.7 ± 14.0 |
+| recursive 200/0 | 29.9 ± 18.4 | 29.9 ± 18.4 |
+| fixed 800/400 | 4.7 ± 3.1 | 4.7 ± 3.1 |
+| fixed 400/200 | 8.4 ± 5.1 | 8.5 ± 5.1 |
+| fixed 400/0 | 12.5 ± 8.1 | 12.7 ± 8.3 |
+| fixed 200/0 | 21.0 ± 11.9 | 21.4 ± 12.0 |"""
+
+
+def page() -> str:
+    """Return the whole page."""
+    sections = [
+        "# Reference",
+        "This page is written by `python docs/reference.py` from the code.",
+        "## Commands",
+        table(("command", "what it does", "options"), command_rows()),
+        EXIT_CODES,
+        "## The benchmark file",
+        table(("key", "meaning", "default"), config_rows()),
+        BENCHMARK,
+    ]
+    for kind in KINDS:
+        sections += [f"## {kind.name.capitalize()}s", *part_sections(kind)]
+    sections += [
+        "## Metrics",
+        table(("metric", "what it is"), metric_rows()),
+        METRICS,
+        OMEGA,
+        "The file format of ground truth is in [ground truth](ground-truth.md#the-file-format); the evaluators of experiments "
+        "are in [experiments](experiments.md).",
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Yield every command with the words that call it."""
+    if not hasattr(command, "commands"):
+        yield " ".join(words), command
+        return
+    for name, inner in sorted(command.commands.items()):
+        if not inner.hidden:
+            yield from commands(inner, (*words, name))
+
+
+def command_rows() -> Iterator[tuple[str, ...]]:
+    """Yield a row for each command: how it is called, its help, its options."""
+    for name, command in commands(get_command(app)):
+        arguments = [
+            f"[{one.name.upper()}]" if not one.required else one.name.upper()
+            for one in command.params
+            if one.param_type_name == "argument"
+        ]
+        options = [max(one.opts, key=len) for one in command.params if one.param_type_name == "option"]
+        shown = ", ".join(f"`{option}`" for option in options if option != "--help")
+        yield f"`{' '.join([name, *arguments])}`", first_sentences(command.help), shown
+
+
+def config_rows() -> Iterator[tuple[str, ...]]:
+    """Yield a row for each key of a benchmark file."""
+    for name, field in BenchmarkConfig.model_fields.items():
+        if field.is_required():
+            default = "required"
+        elif field.default_factory is not None or field.default is None:
+            default = ""
+        else:
+            shown = field.default if isinstance(field.default, list) else [field.default]
+            default = ", ".join(f"`{getattr(one, 'type', one)}`" for one in shown)
+        yield f"`{name}`", field.description or "", default
+
+
+def part_sections(kind: Kind) -> Iterator[str]:
+    """Yield the types of a kind, and a table of settings for each that has some."""
+    described = describe(kind)
+    yield table(
+        (kind.name, "what it is", "uses the network", "cost"),
+        [(f"`{one.name}`", one.summary, one.remote, one.cost) for one in described],
+    )
+    for one in described:
+        if one.settings:
+            rows = [(f"`{setting.name}`", setting.description, f"`{setting.default_text}`") for setting in one.settings]
+            yield f"### {one.name}"
+            yield table(("setting", "meaning", "default"), rows)
+
+
+def metric_rows() -> Iterator[tuple[str, ...]]:
+    """Yield a row for each metric: its name and the first sentence of its documentation."""
+    for name, metric in [*TOKEN_LEVEL_METRICS.items(), *CHUNK_LEVEL_METRICS.items()]:
+        yield f"`{name}`", first_sentences(inspect.getdoc(metric))
+
+
+def first_sentences(text: str | None) -> str:
+    """Return the first paragraph on one line, without the marks of code."""
+    return " ".join((text or "").split("\n\n")[0].split()).replace("``", "`")
+
+
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """Return a Markdown table."""
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
