@@ -22,24 +22,28 @@ from rag_eval.stores import STORE
 PAGE = Path(__file__).with_name("reference.md")
 KINDS = (CHUNKER, EMBEDDER, STORE, RERANKER)
 
-EXIT_CODES = """Exit codes: 0 done; 1 a configuration, a check or a call failed, or something still waits to be sent (the rest is
-kept); 2 bad input; 3 a gate failed; 130 or 143 stopped (what was finished is kept). `rag-eval --debug run` shows where
-an error comes from, and `rag-eval --version` prints the version. With `PREFECT_API_URL`, a Prefect profile, or a server
-that answers on port 4200, runs go there, and its UI shows every run stage by stage; otherwise a temporary server is
-started."""
+EXIT_CODES = """\
+Exit codes: 0 done; 1 a configuration, a check or a call failed, or something still waits to be sent (the rest is
+kept); 2 bad input; 3 a gate failed; 130 or 143 stopped (what was finished is kept). `rag-eval --debug run` shows
+where an error comes from, and `rag-eval --version` prints the version. With `PREFECT_API_URL`, a Prefect profile, or
+a server that answers on port 4200, runs go there, and its UI shows every run stage by stage; otherwise a temporary
+server is started."""
 
-BENCHMARK = """Files may be YAML or TOML; relative paths start at the file. `rag-eval schema benchmark` prints the JSON schema for
-editors. A part is a name (`markdown`) or a mapping with `type` and settings, and a list in a setting is a grid. API keys
-are read from the environment (`OPENAI_API_KEY`, `CO_API_KEY`) and are never a setting."""
+BENCHMARK = """\
+Files may be YAML or TOML; relative paths start at the file. `rag-eval schema benchmark` prints the JSON schema for
+editors. A part is a name (`markdown`) or a mapping with `type` and settings, and a list in a setting is a grid. API
+keys are read from the environment (`OPENAI_API_KEY`, `CO_API_KEY`) and are never a setting."""
 
-METRICS = """Names parse and print the same: `span_recall@5` at five hits, `span_recall(cl100k_base)@5` in tokens of a tokenizer.
+METRICS = """\
+Names parse and print the same: `span_recall@5` at five hits, `span_recall(cl100k_base)@5` in tokens of a tokenizer.
 Recall is 0 on empty ground truth, precision 0 on empty retrieval, IoU 1 if both are empty and 0 if one is. A query
 without hits counts. A query without ground truth is an error unless it is declared unanswerable; those are reported
 apart. A metric of your own is an object with `name` and `calculate(retrieved, ground_truth)`."""
 
-OMEGA = """Chroma's published Precision_Ω (in %, mean ± standard deviation over 472 questions) is reproduced to the printed
-decimal, with chunks placed at their first occurrence as in that publication; beside it, the same with the chunks where
-they really are:
+OMEGA = """\
+Chroma's published Precision_Ω (in %, mean ± standard deviation over 472 questions) is reproduced to the printed
+decimal, with chunks placed at their first occurrence as in that publication; beside it, the same with the chunks
+where they really are:
 
 | chunker | published, and reproduced | true positions |
 |---|---:|---:|
@@ -72,8 +76,8 @@ def page() -> str:
         table(("metric", "what it is"), metric_rows()),
         METRICS,
         OMEGA,
-        "The file format of ground truth is in [ground truth](ground-truth.md#the-file-format); the evaluators of experiments "
-        "are in [experiments](experiments.md).",
+        "The file format of ground truth is in [ground truth](ground-truth.md#the-file-format); the evaluators of "
+        "experiments are in [experiments](experiments.md).",
     ]
     return "\n\n".join(sections) + "\n"
 
