@@ -14,8 +14,8 @@ from flows.cli.main import app
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.chunking import CHUNKER
 from rag_eval.embedding import EMBEDDER
-from rag_eval.metrics.registry import CHUNK_LEVEL_METRICS, TOKEN_LEVEL_METRICS
-from rag_eval.parts import Kind, describe
+from rag_eval.metrics import METRIC
+from rag_eval.parts import Kind, describe, label
 from rag_eval.retrieval import RERANKER
 from rag_eval.stores import STORE
 
@@ -30,15 +30,21 @@ a server that answers on port 4200, runs go there, and its UI shows every run st
 server is started."""
 
 BENCHMARK = """\
-Files may be YAML or TOML; relative paths start at the file. `rag-eval schema benchmark` prints the JSON schema for
-editors. A part is a name (`markdown`) or a mapping with `type` and settings, and a list in a setting is a grid. API
-keys are read from the environment (`OPENAI_API_KEY`, `CO_API_KEY`) and are never a setting."""
+Files may be YAML or TOML; relative paths start at the file. `rag-eval schema` prints the JSON schema for editors. A
+part is a name (`markdown`) or a mapping with `type` and settings, and a list in a setting is a grid. API keys are
+read from the environment (`OPENAI_API_KEY`, `CO_API_KEY`) and are never a setting.
+
+```bash
+rag-eval parts chunker                   # the chunkers, their settings and defaults
+rag-eval schema > benchmark.schema.json  # for an editor
+```"""
 
 METRICS = """\
-Names parse and print the same: `span_recall@5` at five hits, `span_recall@2000tokens` at a budget of tokens, `span_recall(cl100k_base)@5` in tokens of a tokenizer.
-Recall is 0 on empty ground truth, precision 0 on empty retrieval, IoU 1 if both are empty and 0 if one is. A query
-without hits counts. A query without ground truth is an error unless it is declared unanswerable; those are reported
-apart. A metric of your own is an object with `name` and `calculate(retrieved, ground_truth)`."""
+Names parse and print the same: `span_recall@5` at five hits, `span_recall@2000tokens` at a budget of tokens,
+`span_recall(cl100k_base)@5` in tokens of a tokenizer. Recall is 0 on empty ground truth, precision 0 on empty
+retrieval, IoU 1 if both are empty and 0 if one is. A query without hits counts. A query without ground truth is an
+error unless it is declared unanswerable; those are reported apart. A metric of your own is an object with `name` and
+`calculate(retrieved, ground_truth)`."""
 
 OMEGA = """\
 Chroma's published Precision_Ω (in %, mean ± standard deviation over 472 questions) is reproduced to the printed
@@ -107,15 +113,12 @@ def command_rows() -> Iterator[tuple[str, ...]]:
 
 def config_rows() -> Iterator[tuple[str, ...]]:
     """Yield a row for each key of a benchmark file."""
+    least = BenchmarkConfig.model_validate({"corpus": "docs", "ground_truth": "truth.jsonl", "chunkers": ["markdown"]})
     for name, field in BenchmarkConfig.model_fields.items():
-        if field.is_required():
-            default = "required"
-        elif field.default_factory is not None or field.default is None:
-            default = ""
-        else:
-            shown = field.default if isinstance(field.default, list) else [field.default]
-            default = ", ".join(f"`{getattr(one, 'type', one)}`" for one in shown)
-        yield f"`{name}`", field.description or "", default
+        value = getattr(least, name)
+        values = value if isinstance(value, list) else [] if value is None else [value]
+        shown = ", ".join(f"`{one if isinstance(one, str | int) else label(one)}`" for one in values)
+        yield f"`{name}`", field.description or "", "required" if field.is_required() else shown
 
 
 def part_sections(kind: Kind) -> Iterator[str]:
@@ -134,8 +137,8 @@ def part_sections(kind: Kind) -> Iterator[str]:
 
 def metric_rows() -> Iterator[tuple[str, ...]]:
     """Yield a row for each metric: its name and the first sentence of its documentation."""
-    for name, metric in [*TOKEN_LEVEL_METRICS.items(), *CHUNK_LEVEL_METRICS.items()]:
-        yield f"`{name}`", first_sentences(inspect.getdoc(metric))
+    for name in METRIC.types:
+        yield f"`{name}`", first_sentences(inspect.getdoc(METRIC.load(name)))
 
 
 def first_sentences(text: str | None) -> str:
