@@ -126,9 +126,10 @@ def test_settings_stand_in_a_file(folder: Path) -> None:
 
 
 def test_evaluators_are_listed_with_their_settings() -> None:
-    shown = CliRunner().invoke(app, ["evaluators"]).stdout
-    assert "ExactMatch(ignore_case=False, strip=False)" in shown
-    assert "LLMJudge(model='gpt-4o-mini'" in shown
+    listed = json.loads(CliRunner().invoke(app, ["parts", "evaluator", "--json"]).stdout)["evaluator"]
+    defaults = {one["name"]: {each["name"]: each["default"] for each in one["settings"]} for one in listed}
+    assert defaults["ExactMatch"] == {"ignore_case": "False", "strip": "False"}
+    assert defaults["LLMJudge"]["model"] == "'gpt-4o-mini'"
 
 
 def test_the_outputs_that_a_file_names_are_used_with_json_too(folder: Path) -> None:
