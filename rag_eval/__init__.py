@@ -44,8 +44,7 @@ _NAMES = {
     "rag_eval.metrics.evaluate": "evaluate_chunk_level evaluate_token_level",
     "rag_eval.metrics.intervals": "calculate_overlap merge_overlapping_spans",
     "rag_eval.metrics.losses": "average_losses chunk_level_losses token_level_losses",
-    "rag_eval.metrics.metric": "ChunkLevelMetric Cut TokenLevelMetric",
-    "rag_eval.metrics.registry": "chunk_level_metric token_level_metric",
+    "rag_eval.metrics.metric": "ChunkLevelMetric Cut TokenLevelMetric chunk_level_metric token_level_metric",
     "rag_eval.metrics.span_metrics": (
         "SpanHitRate SpanIoU SpanMAP SpanMRR SpanNDCG SpanPrecision SpanRecall TokenUnit TokensRetrieved"
     ),

@@ -87,8 +87,8 @@ from rag_eval.metrics.losses import token_level_losses as token_level_losses
 from rag_eval.metrics.metric import ChunkLevelMetric as ChunkLevelMetric
 from rag_eval.metrics.metric import Cut as Cut
 from rag_eval.metrics.metric import TokenLevelMetric as TokenLevelMetric
-from rag_eval.metrics.registry import chunk_level_metric as chunk_level_metric
-from rag_eval.metrics.registry import token_level_metric as token_level_metric
+from rag_eval.metrics.metric import chunk_level_metric as chunk_level_metric
+from rag_eval.metrics.metric import token_level_metric as token_level_metric
 from rag_eval.metrics.span_metrics import SpanHitRate as SpanHitRate
 from rag_eval.metrics.span_metrics import SpanIoU as SpanIoU
 from rag_eval.metrics.span_metrics import SpanMAP as SpanMAP

@@ -22,8 +22,7 @@ from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices, suggestion
-from rag_eval.metrics.metric import MetricName, metric_class, metric_names
-from rag_eval.metrics.registry import parse_metric_name
+from rag_eval.metrics.metric import MetricName, metric_class, metric_names, parse_metric_name
 from rag_eval.parts import PartOf, PartRecord, label
 from rag_eval.parts.settings import Name, Settings
 from rag_eval.retrieval import RERANKER

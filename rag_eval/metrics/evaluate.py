@@ -54,9 +54,7 @@ def evaluate_chunk_level(
     Raises ``ConfigurationError`` when two metrics share a name or one gives no finite number, when a record lacks a
     side, or when a side is not a sequence of chunk ids.
     """
-    refuse_repeated(metric.name for metric in metrics)
-    pairs = [(one.retrieved, one.ground_truth) for one in map(_chunk_level, results)]
-    return {metric.name: _mean(metric.name, _values(metric, pairs)) for metric in metrics}
+    return _means(results, metrics, ChunkLevelResult, "chunk-level", str, "chunk ids")
 
 
 def evaluate_token_level(
@@ -64,35 +62,27 @@ def evaluate_token_level(
 ) -> dict[str, float]:
     """The mean of each metric over the results, by the metric's name; 0 for each when there are no results.
 
-    Raises ``ConfigurationError`` when two metrics share a name or one gives no finite number, when a record lacks a
-    side, or when a side is not a sequence of character spans.
+    Raises ``ConfigurationError`` as ``evaluate_chunk_level`` does; a side is a sequence of character spans.
     """
+    return _means(results, metrics, TokenLevelResult, "token-level", CharacterSpan, "character spans")
+
+
+def _means(
+    results: Sequence[Any], metrics: Sequence[Any], form: type, level: str, kind: type, what: str
+) -> dict[str, float]:
     refuse_repeated(metric.name for metric in metrics)
-    pairs = [(one.retrieved, one.ground_truth) for one in map(_token_level, results)]
+    pairs = []
+    for result in results:
+        if isinstance(result, form):
+            pair = result.retrieved, result.ground_truth
+        elif isinstance(result, Mapping) and {"retrieved", "ground_truth"} <= result.keys():
+            pair = result["retrieved"], result["ground_truth"]
+        else:
+            raise ConfigurationError(f"a result needs retrieved and ground_truth, this one is {preview(repr(result))}")
+        for side in pair:
+            _check_items(side, kind, level, what)
+        pairs.append(pair)
     return {metric.name: _mean(metric.name, _values(metric, pairs)) for metric in metrics}
-
-
-def _chunk_level(result: ChunkLevelResult | ChunkLevelRecord) -> ChunkLevelResult:
-    if not isinstance(result, ChunkLevelResult):
-        _check_sides(result)
-        result = ChunkLevelResult(result["retrieved"], result["ground_truth"])
-    for side in (result.retrieved, result.ground_truth):
-        _check_items(side, str, "chunk-level", "chunk ids")
-    return result
-
-
-def _token_level(result: TokenLevelResult | TokenLevelRecord) -> TokenLevelResult:
-    if not isinstance(result, TokenLevelResult):
-        _check_sides(result)
-        result = TokenLevelResult(result["retrieved"], result["ground_truth"])
-    for side in (result.retrieved, result.ground_truth):
-        _check_items(side, CharacterSpan, "token-level", "character spans")
-    return result
-
-
-def _check_sides(record: object) -> None:
-    if not isinstance(record, Mapping) or not {"retrieved", "ground_truth"} <= record.keys():
-        raise ConfigurationError(f"a result needs retrieved and ground_truth, this one is {preview(repr(record))}")
 
 
 def _check_items(items: object, kind: type, level: str, what: str) -> None:

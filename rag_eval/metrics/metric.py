@@ -8,15 +8,16 @@ first five hits), ``span_recall@2000tokens`` (the first whole hits within 2,000 
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rag_eval.errors import ConfigurationError, preview
+from rag_eval.formatting import choices, suggestion
 from rag_eval.metrics import METRIC
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Document
@@ -311,3 +312,37 @@ def refuse_repeated(names: Iterable[str]) -> None:
         if name in seen:
             raise ConfigurationError(f"two metrics have the name {name!r}: give each its own, or leave one out")
         seen.add(name)
+
+
+def parse_metric_name(text: str, known: Collection[str]) -> MetricName:
+    """The name, checked against those that are ``known``.
+
+    Raises ``ConfigurationError`` when it cannot be read, when the metric is not known, and when the metric
+    has no such unit or cut.
+    """
+    name = MetricName.parse(text)
+    if name.base not in known:
+        hint = suggestion(name.base, known)
+        raise ConfigurationError(f"there is no metric {name.base!r} here{hint}: {choices(known, name.base)}")
+    name.metric.check(name.unit, name.cut)
+    return name
+
+
+def chunk_level_metric(text: str) -> ChunkLevelMetric:
+    """The built-in chunk-level metric of that name; raises ``ConfigurationError`` when there is none."""
+    name = parse_metric_name(text, metric_names("chunk-level"))
+    return cast("ChunkLevelMetric", name.metric.from_name(name, None, None))
+
+
+def token_level_metric(
+    text: str,
+    documents: Iterable[Document] | None = None,
+    chunks: Iterable[PositionAwareChunk] | None = None,
+) -> TokenLevelMetric:
+    """The built-in token-level metric of that name.
+
+    ``documents`` are needed to count spans in tokens, ``chunks`` (all of the corpus) for ``precision_omega`` and for
+    ``@min``. Raises ``ConfigurationError`` when there is no such metric or when what it needs is not given.
+    """
+    name = parse_metric_name(text, metric_names("token-level"))
+    return cast("TokenLevelMetric", name.metric.from_name(name, documents, chunks))

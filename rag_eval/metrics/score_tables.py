@@ -15,8 +15,18 @@ import pyarrow as pa
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.chroma import MAX_MIN_K, touching_chunks
 from rag_eval.metrics.groups import best_members, has_groups
-from rag_eval.metrics.metric import ALL, DEFAULT_ENCODING, MIN, Counts, Cut, MetricName, check_cut, metric_names, needed
-from rag_eval.metrics.registry import parse_metric_name
+from rag_eval.metrics.metric import (
+    ALL,
+    DEFAULT_ENCODING,
+    MIN,
+    Counts,
+    Cut,
+    MetricName,
+    check_cut,
+    metric_names,
+    needed,
+    parse_metric_name,
+)
 from rag_eval.metrics.span_metrics import TokenUnit
 from rag_eval.metrics.sweep import ChunkSweep, SpanRows, SpanSweep
 from rag_eval.metrics.table_rows import RowOrder, match_rows, most_on_line, number_strings, span_rows

@@ -25,7 +25,7 @@ from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.errors import ConfigurationError, GroundTruthError, SpanMismatchError
 from rag_eval.ground_truth.files import read_token_level, write_chunk_level
 from rag_eval.metrics.chunk_metrics import ChunkRecall
-from rag_eval.metrics.registry import token_level_metric
+from rag_eval.metrics.metric import token_level_metric
 from rag_eval.metrics.span_metrics import SpanMRR, SpanNDCG, SpanPrecision, SpanRecall
 from rag_eval.retrieval.bm25 import BM25Retriever
 from rag_eval.retrieval.rerankers import LexicalReranker

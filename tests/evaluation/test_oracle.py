@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rag_eval.metrics.losses import TruthLine, best_cover, useful_chunks
 from rag_eval.metrics.metric import ALL, Cut
-from rag_eval.metrics.oracle import TruthLine, best_cover, useful_chunks
 from rag_eval.metrics.sweep import SpanRows, SpanSweep
 
 Place = tuple[int, int, int]

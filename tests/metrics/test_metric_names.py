@@ -13,12 +13,13 @@ from rag_eval.metrics.metric import (
     Cut,
     MetricName,
     TokenLevelMetric,
+    chunk_level_metric,
     metric_class,
     metric_names,
     score_name,
     split_name,
+    token_level_metric,
 )
-from rag_eval.metrics.registry import chunk_level_metric, token_level_metric
 from rag_eval.metrics.span_metrics import SpanRecall, TokensRetrieved, TokenUnit
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId

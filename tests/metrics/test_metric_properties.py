@@ -18,12 +18,13 @@ from rag_eval.metrics.metric import (
     Cut,
     MetricName,
     RetrievalMetric,
+    chunk_level_metric,
     higher_is_better,
     metric_class,
     metric_names,
     metric_of,
+    token_level_metric,
 )
-from rag_eval.metrics.registry import chunk_level_metric, token_level_metric
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.metrics.span_metrics import SpanIoU, SpanNDCG, SpanPrecision, SpanRecall, TokensRetrieved
 from rag_eval.tables import PASSAGES, QUERIES, TruthTables, chunks_to_table, table_of, token_truth_to_tables

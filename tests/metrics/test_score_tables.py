@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError, GroundTruthError, TableError
-from rag_eval.metrics.metric import metric_class, metric_names, score_name
-from rag_eval.metrics.registry import chunk_level_metric, token_level_metric
+from rag_eval.metrics.metric import chunk_level_metric, metric_class, metric_names, score_name, token_level_metric
 from rag_eval.metrics.score_tables import AVERAGES, average_scores, score_chunk_level, score_token_level
 from rag_eval.metrics.span_metrics import TokensRetrieved
 from rag_eval.tables import (

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from rag_eval.metrics import METRIC
-from rag_eval.metrics.metric import metric_class
-from rag_eval.metrics.registry import chunk_level_metric
+from rag_eval.metrics.metric import chunk_level_metric, metric_class
 from rag_eval.types.ids import ChunkId
 
 ir_measures = pytest.importorskip("ir_measures")

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.metrics.metric import MetricName
-from rag_eval.metrics.registry import chunk_level_metric, token_level_metric
+from rag_eval.metrics.metric import MetricName, chunk_level_metric, token_level_metric
 from rag_eval.types.chunks import CharacterSpan
 
 
