@@ -68,20 +68,24 @@ def evaluate_token_level(
 
 
 def _means(
-    results: Sequence[Any], metrics: Sequence[Any], form: type, level: str, kind: type, what: str
+    results: Sequence[Any],
+    metrics: Sequence[Any],
+    form: type[ChunkLevelResult | TokenLevelResult],
+    level: str,
+    kind: type,
+    what: str,
 ) -> dict[str, float]:
     refuse_repeated(metric.name for metric in metrics)
-    pairs = []
+    pairs: list[tuple[Any, Any]] = []
     for result in results:
         if isinstance(result, form):
-            pair = result.retrieved, result.ground_truth
+            pairs.append((result.retrieved, result.ground_truth))
         elif isinstance(result, Mapping) and {"retrieved", "ground_truth"} <= result.keys():
-            pair = result["retrieved"], result["ground_truth"]
+            pairs.append((result["retrieved"], result["ground_truth"]))
         else:
             raise ConfigurationError(f"a result needs retrieved and ground_truth, this one is {preview(repr(result))}")
-        for side in pair:
+        for side in pairs[-1]:
             _check_items(side, kind, level, what)
-        pairs.append(pair)
     return {metric.name: _mean(metric.name, _values(metric, pairs)) for metric in metrics}
 
 
