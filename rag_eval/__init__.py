@@ -5,10 +5,9 @@ from typing import Any
 
 # For type checkers the same names stand in __init__.pyi.
 _NAMES = {
-    "rag_eval.benchmark.evaluations": "ChunkLevelEvaluation TokenLevelEvaluation",
+    "rag_eval.benchmark.evaluations": "ChunkLevelEvaluation TokenLevelEvaluation retrieval_losses",
     "rag_eval.benchmark.experiment": "RetrievalResult run_experiment",
     "rag_eval.benchmark.langsmith_evaluation": "Evaluation UnpublishedRunWarning",
-    "rag_eval.benchmark.run_losses": "retrieval_losses",
     "rag_eval.chunking.certify": "Certificate certify compare_certificates",
     "rag_eval.chunking.chunker": "Chunker PositionAwareChunker",
     "rag_eval.chunking.fixed_token": "FixedTokenChunker",

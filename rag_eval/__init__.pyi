@@ -1,10 +1,10 @@
 from rag_eval.benchmark.evaluations import ChunkLevelEvaluation as ChunkLevelEvaluation
 from rag_eval.benchmark.evaluations import TokenLevelEvaluation as TokenLevelEvaluation
+from rag_eval.benchmark.evaluations import retrieval_losses as retrieval_losses
 from rag_eval.benchmark.experiment import RetrievalResult as RetrievalResult
 from rag_eval.benchmark.experiment import run_experiment as run_experiment
 from rag_eval.benchmark.langsmith_evaluation import Evaluation as Evaluation
 from rag_eval.benchmark.langsmith_evaluation import UnpublishedRunWarning as UnpublishedRunWarning
-from rag_eval.benchmark.run_losses import retrieval_losses as retrieval_losses
 from rag_eval.chunking.certify import Certificate as Certificate
 from rag_eval.chunking.certify import certify as certify
 from rag_eval.chunking.certify import compare_certificates as compare_certificates

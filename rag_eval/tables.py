@@ -7,9 +7,11 @@ set, a number as a key) is refused rather than altered.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,18 +24,19 @@ from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevel
 from rag_eval.types.ids import text_sha256
 
 Row = dict[str, Any]
+Truth = TypeVar("Truth", TokenLevelGroundTruth, ChunkLevelGroundTruth)
 
 
-def _schema(optional: str = "", **fields: pa.DataType) -> pa.Schema:
-    """Fields of these names and types; only those that ``optional`` names may be empty in a row."""
+def schema_of(optional: str = "", **fields: pa.DataType) -> pa.Schema:
+    """The schema of these names and types; only the columns that ``optional`` names may be empty in a row."""
     empty = optional.split()
     return pa.schema([pa.field(name, kind, nullable=name in empty) for name, kind in fields.items()])
 
 
 # Texts are large_string: one column may pass the 2 GiB that string offsets can address.
-DOCUMENTS = _schema(doc_id=pa.string(), content=pa.large_string(), sha256=pa.string(), metadata=pa.string())
+DOCUMENTS = schema_of(doc_id=pa.string(), content=pa.large_string(), sha256=pa.string(), metadata=pa.string())
 
-CHUNKS = _schema(
+CHUNKS = schema_of(
     "start end searched",
     chunk_id=pa.string(),
     doc_id=pa.string(),
@@ -47,46 +50,45 @@ CHUNKS = _schema(
 """``content`` is the slice of the source, of which the id is made; ``searched`` is what is embedded and matched by
 words in its stead, empty where that is the content; ``ordinal`` counts within the document from 0."""
 
-QUERIES = _schema(query_id=pa.string(), text=pa.string(), unanswerable=pa.bool_(), metadata=pa.string())
+QUERIES = schema_of(query_id=pa.string(), text=pa.string(), unanswerable=pa.bool_(), metadata=pa.string())
 """The questions as they are asked."""
 
-SEARCHES = _schema("filter", query_id=pa.string(), variant=pa.int32(), text=pa.string(), filter=pa.string())
+SEARCHES = schema_of("filter", query_id=pa.string(), variant=pa.int32(), text=pa.string(), filter=pa.string())
 """What is really searched for: a row a query unless it is rewritten, its variants counted from 0."""
 
-HITS = _schema(
+_FOUND = {
+    "doc_id": pa.string(),
+    "start": pa.int64(),
+    "end": pa.int64(),
+    "ordinal": pa.int64(),
+    "chunk_id": pa.string(),
+    "text": pa.large_string(),
+}
+
+HITS = schema_of(
     "doc_id start end ordinal chunk_id text",
     query_id=pa.string(),
     variant=pa.int32(),
     rank=pa.int32(),
     score=pa.float64(),
-    doc_id=pa.string(),
-    start=pa.int64(),
-    end=pa.int64(),
-    ordinal=pa.int64(),
-    chunk_id=pa.string(),
-    text=pa.large_string(),
+    **_FOUND,
     stage=pa.string(),
 )
 """What one stage of a retrieval found (``vector``, ``words``, ``fused``, ``reranked``), best first from rank 1. A
 system may return a text that has no place; ``text`` is empty where it is the slice at the place."""
 
-PASSAGES = _schema(
+PASSAGES = schema_of(
     "doc_id start end ordinal chunk_id text tokens hit_ranks",
     query_id=pa.string(),
     rank=pa.int32(),
-    doc_id=pa.string(),
-    start=pa.int64(),
-    end=pa.int64(),
-    ordinal=pa.int64(),
-    chunk_id=pa.string(),
-    text=pa.large_string(),
+    **_FOUND,
     tokens=pa.int32(),
     hit_ranks=pa.list_(pa.int32()),
 )
 """What a model would be given, best first: what is scored, budgeted and drawn. Empty are ``text`` where it is the slice
 at the place, ``tokens`` where they were not counted, and ``hit_ranks`` where the passage is the hit of its own rank."""
 
-TRUTH = _schema(
+TRUTH = schema_of(
     "doc_id start end text chunk_id origin",
     query_id=pa.string(),
     group=pa.int32(),
@@ -101,7 +103,7 @@ TRUTH = _schema(
 """What answers the queries: a group for each piece of evidence, which is covered by its best covered member. A group
 has one member unless the same evidence stands in several places. ``origin`` says where a member comes from."""
 
-SCORES = _schema(query_id=pa.string(), metric=pa.string(), cut=pa.string(), size=pa.int32(), value=pa.float64())
+SCORES = schema_of(query_id=pa.string(), metric=pa.string(), cut=pa.string(), size=pa.int32(), value=pa.float64())
 """The cut is "hits" or "tokens" with how many, or "min" or "all" with 0: see ``rag_eval.metrics.metric.Cut``."""
 
 PLACE = ("doc_id", "start", "end")
@@ -110,7 +112,9 @@ PLACE = ("doc_id", "start", "end")
 
 def embeddings_schema(dimension: int) -> pa.Schema:
     """The schema of vectors by the sha256 of their text, for one dimension."""
-    return _schema(text_sha256=pa.string(), vector=pa.list_(pa.field("item", pa.float32(), nullable=False), dimension))
+    return schema_of(
+        text_sha256=pa.string(), vector=pa.list_(pa.field("item", pa.float32(), nullable=False), dimension)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,17 +254,12 @@ def token_truth_to_tables(truth: Sequence[TokenLevelGroundTruth]) -> TruthTables
 
 def token_truth_from_tables(tables: TruthTables) -> list[TokenLevelGroundTruth]:
     """The ground truth in the order of its queries; raises ``TableError`` on spans of an unknown query."""
-    answers: dict[str, _Answers] = {}
-    for row in check_schema(tables.answers, TRUTH, "truth", (*PLACE, "text")).to_pylist():
-        span = CharacterSpan(row["doc_id"], row["start"], row["end"], row["text"])
-        answers.setdefault(row["query_id"], _Answers()).add(row, span)
-    truth = [
-        TokenLevelGroundTruth(query, found.relevant, unanswerable, found.alternatives, found.origins)
-        for query, unanswerable in _queries_from_table(tables.queries)
-        for found in (answers.pop(query.id, _Answers()),)
-    ]
-    _check_known(answers)
-    return truth
+    check_schema(tables.answers, TRUTH, "truth", (*PLACE, "text"))
+    return _truth_from_tables(
+        tables,
+        TokenLevelGroundTruth,
+        lambda row: CharacterSpan(row["doc_id"], row["start"], row["end"], row["text"]),
+    )
 
 
 def chunk_truth_to_tables(truth: Sequence[ChunkLevelGroundTruth]) -> TruthTables:
@@ -277,15 +276,20 @@ def chunk_truth_to_tables(truth: Sequence[ChunkLevelGroundTruth]) -> TruthTables
 
 def chunk_truth_from_tables(tables: TruthTables) -> list[ChunkLevelGroundTruth]:
     """The ground truth in the order of its queries; raises ``TableError`` on chunk ids of an unknown query."""
-    answers: dict[str, _Answers] = {}
-    for row in check_schema(tables.answers, TRUTH, "truth", ["chunk_id"]).to_pylist():
-        answers.setdefault(row["query_id"], _Answers()).add(row, row["chunk_id"])
-    truth = [
-        ChunkLevelGroundTruth(query, found.relevant, unanswerable, found.alternatives, found.origins)
-        for query, unanswerable in _queries_from_table(tables.queries)
-        for found in (answers.pop(query.id, _Answers()),)
-    ]
-    _check_known(answers)
+    check_schema(tables.answers, TRUTH, "truth", ["chunk_id"])
+    return _truth_from_tables(tables, ChunkLevelGroundTruth, itemgetter("chunk_id"))
+
+
+def _truth_from_tables(tables: TruthTables, kind: type[Truth], member: Callable[[Row], Any]) -> list[Truth]:
+    answers: defaultdict[str, _Answers] = defaultdict(_Answers)
+    for row in tables.answers.to_pylist():
+        answers[row["query_id"]].add(row, member(row))
+    truth = []
+    for query, unanswerable in _queries_from_table(tables.queries):
+        found = answers.pop(query.id, _Answers())
+        truth.append(kind(query, found.relevant, unanswerable, found.alternatives, found.origins))
+    if answers:
+        raise TableError(f"the truth table names {len(answers)} queries that are not there, first {min(answers)!r}")
     return truth
 
 
@@ -353,11 +357,6 @@ def _queries_from_table(table: pa.Table) -> list[tuple[Query, bool]]:
         (Query(row["query_id"], row["text"], _metadata(row, f"query {row['query_id']!r}")), row["unanswerable"])
         for row in check_schema(table, QUERIES, "queries").to_pylist()
     ]
-
-
-def _check_known(left_over: Mapping[str, object]) -> None:
-    if left_over:
-        raise TableError(f"the truth table names {len(left_over)} queries that are not there, first {min(left_over)!r}")
 
 
 def table_of(

@@ -16,20 +16,15 @@ from rag_eval.disk.files import data_sha256
 from rag_eval.disk.rows import KEY, KeyedRows, Row, keys_from_hex, nanoseconds
 from rag_eval.retrieval.ranking import reranked
 from rag_eval.retrieval.retriever import C, Reranker
-from rag_eval.tables import metadata_to_json
+from rag_eval.tables import metadata_to_json, schema_of
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import generate_pa_chunk_id, text_sha256
 
 logger = logging.getLogger("rag_eval.benchmark")
 
-CUTS = pa.schema(
-    [
-        pa.field("document_sha256", KEY, nullable=False),
-        pa.field("starts", pa.list_(pa.int64()), nullable=False),
-        pa.field("ends", pa.list_(pa.int64()), nullable=False),
-        pa.field("metadata", pa.list_(pa.string()), nullable=False),
-    ]
+CUTS = schema_of(
+    document_sha256=KEY, starts=pa.list_(pa.int64()), ends=pa.list_(pa.int64()), metadata=pa.list_(pa.string())
 )
 
 
@@ -85,13 +80,7 @@ def _chunks_at(document: Document, cuts: Row) -> list[PositionAwareChunk] | None
     return chunks
 
 
-RANKINGS = pa.schema(
-    [
-        pa.field("asked_sha256", KEY, nullable=False),
-        pa.field("order", pa.list_(pa.int64()), nullable=False),
-        pa.field("seconds", pa.float64(), nullable=False),
-    ]
-)
+RANKINGS = schema_of(asked_sha256=KEY, order=pa.list_(pa.int64()), seconds=pa.float64())
 
 
 class CachedReranker:

@@ -22,7 +22,7 @@ from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices, suggestion
-from rag_eval.metrics.metric import MetricName, metric_class, metric_names, parse_metric_name
+from rag_eval.metrics.metric import LARGEST_CUT, MetricName, metric_class, metric_names, parse_metric_name
 from rag_eval.parts import PartOf, PartRecord, label
 from rag_eval.parts.settings import Name, Settings
 from rag_eval.retrieval import RERANKER
@@ -90,9 +90,6 @@ RetrievalMode = Literal["vector", "bm25", "hybrid"]
 
 MAX_CONFIGURATIONS = 1_000
 """More than that is taken for a mistake in a grid."""
-
-LARGEST_K = 2**31 - 1
-"""What the tables can hold."""
 
 SECTIONS = {"chunkers": CHUNKER, "embedders": EMBEDDER, "stores": STORE, "rerankers": RERANKER}
 """The sections of a benchmark that list parts."""
@@ -202,7 +199,7 @@ class BenchmarkConfig(Settings):
     rerankers: list[RerankerPart] = Field(
         default=[None], min_length=1, description="What puts the chunks found into a better order."
     )
-    k: list[Annotated[StrictInt, Field(ge=1, le=LARGEST_K)]] = Field(
+    k: list[Annotated[StrictInt, Field(ge=1, le=LARGEST_CUT)]] = Field(
         default=[5], min_length=1, description="How many hits count, in increasing order."
     )
     metrics: list[Metric] = Field(

@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import Configuration
-from rag_eval.benchmark.context import Context, Shards
 from rag_eval.benchmark.references import BenchmarkInputs
-from rag_eval.benchmark.stage import Stage
+from rag_eval.benchmark.stage import Context, Shards, Stage
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import Searching, has_location, without
 from rag_eval.retrieval.retriever import Retriever

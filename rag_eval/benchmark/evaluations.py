@@ -1,25 +1,42 @@
-"""Evaluations in one call: a corpus and its ground truth, then a run for each chunker and embedder to compare."""
+"""Evaluations in one call: a corpus and its ground truth, then a run for each chunker and embedder to compare.
 
+``retrieval_losses`` says of one retriever where it loses recall.
+"""
+
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.benchmark.engine import InMemoryParts
-from rag_eval.benchmark.experiment import ExperimentTables, RetrievalResult, run_with
+from rag_eval.benchmark.experiment import (
+    DEFAULTS,
+    CheckedSystem,
+    ExperimentTables,
+    RetrievalResult,
+    check_truth,
+    checked_truth,
+    run_with,
+)
+from rag_eval.benchmark.hits import chunk_hits_table, span_hits_table
 from rag_eval.benchmark.langsmith_evaluation import LangSmithLink
 from rag_eval.embedding.embedder import Embedder
-from rag_eval.errors import GroundTruthError, ServiceError
+from rag_eval.errors import ConfigurationError, GroundTruthError, ServiceError, preview
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
+from rag_eval.metrics.losses import HitStages, check_ks, chunk_level_losses, token_level_losses
 from rag_eval.metrics.metric import ChunkLevelMetric, TokenLevelMetric
 from rag_eval.retrieval.retriever import AnyChunker, Reranker
 from rag_eval.retrieval.vector import VectorRAGRetriever
 from rag_eval.services.langsmith_datasets import chunk_level_truth, token_level_truth
 from rag_eval.stores.memory import InMemoryVectorStore
 from rag_eval.stores.store import VectorStore
+from rag_eval.tables import chunk_truth_to_tables, chunks_to_table, token_truth_to_tables
+from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus, check_corpus
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, SpanRecord, TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType, QueryId
@@ -28,9 +45,48 @@ if TYPE_CHECKING:
     from langsmith import Client
 
 T = TypeVar("T", TokenLevelGroundTruth, ChunkLevelGroundTruth)
+M = TypeVar("M")
 
 
-class TokenLevelEvaluation:
+class _Evaluation(ABC, Generic[T, M]):
+    level: ClassVar[EvaluationType]
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        ground_truth: Sequence[T] | str | Path | None = None,
+        *,
+        langsmith_dataset_name: str | None = None,
+        langsmith_client: "Client | None" = None,
+    ) -> None:
+        check_corpus(corpus)
+        self.corpus = corpus
+        self._link = _link(langsmith_dataset_name, langsmith_client)
+        self.ground_truth: Sequence[T] = _load(ground_truth, self.level, self._link)
+
+    def run(
+        self,
+        chunker: AnyChunker,
+        embedder: Embedder,
+        k: int | Sequence[int] = 5,
+        vector_store: VectorStore | None = None,
+        reranker: Reranker | None = None,
+        metrics: Sequence[M] | None = None,
+    ) -> RetrievalResult:
+        """Chunk, embed, index, retrieve and score; see ``run_experiment`` for the result, the metrics and the errors.
+
+        Unless given, the store is in memory. For character spans a plain chunker is wrapped by
+        ``ChunkerPositionAdapter``, a position-aware one is used as it is.
+        """
+        parts, name = _checked_parts(self.level, chunker, embedder, vector_store, reranker)
+        result = run_with(self.level, self.corpus, self.ground_truth, parts, metrics, k)
+        return _published(self._link, result, name, k, self._outputs)
+
+    @abstractmethod
+    def _outputs(self, tables: ExperimentTables) -> dict[QueryId, dict[str, object]]: ...
+
+
+class TokenLevelEvaluation(_Evaluation[TokenLevelGroundTruth, TokenLevelMetric]):
     """Evaluates retrieval against character spans: the same ground truth serves every chunker.
 
     ``ground_truth`` is a list or a JSON-lines file; without it, it is read from the LangSmith dataset. With
@@ -40,41 +96,7 @@ class TokenLevelEvaluation:
     is not there or empty; ``ConfigurationError`` on what is not a corpus, or an endpoint that is no web address.
     """
 
-    def __init__(
-        self,
-        corpus: Corpus,
-        ground_truth: Sequence[TokenLevelGroundTruth] | str | Path | None = None,
-        *,
-        langsmith_dataset_name: str | None = None,
-        langsmith_client: "Client | None" = None,
-    ) -> None:
-        check_corpus(corpus)
-        self.corpus = corpus
-        self._link = _link(langsmith_dataset_name, langsmith_client)
-        self.ground_truth: Sequence[TokenLevelGroundTruth] = _load(
-            ground_truth,
-            read_token_level,
-            self._link,
-            lambda link: token_level_truth(link.examples(), link.dataset_name),
-        )
-
-    def run(
-        self,
-        chunker: AnyChunker,
-        embedder: Embedder,
-        k: int | Sequence[int] = 5,
-        vector_store: VectorStore | None = None,
-        reranker: Reranker | None = None,
-        metrics: Sequence[TokenLevelMetric] | None = None,
-    ) -> RetrievalResult:
-        """Chunk, embed, index, retrieve and score; see ``run_experiment`` for the result and the errors.
-
-        Unless given, the store is in memory and the metrics are span recall, precision and IoU. A plain chunker is
-        wrapped by ``ChunkerPositionAdapter``, a position-aware one is used as it is.
-        """
-        parts, name = _checked_parts("token-level", chunker, embedder, vector_store, reranker)
-        result = run_with("token-level", self.corpus, self.ground_truth, parts, metrics, k)
-        return _published(self._link, result, name, k, self._outputs)
+    level = "token-level"
 
     def _outputs(self, tables: ExperimentTables) -> dict[QueryId, dict[str, object]]:
         documents = self.corpus.by_id()
@@ -86,46 +108,13 @@ class TokenLevelEvaluation:
         return {query_id: {"retrieved_spans": found} for query_id, found in spans.items()}
 
 
-class ChunkLevelEvaluation:
+class ChunkLevelEvaluation(_Evaluation[ChunkLevelGroundTruth, ChunkLevelMetric]):
     """Evaluates retrieval against chunk ids: the ground truth serves the chunker that it was made with, and no other.
 
     Arguments and publication are those of ``TokenLevelEvaluation``.
     """
 
-    def __init__(
-        self,
-        corpus: Corpus,
-        ground_truth: Sequence[ChunkLevelGroundTruth] | str | Path | None = None,
-        *,
-        langsmith_dataset_name: str | None = None,
-        langsmith_client: "Client | None" = None,
-    ) -> None:
-        check_corpus(corpus)
-        self.corpus = corpus
-        self._link = _link(langsmith_dataset_name, langsmith_client)
-        self.ground_truth: Sequence[ChunkLevelGroundTruth] = _load(
-            ground_truth,
-            read_chunk_level,
-            self._link,
-            lambda link: chunk_level_truth(link.examples(), link.dataset_name),
-        )
-
-    def run(
-        self,
-        chunker: AnyChunker,
-        embedder: Embedder,
-        k: int | Sequence[int] = 5,
-        vector_store: VectorStore | None = None,
-        reranker: Reranker | None = None,
-        metrics: Sequence[ChunkLevelMetric] | None = None,
-    ) -> RetrievalResult:
-        """Chunk, embed, index, retrieve and score; see ``run_experiment`` for the result and the errors.
-
-        Unless given, the store is in memory and the metrics are chunk recall, precision and F1.
-        """
-        parts, name = _checked_parts("chunk-level", chunker, embedder, vector_store, reranker)
-        result = run_with("chunk-level", self.corpus, self.ground_truth, parts, metrics, k)
-        return _published(self._link, result, name, k, self._outputs)
+    level = "chunk-level"
 
     def _outputs(self, tables: ExperimentTables) -> dict[QueryId, dict[str, object]]:
         ids: dict[QueryId, list[str]] = {item.query.id: [] for item in self.ground_truth}
@@ -157,21 +146,17 @@ def _link(dataset_name: str | None, client: "Client | None") -> LangSmithLink | 
     return link
 
 
-def _load(
-    given: Sequence[T] | str | Path | None,
-    read: Callable[[Path], Sequence[T]],
-    link: LangSmithLink | None,
-    pull: Callable[[LangSmithLink], Sequence[T]],
-) -> Sequence[T]:
+def _load(given: Sequence[Any] | str | Path | None, level: EvaluationType, link: LangSmithLink | None) -> Sequence[Any]:
+    is_token_level = level == "token-level"
     if isinstance(given, str | Path):
-        return read(Path(given))
+        return (read_token_level if is_token_level else read_chunk_level)(Path(given))
     if given is not None:
         return tuple(given)
     if link is None:
         raise GroundTruthError(
             "there is no ground truth: give a list or a JSON-lines file, or langsmith_dataset_name with a key"
         )
-    return pull(link)
+    return (token_level_truth if is_token_level else chunk_level_truth)(link.examples(), link.dataset_name)
 
 
 def _published(
@@ -187,3 +172,52 @@ def _published(
     counted = tables.hits.filter(pc.field("rank") <= (k if isinstance(k, int) else max(k)))
     url = link.publish("rag-eval", outputs(replace(tables, hits=counted)), tables.scores, {"retriever": name})
     return replace(result, experiment_url=url)
+
+
+@overload
+def retrieval_losses(
+    retriever: VectorRAGRetriever[PositionAwareChunk],
+    corpus: Corpus,
+    ground_truth: Sequence[TokenLevelGroundTruth],
+    ks: Sequence[int],
+) -> pa.Table: ...
+
+
+@overload
+def retrieval_losses(
+    retriever: VectorRAGRetriever[Chunk],
+    corpus: Corpus,
+    ground_truth: Sequence[ChunkLevelGroundTruth],
+    ks: Sequence[int],
+) -> pa.Table: ...
+
+
+def retrieval_losses(
+    retriever: VectorRAGRetriever[Any],
+    corpus: Corpus,
+    ground_truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth],
+    ks: Sequence[int],
+) -> pa.Table:
+    """Index the corpus, retrieve at every stage, and split what is missing: a ``LOSSES`` row for each k and query.
+
+    The parts are those of ``rag_eval.metrics.losses``; ``average_losses`` gives their means. With another store
+    than the one in memory the chunks are embedded once more, for the exact search: a ``CachedEmbedder`` saves that.
+    Raises as ``run_experiment`` does.
+    """
+    check_ks(ks)
+    check_corpus(corpus)
+    if not isinstance(retriever, VectorRAGRetriever):
+        raise ConfigurationError(f"{preview(repr(retriever))} has no stages to compare: give a VectorRAGRetriever")
+    level = retriever.evaluation_type
+    is_token_level = level == "token-level"
+    truth: list[Any] = checked_truth(ground_truth, DEFAULTS[level][0])
+    check_truth(level, truth, corpus)
+    (retriever if is_token_level else CheckedSystem(retriever, truth)).index(corpus)
+    queries = [item.query for item in truth]
+    stages = retriever.stages(queries, max(ks))
+    chunks = chunks_to_table(retriever.indexed_chunks())
+    if is_token_level:
+        hits = HitStages(*(span_hits_table(queries, found, corpus) for found in stages))
+        return token_level_losses(chunks, token_truth_to_tables(truth), hits, ks)
+    hits = HitStages(*(chunk_hits_table(queries, found) for found in stages))
+    return chunk_level_losses(chunks, chunk_truth_to_tables(truth), hits, ks)

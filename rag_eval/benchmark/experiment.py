@@ -129,11 +129,6 @@ class CheckedSystem:
         return self.retriever.retrieve(queries, k)
 
 
-def _check_parts(corpus: object, retriever: object) -> None:
-    check_corpus(corpus)
-    check_part(retriever, "retriever", RETRIEVER)
-
-
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
@@ -264,13 +259,9 @@ def _score(column: MetricAtCut[T], case: Case[T]) -> float:
     return float(value)
 
 
-DEFAULT_TOKEN_LEVEL_METRICS: tuple[TokenLevelMetric, ...] = (SpanRecall(), SpanPrecision(), SpanIoU())
-DEFAULT_CHUNK_LEVEL_METRICS: tuple[ChunkLevelMetric, ...] = (ChunkRecall(), ChunkPrecision(), ChunkF1())
-
-
 DEFAULTS: Mapping[EvaluationType, tuple[type[Any], tuple[Any, ...]]] = {
-    "token-level": (TokenLevelGroundTruth, DEFAULT_TOKEN_LEVEL_METRICS),
-    "chunk-level": (ChunkLevelGroundTruth, DEFAULT_CHUNK_LEVEL_METRICS),
+    "token-level": (TokenLevelGroundTruth, (SpanRecall(), SpanPrecision(), SpanIoU())),
+    "chunk-level": (ChunkLevelGroundTruth, (ChunkRecall(), ChunkPrecision(), ChunkF1())),
 }
 """The kind of ground truth of each evaluation type, and what is measured unless something else is asked for."""
 
@@ -341,7 +332,8 @@ def run_experiment(
     Raises ``ConfigurationError`` on a k, a metric or a retriever that does not fit the evaluation type,
     ``GroundTruthError`` on truth that does not fit it, the corpus or the chunker, and what the parts raise.
     """
-    _check_parts(corpus, retriever)
+    check_corpus(corpus)
+    check_part(retriever, "retriever", RETRIEVER)
     return run_with(evaluation_type, corpus, ground_truth, retriever, metrics, k)
 
 
@@ -365,19 +357,22 @@ def run_with(
     check_truth(level, truth, corpus)
     asked = max(*ks, *(column.depth(_relevant(item) for item in truth) for column in columns))
     depth = candidates_for(asked, None) if isinstance(searched_by, InMemoryParts) else asked
-    tables = token_truth_to_tables(truth) if level == "token-level" else chunk_truth_to_tables(truth)
+    answers = token_truth_to_tables(truth) if level == "token-level" else chunk_truth_to_tables(truth)
     scoring = _Scoring(level, columns, truth)
-    inputs = InMemoryInputs(level, [documents_to_table(corpus)], tables, scoring, ks, depth)
+    inputs = InMemoryInputs(level, [documents_to_table(corpus)], answers, scoring, ks, depth)
     if isinstance(searched_by, InMemoryParts):
         evaluated = evaluate(InMemoryRun(), searched_by, inputs)
     else:
         system = CheckedSystem(searched_by, truth) if level == "chunk-level" else searched_by
         evaluated = evaluate_system(InMemoryRun(), system, level, inputs)
-    rows = ExperimentTables(evaluated.final_hits, evaluated.scores, _unanswerable(truth))
-    averages = average_scores(rows.scores).to_pylist()
-    means = {score_name(row["metric"], row["cut"], row["size"]): row["mean"] for row in averages}
-    keys = _keys(columns)
-    return RetrievalResult({keys[name]: mean for name, mean in means.items()}, raw_results=rows)
+    unanswerable = tuple(item.query.id for item in truth if item.unanswerable)
+    keys = {column.name: column.key for column in columns}
+    means = {
+        keys[score_name(row["metric"], row["cut"], row["size"])]: row["mean"]
+        for row in average_scores(evaluated.scores).to_pylist()
+    }
+    tables = ExperimentTables(evaluated.final_hits, evaluated.scores, unanswerable)
+    return RetrievalResult(means, raw_results=tables)
 
 
 def _relevant(item: TokenLevelGroundTruth | ChunkLevelGroundTruth) -> Sequence[Any]:
@@ -417,11 +412,3 @@ def _checked_ks(k: object) -> list[int]:
     if not ks or len(set(ks)) < len(given):
         raise ConfigurationError(f"k = {k!r} must be a whole number of 1 or more, or several different ones")
     return ks
-
-
-def _keys(metrics: Sequence[MetricAtCut[T]]) -> dict[str, str]:
-    return {metric.name: metric.key for metric in metrics}
-
-
-def _unanswerable(truth: Sequence[TokenLevelGroundTruth | ChunkLevelGroundTruth]) -> tuple[QueryId, ...]:
-    return tuple(item.query.id for item in truth if item.unanswerable)

@@ -26,7 +26,7 @@ from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.stats.bootstrap import Estimate, estimates_of
 from rag_eval.stats.comparison import Placed, rank
 from rag_eval.stats.scores import PairedScores, documents_by_chunks, documents_by_spans
-from rag_eval.tables import TruthTables, check_schema, documents_from_table, passages_of
+from rag_eval.tables import TruthTables, check_schema, documents_from_table, passages_of, schema_of
 from rag_eval.types.documents import Document
 
 SEED = 0
@@ -168,20 +168,15 @@ SCORES_FILE = "scores.parquet"
 
 # Texts repeat in every row: they are kept once, as dictionaries.
 _TEXT = pa.dictionary(pa.int32(), pa.string())
-RUN_SCORES = pa.schema(
-    [
-        pa.field(name, kind, nullable=False)
-        for name, kind in {
-            "metric": _TEXT,
-            "cut": _TEXT,
-            "size": pa.int32(),
-            "configuration": _TEXT,
-            "query_id": _TEXT,
-            "query": _TEXT,
-            "document": _TEXT,
-            "value": pa.float64(),
-        }.items()
-    ]
+RUN_SCORES = schema_of(
+    metric=_TEXT,
+    cut=_TEXT,
+    size=pa.int32(),
+    configuration=_TEXT,
+    query_id=_TEXT,
+    query=_TEXT,
+    document=_TEXT,
+    value=pa.float64(),
 )
 
 # Rows that are read together: a reader of one metric skips the groups of others.

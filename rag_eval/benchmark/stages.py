@@ -16,23 +16,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.benchmark.caches import CachedReranker
-from rag_eval.benchmark.context import Context, Shards, spent, table_stage
 from rag_eval.benchmark.hits import fuse_tables, hits_at, rerank_table, system_hits
 from rag_eval.benchmark.references import CorpusSource, Effort, IndexRef, TableRef, TruthRef, TruthSource
-from rag_eval.benchmark.stage import key_part, stage
+from rag_eval.benchmark.stage import Context, Shards, key_part, spent, stage, table_stage
 from rag_eval.benchmark.truth_versions import reanchor_for_run
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import data_sha256, texts_sha256
 from rag_eval.embedding.cache import CachedEmbedder
 from rag_eval.embedding.embedder import Embedder, Vectors, embed_queries, text_vectors
-from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError
+from rag_eval.errors import ArtifactError, GroundTruthError
 from rag_eval.ground_truth.check import check_chunk_ids, check_chunker
 from rag_eval.ground_truth.drift import check_still_matches
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.parts import located
 from rag_eval.retrieval.bm25 import BM25Index, search_words
-from rag_eval.retrieval.retriever import Retriever, in_place_order, without_positions
+from rag_eval.retrieval.retriever import Retriever, in_place_order, no_chunks, without_positions
 from rag_eval.retrieval.vector import search_vectors
 from rag_eval.stores.lance import LanceDBVectorStore
 from rag_eval.stores.store import VectorStore
@@ -121,11 +120,7 @@ def chunk(
         check_chunker(truth, cuts[0].chunker)
         chunks = [without_positions(one.chunks) for one in cuts]
     if not any(chunks):
-        raise ConfigurationError(
-            f"{cuts[0].chunker} made no chunk of {sum(map(len, read))} documents "
-            f"({sum(one.skipped for one in cuts)} were left out for lack of a sure place): "
-            "there is nothing to search, check the chunker and the documents"
-        )
+        raise no_chunks(cuts[0].chunker, sum(map(len, read)), sum(one.skipped for one in cuts))
     if truth is not None:
         check_chunk_ids(truth, [one for shard in chunks for one in shard])
     return [chunks_to_table(shard) for shard in chunks], Effort.total_of([one.effort for one in cuts])

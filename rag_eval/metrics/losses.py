@@ -34,20 +34,17 @@ from rag_eval.metrics.intervals import merge_sorted
 from rag_eval.metrics.metric import ALL, Counts, Cut, check_cut
 from rag_eval.metrics.sweep import ChunkSweep, SpanRows, SpanSweep, running_sums
 from rag_eval.metrics.table_rows import LAST_POSITION, RowOrder, match_rows, number_strings, span_rows
-from rag_eval.tables import CHUNKS, PLACE, TruthTables, check_schema, passages_of
+from rag_eval.tables import CHUNKS, PLACE, TruthTables, check_schema, passages_of, schema_of
 
 LOSS_PARTS = ("uncovered", "boundary", "search", "index", "reranker")
 """The parts, in the order in which they come about."""
 
 SHARES = (*LOSS_PARTS, "final_recall")
 
-_K = pa.field("k", pa.int32(), nullable=False)
-_SHARE_FIELDS = [pa.field(name, pa.float64(), nullable=False) for name in SHARES]
-
-LOSSES = pa.schema([pa.field("query_id", pa.string(), nullable=False), _K, *_SHARE_FIELDS])
+LOSSES = schema_of(query_id=pa.string(), k=pa.int32(), **dict.fromkeys(SHARES, pa.float64()))
 """A row for each k and answerable query: the parts of 1 - ``final_recall``, and this."""
 
-AVERAGE_LOSSES = pa.schema([_K, *_SHARE_FIELDS, pa.field("n", pa.int64(), nullable=False)])
+AVERAGE_LOSSES = schema_of(k=pa.int32(), **dict.fromkeys(SHARES, pa.float64()), n=pa.int64())
 """A row for each k: the means over n queries."""
 
 

@@ -30,19 +30,11 @@ from rag_eval.metrics.metric import (
 from rag_eval.metrics.span_metrics import TokenUnit
 from rag_eval.metrics.sweep import ChunkSweep, SpanRows, SpanSweep
 from rag_eval.metrics.table_rows import RowOrder, match_rows, most_on_line, number_strings, span_rows
-from rag_eval.tables import CHUNKS, PLACE, SCORES, TruthTables, check_schema
+from rag_eval.tables import CHUNKS, PLACE, SCORES, TruthTables, check_schema, schema_of
 from rag_eval.tokens import count_tokens
 from rag_eval.types.documents import Document
 
-AVERAGES = pa.schema(
-    [
-        pa.field("metric", pa.string(), nullable=False),
-        pa.field("cut", pa.string(), nullable=False),
-        pa.field("size", pa.int32(), nullable=False),
-        pa.field("mean", pa.float64(), nullable=False),
-        pa.field("n", pa.int64(), nullable=False),
-    ]
-)
+AVERAGES = schema_of(metric=pa.string(), cut=pa.string(), size=pa.int32(), mean=pa.float64(), n=pa.int64())
 """A row for each metric and cut: the mean over n queries."""
 
 # Few enough for the processor's cache, enough to forget what a numpy call costs.
@@ -184,7 +176,6 @@ def average_scores(scores: pa.Table) -> pa.Table:
 
 
 def _requested(metrics: Sequence[str | MetricName], ks: Sequence[int], known: Collection[str]) -> list[MetricName]:
-    """Every metric at every cut."""
     for k in ks:
         check_cut(k, "ks")
     names: list[MetricName] = []
@@ -226,7 +217,6 @@ class _View:
     fewest: Counts | None = None
 
     def sweep(self, first: int, last: int, documents: int, last_end: int) -> SpanSweep:
-        """The sweep of the queries from ``first`` to before ``last``."""
         rows = slice(self.hits.offsets[first], self.hits.offsets[last])
         return SpanSweep(
             self.hits.block(first, last),
@@ -421,7 +411,6 @@ class _Scores:
             self._values[name][first:last] = name.metric.score(sweep, name.cut)
 
     def table(self) -> pa.Table:
-        """The ``SCORES`` table."""
         # A chunk for each metric and cut: ids and labels are stored once, however many scores there are.
         repeated = cache(lambda value: pa.repeat(value, len(self._query_ids)))
         columns: list[list[pa.Array]] = [

@@ -109,7 +109,6 @@ class _Cover:
         self._crowd = _Crowd(pieces, queries)
 
     def covered(self, k: Reach) -> Counts:
-        """What the first k hits cover."""
         depth = len(self._summed) - 1
         if isinstance(k, np.ndarray):
             summed = self._summed[np.minimum(k, depth), np.arange(len(k))]
@@ -129,7 +128,6 @@ class _Reaches:
         self._within: dict[int, Counts] = {}
 
     def of(self, cut: Cut) -> Reach:
-        """How many hits count at the cut."""
         if cut.kind == "min":
             return _given(self._fewest, cut)
         if cut.kind != "tokens":
@@ -153,7 +151,6 @@ class _Reaches:
         return spent
 
     def tokens(self, cut: Cut) -> Counts:
-        """The tokens of the hits that count."""
         return first_totals(self.sums, self._offsets, self.of(cut))
 
     def spent_by_rank(self) -> Counts:

@@ -1,4 +1,4 @@
-"""A corpus cut into chunks, for one kind of evaluation or the other."""
+"""What a retriever and a reranker are, the checks of what they give, and a corpus cut into chunks for them."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -152,12 +152,17 @@ def cut(chunker: AnyChunker, corpus: Corpus, evaluation_type: EvaluationType) ->
     found = [chunk for document in corpus.documents for chunk in used.chunk_with_positions(document)]
     chunks: list[Any] = in_place_order(found) if evaluation_type == "token-level" else without_positions(found)
     if not chunks:
-        name, skipped = usable_chunker(chunker, evaluation_type).name, getattr(used, "skipped_chunks", 0)
-        raise ConfigurationError(
-            f"{name} made no chunk of {len(corpus)} documents ({skipped} were left out for lack of a sure place): "
-            "there is nothing to search, check the chunker and the documents"
-        )
+        name = usable_chunker(chunker, evaluation_type).name
+        raise no_chunks(name, len(corpus), getattr(used, "skipped_chunks", 0))
     return chunks
+
+
+def no_chunks(chunker: str, documents: int, skipped: int) -> ConfigurationError:
+    """Return the error that a chunker made nothing to search."""
+    return ConfigurationError(
+        f"{chunker} made no chunk of {documents} documents ({skipped} were left out for lack of a sure place): "
+        "there is nothing to search, check the chunker and the documents"
+    )
 
 
 def usable_chunker(chunker: AnyChunker, evaluation_type: EvaluationType) -> Chunker | PositionAwareChunker:

@@ -102,23 +102,16 @@ class Estimate:
     unit: Unit
 
 
-def estimate(
-    scores: PairedScores, rng: np.random.Generator, *, resamples: int = RESAMPLES, confidence: float = CONFIDENCE
-) -> list[Estimate]:
+def estimate(scores: PairedScores, rng: np.random.Generator, *, resamples: int = RESAMPLES) -> list[Estimate]:
     """The mean of each configuration, in their order. The interval is for one mean, not for all of them together."""
-    return estimates_of(scores.values, scores.units, rng, resamples=resamples, confidence=confidence)
+    return estimates_of(scores.values, scores.units, rng, resamples=resamples)
 
 
 def estimates_of(
-    values: Values,
-    units: Units,
-    rng: np.random.Generator,
-    *,
-    resamples: int = RESAMPLES,
-    confidence: float = CONFIDENCE,
+    values: Values, units: Units, rng: np.random.Generator, *, resamples: int = RESAMPLES
 ) -> list[Estimate]:
     """The mean of each row; ``values`` has one column a query. All rows share one resampling."""
-    ends = bootstrap_intervals(values, units, rng, resamples=resamples, confidence=confidence)
+    ends = bootstrap_intervals(values, units, rng, resamples=resamples)
     means, n = values.mean(axis=1), values.shape[1]
     found = []
     for row, mean in enumerate(means.tolist()):
