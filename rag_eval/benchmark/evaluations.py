@@ -30,7 +30,7 @@ from rag_eval.errors import ConfigurationError, GroundTruthError, ServiceError, 
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 from rag_eval.metrics.losses import HitStages, check_ks, chunk_level_losses, token_level_losses
 from rag_eval.metrics.metric import ChunkLevelMetric, TokenLevelMetric
-from rag_eval.retrieval.retriever import AnyChunker, Reranker
+from rag_eval.retrieval.retriever import AnyChunker, Reranker, Retriever
 from rag_eval.retrieval.vector import VectorRAGRetriever
 from rag_eval.services.langsmith_datasets import chunk_level_truth, token_level_truth
 from rag_eval.stores.memory import InMemoryVectorStore
@@ -212,7 +212,8 @@ def retrieval_losses(
     is_token_level = level == "token-level"
     truth: list[Any] = checked_truth(ground_truth, DEFAULTS[level][0])
     check_truth(level, truth, corpus)
-    (retriever if is_token_level else CheckedSystem(retriever, truth)).index(corpus)
+    indexed: Retriever[Any] = retriever if is_token_level else CheckedSystem(retriever, truth)
+    indexed.index(corpus)
     queries = [item.query for item in truth]
     stages = retriever.stages(queries, max(ks))
     chunks = chunks_to_table(retriever.indexed_chunks())
