@@ -27,7 +27,7 @@ from rag_eval.types.documents import Corpus
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rag_eval.ground_truth.audit import Coverage, Finding, TruthAudit
+    from rag_eval.ground_truth.check import Coverage, Finding, TruthAudit
     from rag_eval.ground_truth.drift import DocumentOutcome, ReanchorReport, SpanOutcome, Way
     from rag_eval.ground_truth.importing.output import ImportSummary
     from rag_eval.services.langsmith_datasets import GroundTruth
@@ -234,7 +234,7 @@ def check(
 
 def audited(truth: Path, corpus: Path | None, glob: str) -> "TruthAudit":
     """The audit of a file of either type; raises ``ConfigurationError`` for spans without a folder of documents."""
-    from rag_eval.ground_truth.audit import audit_chunk_level, audit_token_level
+    from rag_eval.ground_truth.check import audit_chunk_level, audit_token_level
     from rag_eval.ground_truth.files import read_truth_text, truth_type
 
     text = read_truth_text(truth)

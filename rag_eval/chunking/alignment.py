@@ -20,6 +20,11 @@ def aligned_form(text: str) -> str:
     return "".join(_decomposed(text).split())
 
 
+def code_points(text: str) -> NDArray[np.uint32]:
+    """Return the text as numbers."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+
+
 @dataclass(frozen=True, slots=True)
 class AlignedText:
     """The aligned form of a source, and where each of its characters comes from."""
@@ -33,7 +38,7 @@ class AlignedText:
     @classmethod
     def of(cls, source: str) -> "AlignedText":
         """Return the aligned form of the source: ``AlignedText.of(source).form == aligned_form(source)``."""
-        codes = np.frombuffer(source.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+        codes = code_points(source)
         known, which = np.unique(codes, return_inverse=True)
         # A character decomposes alike wherever it is: the table is made once for each distinct one.
         decompositions = [_decomposed(chr(code)) for code in known.tolist()]

@@ -1,42 +1,35 @@
-"""Check ground truth against the corpus: every span must be the text that its document has there."""
+"""Check ground truth against its corpus: every span must be the text that its document has there.
 
-from collections.abc import Iterable, Sequence
+``check_against_corpus`` raises on the first fault. An audit lists every *fault*, which makes the truth unusable (a line
+that cannot be read, a query without truth, an unknown document, a span whose text does not match its document), and
+every *remark*, which does not: a question asked twice, a span given twice, spans that overlap, truth text that occurs
+at more places than its group names, so that the right content elsewhere counts as a miss.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
 from pathlib import Path
-from typing import Protocol
+from typing import Literal
 
 from rag_eval.errors import GroundTruthError, preview
-from rag_eval.ground_truth.files import read_truth_text, truth_lines
-from rag_eval.ground_truth.records import TokenLevelLine, query_name
-from rag_eval.types.chunks import Chunk, PositionAwareChunk, bounds_fault
+from rag_eval.ground_truth.files import ParsedLine, read_truth_text, truth_lines
+from rag_eval.ground_truth.records import AlternativeLine, ChunkLevelLine, SpanLine, TokenLevelLine, query_name
+from rag_eval.ground_truth.text_index import places_of
+from rag_eval.metrics.intervals import merge_places
+from rag_eval.types.chunks import CharacterSpan, Chunk, PositionAwareChunk, bounds_fault
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
-from rag_eval.types.ids import DocumentId
+from rag_eval.types.ids import DocumentId, EvaluationType
 from rag_eval.types.offsets import fitting_unit
 
 SHOWN_BEFORE = 20
 """How much of two long texts is shown before the first character in which they differ."""
 SHOWN_DOCUMENTS = 5
-MANY_PLACES = 1000
 
-
-class SpanLike(Protocol):
-    """Anything that says which text is where, a span that was checked or one still to be."""
-
-    @property
-    def doc_id(self) -> str:
-        """The document's id."""
-
-    @property
-    def start(self) -> int:
-        """The first code point."""
-
-    @property
-    def end(self) -> int:
-        """The code point after the last."""
-
-    @property
-    def text(self) -> str:
-        """The text that should be there."""
+AnySpan = CharacterSpan | AlternativeLine
+"""A span that was checked, or one as it is written."""
 
 
 def check_against_corpus(
@@ -62,7 +55,7 @@ def check_against_corpus(
     raise GroundTruthError(f"{_place(item, source)}: {fault}{_and_others(others)}")
 
 
-def span_fault(span: SpanLike, document: Document | None) -> str | None:
+def span_fault(span: AnySpan, document: Document | None) -> str | None:
     """Say why a span is not its document's text, with both texts and where the text really is; None when it is.
 
     ``document`` is the one with the span's ``doc_id``, None where the corpus has none.
@@ -85,17 +78,7 @@ def span_fault(span: SpanLike, document: Document | None) -> str | None:
     )
 
 
-def places_of(text: str, content: str, most: float = MANY_PLACES) -> list[int]:
-    """Return where a text begins in a document, overlapping ones too: the first ``most``; none for an empty text."""
-    places: list[int] = []
-    place = content.find(text) if text else -1
-    while place >= 0 and len(places) < most:
-        places.append(place)
-        place = content.find(text, place + 1)
-    return places
-
-
-def _remedy(span: SpanLike, document: Document | None, before: str) -> str:
+def _remedy(span: AnySpan, document: Document | None, before: str) -> str:
     if document is None:
         return ""
     content = document.content
@@ -169,3 +152,233 @@ def check_chunk_ids(truth: Sequence[ChunkLevelGroundTruth], chunks: Iterable[Chu
             f"{len(unknown)} of the {len(named)} chunk ids in the ground truth are not among the {len(known)} chunks "
             f"of this run, first {unknown[0]}: the documents or the chunker are not those that it was made with"
         )
+
+
+def count_occurrences(texts: Iterable[str], documents: Iterable[Document]) -> dict[str, dict[DocumentId, int]]:
+    """Count for each text in how many places it begins, by document; overlapping places count.
+
+    Documents without the text are left out; an empty text occurs nowhere.
+    """
+    documents = list(documents)
+    return {
+        text: {one.id: count for one in documents if (count := len(places_of(text, one.content, inf)))}
+        for text in set(texts)
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """A document, how many queries and spans ask about it, and how many of its characters answer one of them."""
+
+    doc_id: DocumentId
+    characters: int
+    queries: int
+    spans: int
+    truth_characters: int
+
+    @property
+    def share(self) -> float:
+        """The share of the document that is truth, each character counted once; 0 for an empty document."""
+        return self.truth_characters / self.characters if self.characters else 0.0
+
+
+def coverage_of(spans: Sequence[tuple[int, DocumentId, int, int]], corpus: Corpus) -> list[Coverage]:
+    """Return every document's coverage, in the corpus's order, from (query, document, start, end) of valid spans."""
+    merged = merge_places((doc_id, start, end) for _, doc_id, start, end in spans)
+    counts = Counter(doc_id for _, doc_id, _, _ in spans)
+    queries = Counter(doc_id for _, doc_id in {(query, doc_id) for query, doc_id, _, _ in spans})
+    return [
+        Coverage(
+            document.id,
+            len(document.content),
+            queries[document.id],
+            counts[document.id],
+            sum(end - start for start, end in merged.get(document.id, [])),
+        )
+        for document in corpus
+    ]
+
+
+FaultKind = Literal["line", "unknown document", "span"]
+RemarkKind = Literal[
+    "question asked twice", "answer given twice", "spans overlap", "occurs more than once", "no chunker"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing found: its kind, the line and the query it is about, and a sentence."""
+
+    kind: FaultKind | RemarkKind
+    line: int
+    query_id: str | None
+    query: str | None
+    doc_id: str | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class TruthAudit:
+    """What was found in a ground-truth file."""
+
+    evaluation_type: EvaluationType
+    queries: int
+    unanswerable: int
+    answers: int
+    """Spans, or chunk ids; alternatives too."""
+    valid_answers: int
+    faults: Sequence[Finding]
+    remarks: Sequence[Finding]
+    coverage: Sequence[Coverage]
+    """For each document how much truth it holds; none for chunk-level truth, which names no documents."""
+    truth_characters: int
+    repeated_characters: int
+    """Of ``truth_characters``, the sum over the valid spans, how many belong to texts that occur more than once."""
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether nothing makes the truth unusable."""
+        return not self.faults
+
+    @property
+    def repeated(self) -> int:
+        """How many valid spans have a text that occurs at more than one place of the corpus."""
+        return sum(remark.kind == "occurs more than once" for remark in self.remarks)
+
+    @property
+    def repeated_share(self) -> float:
+        """The share of the truth's characters in such spans; 0 without truth."""
+        return self.repeated_characters / self.truth_characters if self.truth_characters else 0.0
+
+
+def audit_token_level(text: str, corpus: Corpus) -> TruthAudit:
+    """Audit the text of a token-level file; nothing is raised for what is wrong with it."""
+    documents = corpus.by_id()
+    lines = list(truth_lines(text, TokenLevelLine))
+    faults = [*_line_faults(lines)]
+    valid: list[tuple[ParsedLine[TokenLevelLine], SpanLine, AlternativeLine]] = []
+    for line in lines:
+        for span in line.record.relevant_spans if line.record else []:
+            for member in span.members:
+                document = documents.get(DocumentId(member.doc_id))
+                fault = span_fault(member, document)
+                if fault is None:
+                    valid.append((line, span, member))
+                else:
+                    kind: FaultKind = "unknown document" if document is None else "span"
+                    faults.append(_finding(kind, line, fault, member.doc_id))
+    counts = count_occurrences({member.text for _, _, member in valid}, corpus)
+    # A copy that the group names is found like the span itself.
+    repeated = [
+        (line, member)
+        for line, span, member in valid
+        if sum(counts[member.text].values()) > sum(other.text == member.text for other in span.members)
+    ]
+    remarks = [*_asked_twice(lines), *_overlaps(lines)]
+    remarks += [_repeated(line, member, counts[member.text]) for line, member in repeated]
+    records = [line.record for line in lines if line.record]
+    return TruthAudit(
+        evaluation_type="token-level",
+        queries=len(records),
+        unanswerable=sum(record.unanswerable for record in records),
+        answers=sum(len(record.members) for record in records),
+        valid_answers=len(valid),
+        faults=sorted(faults, key=lambda finding: finding.line),
+        remarks=sorted(remarks, key=lambda finding: finding.line),
+        coverage=coverage_of(
+            [(line.number, DocumentId(member.doc_id), member.start, member.end) for line, _, member in valid], corpus
+        ),
+        truth_characters=sum(len(member.text) for _, _, member in valid),
+        repeated_characters=sum(len(member.text) for _, member in repeated),
+    )
+
+
+def audit_chunk_level(text: str) -> TruthAudit:
+    """Audit the text of a chunk-level file by itself: only a run with its chunker can say whether its ids are true."""
+    lines = list(truth_lines(text, ChunkLevelLine))
+    records = [line.record for line in lines if line.record]
+    remarks = [*_asked_twice(lines)]
+    for line in lines:
+        ids = line.record.relevant_chunk_ids if line.record else []
+        for chunk_id in sorted({chunk_id for chunk_id in ids if ids.count(chunk_id) > 1}):
+            remarks.append(_finding("answer given twice", line, f"{chunk_id!r} is given twice: once is enough"))
+        if ids and line.record and not isinstance(line.record.metadata.get("chunker"), str):
+            remarks.append(_finding("no chunker", line, 'the chunker is not named: add it as metadata "chunker"'))
+    answers = sum(len(record.relevant_chunk_ids) + sum(map(len, record.alternatives.values())) for record in records)
+    return TruthAudit(
+        evaluation_type="chunk-level",
+        queries=len(records),
+        unanswerable=sum(record.unanswerable for record in records),
+        answers=answers,
+        valid_answers=answers,
+        faults=[*_line_faults(lines)],
+        remarks=sorted(remarks, key=lambda finding: finding.line),
+        coverage=[],
+        truth_characters=0,
+        repeated_characters=0,
+    )
+
+
+AnyLine = ParsedLine[TokenLevelLine] | ParsedLine[ChunkLevelLine]
+
+
+def _line_faults(lines: Sequence[AnyLine]) -> Iterator[Finding]:
+    if not lines:
+        yield Finding("line", 1, None, None, None, "the file holds no query: write one a line")
+    for line in lines:
+        record = line.record
+        # The numbers of a span are judged with its document at hand, which tells more.
+        judged = {member.fault() for member in record.members} if isinstance(record, TokenLevelLine) else set()
+        for fault in line.faults:
+            if fault not in judged:
+                yield _finding("line", line, fault)
+
+
+def _asked_twice(lines: Sequence[AnyLine]) -> Iterator[Finding]:
+    """Questions that differ at most in case and spacing."""
+    first: dict[str, AnyLine] = {}
+    for line in lines:
+        if line.record is None:
+            continue
+        earlier = first.setdefault(" ".join(line.record.query.casefold().split()), line)
+        if earlier is not line:
+            yield _finding(
+                "question asked twice",
+                line,
+                f"line {earlier.number} asks the same: put what is relevant to both into one of them",
+            )
+
+
+def _overlaps(lines: Sequence[ParsedLine[TokenLevelLine]]) -> Iterator[Finding]:
+    for line in lines:
+        spans = sorted(line.record.relevant_spans, key=lambda s: (s.doc_id, s.start, s.end)) if line.record else []
+        reach: SpanLine | None = None
+        for span in spans:
+            if reach is not None and reach.doc_id == span.doc_id and span.start < reach.end:
+                same = (reach.start, reach.end) == (span.start, span.end)
+                yield _finding(
+                    "answer given twice" if same else "spans overlap",
+                    line,
+                    f"[{span.start}, {span.end}) of {span.doc_id!r} is given twice: once is enough"
+                    if same
+                    else f"[{reach.start}, {reach.end}) and [{span.start}, {span.end}) of {span.doc_id!r} overlap: "
+                    "their characters count once",
+                    span.doc_id,
+                )
+            if reach is None or reach.doc_id != span.doc_id or span.end > reach.end:
+                reach = span
+
+
+def _repeated(line: AnyLine, span: AlternativeLine, counts: dict[DocumentId, int]) -> Finding:
+    here = counts.get(DocumentId(span.doc_id), 0)
+    elsewhere = [doc_id for doc_id in counts if doc_id != span.doc_id]
+    places = [f"{here} times in {span.doc_id!r}"] if here > 1 else []
+    places += [f"in {elsewhere[0]!r} too"] if len(elsewhere) == 1 else []
+    places += [f"in {len(elsewhere)} other documents"] if len(elsewhere) > 1 else []
+    message = f"{preview(span.text)} at [{span.start}, {span.end}) occurs {' and '.join(places)}"
+    return _finding("occurs more than once", line, message, span.doc_id)
+
+
+def _finding(kind: FaultKind | RemarkKind, line: AnyLine, message: str, doc_id: str | None = None) -> Finding:
+    query_id = line.record.query_id if line.record else None
+    return Finding(kind, line.number, query_id, line.query, doc_id, message)

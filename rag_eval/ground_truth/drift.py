@@ -14,9 +14,10 @@ from typing import Literal
 from rapidfuzz.distance import Levenshtein
 
 from rag_eval.errors import GroundTruthError
-from rag_eval.ground_truth.check import check_against_corpus, places_of
+from rag_eval.ground_truth.check import check_against_corpus
 from rag_eval.ground_truth.diff import EXACT_CELLS, SOLID, MatchingBlock, moved_blocks, settled, shared_blocks, shifts
 from rag_eval.ground_truth.files import read_token_level, rewrite_token_level, write_token_level
+from rag_eval.ground_truth.text_index import places_of
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import TokenLevelGroundTruth

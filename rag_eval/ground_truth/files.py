@@ -26,7 +26,6 @@ from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundT
 from rag_eval.types.ids import EvaluationType
 
 Line = TypeVar("Line", TokenLevelLine, ChunkLevelLine)
-Truth = TypeVar("Truth", TokenLevelGroundTruth, ChunkLevelGroundTruth)
 BYTE_ORDER_MARK = "\ufeff"
 TYPES: dict[type[TokenLevelLine] | type[ChunkLevelLine], EvaluationType] = {
     TokenLevelLine: "token-level",
@@ -160,15 +159,13 @@ def write_token_level(path: str | Path, truth: Iterable[TokenLevelGroundTruth]) 
     Raises ``GroundTruthError`` when it would not be read back the same, ``ArtifactError`` when it cannot be written.
     """
     items = list(truth)
-    text = _text("token-level", items)
-    _write(path, text, items, [record.ground_truth() for record in sound_records(text, path, TokenLevelLine)])
+    _write(path, _text("token-level", items), items, TokenLevelLine)
 
 
 def write_chunk_level(path: str | Path, truth: Iterable[ChunkLevelGroundTruth]) -> None:
     """Write ground truth as ``write_token_level`` does."""
     items = list(truth)
-    text = _text("chunk-level", items)
-    _write(path, text, items, [record.ground_truth() for record in sound_records(text, path, ChunkLevelLine)])
+    _write(path, _text("chunk-level", items), items, ChunkLevelLine)
 
 
 def rewrite_token_level(path: str | Path, source: str | Path, truth: Iterable[TokenLevelGroundTruth]) -> None:
@@ -190,9 +187,7 @@ def rewrite_token_level(path: str | Path, source: str | Path, truth: Iterable[To
             lines.append(line)
         elif outputs is not None:
             lines.append(changed_line(line, outputs, {}))
-    text = "\n".join(lines)
-    records = sound_records(text.removeprefix(BYTE_ORDER_MARK), path, TokenLevelLine)
-    _write(path, text, items, [record.ground_truth() for record in records])
+    _write(path, "\n".join(lines), items, TokenLevelLine)
 
 
 def changed_line(line: str, changes: Mapping[str, Any], metadata: Mapping[str, Any]) -> str:
@@ -232,9 +227,14 @@ def _line(item: TokenLevelGroundTruth | ChunkLevelGroundTruth) -> str:
         raise GroundTruthError(f"{_name(item)} cannot be kept as JSON: {error}") from None
 
 
-def _write(path: str | Path, text: str, items: Sequence[Truth], read_back: Sequence[Truth]) -> None:
-    for item, found in zip(items, read_back, strict=True):
-        if found != item:
+def _write(
+    path: str | Path,
+    text: str,
+    items: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth],
+    kind: type[Line],
+) -> None:
+    for item, record in zip(items, sound_records(text.removeprefix(BYTE_ORDER_MARK), path, kind), strict=True):
+        if record.ground_truth() != item:
             raise GroundTruthError(
                 f"{_name(item)} would not be read back the same: use strings as keys of its metadata, "
                 "and lists rather than tuples"

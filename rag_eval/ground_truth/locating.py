@@ -51,11 +51,6 @@ class Located:
     how: How
     similarity: float = 1.0
 
-    @property
-    def outcome(self) -> How:
-        """How it was found; for counting, beside ``Rejected.outcome``."""
-        return self.how
-
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
@@ -64,11 +59,6 @@ class Rejected:
     excerpt: str
     reason: Reason
     candidates: tuple[CharacterSpan, ...] = ()
-
-    @property
-    def outcome(self) -> Reason:
-        """Why it was rejected; for counting, beside ``Located.outcome``."""
-        return self.reason
 
 
 Location = Located | Rejected

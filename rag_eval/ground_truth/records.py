@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal, NoReturn
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from rag_eval.errors import PREVIEW_CHARACTERS, GroundTruthError, RagEvalError, preview
+from rag_eval.errors import PREVIEW_CHARACTERS, GroundTruthError, InvalidSpanError, RagEvalError, preview
 from rag_eval.formatting import suggestion
 from rag_eval.tables import metadata_to_json
-from rag_eval.types.chunks import CharacterSpan, bounds_fault, length_fault
+from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.ground_truth import (
     ChunkLevelGroundTruth,
     ChunkLevelOutputs,
@@ -75,11 +75,11 @@ class AlternativeLine(_LineModel):
 
     def fault(self) -> str | None:
         """Return what is wrong with the numbers themselves, whatever the document holds; None if nothing is."""
-        if not 0 <= self.start < self.end:
-            return bounds_fault(self.doc_id, self.start, self.end)
-        if len(self.text) == self.end - self.start:
-            return None
-        return length_fault(self.doc_id, self.start, self.end, self.text)
+        try:
+            self.span()
+        except InvalidSpanError as error:
+            return str(error)
+        return None
 
     def span(self) -> CharacterSpan:
         """Return the span; raises ``InvalidSpanError`` when the numbers are nonsense."""

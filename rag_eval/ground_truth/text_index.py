@@ -9,18 +9,29 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_eval.chunking.alignment import AlignedText, aligned_form
+from rag_eval.chunking.alignment import AlignedText, aligned_form, code_points
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId
+
+MOST_PLACES = 1000
+"""Further places of one text are not looked for: so many cannot be told apart anyway."""
 
 _FACTOR = 0x9E3779B97F4A7C15
 _ALL_BITS = (1 << 64) - 1
 
 
-def code_points(text: str) -> NDArray[np.uint32]:
-    """Return the text as numbers."""
-    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+def places_of(text: str, content: str, most: float = MOST_PLACES, begin: int = 0, stop: int | None = None) -> list[int]:
+    """Return where a text begins in ``content[begin:stop]``, overlapping ones too: the first ``most``.
+
+    An empty text begins nowhere.
+    """
+    places: list[int] = []
+    place = content.find(text, begin, stop) if text else -1
+    while place >= 0 and len(places) < most:
+        places.append(place)
+        place = content.find(text, place + 1, stop)
+    return places
 
 
 def run_hashes(text: str, length: int) -> NDArray[np.uint64]:
@@ -107,8 +118,6 @@ RUN = 8
 
 _PLACE = np.uint64((1 << 36) - 1)
 _PROBES = 4
-MOST_PLACES = 1000
-"""Further places of one text are not looked for: so many cannot be told apart anyway."""
 
 
 class RunIndex:
@@ -126,7 +135,7 @@ class RunIndex:
     def occurrences(self, needle: str, begin: int, stop: int) -> list[int]:
         """Find where the needle starts within ``text[begin:stop]``, rising; ``MOST_PLACES`` at most."""
         if len(needle) < RUN:
-            return self._scanned(needle, begin, stop)
+            return places_of(needle, self.text, MOST_PLACES, begin, stop)
         hashes = _hashes(needle)
         probes = np.arange(_PROBES) * (len(hashes) - 1) // (_PROBES - 1)
         firsts, counts = self._places(hashes[probes], begin, stop)
@@ -167,14 +176,6 @@ class RunIndex:
         firsts = np.searchsorted(self._keys, hashes | np.uint64(begin))
         afters = np.searchsorted(self._keys, hashes | np.uint64(max(begin, stop - RUN + 1)))
         return firsts, afters - firsts
-
-    def _scanned(self, needle: str, begin: int, stop: int) -> list[int]:
-        found: list[int] = []
-        start = self.text.find(needle, begin, stop)
-        while start >= 0 and len(found) < MOST_PLACES:
-            found.append(start)
-            start = self.text.find(needle, start + 1, stop)
-        return found
 
 
 def _hashes(text: str) -> NDArray[np.uint64]:

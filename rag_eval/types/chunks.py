@@ -24,7 +24,12 @@ class CharacterSpan:
     def __post_init__(self) -> None:
         check_bounds(self.doc_id, self.start, self.end)
         if len(self.text) != self.end - self.start:
-            raise InvalidSpanError(length_fault(self.doc_id, self.start, self.end, self.text))
+            unit = length_unit(self.text, self.end - self.start)
+            advice = f"these are {unit}, count code points" if unit else "correct the numbers or the text"
+            raise InvalidSpanError(
+                f"the span [{self.start}, {self.end}) of {self.doc_id!r} is {self.length} characters long, "
+                f"its text {preview(self.text)} is {len(self.text)}: {advice}"
+            )
 
     @property
     def length(self) -> int:
@@ -56,16 +61,6 @@ def check_bounds(doc_id: str, start: int, end: int) -> None:
 def bounds_fault(doc_id: str, start: int, end: int) -> str:
     """Return what to say of bounds that are not ``0 <= start < end``."""
     return f"the span [{start}, {end}) of {doc_id!r} holds no character: start must be 0 or more and below end"
-
-
-def length_fault(doc_id: str, start: int, end: int, text: str) -> str:
-    """Return what to say of a text that is not as long as its span, and of what was counted where that can be told."""
-    unit = length_unit(text, end - start)
-    advice = f"these are {unit}, count code points" if unit else "correct the numbers or the text"
-    return (
-        f"the span [{start}, {end}) of {doc_id!r} is {end - start} characters long, "
-        f"its text {preview(text)} is {len(text)}: {advice}"
-    )
 
 
 @dataclass(frozen=True, slots=True)

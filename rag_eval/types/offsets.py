@@ -4,16 +4,12 @@ Other tools count UTF-8 bytes, UTF-16 units, or CRLF as one character. Naming th
 into a message that says what to change.
 """
 
+import re
 from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Literal
 
 OffsetUnit = Literal["code points", "UTF-8 byte offsets", "UTF-16 unit offsets", "offsets that count CRLF as one"]
-FOREIGN_UNITS: tuple[OffsetUnit, ...] = (
-    "UTF-8 byte offsets",
-    "UTF-16 unit offsets",
-    "offsets that count CRLF as one",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +27,7 @@ class FittingUnit:
 
 def length_unit(text: str, length: int) -> OffsetUnit | None:
     """Find the unit in which a text has this length; None where none fits, code points not tried."""
-    lengths = _lengths(text)
-    return next((unit for unit in FOREIGN_UNITS if lengths[unit] == length != len(text)), None)
+    return next((unit for unit, found in _lengths(text).items() if found == length != len(text)), None)
 
 
 def fitting_unit(content: str, start: int, end: int | None, text: str) -> FittingUnit | None:
@@ -41,9 +36,8 @@ def fitting_unit(content: str, start: int, end: int | None, text: str) -> Fittin
     Without ``end`` the text's length in that unit decides. In the last unit line ends are compared translated, as the
     source saw them.
     """
-    lengths = _lengths(text)
-    for unit in FOREIGN_UNITS:
-        place = to_code_points(content, start, start + lengths[unit] if end is None else end, unit)
+    for unit, length in _lengths(text).items():
+        place = to_code_points(content, start, start + length if end is None else end, unit)
         if place is None:
             continue
         found = content[place[0] : place[1]]
@@ -86,11 +80,7 @@ def translated(text: str) -> str:
 
 def _from_translated(content: str, start: int, end: int) -> tuple[int, int] | None:
     # Each CRLF by the place of its LF in the translated text: what follows it is one further in the source.
-    ends: list[int] = []
-    place = content.find("\r\n")
-    while place >= 0:
-        ends.append(place - len(ends))
-        place = content.find("\r\n", place + 2)
+    ends = [match.start() - number for number, match in enumerate(re.finditer("\r\n", content))]
     if end > len(content) - len(ends):
         return None
     return start + bisect_left(ends, start), end + bisect_left(ends, end)

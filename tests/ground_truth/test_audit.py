@@ -1,7 +1,7 @@
 import json
 
 from rag_eval import Corpus, Document, DocumentId
-from rag_eval.ground_truth.audit import audit_chunk_level, audit_token_level
+from rag_eval.ground_truth.check import audit_chunk_level, audit_token_level
 
 CORPUS = Corpus(
     [

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from strategies import nasty_texts
 
 from rag_eval import Document, DocumentId
-from rag_eval.ground_truth.audit import count_occurrences
+from rag_eval.ground_truth.check import count_occurrences
 
 
 def one_by_one(text: str, content: str) -> int:

@@ -6,8 +6,8 @@ A new one is its file, its test and a line here. Nothing is lost without a note.
 
 import inspect
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from rag_eval.errors import ConfigurationError
@@ -39,16 +39,10 @@ def import_truth(
     known = (*IMPORTERS, *others)
     if kind not in known:
         raise ConfigurationError(f"there is no kind {kind!r}{suggestion(kind, known)}: {choices(known, kind)}")
-    read: Callable[..., ImportedTruth] = others[kind] if kind in others else _loaded(IMPORTERS[kind])
+    read: Callable[..., ImportedTruth] = others[kind] if kind in others else resolve_name(IMPORTERS[kind])
     given = {name: value for name, value in options.items() if value is not None}
     takes = list(inspect.signature(read).parameters)[1:]
     for name in given:
         if name not in takes:
             raise ConfigurationError(f"--{name} says nothing about {kind}: leave it out")
     return read(str(source) if kind in others else Path(source), **given)
-
-
-def _loaded(entry: str) -> "Callable[..., ImportedTruth]":
-    module, _, name = entry.partition(":")
-    found: Callable[..., ImportedTruth] = getattr(import_module(module), name)
-    return found

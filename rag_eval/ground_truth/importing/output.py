@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from rag_eval.disk.files import scratch_path, write_atomically, writing
 from rag_eval.errors import ArtifactError, ConfigurationError
-from rag_eval.ground_truth.audit import count_occurrences
+from rag_eval.ground_truth.check import count_occurrences
 from rag_eval.ground_truth.files import write_chunk_level, write_token_level
 from rag_eval.ground_truth.importing.importer import ImportedTruth, refuse_traversal
 from rag_eval.types.documents import Document
@@ -88,7 +88,10 @@ def write_import(
         raise ArtifactError(f"{str(output)!r} is a folder: give a file for the ground truth")
     corpus, others = found.corpus_folder, 0
     with scratch_path(output.parent) as scratch:
-        _write_truth(scratch, found)
+        if found.chunk_level:
+            write_chunk_level(scratch, found.chunk_level)
+        else:
+            write_token_level(scratch, found.token_level)
         if output.exists() and not overwrite and output.read_bytes() != scratch.read_bytes():
             raise ArtifactError(
                 f"{str(output)!r} is there and has other content: give another --output, or --overwrite"
@@ -100,13 +103,6 @@ def write_import(
         with writing(output):
             os.replace(scratch, output)
     return WrittenImport(output, corpus, others)
-
-
-def _write_truth(path: Path, found: ImportedTruth) -> None:
-    if found.chunk_level:
-        write_chunk_level(path, found.chunk_level)
-    else:
-        write_token_level(path, found.token_level)
 
 
 DEFAULT_ENDING = ".md"

@@ -22,7 +22,6 @@ from starlette.staticfiles import StaticFiles
 
 from rag_eval.errors import ConfigurationError, RagEvalError, ReviewConflictError
 from rag_eval.ground_truth.review.session import DocumentFolder, Entry, KeptSpan, NewSpan, ReviewSession
-from rag_eval.types.ids import QueryId
 
 if TYPE_CHECKING:
     from uvicorn import Server
@@ -206,7 +205,7 @@ class ReviewApp:
         return await self._answer(lambda: {"current": self._session.is_current, "file": self._session.name})
 
     async def _query(self, request: Request) -> Response:
-        query_id = QueryId(request.query_params.get("id", ""))
+        query_id = request.query_params.get("id", "")
         return await self._answer(lambda: self._told(query_id))
 
     async def _document(self, request: Request) -> Response:
@@ -224,7 +223,7 @@ class ReviewApp:
         def decide(data: bytes) -> dict[str, Any]:
             message = _Decision.model_validate_json(data)
             self._session.decide(message.id, message.version, message.decision)
-            return self._told(QueryId(message.id))
+            return self._told(message.id)
 
         return await self._changed(request, decide)
 
@@ -232,7 +231,7 @@ class ReviewApp:
         def set_spans(data: bytes) -> dict[str, Any]:
             message = _Spans.model_validate_json(data)
             self._session.set_spans(message.id, message.version, message.spans)
-            return self._told(QueryId(message.id))
+            return self._told(message.id)
 
         return await self._changed(request, set_spans)
 
@@ -250,11 +249,8 @@ class ReviewApp:
 
         return await self._changed(request, reload)
 
-    def _told(self, query_id: QueryId) -> dict[str, Any]:
-        entry = self._session.entries.get(query_id)
-        if entry is None:
-            raise ReviewConflictError("this query is not in the file any more: reload")
-        return query(self._session, query_id, entry)
+    def _told(self, query_id: str) -> dict[str, Any]:
+        return query(self._session, query_id, self._session.entry(query_id))
 
     async def _changed(self, request: Request, change: Callable[[bytes], dict[str, Any]]) -> Response:
         data = b""

@@ -7,7 +7,7 @@ that is in both counts as not rejected.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as pydantic_dataclass
@@ -88,10 +88,6 @@ class Entry:
     def span_faults(self, documents: DocumentFolder) -> list[str | None]:
         """For each span what is wrong with it, None where nothing is."""
         return [_fault(span, documents) for span in self.record.relevant_spans]
-
-    def changed(self, changes: dict[str, Any], metadata: dict[str, Any]) -> str:
-        """Return the line with some keys replaced (None removes one), and some of its metadata."""
-        return changed_line(self.line, changes, metadata)
 
 
 def parse_entry(line: str) -> TokenLevelLine:
@@ -267,7 +263,7 @@ class ReviewSession:
         if decision == "accepted":
             self._check_true(entry)
         side: Side = "rejected" if decision == "rejected" else "truth"
-        self._apply(QueryId(query_id), entry.changed({}, {"review": decision}), side)
+        self._apply(QueryId(query_id), changed_line(entry.line, {}, {"review": decision}), side)
         return entry
 
     def set_spans(self, query_id: str, version: int, spans: list[KeptSpan | NewSpan]) -> Entry:
@@ -292,7 +288,7 @@ class ReviewSession:
                 raise GroundTruthError(
                     f"[{place[1]}, {place[2]}) of {place[0]!r} is an alternative of another span: keep one of them"
                 )
-        line = entry.changed({"relevant_spans": list(unique.values()), "unanswerable": None}, {})
+        line = changed_line(entry.line, {"relevant_spans": list(unique.values()), "unanswerable": None}, {})
         self._apply(QueryId(query_id), line, entry.side)
         return entry
 
@@ -321,10 +317,15 @@ class ReviewSession:
                 slots.append(_Slot(found.query_id))
         return slots or [_Slot(None, header_line("token-level"))]
 
-    def _current(self, query_id: str, version: int) -> Entry:
+    def entry(self, query_id: str) -> Entry:
+        """Return a query; raises ``ReviewConflictError`` when the file has it no more."""
         entry = self.entries.get(QueryId(query_id))
         if entry is None:
             raise ReviewConflictError("this query is not in the file any more: reload")
+        return entry
+
+    def _current(self, query_id: str, version: int) -> Entry:
+        entry = self.entry(query_id)
         if entry.version != version:
             raise ReviewConflictError("this query was changed in another window: reload to see it")
         return entry

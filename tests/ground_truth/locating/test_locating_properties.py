@@ -6,7 +6,7 @@ from strategies import nasty_texts
 
 from rag_eval import Document, DocumentId
 from rag_eval.chunking.certify import nasty_texts as known_texts
-from rag_eval.ground_truth.locating import Located, Locator
+from rag_eval.ground_truth.locating import Located, Locator, Rejected
 from rag_eval.ground_truth.text_index import FoldedText, folded_form
 
 OURS = settings(deadline=None, derandomize=True, max_examples=150)
@@ -28,7 +28,8 @@ def test_the_very_text_is_found_where_plain_searching_finds_it_alone(content: st
         assert isinstance(result, Located)
         assert (result.how, result.span.start, result.span.text) == ("exact", starts[0], text)
     else:
-        assert result.outcome == ("ambiguous" if starts else "empty")
+        assert isinstance(result, Rejected)
+        assert result.reason == ("ambiguous" if starts else "empty")
 
 
 @OURS
