@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from rag_eval.chunking.chunker import BuiltInChunker, Cut, PositionAwareChunker
-from rag_eval.chunking.foreign import ForeignChunker
+from rag_eval.chunking.foreign import ForeignChunker, Piece
 from rag_eval.chunking.placement import ChunkerPositionAdapter, count_characters, place, uncovered_stretches
 from rag_eval.chunking.sentence import trim
 from rag_eval.errors import ConfigurationError, preview
@@ -126,19 +126,11 @@ def _escaped(cell: str) -> str:
     return cell.replace("\\", "\\\\").replace("|", "\\|").replace("<", "\\<").replace("`", "\\`").replace("\n", " ")
 
 
-@dataclass(frozen=True, slots=True)
-class SizeLimit:
-    """At most ``size`` of something, and how it is measured."""
-
-    size: int
-    measure: Callable[[str], int]
-
-    def kept_by(self, text: str) -> bool:
-        """Whether the text is within the limit."""
-        return self.measure(text) <= self.size
+Fits = Callable[[str], bool]
+"""Whether a chunk is within a limit of its size."""
 
 
-def find_size_limit(chunker: object) -> SizeLimit | None:
+def find_size_limit(chunker: object) -> Fits | None:
     """Return the limit that the chunker's own settings declare, in its own measure; None where it cannot be told.
 
     - our chunkers: ``max_chunk_size`` characters, ``chunk_size`` characters, or tokens where they have an ``encoding``;
@@ -150,7 +142,9 @@ def find_size_limit(chunker: object) -> SizeLimit | None:
     window's text, encoded alone, may be a token or two more.
     """
     if isinstance(chunker, BuiltInChunker):
-        return _built_in_limit(chunker)
+        encoding = getattr(chunker, "encoding", None)
+        count = partial(count_tokens, encoding=encoding) if encoding in ENCODINGS else len
+        return _limit(chunker, "max_chunk_size", count) or _limit(chunker, "chunk_size", count)
     tokenizer = getattr(chunker, "tokenizer", None)
     length_function = getattr(chunker, "_length_function", None)
     # LangChain's token splitters leave the length function at characters and count in their tokenizer.
@@ -166,19 +160,9 @@ def find_size_limit(chunker: object) -> SizeLimit | None:
     return None
 
 
-def _built_in_limit(chunker: BuiltInChunker) -> SizeLimit | None:
-    encoding = getattr(chunker, "encoding", None)
-
-    def measure(text: str) -> int:
-        return count_tokens(text, str(encoding)) if encoding in ENCODINGS else len(text)
-
-    limits = (_limit(chunker, name, measure) for name in ("max_chunk_size", "chunk_size"))
-    return next((limit for limit in limits if limit), None)
-
-
-def _limit(chunker: object, name: str, measure: Callable[[str], Any]) -> SizeLimit | None:
+def _limit(chunker: object, name: str, measure: Callable[[str], Any]) -> Fits | None:
     size = getattr(chunker, name, None)
-    return SizeLimit(size, measure) if isinstance(size, int) else None
+    return (lambda text: bool(measure(text) <= size)) if isinstance(size, int) else None
 
 
 _MEGABYTE = 1_000_000
@@ -281,7 +265,7 @@ _Run = Callable[[str], list[_Seen]]
 def certify(
     chunker: object,
     texts: Mapping[str, str] | Iterable[str] | None = None,
-    fits: Callable[[str], bool] | None = None,
+    fits: Fits | None = None,
 ) -> Certificate:
     """Run a chunker on every text, twice, and check what it gives.
 
@@ -311,7 +295,7 @@ def certify(
 
 
 class _Tally:
-    def __init__(self, fits: Callable[[str], bool] | None, declared: SizeLimit | None) -> None:
+    def __init__(self, fits: Fits | None, declared: Fits | None) -> None:
         self.fits = fits
         self.declared = declared
         self.positions: Positions = "found"
@@ -324,7 +308,7 @@ class _Tally:
     def look_at(self, name: str, text: str, run: _Run) -> None:
         try:
             seen, again = run(text), run(text)
-            too_large = [chunk for chunk in seen if self.declared and not self.declared.kept_by(chunk.text)]
+            too_large = [chunk for chunk in seen if self.declared and not self.declared(chunk.text)]
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # noqa: BLE001  # foreign code; a panic in Rust is not even an Exception
@@ -373,7 +357,7 @@ def _named(texts: Mapping[str, str] | Iterable[str] | None) -> dict[str, str]:
 def _runner(chunker: object) -> tuple[_Run, str]:
     """How to ask the chunker, and its name."""
     if isinstance(chunker, ChunkerPositionAdapter):
-        return partial(_found, chunker.chunker), chunker.name
+        return lambda text: _found(text, chunker.chunker.pieces(text)), chunker.name
     if not isinstance(chunker, type) and isinstance(chunker, PositionAwareChunker):
         return partial(_own, chunker), chunker.name
     foreign = chunker if isinstance(chunker, ForeignChunker) else ForeignChunker(chunker)
@@ -390,14 +374,14 @@ def _own(chunker: PositionAwareChunker, text: str) -> list[_Seen]:
     return seen
 
 
-def _found(foreign: ForeignChunker, text: str) -> list[_Seen]:
-    return [_Seen(found.piece.text, found.cut, found.exact, "found") for found in place(text, foreign.pieces(text))]
+def _found(text: str, pieces: list[Piece]) -> list[_Seen]:
+    return [_Seen(found.piece.text, found.cut, found.exact, "found") for found in place(text, pieces)]
 
 
 def _claimed_or_found(foreign: ForeignChunker, text: str) -> list[_Seen]:
     pieces = foreign.pieces(text)
     if not any(piece.has_claim for piece in pieces):
-        return [_Seen(found.piece.text, found.cut, found.exact, "found") for found in place(text, pieces)]
+        return _found(text, pieces)
     seen = []
     for piece in pieces:
         start, end = piece.claimed_start, piece.claimed_end

@@ -1,4 +1,4 @@
-"""The checks that chunkers make on their settings."""
+"""What a chunker is, and what the chunkers of this library share."""
 
 from abc import ABC, abstractmethod
 from typing import Annotated, Protocol, runtime_checkable

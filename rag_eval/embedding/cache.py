@@ -128,11 +128,6 @@ class CacheStatistics:
     hits: int = 0
     misses: int = 0
 
-    @property
-    def hit_rate(self) -> float:
-        """hits / (hits + misses); 0 when nothing was asked for."""
-        return self.hits / (self.hits + self.misses) if self.hits + self.misses else 0.0
-
 
 class EmbeddingCache:
     """A folder of vectors that any number of threads and processes may use at once.
@@ -189,7 +184,6 @@ class CachedEmbedder:
         self._since_ns = nanoseconds(made_since)
         self._counting = threading.Lock()
         self._statistics = CacheStatistics()
-        self._calls = threading.local()
 
     def __repr__(self) -> str:
         return f"CachedEmbedder({self._embedder!r}, {self._cache!r})"
@@ -233,11 +227,6 @@ class CachedEmbedder:
         with self._counting:
             return self._statistics
 
-    @property
-    def last_call(self) -> CacheStatistics:
-        """Hits and misses of this thread's last call."""
-        return getattr(self._calls, "last", CacheStatistics())
-
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Return the vectors of the texts, in their order; equal texts are embedded once."""
         return self._vectors(texts, self._kept(), self._make)
@@ -256,7 +245,6 @@ class CachedEmbedder:
     def _vectors(self, texts: Sequence[str], kept: VectorRows, make: Make) -> Vectors:
         check_texts(texts)
         if not texts:
-            self._count(CacheStatistics())
             return self._embedder.embed([])
         digests = _digests(texts)
         found, vectors = self._find(digests, kept)
@@ -290,7 +278,7 @@ class CachedEmbedder:
         missing = np.flatnonzero(~found).tolist()
         sources = [first.setdefault(digests[place].tobytes(), place) for place in missing]
         places = list(first.values())
-        self._count(CacheStatistics(hits=len(texts) - len(places), misses=len(places)))
+        self._count(hits=len(texts) - len(places), misses=len(places))
         if places:
             new = self._made(texts, places, digests, kept, make)
             vectors = vectors if vectors.shape[1] == new.shape[1] else np.zeros((len(texts), new.shape[1]), np.float32)
@@ -340,12 +328,11 @@ class CachedEmbedder:
         for begin in range(0, len(places), self._keep_every):
             yield places[begin : begin + self._keep_every]
 
-    def _count(self, call: CacheStatistics) -> None:
-        self._calls.last = call
+    def _count(self, hits: int, misses: int) -> None:
         with self._counting:
             total = self._statistics
-            self._statistics = CacheStatistics(total.hits + call.hits, total.misses + call.misses)
-        logger.debug("embedding cache: %d hits, %d misses (%s)", call.hits, call.misses, self.name)
+            self._statistics = CacheStatistics(total.hits + hits, total.misses + misses)
+        logger.debug("embedding cache: %d hits, %d misses (%s)", hits, misses, self.name)
 
 
 def _digests(texts: Sequence[str]) -> Keys:

@@ -1,6 +1,7 @@
 """What an embedder is, and what it may offer beyond that."""
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from inspect import getattr_static
@@ -130,6 +131,42 @@ class Embedder(Protocol):
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """Return the vector of a question."""
+
+
+class BuiltInEmbedder(ABC):
+    """An embedder of this library: its name is its identity, and it counts what it uses."""
+
+    _counter: UsageCounter
+    _dimension: int | None = None
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The model and whatever changes its vectors."""
+
+    @abstractmethod
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Return the vectors of the texts, in their order."""
+
+    @property
+    def identity(self) -> str:
+        """The name, which tells more than the settings: the package, the model's files or commit, the server."""
+        return self.name
+
+    @property
+    def known_dimension(self) -> int | None:
+        """The dimension as far as it is known without asking a service or loading a model."""
+        return self._dimension
+
+    @property
+    def usage(self) -> Usage:
+        """Requests, texts, tokens and cost so far; tokens as the service counts them where it does."""
+        return self._counter.usage
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        """Return the vector of a question, made like that of any text."""
+        vector: NDArray[np.float32] = self.embed([text])[0]
+        return vector
 
 
 @runtime_checkable

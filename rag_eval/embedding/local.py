@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rag_eval.embedding.embedder import Usage, UsageCounter, Vectors, check_texts
+from rag_eval.embedding.embedder import BuiltInEmbedder, UsageCounter, Vectors, check_texts
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import part
 
@@ -26,7 +25,7 @@ BATCH = 256
 
 
 @part
-class LocalEmbedder:
+class LocalEmbedder(BuiltInEmbedder):
     """Mean of static token vectors, 256 dimensions; the same text always gives the same vector, bit for bit.
 
     A text without tokens (the empty one) has the zero vector.
@@ -34,6 +33,7 @@ class LocalEmbedder:
 
     symmetric = True
     packages = ("wordllama", "tokenizers")
+    _dimension = 256
 
     def __post_init__(self) -> None:
         self._counter = UsageCounter(price_per_million_tokens=0.0)
@@ -44,19 +44,9 @@ class LocalEmbedder:
         return f"wordllama-l2-supercat-256@{_package_version()}"
 
     @property
-    def identity(self) -> str:
-        """The name: the weights come with a package, and change when that does."""
-        return self.name
-
-    @property
     def dimension(self) -> int:
         """Number of components of a vector (256)."""
         return 256
-
-    @property
-    def usage(self) -> Usage:
-        """The texts and tokens so far; no requests, no cost."""
-        return self._counter.usage
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """The vectors of the texts, of length 1, in their order."""
@@ -67,11 +57,6 @@ class LocalEmbedder:
             vectors[begin : begin + len(batch)], tokens = _mean_vectors(batch)
             self._counter.add(texts=len(batch), tokens=tokens)
         return vectors
-
-    def embed_query(self, text: str) -> NDArray[np.float32]:
-        """The vector of a question, made like that of any text."""
-        vector: NDArray[np.float32] = self.embed([text])[0]
-        return vector
 
 
 def _mean_vectors(texts: Sequence[str]) -> tuple[Vectors, int]:

@@ -10,10 +10,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, StrictFloat
 
-from rag_eval.embedding.embedder import Usage, UsageCounter, Vectors, check_texts
+from rag_eval.embedding.embedder import BuiltInEmbedder, UsageCounter, Vectors, check_texts
 from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError, preview
 from rag_eval.llm.client import DEFAULT_HOST, OpenAIClient
 from rag_eval.parts import PythonOnly, Running, Shown, part
@@ -189,7 +188,7 @@ PRICES = {"text-embedding-3-small": 0.02, "text-embedding-3-large": 0.13, "text-
 
 
 @part
-class OpenAIEmbedder:
+class OpenAIEmbedder(BuiltInEmbedder):
     """A model behind OpenAI's embeddings API.
 
     ``base_url`` and ``api_key`` default to ``OPENAI_BASE_URL`` and ``OPENAI_API_KEY``, and then to OpenAI's address.
@@ -265,11 +264,6 @@ class OpenAIEmbedder:
         return name
 
     @property
-    def identity(self) -> str:
-        """The name: the environment (OPENAI_BASE_URL) may decide the server."""
-        return self.name
-
-    @property
     def dimension(self) -> int:
         """How many numbers a vector has: known, or learned from the first answer, which this asks for if need be."""
         if self._dimension is None:
@@ -277,16 +271,6 @@ class OpenAIEmbedder:
         if self._dimension is None:
             raise ServiceError(f"{self.name} answered without telling how many numbers a vector has")
         return self._dimension
-
-    @property
-    def known_dimension(self) -> int | None:
-        """The dimension as far as it is known without asking."""
-        return self._dimension
-
-    @property
-    def usage(self) -> Usage:
-        """Requests, texts, tokens as the service counts them (by ``limits.encoding`` where it does not) and cost."""
-        return self._counter.usage
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """The vectors of the texts, in their order; no texts ask for nothing."""
@@ -297,11 +281,6 @@ class OpenAIEmbedder:
                 vectors = np.zeros((len(texts), rows.shape[1]), np.float32)
             vectors[places] = rows
         return vectors
-
-    def embed_query(self, text: str) -> NDArray[np.float32]:
-        """The vector of a question, made like that of any text."""
-        vector: NDArray[np.float32] = self.embed([text])[0]
-        return vector
 
     def embed_as_ready(self, texts: Sequence[str], places: Sequence[int]) -> Iterator[tuple[list[int], Vectors]]:
         """The vectors of the texts at these places, a batch whenever an answer is there.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field, StrictBool
 
 from rag_eval.disk.files import files_sha256, kept_sha256
-from rag_eval.embedding.embedder import Usage, UsageCounter, Vectors, check_texts, checked_vectors
+from rag_eval.embedding.embedder import BuiltInEmbedder, UsageCounter, Vectors, check_texts, checked_vectors
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.parts import PythonOnly, Running, Shown, part
 from rag_eval.parts.settings import Count, Name, OptionalCount, name_or_object
@@ -100,7 +100,7 @@ class Encoder(Protocol):
 
 
 @part
-class SentenceTransformersEmbedder:
+class SentenceTransformersEmbedder(BuiltInEmbedder):
     """A sentence-transformers model, by its name, its folder or as a loaded object.
 
     A name is loaded at the first use, and only from this machine unless ``local_files_only=False``; an object needs a
@@ -133,7 +133,6 @@ class SentenceTransformersEmbedder:
             raise ConfigurationError("revision, device and truncate_dim are for models loaded here: set them on yours")
         self._loading = threading.Lock()
         self._loaded: Encoder | None = None if isinstance(self.model, str) else self.model
-        self._dimension: int | None = None
         self._counter = UsageCounter(price_per_million_tokens=0.0)
 
     def __repr__(self) -> str:
@@ -147,11 +146,6 @@ class SentenceTransformersEmbedder:
         return found + (f"/{cut}" if cut is not None else "") + ("/normalized" if self.normalize else "")
 
     @property
-    def identity(self) -> str:
-        """The name, which has the digest of the model's folder or its commit."""
-        return self.name
-
-    @property
     def remote(self) -> bool:
         """Where the model may be downloaded."""
         return not self.local_files_only
@@ -162,16 +156,6 @@ class SentenceTransformersEmbedder:
         if self._dimension is None:
             self._dimension = self.embed(["dimension"]).shape[1]
         return self._dimension
-
-    @property
-    def known_dimension(self) -> int | None:
-        """The dimension as far as it is known without loading the model."""
-        return self._dimension
-
-    @property
-    def usage(self) -> Usage:
-        """Texts and tokens so far (None when the model has no tokenizer); no requests, no cost."""
-        return self._counter.usage
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """The vectors of the texts, in their order."""

@@ -220,8 +220,7 @@ class _Pool:
         """Raise the floor to what the best k allow, and let go what is below."""
         order = np.lexsort((-self._scores, self.queries))
         self.queries, self.numbers, self._scores = self.queries[order], self.numbers[order], self._scores[order]
-        position = np.arange(self.size) - np.searchsorted(self.queries, self.queries)
-        kth = position == self._k - 1
+        kth = _positions(self.queries) == self._k - 1
         if not kth.any():
             return
         # Every query has seen the same chunks: all of them have a k-th best, or none.
@@ -282,7 +281,7 @@ class BuiltInStore(ABC):
         blank = ~units.any(axis=1)
         asked = np.flatnonzero(~blank)
         found = self._candidates(units[asked], count) if size and len(asked) else iter(())
-        parts = (_renumbered(part, asked) for part in found)
+        parts = (Candidates(asked[part.queries], part.numbers, part.scores) for part in found)
         result = best(parts, self._places.rank, len(units), count, self._blocks.found)
         result.numbers[blank] = self._places.order[:count]
         result.scores[blank] = 0
@@ -322,7 +321,3 @@ class BuiltInStore(ABC):
         if chunks == 0:
             return np.empty((0, 0), np.float32)
         return unit_vectors(embeddings, "embeddings", self._dimension)
-
-
-def _renumbered(part: Candidates, rows: NDArray[np.int64]) -> Candidates:
-    return Candidates(rows[part.queries], part.numbers, part.scores)

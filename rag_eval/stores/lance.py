@@ -120,11 +120,6 @@ def rows_of_table(chunks: pa.Table) -> pa.Table:
     return _rows({name: chunks.column(name) for name in ROWS.names if name not in unused}, chunks.num_rows)
 
 
-def places_of_rows(rows: pa.Table) -> Places:
-    """The places of rows; raises ``TableError`` when two are the same."""
-    return with_table(Places(), rows) if rows.num_rows else Places()
-
-
 def with_table(places: Places, chunks: pa.Table) -> Places:
     """The places and those of a table; raises ``TableError`` when one is there already."""
     placed = has_places(chunks)
@@ -296,7 +291,8 @@ class LanceDBVectorStore(BuiltInStore):
                 f"the LanceDB table {self.table!r} misses chunks, or was filled by two writers at once: "
                 "clear it and fill it anew"
             )
-        self._places = places_of_rows(rows.take(pa.array(self._offsets)))
+        rows = rows.take(pa.array(self._offsets))
+        self._places = with_table(Places(), rows) if rows.num_rows else Places()
         self._dimension = table.schema.field("vector").type.list_size
         self._table, self._identity, self._version = table, _identity(table), table.version
 

@@ -60,7 +60,7 @@ def _second_configuration() -> list[dict[str, object]]:
             cached = CachedEmbedder(LocalEmbedder(), EmbeddingCache(folder))
             without.append(cpu_seconds(lambda: plain.embed(second)))
             with_cache.append(cpu_seconds(lambda embedder=cached: embedder.embed(second)))
-            misses = cached.last_call.misses
+            misses = cached.statistics.misses
             forget(Path(folder))
             third = CachedEmbedder(LocalEmbedder(), EmbeddingCache(folder))
             again.append(cpu_seconds(lambda embedder=third: embedder.embed(second)))

@@ -60,17 +60,14 @@ def test_only_unseen_texts_are_embedded_and_it_says_so(tmp_path: Path) -> None:
     own = OwnEmbedder()
     cached = CachedEmbedder(own, EmbeddingCache(tmp_path))
     cached.embed(TEXTS[:60])
-    assert cached.last_call == CacheStatistics(hits=0, misses=60)
+    assert cached.statistics == CacheStatistics(hits=0, misses=60)
     again = CachedEmbedder(own, EmbeddingCache(tmp_path))
     given = again.embed(TEXTS[40:])
     assert np.array_equal(given, OwnEmbedder().embed(TEXTS[40:]))
-    assert again.last_call == CacheStatistics(hits=20, misses=40)
+    assert again.statistics == CacheStatistics(hits=20, misses=40)
     assert own.embedded == TEXTS
     again.embed(TEXTS)
-    assert again.last_call == CacheStatistics(hits=100, misses=0)
     assert again.statistics == CacheStatistics(hits=120, misses=40)
-    assert again.statistics.hit_rate == 0.75
-    assert CacheStatistics().hit_rate == 0.0
 
 
 def test_a_repeated_text_is_embedded_once(tmp_path: Path) -> None:
