@@ -228,10 +228,7 @@ def _line(item: TokenLevelGroundTruth | ChunkLevelGroundTruth) -> str:
 
 
 def _write(
-    path: str | Path,
-    text: str,
-    items: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth],
-    kind: type[Line],
+    path: str | Path, text: str, items: Sequence[TokenLevelGroundTruth | ChunkLevelGroundTruth], kind: type[Line]
 ) -> None:
     for item, record in zip(items, sound_records(text.removeprefix(BYTE_ORDER_MARK), path, kind), strict=True):
         if record.ground_truth() != item:
