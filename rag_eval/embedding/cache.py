@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -229,7 +229,10 @@ class CachedEmbedder:
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Return the vectors of the texts, in their order; equal texts are embedded once."""
-        return self._vectors(texts, self._kept(), self._make)
+        embedder = self._embedder
+        if isinstance(embedder, EmbedsAsReady):
+            return self._vectors(texts, self._kept(), embedder.embed_as_ready)
+        return self._vectors(texts, self._kept(), partial(self._in_blocks, embedder.embed))
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """Return the vector of a question."""
@@ -240,7 +243,8 @@ class CachedEmbedder:
         """Return the vectors of the questions, in their order."""
         if self.symmetric:
             return self.embed(texts)
-        return self._vectors(texts, self._kept(queries=True), self._make_queries)
+        make = partial(self._in_blocks, partial(embed_queries, self._embedder))
+        return self._vectors(texts, self._kept(queries=True), make)
 
     def _vectors(self, texts: Sequence[str], kept: VectorRows, make: Make) -> Vectors:
         check_texts(texts)
@@ -313,20 +317,12 @@ class CachedEmbedder:
             raise ConfigurationError(f"the embedder {self.name} gave {len(done)} vectors for {len(places)} texts")
         return vectors
 
-    def _make(self, texts: Sequence[str], places: Sequence[int]) -> Iterator[tuple[Sequence[int], Vectors]]:
-        if isinstance(self._embedder, EmbedsAsReady):
-            yield from self._embedder.embed_as_ready(texts, places)
-        else:
-            for block in self._blocks(places):
-                yield block, self._embedder.embed([texts[place] for place in block])
-
-    def _make_queries(self, texts: Sequence[str], places: Sequence[int]) -> Iterator[tuple[Sequence[int], Vectors]]:
-        for block in self._blocks(places):
-            yield block, embed_queries(self._embedder, [texts[place] for place in block])
-
-    def _blocks(self, places: Sequence[int]) -> Iterator[Sequence[int]]:
+    def _in_blocks(
+        self, embed: Callable[[list[str]], Vectors], texts: Sequence[str], places: Sequence[int]
+    ) -> Iterator[tuple[Sequence[int], Vectors]]:
         for begin in range(0, len(places), self._keep_every):
-            yield places[begin : begin + self._keep_every]
+            block = places[begin : begin + self._keep_every]
+            yield block, embed([texts[place] for place in block])
 
     def _count(self, hits: int, misses: int) -> None:
         with self._counting:

@@ -131,7 +131,14 @@ class TruthFile:
         # A link stays a link: the file it points to is the one that is replaced.
         self.path = path.resolve()
         self._bytes = self._on_disk()
-        self.lines = self._decoded()
+        try:
+            self.lines = (self._bytes or b"").decode("utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise GroundTruthError(
+                f"{str(self.path)!r} is not UTF-8 (byte {error.start}): convert the file to UTF-8"
+            ) from None
+        if self.lines[-1] == "":
+            self.lines.pop()
 
     @property
     def is_current(self) -> bool:
@@ -164,16 +171,6 @@ class TruthFile:
             return None
         except OSError as error:
             raise ArtifactError(f"{str(self.path)!r} cannot be read ({error.strerror}): check its rights") from None
-
-    def _decoded(self) -> list[str]:
-        try:
-            text = (self._bytes or b"").decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise GroundTruthError(
-                f"{str(self.path)!r} is not UTF-8 (byte {error.start}): convert the file to UTF-8"
-            ) from None
-        lines = text.split("\n")
-        return lines[:-1] if lines[-1] == "" else lines
 
 
 _FROM_THE_PAGE = ConfigDict(extra="forbid", strict=True)
