@@ -355,7 +355,6 @@ def _named(texts: Mapping[str, str] | Iterable[str] | None) -> dict[str, str]:
 
 
 def _runner(chunker: object) -> tuple[_Run, str]:
-    """How to ask the chunker, and its name."""
     if isinstance(chunker, ChunkerPositionAdapter):
         return lambda text: _found(text, chunker.chunker.pieces(text)), chunker.name
     if not isinstance(chunker, type) and isinstance(chunker, PositionAwareChunker):

@@ -277,7 +277,6 @@ class CachedEmbedder:
         kept: VectorRows,
         make: Make,
     ) -> Vectors:
-        """Return the vectors with those that were not found, which are made."""
         first: dict[bytes, int] = {}
         missing = np.flatnonzero(~found).tolist()
         sources = [first.setdefault(digests[place].tobytes(), place) for place in missing]

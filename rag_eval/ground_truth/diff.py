@@ -228,7 +228,6 @@ class _Joined:
 
 
 def _moved(taken: _Joined, put: _Joined, block: MatchingBlock) -> Moved:
-    """Return the block in the places of the sources."""
     (old, old_stretch), (new, new_stretch) = taken.place(block.old), put.place(block.new)
     before = Postfix.similarity(taken.source[old_stretch[0] : old], put.source[new_stretch[0] : new])
     old_end, new_end = old + block.length, new + block.length
@@ -260,7 +259,6 @@ def _rearranged(blocks: Iterable[MatchingBlock], old: str, new: str, choose: Cho
 
 
 def _shifted(block: MatchingBlock, shift: int) -> MatchingBlock:
-    """Return the block with its beginning shifted."""
     return MatchingBlock(block.old + shift, block.new + shift, block.length - shift)
 
 

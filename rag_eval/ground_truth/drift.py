@@ -273,7 +273,6 @@ def documents_that_no_longer_match(truth: Iterable[TokenLevelGroundTruth], corpu
 
 
 def _members(truth: Iterable[TokenLevelGroundTruth]) -> Iterator[CharacterSpan]:
-    """Yield every span of the truth, alternatives too."""
     return (span for item in truth for group in item.groups for span in group)
 
 

@@ -113,7 +113,6 @@ class ChromaVectorStore(BuiltInStore):
             )
 
     def _get(self, numbers: Integers, include: list[str]) -> Iterator[Any]:
-        """What is kept under the numbers, as many at a time as Chroma takes."""
         step = self._client.get_max_batch_size()
         for begin in range(0, len(numbers), step):
             yield self._collection.get(ids=_ids(numbers[begin : begin + step]), include=include)

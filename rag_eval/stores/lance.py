@@ -297,7 +297,6 @@ class LanceDBVectorStore(BuiltInStore):
         self._table, self._identity, self._version = table, _identity(table), table.version
 
     def _open(self) -> "Table | None":
-        """The table as it is now, None where there is none."""
         try:
             return self._database.open_table(self.table)
         except ValueError as error:
@@ -348,7 +347,6 @@ class LanceDBVectorStore(BuiltInStore):
                 yield from self._exact(units, block, begin, k, depth)
 
     def _tiles(self) -> Iterator[tuple[Integers, Vectors]]:
-        """The vectors of the table, as they lie in it."""
         table = cast("Table", self._table)  # there are chunks, so there is a table
         for batch in table.search().select(["number", "vector"]).to_batches(TILES.rows):
             numbers = batch.column("number").to_numpy()

@@ -114,7 +114,6 @@ def is_header(line: str) -> bool:
 
 
 def _fault(span: SpanLine, documents: DocumentFolder) -> str | None:
-    """Return what is wrong with a span or else with one of its alternatives."""
     for member in span.members:
         seen = documents.get(member.doc_id)
         fault = span_fault(member, None if seen is None else seen.document)
