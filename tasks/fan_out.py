@@ -12,8 +12,7 @@ from rag_eval.benchmark.config import Configuration, check_runner
 from rag_eval.benchmark.outcome import ConfigurationFailure, ConfigurationOutcome
 from rag_eval.errors import ConfigurationFailedError, as_sentence
 from tasks.artifacts import as_each_completes
-from tasks.progress import StageEvent, tell
-from tasks.runner import cores
+from tasks.runner import StageEvent, cores, tell
 
 
 def task_runner(name: str) -> Any:
@@ -28,8 +27,7 @@ def task_runner(name: str) -> Any:
 
 def _dask(workers: int) -> Any:
     runner = import_module("prefect_dask").DaskTaskRunner
-    address = os.environ.get("DASK_SCHEDULER_ADDRESS")
-    if address:
+    if address := os.environ.get("DASK_SCHEDULER_ADDRESS"):
         return runner(address=address)
     return runner(
         cluster_kwargs={"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None, "host": "127.0.0.1"}
@@ -39,8 +37,7 @@ def _dask(workers: int) -> Any:
 def _ray(workers: int) -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray reports to its makers
     runner = import_module("prefect_ray").RayTaskRunner
-    address = os.environ.get("RAY_ADDRESS")
-    if address:
+    if address := os.environ.get("RAY_ADDRESS"):
         return runner(address=address)
     return runner(init_kwargs={"num_cpus": workers, "include_dashboard": False})
 

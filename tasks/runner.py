@@ -1,4 +1,4 @@
-"""Running the library's stages as Prefect tasks, one after another, and remembering which of them had to work.
+"""Running the library's stages as Prefect tasks, one after another, and telling listeners which of them had to work.
 
 Prefect keeps nothing of them: a task looks for the record that the library kept of its stage, and shows as Cached,
 with the key of the work as its message, when there is one.
@@ -10,7 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, cast
 
 from prefect import Task
 from prefect.cache_policies import NO_CACHE
@@ -25,10 +26,10 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationFailedError, RequestRefusedError, ServiceError, as_sentence
 from rag_eval.parts import is_part, is_remote
 from rag_eval.retry import STAGE_DELAYS
-from tasks.progress import StageEvent, Status, tell
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Status = Literal["started", "waiting", "retrying", "computed", "reused", "failed"]
 
 CACHED = "Cached"
 """The name of the state of a stage whose result was kept, as Prefect itself calls it."""
@@ -36,6 +37,39 @@ CACHED = "Cached"
 ELSEWHERE = "another process is at work on it"
 TOLD_AFTER = 2.0
 """Seconds of waiting for another process that are nobody's concern."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageEvent:
+    """A stage of a configuration (None: of the whole benchmark) has changed its status.
+
+    ``reason`` says in one sentence why a stage waits, is retried or has failed; None otherwise.
+    """
+
+    configuration: str | None
+    stage: str
+    status: Status
+    reason: str | None = None
+
+
+Listener = Callable[[StageEvent], None]
+_listeners: list[Listener] = []
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Call ``listener`` with every event of this process, from the threads that do the work."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
+
+
+def tell(event: StageEvent) -> None:
+    """Tell every listener."""
+    for listener in list(_listeners):
+        listener(event)
 
 
 def cores() -> int:

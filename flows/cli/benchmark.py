@@ -195,7 +195,7 @@ def _run(
 
             from flows.benchmark import benchmark
             from flows.cli.live import LiveTable
-            from tasks.progress import listening
+            from tasks.runner import listening
 
             server.wait()
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from flows.cli.console import cut_in_the_middle, say, told_apart, visible
 from rag_eval.formatting import counted
-from tasks.progress import StageEvent, Status
+from tasks.runner import StageEvent, Status
 
 MARKS: dict[Status, tuple[str, str]] = {
     "started": ("…", "yellow"),

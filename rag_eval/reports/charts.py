@@ -95,9 +95,7 @@ def by_k(rows: Rows, metric: str, ks: Sequence[int]) -> Chart:
         rows,
         ["configuration", "metric", "k", "value", "low", "high"],
         {"metric": metric},
-        _drawn(
-            _lines(alt, rows, axis, alt.Y("value:Q", title=None, scale=alt.Scale(zero=True)), "k", "value"),
-        ),
+        _drawn(_lines(alt, rows, axis, alt.Y("value:Q", title=None, scale=alt.Scale(zero=True)), "k", "value")),
     )
 
 
@@ -119,9 +117,7 @@ def by_budget(rows: Rows, budgets: Sequence[int]) -> Chart:
         rows,
         ["configuration", "tokens", "recall", "low", "high"],
         {},
-        _drawn(
-            _lines(alt, rows, axis, _share(alt, "recall", "recall", alt.Scale(domain=[0, 1])), "tokens", "recall"),
-        ),
+        _drawn(_lines(alt, rows, axis, _share(alt, "recall", "recall", alt.Scale(domain=[0, 1])), "tokens", "recall")),
     )
 
 
@@ -257,16 +253,13 @@ def _share(alt: Any, field: str, title: str, scale: Any) -> Any:
 
 
 def _tips(alt: Any, *fields: str) -> list[Any]:
-    words = {"configuration", "document", "part"}
-    whole = {"k", "tokens", "questions"}
+    words, whole = {"configuration", "document", "part"}, {"k", "tokens", "questions"}
     return [
-        alt.Tooltip(f"{field}:N" if field in words else f"{field}:Q", format=_format(field, words, whole))
+        alt.Tooltip(f"{field}:N", format="")
+        if field in words
+        else alt.Tooltip(f"{field}:Q", format="," if field in whole else ".3f")
         for field in fields
     ]
-
-
-def _format(field: str, words: set[str], whole: set[str]) -> str:
-    return "" if field in words else "," if field in whole else ".3f"
 
 
 def _drawn(chart: Any, height: int = HEIGHT) -> dict[str, Any]:

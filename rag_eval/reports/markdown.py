@@ -97,11 +97,7 @@ TO_THE_SECOND = len("2026-01-31T12-00-00")
 
 def gate_markdown(found: Gate) -> str:
     """The verdict, and a row for every configuration with a score that is not as in the baseline."""
-    lines = [
-        f"**{found.verdict}**",
-        "",
-        f"Compared with {found.baseline}: {found.terms}.",
-    ]
+    lines = [f"**{found.verdict}**", "", f"Compared with {found.baseline}: {found.terms}."]
     lines += [f"Warning: {escape_markdown(difference)}." for difference in found.differences]
     if not found.can_fail:
         lines.append(f"With so few {found.unit} no drop can be significant, so none can fail the gate.")
@@ -138,12 +134,10 @@ def trend_markdown(found: History) -> str:
         "| run | best configuration | mean | 95 % interval | change |",
         "|---|---|--:|--:|--:|",
     ]
-    before = [None, *means]
     rows = []
-    for entry, earlier in zip(trend, before, strict=False):
-        if entry.estimate is None:
+    for entry, earlier in zip(trend, [None, *means], strict=False):
+        if (seen := entry.estimate) is None:
             continue
-        seen = entry.estimate
         name = entry.run[:TO_THE_SECOND] + (" (the baseline)" if entry.is_baseline else "")
         change = "" if earlier is None else signed(seen.mean - earlier)
         figures = f"{number(seen.mean)} | {interval(seen.low, seen.high)} | {change}"
@@ -153,17 +147,15 @@ def trend_markdown(found: History) -> str:
 
 def generation_markdown(report: GenerationReport) -> str:
     """How many questions were kept, why others were dropped, and what it cost."""
-    stopped = [
-        f"Stopped: {escape_markdown(report.stopped or '')}; {counted(report.unasked, 'questions')} not asked",
-        "",
-    ]
+    unasked = f"{counted(report.unasked, 'questions')} not asked"
+    stopped = [f"Stopped: {escape_markdown(report.stopped)}; {unasked}", ""] if report.stopped else []
     documents, model = counted(report.documents, "documents"), escape_markdown(report.model)
     lines = [
         f"# {report.kept:,} of {counted(report.asked, 'questions')} kept",
         "",
         f"{report.evaluation_type} ground truth for {documents} by {model}",
         "",
-        *(stopped if report.stopped else []),
+        *stopped,
         "| dropped because | questions | such as |",
         "|---|---:|---|",
         *(

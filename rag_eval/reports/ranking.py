@@ -5,6 +5,7 @@ To add a column, add a ``RankingColumn`` to ``ConfigurationRanking.of``: each me
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
@@ -152,38 +153,31 @@ class ConfigurationRanking:
         return f"{interval} Differences are tested on the same {counted(first.n, 'questions')}, with Holm's correction."
 
 
+_cost_column = partial(RankingColumn, media=DOCUMENTS, optional=True)
 COST_COLUMNS = (
-    RankingColumn(
+    _cost_column(
         "latency ms",
         lambda row: row.outcome.latency_ms,
         "{:.2f}".format,
         explanation="Mean time to search and rerank for one question, after a warm-up; embedding it is not included",
-        media=DOCUMENTS,
-        optional=True,
     ),
-    RankingColumn(
+    _cost_column(
         "cost $",
         lambda row: row.outcome.cost,
         "{:.4f}".format,
         explanation="What models charged when the work was done",
-        media=DOCUMENTS,
-        optional=True,
     ),
-    RankingColumn(
+    _cost_column(
         "tokens read",
         lambda row: row.outcome.tokens,
         "{:,}".format,
         explanation="Tokens that models read when the work was done",
-        media=DOCUMENTS,
-        optional=True,
     ),
-    RankingColumn(
+    _cost_column(
         "index",
-        lambda row: None if row.outcome.index is None else row.outcome.index.size,
+        lambda row: row.outcome.index and row.outcome.index.size,
         byte_size,
         explanation="Size of the vectors and their index on disk",
-        media=DOCUMENTS,
-        optional=True,
     ),
 )
 

@@ -1,17 +1,30 @@
-"""Write the reports of a run: ``report.html``, ``report.md`` and ``scores.parquet`` in its folder."""
+"""The files of a run's report: ``report.html``, one page with all its data, ``report.md`` and ``scores.parquet``."""
 
+import hashlib
+import json
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.scores import keep_scores
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.disk.files import write_atomically
 from rag_eval.errors import ConfigurationError
+from rag_eval.reports import against
+from rag_eval.reports.chart_data import MOST_CHARTED
+from rag_eval.reports.charts import COLOURS
+from rag_eval.reports.html import asset, render_page, script_of
 from rag_eval.reports.markdown import report_markdown
-from rag_eval.reports.page import report_html, vega_script
+from rag_eval.reports.provenance import facts, ledger
 from rag_eval.reports.report import Report, build_report
 
 MARKDOWN_FILE = "report.md"
 SUFFIXES = (".html", ".htm", ".md")
+SCRIPTS = ("sections", "page", "offsets", "spans", "questions", "overlay", "list", "explorer", "charts", "start")
+"""The parts of the page's script, in the order in which they build on each other."""
+
+_SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 
 def keep_report(workspace: Workspace, outcome: BenchmarkOutcome) -> Report:
@@ -25,9 +38,9 @@ def keep_report(workspace: Workspace, outcome: BenchmarkOutcome) -> Report:
     return report
 
 
-def page_of(workspace: Workspace, outcome: BenchmarkOutcome, against: BenchmarkOutcome | None = None) -> Path:
+def page_of(workspace: Workspace, outcome: BenchmarkOutcome, before: BenchmarkOutcome | None = None) -> Path:
     """Where the page of a run is, or the page that holds it against another."""
-    name = "report" if against is None else f"report-against-{against.run}"
+    name = "report" if before is None else f"report-against-{before.run}"
     return workspace.runs / outcome.run / f"{name}.html"
 
 
@@ -60,3 +73,52 @@ def write_report(workspace: Workspace, report: Report, path: Path) -> None:
     else:
         content = report_html(report, vega_script(workspace.root / "cache" / "report"))
     workspace.keep(path, content.encode())
+
+
+def report_html(report: Report, vega: str) -> str:
+    """The page; ``vega`` is the script that draws the charts."""
+    outcome, overlay = report.outcome, report.overlay
+    return render_page(
+        "report.html",
+        style=asset("report.css"),
+        scripts=[vega, script_of(*(asset(f"{name}.js") for name in SCRIPTS))],
+        report=report,
+        against=against,
+        most_charted=MOST_CHARTED,
+        facts=facts(outcome),
+        ledger=ledger(outcome),
+        settings=json.dumps(outcome.config.model_dump(mode="json"), indent=2, ensure_ascii=False),
+        manifest={
+            "charts": [chart.manifest() for chart in report.charts],
+            "colours": COLOURS,
+            "overlay": overlay.manifest if overlay else {"configurations": []},
+        },
+        sections=overlay.sections if overlay else [],
+    )
+
+
+def vega_script(folder: Path) -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script; kept in the folder, since bundling takes seconds.
+
+    A file that was altered no longer fits the digest in its name and is made again.
+    """
+    name = f"vega-{version('vl-convert-python')}-"
+    for path in folder.glob(f"{name}*.js"):
+        content = path.read_bytes()
+        if path.stem == name + _digest(content):
+            return content.decode()
+    script = _bundled()
+    write_atomically(folder / f"{name}{_digest(script.encode())}.js", script.encode())
+    return script
+
+
+@cache
+def _bundled() -> str:
+    import vl_convert
+
+    script: str = vl_convert.javascript_bundle(_SNIPPET)
+    return script
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:32]

@@ -13,7 +13,7 @@ from rag_eval.benchmark.runs import read_run
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.errors import ConfigurationError
-from tasks.progress import StageEvent, listening
+from tasks.runner import StageEvent, listening
 from tests.doubles.s3_server import S3Double, s3_double
 from tests.flows.benchmarks import STAGES, TWO, every_stage
 

@@ -11,9 +11,9 @@ from rich.console import Console
 from flows.cli.ranking import ranking_table
 from rag_eval.reports.html import templates
 from rag_eval.reports.markdown import report_markdown
-from rag_eval.reports.page import report_html
 from rag_eval.reports.ranking import ConfigurationRanking, RankingColumn
 from rag_eval.reports.report import Report, build_report
+from rag_eval.reports.write import report_html
 from tests.reports.conftest import Kept
 
 

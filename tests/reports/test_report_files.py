@@ -13,9 +13,8 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.reports.markdown import report_markdown
-from rag_eval.reports.page import vega_script
 from rag_eval.reports.report import build_report
-from rag_eval.reports.write import keep_report, page_of
+from rag_eval.reports.write import keep_report, page_of, vega_script
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tests.doubles.broken_chunker import BrokenChunker
 from tests.reports.conftest import Kept

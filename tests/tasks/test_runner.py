@@ -25,8 +25,7 @@ from rag_eval.parts import part
 from rag_eval.tables import chunks_to_table
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
-from tasks.progress import StageEvent, listening
-from tasks.runner import StageRunner
+from tasks.runner import StageEvent, StageRunner, listening
 from tests.doubles.openai_server import OpenAIServer, Status
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
