@@ -3,17 +3,19 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 from uuid import UUID
 
+import httpx
 import yaml
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.client.schemas.objects import ConcurrencyLimitConfig
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.deployments.runner import RunnerDeployment
-from prefect.events import DeploymentEventTrigger
-from prefect.exceptions import ObjectAlreadyExists
+from prefect.events import DeploymentEventTrigger, Event
+from prefect.events.schemas.events import Resource
+from prefect.exceptions import ObjectAlreadyExists, PrefectHTTPStatusError
 from prefect.flows import load_flow_from_entrypoint
 from prefect.runner.storage import LocalStorage
 from prefect.workers.process import ProcessWorker
@@ -51,11 +53,6 @@ def emit_corpus_change(corpus: Path, change: CorpusChange) -> None:
 
     Raises ``ServiceError`` when it does not take it.
     """
-    import httpx
-    from prefect.events import Event
-    from prefect.events.schemas.events import Resource
-    from prefect.exceptions import PrefectHTTPStatusError
-
     resource = Resource(corpus_resource(corpus))
     event = Event(event=CORPUS_CHANGED, resource=resource, payload=change_payload(corpus, change))
     try:
@@ -135,16 +132,14 @@ def read_template(path: Path) -> dict[str, Any]:
     """The base job template in a file; raises ``ConfigurationError`` when there is none."""
     try:
         template = json.loads(path.read_text(encoding="utf-8"))
-        return dict(template) if {"job_configuration", "variables"} <= set(template) else _no_template(path)
+        if {"job_configuration", "variables"} <= set(template):
+            return dict(template)
     except (OSError, ValueError, TypeError):
-        return _no_template(path)
-
-
-def _no_template(path: Path) -> NoReturn:
+        pass
     raise ConfigurationError(
         f"{str(path)!r} is no base job template: it is JSON with job_configuration and variables, as in "
         "deployments/kubernetes-job.json"
-    ) from None
+    )
 
 
 def next_runs(deployment: UUID) -> str:

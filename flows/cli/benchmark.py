@@ -52,12 +52,28 @@ def run(
     """Run a benchmark and rank its configurations."""
     from rag_eval.benchmark.config import check_runner
     from rag_eval.benchmark.config_files import chosen_benchmark
+    from rag_eval.benchmark.outcome import BenchmarkOutcome
     from rag_eval.benchmark.workspace import Workspace
 
     chosen = chosen_benchmark(config, corpus, truth, glob, publish_to)
     check_runner(runner)
     kept = Workspace.at(workspace, refresh=refresh)
-    run_benchmark(chosen, kept, runner, reanchor=reanchor, as_json=as_json)
+    # What is wrong with the files is said before a server is started.
+    _check_name(kept.root)
+    check_files(chosen, kept if reanchor else None)
+    with scratch_path(kept.root):
+        sweep_scratch(kept.root)
+    kept.keep(kept.root / ".gitignore", b"*\n")  # also says early when a bucket cannot be written to
+    failure: BenchmarkFailedError | None = None
+    try:
+        outcome = _run(chosen, kept, Console(stderr=True), reanchor, runner)
+    except BenchmarkFailedError as error:
+        failure, outcome = error, BenchmarkOutcome.model_validate_json(error.summary.read_bytes())
+    from flows.cli.ranking import print_result
+
+    print_result(outcome, kept, as_json=as_json)
+    if failure is not None:
+        raise failure
 
 
 def validate(config: Annotated[Path, typer.Argument(help="Benchmark file (YAML or TOML).")]) -> None:
@@ -155,32 +171,7 @@ def check_files(config: "BenchmarkConfig", reanchor_in: "Workspace | None" = Non
 
 def _check_name(path: Path) -> None:
     """Raise ``TextEncodingError`` unless the path can be written down, in a run's summary and to Prefect."""
-
     encode_utf8(str(path), f"the path {str(path)!r}", "rename the folder or the file, its name is not UTF-8")
-
-
-def run_benchmark(
-    config: "BenchmarkConfig", workspace: "Workspace", runner: str, *, reanchor: bool, as_json: bool
-) -> None:
-    """Run the benchmark and print the ranking, or the whole outcome as JSON; raises ``BenchmarkFailedError``."""
-    from rag_eval.benchmark.outcome import BenchmarkOutcome
-
-    # What is wrong with the files is said before a server is started.
-    _check_name(workspace.root)
-    check_files(config, workspace if reanchor else None)
-    with scratch_path(workspace.root):
-        sweep_scratch(workspace.root)
-    workspace.keep(workspace.root / ".gitignore", b"*\n")  # also says early when a bucket cannot be written to
-    failure: BenchmarkFailedError | None = None
-    try:
-        outcome = _run(config, workspace, Console(stderr=True), reanchor, runner)
-    except BenchmarkFailedError as error:
-        failure, outcome = error, BenchmarkOutcome.model_validate_json(error.summary.read_bytes())
-    from flows.cli.ranking import print_result
-
-    print_result(outcome, workspace, as_json=as_json)
-    if failure is not None:
-        raise failure
 
 
 def _run(

@@ -1,7 +1,6 @@
 """``rag-eval certify``: check chunkers on texts that are hard to cut."""
 
 import importlib
-import json
 import os
 import sys
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from flows.cli import options
 from flows.cli.console import visible
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import counted
@@ -39,7 +39,26 @@ def certify(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
 ) -> None:
     """Check chunkers on texts that are hard to cut; exit code 1 if a check fails."""
-    certificates = run_certification(chunkers or [], settings or [], texts, glob, markdown=markdown)
+    from rag_eval.chunking import CHUNKER
+    from rag_eval.chunking.certify import certify, compare_certificates
+
+    given = {document.id: document.content for document in Corpus.from_folder(texts, glob)} if texts else None
+    if settings and len(chunkers or []) != 1:
+        raise ConfigurationError("--set goes with one built-in chunker: name it")
+    console, waiting = Console(markup=False, highlight=False), Console(stderr=True)
+    certificates = []
+    for name in chunkers or CHUNKER.types:
+        with waiting.status(f"Certifying {visible(name)} …"):
+            certificate = certify(find_chunker(name, settings or []), given)
+        certificates.append(certificate)
+        if chunkers and markdown:
+            console.print(_visible_lines(certificate.to_markdown()), soft_wrap=True)
+        elif chunkers:
+            print_certificate(console, certificate)
+    if not chunkers and markdown:
+        console.print(_visible_lines(compare_certificates(certificates)), end="", soft_wrap=True)
+    elif not chunkers:
+        print_comparison(console, dict(zip(CHUNKER.types, certificates, strict=True)))
     if not all(certificate.passed for certificate in certificates):
         raise typer.Exit(1)
 
@@ -84,35 +103,7 @@ def _short(check: "Check") -> str:
     return f"✗ {check.failures:,}" if check.status == "failed" else MARKS[check.status][0]
 
 
-def run_certification(
-    chunkers: list[str], settings: list[str], texts: Path | None, glob: str, *, markdown: bool
-) -> "list[Certificate]":
-    """Certify the chunkers named, or all built-in ones, and print what was found, for a terminal or as Markdown."""
-    from rag_eval.chunking import CHUNKER
-    from rag_eval.chunking.certify import certify, compare_certificates
-
-    given = {document.id: document.content for document in Corpus.from_folder(texts, glob)} if texts else None
-    if settings and len(chunkers) != 1:
-        raise ConfigurationError("--set goes with one built-in chunker: name it")
-    console, waiting = Console(markup=False, highlight=False), Console(stderr=True)
-    certificates = []
-    for name in chunkers or CHUNKER.types:
-        with waiting.status(f"Certifying {visible(name)} …"):
-            certificate = certify(find_chunker(name, settings), given)
-        certificates.append(certificate)
-        if chunkers and markdown:
-            console.print(visible_lines(certificate.to_markdown()), soft_wrap=True)
-        elif chunkers:
-            print_certificate(console, certificate)
-    if not chunkers and markdown:
-        console.print(visible_lines(compare_certificates(certificates)), end="", soft_wrap=True)
-    elif not chunkers:
-        print_comparison(console, dict(zip(CHUNKER.types, certificates, strict=True)))
-    return certificates
-
-
-def visible_lines(text: str) -> str:
-    """Escape what would control the terminal in a text of several lines."""
+def _visible_lines(text: str) -> str:
     return "\n".join(map(visible, text.split("\n")))
 
 
@@ -129,18 +120,9 @@ def find_chunker(name: str, settings: list[str]) -> object:
         raise ConfigurationError(
             f"there is no chunker {name!r}: use one of {', '.join(CHUNKER.types)}, or your own as module:name"
         )
-    made: object = CHUNKER.make({**dict(map(_setting, settings)), "type": name}, Place(name))
+    given = dict(options.assigned("--set", text, "chunk_size=200") for text in settings)
+    made: object = CHUNKER.make({**given, "type": name}, Place(name))
     return made
-
-
-def _setting(text: str) -> tuple[str, object]:
-    key, separator, value = text.partition("=")
-    if not separator:
-        raise ConfigurationError(f"--set {text!r} has no value: write it like --set chunk_size=200")
-    try:
-        return key, json.loads(value)
-    except json.JSONDecodeError:
-        return key, value
 
 
 def _imported(path: str) -> object:

@@ -1,7 +1,6 @@
 """``rag-eval experiment``: run the experiments of a Python file, once or whenever it changes."""
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -13,34 +12,13 @@ import watchfiles
 from rich.console import Console
 
 from flows.cli import options
-from flows.cli.console import say
+from flows.cli.console import print_json, say
 from flows.cli.processes import as_interrupts, end_descendants, leaving
 from rag_eval.errors import ExperimentError, ExperimentFailedError
 
 LOOK_MILLISECONDS = 200
 OWN_END_SECONDS = 2.0
 """How long a run is given to end by itself: Ctrl-C at a terminal reached it too."""
-
-
-def watch_file(file: Path, options: list[str]) -> None:
-    """Run the file in a process of its own, now and after every change, until the user stops it.
-
-    Raises ``ExperimentError`` when the file is not there.
-    """
-    if not file.is_file():
-        raise ExperimentError(f"the file {str(file)!r} is not there: give a Python file that runs an experiment")
-    command = [sys.executable, "-m", "flows.cli", "experiment", "run", str(file), *options]
-    folder = file.absolute().parent
-    changes = watchfiles.watch(
-        folder, watch_filter=watchfiles.PythonFilter(), rust_timeout=LOOK_MILLISECONDS, yield_on_timeout=True
-    )
-    with leaving("finished samples are kept"), as_interrupts():
-        next(changes)  # from here on changes are seen, those that are saved during the first run too
-        _run(command)
-        say(Console(stderr=True), f"Watching {folder}; stop with Ctrl-C")
-        for changed in changes:
-            if changed:
-                _run(command)
 
 
 def _run(command: list[str]) -> None:
@@ -98,7 +76,7 @@ def run(
     with aside, leaving("finished samples are kept, and the same command goes on from there"), as_interrupts():
         results = run_file(file, opened)
     if as_json:
-        typer.echo(json.dumps([_record(result) for result in results], indent=2, ensure_ascii=False))
+        print_json(Console(), [_record(result) for result in results])
     failed = [result for result in results if result.failed]
     if failed:
         raise ExperimentFailedError("; ".join(result.failure for result in failed), failed[0])
@@ -117,11 +95,23 @@ def watch(
     output_dir: OutputDirOption = None,
 ) -> None:
     """Run the experiments of a file now and whenever a Python file in its folder changes."""
-
-    options = ["--concurrency", str(concurrency)] if concurrency else []
-    options += [word for text in fail_under or [] for word in ("--fail-under", text)]
-    options += ["--output-dir", str(output_dir)] if output_dir else []
-    watch_file(file, options)
+    if not file.is_file():
+        raise ExperimentError(f"the file {str(file)!r} is not there: give a Python file that runs an experiment")
+    command = [sys.executable, "-m", "flows.cli", "experiment", "run", str(file)]
+    command += ["--concurrency", str(concurrency)] if concurrency else []
+    command += [word for text in fail_under or [] for word in ("--fail-under", text)]
+    command += ["--output-dir", str(output_dir)] if output_dir else []
+    folder = file.absolute().parent
+    changes = watchfiles.watch(
+        folder, watch_filter=watchfiles.PythonFilter(), rust_timeout=LOOK_MILLISECONDS, yield_on_timeout=True
+    )
+    with leaving("finished samples are kept"), as_interrupts():
+        next(changes)  # from here on changes are seen, those that are saved during the first run too
+        _run(command)
+        say(Console(stderr=True), f"Watching {folder}; stop with Ctrl-C")
+        for changed in changes:
+            if changed:
+                _run(command)
 
 
 def _dry_outputs(output_dir: Path | None) -> list[Any]:

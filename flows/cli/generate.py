@@ -1,6 +1,5 @@
 """``rag-eval generate``: have a model write ground truth for a folder of documents, after saying what it will cost."""
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,14 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli import options
-from flows.cli.console import say, visible
+from flows.cli.console import print_json, say, visible
 from flows.cli.processes import Stopped, watched
 from rag_eval.disk.files import sweep_scratch, write_atomically
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import choices, cost_in_words, counted
 
 if TYPE_CHECKING:
-    from rag_eval.benchmark.workspace import Workspace
     from rag_eval.generation.generator import GenerationEstimate, SyntheticDatasetGenerator
     from rag_eval.generation.levels import GenerationConfig
     from rag_eval.generation.report import GenerationReport
@@ -179,7 +177,6 @@ def generate(
     as_json: options.JsonOption = False,
 ) -> None:
     """Generate ground truth for your documents with a language model; exit code 1 if it stopped early."""
-
     from flows.cli.certify import find_chunker
     from rag_eval.benchmark.workspace import Workspace
 
@@ -218,7 +215,7 @@ def generate(
     run_generation(config, kept, own, Console(stderr=True), ask=not yes, dry=dry_run, as_json=as_json)
 
 
-def chosen_config(given: dict[str, Any], kinds: dict[str, Any], options: list[str]) -> "GenerationConfig":
+def chosen_config(given: dict[str, Any], kinds: dict[str, Any], others: list[str]) -> "GenerationConfig":
     """The settings of the command line; raises ``ConfigurationError`` naming the first that cannot be used."""
     from pydantic import ValidationError
 
@@ -229,11 +226,11 @@ def chosen_config(given: dict[str, Any], kinds: dict[str, Any], options: list[st
     chosen: dict[str, Any] = {"max_output_tokens": MOST_OUTPUT_TOKENS}
     filters: dict[str, Any] = {}
     known = [name for name in (*GenerationOptions.model_fields, *FilterOptions.model_fields) if name != "filters"]
-    for text in options:
-        name, value = _option(text)
+    for text in others:
+        name, value = options.assigned("--option", text, "max_leakage=0.5")
         if name not in known:
             raise ConfigurationError(f"--option {name}: there is no such setting, {choices(known, name)}")
-        (filters if name in FilterOptions.model_fields else chosen)[name] = value
+        (filters if name in FilterOptions.model_fields else chosen)[name] = None if value == "off" else value
     chosen |= {name: value for name, value in kinds.items() if value not in (None, [])}
     try:
         return GenerationConfig.model_validate({**given, "options": {**chosen, "filters": filters}})
@@ -257,8 +254,6 @@ def run_generation(
     as_json: bool,
 ) -> None:
     """Estimate, confirm on a terminal, generate, write and print."""
-
-    from rag_eval.benchmark.workspace import Workspace
     from rag_eval.llm.chat import ChatService
 
     bar = Bar(console)
@@ -266,7 +261,7 @@ def run_generation(
     with console.status("Reading the documents …"):
         estimate = generator.estimate(config.queries_per_doc)
     if dry and as_json:
-        _print_json({"estimate": estimate.model_dump()})
+        print_json(Console(), {"estimate": estimate.model_dump()})
         return
     print_estimate(Console() if dry else console, estimate, config.model)
     if dry:
@@ -276,7 +271,9 @@ def run_generation(
         ChatService(config.base_url, config.timeout).connect()
     if ask and estimate.calls > estimate.cached and sys.stdin.isatty() and console.is_terminal:
         typer.confirm("Ask now?", abort=True, err=True)
-    prepare(Workspace(root=workspace))
+    # Out of version control, and without what killed writers left.
+    write_atomically(workspace / ".gitignore", b"*\n")
+    sweep_scratch(workspace)
     truth: list[Any] = []
     try:
         with bar.shown(generator):
@@ -293,9 +290,8 @@ def run_generation(
     finally:
         report = generator.report
         if as_json:
-            _print_json(
-                {"output": str(config.output), "estimate": estimate.model_dump(), "report": report.model_dump()}
-            )
+            made = {"estimate": estimate.model_dump(), "report": report.model_dump()}
+            print_json(Console(), {"output": str(config.output)} | made)
         else:
             print_report(Console(), report, config.output if truth else None)
     if report.stopped:
@@ -308,32 +304,9 @@ def run_generation(
         raise typer.Exit(1)
 
 
-def prepare(workspace: "Workspace") -> None:
-    """Make the folder ready: out of version control, and without what killed writers left."""
-
-    write_atomically(workspace.root / ".gitignore", b"*\n")
-    sweep_scratch(workspace.root)
-
-
 def _prices(read: float | None, written: float | None) -> dict[str, float] | None:
-
     if read is None and written is None:
         return None
     if read is None or written is None:
         raise ConfigurationError("--input-price and --output-price go together: give both")
     return {"input": read, "output": written}
-
-
-def _option(text: str) -> tuple[str, Any]:
-
-    name, separator, value = text.partition("=")
-    if not separator:
-        raise ConfigurationError(f"--option {text!r} has no value: write it like --option max_leakage=0.5")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, None if value == "off" else value
-
-
-def _print_json(data: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False) + "\n")

@@ -1,9 +1,12 @@
 """Options and arguments that several commands share."""
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from rag_eval.errors import ConfigurationError
 
 DEFAULT_WORKSPACE = ".rag-eval"
 
@@ -28,3 +31,14 @@ GateMetricOption = Annotated[
     str | None, typer.Option(help="Metric of the nightly gate; by default the one that ranks the baseline.")
 ]
 MaxDropOption = Annotated[float | None, typer.Option(help="How far the metric may drop; by default 0.02.")]
+
+
+def assigned(option: str, text: str, example: str) -> tuple[str, Any]:
+    """The name and the value of ``name=value``, read as JSON where it is; raises ``ConfigurationError`` without one."""
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise ConfigurationError(f"{option} {text!r} has no value: write it like {option} {example}")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value

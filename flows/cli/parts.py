@@ -1,6 +1,5 @@
 """``rag-eval parts`` and ``rag-eval schema``: what a benchmark file can be made of, for people and for editors."""
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli import options
-from flows.cli.console import visible
+from flows.cli.console import print_json, visible
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices, counted, suggestion
 
@@ -28,7 +27,6 @@ def parts(
     as_json: options.JsonOption = False,
 ) -> None:
     """List the built-in parts with their settings and defaults."""
-
     chosen = kind if kind in KINDS else (kind or "").removesuffix("s").removesuffix("e" if kind == "indexes" else "")
     if kind is not None and chosen not in KINDS:
         raise ConfigurationError(
@@ -36,7 +34,7 @@ def parts(
         )
     found = {name: _rows_of(name) for name in ([chosen] if kind else KINDS)}
     if as_json:
-        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        print_json(Console(), found)
         return
     console = Console()
     for name, rows in found.items():
@@ -53,7 +51,7 @@ def schema(
     """Print the JSON schema of a benchmark file, for editors."""
     from rag_eval.benchmark.schema import benchmark_schema, summary_schema
 
-    typer.echo(json.dumps(summary_schema() if summary else benchmark_schema(), indent=2, ensure_ascii=False))
+    print_json(Console(), summary_schema() if summary else benchmark_schema())
 
 
 def _rows_of(kind: str) -> list[dict[str, Any]]:
@@ -97,7 +95,6 @@ def _evaluators() -> list[dict[str, Any]]:
 
 def _print_part(console: Console, row: dict[str, Any]) -> None:
     """The name and what it is; below, its settings with default and meaning in columns, or the meaning below them."""
-
     remote = "" if row.get("remote", "no") == "no" else f"  network: {row['remote']}; cost: {row['cost']}"
     console.print(Text.assemble((row["name"], "bold"), "  ", row["summary"], (remote, "dim")))
     settings = [(one["name"], one["default"], one.get("description", "")) for one in row["settings"]]
@@ -117,7 +114,6 @@ def _print_part(console: Console, row: dict[str, Any]) -> None:
 
 def print_configurations(config: "BenchmarkConfig") -> None:
     """Print every configuration of a benchmark."""
-
     console = Console()
     configurations = config.configurations()
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))

@@ -1,6 +1,5 @@
 """``rag-eval publish``: send the outbox to LangSmith and orq.ai, and show where the experiments of a run are."""
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,7 +7,7 @@ import typer
 from rich.console import Console
 
 from flows.cli import options
-from flows.cli.console import say
+from flows.cli.console import print_json, say
 from flows.cli.processes import leaving, watched
 from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.formatting import counted
@@ -40,31 +39,28 @@ def publish(
     as_json: options.JsonOption = False,
 ) -> None:
     """Send the results waiting in the outbox; exit code 1 if some are still waiting."""
-
-    from rag_eval.benchmark import publishing as delivering
-    from rag_eval.benchmark.publishing import put_benchmark, unpublished
+    from rag_eval.benchmark import publishing
     from rag_eval.benchmark.workspace import Workspace
     from rag_eval.services.outbox import outbox_of
 
     console, place = Console(), Workspace.at(workspace)
     if withdraw:
-        taken = delivering.withdraw(place, _outcome(place, run).run if run else None, dataset)
+        taken = publishing.withdraw(place, _outcome(place, run).run if run else None, dataset)
         _print(console, {"withdrawn": [message.key for message in taken]}, as_json)
         return
     chosen = [(_outcome(place, run), name) for name in _datasets(place, run, dataset)] if run or dataset else []
     if dry_run:
-        new = [key for outcome, name in chosen for key in unpublished(place, outcome, name).values()]
-        _print(
-            console, {"would be sent": [*(message.key for message in outbox_of(place.root).waiting()), *new]}, as_json
-        )
+        new = [key for outcome, name in chosen for key in publishing.unpublished(place, outcome, name).values()]
+        waiting = [message.key for message in outbox_of(place.root).waiting()]
+        _print(console, {"would be sent": [*waiting, *new]}, as_json)
         return
     for outcome, name in chosen:
-        put_benchmark(place, outcome, name)
+        publishing.put_benchmark(place, outcome, name)
     with leaving("what was not sent still waits"), Console(stderr=True).status("Sending …"):
         # In a thread, because LangSmith's SDK waits for an answer even when it is told to stop.
-        deliveries = watched(lambda: delivering.deliver(place), lambda: None)
+        deliveries = watched(lambda: publishing.deliver(place), lambda: None)
     if as_json:
-        console.file.write(json.dumps([asdict(one) for one in deliveries], ensure_ascii=False, indent=2) + "\n")
+        print_json(console, [asdict(one) for one in deliveries])
     else:
         print_deliveries(console, deliveries)
     if any(delivery.state != "sent" for delivery in deliveries):
@@ -73,7 +69,6 @@ def publish(
 
 def print_deliveries(console: Console, deliveries: "Sequence[Delivery]") -> None:
     """Print what was sent and where to, then what waits, each reason once."""
-
     sent = [delivery for delivery in deliveries if delivery.receipt is not None]
     for delivery in sent:
         details = delivery.receipt.details if delivery.receipt else {}
@@ -130,7 +125,6 @@ def _datasets(workspace: "Workspace", run: str | None, dataset: str | None) -> l
 
 
 def _absent(absent: int, dataset: str | None) -> str | None:
-
     return f"The dataset {dataset!r} lacks {counted(absent, 'queries')} of the run: push them" if absent else None
 
 
@@ -143,7 +137,6 @@ def _pushed(details: "Mapping[str, Any]") -> str | None:
 
 def known_publications(workspace: "Workspace", run: str) -> "list[Publication]":
     """How the experiments of a run stand; what is wrong with the note or the outbox is said and keeps nobody."""
-
     from rag_eval.benchmark.publishing import read_publications
 
     try:
@@ -154,9 +147,8 @@ def known_publications(workspace: "Workspace", run: str) -> "list[Publication]":
 
 
 def _print(console: Console, told: dict[str, Any], as_json: bool) -> None:
-
     if as_json:
-        console.file.write(json.dumps(told, ensure_ascii=False, indent=2) + "\n")
+        print_json(console, told)
         return
     for what, keys in told.items():
         for key in keys:

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.console import print_json, say, visible
+from flows.cli.console import plain_table, print_json, say, visible
 from flows.cli.publish import known_publications, print_publications
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.references import Effort
@@ -52,10 +52,10 @@ def print_outcome(console: Console, outcome: BenchmarkOutcome, placed: Sequence[
 def print_work(console: Console, outcome: BenchmarkOutcome) -> None:
     """Print how much was computed and how much was reused."""
     computed, reused = outcome.work()
-    if not computed:
+    if computed:
+        console.print(work_table(outcome))
+    else:
         console.print(f"Nothing computed: all {counted(reused, 'stages')} reused.", highlight=False)
-        return
-    console.print(work_table(outcome))
 
 
 def ranking_table(ranking: ConfigurationRanking, width: int) -> Table:
@@ -82,11 +82,7 @@ def ranking_table(ranking: ConfigurationRanking, width: int) -> Table:
 
 def work_table(outcome: BenchmarkOutcome) -> Table:
     """How often each stage was computed and reused, and how many of its items were new."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("stage")
-    table.add_column("computed", justify="right")
-    table.add_column("reused", justify="right")
-    table.add_column("new of all")
+    table = plain_table(None, {"stage": False, "computed": True, "reused": True, "new of all": False})
     for stage, (computed, reused, efforts) in outcome.work_by_stage().items():
         table.add_row(stage, str(computed) if computed else "–", str(reused) if reused else "–", _effort(efforts))
     return table

@@ -3,7 +3,6 @@
 Heavy imports stay inside the functions.
 """
 
-import json
 import webbrowser
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli import options
-from flows.cli.console import say, visible
+from flows.cli.console import print_json, say, visible
 from flows.cli.processes import Stopped, leaving, watched
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import counted
@@ -55,7 +54,6 @@ def import_(
     as_json: options.JsonOption = False,
 ) -> None:
     """Convert ground truth of another format to a native file; exit code 1 if something had to be left out."""
-
     from rag_eval.ground_truth.importing.output import summarise, write_import
     from rag_eval.services.langsmith_datasets import read_langsmith
 
@@ -63,7 +61,7 @@ def import_(
     summary = summarise(found, write_import(found, output, corpus_output, overwrite=overwrite))
     console = Console()
     if as_json:
-        console.file.write(json.dumps(summary.as_data(), ensure_ascii=False, indent=2) + "\n")
+        print_json(console, summary.as_data())
     else:
         print_summary(console, summary)
     if summary.left_out:
@@ -72,7 +70,6 @@ def import_(
 
 def print_summary(console: Console, summary: "ImportSummary") -> None:
     """Print what was imported, everything that did not go straight, and what to do next."""
-
     noun = "spans" if summary.evaluation_type == "token-level" else "chunk ids"
     unanswerable = f" ({summary.unanswerable:,} unanswerable)" if summary.unanswerable else ""
     valid = ", every one as its document has it" if summary.documents else ""
@@ -107,7 +104,6 @@ def pull(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
 ) -> None:
     """Write the ground truth of a LangSmith dataset to a file."""
-
     from rag_eval.services.langsmith_datasets import pull_truth
 
     if output.exists() and not overwrite:
@@ -118,8 +114,7 @@ def pull(
     finally:
         service.close()
     kind = write_truth(output, truth)
-    line = f"{counted(len(truth), 'queries')} of {kind} ground truth from {dataset!r} are in {output}"
-    say(Console(), line)
+    say(Console(), f"{counted(len(truth), 'queries')} of {kind} ground truth from {dataset!r} are in {output}")
 
 
 def write_truth(output: Path, truth: "GroundTruth") -> str:
@@ -147,7 +142,6 @@ def push(
     as_json: options.JsonOption = False,
 ) -> None:
     """Create or update a LangSmith dataset with this ground truth."""
-
     from rag_eval.ground_truth.files import read_chunk_level, read_token_level, read_truth_text, truth_type
     from rag_eval.services.langsmith_push import DEFAULT_DATASETS, push_truth
 
@@ -163,14 +157,13 @@ def push(
         service.close()
     console = Console()
     if as_json:
-        console.file.write(json.dumps(asdict(report), ensure_ascii=False, indent=2) + "\n")
+        print_json(console, asdict(report))
     else:
         print_report(console, report)
 
 
 def print_report(console: Console, report: "PushReport") -> None:
     """Print what a push did, and where to look at it."""
-
     done = [f"{report.created:,} created", f"{report.updated:,} updated", f"{report.unchanged:,} unchanged"]
     if report.deleted:
         done.append(f"{report.deleted:,} deleted")
@@ -193,7 +186,6 @@ def review(
     ] = False,
 ) -> None:
     """Accept, reject and adjust spans in the browser, on a page that only this machine can reach."""
-
     from rag_eval.ground_truth.review.app import serve_review
 
     console = Console()
@@ -221,11 +213,10 @@ def check(
     as_json: options.JsonOption = False,
 ) -> None:
     """Check every span against its document; exit code 1 if one does not match."""
-
     audit = audited(truth, corpus, glob)
     console = Console()
     if as_json:
-        console.file.write(json.dumps(_as_data(audit), ensure_ascii=False, indent=2) + "\n")
+        print_json(console, _as_data(audit))
     else:
         print_audit(console, audit, truth)
     if not audit.is_valid:
@@ -247,7 +238,6 @@ def audited(truth: Path, corpus: Path | None, glob: str) -> "TruthAudit":
 
 def print_audit(console: Console, audit: "TruthAudit", truth: Path) -> None:
     """Print the counts, every fault, the remarks by kind, and the documents with the truth they hold."""
-
     if audit.evaluation_type == "token-level":
         noun, valid = "spans", "all valid" if audit.is_valid else f"{audit.valid_answers:,} of them valid"
     else:
@@ -260,8 +250,7 @@ def print_audit(console: Console, audit: "TruthAudit", truth: Path) -> None:
         say(console, counted(len(audit.faults), "faults"), "bold red")
         for finding in audit.faults:
             say(console, f"  {_sentence(finding)}")
-    kinds = dict.fromkeys(remark.kind for remark in audit.remarks)
-    for kind in kinds:
+    for kind in dict.fromkeys(remark.kind for remark in audit.remarks):
         remarks = [remark for remark in audit.remarks if remark.kind == kind]
         share = f", {audit.repeated_share:.1%} of the truth's text" if kind == "occurs more than once" else ""
         console.print()
@@ -277,7 +266,6 @@ def print_audit(console: Console, audit: "TruthAudit", truth: Path) -> None:
 
 def coverage_table(coverage: "Sequence[Coverage]") -> Table:
     """The documents by how much truth they hold; the others are counted below."""
-
     asked = sorted((one for one in coverage if one.spans), key=lambda one: (-one.spans, one.doc_id))
     rest = len(coverage) - len(asked)
     caption = [f"{counted(rest, 'documents')} without truth"] if rest else []
@@ -337,7 +325,6 @@ def reanchor(
     Spans follow the differences to an earlier version, from --old or from earlier runs in the workspace. Without one, a
     span is found by its text. Only the lines of queries whose spans change are rewritten.
     """
-
     from rag_eval.ground_truth.drift import check_not_empty, keep_reanchored
     from rag_eval.ground_truth.files import read_token_level
 
@@ -351,7 +338,7 @@ def reanchor(
     console = Console()
     if as_json:
         written = {"written": str(target) if is_written else None, "lost_file": str(lost) if lost else None}
-        console.file.write(json.dumps(_reanchoring_as_data(report) | written, ensure_ascii=False, indent=2) + "\n")
+        print_json(console, _reanchoring_as_data(report) | written)
     else:
         print_reanchoring(console, report, {item.query.id: item.query.text for item in items}, str(truth))
         unwritten = "Nothing to write." if report.is_unchanged else "Nothing was written."
@@ -401,7 +388,6 @@ def summary(report: "ReanchorReport") -> str:
 
 def documents_table(documents: "Sequence[DocumentOutcome]") -> Table:
     """The documents, how their spans were found again and what became of them."""
-
     from rag_eval.ground_truth.drift import STATUSES
 
     rest = len(documents) - SHOWN_DOCUMENTS
