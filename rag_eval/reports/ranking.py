@@ -175,7 +175,7 @@ COST_COLUMNS = (
     ),
     _cost_column(
         "index",
-        lambda row: row.outcome.index and row.outcome.index.size,
+        lambda row: None if row.outcome.index is None else row.outcome.index.size,
         byte_size,
         explanation="Size of the vectors and their index on disk",
     ),
