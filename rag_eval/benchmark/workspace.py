@@ -21,7 +21,7 @@ from rag_eval.benchmark.references import Effort, IndexRef, Made, TableRef
 from rag_eval.disk.arrow import read_table, write_parts
 from rag_eval.disk.files import files_sha256, kept_sha256, scratch_path, write_atomically, writing
 from rag_eval.disk.rows import identity_folder, nanoseconds
-from rag_eval.disk.storage import Bucket, BucketCopy, BucketLocation, FolderStorage, Storage
+from rag_eval.disk.storage import Bucket, BucketCopy, BucketLocation, Storage
 from rag_eval.errors import ArtifactError
 
 
@@ -270,7 +270,7 @@ class Workspace(BaseModel):
 
 @functools.cache
 def _storage(root: Path, remote: str | None) -> Storage:
-    return FolderStorage(root) if remote is None else BucketCopy(Bucket(BucketLocation.parse(remote)), root)
+    return Storage(root) if remote is None else BucketCopy(Bucket(BucketLocation.parse(remote)), root)
 
 
 def _tree_size(folder: Path) -> int:

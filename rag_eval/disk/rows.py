@@ -13,7 +13,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,7 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rag_eval.disk.arrow import read_table, write_table
-from rag_eval.disk.files import SCRATCH_PREFIX, Stamp
+from rag_eval.disk.files import Stamp, sweep_scratch
 from rag_eval.disk.locks import in_turn
 from rag_eval.errors import ArtifactError, ConfigurationError
 
@@ -35,7 +35,6 @@ KEY = pa.binary(KEY_BYTES)
 MANY_FILES = 16
 FULL_FILE_BYTES = 128 * 2**20  # as large as this, a file is not merged any more
 MAX_LISTINGS = 20
-SCRATCH_SECONDS = 24 * 60 * 60
 FILE_NAME = re.compile(r"[0-9a-f]{64}\.arrow")
 EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -249,10 +248,7 @@ class KeyedRows:
 
     def _tidy(self, work: Callable[[], None]) -> None:
         try:
-            for path in self.folder.glob(f"{SCRATCH_PREFIX}*"):
-                with suppress(FileNotFoundError):  # its writer has renamed it since
-                    if time.time() - path.stat().st_mtime > SCRATCH_SECONDS:
-                        path.unlink()
+            sweep_scratch(self.folder)
             work()
         except (OSError, ArtifactError, pa.ArrowInvalid) as error:
             logger.warning("%s could not be tidied: %s", self.folder, error)

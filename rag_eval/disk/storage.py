@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 from rag_eval.disk.files import SCRATCH_PREFIX, data_sha256, scratch_path, stays_inside, writing
@@ -71,89 +71,48 @@ def endpoint() -> str | None:
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
 
 
-class Storage(Protocol):
-    """Keeps a workspace's files; names are relative to the workspace, with ``/``.
+class Storage:
+    """Keeps a workspace's files in its folder, so that there is nothing to bring or to send.
 
-    Whoever works reads and writes the workspace's folder, brings what may not be in it, and sends what it made.
+    Names are relative to the workspace, with ``/``. Whoever works reads and writes the folder, brings what may not be
+    there, and sends what it made.
     """
-
-    @property
-    def address(self) -> str:
-        """Where the files are kept, for people."""
-        ...
-
-    def bring(self, name: str) -> bool:
-        """Put the kept file into the folder, in place of the one there; False when there is none to bring."""
-        ...
-
-    def bring_folder(self, name: str) -> bool:
-        """Put a kept folder into the folder, in place of the one there; False when there is none to bring."""
-        ...
-
-    def bring_missing(self, name: str) -> None:
-        """Put those kept files of a folder into it that it lacks."""
-        ...
-
-    def send(self, name: str) -> None:
-        """Keep a file, or a folder, as it is in the folder now."""
-        ...
-
-    def ensure(self, name: str) -> None:
-        """Send a file or a folder that is not kept, or not in full."""
-        ...
-
-    def names(self, folder: str) -> set[str]:
-        """Return the files below a folder, in the workspace's folder or kept."""
-        ...
-
-    def growing(self, name: str, made_before_ns: int | None = None) -> AbstractContextManager[None]:
-        """Work on a folder of files that are added and removed, never changed: bring what others added, send what was.
-
-        With ``made_before_ns``, files that are brought count as made before then.
-        """
-        ...
-
-
-class FolderStorage:
-    """Brings and sends nothing."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     @property
     def address(self) -> str:
-        """The folder."""
+        """Where the files are kept, for people."""
         return str(self._root)
 
     def bring(self, name: str) -> bool:
-        """False."""
+        """Put the kept file into the folder, in place of the one there; False when there is none to bring."""
         return False
 
     def bring_folder(self, name: str) -> bool:
-        """False."""
+        """Put a kept folder into the folder, in place of the one there; False when there is none to bring."""
         return False
 
     def bring_missing(self, name: str) -> None:
-        """Do nothing."""
+        """Put those kept files of a folder into it that it lacks."""
 
     def send(self, name: str) -> None:
-        """Do nothing."""
+        """Keep a file, or a folder, as it is in the folder now."""
 
     def ensure(self, name: str) -> None:
-        """Do nothing."""
+        """Send a file or a folder that is not kept, or not in full."""
 
     def names(self, folder: str) -> set[str]:
-        """Return the files below a folder."""
-        return local_names(self._root, folder)
+        """Return the files below a folder, in the workspace's folder or kept; others may add and remove some."""
+        return {path.relative_to(self._root).as_posix() for path in (self._root / folder).rglob("*") if path.is_file()}
 
     def growing(self, name: str, made_before_ns: int | None = None) -> AbstractContextManager[None]:
-        """Do nothing."""
+        """Work on a folder of files that are added and removed, never changed: bring what others added, send what was.
+
+        With ``made_before_ns``, files that are brought count as made before then.
+        """
         return nullcontext()
-
-
-def local_names(root: Path, folder: str) -> set[str]:
-    """Return the names of the files below a folder; whoever writes at the same time may add and remove some."""
-    return {path.relative_to(root).as_posix() for path in (root / folder).rglob("*") if path.is_file()}
 
 
 CONNECT_SECONDS, REQUEST_SECONDS = 5, 60
@@ -263,11 +222,12 @@ class Bucket:
         return f"{where!r} cannot be used ({code}): try again, and check AWS_REGION and AWS_ENDPOINT_URL"
 
 
-class BucketCopy:
+class BucketCopy(Storage):
     """Brings files from a bucket to a folder, and sends them; raises ``ServiceError`` when the bucket fails."""
 
     def __init__(self, bucket: Bucket, root: Path) -> None:
-        self._bucket, self._root = bucket, root
+        super().__init__(root)
+        self._bucket = bucket
 
     @property
     def address(self) -> str:
@@ -355,4 +315,4 @@ class BucketCopy:
         return True
 
     def _names(self, folder: str) -> set[str]:
-        return {name for name in local_names(self._root, folder) if SCRATCH_PREFIX not in name}
+        return {name for name in super().names(folder) if SCRATCH_PREFIX not in name}

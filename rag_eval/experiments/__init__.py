@@ -13,13 +13,12 @@ from typing import Any
 # For type checkers the same names stand in __init__.pyi.
 _NAMES = {
     "rag_eval.experiments.data": "LangSmithDataset OrqDataset",
+    "rag_eval.experiments.evaluators.comparison": (
+        "BLEU Contains CosineSimilarity ExactMatch JsonValid LevenshteinSimilarity MetricEvaluator Regex RougeL "
+        "SemanticSimilarity"
+    ),
     "rag_eval.experiments.evaluators.composition": "AllOf AnyOf Normalised Threshold Weighted",
     "rag_eval.experiments.evaluators.model": "LLMJudge from_orq",
-    "rag_eval.experiments.evaluators.retrieval": "MetricEvaluator",
-    "rag_eval.experiments.evaluators.similarity": (
-        "BLEU CosineSimilarity LevenshteinSimilarity RougeL SemanticSimilarity"
-    ),
-    "rag_eval.experiments.evaluators.text": "Contains ExactMatch JsonValid Regex",
     "rag_eval.experiments.naming": "evaluator task",
     "rag_eval.experiments.outputs.files": "JsonOutput",
     "rag_eval.experiments.outputs.page": "HtmlOutput",

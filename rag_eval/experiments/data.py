@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rag_eval.errors import ExperimentError, ServiceError
-from rag_eval.experiments.calls import Slots
+from rag_eval.experiments.engine import Slots
 from rag_eval.experiments.json_lines import decode
 from rag_eval.experiments.types import Row
 
@@ -196,7 +196,6 @@ async def stream(data: Any) -> AsyncGenerator[Row, None]:
 
 
 async def _opened(data: Any, reader: Slots) -> Any:
-    """What is to be iterated."""
     source = data
     if callable(source) and not isinstance(source, Dataset):
         source = source() if inspect.iscoroutinefunction(source) else await reader.call(source)

@@ -2,22 +2,32 @@
 
 import dataclasses
 import json
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
-from rag_eval.experiments.types import Average, ItemError, ItemResult, Score
+from rag_eval.experiments.types import ItemError, ItemResult, Score
 
 DEEPEST = 200
 """So many lists and objects within each other are written."""
-
-
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-
-
 _LONG_NUMBER = re.compile(rb"\d{19}")
+SHORTEST_SECRET = 8
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
+# A key that was given in code: after "Bearer", or with the beginning that a vendor gives its keys.
+_KEY = re.compile(r"(?<=Bearer )[\w.~+/-]{8,}=*|\b(?:sk|pk|rk|ghp|lsv2|hf|xox[abp])[-_][\w-]{12,}", re.IGNORECASE)
+
+
+def recordable(text: str) -> str:
+    """Remove the keys that the environment holds, whatever looks like a key, and what UTF-8 cannot hold."""
+    secrets = [(value, name) for name, value in os.environ.items() if _SECRET_NAME.search(name)]
+    for value, name in sorted(secrets, key=lambda pair: -len(pair[0])):  # one key may be the beginning of another
+        if len(value) >= SHORTEST_SECRET:
+            text = text.replace(value, f"<{name}>")
+    return _KEY.sub("<key>", text).encode("utf-8", "replace").decode()
 
 
 def encode(value: object) -> bytes:
@@ -63,9 +73,7 @@ def item_record(item: ItemResult) -> dict[str, Any]:
     if item.id is not None:
         record["id"] = item.id
     if item.errors:
-        record["errors"] = [
-            {"task": error.task, "evaluator": error.evaluator, "message": error.message} for error in item.errors
-        ]
+        record["errors"] = [dataclasses.asdict(error) for error in item.errors]
     return record
 
 
@@ -82,11 +90,6 @@ def item_of(index: int, record: Mapping[str, Any]) -> ItemResult:
         seconds=record["seconds"],
         id=record.get("id"),
     )
-
-
-def average_record(average: Average) -> dict[str, Any]:
-    """An average as it stands in files."""
-    return dataclasses.asdict(average)
 
 
 def _plain(value: object) -> object:

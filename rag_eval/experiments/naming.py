@@ -96,7 +96,7 @@ def _evaluator(given: Any, place: int) -> Named:
                 f"the evaluator {given.__name__} needs settings ({error}): make one, {given.__name__}(…)"
             ) from None
     if hasattr(made, "calculate"):
-        from rag_eval.experiments.evaluators.retrieval import MetricEvaluator
+        from rag_eval.experiments.evaluators.comparison import MetricEvaluator
 
         made = MetricEvaluator(made)
     call = getattr(made, "evaluate", made)

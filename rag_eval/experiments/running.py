@@ -16,19 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from rag_eval.errors import ConfigurationError, ExperimentError, ExperimentFailedError, RagEvalError
-from rag_eval.experiments.calls import Caller, Slots, message_of
 from rag_eval.experiments.data import Data, known_length, stream
-from rag_eval.experiments.engine import Engine
+from rag_eval.experiments.engine import Caller, Engine, Slots, message_of
 from rag_eval.experiments.fingerprint import fingerprint
 from rag_eval.experiments.item_log import ItemLog, open_log
 from rag_eval.experiments.naming import Named, named_evaluators, named_tasks
 from rag_eval.experiments.outputs.files import JsonOutput
-from rag_eval.experiments.outputs.output import Output, Plan
 from rag_eval.experiments.outputs.page import HtmlOutput
 from rag_eval.experiments.outputs.terminal import TerminalOutput
 from rag_eval.experiments.scores import check_minimums
 from rag_eval.experiments.settings import ExperimentSettings, Session, current_session, load_settings, session
-from rag_eval.experiments.types import ExperimentResult, ItemResult
+from rag_eval.experiments.types import ExperimentResult, ItemResult, Output, Plan
 from rag_eval.retry import RetryPolicy
 
 

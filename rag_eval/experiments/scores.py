@@ -9,8 +9,7 @@ from typing import Any
 from scipy.special import stdtrit
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.experiments.calls import recordable
-from rag_eval.experiments.json_lines import encode
+from rag_eval.experiments.json_lines import encode, recordable
 from rag_eval.experiments.types import Average, ExperimentResult, Score
 from rag_eval.formatting import choices, suggestion
 

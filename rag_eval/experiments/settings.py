@@ -12,9 +12,8 @@ from typing import Any
 from pydantic import Field, StrictInt, ValidationError
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.experiments.outputs.output import Output
 from rag_eval.experiments.scores import MinimumAverage
-from rag_eval.experiments.types import ExperimentResult
+from rag_eval.experiments.types import ExperimentResult, Output
 from rag_eval.parts.settings import Settings
 from rag_eval.services.orq import OrqSettings, ProjectSettings
 

@@ -1,10 +1,13 @@
-"""What an experiment is about and what it finds: rows, scores, samples, averages and the whole result."""
+"""What an experiment is about and what it finds: rows, scores, samples, averages, the result, and who is told of it."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+from rag_eval.errors import ConfigurationError
 
 Row = Mapping[str, Any]
 """One sample: ``input``, the expected ``output`` where there is one, and whatever else tasks and evaluators need."""
@@ -106,3 +109,52 @@ class ExperimentResult:
     def path(self) -> Path | None:
         """The JSON file, where one was written."""
         return Path(self.saved["json"]) if "json" in self.saved else None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is about to run; ``total`` is None where the number of samples is not known beforehand."""
+
+    name: str
+    tasks: list[str]
+    evaluators: list[str]
+    total: int | None
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of the scores, in order."""
+        return [score_key(self.tasks, task, evaluator) for task in self.tasks for evaluator in self.evaluators]
+
+    @property
+    def places(self) -> list[str]:
+        """The places where a call may fail, in order: each task, and each evaluator of its results."""
+        after = [None, *self.evaluators]
+        return [ItemError(task, evaluator, "").place for task in self.tasks for evaluator in after]
+
+    def check(self) -> None:
+        """Raise ``ConfigurationError`` when two scores have one key, as ``a`` / ``b/c`` and ``a/b`` / ``c`` would."""
+        for key, count in Counter(self.keys).items():
+            if count > 1:
+                raise ConfigurationError(f"two scores are called {key!r}: name a task or an evaluator without the /")
+
+
+class Output(Protocol):
+    """An output of an experiment; derive from it where only some of the calls are of interest."""
+
+    name: str
+
+    def started(self, plan: Plan) -> None:
+        """Begin; called once, before the first sample."""
+        return
+
+    def sample(self, item: ItemResult) -> None:
+        """Take a finished sample; must be quick, since the experiment waits."""
+        return
+
+    def finished(self, result: ExperimentResult) -> str | None:
+        """Take the result and return where it is, or None; raises ``RagEvalError`` when it cannot be written."""
+        return None
+
+    def stopped(self) -> None:
+        """End early, after an error or when the user stops the experiment."""
+        return

@@ -39,21 +39,6 @@ from rag_eval.types.documents import Corpus, Document, check_corpus
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType, QueryId, QueryText, generate_query_id, text_sha256
 
-
-def upload(
-    truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth], dataset_name: str, workspace: Path
-) -> Upload:
-    """Put the ground truth into the outbox of the workspace and try to send it; raises nothing of LangSmith's."""
-    outbox = outbox_of(workspace)
-    message = put_truth(outbox, dataset_name, truth)
-    deliveries = deliver_to_langsmith(outbox, BRIEF)
-    receipt = outbox.receipt(LANGSMITH_CHANNEL, message.key)
-    if receipt is not None:
-        return Upload(dataset_name=dataset_name, state="sent", detail=receipt.details.get("url"))
-    reasons = [delivery.reason for delivery in deliveries if delivery.key == message.key]
-    return Upload(dataset_name=dataset_name, state="waiting", detail=next(iter(reasons), None))
-
-
 TOKENS_OF_A_SPAN_QUESTION = 150
 TOKENS_OF_A_QUESTION = 60
 TOKENS_OF_A_VERDICT = 40
@@ -95,7 +80,10 @@ def estimated(
     unsure = sum(len(one.briefs) for one in fresh if one.purpose == "unanswerable")
     one_check = builder.verification("", "").request.input_tokens + 2 * MOST_BY_EACH * PASSAGE_TOKENS
     read = sum(one.request.input_tokens for one in fresh) + unsure * one_check
-    written = sum(len(one.briefs) * _tokens_of_a_question(one) for one in fresh) + unsure * TOKENS_OF_A_VERDICT
+    written = unsure * TOKENS_OF_A_VERDICT
+    for one in fresh:
+        each = TOKENS_OF_A_SPAN_QUESTION if one.answer is SpanQuestions else TOKENS_OF_A_QUESTION
+        written += each * len(one.briefs)
     return GenerationEstimate(
         documents=documents,
         questions=questions,
@@ -105,10 +93,6 @@ def estimated(
         output_tokens=written,
         cost=None if prices is None else prices.cost(read, written),
     )
-
-
-def _tokens_of_a_question(assignment: Assignment) -> int:
-    return TOKENS_OF_A_SPAN_QUESTION if assignment.answer is SpanQuestions else TOKENS_OF_A_QUESTION
 
 
 T = TypeVar("T", TokenLevelGroundTruth, ChunkLevelGroundTruth)
@@ -184,10 +168,9 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         self._start()
 
     def _start(self) -> None:
-        """Begin with empty counts and a full budget."""
         self._upload: Upload | None = None
         self._assembly = Assembly(self._options, self._embedder)
-        self._asker = Asker(
+        self.asker = Asker(
             client=without_retries(self._client),
             cache=self._cache,
             budget=Budget(self._max_cost),
@@ -197,11 +180,6 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
             attempts=self._options.attempts,
             concurrency=self._concurrency,
         )
-
-    @property
-    def asker(self) -> Asker:
-        """Who sends the requests of this generation."""
-        return self._asker
 
     @property
     def report(self) -> GenerationReport:
@@ -218,7 +196,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
             dropped=self._assembly.dropped,
             bad_answers=self._assembly.bad_answers,
             excerpts=dict(self._assembly.excerpts),
-            ledger=tuple(self._asker.ledger.entries),
+            ledger=tuple(self.asker.ledger.entries),
             stopped=self._stopped_by,
             upload=self._upload,
         )
@@ -286,26 +264,34 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         return [self._truth(query, candidate) for query, candidate in self._queries(found)]
 
     def upload(self, truth: Sequence[T], dataset_name: str | None = None) -> None:
-        """Send the ground truth to LangSmith, or leave it in the outbox; an empty one goes nowhere."""
-        if truth:
-            self._upload = upload(truth, dataset_name or DEFAULT_DATASETS[self.evaluation_type], self._workspace)
+        """Send the ground truth to LangSmith, or leave it in the workspace's outbox; an empty one goes nowhere."""
+        if not truth:
+            return
+        name, outbox = dataset_name or DEFAULT_DATASETS[self.evaluation_type], outbox_of(self._workspace)
+        key = put_truth(outbox, name, truth).key
+        reasons = [delivery.reason for delivery in deliver_to_langsmith(outbox, BRIEF) if delivery.key == key]
+        receipt = outbox.receipt(LANGSMITH_CHANNEL, key)
+        if receipt is not None:
+            self._upload = Upload(dataset_name=name, state="sent", detail=receipt.details.get("url"))
+        else:
+            self._upload = Upload(dataset_name=name, state="waiting", detail=next(iter(reasons), None))
 
     def _ask(self, assignments: Sequence[Assignment]) -> list[Reply | None]:
         if not assignments:
             return []
         done = count(1)
         self._on_progress(0, len(assignments))
-        return self._asker.ask_at_once(assignments, lambda reply: self._on_progress(next(done), len(assignments)))
+        return self.asker.ask_at_once(assignments, lambda reply: self._on_progress(next(done), len(assignments)))
 
     @property
     def _stopped_by(self) -> str | None:
-        budget = self._asker.budget
+        budget = self.asker.budget
         if budget.is_reached:
             return (
                 f"the next request could cost ${budget.refused:.4f}, most of it for an answer as long as "
                 f"max_output_tokens allows, and pass the limit of ${budget.limit:g}"
             )
-        return "asking was ended" if self._asker.stopped.is_set() else None
+        return "asking was ended" if self.asker.stopped.is_set() else None
 
     def _queries(self, candidates: Sequence[Candidate]) -> Iterator[tuple[Query, Candidate]]:
         taken: set[QueryId] = set()

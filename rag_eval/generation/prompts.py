@@ -49,11 +49,6 @@ class Prompts:
             _check_places(name, texts[name], places)
         return cls(texts)
 
-    @property
-    def system(self) -> str:
-        """What precedes every prompt."""
-        return self.render("system")
-
     def render(self, name: str, **values: str) -> str:
         """Return a template with its places filled; what is filled in is not looked at again."""
         return Template(self.texts[name]).substitute(values).strip()

@@ -1,7 +1,7 @@
 """The requests to the model: which questions are asked about which documents, and the form of the answers."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 from typing import Literal
@@ -234,7 +234,7 @@ class RequestBuilder:
         return ChatRequest(
             server=self.server,
             model=self.model,
-            system=self.prompts.system,
+            system=self.prompts.render("system"),
             user=text,
             response_format=response_format(answer),
             settings={name: value for name, value in given.items() if value is not None},
@@ -351,14 +351,9 @@ class Planner:
     def unanswerable(self, windows: Sequence[Window], count: int) -> list[Assignment]:
         """So many questions without an answer, spread over the corpus."""
         made: list[Assignment] = []
-        for window, share in _shares(windows, count):
+        for window, share in zip(windows, spread(count, [window.tokens for window in windows]), strict=True):
             briefs = list(briefs_for(f"unanswerable\n{window.doc_id}", share, self._builder.options))
             # What the model is shown has no chunks: it is not asked to name any.
             shown = Window(window.doc_id, window.text, window.tokens, window.start)
             made += self._builder.questions("unanswerable", "unanswerable", BareQuestions, [shown], briefs)
         return made
-
-
-def _shares(windows: Sequence[Window], count: int) -> Iterable[tuple[Window, int]]:
-    shares = spread(count, [window.tokens for window in windows])
-    return [(window, share) for window, share in zip(windows, shares, strict=True) if share]

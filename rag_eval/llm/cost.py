@@ -4,6 +4,7 @@ import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -52,12 +53,12 @@ class BudgetReachedError(Exception):
     """The next call could pass the limit; nothing more is asked."""
 
 
+@dataclass
 class Reservation:
     """The most that one call may cost; ``spent`` is set when it is known what it did cost."""
 
-    def __init__(self, most: float) -> None:
-        self.spent = 0.0
-        self.most = most
+    most: float
+    spent: float = 0.0
 
 
 class Budget:
@@ -73,27 +74,22 @@ class Budget:
         self._spent = 0.0
         self._reserved = 0.0
         self._under_way = 0
-        self._is_reached = False
+        self.is_reached = False
         self.refused = 0.0
         """What the first call that was refused might have cost."""
         self._changed = threading.Condition()
-
-    @property
-    def is_reached(self) -> bool:
-        """Whether a call was refused."""
-        return self._is_reached
 
     @contextmanager
     def reserve(self, most: float, stopped: threading.Event) -> Iterator[Reservation]:
         """Put ``most`` aside for the time of a call; raises ``BudgetReachedError`` when it does not fit."""
         with self._changed:
-            while not self._is_reached and not self._fits(most):
+            while not self.is_reached and not self._fits(most):
                 if not self._under_way or stopped.is_set():
-                    self._is_reached, self.refused = True, most
+                    self.is_reached, self.refused = True, most
                     self._changed.notify_all()
                     break
                 self._changed.wait(0.5)
-            if self._is_reached:
+            if self.is_reached:
                 raise BudgetReachedError
             self._reserved += most
             self._under_way += 1

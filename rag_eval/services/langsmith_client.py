@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from langsmith import Client
 
 DEFAULT_ENDPOINT = "https://api.smith.langchain.com"
-# Nothing listens on the discard port of this machine: a call that slips through is refused at once.
-NOWHERE = "http://127.0.0.1:9"
 CONNECT_SECONDS = 5.0
 
 
@@ -49,18 +47,13 @@ def langsmith_client(
     )
 
 
-def direct_client(
-    api_key: str | None = None,
-    endpoint: str | None = None,
-    *,
-    timeout_seconds: float = 20.0,
-    info: Mapping[str, Any] | None = None,
-) -> "Client":
+def direct_client(timeout_seconds: float, info: Mapping[str, Any] | None = None) -> "Client":
     """A client that does nothing in the background and tries nothing again: what fails, fails where it was asked.
 
-    ``info`` is what the server's ``/info`` says; the client does not ask for it. Otherwise as ``langsmith_client``.
+    ``info`` is what the server's ``/info`` says; the client does not ask for it. The key and the endpoint are those of
+    the environment; otherwise as ``langsmith_client``.
     """
-    key, url = _key(api_key), _address(endpoint)
+    key, url = _key(None), _address(None)
     _check(timeout_seconds)
     from langsmith import Client
     from urllib3.util import Retry
@@ -73,22 +66,6 @@ def direct_client(
         retry_config=Retry(0, read=False),  # so that a late answer is told from a broken connection
         auto_batch_tracing=False,
         info=dict(info or {}),
-        disable_prompt_cache=True,
-    )
-
-
-def offline_client() -> "Client":
-    """A client for ``evaluate`` or ``aevaluate`` with ``upload_results=False``: no key, no threads, no connection."""
-    from langsmith import Client
-    from urllib3.util import Retry
-
-    return Client(
-        api_url=NOWHERE,
-        api_key="offline",
-        info={},
-        auto_batch_tracing=False,
-        tracing_sampling_rate=0.0,  # aevaluate would send the target's runs even so
-        retry_config=Retry(0),
         disable_prompt_cache=True,
     )
 
@@ -139,12 +116,12 @@ class LangSmithService:
         """
         # A host that is not there at all is not waited for at length.
         brief = min(patience, BRIEF, key=lambda policy: policy.give_up_after)
-        first = cls(direct_client(timeout_seconds=timeout_seconds), brief)
+        first = cls(direct_client(timeout_seconds), brief)
         try:
             info = first.ask("LangSmith cannot be used", _info)
         finally:
             first.close()
-        return cls(direct_client(timeout_seconds=timeout_seconds, info=info), patience)
+        return cls(direct_client(timeout_seconds, info), patience)
 
     def ask(self, problem: str, call: "Callable[[Client], T]") -> T:
         """Return the answer to a call.

@@ -247,7 +247,12 @@ def pull_truth(service: LangSmithService, dataset_name: str) -> GroundTruth:
         truth = sorted(token_level_truth(examples, dataset_name), key=lambda item: item.query.id)
     else:
         truth = sorted(chunk_level_truth(examples, dataset_name), key=lambda item: item.query.id)
-    _check_unique([item.query.id for item in truth], dataset_name)
+    for first, second in pairwise(item.query.id for item in truth):
+        if first == second:
+            raise GroundTruthError(
+                f"two examples of the LangSmith dataset {dataset_name!r} are the query {first}: "
+                "merge what is relevant to it into one"
+            )
     return truth
 
 
@@ -343,15 +348,6 @@ def check_type(examples: "Sequence[Example]", wanted: EvaluationType, dataset_na
                 f"the LangSmith dataset {dataset_name!r} holds {other} ground truth "
                 f"({preview(', '.join(example.outputs or {}))}) and the evaluation is {wanted}: "
                 "use the one that fits the other"
-            )
-
-
-def _check_unique(ids: Sequence[QueryId], dataset_name: str) -> None:
-    for first, second in pairwise(ids):  # they are sorted
-        if first == second:
-            raise GroundTruthError(
-                f"two examples of the LangSmith dataset {dataset_name!r} are the query {first}: "
-                "merge what is relevant to it into one"
             )
 
 

@@ -1,25 +1,22 @@
 """A metric as LangSmith's ``evaluate`` runs it; apart from the metrics because it imports langsmith, which is heavy."""
 
 from collections.abc import Callable
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from langsmith.evaluation.evaluator import DynamicRunEvaluator
 from langsmith.schemas import Example, Run
 
 
-class _Named(TypedDict):
-    key: str
-    score: float | None
-
-
-class Feedback(_Named, total=False):
+class Feedback(TypedDict):
     """What an evaluator gives back: ``comment`` and ``extra`` say why there is no score.
 
     ``extra`` is ``{"error": True}``, LangSmith's own mark, when something is wrong.
     """
 
-    comment: str
-    extra: dict[str, bool]
+    key: str
+    score: float | None
+    comment: NotRequired[str]
+    extra: NotRequired[dict[str, bool]]
 
 
 Score = Callable[[Run, Example | None], Feedback]

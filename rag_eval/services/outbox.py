@@ -51,9 +51,14 @@ class Message:
         try:
             with self.path.open("rb") as file:
                 file.readline()
-                return json_object(file.readline(), self.path)
+                found = json.loads(file.readline())
         except OSError as error:
             raise ArtifactError(f"the message {str(self.path)!r} cannot be read ({error.strerror})") from None
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise ArtifactError(f"{str(self.path)!r} is damaged: it holds no JSON object")
+        return found
 
     def uuid(self, *names: str) -> UUID:
         """Return an id for something that is made from this message: the same for the same names."""
@@ -109,17 +114,6 @@ def packed(channel: str, key: str, put_at: str, payload: Mapping[str, Any]) -> b
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"the message {preview(key)} for {channel} is no plain data: {error}") from None
     return ("\n".join(lines) + "\n").encode()
-
-
-def json_object(data: bytes, path: Path) -> dict[str, Any]:
-    """Return the object that a file holds; raises ``ArtifactError`` when it holds something else."""
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise ArtifactError(f"{str(path)!r} is damaged: it holds no JSON object")
-    return found
 
 
 def timestamp() -> str:
@@ -291,8 +285,6 @@ def _waits(message: Message, reason: str) -> Delivery:
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """The first line of a message's file."""
-
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     channel: str

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from langsmith import Client
 from langsmith import utils as langsmith_utils
+from urllib3.util import Retry
 
 from rag_eval.services.langsmith_client import langsmith_client
 from tests.doubles.langsmith_server import KEY, LangSmithServer
@@ -24,6 +25,20 @@ def no_langsmith_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 def server() -> Iterator[LangSmithServer]:
     with LangSmithServer() as server:
         yield server
+
+
+def offline_client() -> Client:
+    """A client for ``evaluate`` or ``aevaluate`` with ``upload_results=False``: no key, no threads, no connection."""
+    return Client(
+        # Nothing listens on the discard port of this machine: a call that slips through is refused at once.
+        api_url="http://127.0.0.1:9",
+        api_key="offline",
+        info={},
+        auto_batch_tracing=False,
+        tracing_sampling_rate=0.0,  # aevaluate would send the target's runs even so
+        retry_config=Retry(0),
+        disable_prompt_cache=True,
+    )
 
 
 def closed(client: Client) -> None:

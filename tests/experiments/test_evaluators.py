@@ -11,17 +11,20 @@ from pydantic import BaseModel
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.experiments.evaluators import EVALUATORS
-from rag_eval.experiments.evaluators.composition import AllOf, AnyOf, Normalised, Threshold, Weighted
-from rag_eval.experiments.evaluators.model import from_orq
-from rag_eval.experiments.evaluators.retrieval import MetricEvaluator
-from rag_eval.experiments.evaluators.similarity import (
+from rag_eval.experiments.evaluators.comparison import (
     BLEU,
+    Contains,
     CosineSimilarity,
+    ExactMatch,
+    JsonValid,
     LevenshteinSimilarity,
+    MetricEvaluator,
+    Regex,
     RougeL,
     SemanticSimilarity,
 )
-from rag_eval.experiments.evaluators.text import Contains, ExactMatch, JsonValid, Regex
+from rag_eval.experiments.evaluators.composition import AllOf, AnyOf, Normalised, Threshold, Weighted
+from rag_eval.experiments.evaluators.model import from_orq
 from rag_eval.experiments.naming import named_evaluators
 from rag_eval.experiments.scores import score_of
 from rag_eval.experiments.types import Score

@@ -10,7 +10,7 @@ import pytest
 
 from rag_eval.errors import ExperimentError
 from rag_eval.experiments import engine
-from rag_eval.experiments.evaluators.text import ExactMatch
+from rag_eval.experiments.evaluators.comparison import ExactMatch
 from rag_eval.experiments.naming import evaluator, task
 from rag_eval.experiments.outputs.files import JsonOutput
 from rag_eval.experiments.running import evaluatorq

@@ -12,7 +12,7 @@ import pytest
 
 from rag_eval.errors import ExperimentError
 from rag_eval.experiments import data as reading
-from rag_eval.experiments.evaluators.text import ExactMatch
+from rag_eval.experiments.evaluators.comparison import ExactMatch
 from rag_eval.experiments.outputs.files import JsonOutput
 from rag_eval.experiments.running import evaluatorq, experiment
 from rag_eval.experiments.types import ExperimentResult

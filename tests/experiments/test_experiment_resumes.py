@@ -14,15 +14,13 @@ import pytest
 from rag_eval.errors import ArtifactError, ExperimentError
 from rag_eval.experiments.item_log import FOLDER, LEFT_DAYS, open_log
 from rag_eval.experiments.outputs.files import JsonOutput
-from rag_eval.experiments.outputs.output import QuietOutput
 from rag_eval.experiments.running import evaluatorq
-from rag_eval.experiments.types import ExperimentResult, ItemResult, Score
+from rag_eval.experiments.types import ExperimentResult, ItemResult, Output, Score
 
 SCRIPT = """
 import sys, time
 from pathlib import Path
 from rag_eval.experiments.running import evaluatorq
-from rag_eval.experiments.outputs.output import QuietOutput
 from rag_eval.experiments.outputs.files import JsonOutput
 
 def work(row):
@@ -182,7 +180,7 @@ def test_results_that_could_not_be_put_out_are_not_made_again(tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     seen: list[str] = []
 
-    class Broken(QuietOutput):
+    class Broken(Output):
         def finished(self, result: ExperimentResult) -> str | None:
             raise KeyError("a fault of an output")
 

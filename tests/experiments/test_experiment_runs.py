@@ -12,8 +12,7 @@ import pytest
 from rich.console import Console
 
 from rag_eval.errors import ConfigurationError, ExperimentFailedError
-from rag_eval.experiments.evaluators.similarity import CosineSimilarity
-from rag_eval.experiments.evaluators.text import ExactMatch
+from rag_eval.experiments.evaluators.comparison import CosineSimilarity, ExactMatch
 from rag_eval.experiments.naming import evaluator, task
 from rag_eval.experiments.outputs.files import JsonOutput
 from rag_eval.experiments.outputs.terminal import TerminalOutput

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
+from rag_eval.experiments.evaluators.comparison import MetricEvaluator
 from rag_eval.experiments.evaluators.composition import Weighted
-from rag_eval.experiments.evaluators.retrieval import MetricEvaluator
 from rag_eval.experiments.json_lines import decode, encode
 from rag_eval.experiments.outputs.files import JsonOutput
 from rag_eval.experiments.running import evaluatorq

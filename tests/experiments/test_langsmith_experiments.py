@@ -13,7 +13,7 @@ from langsmith import Client
 
 from rag_eval.errors import ConfigurationError, ExperimentError, ServiceError
 from rag_eval.experiments.data import LangSmithDataset
-from rag_eval.experiments.evaluators.text import ExactMatch
+from rag_eval.experiments.evaluators.comparison import ExactMatch
 from rag_eval.experiments.outputs.services import LangSmithOutput
 from rag_eval.experiments.running import evaluatorq
 from rag_eval.experiments.types import Score

@@ -15,7 +15,7 @@ import pytest
 
 from rag_eval.errors import ExperimentError, ServiceError
 from rag_eval.experiments.data import OrqDataset
-from rag_eval.experiments.evaluators.text import ExactMatch
+from rag_eval.experiments.evaluators.comparison import ExactMatch
 from rag_eval.experiments.outputs.files import JsonOutput
 from rag_eval.experiments.outputs.services import OrqOutput
 from rag_eval.experiments.outputs.terminal import TerminalOutput

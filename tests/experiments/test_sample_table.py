@@ -8,8 +8,13 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from rag_eval.experiments.evaluators.similarity import BLEU, CosineSimilarity, LevenshteinSimilarity
-from rag_eval.experiments.evaluators.text import Contains, ExactMatch
+from rag_eval.experiments.evaluators.comparison import (
+    BLEU,
+    Contains,
+    CosineSimilarity,
+    ExactMatch,
+    LevenshteinSimilarity,
+)
 from rag_eval.experiments.outputs.terminal import TerminalOutput
 from rag_eval.experiments.running import evaluatorq
 

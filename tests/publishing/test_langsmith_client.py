@@ -13,9 +13,9 @@ from langsmith.utils import LangSmithAuthError, LangSmithConflictError, LangSmit
 from urllib3.util import Retry
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.services.langsmith_client import langsmith_client, offline_client
+from rag_eval.services.langsmith_client import langsmith_client
 from rag_eval.services.langsmith_metrics import ChunkLevelRecall, get_langsmith_evaluators
-from tests.doubles.langsmith_fixtures import closed
+from tests.doubles.langsmith_fixtures import closed, offline_client
 from tests.doubles.langsmith_sample import retrieve, uploaded_dataset
 from tests.doubles.langsmith_server import KEY, LangSmithServer
 from tests.doubles.loopback import refused_url

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rag_eval.experiments.evaluators.similarity import LevenshteinSimilarity
-from rag_eval.experiments.evaluators.text import ExactMatch
+from rag_eval.experiments.evaluators.comparison import ExactMatch, LevenshteinSimilarity
 from rag_eval.experiments.outputs.files import JsonOutput
 from rag_eval.experiments.outputs.page import HtmlOutput
 from rag_eval.experiments.running import evaluatorq

@@ -1,16 +1,19 @@
 """The built-in evaluators, by the name under which they are listed."""
 
-from rag_eval.experiments.evaluators.composition import AllOf, AnyOf, Normalised, Threshold, Weighted
-from rag_eval.experiments.evaluators.model import LLMJudge, from_orq
-from rag_eval.experiments.evaluators.retrieval import MetricEvaluator
-from rag_eval.experiments.evaluators.similarity import (
+from rag_eval.experiments.evaluators.comparison import (
     BLEU,
+    Contains,
     CosineSimilarity,
+    ExactMatch,
+    JsonValid,
     LevenshteinSimilarity,
+    MetricEvaluator,
+    Regex,
     RougeL,
     SemanticSimilarity,
 )
-from rag_eval.experiments.evaluators.text import Contains, ExactMatch, JsonValid, Regex
+from rag_eval.experiments.evaluators.composition import AllOf, AnyOf, Normalised, Threshold, Weighted
+from rag_eval.experiments.evaluators.model import LLMJudge
 
 EVALUATORS: dict[str, type] = {
     kind.__name__: kind
@@ -33,24 +36,3 @@ EVALUATORS: dict[str, type] = {
         Normalised,
     )
 }
-
-__all__ = [
-    "BLEU",
-    "EVALUATORS",
-    "AllOf",
-    "AnyOf",
-    "Contains",
-    "CosineSimilarity",
-    "ExactMatch",
-    "JsonValid",
-    "LLMJudge",
-    "LevenshteinSimilarity",
-    "MetricEvaluator",
-    "Normalised",
-    "Regex",
-    "RougeL",
-    "SemanticSimilarity",
-    "Threshold",
-    "Weighted",
-    "from_orq",
-]

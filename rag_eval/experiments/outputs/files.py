@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import IO, Any
@@ -9,12 +10,11 @@ from typing import IO, Any
 from rag_eval.disk.files import scratch_path
 from rag_eval.errors import ArtifactError
 from rag_eval.experiments.item_log import ItemLog, file_stem
-from rag_eval.experiments.json_lines import average_record, encode, item_record
-from rag_eval.experiments.outputs.output import QuietOutput
-from rag_eval.experiments.types import ExperimentResult
+from rag_eval.experiments.json_lines import encode, item_record
+from rag_eval.experiments.types import ExperimentResult, Output
 
 
-class JsonOutput(QuietOutput):
+class JsonOutput(Output):
     """Writes ``<folder>/<name>-YYYY-MM-DDTHH-MM-SS.json``."""
 
     name = "json"
@@ -66,7 +66,7 @@ def summary_record(result: ExperimentResult) -> dict[str, Any]:
         "totalSamples": result.total,
         "averageScores": {key: average.mean for key, average in result.averages.items()},
         "executionTime": round(result.seconds * 1_000),
-        "scores": {key: average_record(average) for key, average in result.averages.items()},
+        "scores": {key: asdict(average) for key, average in result.averages.items()},
         "errors": result.errors,
         "resumedSamples": result.resumed,
     }

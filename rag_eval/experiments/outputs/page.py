@@ -8,8 +8,7 @@ from typing import Any
 from rag_eval.disk.files import write_atomically
 from rag_eval.experiments.json_lines import encode
 from rag_eval.experiments.outputs.files import result_stem
-from rag_eval.experiments.outputs.output import QuietOutput
-from rag_eval.experiments.types import ExperimentResult, ItemResult
+from rag_eval.experiments.types import ExperimentResult, ItemResult, Output
 from rag_eval.formatting import counted, escape_markdown
 from rag_eval.reports.html import asset, render_page, script_of
 
@@ -18,7 +17,7 @@ MOST_SAMPLES = 2_000
 MOST_FAILURES = 1_000
 
 
-class HtmlOutput(QuietOutput):
+class HtmlOutput(Output):
     """Writes ``<folder>/<name>-YYYY-MM-DDTHH-MM-SS.html``, named as the JSON file where one was written before.
 
     The page carries the first ``samples`` samples, and of the further ones so many ``failures``.
@@ -91,7 +90,6 @@ def _sample(item: ItemResult) -> dict[str, Any]:
 
 
 def _shown(value: object) -> str:
-    """A value as text, cut."""
     whole = value if isinstance(value, str) else encode(value).decode()
     return whole if len(whole) <= LONGEST_TEXT else whole[: LONGEST_TEXT - 1] + "…"
 

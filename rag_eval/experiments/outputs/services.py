@@ -9,16 +9,15 @@ from typing import IO, Any
 from rag_eval.benchmark.publishing import Publication, comparison_url
 from rag_eval.experiments.item_log import ItemLog
 from rag_eval.experiments.json_lines import encode
-from rag_eval.experiments.outputs.output import QuietOutput
 from rag_eval.experiments.settings import ExperimentSettings, load_settings
-from rag_eval.experiments.types import ExperimentResult, ItemResult, score_key
+from rag_eval.experiments.types import ExperimentResult, ItemResult, Output, score_key
 from rag_eval.retry import BRIEF, PATIENT, RetryPolicy
 from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL, RowOutcome, TaskPayload, deliver_to_langsmith
 from rag_eval.services.orq import ORQ_CHANNEL, orq_sender
 from rag_eval.services.outbox import outbox_of
 
 
-class LangSmithOutput(QuietOutput):
+class LangSmithOutput(Output):
     """Sends the results of rows that are examples of a dataset, as ``LangSmithDataset(dataset)`` gives them.
 
     Each task becomes an experiment with feedback from each evaluator; a sample whose task failed is a failed run. The
@@ -87,7 +86,7 @@ def _outcome(item: ItemResult, place: int, result: ExperimentResult) -> RowOutco
 LARGEST_BYTES = 100_000_000
 
 
-class OrqOutput(QuietOutput):
+class OrqOutput(Output):
     """Sends the results, unless they are larger than ``largest`` bytes.
 
     Where ``dry_run`` is a stream, what would be sent is printed there instead.

@@ -10,8 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rag_eval.experiments.json_lines import encode
-from rag_eval.experiments.outputs.output import Plan, QuietOutput
-from rag_eval.experiments.types import Average, ExperimentResult, ItemError, ItemResult, score_key
+from rag_eval.experiments.types import Average, ExperimentResult, ItemError, ItemResult, Output, Plan, score_key
 from rag_eval.formatting import counted
 
 WIDEST_TEXT = 32
@@ -84,7 +83,7 @@ def one_line(value: object) -> str:
 SHOWN_SAMPLES = 20
 
 
-class TerminalOutput(QuietOutput):
+class TerminalOutput(Output):
     """Shows progress on a terminal, and at the end the first samples and the averages."""
 
     name = "terminal"

@@ -12,7 +12,7 @@ import pytest
 from langsmith import Client, aevaluate, evaluate
 from langsmith.schemas import Example
 
-from rag_eval.services.langsmith_client import langsmith_client, offline_client
+from rag_eval.services.langsmith_client import langsmith_client
 from rag_eval.services.langsmith_metrics import (
     ChunkLevelPrecision,
     ChunkLevelRecall,
@@ -26,7 +26,7 @@ from rag_eval.services.langsmith_metrics import (
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.ground_truth import ChunkLevelRunOutput
 from rag_eval.types.ids import ChunkId
-from tests.doubles.langsmith_fixtures import closed
+from tests.doubles.langsmith_fixtures import closed, offline_client
 from tests.doubles.langsmith_sample import (
     FOUND,
     PRECISION_AT_2,

@@ -1,0 +1,240 @@
+"""Evaluators that hold a result against the expected output: the same, contained, matched, similar, or retrieved."""
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from rag_eval.embedding.embedder import Embedder
+from rag_eval.errors import ConfigurationError
+from rag_eval.experiments.types import Score
+from rag_eval.metrics.metric import MetricName, chunk_level_metric, token_level_metric
+from rag_eval.retrieval.bm25 import words
+from rag_eval.types.chunks import CharacterSpan
+
+
+def text_of(value: Any, what: str) -> str:
+    """A value as text, numbers and bools as they are written; raises ``ConfigurationError`` on others."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float):
+        return str(value)
+    raise ConfigurationError(
+        f"the {what} is a {type(value).__name__} and not a text: return a text, or use another one"
+    )
+
+
+@dataclass(frozen=True)
+class ExactMatch:
+    """1 when the result equals the expected output, else 0; ``ignore_case`` and ``strip`` make texts less strict."""
+
+    ignore_case: bool = False
+    strip: bool = False
+    name: str = "ExactMatch"
+    instant: ClassVar[bool] = True
+
+    def evaluate(self, result: Any, expected: Any) -> bool:
+        """Whether they are equal."""
+        return bool(self._plain(result) == self._plain(expected))
+
+    def _plain(self, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        value = value.strip() if self.strip else value
+        return value.casefold() if self.ignore_case else value
+
+
+@dataclass(frozen=True)
+class Contains:
+    """1 when the result contains ``text``, by default the expected output, else 0."""
+
+    text: str | None = None
+    ignore_case: bool = False
+    name: str = "Contains"
+    instant: ClassVar[bool] = True
+
+    def evaluate(self, result: Any, expected: Any) -> bool:
+        """Whether it is in there; raises ``ConfigurationError`` on what is no text."""
+        whole = text_of(result, "result")
+        part = self.text if self.text is not None else text_of(expected, "expected output")
+        return part.casefold() in whole.casefold() if self.ignore_case else part in whole
+
+
+@dataclass(frozen=True)
+class Regex:
+    """1 when ``pattern`` is found in the result (``whole``: when it matches all of it), else 0."""
+
+    pattern: str
+    whole: bool = False
+    name: str = "Regex"
+    _compiled: "re.Pattern[str]" = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "_compiled", re.compile(self.pattern))
+        except re.error as error:
+            raise ConfigurationError(f"the pattern {self.pattern!r} is no regular expression: {error}") from None
+
+    def evaluate(self, result: Any, expected: Any) -> Score:
+        """Whether it is found, and what."""
+        found = (self._compiled.fullmatch if self.whole else self._compiled.search)(text_of(result, "result"))
+        return Score(float(found is not None), found.group()[:200] if found else None, found is not None)
+
+
+@dataclass(frozen=True)
+class JsonValid:
+    """1 when the result is JSON, and of ``schema`` (a pydantic model, or any type) where one is given; else 0."""
+
+    schema: Any = None
+    name: str = "JsonValid"
+    instant: ClassVar[bool] = True
+
+    def evaluate(self, result: Any, expected: Any) -> Score:
+        """Whether it is, and why not; a result that is no text is checked as it is."""
+        try:
+            value = json.loads(result) if isinstance(result, str | bytes) else result
+        except ValueError as error:
+            return Score(0.0, f"not JSON: {error}", passed=False)
+        if self.schema is None:
+            return Score(1.0, passed=True)
+        try:
+            TypeAdapter(self.schema).validate_python(value)
+        except ValidationError as error:
+            first = error.errors(include_input=False)[0]
+            return Score(0.0, f"{'.'.join(map(str, first['loc'])) or 'the value'}: {first['msg']}", passed=False)
+        return Score(1.0, passed=True)
+
+
+def _texts(result: Any, expected: Any) -> tuple[str, str]:
+    return text_of(result, "result"), text_of(expected, "expected output")
+
+
+@dataclass(frozen=True)
+class LevenshteinSimilarity:
+    """1 - distance / length of the longer; two empty texts are the same (1)."""
+
+    name: str = "LevenshteinSimilarity"
+
+    def evaluate(self, result: Any, expected: Any) -> float:
+        """The similarity."""
+        from rapidfuzz.distance import Levenshtein
+
+        return Levenshtein.normalized_similarity(*_texts(result, expected))
+
+
+@dataclass(frozen=True)
+class BLEU:
+    """Sentence BLEU of sacrebleu (up to 4-grams, exponential smoothing), as a share of 1; 0 when a text is empty."""
+
+    name: str = "BLEU"
+
+    def evaluate(self, result: Any, expected: Any) -> float:
+        """The score."""
+        from sacrebleu.metrics.bleu import BLEU as Bleu
+
+        result, expected = _texts(result, expected)
+        if not result.strip() or not expected.strip():
+            return 0.0
+        return float(min(1.0, Bleu(effective_order=True).sentence_score(result, [expected]).score / 100))
+
+
+@dataclass(frozen=True)
+class RougeL:
+    """ROUGE-L: F1 of the longest common subsequence of words; 1 when both have no word, 0 when one has none."""
+
+    name: str = "RougeL"
+
+    def evaluate(self, result: Any, expected: Any) -> float:
+        """2 · LCS / (words of the result + words of the expected output)."""
+        from rapidfuzz.distance import LCSseq
+
+        ours, theirs = (words(text) for text in _texts(result, expected))
+        total = len(ours) + len(theirs)
+        return 2 * LCSseq.similarity(ours, theirs) / total if total else 1.0
+
+
+@dataclass(frozen=True)
+class CosineSimilarity:
+    """Cosine of the word counts, without a model; 1 when both have no word, 0 when one has none."""
+
+    name: str = "CosineSimilarity"
+    instant: ClassVar[bool] = True
+
+    def evaluate(self, result: Any, expected: Any) -> float:
+        """Σ aᵢbᵢ / √(Σ aᵢ² · Σ bᵢ²)."""
+        ours, theirs = (Counter(words(text)) for text in _texts(result, expected))
+        if not ours or not theirs:
+            return float(ours == theirs)
+        product = sum(count * theirs[word] for word, count in ours.items())
+        squares = sum(count**2 for count in ours.values()) * sum(count**2 for count in theirs.values())
+        return min(1.0, product / math.sqrt(squares))
+
+
+@dataclass(frozen=True)
+class SemanticSimilarity:
+    """Cosine of the embeddings, by default of the local embedder; a text without a direction scores 0."""
+
+    embedder: Embedder | None = None
+    name: str = "SemanticSimilarity"
+
+    def evaluate(self, result: Any, expected: Any) -> float:
+        """The cosine, from -1 to 1."""
+        import numpy as np
+
+        ours, theirs = self._embedder().embed(list(_texts(result, expected)))
+        length = float(np.linalg.norm(ours) * np.linalg.norm(theirs))
+        return float(np.dot(ours, theirs)) / length if length else 0.0
+
+    def _embedder(self) -> Embedder:
+        if self.embedder is not None:
+            return self.embedder
+        from rag_eval.embedding.local import LocalEmbedder
+
+        return LocalEmbedder()
+
+
+class MetricEvaluator:
+    """A span or chunk metric, by its name (``span_recall@5``) or as an object with ``name`` and ``calculate``.
+
+    Task results and expected outputs are lists, best first: of chunk ids, or of spans (``CharacterSpan`` or mappings
+    with ``doc_id``, ``start`` and ``end``).
+    """
+
+    def __init__(self, metric: Any) -> None:
+        self.instant = isinstance(metric, str)  # of a metric of the user's nothing is known
+        self._metric = _built_in(metric) if isinstance(metric, str) else metric
+        if not callable(getattr(self._metric, "calculate", None)):
+            raise ConfigurationError(f"a {type(metric).__name__} is no metric: give one with name and calculate")
+        self.name = str(self._metric.name)
+
+    def __repr__(self) -> str:
+        return f"MetricEvaluator({self.name!r})"
+
+    def evaluate(self, result: Any, expected: Any) -> float:
+        """The metric's value; raises ``ConfigurationError`` on what is neither ids nor spans."""
+        return float(self._metric.calculate(_listed(result, "result"), _listed(expected, "expected output")))
+
+
+def _built_in(name: str) -> Any:
+    is_chunk_level = MetricName.parse(name).metric.levels == ("chunk-level",)
+    return chunk_level_metric(name) if is_chunk_level else token_level_metric(name)
+
+
+def _listed(value: Any, what: str) -> list[Any]:
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise ConfigurationError(f"the {what} is a {type(value).__name__}: return a list of chunk ids or of spans")
+    return [_span(one, what) if isinstance(one, Mapping) else one for one in value]
+
+
+def _span(value: Mapping[str, Any], what: str) -> CharacterSpan:
+    try:
+        start, end = value["start"], value["end"]
+        # The metrics look at places alone; a span without its text is filled up to fit them.
+        return CharacterSpan(value["doc_id"], start, end, value.get("text", "\0" * max(0, end - start)))
+    except KeyError as error:
+        raise ConfigurationError(f"a span of the {what} has no {error}: give doc_id, start and end") from None
