@@ -22,7 +22,7 @@ def test_a_file_replaces_one_prompt_and_changes_its_hash_alone(tmp_path: Path) -
     assert theirs.sha256("token_level") != ours.sha256("token_level")
     assert theirs.sha256("chunk_level") == ours.sha256("chunk_level")
     (tmp_path / "system.md").write_text("Be brief.")
-    assert Prompts.load(tmp_path).system == "Be brief."
+    assert Prompts.load(tmp_path).render("system") == "Be brief."
     assert Prompts.load(tmp_path).sha256("chunk_level") != ours.sha256("chunk_level")
 
 
