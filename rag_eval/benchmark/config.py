@@ -239,16 +239,12 @@ class BenchmarkConfig(Settings):
 
     @model_validator(mode="after")
     def _check_count(self) -> Self:
-        count = self._count()
+        modes = set(self.retrieval)
+        searched = len(modes - {"bm25"}) * len(set(self.embedders)) * len(set(self.stores))
+        count = len(set(self.chunkers)) * len(set(self.rerankers)) * (searched + len(modes & {"bm25"}))
         if count > MAX_CONFIGURATIONS:
             raise ValueError(f"the grid has {count:,} configurations: at most {MAX_CONFIGURATIONS:,} are run at once")
         return self
-
-    def _count(self) -> int:
-        """How many configurations there are, without making them."""
-        modes = set(self.retrieval)
-        searched = len(modes - {"bm25"}) * len(set(self.embedders)) * len(set(self.stores))
-        return len(set(self.chunkers)) * len(set(self.rerankers)) * (searched + len(modes & {"bm25"}))
 
     def configurations(self) -> list[Configuration]:
         """Every way to compare, each once: chunkers slowest, then modes, embedders, stores and rerankers."""

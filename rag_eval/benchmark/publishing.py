@@ -13,7 +13,7 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
 from rag_eval.metrics.metric import score_name
 from rag_eval.retry import BRIEF, PATIENT, RetryPolicy
-from rag_eval.services import langsmith_outbox, orq
+from rag_eval.services import orq
 from rag_eval.services.langsmith_experiments import SELECTED
 from rag_eval.services.langsmith_outbox import (
     LANGSMITH_CHANNEL,
@@ -25,12 +25,7 @@ from rag_eval.services.langsmith_outbox import (
     put_truth,
 )
 from rag_eval.services.outbox import Delivery, Message, Receipt, Sender, outbox_of
-from rag_eval.tables import (
-    TruthTables,
-    chunk_truth_from_tables,
-    documents_from_table,
-    token_truth_from_tables,
-)
+from rag_eval.tables import TruthTables, chunk_truth_from_tables, documents_from_table, token_truth_from_tables
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
 
 PUBLISHED = "published.json"
@@ -233,7 +228,7 @@ def deliver(workspace: Workspace, patience: RetryPolicy = PATIENT) -> list[Deliv
     """
     langsmith = LangSmithSender(patience)
     senders: dict[str, Sender] = {
-        langsmith_outbox.LANGSMITH_CHANNEL: langsmith,
+        LANGSMITH_CHANNEL: langsmith,
         orq.ORQ_CHANNEL: partial(_send_to_orq, patience),
     }
     try:

@@ -7,7 +7,6 @@
 """
 
 from rag_eval.parts.definition import (
-    Aspect,
     Location,
     PythonOnly,
     Running,
@@ -29,13 +28,11 @@ from rag_eval.parts.definition import (
     type_name,
     without,
 )
-from rag_eval.parts.registry import Kind, PartDescription, PartOf, PartRecord, describe
+from rag_eval.parts.registry import Kind, PartOf, PartRecord, describe
 
 __all__ = [
-    "Aspect",
     "Kind",
     "Location",
-    "PartDescription",
     "PartOf",
     "PartRecord",
     "PythonOnly",

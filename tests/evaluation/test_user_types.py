@@ -96,9 +96,8 @@ def test_parts_that_users_write_fit_and_mixes_do_not(tmp_path: Path) -> None:
     assert list(type_errors(tmp_path, USER)) == refused
 
 
-def test_the_readmes_code_is_well_typed(tmp_path: Path) -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    library = readme.split("## Beyond retrieval: experiments")[0]  # tasks and evaluators are plain functions
-    blocks = re.findall(r"^```python\n(.*?)^```", library, re.MULTILINE | re.DOTALL)
+def test_the_documented_code_is_well_typed(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "notebook.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert any("HybridRetriever([" in block for block in blocks)
     assert type_errors(tmp_path, "\n".join(blocks)) == {}
