@@ -23,8 +23,6 @@ from rag_eval.experiments.json_lines import decode, encode, item_of, item_record
 from rag_eval.experiments.types import ItemResult, Row
 
 FOLDER = ".unfinished"
-
-
 LEFT_DAYS = 30
 
 

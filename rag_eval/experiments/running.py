@@ -41,8 +41,6 @@ def default_outputs(settings: ExperimentSettings) -> list[Output]:
 
 
 PARTS = ("data", "tasks", "evaluators")
-
-
 LOOK_SECONDS = 0.2
 
 
@@ -242,8 +240,6 @@ def _beside(name: str, parts: Mapping[str, Any] | None, options: dict[str, Any])
 
 
 CALLS = ("evaluatorq", "experiment")
-
-
 LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.comprehension, ast.ListComp, ast.GeneratorExp, ast.DictComp, ast.SetComp)
 
 

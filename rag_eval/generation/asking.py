@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from rag_eval.errors import ServiceError, preview
 from rag_eval.generation.questions import Assignment, Reply
-from rag_eval.llm.answers import AnswerCache
-from rag_eval.llm.chat import Answer, ChatClient, ChatRequest, UnusableAnswer, call, read_answer
+from rag_eval.llm.chat import Answer, AnswerCache, ChatClient, ChatRequest, UnusableAnswer, call, read_answer
 from rag_eval.llm.client import CallFailure
 from rag_eval.llm.cost import Budget, BudgetReachedError, Ledger, Prices
 from rag_eval.retry import Failure, RetryPolicy

@@ -28,8 +28,7 @@ from rag_eval.generation.questions import (
 )
 from rag_eval.generation.report import GenerationReport, Upload
 from rag_eval.generation.windows import MOST_BY_EACH, PASSAGE_TOKENS, PassageIndex, Window
-from rag_eval.llm.answers import AnswerCache
-from rag_eval.llm.chat import ChatClient, check_client, is_openai, server_of, without_retries
+from rag_eval.llm.chat import AnswerCache, ChatClient, check_client, is_openai, server_of, without_retries
 from rag_eval.llm.cost import Budget, Ledger, Prices, list_prices
 from rag_eval.retry import BRIEF, RetryPolicy
 from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL, deliver_to_langsmith, put_truth

@@ -1,16 +1,25 @@
-"""Asking a language model by OpenAI's chat protocol: the request, the answer, and reading it as a strict schema."""
+"""Asking a language model by OpenAI's chat protocol: the request, the answer, its schema, and what is kept.
+
+Answers are kept by the digest of their request: what was paid once is not paid again.
+"""
 
 import inspect
 import json
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from rag_eval.disk.files import data_sha256
+from rag_eval.disk.files import check_folder, data_sha256
+from rag_eval.disk.rows import KEY, KeyedRows, keys_from_hex
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.llm.client import DEFAULT_HOST, CallFailure, OpenAIClient, failure_of, part_of
 from rag_eval.tokens import count_tokens
@@ -88,6 +97,53 @@ class Answer(BaseModel):
         if self.finish_reason != "length" or self.max_output_tokens is None:
             return True
         return max_output_tokens is not None and max_output_tokens <= self.max_output_tokens
+
+
+ANSWERS = pa.schema(
+    [
+        pa.field("request_sha256", KEY, nullable=False),
+        pa.field("content", pa.string()),
+        pa.field("refusal", pa.string()),
+        pa.field("finish_reason", pa.string()),
+        pa.field("input_tokens", pa.int64(), nullable=False),
+        pa.field("output_tokens", pa.int64(), nullable=False),
+        pa.field("max_output_tokens", pa.int64()),
+    ]
+)
+
+# Requests share locks by the first digits of their digests, so that there is hardly ever a wait for another's.
+LOCK_DIGITS = 3
+
+
+class AnswerCache:
+    """A folder of answers; raises ``ConfigurationError`` when it is a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._rows = KeyedRows(folder, ANSWERS)
+
+    def find(self, digest: str, max_output_tokens: int | None = None) -> Answer | None:
+        """Return the kept answer to the request of this digest, if it would be the answer under this limit too."""
+        answer = self.find_many([digest]).get(digest)
+        return answer if answer is not None and answer.serves(max_output_tokens) else None
+
+    def find_many(self, digests: Sequence[str]) -> dict[str, Answer]:
+        """Return the kept answers to the requests of these digests, under whatever limit they were given."""
+        return {digest: Answer(**row) for digest, row in self._rows.get(digests).items()}
+
+    def keep(self, digest: str, answer: Answer) -> None:
+        """Keep an answer in place of an older one; raises ``ArtifactError`` when it cannot be written."""
+        began, is_new = time.time_ns(), digest not in self._rows.get([digest])
+        self._rows.put({digest: answer.model_dump()})
+        if not is_new:
+            self._rows.retire(keys_from_hex([digest]), began)
+
+    def alone(self, digest: str, stopped: threading.Event) -> AbstractContextManager[None]:
+        """Wait until nobody else asks for this answer; setting ``stopped`` ends the wait.
+
+        Raises ``ArtifactError``, before anything is paid, when no answer could be kept.
+        """
+        check_folder(self._rows.folder)
+        return self._rows.alone(digest[:LOCK_DIGITS], stopped)
 
 
 M = TypeVar("M", bound=BaseModel)

@@ -18,7 +18,7 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.rows import KeyedRows
 from rag_eval.errors import RagEvalError, ServiceError
 from rag_eval.generation.levels import GenerationConfig
-from rag_eval.llm.answers import ANSWERS
+from rag_eval.llm.chat import ANSWERS
 from tests.doubles.openai_chat import refusal
 from tests.doubles.openai_fixtures import KEY, server
 from tests.doubles.openai_server import OpenAIServer, Status

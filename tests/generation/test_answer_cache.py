@@ -9,8 +9,7 @@ import pytest
 
 from rag_eval.disk.rows import KeyedRows
 from rag_eval.errors import ArtifactError, ConfigurationError
-from rag_eval.llm.answers import ANSWERS, AnswerCache
-from rag_eval.llm.chat import Answer
+from rag_eval.llm.chat import ANSWERS, Answer, AnswerCache
 
 DIGEST = "ab" * 32
 

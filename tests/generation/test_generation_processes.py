@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rag_eval import read_token_level
 from rag_eval.disk.rows import KeyedRows
-from rag_eval.llm.answers import ANSWERS
+from rag_eval.llm.chat import ANSWERS
 from tests.doubles.openai_server import OpenAIServer
 from tests.generation.interrupted_generation import generator_of
 
