@@ -50,7 +50,8 @@ def compare(
         print_json(console, _as_data(found, queries))
         return
     _print_comparison(console, found)
-    for row in _rows_to_open(found, bool(configurations)) if queries else []:
+    rows = found.by_metric(found.metrics[0])
+    for row in (rows if configurations else rows[:1]) if queries else []:  # those named, or the one that is best now
         _print_queries(console, row, found.query_changes(row), queries)
 
 
@@ -119,12 +120,6 @@ def _table(metric: str, rows: list["ComparedConfigurations"]) -> Table:
             Text("inconclusive" if one.verdict == "no difference shown" else one.verdict, style=STYLES[one.verdict]),
         )
     return table
-
-
-def _rows_to_open(found: "RunComparison", all_named: bool) -> list["ComparedConfigurations"]:
-    """The named configurations, or the one that is best now."""
-    rows = found.by_metric(found.metrics[0])
-    return rows if all_named else rows[:1]
 
 
 def _worse_and_better(changes: list["QueryChange"], most: int) -> tuple[list["QueryChange"], list["QueryChange"]]:

@@ -98,7 +98,8 @@ def _print_gate(console: Console, found: "Gate") -> None:
         if found.run == found.baseline:
             say(console, "The run is the baseline itself: run the benchmark again to compare.", "yellow")
         return
-    say(console, f"If this is intended: rag-eval baseline set {found.run}{_one_only(found)}")
+    shipped = "; or gate what you ship: rag-eval gate --configuration NAME" if found.missing and found.checks else ""
+    say(console, f"If this is intended: rag-eval baseline set {found.run}{shipped}")
 
 
 def too_few(units: int, unit: "Unit", configurations: int) -> str:
@@ -113,11 +114,6 @@ def too_few(units: int, unit: "Unit", configurations: int) -> str:
         few = "one" if most == 1 else f"at most {most}"
         ways.insert(0, f"gate {few} of them with --configuration, such as the one you ship")
     return f"With {together} no drop can be significant, so none can fail the gate: {', or '.join(ways)}."
-
-
-def _one_only(found: "Gate") -> str:
-    gone = bool(found.missing) and bool(found.checks)
-    return "; or gate what you ship: rag-eval gate --configuration NAME" if gone else ""
 
 
 app = typer.Typer(help="Choose and show the run that others are compared with.", no_args_is_help=True)
