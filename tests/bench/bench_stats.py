@@ -23,7 +23,7 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.stats.bootstrap import RESAMPLES, bootstrap_intervals, expanded_level
 from rag_eval.stats.comparison import rank
 from rag_eval.stats.scores import PairedScores, Units
-from tests.results.made_runs import make_run, write_data
+from tests.benchmark.made_runs import make_run, write_data
 
 CONFIGURATIONS, QUERIES, DOCUMENTS = 10, 5_000, 500
 BATCHES = (20, 50, 100, 200, 1_000)

@@ -15,7 +15,7 @@ from flows.cli.main import app
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.errors import ConfigurationError
-from tests.results.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
+from tests.benchmark.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
 
 COMMAND = str(Path(sys.executable).with_name("rag-eval"))
 

@@ -14,7 +14,7 @@ from rag_eval.benchmark.runs import choose_baseline
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError, GateFailedError
 from tasks.artifacts import hold_against_baseline
-from tests.results.made_runs import LARGE_NAME, SMALL_NAME, make_run, write_data
+from tests.benchmark.made_runs import LARGE_NAME, SMALL_NAME, make_run, write_data
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 

@@ -10,7 +10,7 @@ from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.reports.markdown import report_markdown
 from rag_eval.reports.report import Report, build_report
 from rag_eval.reports.write import report_html
-from tests.results.made_runs import LARGE_NAME, SMALL_NAME, make_run, write_data
+from tests.benchmark.made_runs import LARGE_NAME, SMALL_NAME, make_run, write_data
 
 EXTRA = RecursiveTokenChunker(chunk_size=60)
 

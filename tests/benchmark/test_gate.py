@@ -16,7 +16,7 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.errors import ConfigurationError
 from rag_eval.stats.comparison import holm, sign_flip_p_values
-from tests.results.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
+from tests.benchmark.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
 
 METRIC = "span_recall@3"
 

@@ -16,7 +16,7 @@ from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.schema import benchmark_schema
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import is_remote, settings_of
-from tests.config.conftest import Write
+from tests.benchmark.conftest import Write
 
 VALIDATOR = Draft202012Validator(benchmark_schema())
 

@@ -10,7 +10,7 @@ from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.runs import data_differences
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
-from tests.results.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
+from tests.benchmark.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
 
 
 def other_data(folder: Path, config: BenchmarkConfig, *, corpus: bool) -> BenchmarkConfig:

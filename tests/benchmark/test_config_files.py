@@ -7,7 +7,7 @@ import pytest
 
 from rag_eval.benchmark.config_files import MAX_BYTES, load_config, read_mapping
 from rag_eval.errors import ConfigurationError
-from tests.config.conftest import Write
+from tests.benchmark.conftest import Write
 
 
 def nested_aliases(first: str, repeat: str) -> str:

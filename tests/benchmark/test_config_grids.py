@@ -16,7 +16,7 @@ from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.retrieval.rerankers import LexicalReranker
 from rag_eval.stores.lance import Hnsw, LanceDBVectorStore
-from tests.config.conftest import Write
+from tests.benchmark.conftest import Write
 
 
 def test_a_list_is_a_grid_and_several_are_their_product_in_the_order_written(write: Write) -> None:

@@ -6,7 +6,7 @@ from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.chunking import CHUNKER
 from rag_eval.errors import MOST, ConfigurationError, sentences, shown_sentences
-from tests.config.conftest import Write
+from tests.benchmark.conftest import Write
 
 NAMES = ", ".join(CHUNKER.types)
 

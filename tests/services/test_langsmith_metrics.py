@@ -22,7 +22,7 @@ from rag_eval.types.ground_truth import ChunkLevelRunOutput, TokenLevelRunOutput
 from rag_eval.types.ids import ChunkId, DocumentId
 from tests.doubles.langsmith_sample import SeedPrecision, a_run, an_example, record
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 class Retrieved(Metrics):

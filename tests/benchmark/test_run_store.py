@@ -13,7 +13,7 @@ from rag_eval.benchmark.runs import choose_baseline, find_run, read_baseline, re
 from rag_eval.benchmark.schema import summary_schema
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ConfigurationError
-from tests.results.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run
+from tests.benchmark.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -98,7 +98,7 @@ import sys
 from pathlib import Path
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.benchmark.runs import choose_baseline
-from tests.results.made_runs import make_run, write_data
+from tests.benchmark.made_runs import make_run, write_data
 root, own = map(Path, sys.argv[1:])
 workspace, config = Workspace(root=root), write_data(own, documents=2, queries=1)
 for _ in range(5):

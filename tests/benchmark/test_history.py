@@ -12,7 +12,7 @@ from rag_eval.benchmark.runs import choose_baseline
 from rag_eval.benchmark.scores import SCORES_FILE
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
-from tests.results.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
+from tests.benchmark.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
 
 
 def test_each_run_is_there_with_its_best_configuration_and_interval(own_store: Store) -> None:

@@ -1,10 +1,13 @@
+"""Benchmark files to load, and runs to look at."""
+
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rag_eval.benchmark.workspace import Workspace
-from tests.results.made_runs import LARGE_NAME, Store, make_run, write_data
+from tests.benchmark.made_runs import LARGE_NAME, Store, make_run, write_data
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +26,20 @@ def own_store(store: Store, tmp_path: Path) -> Store:
     """The same, to be altered."""
     shutil.copytree(store.workspace.root, tmp_path / ".rag-eval")
     return Store(Workspace(root=tmp_path / ".rag-eval"), store.config, *store.runs)
+
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a benchmark file, with a corpus and a truth unless they are left out."""
+
+    def write_file(text: str, name: str = "bench.yaml", *, bare: bool = False) -> Path:
+        sign = " =" if name.endswith(".toml") else ":"
+        head = "" if bare else f'corpus{sign} "docs"\nground_truth{sign} "truth.jsonl"\n'
+        path = tmp_path / name
+        path.write_text(head + text, encoding="utf-8")
+        return path
+
+    return write_file

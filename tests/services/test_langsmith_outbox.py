@@ -24,7 +24,7 @@ from rag_eval.services.outbox import Delivery, Outbox
 from rag_eval.types.ground_truth import TokenLevelGroundTruth
 from tests.doubles.langsmith_server import KEY, LangSmithServer
 from tests.doubles.langsmith_truth import UGLY, chunk_level, spans_of, token_level
-from tests.publishing.conftest import QUICK
+from tests.services.conftest import QUICK
 
 AT = datetime(2025, 11, 16, 6, 0, tzinfo=UTC)
 

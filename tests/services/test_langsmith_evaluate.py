@@ -43,7 +43,7 @@ from tests.doubles.langsmith_server import KEY, LangSmithServer
 
 pytestmark = pytest.mark.filterwarnings("ignore:'upload_results' parameter is in beta")
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 Target = Callable[[dict[str, Any]], Any]
 

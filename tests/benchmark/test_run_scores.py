@@ -15,7 +15,7 @@ from rag_eval.benchmark.references import CorpusSource
 from rag_eval.benchmark.scores import SCORES_FILE, collect_scores, keep_scores, read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ConfigurationError
-from tests.results.made_runs import LARGE, LARGE_NAME, ODD, SMALL, SMALL_NAME, Store, make_run, write_data
+from tests.benchmark.made_runs import LARGE, LARGE_NAME, ODD, SMALL, SMALL_NAME, Store, make_run, write_data
 
 
 def test_scores_are_those_of_the_summary_and_know_their_documents(store: Store) -> None:

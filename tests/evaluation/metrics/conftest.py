@@ -1,3 +1,0 @@
-from tests.doubles.langsmith_fixtures import client, no_langsmith_settings, server
-
-__all__ = ["client", "no_langsmith_settings", "server"]
