@@ -39,7 +39,7 @@ def plan(generator: Generator, queries_per_doc: int) -> list[Assignment]:
 @task(name="ask", task_run_name="{name}", cache_policy=NO_CACHE)
 def ask(asker: Asker, batch: Sequence[Assignment], name: str) -> Replies:
     """Ask for a batch, one request after the other."""
-    return asker.ask_in_turn(batch)
+    return [asker.ask(assignment) for assignment in batch]
 
 
 @task(name="verify", cache_policy=NO_CACHE)

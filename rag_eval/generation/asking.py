@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 
 from rag_eval.errors import ServiceError, preview
@@ -52,58 +52,44 @@ class Asker:
         self.stopped.set()
         self.budget.wait_until_idle(seconds)
 
-    def ask(self, assignment: Assignment) -> Reply:
-        """Return the first answer that can be used, or None after so many attempts.
+    def ask(self, assignment: Assignment) -> Reply | None:
+        """Return a reply with the first answer that can be used, or with none after so many attempts.
 
-        Raises ``ServiceError`` when the service fails for good, ``BudgetReachedError`` or ``AskingStoppedError``.
+        None when it was not asked any more: the budget is reached, or asking was ended. Raises ``ServiceError`` when
+        the service fails for good, which ends asking.
         """
         bad: list[UnusableAnswer] = []
-        for attempt in range(self.attempts):
-            answer = self._answer(assignment, attempt)
-            found = read_answer(answer, assignment.answer)
-            if not isinstance(found, UnusableAnswer):
-                return Reply(assignment, found, tuple(bad))
-            bad.append(found)
+        try:
+            for attempt in range(self.attempts):
+                found = read_answer(self._answer(assignment, attempt), assignment.answer)
+                if not isinstance(found, UnusableAnswer):
+                    return Reply(assignment, found, tuple(bad))
+                bad.append(found)
+        except (BudgetReachedError, AskingStoppedError):
+            return None
+        except BaseException:
+            self.stop()
+            raise
         return Reply(assignment, None, tuple(bad))
-
-    def ask_in_turn(self, assignments: Sequence[Assignment]) -> list[Reply | None]:
-        """Return the replies one after the other, None for what was not asked any more; raises ``ServiceError``."""
-        return [self._try(assignment) for assignment in assignments]
 
     def ask_at_once(self, assignments: Sequence[Assignment], on_reply: OnReply) -> list[Reply | None]:
         """Return the replies in the order of the assignments, None for what was not asked any more.
 
         Raises ``ServiceError`` after the requests under way are finished.
         """
-        replies: list[Reply | None] = [None] * len(assignments)
-        waiting = iter(range(len(assignments)))
-        running: dict[Future[Reply | None], int] = {}
         with ThreadPoolExecutor(self.concurrency, thread_name_prefix="asker") as pool:
+            futures = [pool.submit(self.ask, assignment) for assignment in assignments]
             try:
-                while True:
-                    while len(running) < self.concurrency and (place := next(waiting, None)) is not None:
-                        running[pool.submit(self._try, assignments[place])] = place
-                    if not running:
-                        return replies
-                    done, _ = wait(running, return_when=FIRST_COMPLETED)
-                    for future in done:
-                        place = running.pop(future)
-                        replies[place] = reply = future.result()
-                        if reply is not None:
-                            on_reply(reply)
-            finally:
-                # Left early by an error or by Ctrl-C: the pool waits for what is under way, and begins nothing more.
-                if running:
-                    self.stop()
-
-    def _try(self, assignment: Assignment) -> Reply | None:
-        try:
-            return self.ask(assignment)
-        except (BudgetReachedError, AskingStoppedError):
-            return None
-        except BaseException:
-            self.stop()
-            raise
+                for future in as_completed(futures):
+                    reply = future.result()
+                    if reply is not None:
+                        on_reply(reply)
+            except BaseException:
+                # An error, or Ctrl-C: the pool waits for what is under way, and begins nothing more.
+                self.stop()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        return [future.result() for future in futures]
 
     def _answer(self, assignment: Assignment, attempt: int) -> Answer:
         request = assignment.request

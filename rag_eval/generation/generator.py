@@ -1,7 +1,7 @@
 """What both generators have in common: planning, asking, putting together, and what it took."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import ClassVar, Generic, TypedDict, TypeVar, get_args
@@ -14,21 +14,20 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.generation.asking import Asker
 from rag_eval.generation.candidates import AnyQuestion, Assembly, Candidate, unverified
 from rag_eval.generation.options import DEFAULT_MODEL, GenerationOptions
-from rag_eval.generation.prompts import Prompts
 from rag_eval.generation.questions import (
     Assignment,
     Brief,
-    Level,
+    ChunkQuestions,
     Planner,
+    Prompts,
     Purpose,
     Reply,
-    RequestBuilder,
     SpanQuestions,
     shown_passages,
 )
-from rag_eval.generation.report import GenerationReport, Upload
+from rag_eval.generation.report import GenerationReport, Reason, Upload, tallied
 from rag_eval.generation.windows import MOST_BY_EACH, PASSAGE_TOKENS, PassageIndex, Window
-from rag_eval.llm.chat import AnswerCache, ChatClient, check_client, is_openai, server_of, without_retries
+from rag_eval.llm.chat import AnswerCache, AnswerFault, ChatClient, check_client, is_openai, server_of, without_retries
 from rag_eval.llm.cost import Budget, Ledger, Prices, list_prices
 from rag_eval.retry import BRIEF, RetryPolicy
 from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL, deliver_to_langsmith, put_truth
@@ -58,40 +57,6 @@ class GenerationEstimate(BaseModel):
     input_tokens: int
     output_tokens: int
     cost: float | None
-
-
-def estimated(
-    documents: int,
-    assignments: Sequence[Assignment],
-    builder: RequestBuilder,
-    cache: AnswerCache,
-    prices: Prices | None,
-) -> GenerationEstimate:
-    """Return the estimate of some assignments, and of the verifications of unanswerable questions among them."""
-    questions = sum(len(one.briefs) for one in assignments)
-    digests = [one.request.digest(0) for one in assignments]
-    kept = cache.find_many(digests)
-    fresh = [
-        one
-        for one, digest in zip(assignments, digests, strict=True)
-        if digest not in kept or not kept[digest].serves(one.request.max_output_tokens)
-    ]
-    unsure = sum(len(one.briefs) for one in fresh if one.purpose == "unanswerable")
-    one_check = builder.verification("", "").request.input_tokens + 2 * MOST_BY_EACH * PASSAGE_TOKENS
-    read = sum(one.request.input_tokens for one in fresh) + unsure * one_check
-    written = unsure * TOKENS_OF_A_VERDICT
-    for one in fresh:
-        each = TOKENS_OF_A_SPAN_QUESTION if one.answer is SpanQuestions else TOKENS_OF_A_QUESTION
-        written += each * len(one.briefs)
-    return GenerationEstimate(
-        documents=documents,
-        questions=questions,
-        calls=len(assignments) + unsure,
-        cached=len(assignments) - len(fresh),
-        input_tokens=read,
-        output_tokens=written,
-        cost=None if prices is None else prices.cost(read, written),
-    )
 
 
 T = TypeVar("T", TokenLevelGroundTruth, ChunkLevelGroundTruth)
@@ -131,7 +96,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
     """
 
     evaluation_type: ClassVar[EvaluationType]
-    level: ClassVar[Level]
+    answer: ClassVar[type[SpanQuestions] | type[ChunkQuestions]]
 
     def __init__(
         self,
@@ -163,7 +128,8 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         self._workspace = Path(workspace).absolute()
         self._on_progress = on_progress
         self._cache = AnswerCache(self._workspace / "cache" / "answers")
-        self._builder = RequestBuilder(server_of(llm_client), model, Prompts.load(prompts), self._options)
+        self._planner = Planner(server_of(llm_client), model, Prompts.load(prompts), self._options, self.answer)
+        self._metadata: dict[str, object] = {}
         self._start()
 
     def _start(self) -> None:
@@ -183,20 +149,28 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
     @property
     def report(self) -> GenerationReport:
         """What the last generation came to, so far: also after an error, or while it is under way."""
+        stopped, budget = None, self.asker.budget
+        if budget.is_reached:
+            stopped = (
+                f"the next request could cost ${budget.refused:.4f}, most of it for an answer as long as "
+                f"max_output_tokens allows, and pass the limit of ${budget.limit:g}"
+            )
+        elif self.asker.stopped.is_set():
+            stopped = "asking was ended"
         return GenerationReport(
             evaluation_type=self.evaluation_type,
-            model=self._builder.model,
+            model=self._planner.model,
             documents=len(self._corpus),
             blank_documents=sum(not document.content.strip() for document in self._corpus),
             asked=self._assembly.asked,
             kept=self._assembly.kept,
             unasked=self._assembly.unasked,
             surplus=self._assembly.surplus,
-            dropped=self._assembly.dropped,
-            bad_answers=self._assembly.bad_answers,
+            dropped=tallied(self._assembly.dropped, get_args(Reason)),
+            bad_answers=tallied(self._assembly.bad_answers, get_args(AnswerFault)),
             excerpts=dict(self._assembly.excerpts),
             ledger=tuple(self.asker.ledger.entries),
-            stopped=self._stopped_by,
+            stopped=stopped,
             upload=self._upload,
         )
 
@@ -221,8 +195,31 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         return truth
 
     def estimate(self, queries_per_doc: int = 5) -> GenerationEstimate:
-        """About what ``generate`` would take; asks nothing."""
-        return estimated(len(self._corpus), self.plan(queries_per_doc), self._builder, self._cache, self._prices)
+        """About what ``generate`` would take, verifying questions without an answer included; asks nothing."""
+        assignments = self.plan(queries_per_doc)
+        digests = [one.request.digest(0) for one in assignments]
+        kept = self._cache.find_many(digests)
+        fresh = [
+            one
+            for one, digest in zip(assignments, digests, strict=True)
+            if digest not in kept or not kept[digest].serves(one.request.max_output_tokens)
+        ]
+        unsure = sum(len(one.briefs) for one in fresh if one.purpose == "unanswerable")
+        one_check = self._planner.verification("", "").request.input_tokens + 2 * MOST_BY_EACH * PASSAGE_TOKENS
+        read = sum(one.request.input_tokens for one in fresh) + unsure * one_check
+        written = unsure * TOKENS_OF_A_VERDICT
+        for one in fresh:
+            each = TOKENS_OF_A_SPAN_QUESTION if one.answer is SpanQuestions else TOKENS_OF_A_QUESTION
+            written += each * len(one.briefs)
+        return GenerationEstimate(
+            documents=len(self._corpus),
+            questions=sum(len(one.briefs) for one in assignments),
+            calls=len(assignments) + unsure,
+            cached=len(assignments) - len(fresh),
+            input_tokens=read,
+            output_tokens=written,
+            cost=None if self._prices is None else self._prices.cost(read, written),
+        )
 
     def plan(self, queries_per_doc: int = 5) -> list[Assignment]:
         """Return what the model will be asked, in order; raises ``ConfigurationError`` when there is nothing to ask."""
@@ -234,15 +231,14 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
             raise ConfigurationError("every document is blank: there is nothing to ask about")
         if not queries_per_doc and not options.cross_document and not options.unanswerable:
             raise ConfigurationError("no question is asked for: give queries_per_doc, cross_document or unanswerable")
-        planner = Planner(self._builder, self.level)
-        made = [one for windows in by_document for one in planner.per_document(windows, queries_per_doc)]
+        made = [one for windows in by_document for one in self._planner.per_document(windows, queries_per_doc)]
         if options.cross_document:
             size = options.window_tokens // options.documents_per_group
             smaller = [window for document in self._corpus for window in self._windows(document, size)]
-            made += planner.cross_document(smaller, options.cross_document, self._embedder)
+            made += self._planner.cross_document(smaller, options.cross_document, self._embedder)
         if options.unanswerable:
             windows = [window for windows in by_document for window in windows]
-            made += planner.unanswerable(windows, options.unanswerable)
+            made += self._planner.unanswerable(windows, options.unanswerable)
         return made
 
     def verifications(self, replies: Sequence[Reply | None]) -> list[Assignment]:
@@ -251,7 +247,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         if not questions:
             return []
         index = PassageIndex(self._corpus.documents, self._embedder)
-        return [self._builder.verification(text, shown_passages(index.find(text))) for text in questions]
+        return [self._planner.verification(text, shown_passages(index.find(text))) for text in questions]
 
     def assemble(
         self, assignments: Sequence[Assignment], replies: Sequence[Reply | None], verdicts: Sequence[Reply | None]
@@ -259,8 +255,24 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         """Return the ground truth of the replies; None stands for what was not asked."""
         self._assembly = Assembly(self._options, self._embedder)
         by_length = self.evaluation_type == "token-level"
-        found = self._assembly.candidates(assignments, replies, verdicts, self._place, by_length=by_length)
-        return [self._truth(query, candidate) for query, candidate in self._queries(found)]
+        truth: list[T] = []
+        taken: set[QueryId] = set()
+        for candidate in self._assembly.candidates(assignments, replies, verdicts, self._place, by_length=by_length):
+            query_id = generate_query_id(candidate.text)
+            if query_id in taken:  # two texts may share eight digits
+                query_id = QueryId("query_" + text_sha256(candidate.text))
+            taken.add(query_id)
+            metadata = {
+                "source_docs": sorted(candidate.documents),
+                "generation_type": "synthetic",
+                "generation_model": self._planner.model,
+                **candidate.brief.metadata(),
+                "seed": self._options.seed,
+                "prompt_hash": candidate.reply.assignment.prompt_hash,
+                **self._metadata,
+            }
+            truth.append(self._truth(Query(query_id, QueryText(candidate.text), metadata), candidate))
+        return truth
 
     def upload(self, truth: Sequence[T], dataset_name: str | None = None) -> None:
         """Send the ground truth to LangSmith, or leave it in the workspace's outbox; an empty one goes nowhere."""
@@ -281,40 +293,6 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         done = count(1)
         self._on_progress(0, len(assignments))
         return self.asker.ask_at_once(assignments, lambda reply: self._on_progress(next(done), len(assignments)))
-
-    @property
-    def _stopped_by(self) -> str | None:
-        budget = self.asker.budget
-        if budget.is_reached:
-            return (
-                f"the next request could cost ${budget.refused:.4f}, most of it for an answer as long as "
-                f"max_output_tokens allows, and pass the limit of ${budget.limit:g}"
-            )
-        return "asking was ended" if self.asker.stopped.is_set() else None
-
-    def _queries(self, candidates: Sequence[Candidate]) -> Iterator[tuple[Query, Candidate]]:
-        taken: set[QueryId] = set()
-        for candidate in candidates:
-            query_id = generate_query_id(candidate.text)
-            if query_id in taken:  # two texts may share eight digits
-                query_id = QueryId("query_" + text_sha256(candidate.text))
-            taken.add(query_id)
-            yield Query(query_id, QueryText(candidate.text), self._metadata(candidate)), candidate
-
-    def _metadata(self, candidate: Candidate) -> dict[str, object]:
-        return {
-            "source_docs": self._sources(candidate),
-            "generation_type": "synthetic",
-            "generation_model": self._builder.model,
-            **candidate.brief.metadata(),
-            "seed": self._options.seed,
-            "prompt_hash": candidate.reply.assignment.prompt_hash,
-        }
-
-    def _sources(self, candidate: Candidate) -> list[str]:
-        """Return the documents behind a question: those of its answer, or what was shown where there is none."""
-        answering = {str(span.doc_id) for span in candidate.spans} | set(candidate.chunk_documents)
-        return sorted(answering or {str(window.doc_id) for window in candidate.reply.assignment.windows})
 
     @abstractmethod
     def _windows(self, document: Document, size: int) -> list[Window]:

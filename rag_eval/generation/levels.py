@@ -1,5 +1,6 @@
 """The generators of token-level and chunk-level ground truth, and a generation as settings."""
 
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Unpack
@@ -8,29 +9,22 @@ from pydantic import Field, StrictInt
 
 from rag_eval.chunking import CHUNKER
 from rag_eval.errors import GroundTruthError
-from rag_eval.generation.candidates import (
-    AnyQuestion,
-    Candidate,
-    DropError,
-    check_needs_several,
-    documents_of,
-    known_chunks,
-    placed_spans,
-)
+from rag_eval.generation.candidates import AnyQuestion, Candidate, DropError
 from rag_eval.generation.generator import GeneratorSettings, OnProgress, SyntheticDatasetGenerator
 from rag_eval.generation.options import DEFAULT_MODEL, GenerationOptions
 from rag_eval.generation.questions import (
     Brief,
     ChunkQuestion,
     ChunkQuestions,
-    Level,
     Reply,
     SpanQuestion,
     SpanQuestions,
+    label,
 )
+from rag_eval.generation.report import Reason
 from rag_eval.generation.windows import Window, chunk_windows, text_windows
 from rag_eval.ground_truth.files import write_chunk_level, write_token_level
-from rag_eval.ground_truth.locating import Locator
+from rag_eval.ground_truth.locating import Hint, Located, Locator, Rejected
 from rag_eval.llm.chat import ChatClient, ChatService
 from rag_eval.llm.cost import Prices
 from rag_eval.parts import PartOf
@@ -40,7 +34,9 @@ from rag_eval.retry import RetryPolicy
 from rag_eval.types.chunks import Chunk
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
-from rag_eval.types.ids import DocumentId, EvaluationType
+from rag_eval.types.ids import ChunkId, DocumentId, EvaluationType
+
+_UNPLACED: Mapping[str, Reason] = {"empty": "no excerpt", "ambiguous": "excerpt ambiguous"}
 
 
 class TokenLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[TokenLevelGroundTruth]):
@@ -52,7 +48,7 @@ class TokenLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[TokenLevelGr
     """
 
     evaluation_type: ClassVar[EvaluationType] = "token-level"
-    level = Level("token_level", "cross_document", SpanQuestions)
+    answer = SpanQuestions
 
     @cached_property
     def _locator(self) -> Locator:
@@ -64,15 +60,30 @@ class TokenLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[TokenLevelGr
     def _place(self, reply: Reply, brief: Brief, text: str, question: AnyQuestion) -> Candidate:
         if not isinstance(question, SpanQuestion):
             raise DropError("no excerpt", text)
-        places = placed_spans(question, reply.assignment.windows, self._locator)
-        spans = tuple(place.span for place in places)
-        if reply.assignment.purpose == "cross-document" and len({span.doc_id for span in spans}) < 2:
+        windows = {label(number): window for number, window in enumerate(reply.assignment.windows)}
+        places: dict[tuple[str, int, int], Located] = {}
+        for excerpt in question.excerpts:
+            window = windows.get(excerpt.document)
+            if window is None:
+                raise DropError("unknown document", excerpt.document)
+            hint = Hint(before=excerpt.before, window=(window.start, window.end))
+            place = self._locator.locate(excerpt.text, window.doc_id, hint)
+            if isinstance(place, Rejected):
+                # The whole question goes: with a part of its answer it would be wrong.
+                raise DropError(_UNPLACED.get(place.reason, "excerpt not found"), excerpt.text)
+            places.setdefault((place.span.doc_id, place.span.start, place.span.end), place)
+        if not places:
+            raise DropError("no excerpt", question.question)
+        located = [places[key] for key in sorted(places)]
+        spans = tuple(place.span for place in located)
+        documents = {span.doc_id for span in spans}
+        if reply.assignment.purpose == "cross-document" and len(documents) < 2:
             raise DropError("one document only", spans[0].doc_id)
-        evidence = tuple(span.text for span in spans)
-        return Candidate(text, reply, brief, evidence, spans, hows=tuple(place.how for place in places))
+        evidence, hows = tuple(span.text for span in spans), tuple(place.how for place in located)
+        return Candidate(text, reply, brief, evidence, documents, spans, hows=hows)
 
     def _truth(self, query: Query, candidate: Candidate) -> TokenLevelGroundTruth:
-        return TokenLevelGroundTruth(query, candidate.spans, candidate.unanswerable)
+        return TokenLevelGroundTruth(query, candidate.spans, unanswerable=not candidate.spans)
 
 
 TokenLevelDataGenerator = TokenLevelSyntheticDatasetGenerator
@@ -88,13 +99,13 @@ class ChunkLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[ChunkLevelGr
     """
 
     evaluation_type: ClassVar[EvaluationType] = "chunk-level"
-    level = Level("chunk_level", "cross_document_chunks", ChunkQuestions)
+    answer = ChunkQuestions
 
     def __init__(
         self, llm_client: ChatClient, corpus: Corpus, chunker: AnyChunker, **settings: Unpack[GeneratorSettings]
     ) -> None:
         super().__init__(llm_client, corpus, **settings)
-        self._chunker_name = usable_chunker(chunker, "chunk-level").name
+        self._metadata["chunker"] = usable_chunker(chunker, "chunk-level").name
         self._chunks: dict[DocumentId, list[Chunk]] = {}
         for chunk in cut(chunker, corpus, "chunk-level"):
             self._chunks.setdefault(chunk.doc_id, []).append(chunk)
@@ -105,18 +116,27 @@ class ChunkLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[ChunkLevelGr
     def _place(self, reply: Reply, brief: Brief, text: str, question: AnyQuestion) -> Candidate:
         if not isinstance(question, ChunkQuestion):
             raise DropError("no excerpt", text)
-        windows = reply.assignment.windows
-        chunks = known_chunks(question, windows)
-        if reply.assignment.purpose == "cross-document":
-            check_needs_several(chunks, windows)
-        evidence, ids, documents = tuple(chunks.values()), tuple(chunks), tuple(documents_of(chunks, windows))
-        return Candidate(text, reply, brief, evidence, chunk_ids=ids, chunk_documents=documents)
-
-    def _metadata(self, candidate: Candidate) -> dict[str, object]:
-        return {**super()._metadata(candidate), "chunker": self._chunker_name}
+        shown: dict[ChunkId, str] = {}
+        held: dict[DocumentId, set[ChunkId]] = {}
+        for window in reply.assignment.windows:
+            shown |= {chunk.id: chunk.content for chunk in window.chunks}
+            held.setdefault(window.doc_id, set()).update(chunk.id for chunk in window.chunks)
+        named = dict.fromkeys(ChunkId(name.strip()) for name in question.chunk_ids)
+        for chunk_id in named:
+            if chunk_id not in shown:
+                raise DropError("unknown chunk id", chunk_id)
+        if not named:
+            raise DropError("no excerpt", question.question)
+        # A text that several documents hold counts for each.
+        documents = sorted(doc_id for doc_id, ids in held.items() if not ids.isdisjoint(named))
+        alone = [doc_id for doc_id in documents if held[doc_id] >= named.keys()]
+        if alone and reply.assignment.purpose == "cross-document":
+            raise DropError("one document only", alone[0])
+        evidence = tuple(shown[chunk_id] for chunk_id in named)
+        return Candidate(text, reply, brief, evidence, documents, chunk_ids=tuple(named))
 
     def _truth(self, query: Query, candidate: Candidate) -> ChunkLevelGroundTruth:
-        return ChunkLevelGroundTruth(query, candidate.chunk_ids, candidate.unanswerable)
+        return ChunkLevelGroundTruth(query, candidate.chunk_ids, unanswerable=not candidate.chunk_ids)
 
 
 ChunkLevelDataGenerator = ChunkLevelSyntheticDatasetGenerator
@@ -167,13 +187,9 @@ class GenerationConfig(Settings):
         """
         corpus = Corpus.from_folder(self.corpus, self.glob)
         service = ChatService(self.base_url, self.timeout)
+        same = ("model", "options", "prices", "max_cost", "prompts", "concurrency")
         settings: dict[str, Any] = {
-            "model": self.model,
-            "options": self.options,
-            "prices": self.prices,
-            "max_cost": self.max_cost,
-            "prompts": self.prompts,
-            "concurrency": self.concurrency,
+            **{name: getattr(self, name) for name in same},
             "retries": RetryPolicy(max_retries=self.max_retries),
             "workspace": workspace,
             "on_progress": on_progress,

@@ -1,21 +1,25 @@
-"""The requests to the model: which questions are asked about which documents, and the form of the answers."""
+"""The requests to the model: the prompts, which questions are asked about which documents, and the form of the answers.
+
+Prompts are files of this package, any of which a folder of the user's may replace. They have places like
+``${documents}``; a dollar sign that is no place is written ``$$``.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, product
+from pathlib import Path
+from string import Template
 from typing import Literal
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from rag_eval.embedding.embedder import Embedder, Vectors, text_vectors
-from rag_eval.errors import ConfigurationError
+from rag_eval.disk.files import data_sha256, read_text
+from rag_eval.embedding.embedder import Embedder
+from rag_eval.errors import ConfigurationError, CorpusError, preview
 from rag_eval.generation.options import GenerationOptions
-from rag_eval.generation.prompts import Prompts
-from rag_eval.generation.windows import Window, spread
+from rag_eval.generation.windows import Window, related_groups, spread
 from rag_eval.llm.chat import ChatRequest, UnusableAnswer, response_format
-from rag_eval.stores.exact_search import unit_vectors
 from rag_eval.types.ids import text_sha256
 
 Purpose = Literal["questions", "cross-document", "unanswerable", "verification"]
@@ -113,6 +117,88 @@ def briefs_for(subject: str, count: int, options: GenerationOptions) -> Iterator
         yield Brief(number + 1, query_type, difficulty, persona)
 
 
+FOLDER = Path(__file__).parent / "prompts"
+QUESTIONS = frozenset({"briefs", "documents", "numbers"})
+
+PLACES: dict[str, frozenset[str]] = {
+    "system": frozenset(),
+    "token_level": QUESTIONS,
+    "cross_document": QUESTIONS,
+    "chunk_level": QUESTIONS,
+    "cross_document_chunks": QUESTIONS,
+    "unanswerable": QUESTIONS,
+    "verification": frozenset({"question", "documents"}),
+}
+"""The templates, and the places that each must have."""
+
+VOCABULARIES = ("query_types", "difficulties")
+"""Lists of ``- name: description``."""
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """The texts of all prompt files, by name."""
+
+    texts: dict[str, str]
+
+    @classmethod
+    def load(cls, folder: str | Path | None = None) -> "Prompts":
+        """Return the package's prompts, with those that ``folder`` holds in their place.
+
+        Raises ``ConfigurationError`` when the folder is not there, holds a ``.md`` file that is no prompt, or a prompt
+        lacks a place that it must have or has one that nothing fills.
+        """
+        names = (*PLACES, *VOCABULARIES)
+        texts = {name: read_text(FOLDER / f"{name}.md") for name in names}
+        if folder is not None:
+            texts |= _replacements(Path(folder), names)
+        for name, wanted in PLACES.items():
+            template = Template(texts[name])
+            if not template.is_valid():
+                raise ConfigurationError(f"{name}.md has a dollar sign that is no place: write it as $$")
+            found = set(template.get_identifiers())
+            if found != wanted:
+                wrong = [f"lacks ${{{place}}}" for place in sorted(wanted - found)]
+                wrong += [f"has ${{{place}}}" for place in sorted(found - wanted)]
+                places = ", ".join(f"${{{place}}}" for place in sorted(wanted)) or "none"
+                raise ConfigurationError(f"{name}.md {' and '.join(wrong)}: its places are {places}")
+        return cls(texts)
+
+    def render(self, name: str, **values: str) -> str:
+        """Return a template with its places filled; what is filled in is not looked at again."""
+        return Template(self.texts[name]).substitute(values).strip()
+
+    def describe(self, vocabulary: str, name: str) -> str:
+        """Return a name with its description, or alone where it has none."""
+        for line in self.texts[vocabulary].splitlines():
+            found, separator, description = line.strip().removeprefix("-").partition(":")
+            if separator and line.lstrip().startswith("-") and found.strip() == name:
+                return f"{name} ({description.strip()})"
+        return name
+
+    def sha256(self, name: str) -> str:
+        """Return the digest of all texts that go into a prompt, in 16 hex digits."""
+        return data_sha256([self.texts[part] for part in ("system", name, *VOCABULARIES)])[:16]
+
+
+def _replacements(folder: Path, names: tuple[str, ...]) -> dict[str, str]:
+    if not folder.is_dir():
+        raise ConfigurationError(f"the folder of prompts {str(folder)!r} is not there: check the path")
+    found = {path.stem: path for path in sorted(folder.glob("*.md"))}
+    unknown = found.keys() - set(names)
+    if unknown:
+        raise ConfigurationError(
+            f"{str(folder)!r} holds {preview(sorted(unknown)[0])}.md, which is no prompt: the prompts are "
+            f"{', '.join(f'{name}.md' for name in names)}"
+        )
+    if not found:
+        raise ConfigurationError(f"{str(folder)!r} holds no prompt: copy the ones to change from {str(FOLDER)!r}")
+    try:
+        return {name: read_text(path) for name, path in found.items()}
+    except CorpusError as error:
+        raise ConfigurationError(str(error)) from None
+
+
 CODE_DIGITS = 12
 
 
@@ -124,7 +210,13 @@ def label(number: int) -> str:
 def shown_documents(windows: Sequence[Window]) -> str:
     """Return the windows with their labels and names; those of chunks with an id above each."""
     code = _code([window.text for window in windows])
-    return "\n\n".join(_shown(label(number), window, code) for number, window in enumerate(windows))
+    parts = []
+    for number, window in enumerate(windows):
+        chunks = "\n".join(f"<<<{chunk.id} {code}>>>\n{chunk.content}" for chunk in window.chunks)
+        # As JSON the name of a file is one line, whatever it holds.
+        title = f"<<<{label(number)} {code}: {json.dumps(window.doc_id, ensure_ascii=False)}>>>"
+        parts.append(f"{title}\n{chunks or window.text}\n<<<end of {label(number)} {code}>>>")
+    return "\n\n".join(parts)
 
 
 def shown_passages(passages: Sequence[str]) -> str:
@@ -136,23 +228,13 @@ def shown_passages(passages: Sequence[str]) -> str:
 
 def shown_briefs(briefs: Sequence[Brief], prompts: Prompts) -> str:
     """Return a line for each question to write."""
-    return "\n".join(_brief(brief, prompts) for brief in briefs)
-
-
-def _brief(brief: Brief, prompts: Prompts) -> str:
-    kind = prompts.describe("query_types", brief.query_type)
-    difficulty = prompts.describe("difficulties", brief.difficulty)
-    asked_by = "" if brief.persona is None else f"; asked by: {brief.persona}"
-    return f"{brief.number}. kind: {kind}; difficulty: {difficulty}{asked_by}"
-
-
-def _shown(name: str, window: Window, code: str) -> str:
-    # As JSON the name of a file is one line, whatever it holds.
-    title = f"<<<{name} {code}: {json.dumps(window.doc_id, ensure_ascii=False)}>>>"
-    if not window.chunks:
-        return f"{title}\n{window.text}\n<<<end of {name} {code}>>>"
-    chunks = "\n".join(f"<<<{chunk.id} {code}>>>\n{chunk.content}" for chunk in window.chunks)
-    return f"{title}\n{chunks}\n<<<end of {name} {code}>>>"
+    lines = []
+    for brief in briefs:
+        kind = prompts.describe("query_types", brief.query_type)
+        difficulty = prompts.describe("difficulties", brief.difficulty)
+        asked_by = "" if brief.persona is None else f"; asked by: {brief.persona}"
+        lines.append(f"{brief.number}. kind: {kind}; difficulty: {difficulty}{asked_by}")
+    return "\n".join(lines)
 
 
 def _code(texts: Sequence[str]) -> str:
@@ -160,10 +242,6 @@ def _code(texts: Sequence[str]) -> str:
     while any(code in text for text in texts):
         code = text_sha256(code)[:CODE_DIGITS]
     return code
-
-
-MOST_QUESTIONS = 10
-"""The most questions of one request: longer answers are cut off more often than they help."""
 
 
 @dataclass(frozen=True)
@@ -191,36 +269,63 @@ class Reply:
     bad: tuple[UnusableAnswer, ...] = ()
 
 
+MOST_QUESTIONS = 10
+"""The most questions of one request: longer answers are cut off more often than they help."""
+QUESTIONS_OF_A_GROUP = 2
+TEMPLATES: dict[tuple[Purpose, type[AnswerModel]], str] = {
+    ("questions", SpanQuestions): "token_level",
+    ("questions", ChunkQuestions): "chunk_level",
+    ("cross-document", SpanQuestions): "cross_document",
+    ("cross-document", ChunkQuestions): "cross_document_chunks",
+    ("unanswerable", BareQuestions): "unanswerable",
+}
+"""The prompt that asks for a kind of questions with a kind of answers."""
+
+
 @dataclass(frozen=True)
-class RequestBuilder:
-    """Writes assignments for one model on one server."""
+class Planner:
+    """Writes the assignments of one generation, for one model on one server.
+
+    ``answer`` is what the model answers to questions that have an answer.
+    """
 
     server: str
     model: str
     prompts: Prompts
     options: GenerationOptions
+    answer: type[SpanQuestions] | type[ChunkQuestions]
 
-    def questions(
-        self,
-        purpose: Purpose,
-        prompt: str,
-        answer: type[AnswerModel],
-        windows: Sequence[Window],
-        briefs: Sequence[Brief],
-    ) -> list[Assignment]:
-        """Return the questions of the briefs about the windows, in requests of at most ``MOST_QUESTIONS``."""
-        about = " and ".join(dict.fromkeys(window.doc_id for window in windows))
-        made = []
-        for first in range(0, len(briefs), MOST_QUESTIONS):
-            part = briefs[first : first + MOST_QUESTIONS]
-            text = self.prompts.render(
-                prompt,
-                briefs=shown_briefs(part, self.prompts),
-                documents=shown_documents(windows),
-                numbers=", ".join(str(brief.number) for brief in part),
+    def per_document(self, windows: Sequence[Window], count: int) -> list[Assignment]:
+        """So many questions about one document, spread over its windows."""
+        briefs = briefs_for(windows[0].doc_id, count, self.options)
+        made: list[Assignment] = []
+        for window, share in zip(windows, spread(count, [window.tokens for window in windows]), strict=True):
+            made += self._questions("questions", self.answer, [window], list(islice(briefs, share)))
+        return made
+
+    def cross_document(self, windows: Sequence[Window], count: int, embedder: Embedder) -> list[Assignment]:
+        """So many questions about groups of related documents; raises ``ConfigurationError`` when there are none."""
+        size = self.options.documents_per_group
+        groups = related_groups(windows, -(-count // QUESTIONS_OF_A_GROUP), size, embedder)
+        if not groups:
+            raise ConfigurationError(
+                f"cross-document questions need {size} different documents and the corpus has not as many: "
+                "add documents, or ask for none"
             )
-            request, digest = self._request(text, answer), self.prompts.sha256(prompt)
-            made.append(Assignment(purpose, about, request, answer, digest, tuple(windows), tuple(part)))
+        made: list[Assignment] = []
+        for group, share in zip(groups, spread(count, [1] * len(groups)), strict=True):
+            subject = "\n".join(window.doc_id for window in group)
+            briefs = list(briefs_for(f"cross-document\n{subject}", share, self.options))
+            made += self._questions("cross-document", self.answer, group, briefs)
+        return made
+
+    def unanswerable(self, windows: Sequence[Window], count: int) -> list[Assignment]:
+        """So many questions without an answer, spread over the corpus."""
+        made: list[Assignment] = []
+        for window, share in zip(windows, spread(count, [window.tokens for window in windows]), strict=True):
+            briefs = list(briefs_for(f"unanswerable\n{window.doc_id}", share, self.options))
+            # What the model is shown has no chunks: it is not asked to name any.
+            made += self._questions("unanswerable", BareQuestions, [replace(window, chunks=())], briefs)
         return made
 
     def verification(self, question: str, passages: str) -> Assignment:
@@ -228,6 +333,23 @@ class RequestBuilder:
         text = self.prompts.render("verification", question=question, documents=passages)
         digest = self.prompts.sha256("verification")
         return Assignment("verification", question, self._request(text, Verdict), Verdict, digest)
+
+    def _questions(
+        self, purpose: Purpose, answer: type[AnswerModel], windows: Sequence[Window], briefs: Sequence[Brief]
+    ) -> Iterator[Assignment]:
+        """Ask for the questions of the briefs about the windows, in requests of at most ``MOST_QUESTIONS``."""
+        template = TEMPLATES[purpose, answer]
+        about = " and ".join(dict.fromkeys(window.doc_id for window in windows))
+        for first in range(0, len(briefs), MOST_QUESTIONS):
+            part = tuple(briefs[first : first + MOST_QUESTIONS])
+            text = self.prompts.render(
+                template,
+                briefs=shown_briefs(part, self.prompts),
+                documents=shown_documents(windows),
+                numbers=", ".join(str(brief.number) for brief in part),
+            )
+            request, digest = self._request(text, answer), self.prompts.sha256(template)
+            yield Assignment(purpose, about, request, answer, digest, tuple(windows), part)
 
     def _request(self, text: str, answer: type[AnswerModel]) -> ChatRequest:
         given = {"temperature": self.options.temperature, "seed": self.options.seed}
@@ -240,120 +362,3 @@ class RequestBuilder:
             settings={name: value for name, value in given.items() if value is not None},
             max_output_tokens=self.options.max_output_tokens,
         )
-
-
-BLOCK = 1_024
-# Documents that say the same word for word make questions that one of them answers.
-NEARLY_EQUAL = 0.98
-
-
-def related_groups(windows: Sequence[Window], count: int, size: int, embedder: Embedder) -> list[tuple[Window, ...]]:
-    """At most ``count`` groups of windows, each of ``size`` different documents, most similar first.
-
-    Each window is grouped with the windows of other documents that are most similar to it by the cosine of their
-    vectors. Documents come again only when all have had their turn, and no set of documents stands in two groups.
-    Windows that are nearly equal are not grouped. Fewer groups come back when there are no more.
-    """
-    if count < 1 or len({window.doc_id for window in windows}) < size:
-        return []
-    vectors = unit_vectors(text_vectors(embedder, [window.text for window in windows]), "vectors of documents")
-    candidates = _candidates(windows, vectors, size)
-    groups: list[tuple[Window, ...]] = []
-    uses = dict.fromkeys((window.doc_id for window in windows), 0)
-    while len(groups) < count and candidates:
-        # The least used documents first; candidates are sorted by similarity, and sorting keeps that order.
-        best = min(candidates, key=lambda group: max(uses[window.doc_id] for window in group))
-        names = {window.doc_id for window in best}
-        candidates = [group for group in candidates if {window.doc_id for window in group} != names]
-        for name in names:
-            uses[name] += 1
-        groups.append(best)
-    return groups
-
-
-def _candidates(windows: Sequence[Window], vectors: Vectors, size: int) -> list[tuple[Window, ...]]:
-    """For each window the group around it, best first; groups of the same windows once."""
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(window.doc_id for window in windows))}
-    documents = np.array([numbers[window.doc_id] for window in windows])
-    found: dict[tuple[int, ...], float] = {}
-    for begin in range(0, len(windows), BLOCK):
-        similarities = vectors[begin : begin + BLOCK] @ vectors.T
-        similarities[similarities >= NEARLY_EQUAL] = -np.inf
-        for row, scores in enumerate(similarities):
-            group = _around(begin + row, scores, documents, size)
-            if group is not None:
-                members, score = group
-                found[members] = max(score, found.get(members, -np.inf))
-    ranked = sorted(found, key=lambda members: (-found[members], members))
-    return [tuple(windows[member] for member in members) for members in ranked]
-
-
-def _around(
-    centre: int, scores: Vectors, documents: "np.ndarray[tuple[int], np.dtype[np.int64]]", size: int
-) -> tuple[tuple[int, ...], float] | None:
-    scores = np.where(documents == documents[centre], -np.inf, scores)
-    members, total = [centre], 0.0
-    for _ in range(size - 1):
-        best = int(np.argmax(scores))
-        if not np.isfinite(scores[best]):
-            return None
-        members.append(best)
-        total += float(scores[best])
-        scores[documents == documents[best]] = -np.inf
-    return tuple(sorted(members)), total
-
-
-QUESTIONS_OF_A_GROUP = 2
-
-
-@dataclass(frozen=True)
-class Level:
-    """What differs between the kinds of ground truth: the prompts, and what the model answers."""
-
-    prompt: str
-    cross_document_prompt: str
-    answer: type[AnswerModel]
-
-
-class Planner:
-    """Makes the assignments of one generation."""
-
-    def __init__(self, builder: RequestBuilder, level: Level) -> None:
-        self._builder, self._level = builder, level
-
-    def per_document(self, windows: Sequence[Window], count: int) -> list[Assignment]:
-        """So many questions about one document, spread over its windows."""
-        briefs = briefs_for(windows[0].doc_id, count, self._builder.options)
-        made: list[Assignment] = []
-        for window, share in zip(windows, spread(count, [window.tokens for window in windows]), strict=True):
-            part = list(islice(briefs, share))
-            made += self._builder.questions("questions", self._level.prompt, self._level.answer, [window], part)
-        return made
-
-    def cross_document(self, windows: Sequence[Window], count: int, embedder: Embedder) -> list[Assignment]:
-        """So many questions about groups of related documents; raises ``ConfigurationError`` when there are none."""
-        options = self._builder.options
-        size = options.documents_per_group
-        groups = related_groups(windows, -(-count // QUESTIONS_OF_A_GROUP), size, embedder)
-        if not groups:
-            raise ConfigurationError(
-                f"cross-document questions need {size} different documents and the corpus has not as many: "
-                "add documents, or ask for none"
-            )
-        made: list[Assignment] = []
-        for group, share in zip(groups, spread(count, [1] * len(groups)), strict=True):
-            subject = "\n".join(window.doc_id for window in group)
-            briefs = list(briefs_for(f"cross-document\n{subject}", share, options))
-            prompt = self._level.cross_document_prompt
-            made += self._builder.questions("cross-document", prompt, self._level.answer, group, briefs)
-        return made
-
-    def unanswerable(self, windows: Sequence[Window], count: int) -> list[Assignment]:
-        """So many questions without an answer, spread over the corpus."""
-        made: list[Assignment] = []
-        for window, share in zip(windows, spread(count, [window.tokens for window in windows]), strict=True):
-            briefs = list(briefs_for(f"unanswerable\n{window.doc_id}", share, self._builder.options))
-            # What the model is shown has no chunks: it is not asked to name any.
-            shown = Window(window.doc_id, window.text, window.tokens, window.start)
-            made += self._builder.questions("unanswerable", "unanswerable", BareQuestions, [shown], briefs)
-        return made

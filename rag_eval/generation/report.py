@@ -1,17 +1,19 @@
 """What became of a generation: how much was asked, what was kept, what was dropped and why, and what it took."""
 
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from rag_eval.errors import preview
 from rag_eval.ground_truth.locating import How
+from rag_eval.llm.chat import AnswerFault
 from rag_eval.llm.cost import LedgerEntry
 from rag_eval.types.ids import EvaluationType
 
 MOST_EXAMPLES = 5
 EXAMPLE_CHARACTERS = 160
+Kind = TypeVar("Kind", bound=str)
 
 Reason = Literal[
     "no usable answer",
@@ -70,7 +72,7 @@ class GenerationReport(_Frozen):
     unasked: int
     surplus: int
     dropped: dict[Reason, Dropped]
-    bad_answers: dict[str, Dropped]
+    bad_answers: dict[AnswerFault, Dropped]
     excerpts: dict[How, int]
     ledger: tuple[LedgerEntry, ...]
     stopped: str | None = None
@@ -82,24 +84,15 @@ class GenerationReport(_Frozen):
         return self.ledger[-1]
 
 
-class Counter:
-    """Counts by kind, with the first examples."""
+def quoted(*parts: str) -> str:
+    """Return an example to look at: each part in printable characters, and cut."""
+    return ": ".join(preview(part, EXAMPLE_CHARACTERS) for part in parts)
 
-    def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
-        self._examples: dict[str, list[str]] = {}
 
-    def add(self, kind: str, *example: str) -> None:
-        """Count one; of its parts each is quoted, escaped and cut."""
-        self._counts[kind] = self._counts.get(kind, 0) + 1
-        kept = self._examples.setdefault(kind, [])
-        if len(kept) < MOST_EXAMPLES:
-            kept.append(": ".join(preview(part, EXAMPLE_CHARACTERS) for part in example))
-
-    def counted(self, kinds: Iterable[str]) -> dict[str, Dropped]:
-        """Return what was counted, in the order of ``kinds``."""
-        return {
-            kind: Dropped(count=self._counts[kind], examples=tuple(self._examples[kind]))
-            for kind in kinds
-            if kind in self._counts
-        }
+def tallied(examples: Mapping[Kind, Sequence[str]], kinds: Iterable[Kind]) -> dict[Kind, Dropped]:
+    """Return how many examples there are of each kind, in the order of ``kinds``, and the first of them."""
+    return {
+        kind: Dropped(count=len(examples[kind]), examples=tuple(examples[kind][:MOST_EXAMPLES]))
+        for kind in kinds
+        if kind in examples
+    }

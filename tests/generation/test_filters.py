@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 
 from rag_eval import FilterOptions, GenerationOptions, LocalEmbedder
 from rag_eval.generation.candidates import Candidate, filtered, leakage
-from rag_eval.generation.questions import Assignment, Brief, Reply, SpanQuestions, related_groups
-from rag_eval.generation.windows import Window
+from rag_eval.generation.questions import Assignment, Brief, Reply, SpanQuestions
+from rag_eval.generation.windows import Window, related_groups
 from rag_eval.llm.chat import ChatRequest, response_format
 from rag_eval.types.ids import DocumentId
 
@@ -34,8 +34,8 @@ def reasons(*candidates: Candidate, by_length: bool = True, **filters: object) -
     places = [next(place for place, one in enumerate(candidates) if one is this) for this in kept]
     assert places == sorted(places)
     assert len(kept) + len(dropped) == len(candidates)
-    assert all(drop.detail for _, drop in dropped)
-    return [(one.text, drop.reason) for one, drop in dropped]
+    assert all(detail for _, _, detail in dropped)
+    return [(one.text, reason) for one, reason, _ in dropped]
 
 
 def test_excerpts_that_are_too_short_or_too_long() -> None:

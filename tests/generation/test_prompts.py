@@ -8,8 +8,16 @@ from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.generation.options import GenerationOptions
-from rag_eval.generation.prompts import FOLDER, PLACES, Prompts
-from rag_eval.generation.questions import Brief, briefs_for, shown_briefs, shown_documents, shown_passages
+from rag_eval.generation.questions import (
+    FOLDER,
+    PLACES,
+    Brief,
+    Prompts,
+    briefs_for,
+    shown_briefs,
+    shown_documents,
+    shown_passages,
+)
 from rag_eval.generation.windows import Window
 from rag_eval.types.ids import DocumentId
 from tests.doubles.openai_chat import documents
