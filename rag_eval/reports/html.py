@@ -17,7 +17,6 @@ from typing import Literal
 import numpy as np
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
-from numpy.typing import NDArray
 
 from rag_eval.formatting import counted
 
@@ -27,9 +26,6 @@ HERE = "rag_eval.reports"
 _DIRECTIONS = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 # The line separators of JavaScript, which JSON allows as they are.
 _SEPARATORS = {code: f"\\u{code:04x}" for code in (0x2028, 0x2029)}
-_LEVEL = 6
-
-SectionKind = Literal["int32", "float32", "bytes", "json"]
 
 
 def render_page(template: str, *, style: str, scripts: Sequence[str], package: str = HERE, **context: object) -> str:
@@ -79,25 +75,24 @@ class Section:
     """Data of the page that is unpacked when it is first needed."""
 
     name: str
-    kind: SectionKind
+    kind: Literal["int32", "float32", "bytes", "json"]
     content: bytes
+
+    @classmethod
+    def of(cls, name: str, data: object) -> "Section":
+        """Numbers as a row of 32-bit integers or floats, bytes as they are, and plain data as JSON."""
+        if isinstance(data, np.ndarray):
+            if data.dtype.kind == "f":
+                return cls(name, "float32", data.astype("<f4").tobytes())
+            return cls(name, "int32", data.astype("<i4").tobytes())
+        if isinstance(data, bytes):
+            return cls(name, "bytes", data)
+        return cls(name, "json", json.dumps(data, separators=(",", ":"), allow_nan=False).encode("ascii"))
 
     @property
     def packed(self) -> str:
         """The content compressed, in base64."""
-        return base64.b64encode(zlib.compress(self.content, _LEVEL)).decode("ascii")
-
-
-def numbers(name: str, values: NDArray[np.generic]) -> Section:
-    """Numbers as a section: whole ones as 32-bit integers, others as 32-bit floats, in one row."""
-    if values.dtype.kind == "f":
-        return Section(name, "float32", values.astype("<f4").tobytes())
-    return Section(name, "int32", values.astype("<i4").tobytes())
-
-
-def records(name: str, data: object) -> Section:
-    """Plain data as a section."""
-    return Section(name, "json", json.dumps(data, separators=(",", ":"), allow_nan=False).encode("ascii"))
+        return base64.b64encode(zlib.compress(self.content, 6)).decode("ascii")
 
 
 def _policy(style: str, scripts: Sequence[str]) -> Markup:

@@ -6,7 +6,8 @@ that are truth or were retrieved are carried.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -15,156 +16,40 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rag_eval.errors import TableError
+from rag_eval.benchmark.compare import RunComparison
+from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.benchmark.references import digest_of
+from rag_eval.benchmark.scores import RunScores
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.errors import ArtifactError, TableError
 from rag_eval.metrics.formulas import Recall
-from rag_eval.metrics.metric import Counts, Values, higher_is_better, metric_of, score_name
-from rag_eval.reports.html import Section, numbers, records
-from rag_eval.reports.ranking import hits_of, without_hits
-from rag_eval.reports.text_ranges import (
-    MOST_CHARACTERS,
-    TextRanges,
-    TextUnits,
-    choose_texts,
-    chunk_units,
-    cut_texts,
-    document_units,
-    numbers_of,
-)
+from rag_eval.metrics.metric import Counts, higher_is_better, metric_of, split_name
+from rag_eval.reports.html import Section
+from rag_eval.reports.ranking import without_hits
+from rag_eval.reports.text_ranges import MOST_CHARACTERS, Ranges, choose_texts, cut_texts, touching
 from rag_eval.tables import has_places
 from rag_eval.types.ids import EvaluationType
 
-
-@dataclass(frozen=True)
-class ConfigurationTables:
-    """The tables of a configuration; the chunks have their digest too, since configurations share them."""
-
-    name: str
-    hits: pa.Table
-    chunks: pa.Table
-    chunks_digest: str
-    scores: pa.Table
-
-
-@dataclass(frozen=True)
-class ShownChunks:
-    """The chunks of a table that the page shows, by document and start, and the index of each table row among them."""
-
-    ranges: TextRanges
-    index: Counts
-
-    @classmethod
-    def of(cls, chunks: TextRanges, used: Counts, texts: TextRanges) -> "ShownChunks":
-        """The chunks at the rows in ``used``, and those that touch the carried texts."""
-        rows = np.union1d(used, chunks.touching(texts))
-        rows = rows[np.lexsort((chunks.end[rows], chunks.start[rows], chunks.document[rows]))]
-        index = np.full(len(chunks), -1, dtype=np.int64)
-        index[rows] = np.arange(len(rows))
-        return cls(chunks.taken(rows), index)
-
-    def hits(self, rows: Counts) -> Counts:
-        """Turn hits by row of the table into hits by index in the page; -1 stays."""
-        return np.where(rows < 0, -1, self.index[rows])
-
-
-def hit_rows(one: ConfigurationTables, query_ids: pa.Array, depth: int) -> Counts:
-    """The chunk rows of the first ``depth`` hits of each query, one query a row; -1 where there are fewer.
-
-    Hits of other queries are left out. Raises ``TableError`` on a hit that is not one of the chunks.
-    """
-    import polars as pl  # here, because it takes long to import
-
-    place = ["doc_id", "start", "end"] if has_places(one.chunks) else ["doc_id", "ordinal"]
-    chunks = pl.DataFrame(one.chunks.select(place)).with_row_index("chunk")
-    first = one.hits.filter(pc.field("rank") <= depth)
-    found = pl.DataFrame(first.select(place)).join(chunks, on=place, how="left", maintain_order="left")["chunk"]
-    if found.null_count():
-        raise TableError(f"hits of {one.name!r} are not among its chunks: run again to make both anew")
-    query = numbers_of(first.column("query_id"), query_ids)
-    known = np.flatnonzero(query >= 0)
-    rows = np.full((len(query_ids), depth), -1, dtype=np.int64)
-    rows[query[known], first.column("rank").to_numpy()[known] - 1] = found.to_numpy()[known]
-    return rows
-
-
-def score_columns(one: ConfigurationTables, query_ids: pa.Array, names: Sequence[str]) -> NDArray[np.float32]:
-    """The score of each query by each metric, one metric a row; NaN where there is none."""
-    query = numbers_of(one.scores.column("query_id"), query_ids)
-    value: Values = one.scores.column("value").to_numpy()
-    columns = np.full((len(names), len(query_ids)), np.nan, dtype=np.float32)
-    labels, code = _codes(one.scores.column("metric"))
-    kinds, kind = _codes(one.scores.column("cut"))
-    # Metric and cut in one number: sorting rows of three takes ten times as long.
-    heads = (code * len(kinds) + kind) << 32 | one.scores.column("size").to_numpy()
-    for head in np.unique(heads).tolist():
-        label, cut = divmod(head >> 32, len(kinds))
-        name = score_name(labels[label], kinds[cut], head & 0xFFFFFFFF)
-        if name in names:
-            rows = np.flatnonzero((heads == head) & (query >= 0))
-            columns[names.index(name), query[rows]] = value[rows]
-    return columns
-
-
-def _codes(column: pa.ChunkedArray) -> tuple[list[Any], Counts]:
-    """The different texts of a column, and the number of each row's text."""
-    encoded = column.combine_chunks().dictionary_encode()
-    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
-
-
+MOST_QUERIES = 50_000
+MOST_HITS = 5_000_000
+MOST_SCORES = 10_000_000
 MOST_TAG_VALUES = 30
 """Metadata with more values is not offered as a filter."""
 
 
 @dataclass(frozen=True)
-class TruthRanges:
-    """The ranges of the truth: rows ``offsets[i]:offsets[i + 1]`` are those of query i."""
+class ConfigurationTables:
+    """The tables of a configuration; the chunks have their digest too, since configurations share them.
 
-    ranges: TextRanges
-    offsets: Counts
+    ``place`` is that of the configuration among those of the scores.
+    """
 
-    @classmethod
-    def of(cls, answers: pa.Table, query_ids: pa.Array, units: TextUnits) -> "TruthRanges":
-        """The truth of these queries."""
-        query = numbers_of(answers.column("query_id"), query_ids)
-        order = np.argsort(query, kind="stable")
-        order = order[query[order] >= 0]
-        counts = np.bincount(query[order], minlength=len(query_ids))
-        return cls(units.ranges(answers).taken(order), np.concatenate([[0], np.cumsum(counts)]))
-
-    def documents(self) -> list[list[int]]:
-        """The documents of each query, each once."""
-        numbers, bounds = self.ranges.document.tolist(), self.offsets.tolist()
-        return [list(dict.fromkeys(numbers[a:b])) for a, b in pairwise(bounds)]
-
-
-@dataclass(frozen=True)
-class Tags:
-    """Kinds of questions, such as ``difficulty: hard``, and for each question the numbers of its kinds."""
-
-    labels: list[str]
-    by_query: list[list[int]]
-
-    @classmethod
-    def of(cls, queries: pa.Table) -> "Tags":
-        """What the metadata of the queries says in words, where few values are shared by many queries, and not all."""
-        metadata = [json.loads(text) for text in queries.column("metadata").to_pylist()]
-        values: dict[str, set[str]] = {}
-        for entry in metadata:
-            for key, value in entry.items():
-                values.setdefault(key, set()).add(str(value)) if isinstance(value, str | bool | int) else None
-        few = {key for key, found in values.items() if len(found) <= min(MOST_TAG_VALUES, len(metadata) / 2)}
-        few -= {key for key in few if len(values[key]) == 1 and all(key in entry for entry in metadata)}
-        labels = sorted(f"{key}: {value}" for key in few for value in values[key])
-        numbers = {label: number for number, label in enumerate(labels)}
-        by_query = [
-            sorted(numbers[f"{key}: {value}"] for key, value in entry.items() if f"{key}: {value}" in numbers)
-            for entry in metadata
-        ]
-        return cls(labels, by_query)
-
-
-MOST_QUERIES = 50_000
-MOST_HITS = 5_000_000
-MOST_SCORES = 10_000_000
+    name: str
+    hits: pa.Table
+    chunks: pa.Table
+    chunks_digest: str
+    scores: RunScores
+    place: int
 
 
 @dataclass(frozen=True)
@@ -180,11 +65,48 @@ class Questions:
     metrics: Sequence[str]
     """Full names, such as ``span_recall@5``."""
     ranking_metric: str
+    notes: list[str] = field(default_factory=list)
+    """A sentence for everything that is left out."""
 
-    @property
-    def depth(self) -> int:
-        """How many hits are looked at."""
-        return max(self.ks)
+
+def questions_of(
+    workspace: Workspace, outcome: BenchmarkOutcome, scores: RunScores, compared: RunComparison | None = None
+) -> Questions:
+    """The questions of a run with its configurations, best first, and then those of the run it is compared with.
+
+    The latter are left out where their hits are of other text, or gone.
+    """
+
+    def tables(one: ConfigurationOutcome, known: RunScores, name: str) -> ConfigurationTables:
+        hits, chunks = workspace.read_table(one.hits), workspace.read_tables(one.chunk_tables)
+        return ConfigurationTables(
+            name, hits, chunks, digest_of(one.chunk_tables), known, known.configurations.index(one.name)
+        )
+
+    truth, ranked, notes = outcome.inputs.truth, outcome.ranked(), []
+    configurations = [tables(one, scores, one.name) for one in ranked]
+    if compared is not None:
+        before, pairs = compared.before, {row.before for row in compared.rows}
+        earlier = [one for one in before.ranked() if one.name in pairs]
+        try:
+            if compared.differences:
+                notes.append(f"The hits of {before.run} are not shown: they were found in other data.")
+            else:
+                known = compared.scores.before
+                configurations += [tables(one, known, f"{one.name} (in {before.run})") for one in earlier]
+        except ArtifactError as error:
+            notes.append(f"The hits of {before.run} are not shown: {error}.")
+    return Questions(
+        evaluation_type=truth.evaluation_type,
+        documents=workspace.read_tables(outcome.inputs.documents),
+        queries=workspace.read_table(truth.queries),
+        truth=workspace.read_table(truth.answers),
+        configurations=configurations,
+        ks=outcome.config.k,
+        metrics=list(ranked[0].metrics),
+        ranking_metric=outcome.ranking_metric,
+        notes=notes,
+    )
 
 
 def affordable(
@@ -192,37 +114,31 @@ def affordable(
     most_queries: int = MOST_QUERIES,
     most_hits: int = MOST_HITS,
     most_scores: int = MOST_SCORES,
-) -> tuple[Questions, list[str]]:
-    """As much of the questions as a page can hold, and a sentence for everything that was left out.
+) -> Questions:
+    """As much of the questions as a page can hold, with a note for everything that was left out.
 
     Of too many questions, those stay that the best configuration answers worst; of too many configurations, the best;
     of too many scores, first those at the ranking's number of hits, then the ranking metric alone.
     """
-    notes: list[str] = []
-    total = questions.queries.num_rows
-    if total > most_queries:
-        questions = replace(questions, queries=_worst(questions, most_queries))
-        notes.append(f"{most_queries:,} of {total:,} questions are shown: those that the best answers worst.")
-    count = questions.queries.num_rows
-    best = max(2, most_hits // max(1, count * questions.depth))
-    if best < len(questions.configurations):
-        notes.append(f"The questions of the best {best} of {len(questions.configurations)} configurations are shown.")
-        questions = replace(questions, configurations=questions.configurations[:best])
-    cut = hits_of(questions.ranking_metric)
-    at_cut = [name for name in questions.metrics if hits_of(name) in (cut, None)]
-    for metrics in (at_cut, [questions.ranking_metric]):
-        if len(questions.metrics) * count * len(questions.configurations) > most_scores:
-            questions = replace(questions, metrics=metrics)
+    queries, configurations, metrics = questions.queries, questions.configurations, questions.metrics
+    by, notes = questions.ranking_metric, list(questions.notes)
+    if queries.num_rows > most_queries:
+        notes.append(
+            f"{most_queries:,} of {queries.num_rows:,} questions are shown: those that the best answers worst."
+        )
+        scores = score_columns(configurations[0], queries.column("query_id").combine_chunks(), [by])[0]
+        worst = np.argsort(scores if higher_is_better(by) else -scores, kind="stable")[:most_queries]
+        queries = queries.take(pa.array(np.sort(worst)))
+    best = max(2, most_hits // max(1, queries.num_rows * max(questions.ks)))
+    if best < len(configurations):
+        notes.append(f"The questions of the best {best} of {len(configurations)} configurations are shown.")
+        configurations = configurations[:best]
+    at_cut = [name for name in metrics if split_name(name)[1].hits in (split_name(by)[1].hits, None)]
+    for fewer in (at_cut, [by]):
+        if len(metrics) * queries.num_rows * len(configurations) > most_scores:
+            metrics = fewer
             notes.append(f"Of each question's scores the page carries {', '.join(metrics)}.")
-    return questions, notes
-
-
-def _worst(questions: Questions, most: int) -> pa.Table:
-    """The queries with the worst scores of the best configuration, in the order of the dataset."""
-    ids = questions.queries.column("query_id").combine_chunks()
-    scores = score_columns(questions.configurations[0], ids, [questions.ranking_metric])[0]
-    worst = np.argsort(scores if higher_is_better(questions.ranking_metric) else -scores, kind="stable")[:most]
-    return questions.queries.take(pa.array(np.sort(worst)))
+    return replace(questions, queries=queries, configurations=configurations, metrics=metrics, notes=notes)
 
 
 @dataclass(frozen=True)
@@ -239,91 +155,183 @@ def pack_overlay(asked: Questions, most_characters: int = MOST_CHARACTERS) -> Ov
 
     Raises ``TableError`` on hits that are not among their chunks.
     """
-    questions, notes = affordable(asked)
-    ids, configurations = questions.queries.column("query_id").combine_chunks(), questions.configurations
-    units = _concerned(questions)
-    truth, tags = TruthRanges.of(questions.truth, ids, units), Tags.of(questions.queries)
-    hits = [hit_rows(one, ids, questions.depth) for one in configurations]
-    chunks = {one.chunks_digest: units.ranges(one.chunks) for one in configurations}
-    used = {digest: _used(digest, configurations, hits) for digest in chunks}
-    retrieved = TextRanges.together([ranges.taken(used[digest]) for digest, ranges in chunks.items()])
-    texts = choose_texts(units.lengths, truth.ranges, retrieved, most_characters)
-    shown = {digest: ShownChunks.of(ranges, used[digest], texts.ranges) for digest, ranges in chunks.items()}
-    number = {digest: place for place, digest in enumerate(shown)}
+    questions = affordable(asked)
+    ids, sides, depth = questions.queries.column("query_id").combine_chunks(), questions.configurations, max(asked.ks)
+    texts = _texts_concerned(questions)
+    asked_in = _numbers(questions.truth.column("query_id"), ids)
+    order = np.argsort(asked_in, kind="stable")
+    order = order[asked_in[order] >= 0]
+    truth, first_of = texts.ranges(questions.truth)[order], np.searchsorted(asked_in[order], np.arange(len(ids) + 1))
+    hits = [hit_rows(one, ids, depth) for one in sides]
+    chunks = {one.chunks_digest: texts.ranges(one.chunks) for one in sides}
+    used = {digest: np.zeros(0, np.int64) for digest in chunks}
+    for one, found in zip(sides, hits, strict=True):
+        used[one.chunks_digest] = np.union1d(used[one.chunks_digest], found[found >= 0])
+    retrieved = np.concatenate([ranges[used[digest]] for digest, ranges in chunks.items()])
+    carried, note = choose_texts(texts.lengths, truth, retrieved, most_characters)
+    number = {digest: place for place, digest in enumerate(chunks)}
+    shown = {digest: _shown(ranges, used[digest], carried) for digest, ranges in chunks.items()}
+    labels, tags = kinds_of(questions.queries)
+    metrics = {name: without_hits(name) for name in questions.metrics}
     manifest = {
         "unit": "character" if questions.evaluation_type == "token-level" else "chunk",
-        "configurations": [{"name": one.name, "chunks": number[one.chunks_digest]} for one in configurations],
-        "second": _second([chunks[one.chunks_digest] for one in configurations], hits),
+        "configurations": [{"name": one.name, "chunks": number[one.chunks_digest]} for one in sides],
+        "second": _second([chunks[one.chunks_digest] for one in sides], hits),
         "ks": list(questions.ks),
-        "k": hits_of(questions.ranking_metric) or questions.depth,
-        "depth": questions.depth,
-        "metrics": list(questions.metrics),
+        "k": split_name(questions.ranking_metric)[1].hits or depth,
+        "depth": depth,
+        "metrics": list(metrics),
         "metric": without_hits(questions.ranking_metric),
-        "costs": sorted({without_hits(name) for name in questions.metrics if not higher_is_better(name)}),
-        "recalls": sorted({without_hits(name) for name in questions.metrics if issubclass(metric_of(name), Recall)}),
-        "longest": max((one.ranges.longest for one in shown.values()), default=0),
-        "tags": tags.labels,
+        "costs": sorted({short for name, short in metrics.items() if not higher_is_better(name)}),
+        "recalls": sorted({short for name, short in metrics.items() if issubclass(metric_of(name), Recall)}),
+        "longest": max(int((ranges[:, 2] - ranges[:, 1]).max(initial=0)) for ranges, _ in shown.values()),
+        "tags": labels,
+    }
+    queries = {
+        "ids": ids.to_pylist(),
+        "texts": questions.queries.column("text").to_pylist(),
+        "unanswerable": [int(value) for value in questions.queries.column("unanswerable").to_pylist()],
+        "offsets": first_of.tolist(),
+        "documents": [list(dict.fromkeys(truth[a:b, 0].tolist())) for a, b in pairwise(first_of)],
+        "tags": tags,
     }
     sections = [
-        _queries_section(questions.queries, truth, tags),
-        numbers("truth", truth.ranges.rows()),
-        *_text_sections(units, texts.ranges),
-        *(numbers(f"chunks-{number[digest]}", one.ranges.rows()) for digest, one in shown.items()),
-        *(numbers(f"hits-{n}", shown[one.chunks_digest].hits(hits[n])) for n, one in enumerate(configurations)),
-        *(numbers(f"scores-{n}", score_columns(one, ids, questions.metrics)) for n, one in enumerate(configurations)),
+        Section.of("queries", queries),
+        Section.of("truth", truth),
+        *_text_sections(texts, carried),
+        *(Section.of(f"chunks-{number[digest]}", ranges) for digest, (ranges, _) in shown.items()),
+        *(Section.of(f"hits-{n}", shown[one.chunks_digest][1][hits[n]]) for n, one in enumerate(sides)),
+        *(Section.of(f"scores-{n}", score_columns(one, ids, questions.metrics)) for n, one in enumerate(sides)),
     ]
-    return Overlay(manifest, sections, notes + ([texts.note] if texts.note else []))
+    return Overlay(manifest, sections, [*questions.notes, *note])
 
 
-def _concerned(questions: Questions) -> TextUnits:
-    """The documents, or at chunk level the chunks, that are truth or were retrieved."""
-    name = "doc_id" if questions.evaluation_type == "token-level" else "chunk_id"
-    near = [one.hits.filter(pc.field("rank") <= questions.depth) for one in questions.configurations]
-    columns = [table.column(name) for table in (questions.truth, *near)]
-    concerned = pc.unique(pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string()))
-    if name == "doc_id":
-        return document_units(questions.documents.filter(pc.is_in(pc.field(name), concerned)))
-    return chunk_units([one.chunks.filter(pc.is_in(pc.field(name), concerned)) for one in questions.configurations])
+@dataclass(frozen=True)
+class TextUnits:
+    """Texts by number, documents or chunks: their ids, titles and contents."""
+
+    ids: pa.Array
+    titles: list[str]
+    contents: pa.ChunkedArray
+
+    @cached_property
+    def lengths(self) -> Counts:
+        """The number of characters of each."""
+        lengths: Counts = pc.utf8_length(self.contents).to_numpy().astype(np.int64)
+        return lengths
+
+    def ranges(self, rows: pa.Table) -> Ranges:
+        """The ranges of chunks or truth; a chunk without a place is the whole of its own text."""
+        if has_places(rows):
+            document = _numbers(rows.column("doc_id"), self.ids)
+            return np.stack([document, *(rows.column(name).to_numpy() for name in ("start", "end"))], axis=1)
+        number = _numbers(rows.column("chunk_id"), self.ids)
+        return np.stack([number, np.zeros_like(number), self.lengths[number]], axis=1)
 
 
-def _second(chunks: Sequence[TextRanges], hits: Sequence[Counts]) -> int:
-    """The configuration to show beside the first: the best with other hits; -1 where there is only one."""
+def _texts_concerned(questions: Questions) -> TextUnits:
+    """The documents that are truth or were retrieved; at chunk level the chunks, equal ones once.
 
-    def found(number: int) -> Counts:
-        # The last row stands for the hits that are missing, whose number is -1.
-        return np.concatenate([chunks[number].rows(), [[-1, -1, -1]]])[hits[number]]
-
-    others, first = range(1, len(hits)), found(0)
-    return next((number for number in others if not np.array_equal(found(number), first)), 1 if others else -1)
-
-
-def _used(digest: str, configurations: Sequence[ConfigurationTables], hits: Sequence[Counts]) -> Counts:
-    """The chunk rows of a table that some configuration retrieved."""
-    rows = [found.ravel() for one, found in zip(configurations, hits, strict=True) if one.chunks_digest == digest]
-    used = np.unique(np.concatenate(rows))
-    return used[used >= 0]
-
-
-def _queries_section(queries: pa.Table, truth: TruthRanges, tags: Tags) -> Section:
-    return records(
-        "queries",
-        {
-            "ids": queries.column("query_id").to_pylist(),
-            "texts": queries.column("text").to_pylist(),
-            "unanswerable": [int(value) for value in queries.column("unanswerable").to_pylist()],
-            "offsets": truth.offsets.tolist(),
-            "documents": truth.documents(),
-            "tags": tags.by_query,
-        },
-    )
+    The title of a chunk names the document and the place of the first copy.
+    """
+    is_whole = questions.evaluation_type == "token-level"
+    name = "doc_id" if is_whole else "chunk_id"
+    near = [one.hits.filter(pc.field("rank") <= max(questions.ks)) for one in questions.configurations]
+    concerned = pc.unique(pa.concat_tables([table.select([name]) for table in (questions.truth, *near)]).column(name))
+    tables = [questions.documents] if is_whole else [one.chunks for one in questions.configurations]
+    rows = pa.concat_tables([table.filter(pc.is_in(pc.field(name), concerned)) for table in tables])
+    ids = rows.column(name).combine_chunks()
+    if is_whole:
+        return TextUnits(ids, ids.to_pylist(), rows.column("content"))
+    distinct = pc.unique(ids)
+    firsts = rows.take(pc.index_in(distinct, value_set=ids))
+    places = zip(firsts.column("doc_id").to_pylist(), firsts.column("ordinal").to_pylist(), strict=True)
+    return TextUnits(distinct, [f"{doc_id}, chunk {ordinal + 1}" for doc_id, ordinal in places], firsts["content"])
 
 
-def _text_sections(units: TextUnits, ranges: TextRanges) -> list[Section]:
+def _text_sections(texts: TextUnits, carried: Ranges) -> list[Section]:
     """The carried texts one after the other, where each begins and ends, and the documents they are of."""
-    texts = cut_texts(units.contents, ranges)
-    ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
-    starts = ends - np.diff(ends, prepend=0)
-    pieces = np.stack([ranges.start, ranges.end, starts, ends], axis=1)
-    first = np.searchsorted(ranges.document, np.arange(len(units.ids) + 1))
-    documents = {"titles": units.titles, "lengths": units.lengths.tolist(), "pieces": first.tolist()}
-    return [records("documents", documents), numbers("pieces", pieces), Section("texts", "bytes", b"".join(texts))]
+    cut = cut_texts(texts.contents, carried)
+    ends = np.cumsum([len(text) for text in cut], dtype=np.int64)
+    pieces = np.stack([carried[:, 1], carried[:, 2], ends - np.diff(ends, prepend=0), ends], axis=1)
+    first = np.searchsorted(carried[:, 0], np.arange(len(texts.ids) + 1))
+    documents = {"titles": texts.titles, "lengths": texts.lengths.tolist(), "pieces": first.tolist()}
+    return [Section.of("documents", documents), Section.of("pieces", pieces), Section.of("texts", b"".join(cut))]
+
+
+def _shown(chunks: Ranges, used: Counts, carried: Ranges) -> tuple[Ranges, Counts]:
+    """The chunks at the rows in ``used`` and those that touch the carried texts, by document and start.
+
+    And for each row of the table its number among them, with -1 at the end, for hits that are missing.
+    """
+    rows = np.union1d(used, touching(chunks, carried))
+    rows = rows[np.lexsort(chunks[rows].T[::-1])]
+    index = np.full(len(chunks) + 1, -1, dtype=np.int64)
+    index[rows] = np.arange(len(rows))
+    return chunks[rows], index
+
+
+def _second(chunks: Sequence[Ranges], hits: Sequence[Counts]) -> int:
+    """The configuration to show beside the first: the best with other hits; -1 where there is only one."""
+    # The last row stands for the hits that are missing, whose number is -1.
+    found = (np.append(ranges, [[-1] * 3], axis=0)[rows] for ranges, rows in zip(chunks, hits, strict=True))
+    first = next(found)
+    others = (number for number, one in enumerate(found, start=1) if not np.array_equal(one, first))
+    return next(others, 1 if len(hits) > 1 else -1)
+
+
+def hit_rows(one: ConfigurationTables, query_ids: pa.Array, depth: int) -> Counts:
+    """The chunk rows of the first ``depth`` hits of each query, one query a row; -1 where there are fewer.
+
+    Hits of other queries are left out. Raises ``TableError`` on a hit that is not one of the chunks.
+    """
+    import polars as pl  # here, because it takes long to import
+
+    place = ["doc_id", "start", "end"] if has_places(one.chunks) else ["doc_id", "ordinal"]
+    chunks = pl.DataFrame(one.chunks.select(place)).with_row_index("chunk")
+    first = one.hits.filter(pc.field("rank") <= depth)
+    found = pl.DataFrame(first.select(place)).join(chunks, on=place, how="left", maintain_order="left")["chunk"]
+    if found.null_count():
+        raise TableError(f"hits of {one.name!r} are not among its chunks: run again to make both anew")
+    query = _numbers(first.column("query_id"), query_ids)
+    known = np.flatnonzero(query >= 0)
+    rows = np.full((len(query_ids), depth), -1, dtype=np.int64)
+    rows[query[known], first.column("rank").to_numpy()[known] - 1] = found.to_numpy()[known]
+    return rows
+
+
+def score_columns(one: ConfigurationTables, query_ids: pa.Array, names: Sequence[str]) -> NDArray[np.float32]:
+    """The score of each query by each metric, one metric a row; NaN where there is none."""
+    scores = one.scores
+    query = _numbers(pa.array([query.query_id for query in scores.queries], pa.string()), query_ids)
+    columns = np.full((len(names), len(query_ids)), np.nan, dtype=np.float32)
+    for row, name in enumerate(names):
+        if name in scores.metrics:
+            values = scores.values[scores.metrics.index(name), one.place]
+            columns[row, query[query >= 0]] = values[query >= 0]
+    return columns
+
+
+def kinds_of(queries: pa.Table) -> tuple[list[str], list[list[int]]]:
+    """Kinds of questions, such as ``difficulty: hard``, and for each question the numbers of its kinds.
+
+    They are what the metadata says in words, where few values are shared by many queries, and not all.
+    """
+    metadata = [json.loads(text) for text in queries.column("metadata").to_pylist()]
+    values: dict[str, set[str]] = {}
+    for entry in metadata:
+        for key, value in entry.items():
+            if isinstance(value, str | bool | int):
+                values.setdefault(key, set()).add(str(value))
+    few = {key for key, found in values.items() if len(found) <= min(MOST_TAG_VALUES, len(metadata) / 2)}
+    few -= {key for key in few if len(values[key]) == 1 and all(key in entry for entry in metadata)}
+    labels = sorted(f"{key}: {value}" for key in few for value in values[key])
+    numbers = {label: number for number, label in enumerate(labels)}
+    said = [[f"{key}: {value}" for key, value in entry.items()] for entry in metadata]
+    return labels, [sorted(numbers[label] for label in labels_of if label in numbers) for labels_of in said]
+
+
+def _numbers(ids: pa.ChunkedArray | pa.Array, known: pa.Array) -> Counts:
+    """The index of each id among the known ones; -1 where it is unknown."""
+    numbers: Counts = pc.fill_null(pc.index_in(ids, value_set=known), -1).to_numpy().astype(np.int64)
+    return numbers

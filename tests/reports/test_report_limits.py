@@ -5,21 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from rag_eval.reports.questions import Questions, Tags, affordable, pack_overlay
-from rag_eval.reports.report import questions_of
+from rag_eval.benchmark.scores import read_scores
+from rag_eval.reports.questions import Questions, affordable, kinds_of, pack_overlay, questions_of
 from rag_eval.tables import QUERIES, table_of
 from tests.reports.conftest import Kept
 
 
 @pytest.fixture(scope="module")
 def questions(sample_run: Kept) -> Questions:
-    return questions_of(sample_run.workspace, sample_run.outcome, sample_run.outcome.ranked())
+    scores = read_scores(sample_run.workspace, sample_run.outcome)
+    return questions_of(sample_run.workspace, sample_run.outcome, scores)
 
 
 def test_everything_fits_on_the_sample(questions: Questions) -> None:
-    kept, notes = affordable(questions)
-    assert kept == questions
-    assert notes == []
+    assert affordable(questions) == questions
     overlay = pack_overlay(questions)
     assert len(overlay.manifest["configurations"]) == 12
     assert overlay.notes == []
@@ -27,47 +26,51 @@ def test_everything_fits_on_the_sample(questions: Questions) -> None:
     assert sum(section.name.startswith("chunks-") for section in overlay.sections) == 4
 
 
-def test_of_too_many_questions_the_worst_stay(questions: Questions) -> None:
-    kept, notes = affordable(questions, most_queries=10)
-    assert notes == ["10 of 72 questions are shown: those that the best answers worst."]
+def best_scores(kept: Kept, metric: str) -> dict[str, float]:
+    """The scores of the best configuration in the first five hits, by query."""
+    rows = kept.workspace.read_table(kept.outcome.ranked()[0].scores).to_pylist()
+    return {row["query_id"]: row["value"] for row in rows if (row["metric"], row["size"]) == (metric, 5)}
+
+
+def test_of_too_many_questions_the_worst_stay(questions: Questions, sample_run: Kept) -> None:
+    kept = affordable(questions, most_queries=10)
+    assert kept.notes == ["10 of 72 questions are shown: those that the best answers worst."]
     ids = set(kept.queries.column("query_id").to_pylist())
-    rows = questions.configurations[0].scores.to_pylist()
-    best = {row["query_id"]: row["value"] for row in rows if (row["metric"], row["size"]) == ("span_recall", 5)}
+    best = best_scores(sample_run, "span_recall")
     assert max(best[query] for query in ids) <= min(value for query, value in best.items() if query not in ids)
     overlay = pack_overlay(replace(questions, queries=kept.queries))
     hits = next(section for section in overlay.sections if section.name == "hits-0")
     assert len(hits.content) == 10 * 10 * 4
 
 
-def test_the_worst_by_tokens_have_the_most(questions: Questions) -> None:
+def test_the_worst_by_tokens_have_the_most(questions: Questions, sample_run: Kept) -> None:
     by_tokens = replace(questions, ranking_metric="tokens_retrieved@5")
-    ids = set(affordable(by_tokens, most_queries=10)[0].queries.column("query_id").to_pylist())
-    rows = questions.configurations[0].scores.to_pylist()
-    tokens = {row["query_id"]: row["value"] for row in rows if (row["metric"], row["size"]) == ("tokens_retrieved", 5)}
+    ids = set(affordable(by_tokens, most_queries=10).queries.column("query_id").to_pylist())
+    tokens = best_scores(sample_run, "tokens_retrieved")
     assert min(tokens[query] for query in ids) >= max(value for query, value in tokens.items() if query not in ids)
 
 
 def test_kinds_are_what_tells_questions_apart() -> None:
     metadata = [{"hard": number % 2, "source": "a model", "note": f"n {number}", "part": ["x"]} for number in range(6)]
     rows = [(f"q{number}", "?", False, json.dumps(one)) for number, one in enumerate(metadata)]
-    tags = Tags.of(table_of(QUERIES, rows))
+    labels, by_query = kinds_of(table_of(QUERIES, rows))
     # What all share and what nobody shares is no kind.
-    assert tags.labels == ["hard: 0", "hard: 1"]
-    assert tags.by_query == [[0], [1]] * 3
+    assert labels == ["hard: 0", "hard: 1"]
+    assert by_query == [[0], [1]] * 3
 
 
 def test_of_too_many_configurations_the_best_stay(questions: Questions) -> None:
-    kept, notes = affordable(questions, most_hits=72 * 10 * 3)
+    kept = affordable(questions, most_hits=72 * 10 * 3)
     assert [side.name for side in kept.configurations] == [side.name for side in questions.configurations[:3]]
-    assert notes == ["The questions of the best 3 of 12 configurations are shown."]
+    assert kept.notes == ["The questions of the best 3 of 12 configurations are shown."]
 
 
 def test_of_too_many_scores_those_of_the_ranking_stay(questions: Questions) -> None:
-    at_cut, notes = affordable(questions, most_scores=72 * 12 * 5)
+    at_cut = affordable(questions, most_scores=72 * 12 * 5)
     assert list(at_cut.metrics) == [
         f"{name}@5" for name in ("span_recall", "span_precision", "span_iou", "span_ndcg", "tokens_retrieved")
     ]
-    assert len(notes) == 1
-    alone, notes = affordable(questions, most_scores=100)
+    assert len(at_cut.notes) == 1
+    alone = affordable(questions, most_scores=100)
     assert list(alone.metrics) == ["span_recall@5"]
-    assert notes[-1] == "Of each question's scores the page carries span_recall@5."
+    assert alone.notes[-1] == "Of each question's scores the page carries span_recall@5."

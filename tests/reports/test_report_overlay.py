@@ -8,12 +8,13 @@ from pathlib import Path
 from rag_eval import ChunkLevelGroundTruth, Query, generate_chunk_id, write_chunk_level
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationFailure
+from rag_eval.benchmark.scores import read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.metrics.metric import Cut
 from rag_eval.metrics.sweep import sweep_places
-from rag_eval.reports.questions import pack_overlay
-from rag_eval.reports.report import build_report, questions_of
+from rag_eval.reports.questions import pack_overlay, questions_of
+from rag_eval.reports.report import build_report
 from rag_eval.reports.write import keep_report, write_report
 from rag_eval.sample import CORPUS
 from rag_eval.types.documents import Corpus
@@ -147,7 +148,7 @@ def test_what_is_not_carried_is_said_and_still_counted(
     sample_run: Kept, open_report: OpenReport, tmp_path: Path
 ) -> None:
     workspace, outcome = sample_run.workspace, sample_run.outcome
-    questions = questions_of(workspace, outcome, outcome.ranked())
+    questions = questions_of(workspace, outcome, read_scores(workspace, outcome))
     report = build_report(workspace, outcome)
     write_report(
         workspace, replace(report, overlay=pack_overlay(questions, most_characters=45_000)), tmp_path / "r.html"

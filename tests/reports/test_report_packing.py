@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from rag_eval.reports.html import Section, numbers, records, templates
+from rag_eval.reports.html import Section, templates
 
 PAGES = templates()
 NASTY = st.text() | st.sampled_from(["</script>", "<!--", "<script>", "]]>", "\u2028", "&lt;", '"', "\\u003c"])
@@ -60,7 +60,8 @@ def unpack(section: Section) -> bytes:
 
 def test_sections_come_back() -> None:
     values = np.array([[1, -1], [2**31 - 1, 0]])
-    assert np.frombuffer(unpack(numbers("hits-0", values)), "<i4").tolist() == values.ravel().tolist()
+    assert np.frombuffer(unpack(Section.of("hits-0", values)), "<i4").tolist() == values.ravel().tolist()
     shares = np.array([0.5, np.nan, 1.0], dtype=np.float32)
-    assert np.array_equal(np.frombuffer(unpack(numbers("s", shares)), "<f4"), shares, equal_nan=True)
-    assert json.loads(unpack(records("queries", ["</script>🚢", 1]))) == ["</script>🚢", 1]
+    assert np.array_equal(np.frombuffer(unpack(Section.of("s", shares)), "<f4"), shares, equal_nan=True)
+    assert json.loads(unpack(Section.of("queries", ["</script>🚢", 1]))) == ["</script>🚢", 1]
+    assert unpack(Section.of("texts", b"\x00</script>")) == b"\x00</script>"

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.metrics.intervals import merge_places
-from rag_eval.reports.text_ranges import CONTEXT, TextRanges, choose_texts, cut_texts
+from rag_eval.reports.text_ranges import CONTEXT, Ranges, choose_texts, cut_texts, merged, touching
 
 ROW = st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(1, 25)).map(
     lambda row: (row[0], row[1], sum(row[1:]))
@@ -14,19 +14,19 @@ ROW = st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(1, 25)).map(
 ROWS = st.lists(ROW, max_size=25)
 
 
-def places(rows: list[tuple[int, int, int]]) -> TextRanges:
-    return TextRanges(*np.array(rows, dtype=np.int64).reshape(-1, 3).T)
+def places(rows: list[tuple[int, int, int]]) -> Ranges:
+    return np.array(rows, dtype=np.int64).reshape(-1, 3)
 
 
-def as_rows(merged: TextRanges) -> list[tuple[int, int, int]]:
-    return [(document, start, end) for document, start, end in merged.rows().tolist()]
+def as_rows(ranges: Ranges) -> list[tuple[int, int, int]]:
+    return [(document, start, end) for document, start, end in ranges.tolist()]
 
 
 @settings(deadline=None, derandomize=True)
 @given(ROWS)
 def test_merging_is_that_of_the_metrics(rows: list[tuple[int, int, int]]) -> None:
     expected = merge_places((str(document), start, end) for document, start, end in rows)
-    assert as_rows(places(rows).merged()) == [(int(d), s, e) for d, spans in sorted(expected.items()) for s, e in spans]
+    assert as_rows(merged(places(rows))) == [(int(d), s, e) for d, spans in sorted(expected.items()) for s, e in spans]
 
 
 @settings(deadline=None, derandomize=True)
@@ -38,7 +38,7 @@ def test_touching_is_sharing_a_character(rows: list[tuple[int, int, int]], other
         for number, (document, start, end) in enumerate(rows)
         if any((document, place) in held for place in range(start, end))
     ]
-    assert places(rows).touching(places(others).merged()).tolist() == expected
+    assert touching(places(rows), merged(places(others))).tolist() == expected
 
 
 LENGTHS = np.array([5_000, 100_000, 40, 80_000])
@@ -47,33 +47,32 @@ HITS = places([(1, 90_000, 95_000), (2, 0, 40)])
 
 
 def test_whole_documents_where_that_is_affordable() -> None:
-    carried = choose_texts(LENGTHS, TRUTH, HITS)
-    assert carried.note is None
-    assert as_rows(carried.ranges) == [(0, 0, 5_000), (1, 0, 100_000), (2, 0, 40)]
+    carried, notes = choose_texts(LENGTHS, TRUTH, HITS)
+    assert notes == []
+    assert as_rows(carried) == [(0, 0, 5_000), (1, 0, 100_000), (2, 0, 40)]
 
 
 def test_else_what_stands_around_the_spans_and_the_page_says_so() -> None:
-    carried = choose_texts(LENGTHS, TRUTH, HITS, most=10_000)
-    assert as_rows(carried.ranges) == [
+    carried, notes = choose_texts(LENGTHS, TRUTH, HITS, most=10_000)
+    assert as_rows(carried) == [
         (0, 0, 200 + CONTEXT),
         (1, 50_000 - CONTEXT, 50_400 + CONTEXT),
         (1, 90_000 - CONTEXT, 95_000 + CONTEXT),
         (2, 0, 40),
     ]
-    assert carried.note == (
+    assert notes == [
         "The documents concerned have 105,040 characters, too many for one page: "
         "only the text around truth and hits is shown."
-    )
+    ]
 
 
 def test_else_around_truth_and_else_around_some_of_it() -> None:
-    around_truth = choose_texts(LENGTHS, TRUTH, HITS, most=2_000)
-    assert as_rows(around_truth.ranges) == [(0, 0, 200 + CONTEXT), (1, 50_000 - CONTEXT, 50_400 + CONTEXT)]
-    some = choose_texts(LENGTHS, TRUTH, HITS, most=1_000)
-    assert as_rows(some.ranges) == [(0, 0, 200 + CONTEXT)]
-    assert some.note is not None
-    assert "the first 1 of 3 spans of truth" in some.note
-    assert len(choose_texts(LENGTHS, TRUTH, HITS, most=10).ranges) == 0
+    around_truth, _ = choose_texts(LENGTHS, TRUTH, HITS, most=2_000)
+    assert as_rows(around_truth) == [(0, 0, 200 + CONTEXT), (1, 50_000 - CONTEXT, 50_400 + CONTEXT)]
+    some, notes = choose_texts(LENGTHS, TRUTH, HITS, most=1_000)
+    assert as_rows(some) == [(0, 0, 200 + CONTEXT)]
+    assert "the first 1 of 3 spans of truth" in notes[0]
+    assert len(choose_texts(LENGTHS, TRUTH, HITS, most=10)[0]) == 0
 
 
 def test_texts_are_cut_in_code_points() -> None:
