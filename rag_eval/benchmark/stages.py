@@ -21,7 +21,7 @@ from rag_eval.benchmark.references import CorpusSource, Effort, IndexRef, TableR
 from rag_eval.benchmark.stage import Context, Shards, key_part, spent, stage, table_stage
 from rag_eval.benchmark.truth_versions import reanchor_for_run
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.disk.files import data_sha256, texts_sha256
+from rag_eval.disk.files import contents_sha256, data_sha256
 from rag_eval.embedding.cache import CachedEmbedder
 from rag_eval.embedding.embedder import Embedder, Vectors, embed_queries, text_vectors
 from rag_eval.errors import ArtifactError, GroundTruthError
@@ -63,7 +63,7 @@ ROWS_AT_ONCE = 16_384
 def load_corpus(workspace: Workspace, source: CorpusSource) -> list[TableRef]:
     """Read the documents of a folder, as one shard."""
     corpus = Corpus.from_folder(source.folder, source.glob)
-    if texts_sha256((document.id, document.content) for document in corpus) != source.digest:
+    if contents_sha256((document.id, text_sha256(document.content)) for document in corpus) != source.digest:
         raise ArtifactError(f"the corpus folder {str(source.folder)!r} changed while it was read: run again")
     effort = Effort(fresh=len(corpus), total=len(corpus), unit="documents")
     return [workspace.write_table("documents", documents_to_table(corpus), effort)]

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.disk.arrow import read_table
+from rag_eval.disk.rows import read_table
 from rag_eval.errors import ArtifactError, TableError
 from rag_eval.ground_truth.drift import ReanchorReport, check_not_empty, documents_that_no_longer_match, reanchor
 from rag_eval.tables import documents_from_table

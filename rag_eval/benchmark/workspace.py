@@ -18,9 +18,8 @@ import pyarrow as pa
 from pydantic import AwareDatetime, BaseModel, ConfigDict, model_validator
 
 from rag_eval.benchmark.references import Effort, IndexRef, Made, TableRef
-from rag_eval.disk.arrow import read_table, write_parts
 from rag_eval.disk.files import files_sha256, kept_sha256, scratch_path, write_atomically, writing
-from rag_eval.disk.rows import identity_folder, nanoseconds
+from rag_eval.disk.rows import identity_folder, nanoseconds, read_table, write_table
 from rag_eval.disk.storage import Bucket, BucketCopy, BucketLocation, Storage
 from rag_eval.errors import ArtifactError
 
@@ -176,7 +175,7 @@ class Workspace(BaseModel):
                 # One chunk a column, no schema metadata: equal tables make equal files.
                 yield part.combine_chunks().replace_schema_metadata(None)
 
-        path = write_parts(folder, schema.remove_metadata(), plain())
+        path = write_table(folder, schema.remove_metadata(), plain())
         self.send(path)
         return TableRef(uri=self._name(path), digest=path.stem, rows=rows, effort=effort)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path, PureWindowsPath
+from typing import NamedTuple
 
 from rag_eval.errors import (
     ArtifactError,
@@ -166,8 +167,19 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-Stamp = tuple[int, int, int]
-"""A file's inode, size and time of change: another stamp is another file, or other bytes."""
+class Stamp(NamedTuple):
+    """What tells a file from another, or from itself with other bytes, without reading it."""
+
+    inode: int
+    size: int
+    made_ns: int
+
+    @classmethod
+    def of(cls, path: "Path | os.DirEntry[str]") -> "Stamp":
+        """Return the stamp of the file as it is now; raises ``OSError``."""
+        status = path.stat()
+        return cls(status.st_ino, status.st_size, status.st_mtime_ns)
+
 
 _seen: dict[Path, tuple[Stamp, str]] = {}
 
@@ -180,7 +192,7 @@ def file_sha256(path: Path) -> str:
 
 def kept_sha256(path: Path) -> str:
     """As ``file_sha256``, for what is written once: read again only when it has changed since this process last did."""
-    stamp = _stamp(path)
+    stamp = Stamp.of(path)
     known = _seen.get(path)
     if known is None or known[0] != stamp:
         known = _seen[path] = stamp, file_sha256(path)
@@ -189,21 +201,16 @@ def kept_sha256(path: Path) -> str:
 
 def remember(path: Path, digest: str) -> None:
     """Take note of the sha256 of a file that was written just now."""
-    _seen[path] = _stamp(path), digest
+    _seen[path] = Stamp.of(path), digest
 
 
 def touch(path: Path) -> None:
     """Make now the time of change of a file or a folder; what is known of its bytes stays known."""
     known = _seen.get(path)
-    is_same = known is not None and known[0] == _stamp(path)
+    is_same = known is not None and known[0] == Stamp.of(path)
     os.utime(path)
     if known is not None and is_same:
         remember(path, known[1])
-
-
-def _stamp(path: Path) -> Stamp:
-    status = path.stat()
-    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def files_sha256(folder: Path, paths: Iterable[Path], digest_of: Callable[[Path], str] = file_sha256) -> str:
@@ -211,23 +218,16 @@ def files_sha256(folder: Path, paths: Iterable[Path], digest_of: Callable[[Path]
 
     Raises ``OSError``, with the file's name, when one cannot be read.
     """
+    return contents_sha256((path.relative_to(folder).as_posix(), digest_of(path)) for path in paths)
+
+
+def contents_sha256(contents: Iterable[tuple[str, str]]) -> str:
+    """Return what ``files_sha256`` gives for files of these names and sha256 digests."""
     digest = hashlib.sha256()
-    for path in paths:
-        digest.update(_line(path.relative_to(folder).as_posix(), digest_of(path)))
+    for name, content in contents:
+        # A file name need not be UTF-8; surrogateescape is how Python reads such names.
+        digest.update(f"{name}\0{content}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
-
-
-def texts_sha256(texts: Iterable[tuple[str, str]]) -> str:
-    """Return what ``files_sha256`` gives for files of these names and texts."""
-    digest = hashlib.sha256()
-    for name, text in texts:
-        digest.update(_line(name, hashlib.sha256(text.encode()).hexdigest()))
-    return digest.hexdigest()
-
-
-def _line(name: str, content: str) -> bytes:
-    # A file name need not be UTF-8; surrogateescape is how Python reads such names.
-    return f"{name}\0{content}\n".encode("utf-8", "surrogateescape")
 
 
 def data_sha256(data: object) -> str:

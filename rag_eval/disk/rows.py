@@ -1,9 +1,10 @@
-"""Rows that are kept by key, and made once: the cuts of documents, vectors, rankings, answers of models.
+"""Arrow tables in files that are named by the digest of their bytes, and rows by key in such files.
 
-A key is the sha256 of what the row was made from, a folder is named by the identity of what made it. The rows lie in
-Arrow files that are sorted by key, named by the digest of their bytes, added and removed but never changed: any number
-of threads, processes and, by way of a bucket, machines may read and write at once. What a killed writer left is not
-read. A file that was cut or altered is dropped with a sentence in the log, and what it held is made again.
+What is kept by key is made once: the cuts of documents, vectors, rankings, answers of models. A key is the sha256 of
+what the row was made from, a folder is named by the identity of what made it. Its files are sorted by key, added and
+removed but never changed: any number of threads, processes and, by way of a bucket, machines may read and write at
+once. What a killed writer left is not read. A file that was cut or altered is dropped with a sentence in the log, and
+what it held is made again.
 """
 
 import hashlib
@@ -12,8 +13,8 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,8 +24,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rag_eval.disk.arrow import read_table, write_table
-from rag_eval.disk.files import Stamp, sweep_scratch
+from rag_eval.disk.files import Stamp, file_sha256, kept_sha256, remember, scratch_path, sweep_scratch, writing
 from rag_eval.disk.locks import in_turn
 from rag_eval.errors import ArtifactError, ConfigurationError
 
@@ -46,6 +46,52 @@ Lease = Callable[[Path, Callable[[], object], threading.Event | None], AbstractC
 """Keeps all others from the work that a path stands for, as ``in_turn`` does for the threads of one machine."""
 
 logger = logging.getLogger(__name__)
+
+
+def write_table(folder: Path, schema: pa.Schema, parts: Iterable[pa.Table], made_ns: int | None = None) -> Path:
+    """Keep a table in the folder and give back its file, whose stem is the digest of its bytes.
+
+    The table comes in parts, one at a time in memory. ``made_ns`` is the time of change that the file shall have, in
+    nanoseconds, in place of now. Raises ``ArtifactError`` when it cannot be written, and what making a part raises.
+    """
+    with scratch_path(folder) as scratch:
+        with writing(folder):
+            sink = pa.OSFile(str(scratch), "wb")
+        try:
+            with writing(folder):
+                writer = pa.ipc.new_file(sink, schema)
+            for part in parts:
+                with writing(folder):
+                    writer.write_table(part)
+            with writing(folder):
+                writer.close()
+        finally:
+            # What went wrong before is what is to be said, and not that a full disk cannot take the rest either.
+            with suppress(OSError):
+                sink.close()
+        with writing(folder):
+            if made_ns is not None:
+                os.utime(scratch, ns=(made_ns, made_ns))
+            digest = file_sha256(scratch)
+            path = folder / f"{digest}.arrow"
+            os.replace(scratch, path)
+            remember(path, digest)
+    return path
+
+
+def read_table(path: Path) -> pa.Table:
+    """The table, memory-mapped; raises ``ArtifactError`` when it is not what was written, ``OSError`` when it is gone.
+
+    The bytes are read, and held against the name, only if they have changed since this process last did.
+    """
+    found = kept_sha256(path)
+    if found != path.stem:
+        raise ArtifactError(f"sha256 {found[:12]}…, written as {path.stem[:12]}…")
+    with pa.memory_map(str(path)) as source:
+        try:
+            return pa.ipc.open_file(source).read_all()
+        except pa.ArrowInvalid:
+            raise ArtifactError("it holds no Arrow table") from None
 
 
 def identity_folder(root: Path, identity: str, label: str) -> Path:
@@ -84,42 +130,23 @@ class RowFile:
     def __len__(self) -> int:
         return len(self.keys)
 
-    @property
-    def size(self) -> int:
-        """Bytes on the disk."""
-        return self.stamp[1]
-
-    @property
-    def made_ns(self) -> int:
-        """When the rows were made, in nanoseconds; some of them may have been made later."""
-        return self.stamp[2]
-
-    def find(self, prefixes: NDArray[np.uint64], keys: Keys) -> NDArray[np.int64]:
-        """Return the row of each key, -1 where it is not here; ``prefixes`` are those of the keys."""
-        rows = np.full(len(keys), -1, np.int64)
-        if not len(self):
-            return rows
-        places = np.searchsorted(self.prefixes, prefixes)
-        open_ones = np.flatnonzero(places < len(self))
-        # Different keys with the same first 8 bytes lie side by side: go on while the prefix is the same.
-        while len(open_ones):
-            at = places[open_ones]
-            same = self.prefixes[at] == prefixes[open_ones]
-            open_ones, at = open_ones[same], at[same]
-            equal = (self.keys[at] == keys[open_ones]).all(axis=1)
-            rows[open_ones[equal]] = at[equal]
-            open_ones = open_ones[~equal]
-            places[open_ones] += 1
-            open_ones = open_ones[places[open_ones] < len(self)]
-        return rows
-
 
 def locate(keys: Keys, files: Sequence[RowFile]) -> Iterator[tuple[RowFile, NDArray[np.int64], NDArray[np.int64]]]:
     """The first file that has each key: with it, the places of those keys in ``keys``, and their rows in the file."""
     prefixes = prefixes_of(keys)
     missing = np.argsort(prefixes)  # in the order of the files, so that they are read from front to back
     for file in files:
-        rows = file.find(prefixes[missing], keys[missing])
+        rows = np.full(len(missing), -1, np.int64)
+        at = np.searchsorted(file.prefixes, prefixes[missing])
+        sought = np.flatnonzero(at < len(file))
+        # Different keys with the same first 8 bytes lie side by side: go on while the prefix is the same.
+        while len(sought):
+            sought = sought[file.prefixes[at[sought]] == prefixes[missing[sought]]]
+            equal = (file.keys[at[sought]] == keys[missing[sought]]).all(axis=1)
+            rows[sought[equal]] = at[sought[equal]]
+            sought = sought[~equal]
+            at[sought] += 1
+            sought = sought[at[sought] < len(file)]
         here = rows >= 0
         if here.any():
             yield file, missing[here], rows[here]
@@ -171,17 +198,20 @@ class KeyedRows:
         Raises ``ArtifactError`` when they cannot be written.
         """
         self._write(keys, columns)
-        self._tidy(lambda: self._merge_small_files(since_ns))
+        with self._tidying():
+            self._merge_small_files(since_ns)
 
     def retire(self, keys: Keys, before_ns: int) -> None:
         """Remove the rows of these keys that were made before then; what stays for a crash does no harm."""
-
-        def thin() -> None:
-            for file in self.files():
-                if file.made_ns < before_ns:
-                    self._thin(file, keys)
-
-        self._tidy(thin)
+        with self._tidying():
+            old = [file for file in self.files() if file.stamp.made_ns < before_ns]
+            for file, _, rows in [found for one in old for found in locate(keys, [one])]:
+                kept = np.ones(len(file), bool)
+                kept[rows] = False
+                if kept.any():  # as old as they were
+                    columns = file.table.drop_columns([self._schema.names[0]]).filter(pa.array(kept))
+                    self._write(file.keys[kept], columns, file.stamp.made_ns)
+                file.path.unlink(missing_ok=True)
 
     def files(self, since_ns: int = 0) -> list[RowFile]:
         """Return the files as they are now on the disk, as far as they were made since then, the newest first."""
@@ -192,25 +222,30 @@ class KeyedRows:
                     break
                 except FileNotFoundError:
                     continue  # merged into another by someone else since it was listed
-            kept = [file for file in self._open.values() if file.made_ns >= since_ns]
-        return sorted(kept, key=lambda file: (-file.made_ns, file.path))
+            kept = [file for file in self._open.values() if file.stamp.made_ns >= since_ns]
+        return sorted(kept, key=lambda file: (-file.stamp.made_ns, file.path))
 
     def fits(self, schema: pa.Schema) -> bool:
         """Tell whether a file with this schema is one of the folder's."""
         return bool(schema.equals(self._schema))
 
     def _write(self, keys: Keys, columns: pa.Table, made_ns: int | None = None) -> Path:
-        first = _first_of_each(keys)
+        # Sorted by bytes; of equal keys the first.
+        _, first = np.unique(np.ascontiguousarray(keys).view(f"V{KEY_BYTES}"), return_index=True)
         column = pa.FixedSizeBinaryArray.from_buffers(KEY, len(first), [None, pa.py_buffer(keys[first].tobytes())])
         # One chunk a column: it is mapped as one piece.
         sorted_columns = columns.combine_chunks().take(pa.array(first)).combine_chunks()
         table = sorted_columns.add_column(0, self._schema.field(0), column).replace_schema_metadata(None)
         # By this machine's clock: that which files are stamped with lags behind it, and on a network drive is another.
-        return write_table(self.folder, table, time.time_ns() if made_ns is None else made_ns)
+        return write_table(self.folder, table.schema, [table], time.time_ns() if made_ns is None else made_ns)
 
     def _merge_small_files(self, since_ns: int) -> None:
-        """Merge once there are many, each row again only when its file has grown severalfold."""
-        small = [file for file in self.files(since_ns) if file.size < FULL_FILE_BYTES]
+        """Merge once there are many, each row again only when its file has grown severalfold.
+
+        Who has the merged files open can go on reading. The new one is as old as the oldest of them, so that no row
+        seems newer than it is.
+        """
+        small = [file for file in self.files(since_ns) if file.stamp.size < FULL_FILE_BYTES]
         if len(small) <= MANY_FILES:
             return
         chosen: list[RowFile] = []
@@ -219,37 +254,20 @@ class KeyedRows:
             if len(chosen) >= 2 and (len(file) > 2 * rows or size >= FULL_FILE_BYTES):
                 break
             chosen.append(file)
-            rows, size = rows + len(file), size + file.size
-        self._merge(sorted(chosen, key=lambda file: -file.made_ns))
-
-    def _merge(self, newest_first: Sequence[RowFile]) -> None:
-        """Write one file with the rows of all and remove those; who has them open can go on reading.
-
-        It is as old as the oldest of them, so that no row seems newer than it is.
-        """
-        columns = pa.concat_tables([file.table for file in newest_first]).drop_columns([self._schema.names[0]])
-        keys = np.concatenate([file.keys for file in newest_first])
-        path = self._write(keys, columns, newest_first[-1].made_ns)
-        for file in newest_first:
+            rows, size = rows + len(file), size + file.stamp.size
+        chosen.sort(key=lambda file: -file.stamp.made_ns)
+        columns = pa.concat_tables([file.table for file in chosen]).drop_columns([self._schema.names[0]])
+        keys = np.concatenate([file.keys for file in chosen])
+        path = self._write(keys, columns, chosen[-1].stamp.made_ns)
+        for file in chosen:
             if file.path != path:
                 file.path.unlink(missing_ok=True)
 
-    def _thin(self, file: RowFile, keys: Keys) -> None:
-        """Leave only the rows of other keys, as old as they were."""
-        rows = file.find(prefixes_of(keys), keys)
-        kept = np.ones(len(file), bool)
-        kept[rows[rows >= 0]] = False
-        if kept.all():
-            return
-        if kept.any():
-            columns = file.table.drop_columns([self._schema.names[0]]).filter(pa.array(kept))
-            self._write(file.keys[kept], columns, file.made_ns)
-        file.path.unlink(missing_ok=True)
-
-    def _tidy(self, work: Callable[[], None]) -> None:
+    @contextmanager
+    def _tidying(self) -> Iterator[None]:
         try:
             sweep_scratch(self.folder)
-            work()
+            yield
         except (OSError, ArtifactError, pa.ArrowInvalid) as error:
             logger.warning("%s could not be tidied: %s", self.folder, error)
 
@@ -261,8 +279,7 @@ class KeyedRows:
             return {}
         files = {}
         for entry in entries:
-            status = entry.stat()
-            stamp = status.st_ino, status.st_size, status.st_mtime_ns
+            stamp = Stamp.of(entry)
             known = self._open.get(entry.name)
             if known is not None and known.stamp == stamp:
                 files[entry.name] = known
@@ -292,13 +309,3 @@ class KeyedRows:
             logger.warning("%s cannot be read (%s): what it holds is made again", path, error.strerror)
             self._refused[path.name] = stamp
         return None
-
-
-def _first_of_each(keys: Keys) -> NDArray[np.int64]:
-    """Return the places of the distinct keys in the order of their bytes; of equal ones the first place."""
-    words = np.ascontiguousarray(keys).view(">u8").astype(np.uint64)
-    order: NDArray[np.int64] = np.lexsort(words.T[::-1])
-    in_order = words[order]
-    distinct = np.ones(len(keys), bool)
-    distinct[1:] = (in_order[1:] != in_order[:-1]).any(axis=1)
-    return order[distinct]

@@ -12,12 +12,15 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rag_eval.disk.files import SCRATCH_PREFIX, data_sha256, scratch_path, stays_inside, writing
 from rag_eval.errors import ConfigurationError, ServiceError
 from rag_eval.retry import STORAGE_ATTEMPTS
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileInfo
 
 SCHEME = "s3"
 
@@ -120,21 +123,13 @@ COPY_BYTES = 8 * 2**20
 REFUSED = ("ACCESS_DENIED", "INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH", "EXPIRED_TOKEN", "INVALID_TOKEN")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFile:
-    """A file in the bucket: its size in bytes, and when it was put there, in nanoseconds."""
-
-    size: int
-    put_ns: int
-
-
 class Bucket:
     """What lies below one path of a bucket; raises ``ServiceError`` when the service cannot be used."""
 
     def __init__(self, location: BucketLocation) -> None:
         self.location = location
 
-    def files(self, folder: str) -> dict[str, StoredFile]:
+    def files(self, folder: str) -> "dict[str, FileInfo]":
         """Every file below a folder, by its name below the workspace's path; a folder that is not there has none.
 
         Keys that name no place below the path, such as those with ``..``, are passed over: none is written elsewhere.
@@ -146,14 +141,13 @@ class Bucket:
                 FileSelector(self.location.key(folder), allow_not_found=True, recursive=True)
             )
         root = len(self.location.key("")) + 1
-        files = {one.path[root:]: StoredFile(one.size, one.mtime_ns) for one in found if one.is_file}
-        return {name: file for name, file in files.items() if stays_inside(name)}
+        return {one.path[root:]: one for one in found if one.is_file and stays_inside(one.path[root:])}
 
-    def file(self, name: str) -> StoredFile | None:
-        """One file, None when it is not there."""
+    def size(self, name: str) -> int | None:
+        """How many bytes a file has; None when it is not there."""
         with self._asking():
             found = self._system.get_file_info(self.location.key(name))
-        return StoredFile(found.size, found.mtime_ns) if found.is_file else None
+        return found.size if found.is_file else None
 
     def fetch(self, name: str, path: Path) -> bool:
         """Write a file's bytes to ``path``; False when it is not there."""
@@ -270,8 +264,7 @@ class BucketCopy(Storage):
     def ensure(self, name: str) -> None:
         """Send what the bucket lacks, or has in another size."""
         if (self._root / name).is_file():
-            kept = self._bucket.file(name)
-            if kept is None or kept.size != (self._root / name).stat().st_size:
+            if self._bucket.size(name) != (self._root / name).stat().st_size:
                 self.send(name)
             return
         sizes = {one: (self._root / one).stat().st_size for one in self._names(name)}
@@ -298,10 +291,10 @@ class BucketCopy(Storage):
             for one in (before - now) & kept.keys():
                 self._bucket.remove(one)
 
-    def _bring_missing(self, kept: dict[str, StoredFile], made_before_ns: int | None) -> None:
+    def _bring_missing(self, kept: "dict[str, FileInfo]", made_before_ns: int | None) -> None:
         for one, file in kept.items():
             if not (self._root / one).exists():
-                made = file.put_ns if made_before_ns is None else min(file.put_ns, made_before_ns - 1)
+                made = file.mtime_ns if made_before_ns is None else min(file.mtime_ns, made_before_ns - 1)
                 self._fetch(one, self._root / one, made)
 
     def _fetch(self, name: str, path: Path, made_ns: int | None) -> bool:

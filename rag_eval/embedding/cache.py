@@ -5,7 +5,6 @@ dimension, and is refused to an embedder of the same identity that knows of anot
 apart, unless the embedder says (``symmetric``) that it embeds a question like any text.
 """
 
-import hashlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rag_eval.disk.locks import in_turn
-from rag_eval.disk.rows import KEY, KEY_BYTES, KeyedRows, Keys, Lease, RowFile, identity_folder, locate, nanoseconds
+from rag_eval.disk.rows import KEY, KeyedRows, Keys, Lease, RowFile, identity_folder, keys_from_hex, locate, nanoseconds
 from rag_eval.embedding.embedder import (
     Embedder,
     EmbedsAsReady,
@@ -31,13 +30,11 @@ from rag_eval.embedding.embedder import (
     check_texts,
     checked_vectors,
     embed_queries,
-    is_remote,
-    is_symmetric,
     known_dimension,
 )
 from rag_eval.errors import ArtifactError, ConfigurationError
-from rag_eval.parts import digest
-from rag_eval.types.ids import encode_utf8
+from rag_eval.parts import digest, is_remote
+from rag_eval.types.ids import text_sha256
 
 KEEP_EVERY = 1_024
 """How many new vectors of a local embedder may be lost by a crash; those of a remote one are kept as they come."""
@@ -59,23 +56,28 @@ class VectorRows(KeyedRows):
         is_vector = pa.types.is_fixed_size_list(kind) and kind.value_type == pa.float32()
         return bool(is_vector and schema.field("text_sha256").type == KEY)
 
-    def dimension(self, since_ns: int = 0) -> int | None:
-        """Return how many numbers the vectors have that were made since then; None when there are none.
+    def sized(self, since_ns: int = 0, dimension: int | None = None) -> tuple[list[RowFile], int | None]:
+        """Return the files made since then, and how many numbers their vectors have; None when there are none.
 
-        Raises ``ArtifactError`` when they differ.
+        Raises ``ArtifactError`` when they differ in that, from each other or from the ``dimension`` asked for.
         """
-        return self._common_dimension(self.files(since_ns))
+        files = self.files(since_ns)
+        sizes = sorted({file.table.schema.field("vector").type.list_size for file in files})
+        if sizes and len({*sizes, dimension or sizes[0]}) > 1:
+            raise ArtifactError(
+                f"the embedding cache {str(self.folder)!r} is for one model, but met vectors of {sizes[0]} and of "
+                f"{sizes[1] if len(sizes) > 1 else dimension} numbers: give embedders of different models different "
+                "names, or remove the folder when the model was replaced"
+            )
+        return files, sizes[0] if sizes else None
 
     def find(self, digests: Keys, dimension: int | None = None, since_ns: int = 0) -> tuple[NDArray[np.bool_], Vectors]:
         """Return which digests were made since then and kept, and an array with their vectors, zeros elsewhere.
 
         Raises ``ArtifactError`` when a dimension is asked for and the kept vectors are of another.
         """
-        files = self.files(since_ns)
-        kept = self._common_dimension(files)
-        if kept is not None and dimension not in (None, kept):
-            raise ArtifactError(_two_sizes(self.folder, kept, dimension))
-        found, vectors = np.zeros(len(digests), bool), np.zeros((len(digests), kept or 0), np.float32)
+        files, size = self.sized(since_ns, dimension)
+        found, vectors = np.zeros(len(digests), bool), np.zeros((len(digests), size or 0), np.float32)
         for file, places, rows in locate(digests, files):
             vectors[places] = file.table.column("vector").chunk(0).values.to_numpy().reshape(len(file), -1)[rows]
             found[places] = True
@@ -87,34 +89,15 @@ class VectorRows(KeyedRows):
         Vectors of another size that were made before ``since_ns`` are of a model that was replaced, and go. Raises
         ``ArtifactError`` when later ones are of another size.
         """
-        kept = self.dimension(since_ns)
-        if kept is not None and kept != vectors.shape[1]:
-            raise ArtifactError(_two_sizes(self.folder, kept, vectors.shape[1]))
+        self.sized(since_ns, vectors.shape[1])
         column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
         try:
             for file in self.files():
-                if _dimension(file) != vectors.shape[1]:
+                if file.table.schema.field("vector").type.list_size != vectors.shape[1]:
                     file.path.unlink(missing_ok=True)
             self.add(digests, pa.table({"vector": column}), since_ns)
         except (OSError, ArtifactError) as error:
             logger.warning("%d vectors could not be kept in %s: %s", len(digests), self.folder, error)
-
-    def _common_dimension(self, files: Sequence[RowFile]) -> int | None:
-        sizes = sorted({_dimension(file) for file in files})
-        if len(sizes) > 1:
-            raise ArtifactError(_two_sizes(self.folder, sizes[0], sizes[1]))
-        return sizes[0] if sizes else None
-
-
-def _dimension(file: RowFile) -> int:
-    return int(file.table.schema.field("vector").type.list_size)
-
-
-def _two_sizes(folder: Path, one: int, other: int | None) -> str:
-    return (
-        f"the embedding cache {str(folder)!r} is for one model, but met vectors of {one} and of {other} numbers: "
-        "give embedders of different models different names, or remove the folder when the model was replaced"
-    )
 
 
 Make = Callable[[Sequence[str], Sequence[int]], Iterable[tuple[Sequence[int], Vectors]]]
@@ -183,7 +166,10 @@ class CachedEmbedder:
         self._embedder, self._cache, self._keep_every = embedder, cache, keep_every
         self._since_ns = nanoseconds(made_since)
         self._counting = threading.Lock()
-        self._statistics = CacheStatistics()
+        self.statistics = CacheStatistics()
+        """Hits and misses of all calls so far."""
+        self.symmetric = getattr(embedder, "symmetric", False) is True
+        """The embedder's."""
 
     def __repr__(self) -> str:
         return f"CachedEmbedder({self._embedder!r}, {self._cache!r})"
@@ -201,18 +187,12 @@ class CachedEmbedder:
     @property
     def known_dimension(self) -> int | None:
         """The dimension, None where only the embedder could find it out."""
-        return known_dimension(self._embedder) or self._kept().dimension(self._since_ns)
+        return known_dimension(self._embedder) or self._kept(queries=False).sized(self._since_ns)[1]
 
     @property
     def folders(self) -> list[Path]:
         """Where its vectors are kept: those of texts and, unless it is symmetric, of questions."""
-        kinds = [False] if self.symmetric else [False, True]
-        return [self._kept(queries=queries).folder for queries in kinds]
-
-    @property
-    def symmetric(self) -> bool:
-        """The embedder's."""
-        return is_symmetric(self._embedder)
+        return [self._kept(queries=queries).folder for queries in ((False,) if self.symmetric else (False, True))]
 
     @property
     def usage(self) -> Usage:
@@ -221,18 +201,12 @@ class CachedEmbedder:
             return self._embedder.usage
         return Usage(requests=0, texts=self.statistics.misses, tokens=None, cost=None)
 
-    @property
-    def statistics(self) -> CacheStatistics:
-        """Hits and misses of all calls so far."""
-        with self._counting:
-            return self._statistics
-
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Return the vectors of the texts, in their order; equal texts are embedded once."""
         embedder = self._embedder
-        if isinstance(embedder, EmbedsAsReady):
-            return self._vectors(texts, self._kept(), embedder.embed_as_ready)
-        return self._vectors(texts, self._kept(), partial(self._in_blocks, embedder.embed))
+        in_blocks = partial(self._in_blocks, embedder.embed)
+        make = embedder.embed_as_ready if isinstance(embedder, EmbedsAsReady) else in_blocks
+        return self._vectors(texts, self._kept(queries=False), make)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """Return the vector of a question."""
@@ -246,49 +220,40 @@ class CachedEmbedder:
         make = partial(self._in_blocks, partial(embed_queries, self._embedder))
         return self._vectors(texts, self._kept(queries=True), make)
 
-    def _vectors(self, texts: Sequence[str], kept: VectorRows, make: Make) -> Vectors:
-        check_texts(texts)
-        if not texts:
-            return self._embedder.embed([])
-        digests = _digests(texts)
-        found, vectors = self._find(digests, kept)
-        with ExitStack() as turn:
-            if is_remote(self._embedder) and not found.all():
-                turn.enter_context(kept.alone())
-                found, vectors = self._find(digests, kept)  # somebody else may have made them meanwhile
-            return self._completed(texts, digests, found, vectors, kept, make)
-
-    def _kept(self, *, queries: bool = False) -> VectorRows:
+    def _kept(self, *, queries: bool) -> VectorRows:
         return self._cache.collection(self._identity, self.name, queries=queries)
 
     @cached_property
     def _identity(self) -> str:
         return digest(self._embedder)
 
-    def _find(self, digests: Keys, kept: VectorRows) -> tuple[NDArray[np.bool_], Vectors]:
-        return kept.find(digests, known_dimension(self._embedder), self._since_ns)
-
-    def _completed(
-        self,
-        texts: Sequence[str],
-        digests: Keys,
-        found: NDArray[np.bool_],
-        vectors: Vectors,
-        kept: VectorRows,
-        make: Make,
-    ) -> Vectors:
-        first: dict[bytes, int] = {}
-        missing = np.flatnonzero(~found).tolist()
-        sources = [first.setdefault(digests[place].tobytes(), place) for place in missing]
-        places = list(first.values())
-        self._count(hits=len(texts) - len(places), misses=len(places))
-        if places:
-            new = self._made(texts, places, digests, kept, make)
-            vectors = vectors if vectors.shape[1] == new.shape[1] else np.zeros((len(texts), new.shape[1]), np.float32)
-            if self._since_ns:
-                kept.retire(digests[places], self._since_ns)
-            vectors[places] = new
-            vectors[missing] = vectors[sources]
+    def _vectors(self, texts: Sequence[str], kept: VectorRows, make: Make) -> Vectors:
+        """Return the vectors of the texts: those kept, and with ``make`` the others, each distinct text once."""
+        check_texts(texts)
+        if not texts:
+            return self._embedder.embed([])
+        digests = keys_from_hex([text_sha256(text) for text in texts])
+        found, vectors = kept.find(digests, known_dimension(self._embedder), self._since_ns)
+        with ExitStack() as turn:
+            if is_remote(self._embedder) and not found.all():
+                turn.enter_context(kept.alone())  # somebody else may have made them meanwhile
+                found, vectors = kept.find(digests, known_dimension(self._embedder), self._since_ns)
+            first: dict[bytes, int] = {}
+            missing = np.flatnonzero(~found).tolist()
+            sources = [first.setdefault(digests[place].tobytes(), place) for place in missing]
+            places = list(first.values())
+            hits, misses = len(texts) - len(places), len(places)
+            with self._counting:
+                self.statistics = CacheStatistics(self.statistics.hits + hits, self.statistics.misses + misses)
+            logger.debug("embedding cache: %d hits, %d misses (%s)", hits, misses, self.name)
+            if places:
+                new = self._made(texts, places, digests, kept, make)
+                if vectors.shape[1] != new.shape[1]:
+                    vectors = np.zeros((len(texts), new.shape[1]), np.float32)
+                if self._since_ns:
+                    kept.retire(digests[places], self._since_ns)
+                vectors[places] = new
+                vectors[missing] = vectors[sources]
         return vectors
 
     def _made(self, texts: Sequence[str], places: list[int], digests: Keys, kept: VectorRows, make: Make) -> Vectors:
@@ -322,14 +287,3 @@ class CachedEmbedder:
         for begin in range(0, len(places), self._keep_every):
             block = places[begin : begin + self._keep_every]
             yield block, embed([texts[place] for place in block])
-
-    def _count(self, hits: int, misses: int) -> None:
-        with self._counting:
-            total = self._statistics
-            self._statistics = CacheStatistics(total.hits + hits, total.misses + misses)
-        logger.debug("embedding cache: %d hits, %d misses (%s)", hits, misses, self.name)
-
-
-def _digests(texts: Sequence[str]) -> Keys:
-    joined = b"".join([hashlib.sha256(encode_utf8(text, f"text {i}")).digest() for i, text in enumerate(texts)])
-    return np.frombuffer(joined, np.uint8).reshape(-1, KEY_BYTES)

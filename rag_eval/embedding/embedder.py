@@ -3,9 +3,9 @@
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import getattr_static
-from typing import Protocol, TypeGuard, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,7 @@ def checked_vectors(vectors: object, count: int, name: str, dimension: int | Non
     return rows
 
 
-_counting = threading.Lock()  # one for all counters, so that an embedder can be pickled and copied
+_counting = threading.Lock()  # one for all embedders, so that they can be pickled and copied
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,31 +78,6 @@ class ReportsUsage(Protocol):
     @property
     def usage(self) -> Usage:
         """All that was used so far."""
-
-
-class UsageCounter:
-    """Counts from many threads. Without a price the cost is unknown; texts added without tokens make them unknown."""
-
-    def __init__(self, price_per_million_tokens: float | None) -> None:
-        self._price = price_per_million_tokens
-        self._requests = self._texts = 0
-        self._tokens: int | None = 0
-
-    def add(self, requests: int = 0, texts: int = 0, tokens: int | None = 0) -> None:
-        """Count what one step used."""
-        with _counting:
-            self._requests += requests
-            self._texts += texts
-            self._tokens = None if tokens is None or self._tokens is None else self._tokens + tokens
-
-    @property
-    def usage(self) -> Usage:
-        """All that was counted so far."""
-        with _counting:
-            requests, texts, tokens = self._requests, self._texts, self._tokens
-        if self._price is None or (tokens is None and self._price):
-            return Usage(requests, texts, tokens, None)
-        return Usage(requests, texts, tokens, self._price * (tokens or 0) / 1_000_000)
 
 
 Vectors = NDArray[np.float32]
@@ -134,10 +109,11 @@ class Embedder(Protocol):
 
 
 class BuiltInEmbedder(ABC):
-    """An embedder of this library: its name is its identity, and it counts what it uses."""
+    """An embedder of this library: its name is its identity, and it counts what it uses, from many threads."""
 
-    _counter: UsageCounter
     _dimension: int | None = None
+    _price: float | None = 0.0  # US dollars a million tokens; None where it is not known, and so the cost
+    _used = Usage(requests=0, texts=0, tokens=0, cost=0.0)
 
     @property
     @abstractmethod
@@ -161,7 +137,16 @@ class BuiltInEmbedder(ABC):
     @property
     def usage(self) -> Usage:
         """Requests, texts, tokens and cost so far; tokens as the service counts them where it does."""
-        return self._counter.usage
+        is_known = self._price is not None and (self._used.tokens is not None or not self._price)
+        cost = (self._price or 0.0) * (self._used.tokens or 0) / 1_000_000 if is_known else None
+        return replace(self._used, cost=cost)
+
+    def _count(self, requests: int = 0, texts: int = 0, tokens: int | None = 0) -> None:
+        """Count what one step used; texts without tokens make the tokens unknown."""
+        with _counting:
+            used = self._used
+            total = None if tokens is None or used.tokens is None else used.tokens + tokens
+            self._used = Usage(used.requests + requests, used.texts + texts, total, None)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """Return the vector of a question, made like that of any text."""
@@ -185,18 +170,13 @@ class EmbedsQueries(Protocol):
         """Return the vectors of the questions, in their order: what ``embed_query`` gives for each."""
 
 
-def is_embedder(candidate: object) -> TypeGuard[Embedder]:
-    """Tell whether the object has all that an embedder has.
+def check_embedder(candidate: object) -> None:
+    """Raise ``ConfigurationError`` unless the object has all that an embedder has; a class of embedders is none.
 
     Unlike ``isinstance`` before Python 3.12 it does not read ``dimension``, which may have to ask a service for it.
     """
     parts = ("name", "dimension", "embed", "embed_query")
-    return not isinstance(candidate, type) and all(getattr_static(candidate, part, None) is not None for part in parts)
-
-
-def check_embedder(candidate: object) -> None:
-    """Raise ``ConfigurationError`` unless the object is an embedder; a class of embedders is none."""
-    if not is_embedder(candidate):
+    if isinstance(candidate, type) or any(getattr_static(candidate, part, None) is None for part in parts):
         raise ConfigurationError(
             f"{preview(repr(candidate))} is not an embedder: give an object with name, dimension, embed and embed_query"
         )
@@ -210,16 +190,6 @@ def known_dimension(embedder: Embedder) -> int | None:
     return known
 
 
-def is_symmetric(embedder: Embedder) -> bool:
-    """Tell whether the embedder says that a question's vector is that of any text; False when it says nothing."""
-    return getattr(embedder, "symmetric", False) is True
-
-
-def is_remote(embedder: Embedder) -> bool:
-    """Tell whether the embedder says that it asks a service; False when it says nothing."""
-    return getattr(embedder, "remote", False) is True
-
-
 def embed_queries(embedder: Embedder, texts: Sequence[str]) -> Vectors:
     """Return the vectors of many questions, in their order, together where the embedder can and else one by one.
 
@@ -230,7 +200,7 @@ def embed_queries(embedder: Embedder, texts: Sequence[str]) -> Vectors:
     given: object
     if isinstance(embedder, EmbedsQueries):
         given = embedder.embed_queries(texts)
-    elif is_symmetric(embedder):
+    elif getattr(embedder, "symmetric", False) is True:
         given = embedder.embed(texts)
     else:
         given = [embedder.embed_query(text) for text in texts]

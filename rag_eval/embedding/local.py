@@ -7,14 +7,14 @@ configures the root logger and may look for a model hub.
 
 import importlib.util
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rag_eval.embedding.embedder import BuiltInEmbedder, UsageCounter, Vectors, check_texts
+from rag_eval.embedding.embedder import BuiltInEmbedder, Vectors, check_texts
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import part
 
@@ -33,51 +33,30 @@ class LocalEmbedder(BuiltInEmbedder):
 
     symmetric = True
     packages = ("wordllama", "tokenizers")
-    _dimension = 256
+    dimension = _dimension = 256
 
-    def __post_init__(self) -> None:
-        self._counter = UsageCounter(price_per_million_tokens=0.0)
-
-    @property
+    @cached_property
     def name(self) -> str:
         """The model, with the version of the package that brings its weights."""
-        return f"wordllama-l2-supercat-256@{_package_version()}"
-
-    @property
-    def dimension(self) -> int:
-        """Number of components of a vector (256)."""
-        return 256
+        try:
+            return f"wordllama-l2-supercat-256@{version('wordllama')}"
+        except PackageNotFoundError:
+            raise ConfigurationError("the local embedder needs the package wordllama: install it") from None
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """The vectors of the texts, of length 1, in their order."""
         check_texts(texts)
         vectors = np.zeros((len(texts), self.dimension), np.float32)
         for begin in range(0, len(texts), BATCH):
-            batch = texts[begin : begin + BATCH]
-            vectors[begin : begin + len(batch)], tokens = _mean_vectors(batch)
-            self._counter.add(texts=len(batch), tokens=tokens)
+            tokenizer, weights = _model()
+            batch, tokens = list(texts[begin : begin + BATCH]), 0
+            for row, encoding in enumerate(tokenizer.encode_batch_fast(batch, add_special_tokens=False), begin):
+                if encoding.ids:
+                    mean = weights[encoding.ids].mean(axis=0)
+                    vectors[row] = mean / (np.linalg.norm(mean) or 1.0)
+                    tokens += len(encoding.ids)
+            self._count(texts=len(batch), tokens=tokens)
         return vectors
-
-
-def _mean_vectors(texts: Sequence[str]) -> tuple[Vectors, int]:
-    """The vectors, and how many tokens they are made of."""
-    tokenizer, weights = _model()
-    vectors = np.zeros((len(texts), weights.shape[1]), np.float32)
-    tokens = 0
-    for row, encoding in enumerate(tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)):
-        if encoding.ids:
-            mean = weights[encoding.ids].mean(axis=0)
-            vectors[row] = mean / (np.linalg.norm(mean) or 1.0)
-            tokens += len(encoding.ids)
-    return vectors, tokens
-
-
-@cache
-def _package_version() -> str:
-    try:
-        return version("wordllama")
-    except PackageNotFoundError:
-        raise ConfigurationError("the local embedder needs the package wordllama: install it") from None
 
 
 @cache

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, StrictFloat
 
-from rag_eval.embedding.embedder import BuiltInEmbedder, UsageCounter, Vectors, check_texts
+from rag_eval.embedding.embedder import BuiltInEmbedder, Vectors, check_texts
 from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError, preview
 from rag_eval.llm.client import DEFAULT_HOST, OpenAIClient
 from rag_eval.parts import PythonOnly, Running, Shown, part
@@ -245,10 +245,8 @@ class OpenAIEmbedder(BuiltInEmbedder):
         self._client = OpenAIClient(self.base_url, revealed(self.api_key), self.timeout)
         self._known = self._dimension = self.dimensions or DIMENSIONS.get(self.model)
         self._learning = threading.Lock()
-        price = self.price_per_million_tokens
-        if price is None and self._client.host == DEFAULT_HOST:
-            price = PRICES.get(self.model)
-        self._counter = UsageCounter(price)
+        listed = PRICES.get(self.model) if self._client.host == DEFAULT_HOST else None
+        self._price = listed if self.price_per_million_tokens is None else self.price_per_million_tokens
 
     def __repr__(self) -> str:
         return f"OpenAIEmbedder({self.name!r})"
@@ -330,7 +328,7 @@ class OpenAIEmbedder(BuiltInEmbedder):
             return sdk.embeddings.with_streaming_response.create(**body, timeout=timeout)
 
         answer = self._client.request(send, seconds_left)
-        self._counter.add(requests=1)
+        self._count(requests=1)
         if isinstance(answer, Failure):
             return answer
         try:
@@ -342,7 +340,7 @@ class OpenAIEmbedder(BuiltInEmbedder):
         tokens = read_tokens(answer)
         if tokens is None:
             tokens = sum(count_tokens(text, self._limits.encoding) for text in batch.texts)
-        self._counter.add(texts=len(batch.texts), tokens=tokens)
+        self._count(texts=len(batch.texts), tokens=tokens)
         return vectors
 
     def _learn(self, dimension: int) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field, StrictBool
 
 from rag_eval.disk.files import files_sha256, kept_sha256
-from rag_eval.embedding.embedder import BuiltInEmbedder, UsageCounter, Vectors, check_texts, checked_vectors
+from rag_eval.embedding.embedder import BuiltInEmbedder, Vectors, check_texts, checked_vectors
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.parts import PythonOnly, Running, Shown, part
 from rag_eval.parts.settings import Count, Name, OptionalCount, name_or_object
@@ -133,7 +133,6 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
             raise ConfigurationError("revision, device and truncate_dim are for models loaded here: set them on yours")
         self._loading = threading.Lock()
         self._loaded: Encoder | None = None if isinstance(self.model, str) else self.model
-        self._counter = UsageCounter(price_per_million_tokens=0.0)
 
     def __repr__(self) -> str:
         return f"SentenceTransformersEmbedder({self.model!r})"
@@ -185,7 +184,7 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
         )
         vectors = checked_vectors(given, len(texts), self.name, self._dimension)
         self._dimension = vectors.shape[1]
-        self._counter.add(texts=len(texts), tokens=self._count_tokens(model, texts))
+        self._count(texts=len(texts), tokens=self._count_tokens(model, texts))
         return vectors
 
     def _count_tokens(self, model: Encoder, texts: Sequence[str]) -> int | None:

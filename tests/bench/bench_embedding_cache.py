@@ -88,7 +88,7 @@ def _many_lookups() -> list[dict[str, object]]:
         kept = EmbeddingCache(folder).collection("bench", "bench")
         keeping = cpu_seconds(lambda: kept.keep(digests, vectors))
         forget(Path(folder))
-        opening = cpu_seconds(lambda: EmbeddingCache(folder).collection("bench", "bench").dimension())
+        opening = cpu_seconds(lambda: EmbeddingCache(folder).collection("bench", "bench").sized())
         finding = median(cpu_seconds(lambda: kept.find(digests)) for _ in range(TURNS))
         right = np.array_equal(kept.find(digests)[1], vectors)
     return [

@@ -7,8 +7,7 @@ import pytest
 
 from rag_eval import Document, DocumentId, MarkdownChunker, PositionAwareChunk
 from rag_eval.benchmark.caches import CUTS, ChunkCache
-from rag_eval.disk.arrow import write_table
-from rag_eval.disk.rows import KEY, MANY_FILES, KeyedRows
+from rag_eval.disk.rows import KEY, MANY_FILES, KeyedRows, write_table
 from rag_eval.types.ids import text_sha256
 from tests.doubles.canary import Canary
 
@@ -103,7 +102,7 @@ def test_a_file_of_other_rows_is_dropped_and_runs_nothing(tmp_path: Path, caplog
     }
     folder = tmp_path / "cuts"
     for field in (pa.field("document_sha256", KEY, metadata=called), pa.field("other", pa.int64())):
-        write_table(folder, pa.table([pa.array([], field.type)], schema=pa.schema([field])))
+        write_table(folder, pa.schema([field]), [pa.table([pa.array([], field.type)], schema=pa.schema([field]))])
     assert ChunkCache(folder).chunk(CHUNKER, DOCS) == (plain(DOCS), 5)
     assert caplog.text.count("was cut or altered (its columns are others): it is dropped") == 2
     assert not canary.exists()

@@ -4,19 +4,20 @@ from pathlib import Path
 import pytest
 
 from rag_eval.benchmark.references import CorpusSource, TruthSource
-from rag_eval.disk.files import files_sha256, texts_sha256
+from rag_eval.disk.files import contents_sha256, files_sha256
 from rag_eval.errors import CorpusError, GroundTruthError
 from rag_eval.types.documents import Corpus
+from rag_eval.types.ids import text_sha256
 
 
 def test_the_digest_of_a_folder_is_that_of_what_is_read_from_it(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     for name, text in {"b.md": "\ufefftext\r\n👩🏽‍🚀\0", "a é.md": "", "sub/c.md": "x"}.items():
         (tmp_path / name).write_bytes(text.encode())
-    read = Corpus.from_folder(tmp_path)
+    contents = [(document.id, text_sha256(document.content)) for document in Corpus.from_folder(tmp_path)]
     digest = CorpusSource.of(tmp_path, "**/*.md").digest
-    assert texts_sha256((document.id, document.content) for document in read) == digest
-    assert texts_sha256([*((document.id, document.content) for document in read), ("d.md", "")]) != digest
+    assert contents_sha256(contents) == digest
+    assert contents_sha256([*contents, ("d.md", text_sha256(""))]) != digest
     (tmp_path / "b.md").write_text("other")
     assert CorpusSource.of(tmp_path, "**/*.md").digest != digest
 

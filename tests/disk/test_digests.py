@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.disk.files import data_sha256, file_sha256, files_sha256, kept_sha256, texts_sha256, touch
+from rag_eval.disk.files import contents_sha256, data_sha256, file_sha256, files_sha256, kept_sha256, touch
+from rag_eval.types.ids import text_sha256
 
 
 def test_a_kept_file_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
@@ -46,5 +47,6 @@ def test_texts_have_the_digest_of_their_files(tmp_path: Path) -> None:
     for name, text in texts.items():
         (tmp_path / name).write_text(text, encoding="utf-8", newline="")
     paths = [tmp_path / name for name in texts]
-    assert files_sha256(tmp_path, paths) == files_sha256(tmp_path, paths, kept_sha256) == texts_sha256(texts.items())
+    of_texts = contents_sha256((name, text_sha256(text)) for name, text in texts.items())
+    assert files_sha256(tmp_path, paths) == files_sha256(tmp_path, paths, kept_sha256) == of_texts
     assert data_sha256({"b": 1, "a": [2]}) == data_sha256({"a": [2], "b": 1})

@@ -11,8 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rag_eval.disk.arrow import write_table
-from rag_eval.disk.rows import KEY, MANY_FILES, KeyedRows, identity_folder, keys_from_hex
+from rag_eval.disk.rows import KEY, MANY_FILES, KeyedRows, identity_folder, keys_from_hex, write_table
 from rag_eval.errors import ArtifactError, ConfigurationError
 
 SCHEMA = pa.schema([pa.field("key", KEY, nullable=False), pa.field("value", pa.int64(), nullable=False)])
@@ -97,7 +96,7 @@ def test_a_planted_file_with_other_columns_is_dropped_and_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, table: pa.Table
 ) -> None:
     rows = KeyedRows(tmp_path, SCHEMA)
-    path = write_table(tmp_path, table)
+    path = write_table(tmp_path, table.schema, [table])
     with caplog.at_level(logging.WARNING):
         assert rows.get([bytes(32).hex()]) == {}
     assert f"{path} was cut or altered (its columns are others): it is dropped" in caplog.text

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rag_eval.disk.rows import MANY_FILES, Keys, prefixes_of
 from rag_eval.embedding.cache import CachedEmbedder, CacheStatistics, EmbeddingCache, VectorRows
-from rag_eval.embedding.embedder import Embedder, Usage, Vectors, is_embedder
+from rag_eval.embedding.embedder import Embedder, Usage, Vectors, check_embedder
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ArtifactError, ConfigurationError, TextEncodingError
 
@@ -48,7 +48,7 @@ def segment_files(folder: Path) -> list[Path]:
 def test_it_is_the_embedder_with_the_same_vectors(tmp_path: Path) -> None:
     local = LocalEmbedder()
     cached = CachedEmbedder(local, EmbeddingCache(tmp_path))
-    assert is_embedder(cached)
+    check_embedder(cached)
     assert isinstance(cached, Embedder)
     assert (cached.name, cached.dimension, cached.symmetric) == (local.name, local.dimension, True)
     for _ in range(2):

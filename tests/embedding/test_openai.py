@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from rag_eval.embedding.embedder import EmbedsAsReady, ReportsUsage, embed_queries, is_embedder
+from rag_eval.embedding.embedder import EmbedsAsReady, ReportsUsage, check_embedder, embed_queries
 from rag_eval.embedding.openai import PRICES, OpenAIEmbedder, RequestLimits
 from rag_eval.errors import ConfigurationError, TextEncodingError
 from rag_eval.retry import RetryPolicy
@@ -39,8 +39,9 @@ def expected(texts: list[str], dimension: int = 8) -> np.ndarray:
 
 def test_it_gives_every_text_its_own_vector_and_asks_with_the_key(server: OpenAIServer) -> None:
     embedder = embedder_of(server)
-    assert is_embedder(embedder)
-    assert not is_embedder(OpenAIEmbedder)
+    check_embedder(embedder)
+    with pytest.raises(ConfigurationError, match="is not an embedder"):
+        check_embedder(OpenAIEmbedder)
     assert isinstance(embedder, ReportsUsage)
     assert isinstance(embedder, EmbedsAsReady)
     vectors = embedder.embed(TEXTS)

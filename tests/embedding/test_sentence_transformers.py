@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
-from rag_eval.embedding.embedder import embed_queries, is_embedder
+from rag_eval.embedding.embedder import check_embedder, embed_queries
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.embedding.sentence_transformers import SentenceTransformersEmbedder
 from rag_eval.errors import ConfigurationError
@@ -43,7 +43,7 @@ class PromptedModel(StaticModel):
 
 def test_it_is_an_embedder_that_counts() -> None:
     embedder = SentenceTransformersEmbedder(StaticModel(), name="static", normalize=True)
-    assert is_embedder(embedder)
+    check_embedder(embedder)
     assert embedder.name == "static/normalized"
     assert np.array_equal(embedder.embed(TEXTS), LocalEmbedder().embed(TEXTS))
     assert (embedder.usage.requests, embedder.usage.texts, embedder.usage.tokens) == (0, 3, 4 + 4 + 1)

@@ -12,7 +12,7 @@ from rag_eval.chunking import CHUNKER
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.chunking.semantic import SemanticChunker
 from rag_eval.embedding import EMBEDDER
-from rag_eval.embedding.embedder import is_embedder
+from rag_eval.embedding.embedder import check_embedder
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.embedding.openai import OpenAIEmbedder, RequestLimits
 from rag_eval.embedding.sentence_transformers import SentenceTransformersEmbedder
@@ -166,7 +166,7 @@ def test_rerankers_are_made_and_none_is_none() -> None:
 
 def test_embedders_are_made() -> None:
     for part in (LocalEmbedder(), OpenAIEmbedder(), SentenceTransformersEmbedder(model="m", truncate_dim=4)):
-        assert is_embedder(part)
+        check_embedder(part)
     assert SentenceTransformersEmbedder(model="m", truncate_dim=4, revision="r").name == "sentence-transformers/m@r/4"
 
 
