@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from rag_eval.ground_truth.check import Coverage, Finding, TruthAudit
     from rag_eval.ground_truth.drift import DocumentOutcome, ReanchorReport, SpanOutcome, Way
     from rag_eval.ground_truth.importing.output import ImportSummary
-    from rag_eval.services.langsmith_datasets import GroundTruth
-    from rag_eval.services.langsmith_push import PushReport
+    from rag_eval.services.langsmith_datasets import GroundTruth, PushReport
     from rag_eval.types.ground_truth import TokenLevelGroundTruth
 
 SHOWN = 3
@@ -143,7 +142,7 @@ def push(
 ) -> None:
     """Create or update a LangSmith dataset with this ground truth."""
     from rag_eval.ground_truth.files import read_chunk_level, read_token_level, read_truth_text, truth_type
-    from rag_eval.services.langsmith_push import DEFAULT_DATASETS, push_truth
+    from rag_eval.services.langsmith_datasets import DEFAULT_DATASETS, push_truth
 
     kind = truth_type(read_truth_text(truth))
     items = read_token_level(truth) if kind == "token-level" else read_chunk_level(truth)

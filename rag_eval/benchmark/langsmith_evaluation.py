@@ -2,9 +2,9 @@
 
 import contextlib
 import io
+import time
 import uuid
 import warnings
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -25,7 +25,6 @@ from rag_eval.retrieval.vector import VectorRAGRetriever
 from rag_eval.retry import BRIEF
 from rag_eval.services.langsmith_client import LangSmithService, has_langsmith_key, langsmith_client
 from rag_eval.services.langsmith_datasets import RELEVANT_CHUNK_IDS, chunk_level_truth, query_ids, read_examples
-from rag_eval.services.langsmith_experiments import ExampleOutcome, Experiment, check_uploads, publish_experiment
 from rag_eval.services.langsmith_metrics import (
     ChunkLevelF1,
     ChunkLevelPrecision,
@@ -33,6 +32,7 @@ from rag_eval.services.langsmith_metrics import (
     Metrics,
     get_langsmith_evaluators,
 )
+from rag_eval.services.langsmith_outbox import Experiment, RowOutcome, publish_experiment
 from rag_eval.stores.store import VectorStore
 from rag_eval.types.chunks import Chunk
 from rag_eval.types.documents import Corpus
@@ -44,6 +44,16 @@ if TYPE_CHECKING:
     from langsmith.schemas import Example
 
     from rag_eval.services.langsmith_evaluators import LangSmithEvaluator
+
+REASON_CHARACTERS = 300
+# LangSmith answers an upload before it can be read: how long to look for it, and how often.
+READ_BACK_SECONDS = 15.0
+READ_BACK_STEP = 0.25
+DEFAULT_METRICS: dict[str, Metrics] = {
+    "recall": ChunkLevelRecall(),
+    "precision": ChunkLevelPrecision(),
+    "f1": ChunkLevelF1(),
+}
 
 
 class UnpublishedRunWarning(UserWarning):
@@ -82,24 +92,33 @@ class LangSmithLink:
         None, with an ``UnpublishedRunWarning``, when that fails: the run itself is not lost by it. The same warning,
         and the address, when the dataset lacks queries of the run.
         """
-        by_query: dict[str, dict[str, float]] = {}
+        given: dict[str, dict[str, float]] = {}
         for row in scores.to_pylist():
-            name = score_name(row["metric"], row["cut"], row["size"])
-            by_query.setdefault(row["query_id"], {})[name] = row["value"]
+            key = score_name(row["metric"], row["cut"], row["size"])
+            given.setdefault(row["query_id"], {})[key] = row["value"]
         # Experiments of one name stand side by side.
         unique = uuid.uuid4()
         try:
             with self._service() as service:
-                outcomes = _outcomes(self.examples(), self.dataset_name, outputs, by_query)
-                experiment = Experiment(f"{name}-{unique.hex[:8]}", metadata, outcomes, datetime.now(UTC))
+                examples = self.examples()
+                known = dict(zip(query_ids(examples, self.dataset_name), examples, strict=True))
+                rows = [
+                    (known[query_id], RowOutcome(id=query_id, outputs=dict(found), scores=given.get(query_id, {})))
+                    for query_id, found in outputs.items()
+                    if query_id in known
+                ]
+                if not rows:
+                    raise ServiceError(
+                        f"no example of the LangSmith dataset {self.dataset_name!r} is a query of this run"
+                    )
+                experiment = Experiment(f"{name}-{unique.hex[:8]}", metadata, rows, datetime.now(UTC))
                 url = publish_experiment(service, experiment, lambda *names: uuid.uuid5(unique, "/".join(names)))
         except RagEvalError as error:
             warnings.warn(f"{error}; the run is complete without it", UnpublishedRunWarning, stacklevel=4)
             return None
-        absent = len(outputs.keys() - set(query_ids([one.example for one in outcomes], self.dataset_name)))
-        if absent:
+        if len(rows) < len(outputs):
             warnings.warn(
-                f"{absent} of the {len(outputs)} queries of the run are not in the LangSmith dataset "
+                f"{len(outputs) - len(rows)} of the {len(outputs)} queries of the run are not in the LangSmith dataset "
                 f"{self.dataset_name!r}, and not in its experiment: add them there",
                 UnpublishedRunWarning,
                 stacklevel=4,
@@ -116,29 +135,6 @@ class LangSmithLink:
             yield service
         finally:
             service.close()
-
-
-def _outcomes(
-    examples: "Sequence[Example]",
-    dataset_name: str,
-    outputs: Mapping[QueryId, Mapping[str, object]],
-    scores: Mapping[str, Mapping[str, float]],
-) -> list[ExampleOutcome]:
-    found = []
-    for query_id, example in zip(query_ids(examples, dataset_name), examples, strict=True):
-        if query_id in outputs:
-            found.append(ExampleOutcome(example, outputs[query_id], scores.get(query_id, {})))
-    if not found:
-        raise ServiceError(f"no example of the LangSmith dataset {dataset_name!r} is a query of this run")
-    return found
-
-
-REASON_CHARACTERS = 300
-DEFAULT_METRICS: dict[str, Metrics] = {
-    "recall": ChunkLevelRecall(),
-    "precision": ChunkLevelPrecision(),
-    "f1": ChunkLevelF1(),
-}
 
 
 class Evaluation:
@@ -183,7 +179,7 @@ class Evaluation:
         """
         evaluators = _evaluators(DEFAULT_METRICS if metrics is None else metrics, k)
         failures: list[Exception] | None = None if self._client else []
-        client = self._client or langsmith_client(on_upload_error=None if failures is None else failures.append)
+        client = self._client or langsmith_client(tracing_error_callback=None if failures is None else failures.append)
         try:
             examples = read_examples(LangSmithService(client), self._dataset_name)
             retriever = VectorRAGRetriever(
@@ -194,18 +190,28 @@ class Evaluation:
                 evaluation_type="chunk-level",
             )
             retriever.index(self._corpus)
-            self._check_chunks(examples, retriever)
+            # A dataset of another shape is for the metrics' own extraction to read.
+            known = [one for one in examples if any(key in (one.outputs or {}) for key in RELEVANT_CHUNK_IDS)]
+            truth = chunk_level_truth(known, self._dataset_name)
+            check_chunker(truth, retriever.chunker_name)
+            check_chunk_ids(truth, retriever.indexed_chunks())
             return _evaluate(client, examples, retriever, evaluators, k, failures)
         finally:
             if client is not self._client:
                 client.close()
 
-    def _check_chunks(self, examples: "Sequence[Example]", retriever: VectorRAGRetriever[Chunk]) -> None:
-        # A dataset of another shape is for the metrics' own extraction to read.
-        known = [example for example in examples if any(key in (example.outputs or {}) for key in RELEVANT_CHUNK_IDS)]
-        truth = chunk_level_truth(known, self._dataset_name)
-        check_chunker(truth, retriever.chunker_name)
-        check_chunk_ids(truth, retriever.indexed_chunks())
+
+def _evaluators(metrics: Mapping[str, Metrics] | Collection[Metrics], k: int) -> "list[LangSmithEvaluator]":
+    evaluators = get_langsmith_evaluators(metrics, k)
+    if not evaluators:
+        raise ConfigurationError("there is no metric to compute: name at least one, or leave metrics out")
+    for metric in metrics.values() if isinstance(metrics, Mapping) else metrics:
+        if metric.level != "chunk-level":
+            raise ConfigurationError(
+                f"{type(metric).__name__} is a {metric.level} metric and this is a chunk-level evaluation: "
+                "use one that derives from Metrics, or TokenLevelEvaluation"
+            )
+    return evaluators
 
 
 def _evaluate(
@@ -214,18 +220,22 @@ def _evaluate(
     retriever: VectorRAGRetriever[Chunk],
     evaluators: "Sequence[LangSmithEvaluator]",
     k: int,
-    upload_errors: list[Exception] | None,
+    upload_errors: Sequence[Exception] | None,
 ) -> EvaluationResult:
     from langsmith.evaluation import evaluate
     from langsmith.utils import LangSmithError
 
+    quiet = contextlib.ExitStack()
+
     def retrieve(inputs: dict[str, Any]) -> dict[str, list[str]]:
+        quiet.close()  # what parts and metrics print is for the user to see
         (hits,) = retriever.retrieve([Query.from_text(inputs["query"])], k)
         return {"retrieved_chunk_ids": [hit.chunk.id for hit in hits]}
 
     try:
-        # LangSmith announces the experiment on standard output; its address is in the result.
-        with contextlib.redirect_stdout(io.StringIO()):
+        with quiet:
+            # LangSmith announces the experiment on standard output; its address is in the result.
+            quiet.enter_context(contextlib.redirect_stdout(io.StringIO()))
             results = evaluate(
                 retrieve,
                 data=examples,
@@ -243,27 +253,13 @@ def _evaluate(
             f"LangSmith did not take the experiment ({type(error).__name__}): check the key and the endpoint"
         ) from None
     scores = _scores(rows, [evaluator.name for evaluator in evaluators])
-    given = Counter({key: len(values) for key, values in scores.items()})
     try:
+        given = {key: len(values) for key, values in scores.items()}
         check_uploads(client, results.experiment_name, len(rows), given, upload_errors)
     except ServiceError as error:
         warnings.warn(f"{error}; the averages are complete without it", UnpublishedRunWarning, stacklevel=3)
         url = None
     return EvaluationResult({key: fmean(values) for key, values in scores.items()}, url, results)
-
-
-def _evaluators(metrics: Mapping[str, Metrics] | Collection[Metrics], k: int) -> "list[LangSmithEvaluator]":
-    given = list(metrics.values()) if isinstance(metrics, Mapping) else metrics
-    evaluators = get_langsmith_evaluators(metrics, k)
-    if not evaluators:
-        raise ConfigurationError("there is no metric to compute: name at least one, or leave metrics out")
-    for metric in given:
-        if metric.level != "chunk-level":
-            raise ConfigurationError(
-                f"{type(metric).__name__} is a {metric.level} metric and this is a chunk-level evaluation: "
-                "use one that derives from Metrics, or TokenLevelEvaluation"
-            )
-    return evaluators
 
 
 def _scores(rows: Sequence[Any], keys: Sequence[str]) -> dict[str, list[float]]:
@@ -283,3 +279,41 @@ def _scores(rows: Sequence[Any], keys: Sequence[str]) -> dict[str, list[float]]:
                 f"{key} scored none of the {len(rows)} examples, the first for {preview(first, REASON_CHARACTERS)}"
             )
     return scores
+
+
+def check_uploads(
+    client: "Client",
+    experiment: str,
+    runs: int,
+    feedback: Mapping[str, int],
+    upload_errors: Sequence[Exception] | None,
+) -> None:
+    """Raise ``ServiceError`` unless LangSmith took all runs, and so many scores under each feedback key.
+
+    ``upload_errors`` are those that the client met; None for a client that does not tell, whose experiment is read
+    back until it is complete, for ``READ_BACK_SECONDS`` at most.
+    """
+    from langsmith.utils import LangSmithError
+
+    failures = list(upload_errors or [])
+    deadline = time.monotonic() + READ_BACK_SECONDS
+    while upload_errors is None:
+        try:
+            kept = client.read_project(project_name=experiment, include_stats=True)
+        except LangSmithError as error:
+            failures.append(error)
+            break
+        scores = {key: (stats or {}).get("n", 0) for key, stats in (kept.feedback_stats or {}).items()}
+        if (kept.run_count or 0) >= runs and all(scores.get(key, 0) >= count for key, count in feedback.items()):
+            return
+        if time.monotonic() > deadline:
+            raise ServiceError(
+                f"LangSmith has {kept.run_count or 0} of the {runs} runs of the experiment {experiment!r}, and "
+                f"{sum(scores.values())} of their {sum(feedback.values())} scores: look at the log of the client"
+            )
+        time.sleep(READ_BACK_STEP)
+    if failures:
+        raise ServiceError(
+            f"LangSmith did not take the experiment {experiment!r} ({type(failures[0]).__name__}, "
+            f"{len(failures)} failures): check the key and the endpoint, then publish again"
+        )

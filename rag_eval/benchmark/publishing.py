@@ -14,9 +14,9 @@ from rag_eval.errors import ArtifactError
 from rag_eval.metrics.metric import score_name
 from rag_eval.retry import BRIEF, PATIENT, RetryPolicy
 from rag_eval.services import orq
-from rag_eval.services.langsmith_experiments import SELECTED
 from rag_eval.services.langsmith_outbox import (
     LANGSMITH_CHANNEL,
+    SELECTED,
     ExperimentPayload,
     LangSmithSender,
     RowOutcome,

@@ -30,8 +30,8 @@ from rag_eval.generation.windows import MOST_BY_EACH, PASSAGE_TOKENS, PassageInd
 from rag_eval.llm.chat import AnswerCache, AnswerFault, ChatClient, check_client, is_openai, server_of, without_retries
 from rag_eval.llm.cost import Budget, Ledger, Prices, list_prices
 from rag_eval.retry import BRIEF, RetryPolicy
+from rag_eval.services.langsmith_datasets import DEFAULT_DATASETS
 from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL, deliver_to_langsmith, put_truth
-from rag_eval.services.langsmith_push import DEFAULT_DATASETS
 from rag_eval.services.outbox import outbox_of
 from rag_eval.types.documents import Corpus, Document, check_corpus
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth

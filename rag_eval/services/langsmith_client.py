@@ -3,7 +3,7 @@
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError, preview
@@ -12,8 +12,10 @@ from rag_eval.retry import BRIEF, ONCE, PATIENT, Failure, RetryPolicy, retry_aft
 if TYPE_CHECKING:
     from langsmith import Client
 
+T = TypeVar("T")
 DEFAULT_ENDPOINT = "https://api.smith.langchain.com"
 CONNECT_SECONDS = 5.0
+NOT_THIS = {400, 404, 405, 409, 413, 415, 422}
 
 
 def has_langsmith_key() -> bool:
@@ -22,82 +24,33 @@ def has_langsmith_key() -> bool:
 
 
 def langsmith_client(
-    api_key: str | None = None,
-    endpoint: str | None = None,
-    *,
-    timeout_seconds: float = 30.0,
-    on_upload_error: Callable[[Exception], None] | None = None,
+    api_key: str | None = None, endpoint: str | None = None, *, timeout_seconds: float = 30.0, **options: Any
 ) -> "Client":
     """Return a client for a LangSmith server; ``close()`` it to send what is still waiting and to end its threads.
 
     The key and the endpoint default to ``LANGSMITH_API_KEY`` and ``LANGSMITH_ENDPOINT``, the endpoint further to the
-    vendor's own. Runs and feedback are uploaded in the background, where the client only logs what fails:
-    ``on_upload_error`` is told. Raises ``ConfigurationError`` without a key or with an endpoint that is no web address.
+    vendor's own; ``options`` are further arguments of the client. Runs and feedback are uploaded in the background,
+    where it only logs what fails, and tells the option ``tracing_error_callback``.
+    Raises ``ConfigurationError`` without a key or with an endpoint that is no web address.
     """
-    key, url = _key(api_key), _address(endpoint)
-    _check(timeout_seconds)
-    from langsmith import Client
-
-    return Client(
-        api_url=url,
-        api_key=key,
-        timeout_ms=max(1, round(timeout_seconds * 1000)),
-        disable_prompt_cache=True,
-        tracing_error_callback=on_upload_error,
-    )
-
-
-def direct_client(timeout_seconds: float, info: Mapping[str, Any] | None = None) -> "Client":
-    """A client that does nothing in the background and tries nothing again: what fails, fails where it was asked.
-
-    ``info`` is what the server's ``/info`` says; the client does not ask for it. The key and the endpoint are those of
-    the environment; otherwise as ``langsmith_client``.
-    """
-    key, url = _key(None), _address(None)
-    _check(timeout_seconds)
-    from langsmith import Client
-    from urllib3.util import Retry
-
-    connect = min(CONNECT_SECONDS, timeout_seconds)
-    return Client(
-        api_url=url,
-        api_key=key,
-        timeout_ms=(max(1, round(connect * 1000)), max(1, round(timeout_seconds * 1000))),
-        retry_config=Retry(0, read=False),  # so that a late answer is told from a broken connection
-        auto_batch_tracing=False,
-        info=dict(info or {}),
-        disable_prompt_cache=True,
-    )
-
-
-def _key(given: str | None) -> str:
-    key = (given or os.environ.get("LANGSMITH_API_KEY") or "").strip()
+    key = (api_key or os.environ.get("LANGSMITH_API_KEY") or "").strip()
     if not key:
         raise ConfigurationError("LangSmith asks for a key and none was given: set LANGSMITH_API_KEY, or give api_key")
     if not all("!" <= character <= "~" for character in key):
         raise ConfigurationError("the key for LangSmith has characters that no key has: check LANGSMITH_API_KEY")
-    return key
-
-
-def _address(given: str | None) -> str:
-    url = given or os.environ.get("LANGSMITH_ENDPOINT") or DEFAULT_ENDPOINT
+    url = endpoint or os.environ.get("LANGSMITH_ENDPOINT") or DEFAULT_ENDPOINT
     if not url.startswith(("http://", "https://")):
         # A user and a password may stand before the host, and keys after it.
         host = re.split(r"[/?#]", url.split("://")[-1].rpartition("@")[2])[0]
         raise ConfigurationError(
             f"the LangSmith endpoint at {preview(host)} is no web address: it starts with http:// or https://"
         )
-    return url.rstrip("/")
-
-
-def _check(timeout_seconds: float) -> None:
     if timeout_seconds <= 0:
         raise ConfigurationError(f"the time-out for LangSmith is {timeout_seconds} seconds: use more than 0")
+    from langsmith import Client
 
-
-T = TypeVar("T")
-
-NOT_THIS = {400, 404, 405, 409, 413, 415, 422}
+    waits = {"timeout_ms": max(1, round(timeout_seconds * 1000))}
+    return Client(api_url=url.rstrip("/"), api_key=key, disable_prompt_cache=True, **(waits | options))
 
 
 class LangSmithService:
@@ -111,17 +64,30 @@ class LangSmithService:
     def connect(cls, patience: RetryPolicy = PATIENT, *, timeout_seconds: float = 20.0) -> Self:
         """Return the service that the environment names, asked once for what it can do; ``close`` it.
 
+        Its client does nothing in the background and tries nothing again: what fails, fails where it was asked.
         Raises ``ConfigurationError`` without a key or on an endpoint that is no web address, ``ServiceError`` when it
         does not answer.
         """
+
+        def client(info: dict[str, Any]) -> "Client":
+            from urllib3.util import Retry
+
+            seconds = (min(CONNECT_SECONDS, timeout_seconds), timeout_seconds)
+            return langsmith_client(
+                timeout_seconds=timeout_seconds,
+                timeout_ms=tuple(max(1, round(one * 1000)) for one in seconds),
+                retry_config=Retry(0, read=False),  # so that a late answer is told from a broken connection
+                auto_batch_tracing=False,
+                info=info,
+            )
+
         # A host that is not there at all is not waited for at length.
-        brief = min(patience, BRIEF, key=lambda policy: policy.give_up_after)
-        first = cls(direct_client(timeout_seconds), brief)
+        first = cls(client({}), min(patience, BRIEF, key=lambda policy: policy.give_up_after))
         try:
             info = first.ask("LangSmith cannot be used", _info)
         finally:
             first.close()
-        return cls(direct_client(timeout_seconds, info), patience)
+        return cls(client(info), patience)
 
     def ask(self, problem: str, call: "Callable[[Client], T]") -> T:
         """Return the answer to a call.
@@ -129,11 +95,13 @@ class LangSmithService:
         Raises ``ServiceError`` that starts with ``problem`` and ends with what to do, and of its kinds
         ``RequestRefusedError`` when the service works and does not take this.
         """
+        from langsmith.utils import LangSmithError
+        from requests import RequestException
 
         def attempt(_seconds_left: float) -> T | Failure:
             try:
                 return call(self.client)
-            except _failures() as error:
+            except (LangSmithError, RequestException, ValueError, TypeError) as error:  # the last two: odd answers
                 return _failure(error)
 
         answer = self._patience.run(attempt, threading.Event())
@@ -159,43 +127,29 @@ def _info(client: "Client") -> dict[str, Any]:
     return answer
 
 
-def _failures() -> tuple[type[Exception], ...]:
-    """Return what the SDK raises: its own errors, those of requests, and what comes of an answer of another shape."""
-    from langsmith.utils import LangSmithError
-    from requests import RequestException
-
-    return LangSmithError, RequestException, ValueError, TypeError
-
-
 def _failure(error: Exception) -> Failure:
     """Why a call failed. What the SDK says is left out: it quotes the beginning and the end of the key."""
     import requests
     from langsmith.utils import LangSmithConnectionError
 
-    causes = list(_causes(error))
+    causes: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in causes:
+        causes.append(cause)
+        cause = cause.__cause__ or cause.__context__
     response = next((one.response for one in causes if isinstance(one, requests.HTTPError)), None)
     if response is not None:
-        return _answered(response.status_code, retry_after_of(response.headers))
+        status = response.status_code
+        if status in (401, 403):
+            return Failure(f"it refused the key, {status}", "check LANGSMITH_API_KEY and the workspace it is for")
+        if status in NOT_THIS:
+            return Failure(f"it answered {status}", "check what is sent, and LANGSMITH_ENDPOINT", is_refusal=True)
+        if status_may_pass(status):
+            after = retry_after_of(response.headers)
+            return Failure(f"it answered {status}", "try again later", may_pass=True, retry_after=after)
+        return Failure(f"it answered {status}", "check LANGSMITH_ENDPOINT")
     if any(isinstance(one, requests.Timeout) for one in causes):
         return Failure("it did not answer in time", "try again later, or check LANGSMITH_ENDPOINT", may_pass=True)
     if any(isinstance(one, LangSmithConnectionError | requests.ConnectionError) for one in causes):
         return Failure("it cannot be reached", "check the network and LANGSMITH_ENDPOINT", may_pass=True)
     return Failure(f"its answer makes no sense, {type(error).__name__}", "check LANGSMITH_ENDPOINT")
-
-
-def _answered(status: int, retry_after: float | None) -> Failure:
-    if status in (401, 403):
-        return Failure(f"it refused the key, {status}", "check LANGSMITH_API_KEY and the workspace it is for")
-    if status in NOT_THIS:
-        return Failure(f"it answered {status}", "check what is sent, and LANGSMITH_ENDPOINT", is_refusal=True)
-    if status_may_pass(status):
-        return Failure(f"it answered {status}", "try again later", may_pass=True, retry_after=retry_after)
-    return Failure(f"it answered {status}", "check LANGSMITH_ENDPOINT")
-
-
-def _causes(error: BaseException | None) -> "list[BaseException]":
-    found: list[BaseException] = []
-    while error is not None and error not in found:
-        found.append(error)
-        error = error.__cause__ or error.__context__
-    return found

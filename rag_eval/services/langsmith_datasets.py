@@ -1,35 +1,36 @@
-"""Read ground truth from LangSmith datasets."""
+"""Ground truth in LangSmith datasets: read it, and write it so that pushing it again never creates duplicates."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid5
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
-from rag_eval.errors import ConfigurationError, GroundTruthError, InvalidSpanError, RagEvalError, preview
+from rag_eval.disk.files import data_sha256
+from rag_eval.errors import GroundTruthError, InvalidSpanError, RagEvalError, preview
 from rag_eval.ground_truth.importing.importer import ImportedTruth, ImportNotes, imported
+from rag_eval.ground_truth.records import chunk_level_outputs, token_level_outputs
 from rag_eval.services.langsmith_client import LangSmithService
 from rag_eval.types.chunks import CharacterSpan
-from rag_eval.types.ground_truth import (
-    ChunkLevelGroundTruth,
-    ChunkLevelRunOutput,
-    Query,
-    TokenLevelGroundTruth,
-    TokenLevelRunOutput,
-)
+from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import ChunkId, DocumentId, EvaluationType, QueryId, QueryText, encode_utf8, generate_query_id
 
 if TYPE_CHECKING:
     from langsmith import Client
-    from langsmith.schemas import Dataset, Example, Run
+    from langsmith.schemas import Dataset, Example
 
 Item = TypeVar("Item")
+GroundTruth = list[TokenLevelGroundTruth] | list[ChunkLevelGroundTruth]
+Record = Mapping[str, Any]
+"""An example as plain data: its ``inputs``, ``outputs`` and ``metadata``, which holds the ``query_id``."""
 
 RELEVANT_CHUNK_IDS = ("relevant_chunk_ids", "relevantChunkIds", "chunk_ids")
 RELEVANT_SPANS = ("relevant_spans", "relevantSpans")
-# LangSmith keeps what a target returns as it is when it is a dict, and under "output" otherwise.
-RETRIEVED_CHUNK_IDS = ("retrieved_chunk_ids", "retrievedChunkIds", "chunk_ids", "output", "outputs")
-RETRIEVED_SPANS = ("retrieved_spans", "retrievedSpans", "spans", "output", "outputs")
+TRUTH_KEYS: Mapping[EvaluationType, Sequence[str]] = {"token-level": RELEVANT_SPANS, "chunk-level": RELEVANT_CHUNK_IDS}
 METADATA_SPELLINGS = {
     "sourceDocs": "source_docs",
     "generationModel": "generation_model",
@@ -40,20 +41,29 @@ METADATA_SPELLINGS = {
 # Not metadata of the query: its id, what the item itself says, and the split that LangSmith gives every example.
 OWN_KEYS = ("query_id", "unanswerable")
 DEFAULT_SPLIT = ["base"]
+DEFAULT_DATASETS: Mapping[EvaluationType, str] = {
+    "token-level": "rag-eval-token-level-v1",
+    "chunk-level": "rag-eval-chunk-level-v1",
+}
+BATCH = 100
+ROUNDS = 4
 
 
-class _SpanRecord(BaseModel):
-    model_config = ConfigDict(strict=True)
+class SpanOutput(BaseModel):
+    """A span in the outputs of an example or a run: a record, or an object that has the same attributes."""
+
+    model_config = ConfigDict(strict=True, from_attributes=True)
 
     doc_id: str = Field(validation_alias=AliasChoices("doc_id", "docId"))
     start: int
     end: int
     text: str
     origin: str | None = None
-    alternatives: list["_SpanRecord"] = []
+    alternatives: list["SpanOutput"] = []
 
     @property
     def span(self) -> CharacterSpan:
+        """The span; raises ``InvalidSpanError`` when the numbers are nonsense."""
         return CharacterSpan(DocumentId(self.doc_id), self.start, self.end, self.text)
 
 
@@ -64,30 +74,25 @@ class _ChunkGroups(BaseModel):
     origins: dict[str, str] = {}
 
 
-def query_of(example: "Example") -> Query:
+def _query_of(example: "Example") -> Query:
     """Return the query of an example: ``inputs.query``, its id from the metadata or made from the text.
 
-    Raises ``GroundTruthError`` when there is none, ``TextEncodingError`` when UTF-8 cannot hold it.
+    Metadata is that of the example and of its outputs, in snake_case; what is written so already wins.
     """
     text = (example.inputs or {}).get("query")
     if not isinstance(text, str) or not text.strip():
         raise GroundTruthError("it has no inputs.query: add the question")
     encode_utf8(text, "the query")
-    metadata = metadata_of(example)
+    inner = (example.outputs or {}).get("metadata")
+    found = (dict(inner) if isinstance(inner, Mapping) else {}) | dict(example.metadata or {})
+    renamed = {METADATA_SPELLINGS[key]: value for key, value in found.items() if key in METADATA_SPELLINGS}
+    metadata = renamed | {key: value for key, value in found.items() if key not in METADATA_SPELLINGS}
     given = metadata.get("query_id")
     if metadata.get("dataset_split") == DEFAULT_SPLIT:
         del metadata["dataset_split"]
     kept = {key: value for key, value in metadata.items() if key not in OWN_KEYS}
     query_id = given if isinstance(given, str) and given else generate_query_id(text)
     return Query(QueryId(query_id), QueryText(text), kept)
-
-
-def metadata_of(example: "Example") -> dict[str, object]:
-    """Return the metadata of an example, of its outputs too, in snake_case; what is written so already wins."""
-    inner = (example.outputs or {}).get("metadata")
-    found = (dict(inner) if isinstance(inner, Mapping) else {}) | dict(example.metadata or {})
-    renamed = {METADATA_SPELLINGS[key]: value for key, value in found.items() if key in METADATA_SPELLINGS}
-    return renamed | {key: value for key, value in found.items() if key not in METADATA_SPELLINGS}
 
 
 def is_unanswerable(example: "Example | None") -> bool:
@@ -99,57 +104,18 @@ def is_unanswerable(example: "Example | None") -> bool:
     return any(isinstance(side, Mapping) and side.get("unanswerable") is True for side in sides)
 
 
-def relevant_chunk_ids(example: "Example | None") -> list[str]:
-    """Return the relevant chunk ids of an example, [] without; raises ``GroundTruthError`` on anything but ids."""
-    return _relevant(example, RELEVANT_CHUNK_IDS, _chunk_id)
+def relevant_items(example: "Example | None", keys: Sequence[str], read: Callable[[object], Item]) -> list[Item]:
+    """Return what is under the first of the keys that the outputs have, each item read; [] without any of them.
 
-
-def relevant_spans(example: "Example | None") -> list[CharacterSpan]:
-    """Return the relevant spans of an example, [] without; raises ``GroundTruthError`` on anything but spans."""
-    return _relevant(example, RELEVANT_SPANS, _span)
-
-
-def retrieved_chunk_ids(run: "Run") -> list[str]:
-    """Return the chunk ids of a run, [] without outputs; raises ``ConfigurationError`` on anything but ids."""
-    return _retrieved(run, RETRIEVED_CHUNK_IDS, _chunk_id)
-
-
-def retrieved_spans(run: "Run") -> list[CharacterSpan]:
-    """Return the spans of a run, [] without outputs; raises ``ConfigurationError`` on anything but spans."""
-    return _retrieved(run, RETRIEVED_SPANS, _span)
-
-
-def _relevant(example: "Example | None", keys: Sequence[str], read: Callable[[object], Item]) -> list[Item]:
+    Raises ``GroundTruthError`` on what is no list, or an item that cannot be read.
+    """
     outputs = None if example is None else example.outputs
-    if not isinstance(outputs, Mapping):
-        return []
-    for key in keys:
-        if key in outputs:
-            return _items(outputs[key], key, read, GroundTruthError)
-    return []
+    key = next((key for key in keys if key in outputs), None) if isinstance(outputs, Mapping) else None
+    return [] if key is None or outputs is None else read_items(outputs[key], key, read, GroundTruthError)
 
 
-def _retrieved(run: "Run", keys: Sequence[str], read: Callable[[object], Item]) -> list[Item]:
-    found: object = run.outputs
-    if not found:
-        return []
-    where = "outputs"
-    while isinstance(found, Mapping):
-        key = next((key for key in keys if key in found), None)
-        if key is None:
-            raise ConfigurationError(
-                f"the {where} of the run have {preview(', '.join(map(str, found)))}, and none of {', '.join(keys)}: "
-                "return a list or one of these, or override the extraction"
-            )
-        found, where = found[key], key
-    if isinstance(found, ChunkLevelRunOutput):
-        found = found.retrieved_chunk_ids
-    elif isinstance(found, TokenLevelRunOutput):
-        found = found.retrieved_spans
-    return _items(found, where, read, ConfigurationError)
-
-
-def _items(found: object, key: str, read: Callable[[object], Item], error: type[RagEvalError]) -> list[Item]:
+def read_items(found: object, key: str, read: Callable[[object], Item], error: type[RagEvalError]) -> list[Item]:
+    """Return the items of a list, each read; raises ``error`` with the key and the number of one that cannot be."""
     if not isinstance(found, list | tuple):
         raise error(f"{key!r} is {preview(repr(found))}, not a list: give a list, [] when there is nothing")
     items = []
@@ -161,26 +127,16 @@ def _items(found: object, key: str, read: Callable[[object], Item], error: type[
     return items
 
 
-def _chunk_id(item: object) -> str:
+def as_chunk_id(item: object) -> str:
+    """Return a chunk id as it is; raises ``TypeError`` on anything else."""
     if isinstance(item, str):
         return item
     raise TypeError(f"{preview(repr(item))} is not a chunk id: use texts, or override the extraction")
 
 
-def _span(item: object) -> CharacterSpan:
-    if isinstance(item, CharacterSpan):
-        return item
-    return _SpanRecord.model_validate(item).span
-
-
-def _group(item: object) -> tuple[CharacterSpan, list[CharacterSpan], dict[CharacterSpan, str]]:
-    """Return a relevant span with its alternatives, and the origins of those that have one."""
-    if isinstance(item, CharacterSpan):
-        return item, [], {}
-    record = _SpanRecord.model_validate(item)
-    members = [record, *record.alternatives]
-    origins = {member.span: member.origin for member in members if member.origin}
-    return record.span, [member.span for member in record.alternatives], origins
+def as_span(item: object) -> CharacterSpan:
+    """Return the span of a record; raises ``ValidationError`` or ``InvalidSpanError`` on what is none."""
+    return SpanOutput.model_validate(item).span
 
 
 def _sentence(reason: Exception) -> str:
@@ -189,11 +145,6 @@ def _sentence(reason: Exception) -> str:
     first = reason.errors()[0]
     place = ".".join(str(part) for part in first["loc"]) or "the span"
     return f"{place}: {first['msg']}"
-
-
-GroundTruth = list[TokenLevelGroundTruth] | list[ChunkLevelGroundTruth]
-
-TRUTH_KEYS: Mapping[EvaluationType, Sequence[str]] = {"token-level": RELEVANT_SPANS, "chunk-level": RELEVANT_CHUNK_IDS}
 
 
 def find_dataset(service: LangSmithService, dataset_name: str) -> "Dataset | None":
@@ -211,8 +162,7 @@ def find_dataset(service: LangSmithService, dataset_name: str) -> "Dataset | Non
     return service.ask(f"the LangSmith dataset {dataset_name!r} could not be read", read)
 
 
-def list_examples(service: LangSmithService, dataset: "Dataset") -> "list[Example]":
-    """Return all examples of a dataset, in the order of their ids; raises ``ServiceError`` when LangSmith fails."""
+def _list_examples(service: LangSmithService, dataset: "Dataset") -> "list[Example]":
     return service.ask(
         f"the LangSmith dataset {dataset.name!r} could not be read",
         lambda client: sorted(client.list_examples(dataset_id=dataset.id), key=lambda example: str(example.id)),
@@ -229,7 +179,7 @@ def read_examples(service: LangSmithService, dataset_name: str) -> "list[Example
         raise GroundTruthError(
             f"there is no LangSmith dataset {dataset_name!r}: check its name and the workspace of the key"
         )
-    examples = list_examples(service, dataset)
+    examples = _list_examples(service, dataset)
     if not examples:
         raise GroundTruthError(f"the LangSmith dataset {dataset_name!r} has no examples: add some")
     return examples
@@ -242,8 +192,15 @@ def pull_truth(service: LangSmithService, dataset_name: str) -> GroundTruth:
     LangSmith fails.
     """
     examples = read_examples(service, dataset_name)
+    kinds = {kind for example in examples for kind in TRUTH_KEYS if _has(example, kind)}
+    if len(kinds) != 1:
+        problem = "both token-level and chunk-level" if kinds else "neither token-level nor chunk-level"
+        raise GroundTruthError(
+            f"the LangSmith dataset {dataset_name!r} holds {problem} ground truth: its examples need "
+            "outputs.relevant_spans, or all of them outputs.relevant_chunk_ids"
+        )
     truth: GroundTruth
-    if type_of(examples, dataset_name) == "token-level":
+    if kinds == {"token-level"}:
         truth = sorted(token_level_truth(examples, dataset_name), key=lambda item: item.query.id)
     else:
         truth = sorted(chunk_level_truth(examples, dataset_name), key=lambda item: item.query.id)
@@ -269,27 +226,20 @@ def read_langsmith(dataset_name: str) -> ImportedTruth:
         service.close()
 
 
-def type_of(examples: "Sequence[Example]", dataset_name: str) -> EvaluationType:
-    """Return the type of ground truth that examples hold; raises ``GroundTruthError`` when it is both or neither."""
-    found = {kind for example in examples for kind, keys in TRUTH_KEYS.items() if _has(example, keys)}
-    if len(found) == 1:
-        return found.pop()
-    problem = "both token-level and chunk-level" if found else "neither token-level nor chunk-level"
-    raise GroundTruthError(
-        f"the LangSmith dataset {dataset_name!r} holds {problem} ground truth: its examples need "
-        "outputs.relevant_spans, or all of them outputs.relevant_chunk_ids"
-    )
-
-
 def token_level_truth(examples: "Sequence[Example]", dataset_name: str) -> list[TokenLevelGroundTruth]:
     """Return the examples as token-level ground truth; raises ``GroundTruthError`` naming the example."""
 
     def read(example: "Example") -> TokenLevelGroundTruth:
-        groups = _relevant(example, RELEVANT_SPANS, _group)
-        alternatives = {span: members for span, members, _ in groups if members}
-        origins = {span: origin for _, _, found in groups for span, origin in found.items()}
-        spans = [span for span, _, _ in groups]
-        return TokenLevelGroundTruth(query_of(example), spans, is_unanswerable(example), alternatives, origins)
+        records = relevant_items(example, RELEVANT_SPANS, SpanOutput.model_validate)
+        groups = [[member.span for member in (record, *record.alternatives)] for record in records]
+        members = [member for record in records for member in (record, *record.alternatives)]
+        return TokenLevelGroundTruth(
+            _query_of(example),
+            [span for span, *_ in groups],
+            is_unanswerable(example),
+            {span: others for span, *others in groups if others},
+            {member.span: member.origin for member in members if member.origin},
+        )
 
     check_type(examples, "token-level", dataset_name)
     return [_named(read, example, dataset_name) for example in examples]
@@ -299,13 +249,13 @@ def chunk_level_truth(examples: "Sequence[Example]", dataset_name: str) -> list[
     """Return the examples as chunk-level ground truth; raises ``GroundTruthError`` naming the example."""
 
     def read(example: "Example") -> ChunkLevelGroundTruth:
-        ids = [ChunkId(name) for name in relevant_chunk_ids(example)]
+        ids = [ChunkId(name) for name in relevant_items(example, RELEVANT_CHUNK_IDS, as_chunk_id)]
         try:
             groups = _ChunkGroups.model_validate(example.outputs or {})
         except ValidationError as reason:
             raise GroundTruthError(_sentence(reason)) from None
         return ChunkLevelGroundTruth(
-            query_of(example),
+            _query_of(example),
             ids,
             is_unanswerable(example),
             {ChunkId(seed): [ChunkId(name) for name in members] for seed, members in groups.alternatives.items()},
@@ -318,7 +268,7 @@ def chunk_level_truth(examples: "Sequence[Example]", dataset_name: str) -> list[
 
 def query_ids(examples: "Sequence[Example]", dataset_name: str) -> list[QueryId]:
     """Return the ids of the examples' queries; raises ``GroundTruthError`` naming the example."""
-    return [_named(query_of, example, dataset_name).id for example in examples]
+    return [_named(_query_of, example, dataset_name).id for example in examples]
 
 
 def match_queries(
@@ -343,7 +293,7 @@ def check_type(examples: "Sequence[Example]", wanted: EvaluationType, dataset_na
     """Raise ``GroundTruthError`` when an example is of the other type."""
     other: EvaluationType = "chunk-level" if wanted == "token-level" else "token-level"
     for example in examples:
-        if not _has(example, TRUTH_KEYS[wanted]) and _has(example, TRUTH_KEYS[other]):
+        if not _has(example, wanted) and _has(example, other):
             raise GroundTruthError(
                 f"the LangSmith dataset {dataset_name!r} holds {other} ground truth "
                 f"({preview(', '.join(example.outputs or {}))}) and the evaluation is {wanted}: "
@@ -351,8 +301,8 @@ def check_type(examples: "Sequence[Example]", wanted: EvaluationType, dataset_na
             )
 
 
-def _has(example: "Example", keys: Sequence[str]) -> bool:
-    return any(key in (example.outputs or {}) for key in keys)
+def _has(example: "Example", kind: EvaluationType) -> bool:
+    return any(key in (example.outputs or {}) for key in TRUTH_KEYS[kind])
 
 
 def _named(read: "Callable[[Example], Item]", example: "Example", dataset_name: str) -> Item:
@@ -360,3 +310,174 @@ def _named(read: "Callable[[Example], Item]", example: "Example", dataset_name: 
         return read(example)
     except RagEvalError as error:
         raise GroundTruthError(f"example {example.id} of the LangSmith dataset {dataset_name!r}: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class PushReport:
+    """What a push did: how many examples it created, updated, found as they should be, and deleted.
+
+    ``others`` are examples of the dataset that the ground truth does not have and that were kept.
+    """
+
+    dataset: str
+    url: str | None
+    created: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    deleted: int = 0
+    others: int = 0
+
+
+def push_truth(
+    service: LangSmithService,
+    dataset_name: str,
+    truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth],
+    *,
+    delete_others: bool = False,
+) -> PushReport:
+    """Make a dataset hold this ground truth; it is created when it is not there.
+
+    An example is that of a query when it has the query's id, or none and its text. Examples that the ground truth does
+    not have are kept unless ``delete_others``. Raises ``GroundTruthError`` when the ground truth is empty,
+    or the dataset is of the other type; ``ServiceError`` when LangSmith fails.
+    """
+    kind, records = truth_records(truth, dataset_name)
+    return push_records(service, dataset_name, records, kind, delete_others=delete_others)
+
+
+def truth_records(
+    truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth], dataset_name: str
+) -> tuple[EvaluationType, list[Record]]:
+    """Return the type of ground truth and its records; raises ``GroundTruthError`` when there is none."""
+    if not truth:
+        raise GroundTruthError(f"there is no ground truth to push to {dataset_name!r}: give at least one query")
+    kind: EvaluationType = "token-level" if isinstance(truth[0], TokenLevelGroundTruth) else "chunk-level"
+    return kind, [record_of(item) for item in truth]
+
+
+def record_of(item: TokenLevelGroundTruth | ChunkLevelGroundTruth) -> Record:
+    """Return an item of ground truth as an example of a dataset.
+
+    Where the metadata does not say them, ``source_docs`` are the documents of the spans and ``generation_type`` is
+    ``manual``. Raises ``TextEncodingError`` on a lone surrogate.
+    """
+    metadata = dict(item.query.metadata)
+    outputs: dict[str, object]
+    if isinstance(item, TokenLevelGroundTruth):
+        outputs = {**token_level_outputs(item)}
+        metadata.setdefault("source_docs", sorted({span.doc_id for span in item.relevant_spans}))
+    else:
+        outputs = {**chunk_level_outputs(item)}
+    metadata.setdefault("generation_type", "manual")
+    metadata["query_id"] = item.query.id
+    if item.unanswerable:
+        metadata["unanswerable"] = True
+    record = {"inputs": {"query": item.query.text}, "outputs": outputs, "metadata": metadata}
+    encode_utf8(json.dumps(record, ensure_ascii=False), f"the ground truth of {item.query.id}")
+    return record
+
+
+def push_records(
+    service: LangSmithService,
+    dataset_name: str,
+    records: Sequence[Record],
+    kind: EvaluationType,
+    *,
+    delete_others: bool = False,
+    only_if_new: bool = False,
+) -> PushReport:
+    """As ``push_truth``, for plain data.
+
+    With ``only_if_new`` a dataset that has examples is left alone, unless it was made from these very records, holds
+    nothing else, and is to be completed.
+    """
+    digest = data_sha256(list(records))
+    dataset = find_dataset(service, dataset_name) or _create(service, dataset_name, kind, digest)
+    if dataset.data_type is not None and dataset.data_type.value != "kv":
+        raise GroundTruthError(
+            f"the LangSmith dataset {dataset_name!r} is of the type {dataset.data_type.value!r}: "
+            "ground truth needs one of the type 'kv', give another name"
+        )
+    queries = [(record["metadata"]["query_id"], record["inputs"]["query"]) for record in records]
+    for attempt in range(ROUNDS):
+        examples = _list_examples(service, dataset)
+        check_type(examples, kind, dataset_name)
+        matches, others = match_queries(examples, queries, dataset_name)
+        # Ids that are taken though nothing is listed under them are those of deleted examples: others are used then.
+        salt = "" if attempt < 2 else str(attempt)
+        new: list[dict[str, Any]] = []
+        changed: list[dict[str, Any]] = []
+        for (query_id, _), record, match in zip(queries, records, matches, strict=True):
+            if match is None:
+                # The SDK calls outputs otherwise when it creates.
+                sent = {"reference_outputs" if key == "outputs" else key: value for key, value in record.items()}
+                new.append({"id": uuid5(dataset.id, query_id + salt), **sent})
+                continue
+            kept = dict(match.metadata or {})
+            split = {key: kept[key] for key in ("dataset_split",) if key in kept}  # LangSmith's own, in the metadata
+            wanted = {**record, "metadata": {**record["metadata"], **split}}
+            if wanted != {"inputs": match.inputs, "outputs": match.outputs, "metadata": kept}:
+                changed.append({"id": match.id, **wanted})
+        half_made = (dataset.metadata or {}).get("ground_truth") == digest and not changed and not others
+        if only_if_new and examples and not half_made:
+            return PushReport(dataset_name, dataset.url, others=len(examples))
+        if _write(service, dataset, new, changed, others if delete_others else []):
+            gone = {"deleted" if delete_others else "others": len(others)}
+            unchanged = len(records) - len(new) - len(changed)
+            return PushReport(dataset_name, dataset.url, len(new), len(changed), unchanged, **gone)
+    raise GroundTruthError(
+        f"the LangSmith dataset {dataset_name!r} keeps refusing examples as known that it does not list: "
+        "push to another name"
+    )
+
+
+def _create(service: LangSmithService, name: str, kind: EvaluationType, digest: str) -> "Dataset":
+    from langsmith.schemas import Dataset
+    from langsmith.utils import LangSmithConflictError
+
+    def create(client: "Client") -> Dataset:
+        try:
+            made: Dataset = client.create_dataset(
+                name,
+                description=f"Ground truth for {kind} evaluation of retrieval",
+                metadata={"evaluation_type": kind, "ground_truth": digest},
+            )
+        except LangSmithConflictError:  # another made it, or an answer got lost
+            made = client.read_dataset(dataset_name=name)
+        return made
+
+    return service.ask(f"the LangSmith dataset {name!r} could not be created", create)
+
+
+def _write(
+    service: LangSmithService,
+    dataset: "Dataset",
+    new: Sequence[dict[str, Any]],
+    changed: Sequence[dict[str, Any]],
+    gone: "Sequence[Example]",
+) -> bool:
+    """Create, update and delete; False when an example that was to be created is there by now: look again then."""
+    from langsmith.utils import LangSmithConflictError
+
+    def create(batch: Sequence[Any], client: "Client") -> bool:
+        try:
+            client.create_examples(dataset_id=dataset.id, examples=batch)
+        except LangSmithConflictError:
+            return False
+        return True
+
+    def update(batch: Sequence[Any], client: "Client") -> bool:
+        client.update_examples(dataset_id=dataset.id, updates=batch)
+        return True
+
+    def delete(batch: Sequence[Any], client: "Client") -> bool:
+        client.delete_examples([example.id for example in batch])
+        return True
+
+    problem = f"the LangSmith dataset {dataset.name!r} could not be written"
+    steps: list[tuple[Any, Sequence[Any]]] = [(create, new), (update, changed), (delete, gone)]
+    return all(
+        service.ask(problem, partial(step, items[start : start + BATCH]))
+        for step, items in steps
+        for start in range(0, len(items), BATCH)
+    )

@@ -1,9 +1,9 @@
 """Metrics for LangSmith's ``evaluate``: the built-in ones of both levels, and the classes to derive one's own from."""
 
-import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from contextlib import suppress
 from numbers import Real
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
@@ -14,13 +14,14 @@ from rag_eval.metrics.span_metrics import SpanIoU, SpanMetric, SpanPrecision, Sp
 from rag_eval.services.langsmith_datasets import (
     RELEVANT_CHUNK_IDS,
     RELEVANT_SPANS,
+    as_chunk_id,
+    as_span,
     is_unanswerable,
-    relevant_chunk_ids,
-    relevant_spans,
-    retrieved_chunk_ids,
-    retrieved_spans,
+    read_items,
+    relevant_items,
 )
 from rag_eval.types.chunks import CharacterSpan
+from rag_eval.types.ground_truth import ChunkLevelRunOutput, TokenLevelRunOutput
 from rag_eval.types.ids import ChunkId, EvaluationType
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 ERROR_CHARACTERS = 300
+# LangSmith keeps what a target returns as it is when it is a dict, and under "output" otherwise.
+RETRIEVED_CHUNK_IDS = ("retrieved_chunk_ids", "retrievedChunkIds", "chunk_ids", "retrieved_ids", "output", "outputs")
+RETRIEVED_SPANS = ("retrieved_spans", "retrievedSpans", "spans", "output", "outputs")
 
 
 class LangSmithMetric(ABC, Generic[Item]):
@@ -42,6 +46,7 @@ class LangSmithMetric(ABC, Generic[Item]):
 
     level: ClassVar[EvaluationType]
     truth_keys: ClassVar[tuple[str, ...]]
+    retrieved_keys: ClassVar[tuple[str, ...]]
     needs_ground_truth: ClassVar[bool] = False
 
     @abstractmethod
@@ -73,7 +78,7 @@ class LangSmithMetric(ABC, Generic[Item]):
     def _feedback(self, name: str, k: int | None, run: "Run", example: "Example | None") -> "Feedback":
         if isinstance(run.error, str) and run.error:
             return _not_scored(name, f"not scored, the run failed: {preview(run.error, ERROR_CHARACTERS)}")
-        truth = self._ground_truth(example)
+        truth = self._truth_of(example)
         if not truth and is_unanswerable(example):
             return {"key": name, "score": None, "comment": "not scored, the query is declared unanswerable"}
         if not truth and self.needs_ground_truth:
@@ -82,27 +87,76 @@ class LangSmithMetric(ABC, Generic[Item]):
                 f"not scored, the example has no {self.level} ground truth ({', '.join(self.truth_keys)}): "
                 "add it, or declare the example unanswerable",
             )
-        value = self.calculate(self._as_returned(run)[:k], truth)
+        value = self.calculate(self._retrieved_by(run)[:k], truth)
         if not isinstance(value, Real) or not math.isfinite(value):
             raise ConfigurationError(
                 f"{type(self).__name__}.calculate gave {preview(repr(value))} for {name}: return a finite number"
             )
         return {"key": name, "score": float(value)}
 
-    def _as_returned(self, run: "Run") -> list[Item]:
-        """What was retrieved; a target's list is shown to the extraction as a list first, then as it was recorded."""
-        outputs = run.outputs
-        # LangSmith records a list as {"output": [...]}; an extraction may be written for the one or for the other.
-        if isinstance(outputs, dict) and outputs.keys() == {"output"} and isinstance(outputs["output"], list):
-            returned = copy.copy(run)
-            returned.outputs = outputs["output"]  # type: ignore[assignment]  # what the target returned
-            try:
-                retrieved = self._retrieved(returned)
-            except (AttributeError, KeyError, TypeError):
-                retrieved = []
-            if retrieved:
+    def _truth_of(self, example: "Example | None") -> list[Item]:
+        """What the extraction finds in the example, which is shown to it under every spelling of its key."""
+        outputs = None if example is None else example.outputs
+        found = next((outputs[key] for key in self.truth_keys if key in outputs), None) if outputs else None
+        if example is None or not outputs or not found or not isinstance(found, list):
+            return self._ground_truth(example)
+        spelled = {**dict.fromkeys(self.truth_keys, found), **outputs}
+        truth = self._ground_truth(example.model_copy(update={"outputs": spelled}))
+        if not truth and outputs.keys() <= {*self.truth_keys, "metadata"}:
+            raise self._overlooked("example", outputs)
+        return truth
+
+    def _retrieved_by(self, run: "Run") -> list[Item]:
+        """What the extraction finds in the run, which is shown to it as a list and under every spelling of its key.
+
+        An extraction may be written for a list, for what LangSmith records of one, or for another spelling: what it
+        looks past would count as nothing retrieved.
+        """
+        outputs: object = run.outputs
+        try:
+            found = _list_in(outputs, self.retrieved_keys)[1]
+        except ConfigurationError:  # of a shape that only the extraction knows
+            found = None
+        if not found or not isinstance(found, list | tuple):
+            return self._retrieved(run)
+        with suppress(AttributeError, KeyError, TypeError):
+            if retrieved := self._retrieved(run.model_copy(update={"outputs": found})):
                 return retrieved
-        return self._retrieved(run)
+        recorded = outputs if isinstance(outputs, Mapping) else {}
+        spelled = {**dict.fromkeys(self.retrieved_keys, found), **recorded}
+        retrieved = self._retrieved(run.model_copy(update={"outputs": spelled}))
+        if not retrieved and recorded.keys() <= set(self.retrieved_keys):
+            raise self._overlooked("run", recorded)
+        return retrieved
+
+    def _overlooked(self, where: str, outputs: Mapping[str, object]) -> ConfigurationError:
+        return ConfigurationError(
+            f"the extraction of {type(self).__name__} finds nothing in the outputs of the {where}, which hold "
+            f"{preview(', '.join(outputs) or 'a list')}: read that, or leave the extraction to the base class"
+        )
+
+
+def _list_in(outputs: object, keys: Sequence[str]) -> tuple[str, object]:
+    """What the outputs of a run hold under the first of the keys, and that key; the outputs themselves as a list."""
+    found, where = outputs, "outputs"
+    while isinstance(found, Mapping) and found:
+        key = next((key for key in keys if key in found), None)
+        if key is None:
+            raise ConfigurationError(
+                f"the {where} of the run have {preview(', '.join(map(str, found)))}, and none of {', '.join(keys)}: "
+                "return a list or one of these, or override the extraction"
+            )
+        found, where = found[key], key
+    if isinstance(found, ChunkLevelRunOutput):
+        found = found.retrieved_chunk_ids
+    elif isinstance(found, TokenLevelRunOutput):
+        found = found.retrieved_spans
+    return where, found
+
+
+def _retrieved_items(run: "Run", keys: Sequence[str], read: Callable[[object], Item]) -> list[Item]:
+    where, found = _list_in(run.outputs, keys)
+    return read_items(found, where, read, ConfigurationError) if run.outputs else []
 
 
 def name_and_cut(name: str, k: int | None) -> tuple[str, int | None]:
@@ -128,11 +182,13 @@ def _not_scored(name: str, comment: str) -> "Feedback":
 class Metrics(LangSmithMetric[str]):
     """A metric on chunk ids: write ``calculate``, and an extraction where the dataset or the target has its own shape.
 
-    Within ``evaluate``, ``run.outputs`` of a target that returns a list is shown to the extraction as that list.
+    Within ``evaluate`` an extraction is shown the same items as a list and under every spelling of their key. One that
+    finds none of them all the same is an error: it would score 0 in silence.
     """
 
     level = "chunk-level"
     truth_keys = RELEVANT_CHUNK_IDS
+    retrieved_keys = RETRIEVED_CHUNK_IDS
 
     @abstractmethod
     def calculate(self, retrieved_chunk_ids: list[str], ground_truth_chunk_ids: list[str]) -> float:
@@ -143,15 +199,15 @@ class Metrics(LangSmithMetric[str]):
 
         [] without an example or without any of these. Raises ``GroundTruthError`` when they are not a list of ids.
         """
-        return relevant_chunk_ids(example)
+        return relevant_items(example, self.truth_keys, as_chunk_id)
 
     def extract_retrieved_chunks_ids(self, run: "Run") -> list[str]:
         """The retrieved ids, best first: outputs that are a list of ids, or that hold one.
 
-        As ``retrieved_chunk_ids``, ``retrievedChunkIds``, ``chunk_ids``, ``output`` or ``outputs``. [] without
-        outputs. Raises ``ConfigurationError`` when the outputs hold no list of ids.
+        As ``retrieved_chunk_ids``, ``retrievedChunkIds``, ``chunk_ids``, ``retrieved_ids``, ``output`` or ``outputs``.
+        [] without outputs. Raises ``ConfigurationError`` when the outputs hold no list of ids.
         """
-        return retrieved_chunk_ids(run)
+        return _retrieved_items(run, self.retrieved_keys, as_chunk_id)
 
     def _retrieved(self, run: "Run") -> list[str]:
         return self.extract_retrieved_chunks_ids(run)
@@ -198,6 +254,7 @@ class TokenLevelMetrics(LangSmithMetric[CharacterSpan]):
 
     level = "token-level"
     truth_keys = RELEVANT_SPANS
+    retrieved_keys = RETRIEVED_SPANS
 
     @abstractmethod
     def calculate(self, retrieved_spans: list[CharacterSpan], ground_truth_spans: list[CharacterSpan]) -> float:
@@ -208,7 +265,7 @@ class TokenLevelMetrics(LangSmithMetric[CharacterSpan]):
 
         [] without an example or without either. Raises ``GroundTruthError`` when they are not a list of spans.
         """
-        return relevant_spans(example)
+        return relevant_items(example, self.truth_keys, as_span)
 
     def extract_retrieved_spans(self, run: "Run") -> list[CharacterSpan]:
         """The retrieved spans, best first: outputs that are a list of spans, or that hold one.
@@ -216,7 +273,7 @@ class TokenLevelMetrics(LangSmithMetric[CharacterSpan]):
         As ``retrieved_spans``, ``retrievedSpans``, ``spans``, ``output`` or ``outputs``. [] without outputs.
         Raises ``ConfigurationError`` when the outputs hold no list of spans.
         """
-        return retrieved_spans(run)
+        return _retrieved_items(run, self.retrieved_keys, as_span)
 
     def _retrieved(self, run: "Run") -> list[CharacterSpan]:
         return self.extract_retrieved_spans(run)

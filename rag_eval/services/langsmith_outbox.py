@@ -1,8 +1,12 @@
-"""LangSmith through the outbox: what is put for it, and what sends it."""
+"""LangSmith through the outbox: ground truth and experiments that are put for it, and what sends them."""
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -10,21 +14,28 @@ from rag_eval.disk.files import data_sha256
 from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError, ServiceError
 from rag_eval.retry import PATIENT, RetryPolicy
 from rag_eval.services.langsmith_client import LangSmithService, has_langsmith_key
-from rag_eval.services.langsmith_datasets import check_type, match_queries, read_examples
-from rag_eval.services.langsmith_experiments import (
-    ExampleOutcome,
-    Experiment,
-    publish_experiment,
-)
-from rag_eval.services.langsmith_push import push_records, record_of
+from rag_eval.services.langsmith_datasets import check_type, match_queries, push_records, read_examples, truth_records
 from rag_eval.services.outbox import Delivery, Message, Outbox
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType
 
 if TYPE_CHECKING:
-    from langsmith.schemas import Example
+    from langsmith import Client
+    from langsmith.schemas import Example, TracerSession
 
 LANGSMITH_CHANNEL = "langsmith"
+REQUEST_RECORDS = 200
+REQUEST_BYTES = 4_000_000
+SCORE_DIGITS = 4  # what LangSmith keeps, and its SDK sends
+
+SELECTED = "?selectedSessions="
+"""What stands between the page that compares the experiments of a dataset and the ids of those it shows."""
+
+MakeId = Callable[..., UUID]
+"""Gives an id for names: the same for the same names."""
+
+Parts = list[tuple[str, bytes]]
+"""What belongs together in a multipart request: names, and JSON."""
 
 
 class _Plain(BaseModel):
@@ -34,7 +45,8 @@ class _Plain(BaseModel):
 class RowOutcome(_Plain):
     """What one row of a dataset got: outputs, scores and comments by feedback key, or the error that it failed with.
 
-    The row is an example by its id; a query of a benchmark may be one by its text too.
+    The row is an example by its id; a query of a benchmark may be one by its text too. A row that failed has no
+    scores: that is not the same as scores of 0. ``comments`` explain scores, or why there is none under a key.
     """
 
     id: str
@@ -43,6 +55,18 @@ class RowOutcome(_Plain):
     scores: dict[str, float] = {}
     comments: dict[str, str] = {}
     error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """An experiment by its name, which nothing else in the workspace has, when it took place, and what its runs are."""
+
+    name: str
+    metadata: Mapping[str, object]
+    rows: "Sequence[tuple[Example, RowOutcome]]"
+    at: datetime
+    run_name: str = "retrieve"
+    run_type: str = "retriever"
 
 
 class TruthPayload(_Plain):
@@ -67,6 +91,23 @@ class ExperimentPayload(_Plain):
     metadata: dict[str, Any]
     queries: list[RowOutcome]
 
+    @property
+    def key(self) -> str:
+        """The key of its message."""
+        return experiment_key(self.run, self.configuration, self.dataset)
+
+    def on(self, examples: "Sequence[Example]", suffix: str) -> Experiment:
+        """The experiment on the examples of the dataset; raises ``GroundTruthError`` when they do not fit."""
+        check_type(examples, self.evaluation_type, self.dataset)
+        matches, _ = match_queries(examples, [(query.id, query.text) for query in self.queries], self.dataset)
+        rows = [(example, query) for query, example in zip(self.queries, matches, strict=True) if example is not None]
+        if not rows:
+            raise GroundTruthError(
+                f"no example of the LangSmith dataset {self.dataset!r} is a query of the run {self.run}: "
+                "push its ground truth, or name another dataset"
+            )
+        return Experiment(f"{self.configuration} {suffix}", self.metadata, rows, self.at)
+
 
 class TaskPayload(_Plain):
     """One task of an experiment, on a dataset."""
@@ -85,10 +126,32 @@ class TaskPayload(_Plain):
         """The key of its message."""
         return f"task {self.task!r} of {self.experiment!r}, {self.run}, on {self.dataset!r}"
 
+    def on(self, examples: "Sequence[Example]", suffix: str) -> Experiment:
+        """The experiment on the examples of the dataset; raises ``GroundTruthError`` when no row is one of them."""
+        known = {str(example.id): example for example in examples}
+        rows = [(known[row.id], row) for row in self.rows if row.id in known]
+        if not rows:
+            raise GroundTruthError(
+                f"no row of {self.experiment!r} is an example of the LangSmith dataset {self.dataset!r}: "
+                "read its rows with LangSmithDataset, or give them the id of their example"
+            )
+        name = f"{self.experiment} {self.task} {suffix}"
+        return Experiment(name, self.metadata, rows, self.at, self.task, "chain")
+
 
 _PAYLOADS: TypeAdapter[TruthPayload | ExperimentPayload | TaskPayload] = TypeAdapter(
     Annotated[TruthPayload | ExperimentPayload | TaskPayload, Field(discriminator="kind")]
 )
+
+
+def experiment_key(run: str, configuration: str, dataset: str) -> str:
+    """Return the key of a configuration's message."""
+    return f"experiment {configuration!r} of {run} on {dataset!r}"
+
+
+def put_experiment(outbox: Outbox, payload: ExperimentPayload | TaskPayload) -> Message:
+    """Put one configuration of a run, or one task of an experiment."""
+    return outbox.put(LANGSMITH_CHANNEL, payload.key, payload.model_dump(mode="json"))
 
 
 def put_truth(
@@ -104,11 +167,10 @@ def put_truth(
     ``only_if_new`` it is for a dataset that is not there, or is empty, and takes nothing back. Raises
     ``GroundTruthError`` when there is none.
     """
-    if not truth:
-        raise GroundTruthError(f"there is no ground truth for {dataset!r}: give at least one query")
-    kind: EvaluationType = "token-level" if isinstance(truth[0], TokenLevelGroundTruth) else "chunk-level"
-    records = [dict(record_of(item)) for item in truth]
-    payload = TruthPayload(dataset=dataset, evaluation_type=kind, records=records, only_if_new=only_if_new)
+    kind, records = truth_records(truth, dataset)
+    payload = TruthPayload(
+        dataset=dataset, evaluation_type=kind, records=[dict(one) for one in records], only_if_new=only_if_new
+    )
     suffix = f" for {dataset!r}" + (", if it is new" if only_if_new else "")
     key = f"ground truth {data_sha256(records)[:12]}{suffix}"
     # The new one first: a kill in between must not leave neither.
@@ -119,15 +181,13 @@ def put_truth(
     return message
 
 
-def experiment_key(run: str, configuration: str, dataset: str) -> str:
-    """Return the key of a configuration's message."""
-    return f"experiment {configuration!r} of {run} on {dataset!r}"
-
-
-def put_experiment(outbox: Outbox, payload: ExperimentPayload) -> Message:
-    """Put one configuration of a run."""
-    key = experiment_key(payload.run, payload.configuration, payload.dataset)
-    return outbox.put(LANGSMITH_CHANNEL, key, payload.model_dump(mode="json"))
+def deliver_to_langsmith(outbox: Outbox, patience: RetryPolicy = PATIENT) -> list[Delivery]:
+    """Send what waits for LangSmith alone, and say what became of each; raises what ``Outbox.deliver`` raises."""
+    sender = LangSmithSender(patience)
+    try:
+        return outbox.deliver({LANGSMITH_CHANNEL: sender})
+    finally:
+        sender.close()
 
 
 class LangSmithSender:
@@ -153,55 +213,27 @@ class LangSmithSender:
                 f"the message {str(message.path)!r} is of another version ({first['loc']}: {first['msg']}): "
                 "remove it, and publish again what it was"
             ) from None
-        service = self._connected()
-        if isinstance(payload, ExperimentPayload):
-            return self._send_experiment(service, message, payload)
+        service, dataset = self._connected(), payload.dataset
+        if isinstance(payload, TruthPayload):
+            self._examples.pop(dataset, None)
+            report = push_records(
+                service, dataset, payload.records, payload.evaluation_type, only_if_new=payload.only_if_new
+            )
+            counts = {"created": report.created, "updated": report.updated, "unchanged": report.unchanged}
+            return {"url": report.url, "dataset": dataset, **counts}
+        if dataset not in self._examples:
+            self._examples[dataset] = read_examples(service, dataset)
+        experiment = payload.on(self._examples[dataset], message.id.hex[:8])
+        sent = {"url": publish_experiment(service, experiment, message.uuid), "dataset": dataset}
         if isinstance(payload, TaskPayload):
-            return self._send_task(service, message, payload)
-        self._examples.pop(payload.dataset, None)
-        report = push_records(
-            service, payload.dataset, payload.records, payload.evaluation_type, only_if_new=payload.only_if_new
-        )
-        counts = {"created": report.created, "updated": report.updated, "unchanged": report.unchanged}
-        return {"url": report.url, "dataset": payload.dataset, **counts}
+            return {**sent, "absent": len(payload.rows) - len(experiment.rows)}
+        queries = len(experiment.rows)
+        return {**sent, "run": payload.run, "queries": queries, "absent": len(payload.queries) - queries}
 
     def close(self) -> None:
         """End the connections."""
         if self._service is not None:
             self._service.close()
-
-    def _send_experiment(
-        self, service: LangSmithService, message: Message, payload: ExperimentPayload
-    ) -> Mapping[str, Any]:
-        dataset = payload.dataset
-        examples = self._examples_of(service, dataset)
-        check_type(examples, payload.evaluation_type, dataset)
-        matches, _ = match_queries(examples, [(query.id, query.text) for query in payload.queries], dataset)
-        outcomes = [
-            ExampleOutcome(example, query.outputs, query.scores, query.error)
-            for query, example in zip(payload.queries, matches, strict=True)
-            if example is not None
-        ]
-        if not outcomes:
-            raise GroundTruthError(
-                f"no example of the LangSmith dataset {dataset!r} is a query of the run {payload.run}: "
-                "push its ground truth, or name another dataset"
-            )
-        name = f"{payload.configuration} {message.id.hex[:8]}"
-        experiment = Experiment(name, payload.metadata, outcomes, payload.at)
-        url = publish_experiment(service, experiment, message.uuid)
-        absent = len(payload.queries) - len(outcomes)
-        return {"url": url, "dataset": dataset, "run": payload.run, "queries": len(outcomes), "absent": absent}
-
-    def _send_task(self, service: LangSmithService, message: Message, payload: TaskPayload) -> Mapping[str, Any]:
-        experiment = _task_experiment(payload, message, self._examples_of(service, payload.dataset))
-        url = publish_experiment(service, experiment, message.uuid)
-        return {"url": url, "dataset": payload.dataset, "absent": len(payload.rows) - len(experiment.outcomes)}
-
-    def _examples_of(self, service: LangSmithService, dataset: str) -> "list[Example]":
-        if dataset not in self._examples:
-            self._examples[dataset] = read_examples(service, dataset)
-        return self._examples[dataset]
 
     def _connected(self) -> LangSmithService:
         if not has_langsmith_key():
@@ -214,30 +246,121 @@ class LangSmithSender:
         return self._service
 
 
-def _task_experiment(payload: TaskPayload, message: Message, examples: "Sequence[Example]") -> Experiment:
-    """Return the experiment that a payload makes on the examples of its dataset.
+def publish_experiment(service: LangSmithService, experiment: Experiment, make_id: MakeId) -> str:
+    """Send an experiment on the dataset of its examples, and give back its address.
 
-    Raises ``GroundTruthError`` when no row is an example of it.
+    All ids follow from ``make_id`` and all times from the experiment: sending it again completes it and
+    never creates duplicates. Raises ``ServiceError`` when LangSmith does not take it all.
     """
-    known = {str(example.id): example for example in examples}
-    outcomes = [
-        ExampleOutcome(known[row.id], row.outputs, row.scores, row.error, row.comments)
-        for row in payload.rows
-        if row.id in known
+    problem = f"LangSmith did not take the experiment {experiment.name!r}"
+    project = service.ask(problem, partial(_project, experiment))
+    runs = [_run_parts(example, row, experiment, make_id) for example, row in experiment.rows]
+    scores = [
+        parts
+        for example, row in experiment.rows
+        for parts in _score_parts(example, row, project.id, experiment.at.isoformat(), make_id)
     ]
-    if not outcomes:
-        raise GroundTruthError(
-            f"no row of {payload.experiment!r} is an example of the LangSmith dataset {payload.dataset!r}: "
-            "read its rows with LangSmithDataset, or give them the id of their example"
-        )
-    name = f"{payload.experiment} {payload.task} {message.id.hex[:8]}"
-    return Experiment(name, payload.metadata, outcomes, payload.at, payload.task, "chain")
+    for batch in [*_requests(runs), *_requests(scores)]:
+        if not service.ask(problem, partial(_ingest, batch)):
+            # One of them is there already, from an attempt that was cut short: which, only they can tell.
+            for parts in batch:
+                service.ask(problem, partial(_ingest, [parts]))
+    service.ask(problem, lambda client: client.update_project(project.id, end_time=datetime.now(UTC)))
+    base, dataset = (project.url or "").split("/projects/p/")[0], experiment.rows[0][0].dataset_id
+    return f"{base}/datasets/{dataset}/compare{SELECTED}{project.id}"
 
 
-def deliver_to_langsmith(outbox: Outbox, patience: RetryPolicy = PATIENT) -> list[Delivery]:
-    """Send what waits for LangSmith alone, and say what became of each; raises what ``Outbox.deliver`` raises."""
-    sender = LangSmithSender(patience)
+def _project(experiment: Experiment, client: "Client") -> "TracerSession":
+    from langsmith.schemas import TracerSession
+    from langsmith.utils import LangSmithConflictError
+
     try:
-        return outbox.deliver({LANGSMITH_CHANNEL: sender})
-    finally:
-        sender.close()
+        project: TracerSession = client.create_project(
+            experiment.name,
+            reference_dataset_id=experiment.rows[0][0].dataset_id,
+            metadata=dict(experiment.metadata),
+            num_examples=len(experiment.rows),
+            evaluator_keys=list(dict.fromkeys(key for _, row in experiment.rows for key in row.scores)),
+        )
+    except LangSmithConflictError:  # from an attempt that was cut short
+        project = client.read_project(project_name=experiment.name)
+    return project
+
+
+def _run_parts(example: "Example", row: RowOutcome, experiment: Experiment, make_id: MakeId) -> Parts:
+    run_id = make_id("run", str(example.id))
+    # LangSmith knows a run by its start too: another time would make another run.
+    at = experiment.at
+    record = {
+        "id": str(run_id),
+        "trace_id": str(run_id),
+        "dotted_order": f"{at:%Y%m%dT%H%M%S%f}Z{run_id}",
+        "name": experiment.run_name,
+        "run_type": experiment.run_type,
+        "session_name": experiment.name,
+        "start_time": at.isoformat(),
+        "end_time": at.isoformat(),
+        "reference_example_id": str(example.id),
+    }
+    result = ("outputs", row.outputs) if row.error is None else ("error", row.error)
+    return [
+        (f"post.{run_id}", _json(record)),
+        (f"post.{run_id}.inputs", _json(dict(example.inputs or {}))),
+        (f"post.{run_id}.{result[0]}", _json(result[1])),
+    ]
+
+
+def _score_parts(example: "Example", row: RowOutcome, project_id: UUID, at: str, make_id: MakeId) -> Iterator[Parts]:
+    run_id = make_id("run", str(example.id))
+    for key in dict.fromkeys([*row.scores, *row.comments]):
+        score = row.scores.get(key)
+        feedback_id = make_id("feedback", str(example.id), key)
+        record = {
+            "id": str(feedback_id),
+            "run_id": str(run_id),
+            "trace_id": str(run_id),
+            "session_id": str(project_id),
+            "key": key,
+            "score": None if score is None else round(score, SCORE_DIGITS),
+            "comment": row.comments.get(key),
+            "feedback_source": {"type": "api", "metadata": {}},
+            "created_at": at,
+            "modified_at": at,
+        }
+        yield [(f"feedback.{feedback_id}", _json(record))]
+
+
+def _ingest(batch: Sequence[Parts], client: "Client") -> bool:
+    """Send records in one request; False when LangSmith has one of them already."""
+    from langsmith.utils import LangSmithConflictError
+
+    files = [
+        (name, (None, data, "application/json", {"Content-Length": str(len(data))}))
+        for parts in batch
+        for name, data in parts
+    ]
+    try:
+        # The SDK's own way to send runs hides failures, and logs them with a part of the key.
+        client.request_with_retries("POST", "/runs/multipart", request_kwargs={"files": files})
+    except LangSmithConflictError:
+        return False
+    return True
+
+
+def _requests(records: Sequence[Parts]) -> Iterator[list[Parts]]:
+    """Yield the records in requests of bounded number and size."""
+    batch: list[Parts] = []
+    size = 0
+    for parts in records:
+        own = sum(len(data) for _, data in parts)
+        if batch and (len(batch) == REQUEST_RECORDS or size + own > REQUEST_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(parts)
+        size += own
+    if batch:
+        yield batch
+
+
+def _json(data: Any) -> bytes:
+    return json.dumps(data).encode()

@@ -1,10 +1,12 @@
 """Evaluations against datasets in LangSmith: the real SDK over HTTP to a double on loopback."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from langsmith import utils as langsmith_utils
+from langsmith.schemas import Example, Run
 
 from rag_eval import CharacterSpan, ChunkId, Corpus, DocumentId, LocalEmbedder, Query, generate_chunk_id
 from rag_eval.benchmark.evaluations import ChunkLevelEvaluation, TokenLevelEvaluation
@@ -62,6 +64,7 @@ def test_token_level_truth_is_pulled_and_the_run_published(server: LangSmithServ
     assert server.scores("span_recall@1") == [1.0]
     (experiment,) = [one for one in server.api.sessions.values() if one["reference_dataset_id"]]
     assert experiment["end_time"]
+    assert re.fullmatch(r"rag-eval-[0-9a-f]{8}", experiment["name"])
     runs = [run for run in server.api.runs.values() if run.get("session_name") == experiment["name"]]
     outputs = sorted((run["inputs"]["query"], run["outputs"]["retrieved_spans"][0]["text"]) for run in runs)
     assert [query for query, _ in outputs] == ["when does the boat leave?", "who?"]
@@ -146,6 +149,37 @@ def test_the_metrics_interface_takes_own_metrics_and_parts(server: LangSmithServ
     upload("own", [{"inputs": {"query": "boat"}, "reference_outputs": {"expected_chunks": ["x", "y", "z"]}}])
     result = Evaluation("own", folder).run(k=2, metrics={Expected()}, chunker=CHUNKER, embedder=LocalEmbedder())
     assert result.metrics == {"Expected@2": 203}
+
+
+class Talking(Metrics):
+    """Written for a target that returns a list, and saying what it does."""
+
+    def calculate(self, retrieved_chunk_ids: list[str], ground_truth_chunk_ids: list[str]) -> float:
+        print(f"{len(retrieved_chunk_ids)} retrieved")
+        return len(set(retrieved_chunk_ids) & set(ground_truth_chunk_ids)) / len(retrieved_chunk_ids)
+
+    def extract_ground_truth_chunks_ids(self, example: Example | None) -> list[str]:
+        return (example.outputs or {}).get("chunk_ids", []) if example else []
+
+    def extract_retrieved_chunks_ids(self, run: Run) -> list[str]:
+        return run.outputs if isinstance(run.outputs, list) else []
+
+
+class Elsewhere(Talking):
+    def extract_retrieved_chunks_ids(self, run: Run) -> list[str]:
+        return run.outputs.get("found", []) if isinstance(run.outputs, dict) else []
+
+
+def test_own_extractions_find_what_was_retrieved_and_what_metrics_print_is_seen(
+    server: LangSmithServer, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ferry = generate_chunk_id("The ferry leaves at noon.")
+    upload("kb", [{"inputs": {"query": "ferry at noon"}, "reference_outputs": {"relevant_chunk_ids": [ferry]}}])
+    evaluation = Evaluation("kb", folder)
+    assert evaluation.run(k=2, metrics=[Talking()], chunker=CHUNKER).metrics == {"Talking@2": 0.5}
+    assert capsys.readouterr().out == "2 retrieved\n"
+    with pytest.raises(ConfigurationError, match=r"Elsewhere@2 scored none of the 1 examples, .* finds nothing in"):
+        evaluation.run(k=2, metrics=[Elsewhere()], chunker=CHUNKER)
 
 
 def test_the_metrics_interface_refuses_ids_of_other_chunks(server: LangSmithServer, folder: Path) -> None:

@@ -21,11 +21,12 @@ from rag_eval import (
     UnpublishedRunWarning,
     generate_chunk_id,
 )
+from rag_eval.benchmark import langsmith_evaluation
+from rag_eval.benchmark.langsmith_evaluation import check_uploads
 from rag_eval.errors import ConfigurationError, GroundTruthError, ServiceError
-from rag_eval.services import langsmith_experiments as langsmith_uploads
 from rag_eval.services.langsmith_client import LangSmithService, langsmith_client
-from rag_eval.services.langsmith_experiments import ExampleOutcome, Experiment, check_uploads, publish_experiment
 from rag_eval.services.langsmith_metrics import ChunkLevelRecall, Metrics, TokenLevelRecall
+from rag_eval.services.langsmith_outbox import Experiment, RowOutcome, publish_experiment
 from tests.doubles.langsmith_server import KEY, LangSmithServer
 
 CHUNKER = RecursiveCharacterChunker(chunk_size=30, chunk_overlap=0)
@@ -34,7 +35,7 @@ FERRY = generate_chunk_id("The ferry leaves at noon.")
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[LangSmithServer]:
-    monkeypatch.setattr(langsmith_uploads, "READ_BACK_SECONDS", 0.3)
+    monkeypatch.setattr(langsmith_evaluation, "READ_BACK_SECONDS", 0.3)
     with LangSmithServer() as server:
         monkeypatch.setenv("LANGSMITH_API_KEY", KEY)
         monkeypatch.setenv("LANGSMITH_ENDPOINT", server.url)
@@ -136,8 +137,8 @@ def test_the_keys_of_all_examples_are_announced(server: LangSmithServer) -> None
     upload("two", asks("a"), asks("b"))
     client = langsmith_client()
     examples = list(client.list_examples(dataset_name="two"))
-    outcomes = [ExampleOutcome(examples[0], {}, {}), ExampleOutcome(examples[1], {}, {"recall": 1.0})]
-    experiment = Experiment("run", {}, outcomes, datetime.now(UTC))
+    rows = [(examples[0], RowOutcome(id="a")), (examples[1], RowOutcome(id="b", scores={"recall": 1.0}))]
+    experiment = Experiment("run", {}, rows, datetime.now(UTC))
     assert publish_experiment(
         LangSmithService(client), experiment, lambda *names: uuid5(NAMESPACE_URL, "/".join(names))
     )

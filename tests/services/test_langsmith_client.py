@@ -116,7 +116,7 @@ def test_a_hang_ends_at_the_time_out_and_a_closed_port_is_named(server: LangSmit
 
 def test_uploads_that_fail_in_the_background_are_told(server: LangSmithServer) -> None:
     told: list[Exception] = []
-    client = langsmith_client(KEY, server.url, on_upload_error=told.append)
+    client = langsmith_client(KEY, server.url, tracing_error_callback=told.append)
     name = uploaded_dataset(client)
     server.fail("POST", "/runs/multipart", status=422, times=99)
     evaluate(retrieve, data=name, evaluators=get_langsmith_evaluators([ChunkLevelRecall()], 2), client=client)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langsmith.schemas import Example
+from langsmith.schemas import Example, Run
 
 from rag_eval.errors import ConfigurationError, GroundTruthError
 from rag_eval.services.langsmith_metrics import (
@@ -191,6 +191,46 @@ def test_what_is_no_span_is_refused_by_number(item: Any) -> None:
         TokenLevelRecall().extract_ground_truth_spans(an_example({"relevant_spans": [record(0, 4), item]}))
     with pytest.raises(ConfigurationError, match="'spans', item 0"):
         TokenLevelRecall().extract_retrieved_spans(a_run({"spans": [item]}))
+
+
+class OtherKeys(Retrieved):
+    """A user's metric for a dataset and a target with keys of their own."""
+
+    def extract_ground_truth_chunks_ids(self, example: Example | None) -> list[str]:
+        return (example.outputs or {}).get("expected_chunks", []) if example else []
+
+    def extract_retrieved_chunks_ids(self, run: Run) -> list[str]:
+        return run.outputs.get("found", []) if isinstance(run.outputs, dict) else []
+
+
+class OldKeys(SeedPrecision):
+    """Another spelling than the dataset's, and than the target's."""
+
+    def extract_ground_truth_chunks_ids(self, example: Example | None) -> list[str]:
+        return (example.outputs or {}).get("chunk_ids", []) if example else []
+
+    def extract_retrieved_chunks_ids(self, run: Run) -> list[str]:
+        return run.outputs.get("retrieved_ids", []) if isinstance(run.outputs, dict) else []
+
+
+@pytest.mark.parametrize("outputs", [["a", "x"], {"output": ["a", "x"]}, {"retrieved_chunk_ids": ["a", "x"], "n": 2}])
+@pytest.mark.parametrize("metric", [SeedPrecision(), OldKeys()])
+def test_an_extraction_for_a_list_or_another_spelling_finds_what_is_there(metric: Metrics, outputs: Any) -> None:
+    feedback = metric.to_langsmith_evaluator("precision", 5)(a_run(outputs), an_example({"relevant_chunk_ids": ["a"]}))
+    assert feedback["score"] == 0.5
+
+
+def test_an_extraction_that_looks_past_what_is_there_is_an_error_and_no_0() -> None:
+    evaluator = OtherKeys().to_langsmith_evaluator("own", 5)
+    truth, own_truth = an_example({"relevant_chunk_ids": ["a"]}), an_example({"expected_chunks": ["a"]})
+    with pytest.raises(ConfigurationError, match="OtherKeys finds nothing in the outputs of the example, which hold"):
+        evaluator(a_run({"found": ["a"]}), truth)
+    for outputs in (["a"], {"output": ["a"]}, {"retrieved_chunk_ids": ["a"]}):
+        with pytest.raises(ConfigurationError, match="OtherKeys finds nothing in the outputs of the run, which hold"):
+            evaluator(a_run(outputs), own_truth)
+    # What it was written for, and a target that found nothing.
+    found: list[Any] = [{"found": ["a"]}, {"found": [], "output": ["an answer"]}, {"output": []}, [], None]
+    assert [evaluator(a_run(outputs), own_truth)["score"] for outputs in found] == [1, 0, 0, 0, 0]
 
 
 def test_what_was_retrieved_is_cut_at_k() -> None:

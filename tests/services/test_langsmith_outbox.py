@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rag_eval.retry import ONCE
-from rag_eval.services import langsmith_experiments
+from rag_eval.services import langsmith_outbox
 from rag_eval.services.langsmith_outbox import (
     LANGSMITH_CHANNEL,
     ExperimentPayload,
@@ -173,7 +173,7 @@ def test_a_service_that_hangs_in_the_middle_is_given_up_and_completed_later(
 def test_what_fails_for_good_in_the_middle_is_completed_later(
     server: LangSmithServer, settings: None, outbox: Outbox, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    monkeypatch.setattr(langsmith_experiments, "REQUEST_RECORDS", 1)
+    monkeypatch.setattr(langsmith_outbox, "REQUEST_RECORDS", 1)
     put_truth(outbox, "spans", token_level(), only_if_new=True)
     put_experiment(outbox, experiment(token_level()))
     server.fail_after(4, "POST", "/runs/multipart", status)
@@ -237,11 +237,11 @@ PUBLISHER = """
 import os, sys
 from pathlib import Path
 import langsmith.client
-from rag_eval.services import langsmith_experiments, langsmith_push
+from rag_eval.services import langsmith_datasets, langsmith_outbox
 from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL, LangSmithSender
 from rag_eval.services.outbox import Outbox
 
-langsmith_experiments.REQUEST_RECORDS = langsmith_push.BATCH = 5
+langsmith_outbox.REQUEST_RECORDS = langsmith_datasets.BATCH = 5
 for line in sys.stdin:
     child = os.fork()
     if child == 0:
