@@ -1,17 +1,35 @@
-"""The charts of a report as Vega-Lite specifications; colours and the selected rows are the page's.
+"""The charts of a report: their rows, from a run's scores and tables, and how Vega-Lite draws them.
 
 The colour of a series is its chunker, the dash or shape its search, so that no chart needs a dozen colours. Colours
-are variables of the page's style sheet, which has them for light, dark and paper.
+are variables of the page's style sheet, which has them for light, dark and paper. The page selects the rows shown.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    import altair as alt
+import numpy as np
+
+from rag_eval.benchmark.config import DEFAULTS
+from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.benchmark.scores import RunScores
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.metrics.budget import BUDGETS, RecallWithinTokens, TokensWithinBudget
+from rag_eval.metrics.losses import LOSS_PARTS, HitStages, average_losses, chunk_level_losses, token_level_losses
+from rag_eval.metrics.metric import higher_is_better, split_name
+from rag_eval.reports.ranking import without_hits
+from rag_eval.stats.bootstrap import Estimate
+from rag_eval.tables import TruthTables
 
 Rows = list[dict[str, Any]]
+Estimates = Mapping[str, Mapping[str, Estimate]]
+Drawn = dict[str, Any]
+"""A part of a Vega-Lite specification."""
+
+MOST_CHARTED = 24
+"""The most configurations that a chart can tell apart."""
+
+MOST_DOCUMENTS = 40
 
 HEIGHT, BAR = 320, 32
 """Of a chart, and of one bar or row of cells, in pixels."""
@@ -19,11 +37,23 @@ HEIGHT, BAR = 320, 32
 COLOURS = 8
 """How many series colours the page has."""
 
+LOSS_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
+
+PARTS = {
+    "found": "",
+    "search": "ranked below the first k",
+    "reranker": "moved out of the first k",
+    "index": "missed by the approximate index",
+    "boundary": "needs more than k chunks",
+    "uncovered": "in no chunk",
+}
+"""What is found and each loss with what it means, in the order in which they are stacked."""
+
 TWO_LINES = "[split(datum.label, ', ')[0], substring(datum.label, length(split(datum.label, ', ')[0]) + 2)]"
 """The chunker above the rest of a configuration's name: half as wide, so that a phone has room for the bars."""
 
-MOST_RINGS = 3
-"""How many equal configurations are drawn as rings around each other; further ones have the size of the last."""
+RING = "min(datum.ring, 3)"
+"""Equal configurations are drawn as rings around each other, from the fourth on of one size."""
 
 WHITE_FROM = 0.71
 """From this value on a cell has light text: here dark and light text are equally easy to read."""
@@ -31,6 +61,10 @@ WHITE_FROM = 0.71
 LEGEND_ROW = 300
 """How wide a row of a legend may be, in pixels, to fit a phone."""
 
+_NAMES = {"configuration", "chunker", "search", "document", "part", "label"}
+_WHOLE = {"k", "tokens", "questions"}
+_FRAME = {"data": {"name": "rows"}, "width": "container"}
+_SHARE = {"format": "%", "tickCount": 6}
 _POINT = "Hover over a line for its 95 % interval; click in the legend to isolate a series."
 
 
@@ -44,7 +78,7 @@ class Chart:
     rows: Rows
     fields: list[str]
     choices: dict[str, Any]
-    spec: dict[str, Any]
+    spec: Drawn
     size: Literal["normal", "wide"] = "normal"
     """Wide charts take a row of their own, and scroll on a narrow screen."""
 
@@ -55,23 +89,64 @@ class Chart:
         return plain | {"spec": self.spec | {"description": self.title}}
 
 
-def trade_off(rows: Rows, k: int, unit: str) -> Chart:
-    """Recall against precision, in relevant text or chunks."""
-    import altair as alt
+def charts_of(
+    workspace: Workspace, outcome: BenchmarkOutcome, ranked: Sequence[ConfigurationOutcome], scores: RunScores
+) -> list[Chart]:
+    """The charts that the measured metrics allow, of the best configurations; ``ranked`` are all, best first."""
+    charted = ranked[:MOST_CHARTED]
+    if not charted:
+        return []
+    config, metric, estimates = outcome.config, outcome.ranking_metric, scores.estimates()
+    k = split_name(metric)[1].hits or max(config.k)
+    is_text = config.evaluation_type == "token-level"
+    level, unit = ("span", "relevant text") if is_text else ("chunk", "relevant chunks")
+    charts = []
+    if {f"{level}_recall", f"{level}_precision"} <= set(config.metrics):
+        charts.append(trade_off(charted, level, config.k, k, unit))
+    charts.append(by_budget(charted, estimates))
+    cut = [name for name in charted[0].metrics if split_name(name)[1].hits is not None]
+    if cut and len(config.k) > 1:
+        charts.append(by_k(charted, estimates, metric if metric in cut else cut[0], config.k))
+    charts.append(by_loss(list(loss_rows(workspace, outcome, charted)), charted, k, unit))
+    if higher_is_better(metric):
+        charts.append(by_document(scores, metric, charted))
+    return charts
 
-    loose = alt.Scale(zero=False, padding=20)
-    base = _of_rows(alt).encode(
-        x=_share(alt, "precision", "precision →", loose), y=_share(alt, "recall", "recall →", loose)
-    )
-    points = base.mark_point(filled=True, opacity=1).encode(
-        shape=alt.Shape("search:N", title="search", legend=_legend(alt, rows, "search")),
-        color=_colour(alt, rows),
-        size=alt.Size("size:Q", scale=None, legend=None),
-        tooltip=_tips(alt, "configuration", "recall", "precision"),
-    )
-    points = points.transform_calculate(size=f"150 + 330 * {_ring()}")
-    many = base.transform_filter("datum.ring === 0 && datum.equal > 1").mark_text(align="left", dx=20, dy=-12)
-    many = many.encode(text=alt.Text("label:N")).transform_calculate(label="'×' + datum.equal")
+
+def trade_off(charted: Sequence[ConfigurationOutcome], level: str, ks: Sequence[int], k: int, unit: str) -> Chart:
+    """Recall against precision, in relevant text or chunks, at first of the first k hits."""
+    rows = [
+        _series(one)
+        | {"k": hits}
+        | {name: round(one.metrics[f"{level}_{name}@{hits}"], 5) for name in ("recall", "precision")}
+        for one in charted
+        for hits in ks
+    ]
+    _add_rings(rows, ("recall", "precision"), drawing="k")
+    loose = {"axis": _SHARE, "scale": {"zero": False, "padding": 20}}
+    place = {
+        "x": _field("precision", title="precision →", **loose),
+        "y": _field("recall", title="recall →", **loose),
+    }
+    points = {
+        "mark": {"type": "point", "filled": True, "opacity": 1},
+        "transform": [{"calculate": f"150 + 330 * {RING}", "as": "size"}],
+        "encoding": place
+        | {
+            "shape": _field("search", title="search", legend=_legend(rows, "search")),
+            "color": _colour(rows),
+            "size": _field("size", scale=None, legend=None),
+            "tooltip": _tips("configuration", "recall", "precision"),
+        },
+    }
+    how_many = {
+        "mark": {"type": "text", "align": "left", "dx": 20, "dy": -12},
+        "transform": [
+            {"filter": "datum.ring === 0 && datum.equal > 1"},
+            {"calculate": "'×' + datum.equal", "as": "label"},
+        ],
+        "encoding": place | {"text": _field("label")},
+    }
     return Chart(
         "trade-off",
         "Recall against precision",
@@ -79,36 +154,44 @@ def trade_off(rows: Rows, k: int, unit: str) -> Chart:
         rows,
         ["configuration", "k", "recall", "precision"],
         {"k": k},
-        _drawn(alt.layer(points, many)),
+        _FRAME | {"height": HEIGHT, "layer": [points, how_many]},
     )
 
 
-def by_k(rows: Rows, metric: str, ks: Sequence[int]) -> Chart:
-    """A metric against the number of hits."""
-    import altair as alt
-
-    axis = alt.X("k:Q", title="first k hits", axis=alt.Axis(values=list(ks), grid=False))
+def by_k(charted: Sequence[ConfigurationOutcome], estimates: Estimates, metric: str, ks: Sequence[int]) -> Chart:
+    """Each metric against the number of hits, at first this one."""
+    rows = [
+        _series(one)
+        | {"metric": without_hits(name), "k": split_name(name)[1].hits}
+        | _interval("value", estimates[one.name][name])
+        for one in charted
+        for name in one.metrics
+        if split_name(name)[1].hits is not None
+    ]
+    _add_rings(rows, ("k", "value"), drawing="metric")
+    x = _field("k", title="first k hits", axis={"values": list(ks), "grid": False})
     return Chart(
         "by-k",
         "Scores by number of hits",
         f"Each metric over the first k hits. {_POINT}",
         rows,
         ["configuration", "metric", "k", "value", "low", "high"],
-        {"metric": metric},
-        _drawn(_lines(alt, rows, axis, alt.Y("value:Q", title=None, scale=alt.Scale(zero=True)), "k", "value")),
+        {"metric": without_hits(metric)},
+        _lines(rows, x, _field("value", title=None, scale={"zero": True})),
     )
 
 
-def by_budget(rows: Rows, budgets: Sequence[int]) -> Chart:
-    """Recall against the tokens of the context."""
-    import altair as alt
-
-    axis = alt.X(
-        "tokens:Q",
-        title="tokens of context",
-        scale=alt.Scale(type="log", nice=False),
-        axis=alt.Axis(values=list(budgets), grid=False, format=","),
-    )
+def by_budget(charted: Sequence[ConfigurationOutcome], estimates: Estimates) -> Chart:
+    """Recall against the tokens of the context; a line ends where the kept hits no longer fill half of the budget."""
+    rows = [
+        _series(one) | {"tokens": budget} | _interval("recall", estimates[one.name][RecallWithinTokens(budget).name])
+        for one in charted
+        for budget in BUDGETS
+        if budget == BUDGETS[0] or estimates[one.name][TokensWithinBudget(budget).name].mean >= budget / 2
+    ]
+    _add_rings(rows, ("tokens", "recall"))
+    axis = {"values": list(BUDGETS), "grid": False, "format": ","}
+    x = _field("tokens", title="tokens of context", scale={"type": "log", "nice": False}, axis=axis)
     return Chart(
         "by-budget",
         "Recall within a token budget",
@@ -117,153 +200,200 @@ def by_budget(rows: Rows, budgets: Sequence[int]) -> Chart:
         rows,
         ["configuration", "tokens", "recall", "low", "high"],
         {},
-        _drawn(_lines(alt, rows, axis, _share(alt, "recall", "recall", alt.Scale(domain=[0, 1])), "tokens", "recall")),
+        _lines(rows, x, _field("recall", title="recall", axis=_SHARE, scale={"domain": [0, 1]})),
     )
 
 
-def by_document(rows: Rows, metric: str, order: Sequence[str], documents: int) -> Chart:
-    """A heat map of configurations and documents, of which there are so many in all."""
-    import altair as alt
+def loss_rows(
+    workspace: Workspace, outcome: BenchmarkOutcome, configurations: Sequence[ConfigurationOutcome]
+) -> Iterable[dict[str, Any]]:
+    """For each configuration, k and part its share of the relevant text, mean over the queries; they add up to 1."""
+    truth = outcome.inputs.truth
+    tables = TruthTables(workspace.read_table(truth.queries), workspace.read_table(truth.answers))
+    losses_of = token_level_losses if truth.evaluation_type == "token-level" else chunk_level_losses
+    by_name = {one.name: one for one in outcome.configurations}
+    for one in configurations:
+        # The hits of exact search, as far as the run has them, of the index that was used, and after reranking.
+        found = [hits for stage, hits in one.hits_by_stage.items() if stage != "reranked"][-1]
+        parts, exact = one.configuration, found
+        if parts.store is not None:
+            kinds = ("reranker", "store")
+            plain = {kind: getattr(parts, kind).model_copy(update={"label": DEFAULTS[kind]}) for kind in kinds}
+            sibling = by_name.get(parts.model_copy(update=plain).name)
+            exact = sibling.hits if sibling else found
+        stages = HitStages(*map(workspace.read_table, (exact, found, one.hits)))
+        chunks = workspace.read_tables(one.chunk_tables)
+        for means in average_losses(losses_of(chunks, tables, stages, outcome.config.k)).to_pylist():
+            shares = {"found": means["final_recall"], **{part: means[part] for part in LOSS_PARTS}}
+            for order, part in enumerate(PARTS):
+                share = {"part": part, "share": round(shares[part], 5), "order": order}
+                yield {"configuration": one.name, "k": means["k"]} | share
 
-    base = _of_rows(alt).encode(
-        x=alt.X("document:N", title=None, axis=alt.Axis(labelAngle=-40, labelLimit=180)),
-        y=_names(alt, order),
-        tooltip=_tips(alt, "configuration", "document", "value", "questions"),
+
+def by_loss(rows: Rows, charted: Sequence[ConfigurationOutcome], k: int, unit: str) -> Chart:
+    """The shares that are found and lost in the first k hits, stacked, of ``loss_rows``."""
+    # Parts that are nothing anywhere would only lengthen the legend.
+    parts = [part for part in PARTS if any(row["part"] == part and row["share"] for row in rows)]
+    meanings = "; ".join(f"{part}: {PARTS[part]}" for part in parts if PARTS[part]).capitalize()
+    won = " Left of zero is what a stage won, such as a reranker." * any(row["share"] < 0 for row in rows)
+    colours = {"domain": parts, "range": LOSS_COLOURS[: len(parts)]}
+    title, axis = f"share of the {unit}", {"format": "%"}
+    encoding = {
+        "x": _field("share", title=title, stack="zero", scale={"nice": False}, axis=axis),
+        "y": _names_of(charted),
+        "color": _field("part", scale=colours, legend=_legend(rows, "part", title=None)),
+        "order": _field("order"),
+        "tooltip": _tips("configuration", "part", "share"),
+    }
+    return Chart(
+        "by-loss",
+        "Where recall is lost",
+        f"{meanings}.{won}",
+        rows,
+        ["configuration", "k", "part", "share"],
+        {"k": k},
+        _FRAME | {"height": BAR * len(charted), "mark": {"type": "bar"}, "encoding": encoding},
     )
+
+
+def by_document(scores: RunScores, metric: str, charted: Sequence[ConfigurationOutcome]) -> Chart:
+    """A heat map: the mean of each configuration over the questions of each document.
+
+    Of many documents, those asked about most.
+    """
+    paired = scores.paired(metric).subset([one.name for one in charted])
+    documents, number, counts = np.unique(np.array(paired.documents), return_inverse=True, return_counts=True)
+    shown = sorted(np.argsort(-counts, kind="stable")[:MOST_DOCUMENTS].tolist())
+    rows: Rows = []
+    for name, values in zip(paired.names, paired.values, strict=True):
+        means = np.bincount(number, values, len(documents)) / counts
+        for place in shown:
+            mean = {"value": round(float(means[place]), 5), "questions": int(counts[place])}
+            rows.append({"configuration": name, "document": str(documents[place])} | mean)
+    cells = {
+        "x": _field("document", title=None, axis={"labelAngle": -40, "labelLimit": 180}),
+        "y": _names_of(charted),
+        "tooltip": _tips("configuration", "document", "value", "questions"),
+    }
+    opacity = _field("value", scale={"domain": [0, 1], "range": [0, 1]}, legend=None)
+    light = {"test": f"datum.value > {WHITE_FROM}", "value": "var(--on-full)"}
     # The value stands in every cell, so that no legend is needed.
-    cells = base.mark_rect(color="var(--heat)").encode(
-        opacity=alt.Opacity("value:Q", scale=alt.Scale(domain=[0, 1], range=[0, 1]), legend=None)
-    )
-    full, faint = alt.value("var(--on-full)"), alt.value("var(--on-faint)")
-    values = base.mark_text(fontSize=11).encode(
-        text=alt.Text("value:Q", format=".2f"),
-        color=alt.when(alt.datum.value > WHITE_FROM).then(full).otherwise(faint),
-    )
-    shown = len({row["document"] for row in rows})
-    which = f"of the {shown} of {documents} documents asked about most" if shown < documents else "by document"
+    values_in_cells = {
+        "text": _field("value", format=".2f"),
+        "color": {"condition": [light], "value": "var(--on-faint)"},
+    }
+    which = f"of the {len(shown)} of {len(documents)} documents asked about most"
     return Chart(
         "by-document",
         "Scores by document",
-        f"{metric} {which}. Click a cell to read its questions.",
+        f"{metric} {which if len(shown) < len(documents) else 'by document'}. Click a cell to read its questions.",
         rows,
         ["configuration", "document", "value", "questions"],
         {},
-        _drawn(alt.layer(cells, values), BAR * len(order)),
+        _FRAME
+        | {
+            "height": BAR * len(charted),
+            "layer": [
+                {"mark": {"type": "rect", "color": "var(--heat)"}, "encoding": cells | {"opacity": opacity}},
+                {"mark": {"type": "text", "fontSize": 11}, "encoding": cells | values_in_cells},
+            ],
+        },
         size="wide",
     )
 
 
-def by_loss(rows: Rows, k: int, order: Sequence[str], parts: Mapping[str, str], unit: str) -> Chart:
-    """The shares that are found and lost, stacked; ``parts`` says what each loss means."""
-    import altair as alt
-
-    won = " Left of zero is what a stage won, such as a reranker."
-    hues = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"]
-    colours = alt.Scale(domain=list(parts), range=hues[: len(parts)])
-    scale, axis = alt.Scale(nice=False), alt.Axis(format="%")
-    x = alt.X("share:Q", title=f"share of the {unit}", stack="zero", scale=scale, axis=axis)
-    bars = (
-        _of_rows(alt)
-        .mark_bar()
-        .encode(
-            x=x,
-            y=_names(alt, order),
-            color=alt.Color("part:N", scale=colours, legend=_legend(alt, rows, "part", title=None)),
-            order=alt.Order("order:Q"),
-            tooltip=_tips(alt, "configuration", "part", "share"),
-        )
-    )
-    return Chart(
-        "by-loss",
-        "Where recall is lost",
-        f"{'; '.join(f'{name}: {meaning}' for name, meaning in parts.items() if meaning).capitalize()}."
-        f"{won if any(row['share'] < 0 for row in rows) else ''}",
-        rows,
-        ["configuration", "k", "part", "share"],
-        {"k": k},
-        _drawn(bars, BAR * len(order)),
-    )
-
-
-def _lines(alt: Any, rows: Rows, x: "alt.X", y: "alt.Y", place: str, value: str) -> Any:
+def _lines(rows: Rows, x: Drawn, y: Drawn) -> Drawn:
     """A line for each configuration; the one that is pointed at shows its interval, equal ones show as stripes."""
+    base = {"x": x, "color": _colour(rows), "detail": _field("configuration")}
     # Where colours tell the searches apart already, dashes need no legend of their own.
+    several = base["color"]["field"] == "chunker"
     stroke = {"symbolType": "stroke", "symbolSize": 500, "symbolStrokeWidth": 2}
-    strokes = _legend(alt, rows, "search", symbol=30, **stroke) if _several(rows) else None
-    picked = [
-        alt.selection_point(name=f"one_{field}", fields=[field], bind="legend")
-        for field in (("chunker", "search") if _several(rows) else ("search",))
+    dashes = _legend(rows, "search", symbol=30, **stroke) if several else None
+    picked = {f"one_{field}": field for field in (("chunker", "search") if several else ("search",))}
+    is_picked = [{"param": name} for name in picked]
+    line = {
+        "name": "lines",
+        "mark": {"type": "line", "point": {"filled": True, "size": 70}},
+        "transform": [{"calculate": f"2 + 5 * {RING}", "as": "width"}],
+        "encoding": base
+        | {
+            "y": y,
+            "shape": _field("search", legend=None),
+            "strokeDash": _field("search", title="search", legend=dashes),
+            "strokeWidth": _field("width", scale=None, legend=None),
+            "opacity": {"condition": [{"test": {"and": is_picked}, "value": 1}], "value": 0.08},
+            "tooltip": _tips("configuration", x["field"], y["field"], "low", "high"),
+        },
+    }
+    band = {
+        "mark": {"type": "area"},
+        "encoding": base
+        | {
+            "y": _field("low", title=None),
+            "y2": {"field": "high"},
+            "opacity": {"condition": [{"param": "near", "empty": False, "value": 0.18}], "value": 0},
+        },
+    }
+    pointed_at = {"type": "point", "on": "pointerover", "clear": "pointerout", "fields": ["configuration"]}
+    params = [{"name": "near", "select": pointed_at}] + [
+        {"name": name, "select": {"type": "point", "fields": [field]}, "bind": "legend"}
+        for name, field in picked.items()
     ]
-    base = _of_rows(alt).encode(x=x, color=_colour(alt, rows), detail="configuration:N")
-    near = alt.selection_point(name="near", on="pointerover", clear="pointerout", fields=["configuration"], empty=False)
-    line = base.mark_line(point=alt.OverlayMarkDef(filled=True, size=70)).encode(
-        y=y,
-        shape=alt.Shape("search:N", legend=None),
-        strokeDash=alt.StrokeDash("search:N", title="search", legend=strokes),
-        strokeWidth=alt.StrokeWidth("width:Q", scale=None, legend=None),
-        opacity=alt.when(*picked).then(alt.value(1)).otherwise(alt.value(0.08)),
-        tooltip=_tips(alt, "configuration", place, value, "low", "high"),
-    )
-    band = base.mark_area().encode(
-        y=alt.Y("low:Q", title=None),
-        y2="high:Q",
-        opacity=alt.when(near).then(alt.value(0.18)).otherwise(alt.value(0)),
-    )
-    line = line.transform_calculate(width=f"2 + 5 * {_ring()}")
-    return alt.layer(band, line.add_params(near, *picked))
+    of_lines = [param | {"views": ["lines"]} for param in params]
+    return _FRAME | {"height": HEIGHT, "params": of_lines, "layer": [band, line]}
 
 
-def _ring() -> str:
-    return f"min(datum.ring, {MOST_RINGS})"
+def _series(one: ConfigurationOutcome) -> dict[str, Any]:
+    """The configuration of a row, its chunker, and the rest of its name."""
+    chunker = one.configuration.chunker.label
+    return {"configuration": one.name, "chunker": chunker, "search": one.name.removeprefix(f"{chunker}, ")}
 
 
-def _names(alt: Any, order: Sequence[str]) -> Any:
+def _interval(name: str, estimate: Estimate) -> dict[str, float]:
+    """The mean and the ends of its interval; where there is none, they are the mean."""
+    ends = {name: estimate.mean, "low": estimate.low, "high": estimate.high}
+    return {end: round(estimate.mean if value is None else value, 5) for end, value in ends.items()}
+
+
+def _add_rings(rows: Rows, fields: Sequence[str], drawing: str = "") -> None:
+    """Add to each row how many configurations have the same values in a drawing, and its number among them, from 0."""
+    series: dict[tuple[object, str], Rows] = {}
+    for row in rows:
+        series.setdefault((row.get(drawing), row["configuration"]), []).append(row)
+    equal: dict[object, list[Rows]] = {}
+    for (drawn, _), of_one in series.items():
+        equal.setdefault((drawn, *(row[field] for row in of_one for field in fields)), []).append(of_one)
+    for group in equal.values():
+        for ring, of_one in enumerate(group):
+            for row in of_one:
+                row |= {"ring": ring, "equal": len(group)}
+
+
+def _field(name: str, **options: Any) -> Drawn:
+    return {"field": name, "type": "nominal" if name in _NAMES else "quantitative"} | options
+
+
+def _names_of(charted: Sequence[ConfigurationOutcome]) -> Drawn:
     # Names are given as a domain: as an order to sort by they would become part of an expression, and break it.
-    axis = alt.Axis(labelExpr=TWO_LINES, labelOffset=-7)
-    return alt.Y("configuration:N", title=None, scale=alt.Scale(domain=list(order)), axis=axis)
+    axis, scale = {"labelExpr": TWO_LINES, "labelOffset": -7}, {"domain": [one.name for one in charted]}
+    return _field("configuration", title=None, scale=scale, axis=axis)
 
 
-def _of_rows(alt: Any) -> Any:
-    return alt.Chart(alt.NamedData("rows"))
-
-
-def _colour(alt: Any, rows: Rows) -> Any:
+def _colour(rows: Rows) -> Drawn:
     """The colour of a series: its chunker's, or that of the search where all have one chunker."""
-    if _several(rows):
-        # In the order of the ranking: the page draws what stands behind others first.
-        scale = alt.Scale(domain=list(dict.fromkeys(row["chunker"] for row in rows)))
-        return alt.Color("chunker:N", title="chunker", scale=scale, legend=_legend(alt, rows, "chunker"))
-    return alt.Color("search:N", title="search", legend=_legend(alt, rows, "search"))
+    # In the order of the ranking: the page draws what stands behind others first.
+    chunkers = list(dict.fromkeys(row["chunker"] for row in rows))
+    field, scale = ("chunker", {"scale": {"domain": chunkers}}) if len(chunkers) > 1 else ("search", {})
+    return _field(field, title=field, legend=_legend(rows, field), **scale)
 
 
-def _legend(alt: Any, rows: Rows, field: str, symbol: int = 14, **options: Any) -> Any:
+def _legend(rows: Rows, field: str, symbol: int = 14, **options: Any) -> Drawn:
     """A legend in one row where that fits any screen, at about seven pixels a letter; else the page lays it out."""
     names = {row[field] for row in rows}
     is_short = len(names) * (symbol + 16 + 7 * max(map(len, names))) <= LEGEND_ROW
-    return alt.Legend(**options | ({"columns": len(names)} if is_short else {}))
+    return options | ({"columns": len(names)} if is_short else {})
 
 
-def _several(rows: Rows) -> bool:
-    return len({row["chunker"] for row in rows}) > 1
-
-
-def _share(alt: Any, field: str, title: str, scale: Any) -> Any:
-    channel = alt.X if field == "precision" else alt.Y
-    return channel(f"{field}:Q", title=title, scale=scale, axis=alt.Axis(format="%", tickCount=6))
-
-
-def _tips(alt: Any, *fields: str) -> list[Any]:
-    words, whole = {"configuration", "document", "part"}, {"k", "tokens", "questions"}
-    return [
-        alt.Tooltip(f"{field}:N", format="")
-        if field in words
-        else alt.Tooltip(f"{field}:Q", format="," if field in whole else ".3f")
-        for field in fields
-    ]
-
-
-def _drawn(chart: Any, height: int = HEIGHT) -> dict[str, Any]:
-    spec: dict[str, Any] = chart.properties(width="container", height=height).to_dict()
-    # The address of the schema is the only one in the page, and the page shall hold none.
-    del spec["$schema"]
-    return spec
+def _tips(*fields: str) -> list[Drawn]:
+    formats = dict.fromkeys(_NAMES, "") | dict.fromkeys(_WHOLE, ",")
+    return [_field(field, format=formats.get(field, ".3f")) for field in fields]

@@ -7,8 +7,7 @@ from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.scores import RunScores, read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.reports.against import verdict_sentence
-from rag_eval.reports.chart_data import charts_of
-from rag_eval.reports.charts import Chart
+from rag_eval.reports.charts import Chart, charts_of
 from rag_eval.reports.questions import Overlay, pack_overlay, questions_of
 from rag_eval.reports.ranking import ConfigurationRanking, placed_configurations
 from rag_eval.reports.recommendation import Recommendation, recommend

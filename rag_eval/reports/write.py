@@ -12,8 +12,7 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import write_atomically
 from rag_eval.errors import ConfigurationError
 from rag_eval.reports import against
-from rag_eval.reports.chart_data import MOST_CHARTED
-from rag_eval.reports.charts import COLOURS
+from rag_eval.reports.charts import COLOURS, MOST_CHARTED
 from rag_eval.reports.html import asset, render_page, script_of
 from rag_eval.reports.markdown import report_markdown
 from rag_eval.reports.provenance import facts, ledger

@@ -7,7 +7,7 @@ import pytest
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
-from rag_eval.reports.chart_data import loss_rows
+from rag_eval.reports.charts import loss_rows
 from rag_eval.retrieval.rerankers import LexicalReranker
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tests.reports.report_runs import run
