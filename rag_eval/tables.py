@@ -7,10 +7,8 @@ set, a number as a key) is refused rather than altered.
 """
 
 import json
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -186,27 +184,26 @@ def chunks_to_table(chunks: Iterable[Chunk | PositionAwareChunk]) -> pa.Table:
     return table_of(CHUNKS, rows)
 
 
-def chunks_from_table(table: pa.Table) -> list[PositionAwareChunk]:
-    """The chunks of token-level evaluation in row order; raises ``TableError`` when a place does not fit its text."""
-    return [_placed_chunk(row) for row in check_schema(table, CHUNKS, "chunks", PLACE).to_pylist()]
+def chunks_from_table(table: pa.Table) -> list[Any]:
+    """The chunks in row order, ``PositionAwareChunk`` where the table has places and ``Chunk`` where it has none.
 
-
-def _placed_chunk(row: Row) -> PositionAwareChunk:
-    doc_id, start, end, content = row["doc_id"], row["start"], row["end"], row["content"]
-    if not 0 <= start < end or end - start != len(content):
-        raise TableError(
-            f"the chunks table has [{start}, {end}) of {doc_id!r} as the place of {preview(content)}, "
-            f"which is {len(content)} characters long: start must be 0 or more, end as many past it"
-        )
-    return PositionAwareChunk(row["chunk_id"], content, doc_id, start, end, _metadata(row, f"a chunk of {doc_id!r}"))
-
-
-def plain_chunks_from_table(table: pa.Table) -> list[Chunk]:
-    """The chunks of chunk-level evaluation in row order."""
-    return [
-        Chunk(row["chunk_id"], row["content"], row["doc_id"], _metadata(row, f"a chunk of {row['doc_id']!r}"))
-        for row in check_schema(table, CHUNKS, "chunks").to_pylist()
-    ]
+    Raises ``TableError`` when only some rows have a place, or one does not fit its text.
+    """
+    is_placed = check_schema(table, CHUNKS, "chunks").column("start").null_count < table.num_rows
+    chunks: list[Any] = []
+    for row in check_schema(table, CHUNKS, "chunks", PLACE if is_placed else ()).to_pylist():
+        doc_id, start, end, content = row["doc_id"], row["start"], row["end"], row["content"]
+        metadata = _metadata(row, f"a chunk of {doc_id!r}")
+        if not is_placed:
+            chunks.append(Chunk(row["chunk_id"], content, doc_id, metadata))
+            continue
+        if not 0 <= start < end or end - start != len(content):
+            raise TableError(
+                f"the chunks table has [{start}, {end}) of {doc_id!r} as the place of {preview(content)}, "
+                f"which is {len(content)} characters long: start must be 0 or more, end as many past it"
+            )
+        chunks.append(PositionAwareChunk(row["chunk_id"], content, doc_id, start, end, metadata))
+    return chunks
 
 
 def has_places(chunks: pa.Table) -> bool:
@@ -230,84 +227,59 @@ def as_searches(table: pa.Table) -> pa.Table:
 
 def as_passages(table: pa.Table) -> pa.Table:
     """The passages; of a table of hits the hits themselves. Raises ``TableError`` when it is neither."""
-    return table if table.schema.names == PASSAGES.names else passages_of(table)
+    if table.schema.names == PASSAGES.names:
+        return table
+    check_schema(table, HITS, "hits")
+    columns = {name: table.column(name) for name in PASSAGES.names if name in HITS.names}
+    return table_with(PASSAGES, columns, table.num_rows)
 
 
-def passages_of(hits: pa.Table) -> pa.Table:
-    """The hits themselves as passages; raises ``TableError`` unless their schema is ``HITS``."""
-    check_schema(hits, HITS, "hits")
-    columns = {name: hits.column(name) for name in PASSAGES.names if name in HITS.names}
-    return table_with(PASSAGES, columns, hits.num_rows)
+def truth_to_tables(truth: Iterable[TokenLevelGroundTruth | ChunkLevelGroundTruth]) -> TruthTables:
+    """The queries and, beside them, a row for each relevant span or chunk id and each of its alternatives."""
+    queries, answers = [], []
+    for g in truth:
+        metadata = metadata_to_json(g.query.metadata, f"query {g.query.id!r}")
+        queries.append((g.query.id, g.query.text, g.unanswerable, metadata))
+        origins: Mapping[Any, str] = g.origins
+        for group, members in enumerate(g.groups):
+            for number, one in enumerate(members):
+                answer: tuple[object, ...] = (None, None, None, None, one)
+                if isinstance(one, CharacterSpan):
+                    answer = (one.doc_id, one.start, one.end, one.text, None)
+                answers.append((g.query.id, group, number, *answer, origins.get(one)))
+    return TruthTables(table_of(QUERIES, queries), table_of(TRUTH, answers))
 
 
-def token_truth_to_tables(truth: Sequence[TokenLevelGroundTruth]) -> TruthTables:
-    """The queries and, beside them, a row for each relevant span and each of its alternatives."""
-    rows = [
-        (g.query.id, group, member, s.doc_id, s.start, s.end, s.text, g.origins.get(s) if g.origins else None)
-        for g in truth
-        for group, members in enumerate(g.groups)
-        for member, s in enumerate(members)
-    ]
-    columns = ("query_id", "group", "member", "doc_id", "start", "end", "text", "origin")
-    return TruthTables(_queries_to_table(truth), table_of(TRUTH, rows, columns))
-
-
-def token_truth_from_tables(tables: TruthTables) -> list[TokenLevelGroundTruth]:
-    """The ground truth in the order of its queries; raises ``TableError`` on spans of an unknown query."""
-    check_schema(tables.answers, TRUTH, "truth", (*PLACE, "text"))
-    return _truth_from_tables(
-        tables,
-        TokenLevelGroundTruth,
-        lambda row: CharacterSpan(row["doc_id"], row["start"], row["end"], row["text"]),
-    )
-
-
-def chunk_truth_to_tables(truth: Sequence[ChunkLevelGroundTruth]) -> TruthTables:
-    """The queries and, beside them, a row for each relevant chunk id and each of its alternatives."""
-    rows = [
-        (g.query.id, group, member, chunk_id, g.origins.get(chunk_id))
-        for g in truth
-        for group, members in enumerate(g.groups)
-        for member, chunk_id in enumerate(members)
-    ]
-    columns = ("query_id", "group", "member", "chunk_id", "origin")
-    return TruthTables(_queries_to_table(truth), table_of(TRUTH, rows, columns))
-
-
-def chunk_truth_from_tables(tables: TruthTables) -> list[ChunkLevelGroundTruth]:
-    """The ground truth in the order of its queries; raises ``TableError`` on chunk ids of an unknown query."""
-    check_schema(tables.answers, TRUTH, "truth", ["chunk_id"])
-    return _truth_from_tables(tables, ChunkLevelGroundTruth, itemgetter("chunk_id"))
-
-
-def _truth_from_tables(tables: TruthTables, kind: type[Truth], member: Callable[[Row], Any]) -> list[Truth]:
-    answers: defaultdict[str, _Answers] = defaultdict(_Answers)
+def truth_from_tables(tables: TruthTables, kind: type[Truth]) -> list[Truth]:
+    """The ground truth of this kind in the order of its queries; raises ``TableError`` on answers of an unknown one."""
+    has_spans = kind is TokenLevelGroundTruth
+    check_schema(tables.answers, TRUTH, "truth", (*PLACE, "text") if has_spans else ["chunk_id"])
+    answers: dict[str, tuple[list[Any], dict[Any, list[Any]], dict[Any, str]]] = {}
     for row in tables.answers.to_pylist():
-        answers[row["query_id"]].add(row, member(row))
+        relevant, alternatives, origins = answers.setdefault(row["query_id"], ([], {}, {}))
+        place = row["doc_id"], row["start"], row["end"], row["text"]
+        one: Any = CharacterSpan(*place) if has_spans else row["chunk_id"]
+        if row["member"] == 0 or not relevant:
+            relevant.append(one)
+        elif one not in alternatives.setdefault(relevant[-1], []):
+            alternatives[relevant[-1]].append(one)
+        if row["origin"] is not None:
+            origins[one] = row["origin"]
     truth = []
-    for query, unanswerable in _queries_from_table(tables.queries):
-        found = answers.pop(query.id, _Answers())
-        truth.append(kind(query, found.relevant, unanswerable, found.alternatives, found.origins))
+    for query, row in zip(queries_from_table(tables.queries), tables.queries.to_pylist(), strict=True):
+        relevant, alternatives, origins = answers.pop(query.id, ([], {}, {}))
+        truth.append(kind(query, relevant, row["unanswerable"], alternatives, origins))
     if answers:
         raise TableError(f"the truth table names {len(answers)} queries that are not there, first {min(answers)!r}")
     return truth
 
 
-class _Answers:
-    """What answers one query, read row by row: the first member of each group, and its alternatives."""
-
-    def __init__(self) -> None:
-        self.relevant: list[Any] = []
-        self.alternatives: dict[Any, list[Any]] = {}
-        self.origins: dict[Any, str] = {}
-
-    def add(self, row: Row, member: Any) -> None:
-        if row["member"] == 0 or not self.relevant:
-            self.relevant.append(member)
-        elif member not in self.alternatives.setdefault(self.relevant[-1], []):
-            self.alternatives[self.relevant[-1]].append(member)
-        if row["origin"] is not None:
-            self.origins[member] = row["origin"]
+def queries_from_table(table: pa.Table) -> list[Query]:
+    """The queries in row order."""
+    return [
+        Query(row["query_id"], row["text"], _metadata(row, f"query {row['query_id']!r}"))
+        for row in check_schema(table, QUERIES, "queries").to_pylist()
+    ]
 
 
 def metadata_to_json(metadata: Mapping[str, object], where: str) -> str:
@@ -339,26 +311,6 @@ def _metadata(row: Row, where: str) -> dict[str, object]:
     return metadata
 
 
-def _queries_to_table(truth: Iterable[TokenLevelGroundTruth | ChunkLevelGroundTruth]) -> pa.Table:
-    rows = [
-        (g.query.id, g.query.text, g.unanswerable, metadata_to_json(g.query.metadata, f"query {g.query.id!r}"))
-        for g in truth
-    ]
-    return table_of(QUERIES, rows)
-
-
-def queries_from_table(table: pa.Table) -> list[Query]:
-    """The queries in row order."""
-    return [query for query, _ in _queries_from_table(table)]
-
-
-def _queries_from_table(table: pa.Table) -> list[tuple[Query, bool]]:
-    return [
-        (Query(row["query_id"], row["text"], _metadata(row, f"query {row['query_id']!r}")), row["unanswerable"])
-        for row in check_schema(table, QUERIES, "queries").to_pylist()
-    ]
-
-
 def table_of(
     schema: pa.Schema, rows: Sequence[tuple[object, ...]], columns: Sequence[str] | None = None, **constants: object
 ) -> pa.Table:
@@ -368,8 +320,16 @@ def table_of(
     that its column cannot hold.
     """
     names = schema.names if columns is None else columns
-    values = zip(*rows, strict=True) if rows else [()] * len(names)
-    given = {name: _array(column, schema.field(name)) for name, column in zip(names, values, strict=True)}
+    given: dict[str, object] = {}
+    for name, values in zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True):
+        field = schema.field(name)
+        try:
+            given[name] = array = pa.array(values, type=field.type)
+        # Arrow's own errors are of these kinds too.
+        except (OverflowError, TypeError, ValueError) as error:
+            raise TableError(f"column {name!r} is of {field.type}, a value does not fit: {error}") from None
+        if array.null_count and not field.nullable:
+            raise TableError(f"column {name!r} needs a value in every row, {array.null_count} rows have none")
     return table_with(schema, given | constants, len(rows))
 
 
@@ -393,14 +353,3 @@ def table_with(schema: pa.Schema, columns: Mapping[str, object], rows: int) -> p
         else:
             arrays.append(pa.repeat(pa.scalar(value, field.type), rows))
     return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _array(column: Sequence[object], field: pa.Field) -> pa.Array:
-    try:
-        array = pa.array(column, type=field.type)
-    # Arrow's own errors are of these kinds too.
-    except (OverflowError, TypeError, ValueError) as error:
-        raise TableError(f"column {field.name!r} is of {field.type}, a value does not fit: {error}") from None
-    if array.null_count and not field.nullable:
-        raise TableError(f"column {field.name!r} needs a value in every row, {array.null_count} rows have none")
-    return array

@@ -48,7 +48,7 @@ def test_chunks_survive(doc: Document, meta: dict[str, object]) -> None:
     assert t.chunks_from_table(t.chunks_to_table(placed)) == placed
     plain = [Chunk(generate_chunk_id(chunk.content), chunk.content, doc.id, meta) for chunk in placed]
     table = t.chunks_to_table(plain)
-    assert t.plain_chunks_from_table(table) == plain
+    assert t.chunks_from_table(table) == plain
     assert table.column("ordinal").to_pylist() == list(range(len(plain)))
 
 
@@ -61,8 +61,8 @@ def test_ground_truth_survives(items: list[tuple[str, dict[str, object], Documen
         spans = [doc.span(i, i + 1) for i in range(len(doc.content))]
         by_span.append(TokenLevelGroundTruth(query, spans, unanswerable=not spans))
         by_chunk.append(ChunkLevelGroundTruth(query, [generate_chunk_id(s.text) for s in spans], not spans))
-    assert t.token_truth_from_tables(t.token_truth_to_tables(by_span)) == by_span
-    assert t.chunk_truth_from_tables(t.chunk_truth_to_tables(by_chunk)) == by_chunk
+    assert t.truth_from_tables(t.truth_to_tables(by_span), TokenLevelGroundTruth) == by_span
+    assert t.truth_from_tables(t.truth_to_tables(by_chunk), ChunkLevelGroundTruth) == by_chunk
 
 
 @pytest.mark.parametrize("value", [(1, 2), {3}, {1: "a"}, float("nan"), object(), "\ud800"])
@@ -91,9 +91,9 @@ def test_a_document_that_is_not_the_one_its_sha256_was_taken_of_is_refused() -> 
 
 def test_truth_of_an_unknown_query_is_refused() -> None:
     doc = Document(DocumentId("a.md"), "text")
-    tables = t.token_truth_to_tables([TokenLevelGroundTruth(Query.from_text("why?"), [doc.span(0, 2)])])
+    tables = t.truth_to_tables([TokenLevelGroundTruth(Query.from_text("why?"), [doc.span(0, 2)])])
     with pytest.raises(TableError, match="names 1 queries that are not there, first 'query_"):
-        t.token_truth_from_tables(t.TruthTables(tables.queries.slice(0, 0), tables.answers))
+        t.truth_from_tables(t.TruthTables(tables.queries.slice(0, 0), tables.answers), TokenLevelGroundTruth)
 
 
 @pytest.mark.parametrize("metadata", ["{broken", "[1]", "[" * 200_000])
@@ -103,10 +103,10 @@ def test_metadata_that_is_not_a_json_object_is_refused(metadata: str) -> None:
     documents = t.documents_to_table(Corpus([doc]))
     with pytest.raises(TableError, match=r"metadata of document 'a\.md' is"):
         t.documents_from_table(documents.set_column(3, "metadata", text))
-    queries = t.token_truth_to_tables([TokenLevelGroundTruth(Query.from_text("why?"), [doc.span(0, 2)])])
+    queries = t.truth_to_tables([TokenLevelGroundTruth(Query.from_text("why?"), [doc.span(0, 2)])])
     broken = t.TruthTables(queries.queries.set_column(3, "metadata", text), queries.answers)
     with pytest.raises(TableError, match="metadata of query 'query_"):
-        t.token_truth_from_tables(broken)
+        t.truth_from_tables(broken, TokenLevelGroundTruth)
     chunks = t.chunks_to_table([PositionAwareChunk(generate_pa_chunk_id("te"), "te", doc.id, 0, 2)])
     with pytest.raises(TableError, match=r"metadata of a chunk of 'a\.md'"):
         t.chunks_from_table(chunks.set_column(7, "metadata", text))
@@ -151,13 +151,13 @@ def test_groups_of_evidence_survive() -> None:
     doc = Document(DocumentId("a.md"), "one one two")
     one, copy, two = doc.span(0, 3), doc.span(4, 7), doc.span(8, 11)
     truth = [TokenLevelGroundTruth(Query.from_text("1?"), [one, two], False, {one: [copy]}, {copy: "copy"})]
-    tables = t.token_truth_to_tables(truth)
+    tables = t.truth_to_tables(truth)
     rows = tables.answers.select(["group", "member", "start", "origin"]).to_pylist()
     assert [tuple(row.values()) for row in rows] == [(0, 0, 0, None), (0, 1, 4, "copy"), (1, 0, 8, None)]
-    assert t.token_truth_from_tables(tables) == truth
+    assert t.truth_from_tables(tables, TokenLevelGroundTruth) == truth
     ids = [generate_chunk_id(text) for text in "abc"]
     chunk_truth = [ChunkLevelGroundTruth(Query.from_text("1?"), ids[:2], False, {ids[1]: [ids[2]]}, {ids[0]: "model"})]
-    assert t.chunk_truth_from_tables(t.chunk_truth_to_tables(chunk_truth)) == chunk_truth
+    assert t.truth_from_tables(t.truth_to_tables(chunk_truth), ChunkLevelGroundTruth) == chunk_truth
 
 
 def test_chunks_are_numbered_within_their_documents_with_and_without_places() -> None:
@@ -172,7 +172,7 @@ def test_chunks_are_numbered_within_their_documents_with_and_without_places() ->
     plain = t.chunks_to_table([Chunk(generate_chunk_id("x"), "x", a.id)])
     assert not t.has_places(plain)
     with pytest.raises(TableError, match="column 'start' of the chunks table has 1 empty values"):
-        t.chunks_from_table(plain)
+        t.chunks_from_table(pa.concat_tables([table, plain]))
 
 
 def test_what_is_searched_is_the_content_unless_it_says_otherwise() -> None:
@@ -184,11 +184,11 @@ def test_what_is_searched_is_the_content_unless_it_says_otherwise() -> None:
 
 
 def test_a_query_is_searched_for_as_it_is_asked_and_a_hit_is_its_own_passage() -> None:
-    queries = t.token_truth_to_tables([TokenLevelGroundTruth(Query.from_text("why?"), [], True)]).queries
+    queries = t.truth_to_tables([TokenLevelGroundTruth(Query.from_text("why?"), [], True)]).queries
     searches = t.check_schema(t.as_searches(queries), t.SEARCHES, "searches").to_pylist()
     assert searches == [{"query_id": queries["query_id"][0].as_py(), "variant": 0, "text": "why?", "filter": None}]
     hits = placed_hits([("q", 1, 0.25, "a.md", 3, 9, "c"), ("q", 2, 0.125, "a.md", 0, 3, "d")])
-    passages = t.check_schema(t.passages_of(hits), t.PASSAGES, "passages", t.PLACE)
+    passages = t.check_schema(t.as_passages(hits), t.PASSAGES, "passages", t.PLACE)
     assert passages.select(t.PLACE).equals(hits.select(t.PLACE))
     assert passages.column("rank").to_pylist() == [1, 2]
     assert passages.column("hit_ranks").null_count == passages.column("tokens").null_count == 2

@@ -19,7 +19,7 @@ from rag_eval.retrieval.retriever import C, Reranker
 from rag_eval.tables import metadata_to_json, schema_of
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document
-from rag_eval.types.ids import generate_pa_chunk_id, text_sha256
+from rag_eval.types.ids import text_sha256
 
 logger = logging.getLogger("rag_eval.benchmark")
 
@@ -71,9 +71,7 @@ def _chunks_at(document: Document, cuts: Row) -> list[PositionAwareChunk] | None
         for start, end, metadata in zip(cuts["starts"], cuts["ends"], cuts["metadata"], strict=True):
             if not 0 <= start < end <= len(document.content):
                 raise ValueError
-            content = document.content[start:end]
-            read = dict(json.loads(metadata)) if metadata != "{}" else {}
-            chunks.append(PositionAwareChunk(generate_pa_chunk_id(content), content, document.id, start, end, read))
+            chunks.append(document.chunk_at(start, end, dict(json.loads(metadata)) if metadata != "{}" else {}))
     except (TypeError, ValueError, RecursionError):
         logger.warning("the kept cuts of %s were altered: it is cut again", document.id)
         return None

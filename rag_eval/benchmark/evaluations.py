@@ -35,7 +35,7 @@ from rag_eval.retrieval.vector import VectorRAGRetriever
 from rag_eval.services.langsmith_datasets import chunk_level_truth, token_level_truth
 from rag_eval.stores.memory import InMemoryVectorStore
 from rag_eval.stores.store import VectorStore
-from rag_eval.tables import chunk_truth_to_tables, chunks_to_table, token_truth_to_tables
+from rag_eval.tables import chunks_to_table, truth_to_tables
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus, check_corpus
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, SpanRecord, TokenLevelGroundTruth
@@ -219,6 +219,6 @@ def retrieval_losses(
     chunks = chunks_to_table(retriever.indexed_chunks())
     if is_token_level:
         hits = HitStages(*(span_hits_table(queries, found, corpus) for found in stages))
-        return token_level_losses(chunks, token_truth_to_tables(truth), hits, ks)
+        return token_level_losses(chunks, truth_to_tables(truth), hits, ks)
     hits = HitStages(*(chunk_hits_table(queries, found) for found in stages))
-    return chunk_level_losses(chunks, chunk_truth_to_tables(truth), hits, ks)
+    return chunk_level_losses(chunks, truth_to_tables(truth), hits, ks)

@@ -34,10 +34,9 @@ from rag_eval.retrieval.retriever import RETRIEVER, Hit, Retriever, candidates_f
 from rag_eval.tables import (
     SCORES,
     TruthTables,
-    chunk_truth_to_tables,
     documents_to_table,
     table_of,
-    token_truth_to_tables,
+    truth_to_tables,
 )
 from rag_eval.types.chunks import CharacterSpan, Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus, Document, check_corpus
@@ -357,7 +356,7 @@ def run_with(
     check_truth(level, truth, corpus)
     asked = max(*ks, *(column.depth(_relevant(item) for item in truth) for column in columns))
     depth = candidates_for(asked, None) if isinstance(searched_by, InMemoryParts) else asked
-    answers = token_truth_to_tables(truth) if level == "token-level" else chunk_truth_to_tables(truth)
+    answers = truth_to_tables(truth)
     scoring = _Scoring(level, columns, truth)
     inputs = InMemoryInputs(level, [documents_to_table(corpus)], answers, scoring, ks, depth)
     if isinstance(searched_by, InMemoryParts):

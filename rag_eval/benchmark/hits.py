@@ -16,7 +16,6 @@ from rag_eval.tables import (
     PLACE,
     chunks_from_table,
     has_places,
-    plain_chunks_from_table,
     queries_from_table,
     table_of,
     table_with,
@@ -66,7 +65,7 @@ def rerank_table(hits: pa.Table, chunks: pa.Table, searches: pa.Table, reranker:
     # The other chunks, which are most, are left alone.
     distinct = np.unique(rows)
     taken = chunks.take(pa.array(distinct))
-    found: Sequence[Any] = chunks_from_table(taken) if placed else plain_chunks_from_table(taken)
+    found: Sequence[Any] = chunks_from_table(taken)
     by_row = dict(zip(distinct.tolist(), found, strict=True))
     ranking = rerank(_ranking(hits, rows, searches), reranker, searches.column("text").to_pylist(), by_row)
     return hits_at("reranked", chunks, searches, ranking)

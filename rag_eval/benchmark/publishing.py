@@ -25,7 +25,7 @@ from rag_eval.services.langsmith_outbox import (
     put_truth,
 )
 from rag_eval.services.outbox import Delivery, Message, Receipt, Sender, outbox_of
-from rag_eval.tables import TruthTables, chunk_truth_from_tables, documents_from_table, token_truth_from_tables
+from rag_eval.tables import TruthTables, documents_from_table, truth_from_tables
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
 
 PUBLISHED = "published.json"
@@ -160,7 +160,9 @@ def _names(outcome: BenchmarkOutcome) -> list[str]:
 def _truth(workspace: Workspace, outcome: BenchmarkOutcome) -> Truth:
     kept = outcome.inputs.truth
     tables = TruthTables(workspace.read_table(kept.queries), workspace.read_table(kept.answers))
-    return (token_truth_from_tables if kept.evaluation_type == "token-level" else chunk_truth_from_tables)(tables)
+    if kept.evaluation_type == "token-level":
+        return truth_from_tables(tables, TokenLevelGroundTruth)
+    return truth_from_tables(tables, ChunkLevelGroundTruth)
 
 
 def _contents(workspace: Workspace, outcome: BenchmarkOutcome) -> Mapping[str, str]:

@@ -26,7 +26,7 @@ from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.stats.bootstrap import Estimate, estimates_of
 from rag_eval.stats.comparison import Placed, rank
 from rag_eval.stats.scores import PairedScores, documents_by_chunks, documents_by_spans
-from rag_eval.tables import TruthTables, check_schema, documents_from_table, passages_of, schema_of
+from rag_eval.tables import TruthTables, as_passages, check_schema, documents_from_table, schema_of
 from rag_eval.types.documents import Document
 
 SEED = 0
@@ -146,7 +146,7 @@ def _queries(workspace: Workspace, outcome: BenchmarkOutcome) -> list[ScoredQuer
 def _budget_scores(
     workspace: Workspace, outcome: BenchmarkOutcome, one: ConfigurationOutcome, documents: list[Document]
 ) -> pa.Table:
-    truth, passages = outcome.inputs.truth, passages_of(workspace.read_table(one.hits))
+    truth, passages = outcome.inputs.truth, as_passages(workspace.read_table(one.hits))
     tables = TruthTables(workspace.read_table(truth.queries), workspace.read_table(truth.answers))
     if truth.evaluation_type == "token-level":
         return score_token_level(passages, tables, budget_metrics(), documents=documents)

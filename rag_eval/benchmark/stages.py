@@ -39,20 +39,19 @@ from rag_eval.tables import (
     TruthTables,
     as_passages,
     as_searches,
-    chunk_truth_from_tables,
-    chunk_truth_to_tables,
     chunks_from_table,
     chunks_to_table,
     documents_from_table,
     documents_to_table,
     embeddings_schema,
     has_places,
-    plain_chunks_from_table,
     searched_texts,
-    token_truth_to_tables,
+    truth_from_tables,
+    truth_to_tables,
 )
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
+from rag_eval.types.ground_truth import ChunkLevelGroundTruth
 from rag_eval.types.ids import EvaluationType, text_sha256
 
 ROWS_AT_ONCE = 16_384
@@ -83,9 +82,9 @@ def load_ground_truth(
         corpus = Corpus(documents_from_table(workspace.read_tables(documents)))
         spans = list(reanchor_for_run(workspace, spans, corpus).truth) if reanchor else spans
         check_still_matches(spans, corpus, source.path)
-        tables = token_truth_to_tables(spans)
+        tables = truth_to_tables(spans)
     else:
-        tables = chunk_truth_to_tables(read_chunk_level(source.path))
+        tables = truth_to_tables(read_chunk_level(source.path))
     queries = tables.queries
     if all(queries.column("unanswerable").to_pylist()):
         raise GroundTruthError(
@@ -112,7 +111,7 @@ def chunk(
     there are no chunks, and ``GroundTruthError`` on truth that was made with another chunker, or on other documents.
     """
     read = [documents_from_table(shard) for shard in documents]
-    truth = None if chunk_truth is None else chunk_truth_from_tables(chunk_truth)
+    truth = None if chunk_truth is None else truth_from_tables(chunk_truth, ChunkLevelGroundTruth)
     cuts = [context.cut(chunker, shard, "token-level" if truth is None else "chunk-level") for shard in read]
     if truth is None:
         chunks: list[Sequence[Chunk | PositionAwareChunk]] = [in_place_order(one.chunks) for one in cuts]
@@ -183,8 +182,7 @@ index = replace(index, compute=_index_in_memory)
 def _fill(store: VectorStore, chunks: pa.Table, vectors: "TextVectors") -> None:
     """Raises ``OSError`` when the disk does not take the chunks, which LanceDB says in words."""
     if not isinstance(store, LanceDBVectorStore):
-        objects = chunks_from_table(chunks) if has_places(chunks) else plain_chunks_from_table(chunks)
-        store.add(objects, vectors.of(searched_texts(chunks).to_pylist()))
+        store.add(chunks_from_table(chunks), vectors.of(searched_texts(chunks).to_pylist()))
         return
     parts = (chunks.slice(begin, ROWS_AT_ONCE) for begin in range(0, chunks.num_rows, ROWS_AT_ONCE))
     try:

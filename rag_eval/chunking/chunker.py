@@ -10,7 +10,6 @@ from rag_eval.parts.definition import fields_of
 from rag_eval.parts.settings import Name
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document
-from rag_eval.types.ids import generate_pa_chunk_id
 
 Cut = tuple[int, int]
 """``[start, end)`` of one chunk, in code points of the text."""
@@ -49,7 +48,13 @@ class BuiltInChunker(ABC):
     @property
     def name(self) -> str:
         """The class and its settings, leaving out lists that were not changed."""
-        return f"{type(self).__name__}({', '.join(self._settings())})"
+        settings = {name: (getattr(self, name), one.default) for name, one in fields_of(type(self)).items()}
+        shown = [
+            f"{name}={getattr(value, 'name', value)}"
+            for name, (value, default) in settings.items()
+            if not isinstance(value, tuple) or value != default
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     @abstractmethod
     def cuts(self, text: str) -> list[Cut]:
@@ -61,20 +66,7 @@ class BuiltInChunker(ABC):
 
     def chunk_with_positions(self, doc: Document) -> list[PositionAwareChunk]:
         """Return the chunks in reading order with their places."""
-        content, doc_id = doc.content, doc.id
-        chunks = []
-        for start, end in self.cuts(content):
-            piece = content[start:end]
-            chunks.append(PositionAwareChunk(generate_pa_chunk_id(piece), piece, doc_id, start, end))
-        return chunks
-
-    def _settings(self) -> list[str]:
-        parts = []
-        for name, setting in fields_of(type(self)).items():
-            value = getattr(self, name)
-            if not isinstance(value, tuple) or value != setting.default:
-                parts.append(f"{name}={getattr(value, 'name', value)}")
-        return parts
+        return [doc.chunk_at(start, end) for start, end in self.cuts(doc.content)]
 
 
 Encoding = Annotated[Name, Field(description="The tiktoken encoding that counts tokens.")]

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Annotated
 
@@ -189,9 +189,8 @@ class MarkdownChunker(BuiltInChunker):
 
     def chunk_with_positions(self, doc: Document) -> list[PositionAwareChunk]:
         """Return the chunks in reading order with their places and, as metadata, the headings above them."""
-        paths = (path for path, cuts in self._cut_sections(doc.content) for _ in cuts)
-        chunks = super().chunk_with_positions(doc)
-        return [replace(chunk, metadata={"headings": path}) for chunk, path in zip(chunks, paths, strict=True)]
+        sections = self._cut_sections(doc.content)
+        return [doc.chunk_at(*cut, {"headings": path}) for path, cuts in sections for cut in cuts]
 
     def _cut_sections(self, text: str) -> Iterator[tuple[list[str], list[Cut]]]:
         size = self.max_chunk_size

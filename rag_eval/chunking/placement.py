@@ -12,7 +12,7 @@ from rag_eval.chunking.foreign import Piece, foreign_chunker
 from rag_eval.errors import preview
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document
-from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
+from rag_eval.types.ids import DocumentId
 
 
 def uncovered_stretches(text: str, cuts: Iterable[Cut]) -> list[Cut]:
@@ -313,8 +313,7 @@ class ChunkerPositionAdapter:
 
     def chunk_with_positions(self, doc: Document) -> list[PositionAwareChunk]:
         """Return the located chunks in the order given; warns (``SkippedChunkWarning``) of each one without a place."""
-        content = doc.content
-        placements = place(content, self.chunker.pieces(content))
+        placements = place(doc.content, self.chunker.pieces(doc.content))
         report = _report(doc, placements)
         with self._lock:
             self._reports[doc.id] = report
@@ -323,9 +322,7 @@ class ChunkerPositionAdapter:
             if placement.cut is None:
                 self._warn(doc.id, placement.piece.text)
                 continue
-            start, end = placement.cut
-            piece = content[start:end]
-            chunks.append(PositionAwareChunk(generate_pa_chunk_id(piece), piece, doc.id, start, end))
+            chunks.append(doc.chunk_at(*placement.cut))
         return chunks
 
     def _warn(self, doc_id: DocumentId, text: str) -> None:

@@ -34,7 +34,7 @@ from rag_eval.metrics.intervals import merge_sorted
 from rag_eval.metrics.metric import ALL, Counts, Cut, check_cut
 from rag_eval.metrics.sweep import ChunkSweep, SpanRows, SpanSweep, running_sums
 from rag_eval.metrics.table_rows import LAST_POSITION, RowOrder, match_rows, number_strings, span_rows
-from rag_eval.tables import CHUNKS, PLACE, TruthTables, check_schema, passages_of, schema_of
+from rag_eval.tables import CHUNKS, PLACE, TruthTables, as_passages, check_schema, schema_of
 
 LOSS_PARTS = ("uncovered", "boundary", "search", "index", "reranker")
 """The parts, in the order in which they come about."""
@@ -65,7 +65,7 @@ class HitStages:
         """The hits, as passages, by the name of their stage; a stage that was left out has those of the one before."""
         approximate = self.exact if self.approximate is None else self.approximate
         final = approximate if self.final is None else self.final
-        return {"exact": passages_of(self.exact), "approximate": passages_of(approximate), "final": passages_of(final)}
+        return {"exact": as_passages(self.exact), "approximate": as_passages(approximate), "final": as_passages(final)}
 
 
 def average_losses(losses: pa.Table) -> pa.Table:

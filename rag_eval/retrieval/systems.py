@@ -14,7 +14,6 @@ from rag_eval.retrieval.retriever import Hit, check_k
 from rag_eval.types.chunks import CharacterSpan, Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import Query
-from rag_eval.types.ids import generate_pa_chunk_id
 
 Answer = object
 """A span, a chunk, (doc_id, start, end), a mapping with doc_id, start and end or with text, or a text."""
@@ -112,7 +111,7 @@ class CallableRetriever:
         span = document.span(int(start), int(end))
         if isinstance(text, str) and text != span.text:
             document.check_span(CharacterSpan(span.doc_id, span.start, span.end, text))
-        return PositionAwareChunk(generate_pa_chunk_id(span.text), span.text, span.doc_id, span.start, span.end)
+        return document.chunk_at(span.start, span.end)
 
     def _place_text(self, text: str, doc_id: object, query: Query) -> PositionAwareChunk | None:
         documents = list(self._documents.values()) if doc_id is None else [self._document(doc_id)]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rag_eval.disk.files import matching_files, read_text
 from rag_eval.errors import ConfigurationError, DuplicateDocumentError, EmptyCorpusError, SpanMismatchError, preview
-from rag_eval.types.chunks import CharacterSpan, check_bounds
-from rag_eval.types.ids import DocumentId, encode_utf8
+from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk, check_bounds
+from rag_eval.types.ids import DocumentId, encode_utf8, generate_pa_chunk_id
 from rag_eval.types.offsets import fitting_unit
 
 
@@ -39,6 +39,11 @@ class Document:
                 f"which has {len(self.content)} characters"
             )
         return CharacterSpan(self.id, start, end, self.content[start:end])
+
+    def chunk_at(self, start: int, end: int, metadata: Mapping[str, object] | None = None) -> PositionAwareChunk:
+        """Return the chunk that is the text at ``[start, end)``; the place is not checked."""
+        content = self.content[start:end]
+        return PositionAwareChunk(generate_pa_chunk_id(content), content, self.id, start, end, metadata or {})
 
     def check_span(self, span: CharacterSpan) -> None:
         """Raise ``SpanMismatchError`` unless the span is of this document, which has its text at its place."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NotRequired, TypedDict, TypeVar
+from typing import Any, NotRequired, TypedDict, TypeVar
 
 from rag_eval.errors import GroundTruthError
 from rag_eval.types.chunks import CharacterSpan
@@ -48,13 +48,7 @@ class TokenLevelGroundTruth:
     origins: Mapping[CharacterSpan, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "relevant_spans", tuple(self.relevant_spans))
-        object.__setattr__(self, "alternatives", _without_empty(self.alternatives))
-        object.__setattr__(self, "origins", dict(self.origins))
-        fault = unanswerable_fault(len(self.relevant_spans), "spans") if self.unanswerable else None
-        fault = fault or group_fault(self.relevant_spans, self.alternatives, self.origins, span_name)
-        if fault:
-            raise GroundTruthError(f"{self.query.id}: {fault}")
+        _settle(self, "relevant_spans", "spans", span_name)
 
     @property
     def groups(self) -> list[tuple[CharacterSpan, ...]]:
@@ -77,13 +71,7 @@ class ChunkLevelGroundTruth:
     origins: Mapping[ChunkId, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "relevant_chunk_ids", tuple(self.relevant_chunk_ids))
-        object.__setattr__(self, "alternatives", _without_empty(self.alternatives))
-        object.__setattr__(self, "origins", dict(self.origins))
-        fault = unanswerable_fault(len(self.relevant_chunk_ids), "chunk ids") if self.unanswerable else None
-        fault = fault or group_fault(self.relevant_chunk_ids, self.alternatives, self.origins, repr)
-        if fault:
-            raise GroundTruthError(f"{self.query.id}: {fault}")
+        _settle(self, "relevant_chunk_ids", "chunk ids", repr)
 
     @property
     def groups(self) -> list[tuple[ChunkId, ...]]:
@@ -95,6 +83,18 @@ class ChunkLevelGroundTruth:
         """The name of the chunker behind the ids: ``query.metadata["chunker"]``, None if it is not said."""
         name = self.query.metadata.get("chunker")
         return name if isinstance(name, str) else None
+
+
+def _settle(truth: Any, field_name: str, kind: str, name: Callable[[Any], str]) -> None:
+    """Copy what ground truth was given, and raise ``GroundTruthError`` when it contradicts itself."""
+    relevant = tuple(getattr(truth, field_name))
+    alternatives = {seed: tuple(members) for seed, members in truth.alternatives.items() if members}
+    for field_to_set, value in ((field_name, relevant), ("alternatives", alternatives), ("origins", {**truth.origins})):
+        object.__setattr__(truth, field_to_set, value)
+    fault = unanswerable_fault(len(relevant), kind) if truth.unanswerable else None
+    fault = fault or group_fault(relevant, alternatives, truth.origins, name)
+    if fault:
+        raise GroundTruthError(f"{truth.query.id}: {fault}")
 
 
 def unanswerable_fault(answers: int, kind: str) -> str | None:
@@ -132,10 +132,6 @@ def group_fault(
 def span_name(span: CharacterSpan) -> str:
     """How a span is called in a message: ``[12, 40) of 'guide.md'``."""
     return f"[{span.start}, {span.end}) of {span.doc_id!r}"
-
-
-def _without_empty(alternatives: Mapping[Member, Sequence[Member]]) -> dict[Member, tuple[Member, ...]]:
-    return {seed: tuple(members) for seed, members in alternatives.items() if members}
 
 
 class QueryInputs(TypedDict):

@@ -27,7 +27,7 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.reports.write import keep_report, page_of
 from rag_eval.retrieval.ranking import Ranking
-from rag_eval.tables import CHUNKS, documents_to_table, table_of, token_truth_to_tables
+from rag_eval.tables import CHUNKS, documents_to_table, table_of, truth_to_tables
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
@@ -93,7 +93,7 @@ def make_run(workspace: Workspace, queries: int) -> BenchmarkOutcome:
     rng = np.random.default_rng(20240711)
     corpus = make_corpus(rng)
     truth = make_truth(corpus, queries, rng)
-    tables = token_truth_to_tables(truth)
+    tables = truth_to_tables(truth)
     folder = workspace.root / "docs"
     config = BenchmarkConfig(
         corpus=folder,

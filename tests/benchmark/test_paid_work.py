@@ -19,7 +19,7 @@ from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.errors import ServiceError
 from rag_eval.parts import replaced
 from rag_eval.retrieval.rerankers import CohereReranker
-from rag_eval.tables import chunks_to_table, documents_to_table, token_truth_to_tables
+from rag_eval.tables import chunks_to_table, documents_to_table, truth_to_tables
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
@@ -134,7 +134,7 @@ def made_table(workspace: Workspace, count: int) -> tuple[TableRef, TableRef]:
         for one in sorted(places, key=lambda one: one.id)
     ]
     truth = [TokenLevelGroundTruth(Query.from_text(f"When leaves {one.id}?"), [one.span(0, 4)]) for one in places]
-    queries = token_truth_to_tables(truth).queries
+    queries = truth_to_tables(truth).queries
     return workspace.write_table("chunks", chunks_to_table(chunks)), workspace.write_table("queries", queries)
 
 

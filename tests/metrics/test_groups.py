@@ -6,14 +6,14 @@ import pytest
 from rag_eval import ChunkLevelGroundTruth, Document, DocumentId, Query, TokenLevelGroundTruth, generate_chunk_id
 from rag_eval.metrics.losses import LOSS_PARTS, HitStages, chunk_level_losses, token_level_losses
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
-from rag_eval.tables import PASSAGES, chunk_truth_to_tables, chunks_to_table, passages_of, token_truth_to_tables
+from rag_eval.tables import PASSAGES, as_passages, chunks_to_table, truth_to_tables
 from rag_eval.types.chunks import Chunk
 from tests.made_tables import placed_chunks, placed_hits, placed_passages, plain_hits, plain_passages
 
 DOC = Document(DocumentId("a.md"), "the ferry leaves at noon; the ferry leaves at noon; coffee is served")
 FIRST, COPY, COFFEE = DOC.span(0, 24), DOC.span(26, 50), DOC.span(52, 58)
 ASKED, OTHER = Query.from_text("when?"), Query.from_text("what?")
-TRUTH = token_truth_to_tables(
+TRUTH = truth_to_tables(
     [
         TokenLevelGroundTruth(ASKED, [FIRST, COFFEE], False, {FIRST: [COPY]}),
         TokenLevelGroundTruth(OTHER, [COFFEE]),
@@ -84,7 +84,7 @@ def test_losses_of_grouped_truth_add_up() -> None:
 
 def test_chunk_ids_have_groups_too() -> None:
     one, copy, two = (generate_chunk_id(text) for text in ("one", "ONE", "two"))
-    truth = chunk_truth_to_tables([ChunkLevelGroundTruth(ASKED, [one, two], False, {one: [copy]})])
+    truth = truth_to_tables([ChunkLevelGroundTruth(ASKED, [one, two], False, {one: [copy]})])
     passages = plain_passages([(ASKED.id, 1, copy), (ASKED.id, 2, one)])
     scores = score_chunk_level(passages, truth, ["chunk_recall"], [1, 2])
     assert scores.column("value").to_pylist() == [0.5, 0.5]
@@ -93,5 +93,5 @@ def test_chunk_ids_have_groups_too() -> None:
     within = score_chunk_level(passages, truth, ["chunk_recall@1tokens"], chunks=chunks)
     assert within.column("value").to_pylist() == [0.5]
     hits = plain_hits([(ASKED.id, 1, 1.0, DOC.id, 1, copy)])
-    assert passages_of(hits).num_rows == 1
+    assert as_passages(hits).num_rows == 1
     assert chunk_level_losses(chunks, truth, HitStages(hits), [1]).column("final_recall").to_pylist() == [0.5]

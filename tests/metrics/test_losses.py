@@ -19,7 +19,7 @@ from rag_eval.metrics.losses import (
     token_level_losses,
 )
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
-from rag_eval.tables import QUERIES, TruthTables, check_schema, passages_of, table_of
+from rag_eval.tables import QUERIES, TruthTables, as_passages, check_schema, table_of
 from tests import made_tables
 
 Place = tuple[str, int, int]
@@ -120,7 +120,7 @@ def test_token_level_parts_are_those_of_sets_of_characters(
     assert losses.column("k").to_pylist() == [k for k in KS for _ in ids]
     np.testing.assert_allclose([sum(row) for row in shares(losses)], 1, rtol=0, atol=1e-15)
     assert all(min(row[:3]) >= 0 for row in shares(losses))
-    scores = score_token_level(passages_of(tables[2]), truth, ["span_recall"], KS)
+    scores = score_token_level(as_passages(tables[2]), truth, ["span_recall"], KS)
     assert losses.column("final_recall").to_pylist() == scores.column("value").to_pylist()
 
 

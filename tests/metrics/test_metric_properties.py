@@ -27,7 +27,7 @@ from rag_eval.metrics.metric import (
 )
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.metrics.span_metrics import SpanIoU, SpanNDCG, SpanPrecision, SpanRecall, TokensRetrieved
-from rag_eval.tables import PASSAGES, QUERIES, TruthTables, chunks_to_table, table_of, token_truth_to_tables
+from rag_eval.tables import PASSAGES, QUERIES, TruthTables, chunks_to_table, table_of, truth_to_tables
 from rag_eval.tokens import count_tokens
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Document
@@ -211,7 +211,7 @@ def test_a_chunk_within_a_longer_one_that_ends_a_character_before_the_reference_
         hits = [document.span(0, 2), document.span(10, 20)]
         expected = 1.0 if touching == 2 else 0.0
         assert ChromaRecall("min", corpus).calculate(hits, [reference]) == expected
-        truth = token_truth_to_tables([TokenLevelGroundTruth(Query(QueryId("q"), QueryText("?")), [reference])])
+        truth = truth_to_tables([TokenLevelGroundTruth(Query(QueryId("q"), QueryText("?")), [reference])])
         passages = placed_passages([("q", rank, hit.doc_id, hit.start, hit.end) for rank, hit in enumerate(hits, 1)])
         scores = score_token_level(passages, truth, ["chroma_recall@min"], chunks=chunks_to_table(chunks))
         assert scores.column("value").to_pylist() == [expected]
@@ -245,7 +245,7 @@ def test_values_at_a_budget_worked_out_by_hand() -> None:
 
 def test_a_passage_costs_its_own_text_or_the_tokens_it_was_given() -> None:
     document = DOCUMENTS[1]
-    truth = token_truth_to_tables([TokenLevelGroundTruth(Query(QueryId("q"), QueryText("?")), [document.span(0, 8)])])
+    truth = truth_to_tables([TokenLevelGroundTruth(Query(QueryId("q"), QueryText("?")), [document.span(0, 8)])])
     rows = [("q", 2, "b.md", 6, 11), ("q", 1, "b.md", 0, 5), ("q", 3, "b.md", 12, 20)]
     passages = placed_passages(rows)
     sliced = [count_tokens(document.content[start:end], "cl100k_base") for start, end in ((0, 5), (6, 11), (12, 20))]

@@ -18,9 +18,8 @@ from rag_eval.tables import (
     SCORES,
     TruthTables,
     check_schema,
-    chunk_truth_to_tables,
     chunks_to_table,
-    token_truth_to_tables,
+    truth_to_tables,
 )
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Document
@@ -118,7 +117,7 @@ def test_token_level_scores_equal_those_of_the_objects(
     shuffler.shuffle(hits)
     scores = score_token_level(
         hits_table(hits),
-        token_truth_to_tables(truth),
+        truth_to_tables(truth),
         NAMES,
         KS,
         documents=DOCUMENTS,
@@ -160,7 +159,7 @@ def test_chunk_level_scores_equal_those_of_the_objects(
     ]
     shuffler.shuffle(hits)
     names = [name for name in metric_names("chunk-level") if name.startswith("chunk_")]
-    scores = score_chunk_level(chunk_hits_table(hits), chunk_truth_to_tables(truth), names, KS, block_rows=block)
+    scores = score_chunk_level(chunk_hits_table(hits), truth_to_tables(truth), names, KS, block_rows=block)
     expected = {
         (one.query.id, f"{name}@{k}"): chunk_level_metric(f"{name}@{k}").calculate(ids, one.relevant_chunk_ids)
         for one, (ids, _, _) in zip(truth, run, strict=True)
@@ -178,7 +177,7 @@ TRUTH = [TokenLevelGroundTruth(query(0), [A.span(0, 5)]), TokenLevelGroundTruth(
 def case(**changes: object) -> SimpleNamespace:
     """A small run that can be scored, with something changed."""
     found = [("query_0", 1, A.span(2, 8)), ("query_1", 1, B.span(0, 4)), ("query_1", 2, B.span(4, 6))]
-    usual = {"hits": hits_table(found), "truth": token_truth_to_tables(TRUTH), "metrics": ["span_recall"], "ks": [1, 2]}
+    usual = {"hits": hits_table(found), "truth": truth_to_tables(TRUTH), "metrics": ["span_recall"], "ks": [1, 2]}
     return SimpleNamespace(**{**usual, **changes})
 
 
@@ -187,7 +186,7 @@ def score(run: SimpleNamespace) -> pa.Table:
 
 
 def test_every_metric_k_and_answerable_query_has_a_row_in_order() -> None:
-    truth = token_truth_to_tables([*TRUTH, TokenLevelGroundTruth(query(2), [], unanswerable=True)])
+    truth = truth_to_tables([*TRUTH, TokenLevelGroundTruth(query(2), [], unanswerable=True)])
     scores = score(case(truth=truth, hits=hits_table([]), metrics=["span_iou", "span_mrr"]))
     rows = [tuple(row[name] for name in ("metric", "cut", "size", "query_id", "value")) for row in scores.to_pylist()]
     asked = [(metric, "hits", k) for metric in ("span_iou", "span_mrr") for k in (1, 2)]
@@ -195,12 +194,12 @@ def test_every_metric_k_and_answerable_query_has_a_row_in_order() -> None:
 
 
 def test_hits_of_an_unanswerable_query_are_set_aside() -> None:
-    truth = token_truth_to_tables([TRUTH[0], TokenLevelGroundTruth(query(1), [], unanswerable=True)])
+    truth = truth_to_tables([TRUTH[0], TokenLevelGroundTruth(query(1), [], unanswerable=True)])
     assert set(score(case(truth=truth)).column("query_id").to_pylist()) == {"query_0"}
 
 
 def test_a_dataset_without_queries_has_no_scores() -> None:
-    empty = score(case(truth=token_truth_to_tables([]), hits=hits_table([])))
+    empty = score(case(truth=truth_to_tables([]), hits=hits_table([])))
     assert (empty.num_rows, empty.schema) == (0, SCORES)
     assert average_scores(empty).num_rows == 0
 
@@ -225,13 +224,13 @@ def test_a_score_prints_the_name_of_its_metric() -> None:
 
 
 def test_a_query_without_truth_is_an_error_with_its_name_and_the_count() -> None:
-    truth = token_truth_to_tables([TRUTH[0], TokenLevelGroundTruth(query(1), []), TokenLevelGroundTruth(query(5), [])])
+    truth = truth_to_tables([TRUTH[0], TokenLevelGroundTruth(query(1), []), TokenLevelGroundTruth(query(5), [])])
     with pytest.raises(GroundTruthError, match=r"'query_1' has no ground truth \(2 such queries\)"):
         score(case(truth=truth))
 
 
 def test_truth_of_an_unanswerable_query_is_an_error() -> None:
-    tables = token_truth_to_tables(TRUTH)
+    tables = truth_to_tables(TRUTH)
     flags = pa.array([False, True])
     queries = tables.queries.set_column(2, tables.queries.schema.field("unanswerable"), flags)
     with pytest.raises(GroundTruthError, match="'query_1' is declared unanswerable"):
@@ -241,9 +240,9 @@ def test_truth_of_an_unanswerable_query_is_an_error() -> None:
 def test_rows_of_an_unknown_query_are_errors() -> None:
     with pytest.raises(TableError, match=r"hits table names 1 queries.*'query_9'"):
         score(case(hits=hits_table([("query_9", 1, A.span(0, 1))])))
-    tables = token_truth_to_tables([*TRUTH, TokenLevelGroundTruth(query(7), [A.span(0, 1)])])
+    tables = truth_to_tables([*TRUTH, TokenLevelGroundTruth(query(7), [A.span(0, 1)])])
     with pytest.raises(TableError, match=r"truth table names 1 queries.*'query_7'"):
-        score(case(truth=TruthTables(token_truth_to_tables(TRUTH).queries, tables.answers)))
+        score(case(truth=TruthTables(truth_to_tables(TRUTH).queries, tables.answers)))
 
 
 @pytest.mark.parametrize(("start", "end"), [(5, 5), (6, 5), (-1, 3)])
@@ -264,7 +263,7 @@ def test_ranks_have_no_gaps_and_no_repetitions(ranks: tuple[int, int]) -> None:
 
 
 def test_two_queries_of_one_id_are_an_error() -> None:
-    tables = token_truth_to_tables(TRUTH)
+    tables = truth_to_tables(TRUTH)
     twice = TruthTables(pa.concat_tables([tables.queries, tables.queries]), tables.answers)
     with pytest.raises(TableError, match="'query_0' 2 times"):
         score(case(truth=twice))
@@ -318,7 +317,7 @@ def test_tokens_retrieved_need_the_text_of_every_hit() -> None:
 
 
 def test_chunk_level_needs_truth_as_well() -> None:
-    truth = chunk_truth_to_tables([ChunkLevelGroundTruth(query(0), [])])
+    truth = truth_to_tables([ChunkLevelGroundTruth(query(0), [])])
     with pytest.raises(GroundTruthError, match="'query_0'"):
         score_chunk_level(chunk_hits_table([]), truth, ["chunk_f1"], [1])
 

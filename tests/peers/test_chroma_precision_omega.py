@@ -19,7 +19,7 @@ from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.recursive import CHROMA_SEPARATORS, RecursiveTokenChunker
 from rag_eval.metrics.chroma import ChunkedCorpus, PrecisionOmega
 from rag_eval.metrics.score_tables import score_token_level
-from rag_eval.tables import PASSAGES, chunks_to_table, token_truth_to_tables
+from rag_eval.tables import PASSAGES, chunks_to_table, truth_to_tables
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
@@ -75,7 +75,7 @@ def at_first_occurrence(chunk: PositionAwareChunk) -> PositionAwareChunk:
 def precision_omega(chunks: list[PositionAwareChunk]) -> list[float]:
     scores = score_token_level(
         PASSAGES.empty_table(),
-        token_truth_to_tables(ground_truth()),
+        truth_to_tables(ground_truth()),
         ["precision_omega"],
         [],
         chunks=chunks_to_table(chunks),
