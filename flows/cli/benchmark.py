@@ -138,7 +138,7 @@ def check_files(config: "BenchmarkConfig", reanchor_in: "Workspace | None" = Non
     With ``reanchor_in``, the workspace of a run that carries spans over, say what becomes of them.
     """
     from rag_eval.benchmark.truth_versions import reanchor_for_run
-    from rag_eval.ground_truth.drift import check_still_matches
+    from rag_eval.ground_truth.check import check_against_corpus
     from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 
     if config.evaluation_type == "chunk-level" and reanchor_in is not None:
@@ -159,7 +159,7 @@ def check_files(config: "BenchmarkConfig", reanchor_in: "Workspace | None" = Non
     if config.evaluation_type == "chunk-level":
         return
     if reanchor_in is None:
-        check_still_matches(truth, corpus, config.ground_truth)
+        check_against_corpus(truth, corpus, config.ground_truth)
         return
     report = reanchor_for_run(reanchor_in, truth, corpus)
     if not report.is_unchanged:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rag_eval.ground_truth.check import Coverage, Finding, TruthAudit
     from rag_eval.ground_truth.drift import DocumentOutcome, ReanchorReport, SpanOutcome, Way
     from rag_eval.ground_truth.importing.output import ImportSummary
-    from rag_eval.services.langsmith_datasets import GroundTruth, PushReport
+    from rag_eval.services.langsmith_datasets import PushReport
     from rag_eval.types.ground_truth import TokenLevelGroundTruth
 
 SHOWN = 3
@@ -53,11 +53,11 @@ def import_(
     as_json: options.JsonOption = False,
 ) -> None:
     """Convert ground truth of another format to a native file; exit code 1 if something had to be left out."""
-    from rag_eval.ground_truth.importing.output import summarise, write_import
+    from rag_eval.ground_truth.importing.output import write_import
     from rag_eval.services.langsmith_datasets import read_langsmith
 
     found = import_truth(kind, source, {"langsmith": read_langsmith}, corpus=corpus, glob=glob, split=split)
-    summary = summarise(found, write_import(found, output, corpus_output, overwrite=overwrite))
+    summary = write_import(found, output, corpus_output, overwrite=overwrite)
     console = Console()
     if as_json:
         print_json(console, summary.as_data())
@@ -103,6 +103,7 @@ def pull(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
 ) -> None:
     """Write the ground truth of a LangSmith dataset to a file."""
+    from rag_eval.ground_truth.files import write_truth
     from rag_eval.services.langsmith_datasets import pull_truth
 
     if output.exists() and not overwrite:
@@ -114,19 +115,6 @@ def pull(
         service.close()
     kind = write_truth(output, truth)
     say(Console(), f"{counted(len(truth), 'queries')} of {kind} ground truth from {dataset!r} are in {output}")
-
-
-def write_truth(output: Path, truth: "GroundTruth") -> str:
-    """Write ground truth of either type to a file, and give back its type."""
-    from rag_eval.ground_truth.files import write_chunk_level, write_token_level
-    from rag_eval.types.ground_truth import TokenLevelGroundTruth
-
-    spans = [item for item in truth if isinstance(item, TokenLevelGroundTruth)]
-    if spans:
-        write_token_level(output, spans)
-        return "token-level"
-    write_chunk_level(output, [item for item in truth if not isinstance(item, TokenLevelGroundTruth)])
-    return "chunk-level"
 
 
 def push(

@@ -25,8 +25,7 @@ from rag_eval.disk.files import contents_sha256, data_sha256
 from rag_eval.embedding.cache import CachedEmbedder
 from rag_eval.embedding.embedder import Embedder, Vectors, embed_queries, text_vectors
 from rag_eval.errors import ArtifactError, GroundTruthError
-from rag_eval.ground_truth.check import check_chunk_ids, check_chunker
-from rag_eval.ground_truth.drift import check_still_matches
+from rag_eval.ground_truth.check import check_against_corpus, check_chunk_ids, check_chunker
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.parts import located
@@ -81,7 +80,7 @@ def load_ground_truth(
         spans = read_token_level(source.path)
         corpus = Corpus(documents_from_table(workspace.read_tables(documents)))
         spans = list(reanchor_for_run(workspace, spans, corpus).truth) if reanchor else spans
-        check_still_matches(spans, corpus, source.path)
+        check_against_corpus(spans, corpus, source.path)
         tables = truth_to_tables(spans)
     else:
         tables = truth_to_tables(read_chunk_level(source.path))

@@ -23,7 +23,7 @@ from rag_eval.generation.questions import (
 )
 from rag_eval.generation.report import Reason
 from rag_eval.generation.windows import Window, chunk_windows, text_windows
-from rag_eval.ground_truth.files import write_chunk_level, write_token_level
+from rag_eval.ground_truth.files import write_truth
 from rag_eval.ground_truth.locating import Hint, Located, Locator, Rejected
 from rag_eval.llm.chat import ChatClient, ChatService
 from rag_eval.llm.cost import Prices
@@ -205,5 +205,4 @@ class GenerationConfig(Settings):
             raise GroundTruthError(
                 f"no question was kept, and {str(self.output)!r} was not written: see what was dropped, and why"
             )
-        write = write_token_level if isinstance(truth[0], TokenLevelGroundTruth) else write_chunk_level
-        write(self.output, truth)
+        write_truth(self.output, truth)

@@ -38,21 +38,44 @@ def check_against_corpus(
     """Raise ``GroundTruthError`` on a query without truth, an unknown document, or a span of other text.
 
     The error is about the first and says how many more there are and in which documents; with ``source``, the file
-    the truth was read from, it names the line.
+    the truth was read from, it names the line, and where documents have changed it says what helps.
     """
     documents = corpus.by_id()
-    first: tuple[TokenLevelGroundTruth, str] | None = None
-    others: list[str] = []
+    faults: list[tuple[TokenLevelGroundTruth, str, str]] = []
     for item in truth:
-        for doc_id, fault in _faults(item, documents):
-            if first is None:
-                first = item, fault
-            else:
-                others.append(doc_id)
-    if first is None:
-        return
-    item, fault = first
-    raise GroundTruthError(f"{_place(item, source)}: {fault}{_and_others(others)}")
+        if not item.relevant_spans and not item.unanswerable:
+            faults.append((item, "", "it has no relevant spans: add them, or declare the query unanswerable"))
+        for span in (span for group in item.groups for span in group):
+            fault = span_fault(span, documents.get(span.doc_id))
+            if fault is not None:
+                faults.append((item, span.doc_id, fault))
+    if faults:
+        raise GroundTruthError(_told(faults, source))
+
+
+def _told(faults: Sequence[tuple[TokenLevelGroundTruth, str, str]], source: str | Path | None) -> str:
+    item, _, fault = faults[0]
+    others = f"; {len(faults) - 1} more like it" if len(faults) > 1 else ""
+    names = sorted({doc_id for _, doc_id, _ in faults[1:] if doc_id})
+    if names:
+        others += f" in {', '.join(repr(name) for name in names[:SHOWN_DOCUMENTS])}"
+    if len(names) > SHOWN_DOCUMENTS:
+        others += f" and {len(names) - SHOWN_DOCUMENTS} more documents"
+    others += ", which rag-eval truth check lists" if others else ""
+    name = query_name(item.query.id, item.query.text)
+    if source is None:
+        return f"{name}: {fault}{others}"
+    # The lines are wanted only here, so they are not carried along with truth that is in order.
+    lines = truth_lines(read_truth_text(source), TokenLevelLine)
+    number = next((line.number for line in lines if line.record and line.record.query_id == item.query.id), None)
+    place = f"{source}, {name}" if number is None else f"{source}, line {number}, {name}"
+    # Sound spans fail only where their document is gone or has changed.
+    is_drifted = any(doc_id for _, doc_id, _ in faults)
+    advice = (
+        "; rag-eval truth reanchor carries spans over to documents that have changed, "
+        "and rag-eval run --reanchor does so for one run"
+    )
+    return f"{place}: {fault}{others}{advice if is_drifted else ''}"
 
 
 def span_fault(span: AnySpan, document: Document | None) -> str | None:
@@ -102,34 +125,6 @@ def contrasted(found: str, said: str) -> tuple[str, str]:
     if cut == 0:
         return preview(found), preview(said)
     return preview("…" + found[cut:]), preview("…" + said[cut:])
-
-
-def _faults(item: TokenLevelGroundTruth, documents: dict[DocumentId, Document]) -> list[tuple[str, str]]:
-    if not item.relevant_spans and not item.unanswerable:
-        return [("", "it has no relevant spans: add them, or declare the query unanswerable")]
-    members = (span for group in item.groups for span in group)
-    checked = ((span.doc_id, span_fault(span, documents.get(span.doc_id))) for span in members)
-    return [(doc_id, fault) for doc_id, fault in checked if fault is not None]
-
-
-def _place(item: TokenLevelGroundTruth, source: str | Path | None) -> str:
-    name = query_name(item.query.id, item.query.text)
-    if source is None:
-        return name
-    # The lines are wanted only here, so they are not carried along with truth that is in order.
-    lines = truth_lines(read_truth_text(source), TokenLevelLine)
-    number = next((line.number for line in lines if line.record and line.record.query_id == item.query.id), None)
-    return f"{source}, {name}" if number is None else f"{source}, line {number}, {name}"
-
-
-def _and_others(doc_ids: list[str]) -> str:
-    if not doc_ids:
-        return ""
-    names = sorted({doc_id for doc_id in doc_ids if doc_id})
-    listed = ", ".join(repr(name) for name in names[:SHOWN_DOCUMENTS])
-    more = f" and {len(names) - SHOWN_DOCUMENTS} more documents" if len(names) > SHOWN_DOCUMENTS else ""
-    where = f" in {listed}{more}" if names else ""
-    return f"; {len(doc_ids)} more like it{where}, which rag-eval truth check lists"
 
 
 def check_chunker(truth: Sequence[ChunkLevelGroundTruth], chunker_name: str) -> None:
@@ -281,7 +276,7 @@ def audit_token_level(text: str, corpus: Corpus) -> TruthAudit:
         evaluation_type="token-level",
         queries=len(records),
         unanswerable=sum(record.unanswerable for record in records),
-        answers=sum(len(record.members) for record in records),
+        answers=sum(len(span.members) for record in records for span in record.relevant_spans),
         valid_answers=len(valid),
         faults=sorted(faults, key=lambda finding: finding.line),
         remarks=sorted(remarks, key=lambda finding: finding.line),
@@ -328,7 +323,8 @@ def _line_faults(lines: Sequence[AnyLine]) -> Iterator[Finding]:
     for line in lines:
         record = line.record
         # The numbers of a span are judged with its document at hand, which tells more.
-        judged = {member.fault() for member in record.members} if isinstance(record, TokenLevelLine) else set()
+        spans = record.relevant_spans if isinstance(record, TokenLevelLine) else []
+        judged = {member.fault() for span in spans for member in span.members}
         for fault in line.faults:
             if fault not in judged:
                 yield _finding("line", line, fault)

@@ -14,7 +14,6 @@ from typing import Literal
 from rapidfuzz.distance import Levenshtein
 
 from rag_eval.errors import GroundTruthError
-from rag_eval.ground_truth.check import check_against_corpus
 from rag_eval.ground_truth.diff import EXACT_CELLS, SOLID, MatchingBlock, moved_blocks, settled, shared_blocks, shifts
 from rag_eval.ground_truth.files import read_token_level, rewrite_token_level, write_token_level
 from rag_eval.ground_truth.text_index import places_of
@@ -347,21 +346,6 @@ def _outcome(
 ) -> SpanOutcome:
     new = documents[span.doc_id].span(*carried.place) if carried.place is not None else None
     return SpanOutcome(item.query.id, span, carried.status, new, carried.reason)
-
-
-def check_still_matches(
-    truth: Sequence[TokenLevelGroundTruth], corpus: Corpus, source: str | Path | None = None
-) -> None:
-    """Raise the ``GroundTruthError`` of ``check_against_corpus``; where documents have changed, it says what helps."""
-    try:
-        check_against_corpus(truth, corpus, source)
-    except GroundTruthError as error:
-        if not documents_that_no_longer_match(truth, corpus):
-            raise
-        raise GroundTruthError(
-            f"{error}; rag-eval truth reanchor carries spans over to documents that have changed, "
-            "and rag-eval run --reanchor does so for one run"
-        ) from None
 
 
 def keep_reanchored(report: ReanchorReport, source: Path, path: Path) -> Path | None:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from rag_eval.disk.files import read_text, write_atomically
 from rag_eval.errors import CorpusError, GroundTruthError, RagEvalError, preview
@@ -26,15 +26,9 @@ from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundT
 from rag_eval.types.ids import EvaluationType
 
 Line = TypeVar("Line", TokenLevelLine, ChunkLevelLine)
+Truth = TokenLevelGroundTruth | ChunkLevelGroundTruth
+VERSIONS = (1, 2)
 BYTE_ORDER_MARK = "\ufeff"
-TYPES: dict[type[TokenLevelLine] | type[ChunkLevelLine], EvaluationType] = {
-    TokenLevelLine: "token-level",
-    ChunkLevelLine: "chunk-level",
-}
-NEEDS_VERSION_2 = (
-    "it has alternatives or an origin, which version 1 of the format does not know: "
-    'write "version": 2 in the first line'
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,26 +37,21 @@ class ParsedLine(Generic[Line]):
 
     number: int
     record: Line | None
+    truth: Truth | None
+    """The truth of a line that has no fault by itself."""
     faults: list[str]
     query: str | None
     """The question, as far as the line tells one."""
 
-    @property
-    def place(self) -> str:
-        """``line 3, query_1f2e3d4c 'When does …?'``, as a message begins; less of it where the line does not tell."""
-        if self.record is not None:
-            return f"line {self.number}, {query_name(self.record.query_id, self.record.query)}"
-        return f"line {self.number}" if self.query is None else f"line {self.number}, {preview(self.query)}"
-
 
 def read_token_level(path: str | Path) -> list[TokenLevelGroundTruth]:
     """Read the spans of a file, in its order; raises ``GroundTruthError`` naming the file, the line and the query."""
-    return [record.ground_truth() for record in sound_records(read_truth_text(path), path, TokenLevelLine)]
+    return cast("list[TokenLevelGroundTruth]", _sound(read_truth_text(path), path, TokenLevelLine))
 
 
 def read_chunk_level(path: str | Path) -> list[ChunkLevelGroundTruth]:
     """Read the ids of a file, in its order; raises ``GroundTruthError`` naming the file, the line and the query."""
-    return [record.ground_truth() for record in sound_records(read_truth_text(path), path, ChunkLevelLine)]
+    return cast("list[ChunkLevelGroundTruth]", _sound(read_truth_text(path), path, ChunkLevelLine))
 
 
 def read_truth_text(path: str | Path) -> str:
@@ -93,35 +82,61 @@ def truth_lines(text: str, kind: type[Line]) -> Iterator[ParsedLine[Line]]:
         try:
             data = parsed_line(line)
             if isinstance(data, dict) and "format" in data:
-                version = _checked_header(data, TYPES[kind], was_first).version
+                version = _checked_version(data, kind.evaluation_type, was_first)
                 continue
             record = kind.model_validate(data)
         except (ValueError, RecursionError, RagEvalError) as error:
-            yield ParsedLine(number, None, line_faults(error), _question(data))
+            query = data.get("query") if isinstance(data, dict) else None
+            yield ParsedLine(number, None, None, line_faults(error), query if isinstance(query, str) else None)
             continue
-        faults = record.faults()
+        truth, faults = record.read()
         if version == 1 and record.has_groups:
-            faults.append(NEEDS_VERSION_2)
+            faults.append(
+                "it has alternatives or an origin, which version 1 of the format does not know: "
+                'write "version": 2 in the first line'
+            )
         if record.query_id in lines:
             faults.append(f"its id is in line {lines[record.query_id]} too: remove one, or give each its own id")
         lines.setdefault(record.query_id, number)
-        yield ParsedLine(number, record, faults, record.query)
+        yield ParsedLine(number, record, truth, faults, record.query)
 
 
-def sound_records(text: str, path: str | Path, kind: type[Line]) -> list[Line]:
-    """Return the records of a file's text.
+def _checked_version(data: dict[str, Any], evaluation_type: EvaluationType, is_first: bool) -> int:
+    if not is_first:
+        raise GroundTruthError("the line that names the format comes before all queries: remove this one")
+    header = Header.model_validate(data)
+    if header.version not in VERSIONS:
+        known = " or ".join(map(str, VERSIONS))
+        raise GroundTruthError(f"this is version {header.version} of the format, which is not known: use {known}")
+    found = header.format.removeprefix("rag-eval/")
+    if found != evaluation_type:
+        raise GroundTruthError(
+            f"this is {found} ground truth and the evaluation is {evaluation_type}: use the one that fits the other"
+        )
+    return header.version
+
+
+def _sound(text: str, path: str | Path, kind: type[Line]) -> list[Truth]:
+    """Return the truth of a file's text.
 
     Raises ``GroundTruthError`` with the first fault and how many more there are, and without any query.
     """
     lines = list(truth_lines(text, kind))
-    faults = [f"{path}, {line.place}: {fault}" for line in lines for fault in line.faults]
+    faults = [(line, fault) for line in lines for fault in line.faults]
     if faults:
+        line, fault = faults[0]
+        place = f"line {line.number}"
+        if line.record is not None:
+            place += f", {query_name(line.record.query_id, line.record.query)}"
+        elif line.query is not None:
+            place += f", {preview(line.query)}"
         more = f"{len(faults) - 1} more; " if len(faults) > 1 else ""
-        raise GroundTruthError(f"{faults[0]}; {more}rag-eval truth check lists all that is wrong with the file")
-    records = [line.record for line in lines if line.record is not None]
-    if not records:
+        advice = "rag-eval truth check lists all that is wrong with the file"
+        raise GroundTruthError(f"{path}, {place}: {fault}; {more}{advice}")
+    truth = [line.truth for line in lines if line.truth is not None]
+    if not truth:
         raise GroundTruthError(f"{path} holds no query: write one a line")
-    return records
+    return truth
 
 
 def truth_type(text: str) -> EvaluationType:
@@ -140,32 +155,26 @@ def truth_type(text: str) -> EvaluationType:
     return "token-level"
 
 
-def _question(data: object) -> str | None:
-    query = data.get("query") if isinstance(data, dict) else None
-    return query if isinstance(query, str) else None
-
-
-def _checked_header(data: object, evaluation_type: EvaluationType, is_first: bool) -> Header:
-    if not is_first:
-        raise GroundTruthError("the line that names the format comes before all queries: remove this one")
-    header = Header.model_validate(data)
-    header.check(evaluation_type)
-    return header
-
-
 def write_token_level(path: str | Path, truth: Iterable[TokenLevelGroundTruth]) -> None:
     """Write ground truth so that reading it gives the same; the file is replaced at once or not at all.
 
     Raises ``GroundTruthError`` when it would not be read back the same, ``ArtifactError`` when it cannot be written.
     """
-    items = list(truth)
-    _write(path, _text("token-level", items), items, TokenLevelLine)
+    _write(path, list(truth), TokenLevelLine)
 
 
 def write_chunk_level(path: str | Path, truth: Iterable[ChunkLevelGroundTruth]) -> None:
     """Write ground truth as ``write_token_level`` does."""
-    items = list(truth)
-    _write(path, _text("chunk-level", items), items, ChunkLevelLine)
+    _write(path, list(truth), ChunkLevelLine)
+
+
+def write_truth(path: str | Path, truth: Sequence[Truth]) -> EvaluationType:
+    """Write ground truth of either type as ``write_token_level`` does, and return its type."""
+    if isinstance(truth[0], TokenLevelGroundTruth):
+        _write(path, truth, TokenLevelLine)
+        return "token-level"
+    _write(path, truth, ChunkLevelLine)
+    return "chunk-level"
 
 
 def rewrite_token_level(path: str | Path, source: str | Path, truth: Iterable[TokenLevelGroundTruth]) -> None:
@@ -177,17 +186,16 @@ def rewrite_token_level(path: str | Path, source: str | Path, truth: Iterable[To
     items = list(truth)
     by_id = {item.query.id: item for item in items}
     before = read_text(Path(source))
-    old = {line.number: line.record for line in truth_lines(before.removeprefix(BYTE_ORDER_MARK), TokenLevelLine)}
+    old = {line.number: line.truth for line in truth_lines(before.removeprefix(BYTE_ORDER_MARK), TokenLevelLine)}
     lines = []
     for number, line in enumerate(before.split("\n"), start=1):
-        record = old.get(number)
-        item = by_id.get(record.query_id) if record is not None else None
-        outputs = token_level_outputs(item) if item is not None else None
-        if record is None or (outputs is not None and outputs == token_level_outputs(record.ground_truth())):
+        was = old.get(number)
+        now = by_id.get(was.query.id) if was is not None else None
+        if was is None or (now is not None and _outputs(now) == _outputs(was)):
             lines.append(line)
-        elif outputs is not None:
-            lines.append(changed_line(line, outputs, {}))
-    _write(path, "\n".join(lines), items, TokenLevelLine)
+        elif now is not None:
+            lines.append(changed_line(line, _outputs(now), {}))
+    _write(path, items, TokenLevelLine, "\n".join(lines))
 
 
 def changed_line(line: str, changes: Mapping[str, Any], metadata: Mapping[str, Any]) -> str:
@@ -209,14 +217,12 @@ def _replaced(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
     return {key: value for key, value in merged.items() if key not in changes or value is not None}
 
 
-def _text(kind: EvaluationType, items: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth]) -> str:
-    version = 2 if any(item.alternatives or item.origins for item in items) else 1
-    return "\n".join([header_line(kind, version), *map(_line, items), ""])
+def _outputs(item: Truth) -> Mapping[str, Any]:
+    return token_level_outputs(item) if isinstance(item, TokenLevelGroundTruth) else chunk_level_outputs(item)
 
 
-def _line(item: TokenLevelGroundTruth | ChunkLevelGroundTruth) -> str:
-    outputs = token_level_outputs(item) if isinstance(item, TokenLevelGroundTruth) else chunk_level_outputs(item)
-    record: dict[str, object] = {"id": item.query.id, "query": item.query.text, **outputs}
+def _line(item: Truth) -> str:
+    record: dict[str, object] = {"id": item.query.id, "query": item.query.text, **_outputs(item)}
     if item.unanswerable:
         record["unanswerable"] = True
     if item.query.metadata:
@@ -224,20 +230,19 @@ def _line(item: TokenLevelGroundTruth | ChunkLevelGroundTruth) -> str:
     try:
         return json.dumps(record, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise GroundTruthError(f"{_name(item)} cannot be kept as JSON: {error}") from None
+        name = query_name(item.query.id, item.query.text)
+        raise GroundTruthError(f"{name} cannot be kept as JSON: {error}") from None
 
 
-def _write(
-    path: str | Path, text: str, items: Sequence[TokenLevelGroundTruth | ChunkLevelGroundTruth], kind: type[Line]
-) -> None:
-    for item, record in zip(items, sound_records(text.removeprefix(BYTE_ORDER_MARK), path, kind), strict=True):
-        if record.ground_truth() != item:
+def _write(path: str | Path, items: Sequence[Truth], kind: type[Line], text: str | None = None) -> None:
+    """Write the items as a new file, or as the text that they were given."""
+    if text is None:
+        version = 2 if any(item.alternatives or item.origins for item in items) else 1
+        text = "\n".join([header_line(kind.evaluation_type, version), *map(_line, items), ""])
+    for item, read in zip(items, _sound(text.removeprefix(BYTE_ORDER_MARK), path, kind), strict=True):
+        if read != item:
             raise GroundTruthError(
-                f"{_name(item)} would not be read back the same: use strings as keys of its metadata, "
-                "and lists rather than tuples"
+                f"{query_name(item.query.id, item.query.text)} would not be read back the same: "
+                "use strings as keys of its metadata, and lists rather than tuples"
             )
     write_atomically(Path(path), text.encode("utf-8"))
-
-
-def _name(item: TokenLevelGroundTruth | ChunkLevelGroundTruth) -> str:
-    return query_name(item.query.id, item.query.text)

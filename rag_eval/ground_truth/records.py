@@ -5,14 +5,13 @@ alternatives that say the same, and an origin.
 """
 
 import json
-from collections.abc import Sequence
 from functools import cached_property
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, ClassVar, Literal, NoReturn
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from rag_eval.errors import PREVIEW_CHARACTERS, GroundTruthError, InvalidSpanError, RagEvalError, preview
+from rag_eval.errors import PREVIEW_CHARACTERS, InvalidSpanError, RagEvalError, preview
 from rag_eval.formatting import suggestion
 from rag_eval.tables import metadata_to_json
 from rag_eval.types.chunks import CharacterSpan
@@ -29,8 +28,6 @@ from rag_eval.types.ground_truth import (
 )
 from rag_eval.types.ids import ChunkId, DocumentId, EvaluationType, QueryId, QueryText, encode_utf8, generate_query_id
 
-VERSIONS = (1, 2)
-
 
 def _encodable(text: str) -> str:
     encode_utf8(text)
@@ -39,7 +36,7 @@ def _encodable(text: str) -> str:
 
 _Text = Annotated[str, AfterValidator(_encodable)]
 _Offset = Annotated[int, Field(lt=2**63)]  # what a table can hold
-_Origin = Annotated[str, Field(min_length=1), AfterValidator(_encodable)]
+_NotEmpty = Annotated[str, Field(min_length=1), AfterValidator(_encodable)]
 
 
 class _LineModel(BaseModel):
@@ -52,17 +49,6 @@ class Header(_LineModel):
     format: Literal["rag-eval/token-level", "rag-eval/chunk-level"]
     version: int
 
-    def check(self, evaluation_type: EvaluationType) -> None:
-        """Raise ``GroundTruthError`` unless the file is of a known version and of the evaluation's type."""
-        if self.version not in VERSIONS:
-            known = " or ".join(map(str, VERSIONS))
-            raise GroundTruthError(f"this is version {self.version} of the format, which is not known: use {known}")
-        found = self.format.removeprefix("rag-eval/")
-        if found != evaluation_type:
-            raise GroundTruthError(
-                f"this is {found} ground truth and the evaluation is {evaluation_type}: use the one that fits the other"
-            )
-
 
 class AlternativeLine(_LineModel):
     """A span that says the same as another; its numbers may still be nonsense."""
@@ -71,7 +57,7 @@ class AlternativeLine(_LineModel):
     start: _Offset
     end: _Offset
     text: _Text
-    origin: _Origin | None = None
+    origin: _NotEmpty | None = None
 
     def fault(self) -> str | None:
         """Return what is wrong with the numbers themselves, whatever the document holds; None if nothing is."""
@@ -98,7 +84,7 @@ class SpanLine(AlternativeLine):
 
 
 class _QueryLine(_LineModel):
-    id: Annotated[str, Field(min_length=1), AfterValidator(_encodable)] | None = None
+    id: _NotEmpty | None = None
     query: _Text
     unanswerable: bool = False
     metadata: dict[str, object] = Field(default_factory=dict)
@@ -108,7 +94,8 @@ class _QueryLine(_LineModel):
         """The id given, or the one made from the text."""
         return QueryId(self.id or generate_query_id(self.query))
 
-    def _query_faults(self, answers: int, kind: str) -> list[str]:
+    def _query(self, answers: int, kind: str) -> tuple[Query, list[str]]:
+        """Return the query, and all that is wrong with it as one that has so many answers of a kind."""
         faults = [] if self.query.strip() else ["the query is empty: write the question"]
         if not answers and not self.unanswerable:
             faults.append(f'it has no relevant {kind}: add them, or declare it with "unanswerable": true')
@@ -119,15 +106,13 @@ class _QueryLine(_LineModel):
                 metadata_to_json(self.metadata, "the query")
             except RagEvalError as error:
                 faults.append(str(error))
-        return faults
-
-    def _query(self) -> Query:
-        return Query(self.query_id, QueryText(self.query), self.metadata)
+        return Query(self.query_id, QueryText(self.query), self.metadata), faults
 
 
 class TokenLevelLine(_QueryLine):
     """A query and the spans that answer it."""
 
+    evaluation_type: ClassVar[EvaluationType] = "token-level"
     relevant_spans: list[SpanLine] = Field(default_factory=list)
 
     @property
@@ -135,64 +120,58 @@ class TokenLevelLine(_QueryLine):
         """Whether the line has something that only version 2 of the format knows."""
         return any(span.origin or span.alternatives for span in self.relevant_spans)
 
-    @property
-    def members(self) -> list[AlternativeLine]:
-        """All spans of the line, alternatives too."""
-        return [member for span in self.relevant_spans for member in span.members]
-
-    def faults(self) -> list[str]:
-        """Return all that is wrong with the line by itself."""
-        broken = [fault for member in self.members if (fault := member.fault())]
-        if not broken and self.has_groups:
-            group = group_fault(
-                [span.span() for span in self.relevant_spans], self._alternatives(), self._origins(), span_name
-            )
-            broken = [group] if group else []
-        return self._query_faults(len(self.relevant_spans), "spans") + broken
-
-    def ground_truth(self) -> TokenLevelGroundTruth:
-        """Return the truth of a line without faults."""
-        spans = [span.span() for span in self.relevant_spans]
-        if not self.has_groups:
-            return TokenLevelGroundTruth(self._query(), spans, self.unanswerable)
-        return TokenLevelGroundTruth(self._query(), spans, self.unanswerable, self._alternatives(), self._origins())
-
-    def _alternatives(self) -> dict[CharacterSpan, list[CharacterSpan]]:
-        found: dict[CharacterSpan, list[CharacterSpan]] = {}
-        for span in self.relevant_spans:
-            found.setdefault(span.span(), []).extend(member.span() for member in span.alternatives)
-        return {span: members for span, members in found.items() if members}
-
-    def _origins(self) -> dict[CharacterSpan, str]:
-        return {member.span(): member.origin for member in self.members if member.origin}
+    def read(self) -> tuple[TokenLevelGroundTruth | None, list[str]]:
+        """Return the truth of the line, None where something is wrong with it, and all that is by itself."""
+        query, faults = self._query(len(self.relevant_spans), "spans")
+        spans: list[CharacterSpan] = []
+        alternatives: dict[CharacterSpan, list[CharacterSpan]] = {}
+        origins: dict[CharacterSpan, str] = {}
+        is_broken = False
+        for line in self.relevant_spans:
+            group = []
+            for member in (line, *line.alternatives):
+                try:
+                    group.append(member.span())
+                except InvalidSpanError as error:
+                    faults.append(str(error))
+                    is_broken = True
+                    continue
+                if member.origin:
+                    origins[group[-1]] = member.origin
+            spans += group[:1]
+            if len(group) > 1:
+                alternatives.setdefault(group[0], []).extend(group[1:])
+        if not is_broken and (fault := group_fault(spans, alternatives, origins, span_name)):
+            faults.append(fault)
+        if faults:
+            return None, faults
+        return TokenLevelGroundTruth(query, spans, self.unanswerable, alternatives, origins), []
 
 
 class ChunkLevelLine(_QueryLine):
     """A query and the ids of the chunks that answer it; alternatives and origins are by chunk id."""
 
+    evaluation_type: ClassVar[EvaluationType] = "chunk-level"
     relevant_chunk_ids: list[_Text] = Field(default_factory=list)
     alternatives: dict[_Text, list[_Text]] = Field(default_factory=dict)
-    origins: dict[_Text, _Origin] = Field(default_factory=dict)
+    origins: dict[_Text, _NotEmpty] = Field(default_factory=dict)
 
     @property
     def has_groups(self) -> bool:
         """Whether the line has something that only version 2 of the format knows."""
         return bool(self.alternatives or self.origins)
 
-    def faults(self) -> list[str]:
-        """Return all that is wrong with the line by itself."""
-        group = group_fault(self.relevant_chunk_ids, self.alternatives, self.origins, repr)
-        return self._query_faults(len(self.relevant_chunk_ids), "chunk ids") + ([group] if group else [])
-
-    def ground_truth(self) -> ChunkLevelGroundTruth:
-        """Return the truth of a line without faults."""
-        return ChunkLevelGroundTruth(
-            self._query(),
-            _chunk_ids(self.relevant_chunk_ids),
-            self.unanswerable,
-            {ChunkId(seed): _chunk_ids(members) for seed, members in self.alternatives.items()},
-            {ChunkId(chunk_id): origin for chunk_id, origin in self.origins.items()},
-        )
+    def read(self) -> tuple[ChunkLevelGroundTruth | None, list[str]]:
+        """Return the truth of the line, None where something is wrong with it, and all that is by itself."""
+        query, faults = self._query(len(self.relevant_chunk_ids), "chunk ids")
+        ids = [ChunkId(name) for name in self.relevant_chunk_ids]
+        alternatives = {ChunkId(seed): [ChunkId(name) for name in names] for seed, names in self.alternatives.items()}
+        origins = {ChunkId(name): origin for name, origin in self.origins.items()}
+        if fault := group_fault(ids, alternatives, origins, repr):
+            faults.append(fault)
+        if faults:
+            return None, faults
+        return ChunkLevelGroundTruth(query, ids, self.unanswerable, alternatives, origins), []
 
 
 def token_level_outputs(item: TokenLevelGroundTruth) -> TokenLevelOutputs:
@@ -223,15 +202,6 @@ def _span_record(span: CharacterSpan, item: TokenLevelGroundTruth) -> SpanRecord
     if span in item.origins:
         record["origin"] = item.origins[span]
     return record
-
-
-def _chunk_ids(names: Sequence[str]) -> list[ChunkId]:
-    return [ChunkId(name) for name in names]
-
-
-def parsed_line(line: str) -> Any:
-    """Parse the JSON of a line; raises ``ValueError`` or ``RecursionError``, which ``line_faults`` puts into words."""
-    return _DECODER.decode(line)
 
 
 def line_faults(error: ValueError | RecursionError | RagEvalError) -> list[str]:
@@ -281,4 +251,5 @@ def _not_a_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number that JSON has: leave it out")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_not_a_number)
+parsed_line = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_not_a_number).decode
+"""Parse the JSON of a line; raises ``ValueError`` or ``RecursionError``, which ``line_faults`` puts into words."""

@@ -12,7 +12,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from rag_eval.disk.files import data_sha256
 from rag_eval.errors import GroundTruthError, InvalidSpanError, RagEvalError, preview
-from rag_eval.ground_truth.importing.importer import ImportedTruth, ImportNotes, imported
+from rag_eval.ground_truth.importing.importer import ImportedTruth, ImportNotes
 from rag_eval.ground_truth.records import chunk_level_outputs, token_level_outputs
 from rag_eval.services.langsmith_client import LangSmithService
 from rag_eval.types.chunks import CharacterSpan
@@ -221,7 +221,7 @@ def read_langsmith(dataset_name: str) -> ImportedTruth:
     """
     service = LangSmithService.connect()
     try:
-        return imported(pull_truth(service, dataset_name), ImportNotes())
+        return ImportedTruth(pull_truth(service, dataset_name), ImportNotes())
     finally:
         service.close()
 

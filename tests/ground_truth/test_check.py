@@ -89,7 +89,7 @@ def test_the_error_names_the_line_and_all_documents_concerned(tmp_path: Path) ->
     )
     expected = (
         r"truth\.jsonl, line 3, query_\w{8} 'which\?': 'a\.md' has 'one' at \[0, 3\), the span says 'two': the text "
-        r"is at \[4, 7\); 2 more like it in 'b\.md', which rag-eval truth check lists$"
+        r"is at \[4, 7\); 2 more like it in 'b\.md', which rag-eval truth check lists; rag-eval truth reanchor "
     )
     with pytest.raises(GroundTruthError, match=expected):
         check_against_corpus(read_token_level(path), CORPUS, path)

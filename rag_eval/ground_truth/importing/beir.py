@@ -14,7 +14,6 @@ from rag_eval.ground_truth.importing.importer import (
     FileNames,
     ImportedTruth,
     ImportNotes,
-    imported,
     json_lines,
     source_text,
     unique_questions,
@@ -52,7 +51,7 @@ def read_beir(path: Path, split: str | None = None) -> ImportedTruth:
             notes.leave_out("query without a relevant document", f"{place}: {query_id} {preview(text)}")
     for query_id in judgements.keys() - known:
         notes.leave_out("judgements of a query that is not there", query_id)
-    return imported(unique_questions(truth, notes), notes, list(documents.values()))
+    return ImportedTruth(unique_questions(truth, notes), notes, list(documents.values()))
 
 
 def _judgements_file(path: Path, split: str | None) -> Path:

@@ -7,7 +7,7 @@ the name of a document without its ending.
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,10 @@ from rag_eval.ground_truth.importing.importer import (
     ImportNotes,
     Placer,
     documents_folder,
-    imported,
     refuse_traversal,
     source_text,
     unique_questions,
 )
-from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
 
@@ -41,11 +39,7 @@ def read_chroma(path: Path, corpus: Path | None = None, glob: str = "**/*.md") -
     rows = list(_rows(table))
     folder = documents_folder(corpus, [table.parent / "corpora"])
     documents = Corpus.from_folder(folder, glob).documents
-    by_name = {_name(document): document for document in documents}
-    placer = Placer(notes)
-    found = (_item(place, row, by_name, placer, notes) for place, row in rows)
-    truth = unique_questions((item for item in found if item is not None), notes)
-    return imported(truth, notes, documents, folder)
+    return ImportedTruth(unique_questions(_items(rows, documents, notes), notes), notes, documents, folder)
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, str | None]]]:
@@ -66,33 +60,35 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, str | None]]]:
         csv.field_size_limit(before)
 
 
-def _item(
-    place: str, row: dict[str, str | None], documents: dict[str, Document], placer: Placer, notes: ImportNotes
-) -> TokenLevelGroundTruth | None:
-    question, name = row["question"], row["corpus_id"]
-    if not question or not question.strip() or not name:
-        notes.leave_out("row without a question or a corpus", place)
-        return None
-    where = f"{place}, {preview(question)}"
-    refuse_traversal(name)
-    document = documents.get(name)
-    if document is None:
-        notes.leave_out("question about a document that is not there", f"{where}: {name!r}")
-        return None
-    references = _references(row["references"])
-    if references is None:
-        notes.leave_out("question whose references are not a list of objects", where)
-        return None
-    spans = []
-    for reference in references:
-        start, end, text = (reference.get(key) for key in ("start_index", "end_index", "content"))
-        found = placer.place(document, start, end, text, where)
-        if found is not None:
-            spans.append(CharacterSpan(document.id, *found, document.content[found[0] : found[1]]))
-    if not spans:
-        notes.leave_out("question without a reference that could be placed", where)
-        return None
-    return TokenLevelGroundTruth(Query.from_text(question, {"source": "chroma", "corpus_id": name}), spans)
+def _items(
+    rows: Iterable[tuple[str, dict[str, str | None]]], documents: Iterable[Document], notes: ImportNotes
+) -> Iterator[TokenLevelGroundTruth]:
+    by_name = {document.id.rpartition(".")[0] or document.id: document for document in documents}
+    placer = Placer(notes)
+    for place, row in rows:
+        question, name = row["question"], row["corpus_id"]
+        if not question or not question.strip() or not name:
+            notes.leave_out("row without a question or a corpus", place)
+            continue
+        where = f"{place}, {preview(question)}"
+        refuse_traversal(name)
+        document = by_name.get(name)
+        if document is None:
+            notes.leave_out("question about a document that is not there", f"{where}: {name!r}")
+            continue
+        references = _references(row["references"])
+        if references is None:
+            notes.leave_out("question whose references are not a list of objects", where)
+            continue
+        spans = []
+        for reference in references:
+            start, end, text = (reference.get(key) for key in ("start_index", "end_index", "content"))
+            if (span := placer.place(document, start, end, text, where)) is not None:
+                spans.append(span)
+        if spans:
+            yield TokenLevelGroundTruth(Query.from_text(question, {"source": "chroma", "corpus_id": name}), spans)
+        else:
+            notes.leave_out("question without a reference that could be placed", where)
 
 
 def _references(text: str | None) -> list[dict[str, Any]] | None:
@@ -101,7 +97,3 @@ def _references(text: str | None) -> list[dict[str, Any]] | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, list) and all(isinstance(item, dict) for item in found) else None
-
-
-def _name(document: Document) -> str:
-    return document.id.rpartition(".")[0] or document.id

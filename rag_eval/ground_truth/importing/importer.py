@@ -15,6 +15,7 @@ from rag_eval.disk.files import read_text
 from rag_eval.errors import CorpusError, GroundTruthError, preview
 from rag_eval.ground_truth.locating import Hint, Located, Locator
 from rag_eval.ground_truth.records import line_faults, parsed_line
+from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Document
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import DocumentId, text_sha256
@@ -41,7 +42,10 @@ class ImportNotes:
 
 @dataclass(frozen=True, slots=True)
 class ImportedTruth:
-    """Ground truth of one type and, where the source has them, its documents."""
+    """Ground truth of one type and, where the source has them, its documents.
+
+    Raises ``GroundTruthError`` when no query is left, with the reasons.
+    """
 
     truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth]
     notes: ImportNotes
@@ -49,28 +53,11 @@ class ImportedTruth:
     corpus_folder: Path | None = None
     """Where the documents lie as files already; None when the source holds their texts itself, or has none."""
 
-    @property
-    def token_level(self) -> list[TokenLevelGroundTruth]:
-        """The truth if it is character spans, else nothing."""
-        return [item for item in self.truth if isinstance(item, TokenLevelGroundTruth)]
-
-    @property
-    def chunk_level(self) -> list[ChunkLevelGroundTruth]:
-        """The truth if it is chunk ids, else nothing."""
-        return [item for item in self.truth if isinstance(item, ChunkLevelGroundTruth)]
-
-
-def imported(
-    truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth],
-    notes: ImportNotes,
-    documents: Sequence[Document] = (),
-    corpus_folder: Path | None = None,
-) -> ImportedTruth:
-    """Wrap up what an importer found; raises ``GroundTruthError`` when no query is left, with the reasons."""
-    if not truth:
-        reasons = "; ".join(f"{kind}: {len(where)}, first {where[0]}" for kind, where in notes.left_out.items())
-        raise GroundTruthError(f"no query could be imported ({reasons or 'there is none'}): check the source")
-    return ImportedTruth(truth, notes, documents, corpus_folder)
+    def __post_init__(self) -> None:
+        if not self.truth:
+            left_out = self.notes.left_out.items()
+            reasons = "; ".join(f"{kind}: {len(where)}, first {where[0]}" for kind, where in left_out)
+            raise GroundTruthError(f"no query could be imported ({reasons or 'there is none'}): check the source")
 
 
 SUFFIX = ".md"
@@ -209,7 +196,6 @@ def _with_places_once(query: Query, *items: TokenLevelGroundTruth) -> TokenLevel
     return TokenLevelGroundTruth(query, spans, unanswerable=not spans and all(item.unanswerable for item in items))
 
 
-Place = tuple[int, int]
 WHY_NOT = {
     "not-found": "text that is not in its document",
     "too-short": "text that is not in its document, and too short to be searched for in other words",
@@ -228,8 +214,8 @@ class Placer:
         self._notes = notes
         self._prepared: tuple[Document, Locator] | None = None
 
-    def place(self, document: Document, start: object, end: object, text: object, where: str) -> Place | None:
-        """Find where the text is in the document, in code points; None when that cannot be said.
+    def place(self, document: Document, start: object, end: object, text: object, where: str) -> CharacterSpan | None:
+        """Find where the text is in the document; None when that cannot be said.
 
         ``start``, ``end`` and ``text`` are what the source says, of whatever type that is; ``end`` may be None, then
         the text's length decides.
@@ -242,26 +228,20 @@ class Placer:
             return None
         after = start + len(text) if end is None else end
         if start >= 0 and document.content[start:after] == text:
-            return start, after
+            return document.span(start, after)
         fitting = fitting_unit(document.content, start, end, text)
         if fitting is not None:
             told = f"{where}: [{start}, {after}) is [{fitting.start}, {fitting.end})"
             self._notes.mend(f"{fitting.unit}, turned into code points", told)
-            return fitting.start, fitting.end
-        return self._searched(document, (start, after), text, where)
-
-    def _searched(self, document: Document, said: Place, text: str, where: str) -> Place | None:
-        found = self._locator(document).locate(text, doc_id=document.id, hint=Hint(position=max(0, said[0])))
-        if not isinstance(found, Located):
-            told = f"{where}: {preview(text)} at [{said[0]}, {said[1]}) of {document.id!r}"
-            self._notes.leave_out(WHY_NOT.get(found.reason, found.reason), told)
-            return None
-        kind = "text found at another place" if found.how == "exact" else "text found in other words or spacing"
-        self._notes.mend(kind, f"{where}: [{said[0]}, {said[1]}) is [{found.span.start}, {found.span.end})")
-        return found.span.start, found.span.end
-
-    def _locator(self, document: Document) -> Locator:
+            return document.span(fitting.start, fitting.end)
         # References of one document mostly come together in a source, and preparing a document is what costs.
         if self._prepared is None or self._prepared[0] is not document:
             self._prepared = document, Locator([document])
-        return self._prepared[1]
+        found = self._prepared[1].locate(text, hint=Hint(position=max(0, start)))
+        if not isinstance(found, Located):
+            told = f"{where}: {preview(text)} at [{start}, {after}) of {document.id!r}"
+            self._notes.leave_out(WHY_NOT.get(found.reason, found.reason), told)
+            return None
+        kind = "text found at another place" if found.how == "exact" else "text found in other words or spacing"
+        self._notes.mend(kind, f"{where}: [{start}, {after}) is [{found.span.start}, {found.span.end})")
+        return found.span

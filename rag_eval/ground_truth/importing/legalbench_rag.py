@@ -5,7 +5,7 @@ A file has ``tests``, each with a ``query`` and ``snippets`` of ``file_path`` (b
 its offsets count CRLF as one character; they are carried over to the file as it is.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from rag_eval.ground_truth.importing.importer import (
     ImportNotes,
     Placer,
     documents_folder,
-    imported,
     json_file,
     refuse_traversal,
     unique_questions,
@@ -40,10 +39,8 @@ def read_legalbench_rag(path: Path, corpus: Path | None = None, glob: str = "**/
     tests = [test for file in files for test in _tests(file)]
     folder = documents_folder(corpus, [files[0].parent.parent / "corpus", files[0].parent / "corpus"])
     documents = Corpus.from_folder(folder, glob)
-    by_id, placer = documents.by_id(), Placer(notes)
-    found = (_item(benchmark, place, test, by_id, placer, notes) for benchmark, place, test in tests)
-    truth = unique_questions((item for item in found if item is not None), notes)
-    return imported(truth, notes, documents.documents, folder)
+    truth = unique_questions(_items(tests, documents.by_id(), notes), notes)
+    return ImportedTruth(truth, notes, documents.documents, folder)
 
 
 def _tests(path: Path) -> Iterator[tuple[str, str, Any]]:
@@ -55,29 +52,26 @@ def _tests(path: Path) -> Iterator[tuple[str, str, Any]]:
         yield path.stem, f"{path.name}, test {number}", test
 
 
-def _item(
-    benchmark: str,
-    place: str,
-    test: Any,
-    documents: dict[DocumentId, Document],
-    placer: Placer,
-    notes: ImportNotes,
-) -> TokenLevelGroundTruth | None:
-    query = test.get("query") if isinstance(test, dict) else None
-    snippets = test.get("snippets") if isinstance(test, dict) else None
-    if not isinstance(query, str) or not query.strip() or not isinstance(snippets, list):
-        notes.leave_out("test without a query or a list of snippets", place)
-        return None
-    where = f"{place}, {preview(query)}"
-    spans = [span for snippet in snippets if (span := _span(snippet, where, documents, placer, notes)) is not None]
-    if not spans:
-        notes.leave_out("test without a snippet that could be placed", where)
-        return None
-    metadata: dict[str, object] = {"source": "legalbench-rag", "benchmark": benchmark}
-    tags = test.get("tags")
-    if isinstance(tags, list) and tags and all(isinstance(tag, str) for tag in tags):
-        metadata["tags"] = tags
-    return TokenLevelGroundTruth(Query.from_text(query, metadata), spans)
+def _items(
+    tests: Iterable[tuple[str, str, Any]], documents: dict[DocumentId, Document], notes: ImportNotes
+) -> Iterator[TokenLevelGroundTruth]:
+    placer = Placer(notes)
+    for benchmark, place, test in tests:
+        query = test.get("query") if isinstance(test, dict) else None
+        snippets = test.get("snippets") if isinstance(test, dict) else None
+        if not isinstance(query, str) or not query.strip() or not isinstance(snippets, list):
+            notes.leave_out("test without a query or a list of snippets", place)
+            continue
+        where = f"{place}, {preview(query)}"
+        spans = [span for snippet in snippets if (span := _span(snippet, where, documents, placer, notes)) is not None]
+        if not spans:
+            notes.leave_out("test without a snippet that could be placed", where)
+            continue
+        metadata: dict[str, object] = {"source": "legalbench-rag", "benchmark": benchmark}
+        tags = test.get("tags")
+        if isinstance(tags, list) and tags and all(isinstance(tag, str) for tag in tags):
+            metadata["tags"] = tags
+        yield TokenLevelGroundTruth(Query.from_text(query, metadata), spans)
 
 
 def _span(
@@ -95,15 +89,11 @@ def _span(
     place = snippet.get("span")
     start, end = place if isinstance(place, list) and len(place) == 2 else (None, None)
     if "answer" in snippet:
-        found = placer.place(document, start, end, snippet["answer"], where)
-    else:
-        found = _bare_place(document, start, end)
-        if found is None:
-            notes.leave_out("span that is outside its document", f"{where}: {place!r} of {name!r}")
-    return None if found is None else document.span(*found)
-
-
-def _bare_place(document: Document, start: object, end: object) -> tuple[int, int] | None:
-    if type(start) is not int or type(end) is not int:
+        return placer.place(document, start, end, snippet["answer"], where)
+    found = None
+    if type(start) is int and type(end) is int:
+        found = to_code_points(document.content, start, end, "offsets that count CRLF as one")
+    if found is None:
+        notes.leave_out("span that is outside its document", f"{where}: {place!r} of {name!r}")
         return None
-    return to_code_points(document.content, start, end, "offsets that count CRLF as one")
+    return document.span(*found)

@@ -9,9 +9,10 @@ from pathlib import Path, PurePosixPath
 from rag_eval.disk.files import scratch_path, write_atomically, writing
 from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.ground_truth.check import count_occurrences
-from rag_eval.ground_truth.files import write_chunk_level, write_token_level
+from rag_eval.ground_truth.files import write_truth
 from rag_eval.ground_truth.importing.importer import ImportedTruth, refuse_traversal
 from rag_eval.types.documents import Document
+from rag_eval.types.ground_truth import TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType
 
 
@@ -27,7 +28,10 @@ def write_corpus(folder: Path, documents: Sequence[Document], *, overwrite: bool
     if not folder.exists():
         with scratch_path(folder.parent) as scratch:
             for document in documents:
-                _write(scratch / document.id, document)
+                path = scratch / document.id
+                with writing(path):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(document.content.encode("utf-8"))
             with writing(folder):
                 os.replace(scratch, folder)
         return 0
@@ -46,12 +50,6 @@ def write_corpus(folder: Path, documents: Sequence[Document], *, overwrite: bool
     return sum(path.is_file() and path not in ours for path in folder.rglob("*"))
 
 
-def _write(path: Path, document: Document) -> None:
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(document.content.encode("utf-8"))
-
-
 def _is_there(path: Path, document: Document) -> bool:
     try:
         return path.read_bytes() == document.content.encode("utf-8")
@@ -60,51 +58,6 @@ def _is_there(path: Path, document: Document) -> bool:
 
 
 DEFAULT_CORPUS = Path("corpus")
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenImport:
-    """Where an import was written."""
-
-    truth: Path
-    corpus: Path | None
-    """The folder that the documents' ids are relative to; None when the source says nothing of documents."""
-    other_files: int
-    """How many files that are not of the import were in the folder already."""
-
-
-def write_import(
-    found: ImportedTruth, output: Path, corpus_output: Path | None = None, *, overwrite: bool = False
-) -> WrittenImport:
-    """Write the truth, and the documents to ``corpus_output``; files with the same content already are no obstacle.
-
-    Without ``corpus_output`` documents that lie in a folder stay there, and texts that the source itself holds go to
-    a folder ``corpus`` beside the truth. Raises ``ArtifactError`` when something else is in the way and ``overwrite``
-    is not asked for, ``ConfigurationError`` when there are no documents to write.
-    """
-    if corpus_output is not None and not found.documents:
-        raise ConfigurationError("--corpus-output has nothing to hold, this source has no documents: leave it out")
-    if output.is_dir():
-        raise ArtifactError(f"{str(output)!r} is a folder: give a file for the ground truth")
-    corpus, others = found.corpus_folder, 0
-    with scratch_path(output.parent) as scratch:
-        if found.chunk_level:
-            write_chunk_level(scratch, found.chunk_level)
-        else:
-            write_token_level(scratch, found.token_level)
-        if output.exists() and not overwrite and output.read_bytes() != scratch.read_bytes():
-            raise ArtifactError(
-                f"{str(output)!r} is there and has other content: give another --output, or --overwrite"
-            )
-        # The truth names the documents, so they are there before it is.
-        if corpus_output is not None or (found.documents and corpus is None):
-            corpus = corpus_output or output.parent / DEFAULT_CORPUS
-            others = write_corpus(corpus, found.documents, overwrite=overwrite)
-        with writing(output):
-            os.replace(scratch, output)
-    return WrittenImport(output, corpus, others)
-
-
 DEFAULT_ENDING = ".md"
 
 
@@ -126,7 +79,9 @@ class ImportSummary:
     mended: Mapping[str, Sequence[str]]
     truth: Path
     corpus: Path | None
+    """The folder that the documents' ids are relative to; None when the source says nothing of documents."""
     other_files: int
+    """How many files that are not of the import were in the folder already."""
     endings: Sequence[str]
     """How the documents' names end."""
 
@@ -146,24 +101,48 @@ class ImportSummary:
         return asdict(self) | paths | {"next": self.next_command}
 
 
-def summarise(found: ImportedTruth, written: WrittenImport) -> ImportSummary:
-    """Return the summary of an import that was written."""
-    texts = [span.text for item in found.token_level for span in item.relevant_spans]
-    chunk_ids = sum(len(item.relevant_chunk_ids) for item in found.chunk_level)
+def write_import(
+    found: ImportedTruth, output: Path, corpus_output: Path | None = None, *, overwrite: bool = False
+) -> ImportSummary:
+    """Write the truth, and the documents to ``corpus_output``; files with the same content already are no obstacle.
+
+    Without ``corpus_output`` documents that lie in a folder stay there, and texts that the source itself holds go to
+    a folder ``corpus`` beside the truth. Raises ``ArtifactError`` when something else is in the way and ``overwrite``
+    is not asked for, ``ConfigurationError`` when there are no documents to write.
+    """
+    if corpus_output is not None and not found.documents:
+        raise ConfigurationError("--corpus-output has nothing to hold, this source has no documents: leave it out")
+    if output.is_dir():
+        raise ArtifactError(f"{str(output)!r} is a folder: give a file for the ground truth")
+    corpus, others = found.corpus_folder, 0
+    with scratch_path(output.parent) as scratch:
+        kind = write_truth(scratch, found.truth)
+        if output.exists() and not overwrite and output.read_bytes() != scratch.read_bytes():
+            raise ArtifactError(
+                f"{str(output)!r} is there and has other content: give another --output, or --overwrite"
+            )
+        # The truth names the documents, so they are there before it is.
+        if corpus_output is not None or (found.documents and corpus is None):
+            corpus = corpus_output or output.parent / DEFAULT_CORPUS
+            others = write_corpus(corpus, found.documents, overwrite=overwrite)
+        with writing(output):
+            os.replace(scratch, output)
+    spans = [span for item in found.truth if isinstance(item, TokenLevelGroundTruth) for span in item.relevant_spans]
+    texts = [span.text for span in spans]
     counts = count_occurrences(texts, found.documents)
     repeated = [text for text in texts if sum(counts[text].values()) > 1]
     return ImportSummary(
-        evaluation_type="chunk-level" if found.chunk_level else "token-level",
+        evaluation_type=kind,
         queries=len(found.truth),
         unanswerable=sum(item.unanswerable for item in found.truth),
-        answers=len(texts) + chunk_ids,
+        answers=sum(len(item.groups) for item in found.truth),
         documents=len(found.documents),
         repeated=len(repeated),
         repeated_share=sum(map(len, repeated)) / sum(map(len, texts)) if texts else 0.0,
         left_out=found.notes.left_out,
         mended=found.notes.mended,
-        truth=written.truth,
-        corpus=written.corpus,
-        other_files=written.other_files,
+        truth=output,
+        corpus=corpus,
+        other_files=others,
         endings=sorted({PurePosixPath(document.id).suffix for document in found.documents}),
     )

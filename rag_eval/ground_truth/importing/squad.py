@@ -14,7 +14,6 @@ from rag_eval.ground_truth.importing.importer import (
     ImportedTruth,
     ImportNotes,
     Placer,
-    imported,
     json_file,
     unique_questions,
 )
@@ -56,7 +55,7 @@ def read_squad(path: Path) -> ImportedTruth:
                 if item is not None:
                     truth.append(item)
             base += len(context) + len(BETWEEN)
-    return imported(unique_questions(truth, notes), notes, documents)
+    return ImportedTruth(unique_questions(truth, notes), notes, documents)
 
 
 def _paragraphs(article: Any, place: str, notes: ImportNotes) -> Iterator[tuple[str, str, list[Any]]]:
@@ -94,7 +93,7 @@ def _item(
         start, said = (answer.get("answer_start"), answer.get("text")) if isinstance(answer, dict) else (None, None)
         found = placer.place(paragraph, start, None, said, where)
         if found is not None:
-            spans.append(document.span(base + found[0], base + found[1]))
+            spans.append(document.span(base + found.start, base + found.end))
     if not spans:
         notes.leave_out("question without an answer that could be placed", where)
         return None

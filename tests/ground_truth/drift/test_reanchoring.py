@@ -5,7 +5,8 @@ import pytest
 
 from rag_eval import CharacterSpan, Corpus, Document, DocumentId, Query, TokenLevelGroundTruth
 from rag_eval.errors import GroundTruthError
-from rag_eval.ground_truth.drift import check_still_matches, documents_that_no_longer_match, keep_reanchored, reanchor
+from rag_eval.ground_truth.check import check_against_corpus
+from rag_eval.ground_truth.drift import documents_that_no_longer_match, keep_reanchored, reanchor
 from rag_eval.ground_truth.files import read_token_level, write_token_level
 
 A, B, C = (DocumentId(f"{letter}.md") for letter in "abc")
@@ -53,7 +54,7 @@ def test_spans_are_carried_through_the_difference_to_the_old_text() -> None:
     ]
     assert [item.query for item in report.truth] == [TRUTH[number].query for number in (0, 1, 2, 4)]
     assert [item.query.text for item in report.unanswered] == ["dogs?"]
-    check_still_matches(report.truth, corpus(a=NEW_A, b=OLD_B))
+    check_against_corpus(report.truth, corpus(a=NEW_A, b=OLD_B))
     assert [(item.query.text, len(item.relevant_spans)) for item in report.lost] == [
         ("how much?", 1),
         ("dogs?", 1),
@@ -107,15 +108,17 @@ def test_truth_that_matches_is_left_alone() -> None:
     assert documents_that_no_longer_match(TRUTH, corpus(a=OLD_A, b=OLD_B)) == {}
 
 
-def test_the_documents_that_no_longer_match_are_named_with_what_helps() -> None:
+def test_the_documents_that_no_longer_match_are_named_with_what_helps(tmp_path: Path) -> None:
+    path = tmp_path / "truth.jsonl"
+    write_token_level(path, TRUTH)
     changed = corpus(a=NEW_A, c="")
     assert documents_that_no_longer_match(TRUTH, changed) == {A: 5, B: 1}
     with pytest.raises(
         GroundTruthError, match=r"'a\.md'.* 5 more like it in 'a\.md', 'b\.md'.*rag-eval truth reanchor"
     ):
-        check_still_matches(TRUTH, changed)
+        check_against_corpus(TRUTH, changed, path)
     with pytest.raises(GroundTruthError, match=r"has no relevant spans: add them, or declare the query unanswerable$"):
-        check_still_matches([TokenLevelGroundTruth(TRUTH[0].query, [])], changed)
+        check_against_corpus([TokenLevelGroundTruth(TRUTH[0].query, [])], changed, path)
 
 
 def test_what_is_written_keeps_ids_metadata_and_order_and_what_is_lost_is_kept_beside(tmp_path: Path) -> None:

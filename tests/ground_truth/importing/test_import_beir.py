@@ -38,7 +38,7 @@ def source(folder: Path, documents: list[Any], queries: list[Any], **qrels: str)
 def test_judgements_above_zero_make_whole_documents_relevant(tmp_path: Path) -> None:
     (tmp_path / "beir").mkdir()
     found = read_beir(source(tmp_path / "beir", DOCUMENTS, QUERIES, test=QRELS, train="q3\td1\t1\n"))
-    one, two = found.token_level
+    one, two = found.truth
     assert (one.query.id, one.query.text, one.query.metadata) == ("q1", "one?", {"source": "beir"})
     assert [(s.doc_id, s.start, s.text) for s in one.relevant_spans] == [("d1.md", 0, "Fähren\n\nSie fahren.\r\n")]
     assert [span.doc_id for span in two.relevant_spans] == ["http%3A%2F%2Fx%2Fy%3Fz%3D1.md", "7.md"]
@@ -56,7 +56,7 @@ def test_judgements_above_zero_make_whole_documents_relevant(tmp_path: Path) -> 
     assert len(corpus) == 4
     check_against_corpus(read_token_level(written.truth), corpus)
     train = read_beir(tmp_path / "beir", "train")
-    assert [item.query.id for item in train.token_level] == ["q3"]
+    assert [item.query.id for item in train.truth] == ["q3"]
 
 
 def test_what_cannot_be_used_is_left_out_with_its_place(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_what_cannot_be_used_is_left_out_with_its_place(tmp_path: Path) -> None:
     found = read_beir(
         source(tmp_path, documents, [*QUERIES, {"_id": "q4"}, {"_id": "q1", "text": "other?"}], dev=qrels)
     )
-    assert [item.query.id for item in found.token_level] == ["q1"]
+    assert [item.query.id for item in found.truth] == ["q1"]
     assert {kind: len(places) for kind, places in found.notes.left_out.items()} == {
         "broken line": 6,
         "document without an id or a text": 2,

@@ -10,7 +10,7 @@ from rag_eval.errors import EmptyCorpusError, GroundTruthError
 from rag_eval.ground_truth.check import check_against_corpus
 from rag_eval.ground_truth.files import read_token_level
 from rag_eval.ground_truth.importing.chroma import read_chroma
-from rag_eval.ground_truth.importing.output import summarise, write_import
+from rag_eval.ground_truth.importing.output import write_import
 
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "chroma"
 TEXT = "Grüße aus 😀 Oslo.\r\nDie Fähre fährt um 22:40.\r\nDie Fähre fährt um 22:40.\r\n"
@@ -34,7 +34,7 @@ def reference(text: str, start: int, end: int | None = None) -> dict[str, Any]:
 @pytest.mark.skipif(not SHARED.is_dir(), reason="Chroma's dataset is not beside the repository")
 def test_the_published_dataset_comes_over_whole(tmp_path: Path) -> None:
     found = read_chroma(SHARED)
-    summary = summarise(found, write_import(found, tmp_path / "truth.jsonl"))
+    summary = write_import(found, tmp_path / "truth.jsonl")
     assert (summary.queries, summary.answers, summary.documents) == (472, 790, 5)
     assert summary.repeated == 97
     assert summary.left_out == summary.mended == {}
@@ -54,7 +54,7 @@ def test_references_become_spans_and_what_is_mended_is_told(tmp_path: Path) -> N
             ("plain?", [reference("Grüße", 0)], "ferry"),
         )
     )
-    spans = {item.query.text: [(s.start, s.end, s.text) for s in item.relevant_spans] for item in found.token_level}
+    spans = {item.query.text: [(s.start, s.end, s.text) for s in item.relevant_spans] for item in found.truth}
     assert spans == {
         "plain?": [(oslo, oslo + 5, "Oslo."), (0, 5, "Grüße")],
         "bytes?": [(oslo, oslo + 5, "Oslo.")],
@@ -66,7 +66,7 @@ def test_references_become_spans_and_what_is_mended_is_told(tmp_path: Path) -> N
         "question asked more than once, made one": 1,
     }
     assert found.notes.left_out == {}
-    assert found.token_level[0].query.metadata == {"source": "chroma", "corpus_id": "ferry"}
+    assert found.truth[0].query.metadata == {"source": "chroma", "corpus_id": "ferry"}
 
 
 def test_what_cannot_be_used_is_left_out_with_its_place(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_what_cannot_be_used_is_left_out_with_its_place(tmp_path: Path) -> None:
             ("none?", [], "ferry"),
         )
     )
-    assert [item.query.text for item in found.token_level] == ["fine?"]
+    assert [item.query.text for item in found.truth] == ["fine?"]
     assert {kind: len(places) for kind, places in found.notes.left_out.items()} == {
         "text that is not in its document": 1,
         "question about a document that is not there": 1,

@@ -6,7 +6,7 @@ from langsmith import Client
 from rag_eval.errors import ConfigurationError, GroundTruthError
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 from rag_eval.ground_truth.importing import import_truth
-from rag_eval.ground_truth.importing.output import summarise, write_import
+from rag_eval.ground_truth.importing.output import write_import
 from rag_eval.services.langsmith_datasets import read_langsmith
 from tests.doubles.langsmith_sample import record, uploaded_dataset
 from tests.doubles.langsmith_server import KEY, LangSmithServer
@@ -23,7 +23,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, server: LangSmithServer, no_lan
 def test_a_chunk_level_dataset_is_written_as_one(tmp_path: Path, client: Client) -> None:
     uploaded_dataset(client)
     found = import_truth("langsmith", "questions", OTHERS)
-    summary = summarise(found, write_import(found, tmp_path / "truth.jsonl"))
+    summary = write_import(found, tmp_path / "truth.jsonl")
     assert (summary.evaluation_type, summary.queries, summary.answers) == ("chunk-level", 3, 7)
     assert (summary.corpus, summary.next_command) == (None, None)
     assert {item.query.text for item in read_chunk_level(tmp_path / "truth.jsonl")} == {"q1", "q2", "q3"}

@@ -35,10 +35,10 @@ def test_offsets_into_translated_files_are_carried_over_to_the_files_as_they_are
     )
     found = read_legalbench_rag(folder)
     real = TEXT.index("Notice is")
-    texts = [[(span.start, span.text) for span in item.relevant_spans] for item in found.token_level]
+    texts = [[(span.start, span.text) for span in item.relevant_spans] for item in found.truth]
     crossing = (TEXT.index("§ 2"), "§ 2 Notice.\r\nNotice is")
     assert texts == [[(real, "Notice is")], [(real, "Notice is")], [crossing]]
-    assert found.token_level[0].query.metadata == {"source": "legalbench-rag", "benchmark": "nda", "tags": ["nda"]}
+    assert found.truth[0].query.metadata == {"source": "legalbench-rag", "benchmark": "nda", "tags": ["nda"]}
     assert [document.id for document in found.documents] == ["nda/acme & co.txt"]
     assert found.corpus_folder == folder / "corpus"
     assert found.notes.left_out == {}
@@ -56,7 +56,7 @@ def test_what_cannot_be_used_is_left_out_with_its_place(tmp_path: Path) -> None:
             "no test",
         )
     )
-    assert [item.query.text for item in found.token_level] == ["fine?"]
+    assert [item.query.text for item in found.truth] == ["fine?"]
     assert {kind: len(places) for kind, places in found.notes.left_out.items()} == {
         "snippet of a document that is not there": 1,
         "snippet without a file": 1,

@@ -38,7 +38,7 @@ def test_answers_become_spans_of_their_article(tmp_path: Path) -> None:
     (document,) = found.documents
     assert document.id == "AC%2FDC %26 Søn.md"
     assert document.content == f"{FIRST}\n\n{SECOND}"
-    what, when, never = found.token_level
+    what, when, never = found.truth
     assert [(span.text, document.content[span.start : span.end]) for span in what.relevant_spans] == [
         ("Fähre", "Fähre")
     ]
@@ -59,7 +59,7 @@ def test_answers_become_spans_of_their_article(tmp_path: Path) -> None:
 def test_offsets_that_do_not_fit_are_mended_and_told(tmp_path: Path, start: int, mended: str) -> None:
     paragraph = {"context": FIRST, "qas": [question("old?", ("Fähre ist", start))]}
     found = read_squad(source(tmp_path / "s.json", paragraph, title="Fähre"))
-    (item,) = found.token_level
+    (item,) = found.truth
     assert [(span.start, span.text) for span in item.relevant_spans] == [(FIRST.rindex("Fähre"), "Fähre ist")]
     assert list(found.notes.mended) == [mended]
     assert "article 0, paragraph 0, 'old?'" in found.notes.mended[mended][0]
@@ -88,7 +88,7 @@ def test_what_cannot_be_used_is_left_out_with_its_place(tmp_path: Path) -> None:
             title="Fähre",
         )
     )
-    assert [(item.query.text, len(item.relevant_spans)) for item in found.token_level] == [("fine?", 1), ("fine?", 1)]
+    assert [(item.query.text, len(item.relevant_spans)) for item in found.truth] == [("fine?", 1), ("fine?", 1)]
     assert {kind: len(places) for kind, places in found.notes.left_out.items()} == {
         "paragraph without a context or a list of questions": 2,
         "text that is not in its document": 1,
