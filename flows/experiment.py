@@ -1,6 +1,6 @@
 """General experiments as a flow, to be deployed and scheduled."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -10,17 +10,16 @@ from prefect.cache_policies import NO_CACHE
 from pydantic import Field
 
 from rag_eval.errors import ExperimentFailedError
-from rag_eval.experiments.outputs.page import experiment_markdown
+from rag_eval.experiments.file_outputs import experiment_markdown
+from rag_eval.experiments.results import ExperimentResult, below, parse_minimums
 from rag_eval.experiments.running import run_file
-from rag_eval.experiments.scores import MinimumAverage, below
 from rag_eval.experiments.settings import Session
-from rag_eval.experiments.types import ExperimentResult
 from tasks.artifacts import best_effort
 
 
 # Finished samples are kept by the experiment itself, so that a retry continues it.
 @task(name="experiment", cache_policy=NO_CACHE, persist_result=False)
-def run_experiments(file: str, concurrency: int, minimums: Sequence[MinimumAverage]) -> list[ExperimentResult]:
+def run_experiments(file: str, concurrency: int, minimums: Mapping[str, float]) -> list[ExperimentResult]:
     """Run the experiments of a file, with so many calls under way at once; 0: as many as the file says."""
     return run_file(Path(file), Session(concurrency=concurrency or None, raises=False, minimums=minimums))
 
@@ -36,7 +35,7 @@ def experiment(
         concurrency: How many calls may be under way at once. 0: as the file says.
         fail_under: Averages to reach, each as metric=value, such as ExactMatch=0.8.
     """
-    minimums = [MinimumAverage.parse(text) for text in fail_under]
+    minimums = parse_minimums(fail_under)
     results = run_experiments(file, concurrency, minimums)
     with best_effort():
         create_markdown_artifact(markdown="\n\n".join(map(experiment_markdown, results)), key="experiment")

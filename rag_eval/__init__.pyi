@@ -50,9 +50,9 @@ from rag_eval.errors import SpanError as SpanError
 from rag_eval.errors import SpanMismatchError as SpanMismatchError
 from rag_eval.errors import TableError as TableError
 from rag_eval.errors import TextEncodingError as TextEncodingError
+from rag_eval.experiments.results import ExperimentResult as ExperimentResult
 from rag_eval.experiments.running import evaluatorq as evaluatorq
 from rag_eval.experiments.running import experiment as experiment
-from rag_eval.experiments.types import ExperimentResult as ExperimentResult
 from rag_eval.generation.levels import ChunkLevelDataGenerator as ChunkLevelDataGenerator
 from rag_eval.generation.levels import ChunkLevelSyntheticDatasetGenerator as ChunkLevelSyntheticDatasetGenerator
 from rag_eval.generation.levels import TokenLevelDataGenerator as TokenLevelDataGenerator

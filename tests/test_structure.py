@@ -20,8 +20,8 @@ from rag_eval import errors
 
 ROOT = Path(__file__).parent.parent
 LAYERS = (
-    "rag_eval.disk rag_eval.errors rag_eval.formatting rag_eval.parts rag_eval.retry rag_eval.tables rag_eval.tokens "
-    "rag_eval.types",
+    "rag_eval.disk rag_eval.errors rag_eval.formatting rag_eval.lazy rag_eval.parts rag_eval.retry rag_eval.tables "
+    "rag_eval.tokens rag_eval.types",
     "rag_eval.chunking rag_eval.documents rag_eval.embedding rag_eval.llm rag_eval.metrics rag_eval.retrieval "
     "rag_eval.sample rag_eval.stats rag_eval.stores",
     "rag_eval.generation rag_eval.ground_truth rag_eval.services",
@@ -72,7 +72,9 @@ def imports(module: str) -> Iterator[str]:
 
 
 def named(module: str) -> Iterator[str]:
-    """The modules that strings name, as registries do: ``package.module`` or ``package.module:Name``."""
+    """The modules that strings name, as registries do: ``package.module`` or ``package.module:Name``; and stubs."""
+    if sources()[module].with_suffix(".pyi").exists():
+        yield from stub_names(module).values()
     for node in ast.walk(tree(module)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value:
             name = node.value.partition(":")[0]
@@ -219,12 +221,19 @@ def test_every_module_imports_and_its_exports_are_sorted_and_real(package: objec
         assert [entry for entry in exported if not hasattr(module, entry)] == []
 
 
-@pytest.mark.parametrize("package", ["rag_eval", "rag_eval.experiments"])
-def test_a_type_checker_sees_the_names_that_are_offered(package: str) -> None:
+def stub_names(package: str) -> dict[str, str]:
+    """The names that a package's stub offers, and their modules."""
     stub = ast.parse(sources()[package].with_suffix(".pyi").read_text(encoding="utf-8"))
     found = [node for node in ast.walk(stub) if isinstance(node, ast.ImportFrom)]
-    seen = {alias.asname: node.module for node in found for alias in node.names if alias.asname == alias.name}
-    assert seen == importlib.import_module(package)._MODULES
+    return {str(alias.asname): str(node.module) for node in found for alias in node.names if alias.asname == alias.name}
+
+
+@pytest.mark.parametrize("package", ["rag_eval", "rag_eval.experiments"])
+def test_a_type_checker_sees_the_names_that_are_offered(package: str) -> None:
+    offered = importlib.import_module(package)
+    assert sorted(stub_names(package)) == sorted(offered.__all__)
+    assert not [name for name, module in stub_names(package).items() if not hasattr(sys.modules.get(module), name)]
+    assert not [name for name in offered.__all__ if name not in dir(offered)]
 
 
 def all_modules_after(code: str) -> set[str]:
@@ -244,7 +253,7 @@ def test_importing_the_library_is_light() -> None:
 
 def test_a_name_loads_only_its_own_module() -> None:
     ours = {module for module in all_modules_after("from rag_eval import Document") if module.startswith("rag_eval.")}
-    below = {f"rag_eval.{name}" for name in ("disk", "errors", "formatting", "types")}
+    below = {f"rag_eval.{name}" for name in ("disk", "errors", "formatting", "lazy", "types")}
     assert {package_of(module) for module in ours} <= below
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rag_eval.experiments.evaluators import EVALUATORS
+from rag_eval.experiments.composition import EVALUATORS
 from rag_eval.experiments.settings import ExperimentSettings
 from rag_eval.services.orq import OrqSettings
 from tests.doubles.openai_server import OpenAIServer

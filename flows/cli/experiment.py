@@ -58,11 +58,12 @@ def run(
     ] = False,
 ) -> None:
     """Run the experiments of a file; exit code 1 if a call failed, 3 if an average is below its minimum."""
+    from rag_eval.experiments.file_outputs import head_record, summary_record
+    from rag_eval.experiments.results import below, parse_minimums
     from rag_eval.experiments.running import run_file
-    from rag_eval.experiments.scores import MinimumAverage, below
     from rag_eval.experiments.settings import Session
 
-    minimums = [MinimumAverage.parse(text) for text in fail_under or []]
+    minimums = parse_minimums(fail_under or [])
     opened = Session(
         concurrency,
         output_dir,
@@ -76,7 +77,8 @@ def run(
     with aside, leaving("finished samples are kept, and the same command goes on from there"), as_interrupts():
         results = run_file(file, opened)
     if as_json:
-        print_json(Console(), [_record(result) for result in results])
+        found = [head_record(one) | {"summary": summary_record(one), "saved": one.saved} for one in results]
+        print_json(Console(), found)
     failed = [result for result in results if result.failed]
     if failed:
         raise ExperimentFailedError("; ".join(result.failure for result in failed), failed[0])
@@ -116,15 +118,9 @@ def watch(
 
 def _dry_outputs(output_dir: Path | None) -> list[Any]:
     """The results here, and on standard output what orq.ai would get."""
-    from rag_eval.experiments.outputs.files import JsonOutput
-    from rag_eval.experiments.outputs.services import OrqOutput
+    from rag_eval.experiments.file_outputs import JsonOutput
+    from rag_eval.experiments.service_outputs import OrqOutput
     from rag_eval.experiments.settings import load_settings
 
     settings = load_settings().updated({"output_dir": output_dir} if output_dir else {})
     return [JsonOutput(settings.output_dir), OrqOutput(settings, dry_run=sys.stdout)]
-
-
-def _record(result: Any) -> dict[str, Any]:
-    from rag_eval.experiments.outputs.files import head_record, summary_record
-
-    return head_record(result) | {"summary": summary_record(result), "saved": result.saved}

@@ -79,7 +79,7 @@ def _metrics() -> list[dict[str, Any]]:
 def _evaluators() -> list[dict[str, Any]]:
     import inspect
 
-    from rag_eval.experiments.evaluators import EVALUATORS
+    from rag_eval.experiments.composition import EVALUATORS
     from rag_eval.parts.registry import first_line
 
     found: list[dict[str, Any]] = []

@@ -32,7 +32,7 @@ from rag_eval.services.langsmith_metrics import (
     Metrics,
     get_langsmith_evaluators,
 )
-from rag_eval.services.langsmith_outbox import Experiment, RowOutcome, publish_experiment
+from rag_eval.services.langsmith_outbox import ExperimentUpload, RowOutcome, publish_experiment
 from rag_eval.stores.store import VectorStore
 from rag_eval.types.chunks import Chunk
 from rag_eval.types.documents import Corpus
@@ -111,7 +111,7 @@ class LangSmithLink:
                     raise ServiceError(
                         f"no example of the LangSmith dataset {self.dataset_name!r} is a query of this run"
                     )
-                experiment = Experiment(f"{name}-{unique.hex[:8]}", metadata, rows, datetime.now(UTC))
+                experiment = ExperimentUpload(f"{name}-{unique.hex[:8]}", metadata, rows, datetime.now(UTC))
                 url = publish_experiment(service, experiment, lambda *names: uuid.uuid5(unique, "/".join(names)))
         except RagEvalError as error:
             warnings.warn(f"{error}; the run is complete without it", UnpublishedRunWarning, stacklevel=4)

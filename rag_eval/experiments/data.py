@@ -8,19 +8,14 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import aclosing, nullcontext
-from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from rag_eval.errors import ExperimentError, ServiceError
 from rag_eval.experiments.engine import Slots
 from rag_eval.experiments.json_lines import decode
-from rag_eval.experiments.types import Row
-
-if TYPE_CHECKING:
-    from langsmith import Client
-    from langsmith.schemas import Example
+from rag_eval.experiments.results import Row
 
 PARQUET_BATCH = 1_024
 
@@ -94,68 +89,44 @@ CLOSE_SECONDS = 1.0
 
 async def read_beside(source: Iterable[Any], reader: Slots) -> AsyncGenerator[Any, None]:
     """The rows of a source; raises what it raises, after the rows before. A generator is closed where it was read."""
-    buffer = _Buffer()
-    ended = reader.call(buffer.fill, source)
-    ended.add_done_callback(lambda _: buffer.arrived.set())
-    try:
-        while buffer.rows or not ended.done():
-            if buffer.rows:
-                yield buffer.take()
-            else:
-                await buffer.more()
-        ended.result()
-    finally:
-        buffer.stop()
-        await asyncio.wait({ended}, timeout=CLOSE_SECONDS)
+    rows: deque[Any] = deque()
+    arrived, has_room, stopped = asyncio.Event(), threading.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
 
-
-class _Buffer:
-    """Rows on their way from the thread that reads them to the event loop."""
-
-    def __init__(self) -> None:
-        self.rows: deque[Any] = deque()
-        self.arrived = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        self._is_awaited = False
-        self._has_room = threading.Event()
-        self._is_stopped = False
-
-    def fill(self, source: Iterable[Any]) -> None:
-        """Read all rows; on the thread."""
+    def fill() -> None:
         try:
             for row in source:
-                self.rows.append(row)
-                if self._is_awaited:
-                    self._is_awaited = False
-                    self._loop.call_soon_threadsafe(self.arrived.set)
-                while len(self.rows) >= AHEAD and not self._is_stopped:
-                    self._has_room.wait()
-                    self._has_room.clear()
-                if self._is_stopped:
+                rows.append(row)
+                if not arrived.is_set():
+                    loop.call_soon_threadsafe(arrived.set)
+                while len(rows) >= AHEAD and not stopped.is_set():
+                    has_room.wait()
+                    has_room.clear()
+                if stopped.is_set():
                     return
         finally:
             if isinstance(source, Generator):
                 source.close()
 
-    def take(self) -> Any:
-        """The next row, of which there is one; on the loop, as what follows."""
-        row = self.rows.popleft()
-        if len(self.rows) == AHEAD // 2:
-            self._has_room.set()
-        return row
-
-    async def more(self) -> None:
-        """Wait until there is a row, or the end."""
-        self.arrived.clear()
-        self._is_awaited = True
-        # A row that came before the thread could know that it is awaited told nobody.
-        if not self.rows:
-            await self.arrived.wait()
-
-    def stop(self) -> None:
-        """Read no further."""
-        self._is_stopped = True
-        self._has_room.set()
+    ended = reader.call(fill)
+    ended.add_done_callback(lambda _: arrived.set())
+    try:
+        while rows or not ended.done():
+            if rows:
+                row = rows.popleft()
+                if len(rows) == AHEAD // 2:
+                    has_room.set()
+                yield row
+            else:
+                arrived.clear()
+                # A row that came while the last one's arrival still counted told nobody.
+                if not rows and not ended.done():
+                    await arrived.wait()
+        ended.result()
+    finally:
+        stopped.set()
+        has_room.set()
+        await asyncio.wait({ended}, timeout=CLOSE_SECONDS)
 
 
 Data = Iterable[Row] | AsyncIterable[Row] | Callable[[], Any] | str | Path
@@ -169,11 +140,6 @@ class Dataset(Protocol):
     def rows(self) -> Iterable[Row]:
         """The rows, page by page."""
         ...
-
-
-def known_length(data: Any) -> int | None:
-    """How many rows there are, where that is known without reading them."""
-    return len(data) if isinstance(data, list | tuple) else None
 
 
 async def stream(data: Any) -> AsyncGenerator[Row, None]:
@@ -253,9 +219,10 @@ class LangSmithDataset:
             dataset = find_dataset(service, self._name)
             if dataset is None:
                 raise ExperimentError(f"there is no LangSmith dataset {self._name!r}: check its name and the key")
+            problem = f"the LangSmith dataset {self._name!r} cannot be read"
             for start in count(0, LANGSMITH_PAGE):
-                wanted = {"dataset_id": dataset.id, "offset": start, "limit": LANGSMITH_PAGE}
-                page = service.ask(f"the LangSmith dataset {self._name!r} cannot be read", partial(_examples, wanted))
+                wanted: dict[str, Any] = {"dataset_id": dataset.id, "offset": start, "limit": LANGSMITH_PAGE}
+                page = service.ask(problem, lambda client: list(client.list_examples(**wanted)))  # noqa: B023  # called at once
                 for example in page:
                     found = {"input": _sole(example.inputs), "output": _sole(example.outputs)}
                     yield found | {"id": str(example.id), "metadata": example.metadata or {}}
@@ -263,10 +230,6 @@ class LangSmithDataset:
                     return
         finally:
             service.close()
-
-
-def _examples(wanted: Mapping[str, Any], client: "Client") -> "list[Example]":
-    return list(client.list_examples(**wanted))
 
 
 class OrqDataset:
@@ -277,36 +240,29 @@ class OrqDataset:
 
     def rows(self) -> Iterator[Row]:
         """The data points, page by page; raises ``ServiceError`` when orq.ai does not give them."""
-        client = self._client()
+        key = os.environ.get("ORQ_API_KEY")
+        if not key:
+            raise ExperimentError("ORQ_API_KEY is not set: set it to read a dataset of orq.ai")
+        try:
+            import httpx
+            from orq_ai_sdk import Orq
+            from orq_ai_sdk.models import OrqError
+        except ImportError:
+            raise ExperimentError("orq.ai's SDK is not installed: pip install 'rag-eval[orq]'") from None
+        address = os.environ.get("ORQ_BASE_URL") or None
+        client = Orq(api_key=key, server_url=address, timeout_ms=ORQ_SECONDS * 1_000)
         after: str | None = None
         while True:
-            page = self._page(client, after)
+            try:
+                page = client.datasets.list_datapoints(dataset_id=self._id, limit=PAGE, starting_after=after)
+            except (OrqError, httpx.HTTPError) as error:
+                raise ServiceError(f"the orq.ai dataset {self._id!r} cannot be read: {type(error).__name__}") from None
             for point in page.data:
                 found = {"input": _sole(point.inputs), "output": point.expected_output}
                 yield found | {"id": point.id, "messages": point.messages}
             if not page.has_more or not page.data:
                 return
             after = page.data[-1].id
-
-    def _page(self, client: Any, after: str | None) -> Any:
-        import httpx
-        from orq_ai_sdk.models import OrqError
-
-        try:
-            return client.datasets.list_datapoints(dataset_id=self._id, limit=PAGE, starting_after=after)
-        except (OrqError, httpx.HTTPError) as error:
-            raise ServiceError(f"the orq.ai dataset {self._id!r} cannot be read: {type(error).__name__}") from None
-
-    def _client(self) -> Any:
-        key = os.environ.get("ORQ_API_KEY")
-        if not key:
-            raise ExperimentError("ORQ_API_KEY is not set: set it to read a dataset of orq.ai")
-        try:
-            from orq_ai_sdk import Orq
-        except ImportError:
-            raise ExperimentError("orq.ai's SDK is not installed: pip install 'rag-eval[orq]'") from None
-        address = os.environ.get("ORQ_BASE_URL") or None
-        return Orq(api_key=key, server_url=address, timeout_ms=ORQ_SECONDS * 1_000)
 
 
 def _sole(values: Mapping[str, Any] | None) -> Any:

@@ -6,18 +6,16 @@ import inspect
 import queue
 import threading
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
 from rag_eval.errors import ExperimentError, RagEvalError
+from rag_eval.experiments.callables import Experiment, Named
 from rag_eval.experiments.item_log import ItemLog
 from rag_eval.experiments.json_lines import recordable
-from rag_eval.experiments.naming import Named
-from rag_eval.experiments.scores import RunningAverage, score_of
-from rag_eval.experiments.types import ItemError, ItemResult, Row, Score, score_key
+from rag_eval.experiments.results import ItemError, ItemResult, Output, Row, RunningAverage, Score, score_key, score_of
 from rag_eval.formatting import counted
 from rag_eval.retry import RetryPolicy
 
@@ -105,8 +103,9 @@ class Caller:
     A sync call that is out of time cannot be stopped: it is not tried again, and the error holds what still runs.
     """
 
-    def __init__(self, slots: Slots, timeout: float | None, retries: RetryPolicy) -> None:
-        self._slots, self._timeout, self._retries = slots, timeout, retries
+    def __init__(self, concurrency: int, timeout: float | None, retries: RetryPolicy) -> None:
+        self.slots = Slots(concurrency)
+        self.concurrency, self._timeout, self._retries = concurrency, timeout, retries
 
     async def call(self, target: Named, *args: Any) -> Any:
         """What the target gives; raises what its last attempt raised."""
@@ -127,7 +126,7 @@ class Caller:
             return await self._awaited(target, target.call(*args))
         if target.instant:
             return target.call(*args)
-        future = self._slots.call(target.call, *args)
+        future = self.slots.call(target.call, *args)
         try:
             given = await self._in_time(target, asyncio.shield(future) if self._timeout else future)
         except TimedOutError as error:
@@ -173,31 +172,28 @@ def message_of(error: BaseException) -> str:
 class Engine:
     """Works through a stream of rows with ``concurrency`` workers, each with one call under way at a time."""
 
-    def __init__(
-        self,
-        tasks: list[Named],
-        evaluators: list[Named],
-        caller: Caller,
-        log: ItemLog,
-        told: Callable[[ItemResult], None],
-    ) -> None:
-        self._tasks, self._evaluators = tasks, evaluators
-        self._caller, self._log, self._told = caller, log, told
+    def __init__(self, experiment: Experiment, caller: Caller, log: ItemLog, outputs: Sequence[Output]) -> None:
+        self._tasks, self._evaluators = experiment.tasks, experiment.evaluators
+        self._caller, self._log, self._outputs = caller, log, outputs
         self._reading = asyncio.Lock()
         self._workers = self._stuck = 0
         self.count = self.resumed = 0
-        self.averages: dict[str, RunningAverage] = {}
-        self.errors: Counter[str] = Counter()
+        self.averages = {key: RunningAverage() for key in experiment.keys}
+        after = [None, *(one.name for one in self._evaluators)]
+        self.errors = {ItemError(task.name, one, "").place: 0 for task in self._tasks for one in after}
+        """How often a call failed, by its place."""
 
-    async def run(self, rows: AsyncIterator[Row], concurrency: int) -> None:
+    async def run(self, rows: AsyncIterator[Row]) -> None:
         """Work until the rows end; raises what reading them raised, with everything finished kept."""
-        self._workers = concurrency
+        self._workers = self._caller.concurrency
         try:
             async with asyncio.TaskGroup() as workers:
-                for _ in range(concurrency):
+                for _ in range(self._workers):
                     workers.create_task(self._work(rows))
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
+        finally:
+            self._caller.slots.close()
         if self.count == 0:
             raise ExperimentError("the data has no rows: nothing would be said of the tasks, check where it comes from")
         self._log.cut(self.count)
@@ -225,49 +221,48 @@ class Engine:
                 self._log.add(item, row)
             else:
                 self.resumed += 1
-            self._count(item)
-            self._told(item)
+            for key, score in item.scores.items():
+                self.averages[key].add(score)
+            for finding in item.errors:
+                self.errors[finding.place] += 1
+            for output in self._outputs:
+                output.sample(item)
 
     async def _item(self, index: int, row: Row) -> tuple[ItemResult, "asyncio.Future[Any] | None"]:
         """The sample's result, and the call that outran its time and still runs, where there is one."""
         started = time.perf_counter()
-        sample = _Sample(row)
-        results = [await self._result(sample, task) for task in self._tasks]
+        sample = _Sample()
+        results: list[Any] = []
+        expected = row.get("output")
+        for task in self._tasks:
+            result = await self._called(sample, task, None, row)
+            results.append(None if result is _FAILED else result)
+            for evaluator in self._evaluators if result is not _FAILED else ():
+                args = (result, expected, row) if evaluator.wants_row else (result, expected)
+                score = await self._called(sample, task, evaluator, *args)
+                if score is not _FAILED:
+                    sample.scores[score_key(self._tasks, task.name, evaluator.name)] = score
         given = row["input"] if "input" in row else dict(row)
         name = row.get("id")
         identity = str(name) if isinstance(name, str | int | UUID) else None
         seconds = time.perf_counter() - started
-        item = ItemResult(index, given, row.get("output"), results, sample.scores, sample.errors, seconds, identity)
-        return item, sample.stuck
+        return ItemResult(
+            index, given, expected, results, sample.scores, sample.errors, seconds, identity
+        ), sample.stuck
 
-    async def _result(self, sample: "_Sample", task: Named) -> Any:
-        """What a task made of the sample, and what every evaluator says of that; a failure is a finding."""
+    async def _called(self, sample: "_Sample", task: Named, evaluator: Named | None, *args: Any) -> Any:
+        """What a task gives, or the score an evaluator gives; ``_FAILED`` where it raises, which the sample notes."""
         try:
-            result = await self._called(sample, task, sample.row)
+            if sample.stuck is not None:  # it holds the worker's only slot
+                raise ExperimentError(f"not called: {sample.stuck_at} still runs after its time-out")
+            given = await self._caller.call(evaluator or task, *args)
+            return score_of(given) if evaluator else given
         except Exception as error:  # noqa: BLE001  # whatever the user's code raises
-            sample.fail(ItemError(task.name, None, message_of(error)), error)
-            return None
-        expected = sample.row.get("output")
-        for evaluator in self._evaluators:
-            args = (result, expected, sample.row) if evaluator.wants_row else (result, expected)
-            try:
-                score = score_of(await self._called(sample, evaluator, *args))
-            except Exception as error:  # noqa: BLE001  # whatever the user's code raises
-                sample.fail(ItemError(task.name, evaluator.name, message_of(error)), error)
-            else:
-                sample.scores[score_key(self._tasks, task.name, evaluator.name)] = score
-        return result
-
-    async def _called(self, sample: "_Sample", target: Named, *args: Any) -> Any:
-        if sample.stuck is not None:  # it holds the worker's only slot
-            raise ExperimentError(f"not called: {sample.stuck_at} still runs after its time-out")
-        return await self._caller.call(target, *args)
-
-    def _count(self, item: ItemResult) -> None:
-        for key, score in item.scores.items():
-            self.averages.setdefault(key, RunningAverage()).add(score)
-        for error in item.errors:
-            self.errors[error.place] += 1
+            finding = ItemError(task.name, evaluator.name if evaluator else None, message_of(error))
+            sample.errors.append(finding)
+            if isinstance(error, TimedOutError) and error.still_running is not None:
+                sample.stuck, sample.stuck_at = error.still_running, finding.place
+            return _FAILED
 
     async def _freed(self, stuck: "asyncio.Future[Any]") -> None:
         """Wait until this worker's last call has really ended, so that there are never more of them than allowed.
@@ -288,18 +283,14 @@ class Engine:
             self._stuck -= 1
 
 
+_FAILED = object()
+
+
 @dataclass(slots=True)
 class _Sample:
-    """A row on its way through tasks and evaluators; ``stuck`` is the call that outran its time and still runs."""
+    """What is found of a row so far; ``stuck`` is the call that outran its time and still runs."""
 
-    row: Row
     scores: dict[str, Score] = field(default_factory=dict)
     errors: list[ItemError] = field(default_factory=list)
     stuck: "asyncio.Future[Any] | None" = None
     stuck_at: str = ""
-
-    def fail(self, finding: ItemError, error: Exception) -> None:
-        """Note a failure."""
-        self.errors.append(finding)
-        if isinstance(error, TimedOutError) and error.still_running is not None:
-            self.stuck, self.stuck_at = error.still_running, finding.place

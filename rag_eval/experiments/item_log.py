@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, overload
 
 from rag_eval.errors import ArtifactError
-from rag_eval.experiments.json_lines import decode, encode, item_of, item_record
-from rag_eval.experiments.types import ItemResult, Row
+from rag_eval.experiments.json_lines import decode, encode
+from rag_eval.experiments.results import ItemResult, Row
 
 FOLDER = ".unfinished"
 LEFT_DAYS = 30
@@ -50,7 +50,7 @@ class ItemLog(Sequence[ItemResult]):
         if isinstance(index, slice):
             return [self[place] for place in range(*index.indices(len(self)))]
         index = range(len(self))[index]
-        return item_of(index, self._read(self._places[index])["item"])
+        return ItemResult.of(index, self._read(self._places[index])["item"])
 
     def __iter__(self) -> Iterator[ItemResult]:
         return (self[index] for index in range(len(self)))
@@ -66,11 +66,11 @@ class ItemLog(Sequence[ItemResult]):
         record = self._read(self._places[index])
         if record["row"] != row_digest(row) or "errors" in record["item"]:
             return None
-        return item_of(index, record["item"])
+        return ItemResult.of(index, record["item"])
 
     def add(self, item: ItemResult, row: Row) -> None:
         """Keep a finished sample; raises ``ArtifactError`` when it cannot be written."""
-        line = encode({"index": item.index, "row": row_digest(row), "item": item_record(item)}) + b"\n"
+        line = encode({"index": item.index, "row": row_digest(row), "item": item.record()}) + b"\n"
         try:
             written = os.write(self._descriptor, line)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Results as lines of JSON: whatever a task returns can be written, and a sample is read back as it was."""
+"""Values as lines of JSON, whatever a task returns, and texts without keys."""
 
 import dataclasses
 import json
@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-
-from rag_eval.experiments.types import ItemError, ItemResult, Score
 
 DEEPEST = 200
 """So many lists and objects within each other are written."""
@@ -54,55 +52,21 @@ def decode(line: bytes) -> Any:
         raise ValueError("lists or objects stand too deep in each other") from None
 
 
-def item_record(item: ItemResult) -> dict[str, Any]:
-    """A sample's result as it stands in files."""
-    record: dict[str, Any] = {
-        "input": item.input,
-        "output": item.output,
-        "taskResults": item.task_results,
-        "scores": {key: score.value for key, score in item.scores.items()},
-        "seconds": round(item.seconds, 6),
-    }
-    details = {
-        key: {"explanation": score.explanation, "passed": score.passed}
-        for key, score in item.scores.items()
-        if score.explanation is not None or score.passed is not None
-    }
-    if details:
-        record["scoreDetails"] = details
-    if item.id is not None:
-        record["id"] = item.id
-    if item.errors:
-        record["errors"] = [dataclasses.asdict(error) for error in item.errors]
-    return record
-
-
-def item_of(index: int, record: Mapping[str, Any]) -> ItemResult:
-    """The result that a record holds; raises ``KeyError`` or ``TypeError`` when it is none."""
-    details = record.get("scoreDetails", {})
-    return ItemResult(
-        index=index,
-        input=record["input"],
-        output=record["output"],
-        task_results=record["taskResults"],
-        scores={key: Score(value, **details.get(key, {})) for key, value in record["scores"].items()},
-        errors=[ItemError(**error) for error in record.get("errors", [])],
-        seconds=record["seconds"],
-        id=record.get("id"),
-    )
+def scalar(value: Any) -> Any:
+    """A scalar of numpy's as Python's own; anything else as it is."""
+    return value.item() if hasattr(value, "item") and not hasattr(value, "__len__") else value
 
 
 def _plain(value: object) -> object:
     try:
         if hasattr(value, "model_dump") and not isinstance(value, type):
             return value.model_dump(mode="json")
-        if hasattr(value, "item") and not hasattr(value, "__len__"):  # a scalar of numpy's
-            return value.item()
         if isinstance(value, Mapping):
             return dict(value)
         if isinstance(value, set | frozenset):
             return sorted(value, key=repr)
-        return _ADDRESS.sub("", repr(value))
+        found: object = scalar(value)
+        return found if found is not value else _ADDRESS.sub("", repr(value))
     except Exception:  # noqa: BLE001  # code of the user's, for a value that is only to be shown
         return f"<{type(value).__name__}>"
 

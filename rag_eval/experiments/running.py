@@ -6,27 +6,24 @@ import contextvars
 import os
 import runpy
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rag_eval.errors import ConfigurationError, ExperimentError, ExperimentFailedError, RagEvalError
-from rag_eval.experiments.data import Data, known_length, stream
+from rag_eval.experiments.callables import Experiment, fingerprint
+from rag_eval.experiments.data import Data, stream
 from rag_eval.experiments.engine import Caller, Engine, Slots, message_of
-from rag_eval.experiments.fingerprint import fingerprint
+from rag_eval.experiments.file_outputs import HtmlOutput, JsonOutput
 from rag_eval.experiments.item_log import ItemLog, open_log
-from rag_eval.experiments.naming import Named, named_evaluators, named_tasks
-from rag_eval.experiments.outputs.files import JsonOutput
-from rag_eval.experiments.outputs.page import HtmlOutput
-from rag_eval.experiments.outputs.terminal import TerminalOutput
-from rag_eval.experiments.scores import check_minimums
+from rag_eval.experiments.results import ExperimentResult, Output, check_minimums
 from rag_eval.experiments.settings import ExperimentSettings, Session, current_session, load_settings, session
-from rag_eval.experiments.types import ExperimentResult, ItemResult, Output, Plan
+from rag_eval.experiments.terminal_output import TerminalOutput
 from rag_eval.retry import RetryPolicy
 
 
@@ -34,13 +31,12 @@ def default_outputs(settings: ExperimentSettings) -> list[Output]:
     """A JSON file and a page beside it, orq.ai where ``ORQ_API_KEY`` is set, and the terminal, which says where."""
     outputs: list[Output] = [JsonOutput(settings.output_dir), HtmlOutput(settings.output_dir)]
     if os.environ.get("ORQ_API_KEY"):
-        from rag_eval.experiments.outputs.services import OrqOutput
+        from rag_eval.experiments.service_outputs import OrqOutput
 
         outputs.append(OrqOutput(settings))
     return [*outputs, TerminalOutput()]
 
 
-PARTS = ("data", "tasks", "evaluators")
 LOOK_SECONDS = 0.2
 
 
@@ -80,46 +76,39 @@ async def experiment(
     after all results are kept and unless ``raise_errors`` is off, ``ExperimentFailedError`` when a task or an evaluator
     failed.
     """
-    chosen = _parts(name, parts, {"data": data, "tasks": tasks, "evaluators": evaluators})
-    given = {"concurrency": concurrency, "timeout": timeout, "retries": retries, "output_dir": output_dir}
-    settings = _settings(given)
-    named, judges = named_tasks(chosen["tasks"]), named_evaluators(chosen["evaluators"])
-    shown = list(_outputs(outputs, settings))
-    plan = Plan(name, [one.name for one in named], [one.name for one in judges], known_length(chosen["data"]))
-    plan.check()
-    check_minimums(current_session().minimums, plan.keys)
-    log = open_log(settings.output_dir, name, fingerprint(name, named, judges))
-    result = await _run(plan, chosen["data"], named, judges, settings, retry_delay, shown, log)
-    current_session().results.append(result)
-    if raise_errors and current_session().raises and result.failed:
+    given = {"data": data, "tasks": tasks, "evaluators": evaluators}
+    chosen = Experiment(name, **_parts(name, parts or {}, given))
+    above = current_session()
+    overrides = {
+        "concurrency": above.concurrency or concurrency,
+        "timeout": timeout,
+        "retries": retries,
+        "output_dir": above.output_dir or output_dir,
+    }
+    settings = load_settings().updated({key: value for key, value in overrides.items() if value is not None})
+    if above.outputs is not None:
+        shown = list(above.outputs)
+    else:
+        shown = list(outputs if outputs is not None else default_outputs(settings))
+        shown = [one for one in shown if not above.is_quiet or not isinstance(one, TerminalOutput)]
+    check_minimums(above.minimums, chosen.keys)
+    log = open_log(settings.output_dir, name, fingerprint(name, chosen.tasks, chosen.evaluators))
+    retry = RetryPolicy(max_retries=settings.retries, backoff=retry_delay)
+    engine = Engine(chosen, Caller(settings.concurrency, settings.timeout, retry), log, shown)
+    result = await _run(chosen, engine, shown, log)
+    above.results.append(result)
+    if raise_errors and above.raises and result.failed:
         raise ExperimentFailedError(result.failure, result)
     return result
 
 
-async def _run(
-    plan: Plan,
-    data: Any,
-    tasks: list[Named],
-    evaluators: list[Named],
-    settings: ExperimentSettings,
-    retry_delay: float,
-    outputs: list[Output],
-    log: ItemLog,
-) -> ExperimentResult:
-    slots = Slots(settings.concurrency)
-    caller = Caller(slots, settings.timeout, RetryPolicy(max_retries=settings.retries, backoff=retry_delay))
-
-    def told(item: ItemResult) -> None:
-        for output in outputs:
-            output.sample(item)
-
-    engine = Engine(tasks, evaluators, caller, log, told)
+async def _run(chosen: Experiment, engine: Engine, outputs: list[Output], log: ItemLog) -> ExperimentResult:
     begun = time.perf_counter()
-    rows = stream(data)
+    rows = stream(chosen.data)
     try:
         for output in outputs:
-            output.started(plan)
-        await engine.run(rows, settings.concurrency)
+            output.started(chosen.name, chosen.total)
+        await engine.run(rows)
     except BaseException:
         for output in outputs:
             output.stopped()
@@ -127,16 +116,15 @@ async def _run(
         raise
     finally:
         await rows.aclose()
-        slots.close()
     result = ExperimentResult(
-        name=plan.name,
+        name=chosen.name,
         run=log.run,
         timestamp=log.started,
-        tasks=plan.tasks,
-        evaluators=plan.evaluators,
+        tasks=[one.name for one in chosen.tasks],
+        evaluators=[one.name for one in chosen.evaluators],
         results=log,
-        averages={key: engine.averages[key].average() for key in plan.keys if key in engine.averages},
-        errors={place: engine.errors[place] for place in plan.places if place in engine.errors},
+        averages={key: running.average() for key, running in engine.averages.items() if running.n},
+        errors={place: count for place, count in engine.errors.items() if count},
         seconds=time.perf_counter() - begun,
         resumed=engine.resumed,
     )
@@ -165,78 +153,42 @@ def _put_out(outputs: list[Output], result: ExperimentResult, log: ItemLog) -> N
     log.done()
 
 
-def _parts(name: str, parts: Mapping[str, Any] | None, given: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(name, str) or not name.strip():
-        raise ConfigurationError("an experiment has no name: give one as its first argument")
-    unknown = set(parts or ()) - set(PARTS)
-    if unknown:
-        raise ConfigurationError(f"{name}: {', '.join(sorted(unknown))} is no part: the parts are {', '.join(PARTS)}")
-    chosen = dict(parts or {})
-    for part, value in given.items():
-        if value is not None and part in chosen:
+def _parts(name: str, parts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Data, tasks and evaluators, each from the mapping or from the argument of its name."""
+    if unknown := set(parts) - set(given):
+        raise ConfigurationError(f"{name}: {', '.join(sorted(unknown))} is no part: the parts are {', '.join(given)}")
+    arguments = {part: value for part, value in given.items() if value is not None}
+    for part in arguments:
+        if part in parts:
             raise ConfigurationError(f"{name}: {part} is given twice: once as an argument, once in the mapping")
-        if value is not None:
-            chosen[part] = value
-    chosen.setdefault("evaluators", [])
-    for part in ("data", "tasks"):
+    chosen = {"evaluators": [], **parts, **arguments}
+    for part in given:
         if part not in chosen:
-            raise ConfigurationError(f"{name}: {part} is missing: an experiment has {', '.join(PARTS)}")
+            raise ConfigurationError(f"{name}: {part} is missing: an experiment has {', '.join(given)}")
     return chosen
-
-
-def _settings(given: dict[str, Any]) -> ExperimentSettings:
-    above = current_session()
-    overrides = {key: value for key, value in given.items() if value is not None}
-    overrides |= {
-        key: value
-        for key, value in (("concurrency", above.concurrency), ("output_dir", above.output_dir))
-        if value is not None
-    }
-    return load_settings().updated(overrides)
-
-
-def _outputs(given: Sequence[Output] | None, settings: ExperimentSettings) -> Sequence[Output]:
-    above = current_session()
-    if above.outputs is not None:
-        return above.outputs
-    chosen = given if given is not None else default_outputs(settings)
-    return [one for one in chosen if not above.is_quiet or not isinstance(one, TerminalOutput)]
 
 
 def _beside(name: str, parts: Mapping[str, Any] | None, options: dict[str, Any]) -> ExperimentResult:
     """Run on a thread with a loop of its own: a notebook's loop cannot be waited for from within."""
-    done: list[ExperimentResult] = []
-    failed: list[BaseException] = []
     running: list[asyncio.Task[ExperimentResult]] = []
-    context = contextvars.copy_context()
 
     async def cancellable() -> ExperimentResult:
         running.append(asyncio.create_task(experiment(name, parts, **options)))
         return await running[0]
 
-    def run() -> None:
-        try:
-            done.append(context.run(asyncio.run, cancellable()))
-        except BaseException as error:  # noqa: BLE001  # raised again by the caller
-            failed.append(error)
-
-    thread = threading.Thread(target=run, name="experiment")
-    thread.start()
     outer = asyncio.current_task()
     cancelled_before = outer.cancelling() if outer is not None else 0
-    try:
-        while thread.is_alive() and (outer is None or outer.cancelling() == cancelled_before):
-            thread.join(LOOK_SECONDS)
-    finally:
-        # Left early by Ctrl-C, which comes to this thread, or to its task: the other would go on, and go on paying.
-        if thread.is_alive():
-            for task in running:
+    with ThreadPoolExecutor(1, "experiment") as thread:
+        done = thread.submit(contextvars.copy_context().run, asyncio.run, cancellable())
+        try:
+            while not wait({done}, LOOK_SECONDS).done and (outer is None or outer.cancelling() == cancelled_before):
+                pass
+        finally:
+            # Left early by Ctrl-C, which comes to this thread, or to its task: the other would go on, and go on paying.
+            for task in running if not done.done() else ():
                 with suppress(RuntimeError):  # it has just ended
                     task.get_loop().call_soon_threadsafe(task.cancel)
-        thread.join()
-    if failed:
-        raise failed[0]
-    return done[0]
+    return done.result()
 
 
 CALLS = ("evaluatorq", "experiment")
@@ -249,16 +201,14 @@ def runs_once(path: Path) -> bool:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
         return False  # running the file says what is wrong
-    calls = [node for node in ast.walk(tree) if _is_experiment(node)]
+    names = [
+        (one, getattr(one.func, "id", getattr(one.func, "attr", "")))
+        for one in ast.walk(tree)
+        if isinstance(one, ast.Call)
+    ]
+    calls = [call for call, name in names if name in CALLS]
     looped = [inner for loop in ast.walk(tree) if isinstance(loop, LOOPS) for inner in ast.walk(loop)]
     return len(calls) == 1 and calls[0] not in looped
-
-
-def _is_experiment(node: ast.AST) -> bool:
-    if not isinstance(node, ast.Call):
-        return False
-    name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", None)
-    return name in CALLS
 
 
 def run_file(path: Path, opened: Session) -> list[ExperimentResult]:
@@ -273,7 +223,7 @@ def run_file(path: Path, opened: Session) -> list[ExperimentResult]:
     sys.path.insert(0, folder)  # as Python does for a script
     try:
         # A minimum may be meant for a later experiment of the file.
-        with session(opened if runs_once(path) else replace(opened, minimums=())):
+        with session(opened if runs_once(path) else replace(opened, minimums={})):
             runpy.run_path(str(path), run_name="__main__")
     except RagEvalError:
         raise

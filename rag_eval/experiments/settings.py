@@ -12,8 +12,7 @@ from typing import Any
 from pydantic import Field, StrictInt, ValidationError
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.experiments.scores import MinimumAverage
-from rag_eval.experiments.types import ExperimentResult, Output
+from rag_eval.experiments.results import ExperimentResult, Output
 from rag_eval.parts.settings import Settings
 from rag_eval.services.orq import OrqSettings, ProjectSettings
 
@@ -58,7 +57,7 @@ class Session:
     """Whether nothing is shown on the terminal."""
     raises: bool = True
     """Whether a failing experiment ends the file, or the next one is run."""
-    minimums: Sequence[MinimumAverage] = ()
+    minimums: Mapping[str, float] = field(default_factory=dict)
     """Averages to reach; a misspelt name is an error before any call is made, where the file runs one experiment."""
     results: list[ExperimentResult] = field(default_factory=list)
 

@@ -58,7 +58,7 @@ class RowOutcome(_Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Experiment:
+class ExperimentUpload:
     """An experiment by its name, which nothing else in the workspace has, when it took place, and what its runs are."""
 
     name: str
@@ -96,7 +96,7 @@ class ExperimentPayload(_Plain):
         """The key of its message."""
         return experiment_key(self.run, self.configuration, self.dataset)
 
-    def on(self, examples: "Sequence[Example]", suffix: str) -> Experiment:
+    def on(self, examples: "Sequence[Example]", suffix: str) -> ExperimentUpload:
         """The experiment on the examples of the dataset; raises ``GroundTruthError`` when they do not fit."""
         check_type(examples, self.evaluation_type, self.dataset)
         matches, _ = match_queries(examples, [(query.id, query.text) for query in self.queries], self.dataset)
@@ -106,7 +106,7 @@ class ExperimentPayload(_Plain):
                 f"no example of the LangSmith dataset {self.dataset!r} is a query of the run {self.run}: "
                 "push its ground truth, or name another dataset"
             )
-        return Experiment(f"{self.configuration} {suffix}", self.metadata, rows, self.at)
+        return ExperimentUpload(f"{self.configuration} {suffix}", self.metadata, rows, self.at)
 
 
 class TaskPayload(_Plain):
@@ -126,7 +126,7 @@ class TaskPayload(_Plain):
         """The key of its message."""
         return f"task {self.task!r} of {self.experiment!r}, {self.run}, on {self.dataset!r}"
 
-    def on(self, examples: "Sequence[Example]", suffix: str) -> Experiment:
+    def on(self, examples: "Sequence[Example]", suffix: str) -> ExperimentUpload:
         """The experiment on the examples of the dataset; raises ``GroundTruthError`` when no row is one of them."""
         known = {str(example.id): example for example in examples}
         rows = [(known[row.id], row) for row in self.rows if row.id in known]
@@ -136,7 +136,7 @@ class TaskPayload(_Plain):
                 "read its rows with LangSmithDataset, or give them the id of their example"
             )
         name = f"{self.experiment} {self.task} {suffix}"
-        return Experiment(name, self.metadata, rows, self.at, self.task, "chain")
+        return ExperimentUpload(name, self.metadata, rows, self.at, self.task, "chain")
 
 
 _PAYLOADS: TypeAdapter[TruthPayload | ExperimentPayload | TaskPayload] = TypeAdapter(
@@ -246,7 +246,7 @@ class LangSmithSender:
         return self._service
 
 
-def publish_experiment(service: LangSmithService, experiment: Experiment, make_id: MakeId) -> str:
+def publish_experiment(service: LangSmithService, experiment: ExperimentUpload, make_id: MakeId) -> str:
     """Send an experiment on the dataset of its examples, and give back its address.
 
     All ids follow from ``make_id`` and all times from the experiment: sending it again completes it and
@@ -270,7 +270,7 @@ def publish_experiment(service: LangSmithService, experiment: Experiment, make_i
     return f"{base}/datasets/{dataset}/compare{SELECTED}{project.id}"
 
 
-def _project(experiment: Experiment, client: "Client") -> "TracerSession":
+def _project(experiment: ExperimentUpload, client: "Client") -> "TracerSession":
     from langsmith.schemas import TracerSession
     from langsmith.utils import LangSmithConflictError
 
@@ -287,7 +287,7 @@ def _project(experiment: Experiment, client: "Client") -> "TracerSession":
     return project
 
 
-def _run_parts(example: "Example", row: RowOutcome, experiment: Experiment, make_id: MakeId) -> Parts:
+def _run_parts(example: "Example", row: RowOutcome, experiment: ExperimentUpload, make_id: MakeId) -> Parts:
     run_id = make_id("run", str(example.id))
     # LangSmith knows a run by its start too: another time would make another run.
     at = experiment.at

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rag_eval.experiments.outputs.files import JsonOutput
+from rag_eval.experiments.file_outputs import JsonOutput
 from rag_eval.experiments.running import evaluatorq
 
 ITEMS, REPEATS, MOST_TIMES = 10_000, 3, 1.5

@@ -26,7 +26,7 @@ from rag_eval.benchmark.langsmith_evaluation import check_uploads
 from rag_eval.errors import ConfigurationError, GroundTruthError, ServiceError
 from rag_eval.services.langsmith_client import LangSmithService, langsmith_client
 from rag_eval.services.langsmith_metrics import ChunkLevelRecall, Metrics, TokenLevelRecall
-from rag_eval.services.langsmith_outbox import Experiment, RowOutcome, publish_experiment
+from rag_eval.services.langsmith_outbox import ExperimentUpload, RowOutcome, publish_experiment
 from tests.doubles.langsmith_server import KEY, LangSmithServer
 
 CHUNKER = RecursiveCharacterChunker(chunk_size=30, chunk_overlap=0)
@@ -138,7 +138,7 @@ def test_the_keys_of_all_examples_are_announced(server: LangSmithServer) -> None
     client = langsmith_client()
     examples = list(client.list_examples(dataset_name="two"))
     rows = [(examples[0], RowOutcome(id="a")), (examples[1], RowOutcome(id="b", scores={"recall": 1.0}))]
-    experiment = Experiment("run", {}, rows, datetime.now(UTC))
+    experiment = ExperimentUpload("run", {}, rows, datetime.now(UTC))
     assert publish_experiment(
         LangSmithService(client), experiment, lambda *names: uuid5(NAMESPACE_URL, "/".join(names))
     )

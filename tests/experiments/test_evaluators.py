@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.experiments.evaluators import EVALUATORS
-from rag_eval.experiments.evaluators.comparison import (
+from rag_eval.experiments.callables import named_evaluators
+from rag_eval.experiments.composition import EVALUATORS, AllOf, AnyOf, Normalised, Threshold, Weighted, from_orq
+from rag_eval.experiments.evaluators import (
     BLEU,
     Contains,
     CosineSimilarity,
@@ -23,11 +24,7 @@ from rag_eval.experiments.evaluators.comparison import (
     RougeL,
     SemanticSimilarity,
 )
-from rag_eval.experiments.evaluators.composition import AllOf, AnyOf, Normalised, Threshold, Weighted
-from rag_eval.experiments.evaluators.model import from_orq
-from rag_eval.experiments.naming import named_evaluators
-from rag_eval.experiments.scores import score_of
-from rag_eval.experiments.types import Score
+from rag_eval.experiments.results import Score, score_of
 from rag_eval.metrics.span_metrics import SpanRecall
 
 SIMILARITIES = [LevenshteinSimilarity(), BLEU(), RougeL(), CosineSimilarity()]

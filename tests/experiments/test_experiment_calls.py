@@ -10,11 +10,11 @@ import pytest
 
 from rag_eval.errors import ExperimentError
 from rag_eval.experiments import engine
-from rag_eval.experiments.evaluators.comparison import ExactMatch
-from rag_eval.experiments.naming import evaluator, task
-from rag_eval.experiments.outputs.files import JsonOutput
+from rag_eval.experiments.callables import evaluator, task
+from rag_eval.experiments.evaluators import ExactMatch
+from rag_eval.experiments.file_outputs import JsonOutput
+from rag_eval.experiments.results import ExperimentResult
 from rag_eval.experiments.running import evaluatorq
-from rag_eval.experiments.types import ExperimentResult
 
 HELLO = [{"input": "Hello"}]
 

@@ -12,10 +12,10 @@ import pytest
 
 from rag_eval.errors import ExperimentError
 from rag_eval.experiments import data as reading
-from rag_eval.experiments.evaluators.comparison import ExactMatch
-from rag_eval.experiments.outputs.files import JsonOutput
+from rag_eval.experiments.evaluators import ExactMatch
+from rag_eval.experiments.file_outputs import JsonOutput
+from rag_eval.experiments.results import ExperimentResult
 from rag_eval.experiments.running import evaluatorq, experiment
-from rag_eval.experiments.types import ExperimentResult
 
 HELLO = [{"input": "Hello, how are you?", "output": "I'm good, thank you!"}]
 

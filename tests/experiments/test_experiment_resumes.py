@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from rag_eval.errors import ArtifactError, ExperimentError
+from rag_eval.experiments.file_outputs import JsonOutput
 from rag_eval.experiments.item_log import FOLDER, LEFT_DAYS, open_log
-from rag_eval.experiments.outputs.files import JsonOutput
+from rag_eval.experiments.results import ExperimentResult, ItemResult, Output, Score
 from rag_eval.experiments.running import evaluatorq
-from rag_eval.experiments.types import ExperimentResult, ItemResult, Output, Score
 
 SCRIPT = """
 import sys, time
 from pathlib import Path
 from rag_eval.experiments.running import evaluatorq
-from rag_eval.experiments.outputs.files import JsonOutput
+from rag_eval.experiments.file_outputs import JsonOutput
 
 def work(row):
     with open("calls.txt", "a") as calls:

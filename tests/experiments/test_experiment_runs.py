@@ -12,12 +12,12 @@ import pytest
 from rich.console import Console
 
 from rag_eval.errors import ConfigurationError, ExperimentFailedError
-from rag_eval.experiments.evaluators.comparison import CosineSimilarity, ExactMatch
-from rag_eval.experiments.naming import evaluator, task
-from rag_eval.experiments.outputs.files import JsonOutput
-from rag_eval.experiments.outputs.terminal import TerminalOutput
+from rag_eval.experiments.callables import evaluator, task
+from rag_eval.experiments.evaluators import CosineSimilarity, ExactMatch
+from rag_eval.experiments.file_outputs import JsonOutput
+from rag_eval.experiments.results import ExperimentResult, Score
 from rag_eval.experiments.running import evaluatorq, experiment
-from rag_eval.experiments.types import ExperimentResult, Score
+from rag_eval.experiments.terminal_output import TerminalOutput
 
 HELLO = [{"input": "Hello, how are you?", "output": "I'm good, thank you!"}]
 

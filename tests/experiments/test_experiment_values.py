@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
-from rag_eval.experiments.evaluators.comparison import MetricEvaluator
-from rag_eval.experiments.evaluators.composition import Weighted
+from rag_eval.experiments.composition import Weighted
+from rag_eval.experiments.evaluators import MetricEvaluator
+from rag_eval.experiments.file_outputs import JsonOutput
 from rag_eval.experiments.json_lines import decode, encode
-from rag_eval.experiments.outputs.files import JsonOutput
+from rag_eval.experiments.results import ExperimentResult, Score
 from rag_eval.experiments.running import evaluatorq
-from rag_eval.experiments.types import ExperimentResult, Score
 
 HELLO = [{"input": "Hello"}]
 KEY = "very-secret-value"

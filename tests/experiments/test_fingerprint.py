@@ -3,14 +3,14 @@
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rag_eval.experiments.evaluators.composition import Threshold
-from rag_eval.experiments.fingerprint import fingerprint
-from rag_eval.experiments.naming import named_evaluators, named_tasks
+from rag_eval.experiments.callables import fingerprint, named_evaluators, named_tasks
+from rag_eval.experiments.composition import Threshold
 
 
 def test_other_code_within_a_composition_is_other_code() -> None:
@@ -24,6 +24,17 @@ def test_other_code_within_a_composition_is_other_code() -> None:
     tasks = named_tasks([str])
     prints = [fingerprint("x", tasks, named_evaluators([Threshold(part, 0.5)])) for part in (one, other, one)]
     assert prints[0] == prints[2] != prints[1]
+
+
+def test_an_object_that_a_task_is_given_does_not_make_it_another() -> None:
+    def work(row: Any, client: object) -> None: ...
+
+    kept = (object(), "a")
+    prints = {fingerprint("x", named_tasks([partial(work, client=object())]), []) for _ in range(3)}
+    prints |= {fingerprint("x", named_tasks([partial(work, client=client)]), []) for client in (object(), object())}
+    assert len(prints) == 1
+    assert fingerprint("x", named_tasks([partial(work, client=kept)]), []) not in prints
+    assert fingerprint("x", named_tasks([partial(work, client="a")]), []) not in prints
 
 
 USES = """
@@ -70,8 +81,8 @@ def test_what_a_task_uses_of_its_file_belongs_to_its_code(before: str, after: st
 
 def test_the_same_code_is_the_same_in_another_process(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
-        "from rag_eval.experiments.fingerprint import fingerprint\n"
-        f"from rag_eval.experiments.naming import named_tasks\n{USES}\n"
+        "from rag_eval.experiments.callables import fingerprint\n"
+        f"from rag_eval.experiments.callables import named_tasks\n{USES}\n"
         "print(fingerprint('x', named_tasks([work]), []))\n"
     )
     root = str(Path(__file__).parents[2])

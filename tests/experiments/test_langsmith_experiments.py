@@ -13,10 +13,10 @@ from langsmith import Client
 
 from rag_eval.errors import ConfigurationError, ExperimentError, ServiceError
 from rag_eval.experiments.data import LangSmithDataset
-from rag_eval.experiments.evaluators.comparison import ExactMatch
-from rag_eval.experiments.outputs.services import LangSmithOutput
+from rag_eval.experiments.evaluators import ExactMatch
+from rag_eval.experiments.results import Score
 from rag_eval.experiments.running import evaluatorq
-from rag_eval.experiments.types import Score
+from rag_eval.experiments.service_outputs import LangSmithOutput
 from rag_eval.retry import RetryPolicy
 from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL, LangSmithSender
 from rag_eval.services.outbox import Outbox

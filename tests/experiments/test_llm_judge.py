@@ -9,9 +9,9 @@ import openai
 import pytest
 
 from rag_eval.errors import ConfigurationError, ServiceError
-from rag_eval.experiments.evaluators.model import LLMJudge
+from rag_eval.experiments.evaluators import LLMJudge
+from rag_eval.experiments.results import Score
 from rag_eval.experiments.running import evaluatorq
-from rag_eval.experiments.types import Score
 from rag_eval.retry import RetryPolicy
 from tests.doubles.openai_chat import content, cut_off, no_choices, refusal
 from tests.doubles.openai_server import Disconnect, Hang, OpenAIServer, Status

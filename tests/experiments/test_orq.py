@@ -15,12 +15,12 @@ import pytest
 
 from rag_eval.errors import ExperimentError, ServiceError
 from rag_eval.experiments.data import OrqDataset
-from rag_eval.experiments.evaluators.comparison import ExactMatch
-from rag_eval.experiments.outputs.files import JsonOutput
-from rag_eval.experiments.outputs.services import OrqOutput
-from rag_eval.experiments.outputs.terminal import TerminalOutput
+from rag_eval.experiments.evaluators import ExactMatch
+from rag_eval.experiments.file_outputs import JsonOutput
 from rag_eval.experiments.running import evaluatorq
+from rag_eval.experiments.service_outputs import OrqOutput
 from rag_eval.experiments.settings import ExperimentSettings
+from rag_eval.experiments.terminal_output import TerminalOutput
 from rag_eval.retry import RetryPolicy
 from rag_eval.services.orq import ORQ_CHANNEL, orq_sender
 from rag_eval.services.outbox import Outbox

@@ -8,15 +8,15 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from rag_eval.experiments.evaluators.comparison import (
+from rag_eval.experiments.evaluators import (
     BLEU,
     Contains,
     CosineSimilarity,
     ExactMatch,
     LevenshteinSimilarity,
 )
-from rag_eval.experiments.outputs.terminal import TerminalOutput
 from rag_eval.experiments.running import evaluatorq
+from rag_eval.experiments.terminal_output import TerminalOutput
 
 TEXTS = ["When does the last ferry leave?", "[bold]x[/bold] \x1b[31m红色的字很长很长很长很长很长", "boom", "🛳️", ""]
 EVALUATORS = [ExactMatch, LevenshteinSimilarity, BLEU, CosineSimilarity, Contains]

@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rag_eval.experiments.evaluators.comparison import ExactMatch, LevenshteinSimilarity
-from rag_eval.experiments.outputs.files import JsonOutput
-from rag_eval.experiments.outputs.page import HtmlOutput
+from rag_eval.experiments.evaluators import ExactMatch, LevenshteinSimilarity
+from rag_eval.experiments.file_outputs import HtmlOutput, JsonOutput
+from rag_eval.experiments.results import ExperimentResult, Score
 from rag_eval.experiments.running import evaluatorq
-from rag_eval.experiments.types import ExperimentResult, Score
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

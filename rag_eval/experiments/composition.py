@@ -1,13 +1,27 @@
-"""Evaluators composed of evaluators."""
+"""Evaluators made of others: composed of them, or written for orq.ai; and the list of all that are built in."""
 
 import inspect
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.experiments.naming import Named, named_evaluators
-from rag_eval.experiments.scores import score_of
-from rag_eval.experiments.types import Row, Score
+from rag_eval.experiments.callables import Named, evaluator, named_evaluators
+from rag_eval.experiments.evaluators import (
+    BLEU,
+    Contains,
+    CosineSimilarity,
+    ExactMatch,
+    JsonValid,
+    LevenshteinSimilarity,
+    LLMJudge,
+    MetricEvaluator,
+    Regex,
+    RougeL,
+    SemanticSimilarity,
+)
+from rag_eval.experiments.results import Row, Score, score_of
 
 
 def _passes(score: Score) -> bool:
@@ -126,3 +140,49 @@ class Normalised(_Composed):
         (score,) = scores
         share = (score.value - self.low) / (self.high - self.low)
         return Score(min(1.0, max(0.0, share)), score.explanation, score.passed)
+
+
+def from_orq(given: Any) -> Callable[[Any, Any, Row], Any]:
+    """The evaluator in a mapping or an object with ``name`` and ``scorer``, called as orq.ai's runner calls it.
+
+    A scorer is given ``{"data": …, "output": result}``, where data has ``inputs`` and ``expected_output``, and returns
+    ``value``, ``explanation`` and ``pass_``. Raises ``ConfigurationError`` on anything else.
+    """
+    name, scorer = _part(given, "name"), _part(given, "scorer")
+    if not isinstance(name, str) or not callable(scorer):
+        raise ConfigurationError(f"a {type(given).__name__} is no evaluator of orq.ai: give one with name and scorer")
+
+    data_point: Callable[..., Any] = SimpleNamespace
+    with suppress(ImportError):  # the runner's own kind where it is installed
+        from evaluatorq import DataPoint
+
+        data_point = DataPoint
+
+    @evaluator(name)
+    def converted(result: Any, expected: Any, row: Row) -> Score | Awaitable[Score]:
+        inputs = {key: value for key, value in row.items() if key != "output"}
+        found = scorer({"data": data_point(inputs=inputs, expected_output=expected), "output": result})
+        return _later(found) if inspect.isawaitable(found) else _score(found)
+
+    return converted
+
+
+async def _later(found: Awaitable[Any]) -> Score:
+    return _score(await found)
+
+
+def _score(found: Any) -> Score:
+    value = _part(found, "value")
+    passed = next((one for key in ("pass_", "pass") if (one := _part(found, key)) is not None), None)
+    inner = score_of(found if value is None else value)
+    return Score(inner.value, _part(found, "explanation"), passed if passed is not None else inner.passed)
+
+
+def _part(value: Any, key: str) -> Any:
+    return value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)
+
+
+_COMPARING = (ExactMatch, Contains, Regex, LevenshteinSimilarity, BLEU, RougeL, CosineSimilarity, SemanticSimilarity)
+_OTHERS = (JsonValid, LLMJudge, MetricEvaluator, Weighted, AllOf, AnyOf, Threshold, Normalised)
+EVALUATORS: dict[str, type] = {kind.__name__: kind for kind in (*_COMPARING, *_OTHERS)}
+"""The built-in evaluators, by the name under which they are listed."""

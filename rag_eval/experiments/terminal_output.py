@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rag_eval.experiments.json_lines import encode
-from rag_eval.experiments.types import Average, ExperimentResult, ItemError, ItemResult, Output, Plan, score_key
+from rag_eval.experiments.results import Average, ExperimentResult, ItemError, ItemResult, Output
 from rag_eval.formatting import counted
 
 WIDEST_TEXT = 32
@@ -61,14 +61,13 @@ def _left(width: int, taken: list[int]) -> int:
 def _lines(item: ItemResult, result: ExperimentResult, *, several: bool, fits: bool) -> Iterator[list[str]]:
     longest = WIDEST_LINE - len(" failed")
     for place, task in enumerate(result.tasks):
-        failed = {error.evaluator: error.message for error in item.errors if error.task == task}
+        failed, scores = result.outcome(item, task)
         output = f"✗ {failed[None]}" if None in failed else item.task_results[place]
         head = [str(item.index + 1) if place == 0 else "", *([one_line(task)] if several else [])]
         texts = [one_line(item.input) if place == 0 else "", one_line(output)]
-        keys = {name: score_key(result.tasks, task, name) for name in result.evaluators}
-        shown = [f"{item.scores[key].value:.2f}" if key in item.scores else "failed" for key in keys.values()]
+        shown = [f"{scores[name].value:.2f}" if name in scores else "failed" for name in result.evaluators]
         if not fits:
-            names = (name if len(name) <= longest else name[: longest - 1] + "…" for name in keys)
+            names = (name if len(name) <= longest else name[: longest - 1] + "…" for name in result.evaluators)
             shown = ["\n".join(f"{name} {value:>6}" for name, value in zip(names, shown, strict=True))]
         yield [*head, *texts, *shown]
 
@@ -96,7 +95,7 @@ class TerminalOutput(Output):
         """The first failure of each place, with the number of its sample."""
         self._progress: Progress | None = None
 
-    def started(self, plan: Plan) -> None:
+    def started(self, name: str, total: int | None) -> None:
         """Start the progress bar if this is a terminal."""
         self._failed, self._first = 0, {}
         if not self._console.is_terminal:
@@ -104,7 +103,7 @@ class TerminalOutput(Output):
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._progress = Progress(*columns, TextColumn("{task.fields[failed]}"), console=self._console, transient=True)
         self._progress.start()
-        self._task = self._progress.add_task(plan.name.replace("[", "\\["), total=plan.total, failed="")
+        self._task = self._progress.add_task(name.replace("[", "\\["), total=total, failed="")
 
     def sample(self, item: ItemResult) -> None:
         """Advance the progress bar, and keep the first failure of each place."""

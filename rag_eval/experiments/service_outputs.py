@@ -9,8 +9,8 @@ from typing import IO, Any
 from rag_eval.benchmark.publishing import Publication, comparison_url
 from rag_eval.experiments.item_log import ItemLog
 from rag_eval.experiments.json_lines import encode
+from rag_eval.experiments.results import ExperimentResult, ItemResult, Output
 from rag_eval.experiments.settings import ExperimentSettings, load_settings
-from rag_eval.experiments.types import ExperimentResult, ItemResult, Output, score_key
 from rag_eval.retry import BRIEF, PATIENT, RetryPolicy
 from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL, RowOutcome, TaskPayload, deliver_to_langsmith
 from rag_eval.services.orq import ORQ_CHANNEL, orq_sender
@@ -38,48 +38,49 @@ class LangSmithOutput(Output):
         for payload in payloads:
             outbox.put(LANGSMITH_CHANNEL, payload.key, payload.model_dump(mode="json"))
         reasons = {one.key: one.reason for one in deliver_to_langsmith(outbox, self._patience)}
-        receipts = {payload.key: outbox.receipt(LANGSMITH_CHANNEL, payload.key) for payload in payloads}
-        sent = [
-            Publication(configuration=payload.task, dataset=self._dataset, url=str(receipt.details["url"]))
-            for payload in payloads
-            if (receipt := receipts[payload.key]) is not None
-        ]
+        sent: list[Publication] = []
+        waiting: list[str] = []
+        for payload in payloads:
+            receipt = outbox.receipt(LANGSMITH_CHANNEL, payload.key)
+            if receipt is None:
+                waiting.append(_waits(reasons.get(payload.key)))
+            else:
+                url = str(receipt.details["url"])
+                sent.append(Publication(configuration=payload.task, dataset=self._dataset, url=url))
         places = [comparison_url(sent)] if sent else []
-        waiting = [reasons.get(key) or "another process is sending" for key, one in receipts.items() if one is None]
-        if waiting:
-            places.append(f"waits in the outbox ({waiting[0]}); send it with rag-eval publish")
-        return "; ".join(places)
+        return "; ".join([*places, *waiting[:1]])
+
+
+def _waits(reason: str | None) -> str:
+    return f"waits in the outbox ({reason or 'another process is sending'}); send it with rag-eval publish"
 
 
 def task_payload(result: ExperimentResult, place: int, dataset: str) -> TaskPayload:
     """The results of one task, by its index, as an experiment on a dataset; rows without an id are left out."""
     task = result.tasks[place]
+    rows: list[RowOutcome] = []
+    for item in result.results:
+        failed, scores = result.outcome(item, task)
+        if item.id is None:
+            continue
+        if None in failed:
+            rows.append(RowOutcome(id=item.id, error=failed[None]))
+            continue
+        given = item.task_results[place]
+        comments = {name: score.explanation for name, score in scores.items() if score.explanation}
+        comments |= {str(name): f"failed: {message}" for name, message in failed.items()}
+        outputs = dict(given) if isinstance(given, Mapping) else {"output": given}
+        values = {name: score.value for name, score in scores.items()}
+        rows.append(RowOutcome(id=item.id, outputs=outputs, scores=values, comments=comments))
+    metadata = {"experiment": result.name, "task": task, "run": result.run, "evaluators": result.evaluators}
     return TaskPayload(
         dataset=dataset,
         experiment=result.name,
         run=result.run,
         task=task,
         at=result.timestamp,
-        metadata={"experiment": result.name, "task": task, "run": result.run, "evaluators": result.evaluators},
-        rows=[_outcome(item, place, result) for item in result.results if item.id is not None],
-    )
-
-
-def _outcome(item: ItemResult, place: int, result: ExperimentResult) -> RowOutcome:
-    task = result.tasks[place]
-    failed = {error.evaluator: error.message for error in item.errors if error.task == task}
-    if None in failed:
-        return RowOutcome(id=str(item.id), error=failed[None])
-    given = item.task_results[place]
-    keys = {evaluator: score_key(result.tasks, task, evaluator) for evaluator in result.evaluators}
-    scores = {evaluator: item.scores[key] for evaluator, key in keys.items() if key in item.scores}
-    comments = {evaluator: score.explanation for evaluator, score in scores.items() if score.explanation}
-    comments |= {evaluator: f"failed: {message}" for evaluator, message in failed.items() if evaluator is not None}
-    return RowOutcome(
-        id=str(item.id),
-        outputs=dict(given) if isinstance(given, Mapping) else {"output": given},
-        scores={evaluator: score.value for evaluator, score in scores.items()},
-        comments=comments,
+        metadata=metadata,
+        rows=rows,
     )
 
 
@@ -120,50 +121,46 @@ class OrqOutput(Output):
             return "not sent (dry run)"
         key = f"{result.name!r}, {result.run}"
         self._outbox.put(ORQ_CHANNEL, key, payload)
-        deliveries = self._outbox.deliver({ORQ_CHANNEL: self._sender})
-        ours = next((one for one in deliveries if one.key == key), None)
+        reasons = {one.key: one.reason for one in self._outbox.deliver({ORQ_CHANNEL: self._sender})}
         receipt = self._outbox.receipt(ORQ_CHANNEL, key)
-        if receipt is not None:
-            return str(receipt.details.get("url") or "sent")
-        reason = ours.reason if ours is not None and ours.reason else "another process is sending"
-        return f"waits in the outbox ({reason}); send it with rag-eval publish"
+        return _waits(reasons.get(key)) if receipt is None else str(receipt.details.get("url") or "sent")
 
 
 def orq_payload(result: ExperimentResult) -> dict[str, Any]:
     """The experiment as orq.ai's runner sends it."""
     ended = result.timestamp + timedelta(seconds=result.seconds)
+    rows = []
+    for item in result.results:
+        inputs = item.input if isinstance(item.input, dict) else {"input": item.input}
+        data_point = {"inputs": inputs} | ({"expectedOutput": item.output} if item.output is not None else {})
+        jobs = [
+            _job_result(result, item, task, output)
+            for task, output in zip(result.tasks, item.task_results, strict=True)
+        ]
+        rows.append({"dataPoint": data_point, "jobResults": jobs})
     return {
         "_name": result.name,
         "_createdAt": result.timestamp.isoformat(),
         "_endedAt": ended.isoformat(),
         "_evaluationDuration": round(result.seconds * 1_000),
-        "results": [_data_point_result(item, result) for item in result.results],
+        "results": rows,
     }
 
 
-def _data_point_result(item: ItemResult, result: ExperimentResult) -> dict[str, Any]:
-    inputs = item.input if isinstance(item.input, dict) else {"input": item.input}
-    data_point = {"inputs": inputs} | ({"expectedOutput": item.output} if item.output is not None else {})
-    jobs = [_job_result(place, task, item, result) for place, task in enumerate(result.tasks)]
-    return {"dataPoint": data_point, "jobResults": jobs}
-
-
-def _job_result(place: int, task: str, item: ItemResult, result: ExperimentResult) -> dict[str, Any]:
-    failed = {error.evaluator: error.message for error in item.errors if error.task == task}
-    output = item.task_results[place]
-    scores = []
-    for evaluator in result.evaluators:
-        score = item.scores.get(score_key(result.tasks, task, evaluator))
-        if score is not None:
-            told = {"value": score.value, "explanation": score.explanation or ""}
-            told |= {"pass": score.passed} if score.passed is not None else {}
-            scores.append({"evaluatorName": evaluator, "score": told, "error": ""})
-        elif evaluator in failed:
-            empty = {"value": None, "explanation": ""}
-            scores.append({"evaluatorName": evaluator, "score": empty, "error": failed[evaluator]})
+def _job_result(result: ExperimentResult, item: ItemResult, task: str, output: Any) -> dict[str, Any]:
+    failed, scores = result.outcome(item, task)
+    told = []
+    for name in result.evaluators:
+        if name in scores:
+            score = {"value": scores[name].value, "explanation": scores[name].explanation or ""}
+            score |= {"pass": scores[name].passed} if scores[name].passed is not None else {}
+            told.append({"evaluatorName": name, "score": score, "error": ""})
+        elif name in failed:
+            score = {"value": None, "explanation": ""}
+            told.append({"evaluatorName": name, "score": score, "error": failed[name]})
     return {
         "jobName": task,
         "output": output if output is None or isinstance(output, str | int | float) else encode(output).decode(),
         "error": failed.get(None, ""),
-        "evaluatorScores": scores,
+        "evaluatorScores": told,
     }

@@ -1,1 +1,0 @@
-"""Outputs of an experiment: files, a page, the terminal, LangSmith and orq.ai."""
