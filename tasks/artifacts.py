@@ -37,7 +37,7 @@ from rag_eval.formatting import escape_markdown
 from rag_eval.parts import type_name
 from rag_eval.reports.markdown import configuration_markdown, gate_markdown, trend_markdown
 from rag_eval.reports.ranking import ConfigurationRanking
-from rag_eval.reports.write import MARKDOWN_FILE, keep_report, page_address, page_of
+from rag_eval.reports.write import MARKDOWN_FILE, keep_report, page_of
 from rag_eval.types.ids import text_sha256
 
 SLUG_CHARACTERS = 80
@@ -131,27 +131,30 @@ def keep_reports(workspace: Workspace, outcome: BenchmarkOutcome) -> str:
 
 
 def page_link(workspace: Workspace, outcome: BenchmarkOutcome) -> str:
-    """Return the address of a run's page: below ``RAG_EVAL_RUNS_URL`` where that is set, else of its file."""
-    served = os.environ.get("RAG_EVAL_RUNS_URL")
-    kept = page_address(workspace, outcome)
-    return f"{served}/{outcome.run}/{kept.rpartition('/')[2]}" if served else kept
+    """Return the address of a run's page: below ``RAG_EVAL_RUNS_URL`` where that is set, else of its file or object."""
+    page = page_of(workspace, outcome)
+    if served := os.environ.get("RAG_EVAL_RUNS_URL"):
+        return f"{served}/{outcome.run}/{page.name}"
+    if workspace.remote is not None:
+        return f"{workspace.address}/runs/{outcome.run}/{page.name}"
+    return page.absolute().as_uri()
 
 
 def show_report(workspace: Workspace, outcome: BenchmarkOutcome, note: str) -> None:
     """Show the report as an artifact of this run, and log which configuration is best and where the report is kept."""
-    kept, page = workspace.runs / outcome.run / MARKDOWN_FILE, page_of(workspace, outcome)
+    kept = workspace.runs / outcome.run / MARKDOWN_FILE
     report = kept.read_text(encoding="utf-8") if kept.is_file() else ""
     computed, reused = outcome.work()
     # A page of a server cannot link to a file.
     link = page_link(workspace, outcome)
     where = f"[Every question and its text]({link}), kept in" if link.startswith("http") else "Kept in"
-    place = str(page) if workspace.remote is None else page_address(workspace, outcome)
-    markdown = f"{report[:LARGEST_REPORT]}\n\n{where} `{place.rpartition('/')[0]}`\n"
+    folder = f"{workspace.address}/runs/{outcome.run}"
+    markdown = f"{report[:LARGEST_REPORT]}\n\n{where} `{folder}`\n"
     with best_effort():
         create_markdown_artifact(markdown=markdown, key="report", description=escape_markdown(note) or None)
     if outcome.configurations:
         get_run_logger().info("best by %s: %s", outcome.ranking_metric, outcome.ranked()[0].name)
-    get_run_logger().info("%d stages computed, %d reused; the report is %s", computed, reused, place)
+    get_run_logger().info("%d stages computed, %d reused; the report is %s/report.html", computed, reused, folder)
 
 
 def hold_against_baseline(

@@ -13,7 +13,7 @@ from rag_eval.experiments.item_log import ItemLog, file_stem
 from rag_eval.experiments.json_lines import encode
 from rag_eval.experiments.results import ExperimentResult, ItemResult, Output
 from rag_eval.formatting import counted, escape_markdown
-from rag_eval.reports.html import asset, render_page, script_of
+from rag_eval.reports.html import asset, render_page
 
 
 class JsonOutput(Output):
@@ -150,7 +150,7 @@ def experiment_page(result: ExperimentResult, samples: Sequence[ItemResult], not
         "experiment.html",
         package=HERE,
         style=asset("report.css") + asset("experiment.css", HERE),
-        scripts=[script_of(asset("page.js"), asset("experiment.js", HERE))],
+        script="\n".join([asset("page.js"), asset("experiment.js", HERE)]),
         result=result,
         note=note,
         scale=(min(0.0, *ends), max(1.0, *ends)) if ends else (0.0, 1.0),

@@ -8,7 +8,6 @@ import base64
 import hashlib
 import json
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -28,15 +27,27 @@ _DIRECTIONS = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *rang
 _SEPARATORS = {code: f"\\u{code:04x}" for code in (0x2028, 0x2029)}
 
 
-def render_page(template: str, *, style: str, scripts: Sequence[str], package: str = HERE, **context: object) -> str:
-    """Render a template of a package that extends ``base.html`` with this style and these scripts."""
+def render_page(
+    template: str, *, style: str, script: str, library: str | None = None, package: str = HERE, **context: object
+) -> str:
+    """Render a template of a package that extends ``base.html`` with this style, and this script after its library."""
+    # The script has a scope of its own.
+    own = f'(() => {{\n"use strict";\n{script}}})();\n'
+    scripts = [own] if library is None else [library, own]
+    style_digest, *script_digests = (
+        f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+        for content in (style, *scripts)
+    )
+    allowed = f"script-src {' '.join(script_digests)}; style-src {style_digest}"
+    # No character of it ends an attribute in double quotes.
+    policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
     return (
         templates(package)
         .get_template(template)
         .render(
-            policy=_policy(style, scripts),
+            policy=Markup(policy),  # noqa: S704  # digests and our own words
             style=Markup(style),  # noqa: S704  # our own file
-            scripts=[Markup(script) for script in scripts],  # noqa: S704  # our own files and the charts' library
+            scripts=[Markup(content) for content in scripts],  # noqa: S704  # our own files and the charts' library
             **context,
         )
     )
@@ -64,12 +75,6 @@ def asset(name: str, package: str = HERE) -> str:
     return files(package).joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def script_of(*parts: str) -> str:
-    """Scripts as one, in a scope of their own."""
-    together = "\n".join(parts)
-    return f'(() => {{\n"use strict";\n{together}}})();\n'
-
-
 @dataclass(frozen=True, slots=True)
 class Section:
     """Data of the page that is unpacked when it is first needed."""
@@ -93,15 +98,6 @@ class Section:
     def packed(self) -> str:
         """The content compressed, in base64."""
         return base64.b64encode(zlib.compress(self.content, 6)).decode("ascii")
-
-
-def _policy(style: str, scripts: Sequence[str]) -> Markup:
-    def source(content: str) -> str:
-        return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
-
-    allowed = f"script-src {' '.join(map(source, scripts))}; style-src {source(style)}"
-    # No character of it ends an attribute in double quotes.
-    return Markup(f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'")  # noqa: S704
 
 
 def _readable(value: object) -> object:

@@ -16,16 +16,15 @@ from rag_eval.reports.against import (
     left_out_sentences,
     verdict_sentence,
 )
-from rag_eval.reports.provenance import facts, work_in_words
 from rag_eval.reports.ranking import ConfigurationRanking, RankingColumn, RankingRow
-from rag_eval.reports.report import Report
+from rag_eval.reports.report import Report, facts, work_in_words
 
 
 def report_markdown(report: Report) -> str:
     """The answer, the ranked table, what failed, what changed since an earlier run, and the provenance."""
     outcome, said = report.outcome, report.recommendation
     lines = [f"# {escape_markdown(said.headline)}", "", *(escape_markdown(one) for one in said.sentences), ""]
-    if report.ranking:
+    if report.ranking.rows:
         lines += [*_ranking(report.ranking), "", report.ranking.note, ""]
     if outcome.failures:
         lines += ["## Failed", ""]

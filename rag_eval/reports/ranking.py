@@ -114,9 +114,6 @@ class ConfigurationRanking:
         ]
         return cls(metric, rows, [one for one in columns if not one.optional or any(map(one.value, rows))])
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
     def shown_in(self, medium: Medium) -> list[RankingColumn]:
         """The columns that a medium shows, in order."""
         return [column for column in self.columns if medium in column.media]

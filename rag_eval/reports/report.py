@@ -1,16 +1,20 @@
-"""The data of a report, from the tables that a run left in the workspace."""
+"""The data of a report, from the tables that a run left in the workspace, and what it was made from and with."""
 
 from dataclasses import dataclass
 
 from rag_eval.benchmark.compare import RunComparison, compare_runs
-from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.scores import RunScores, read_scores
+from rag_eval.benchmark.outcome import BenchmarkOutcome, StageWork
+from rag_eval.benchmark.references import digest_of
+from rag_eval.benchmark.scores import SEED, RunScores, read_scores
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.disk.files import data_sha256
+from rag_eval.formatting import counted
 from rag_eval.reports.against import verdict_sentence
 from rag_eval.reports.charts import Chart, charts_of
 from rag_eval.reports.questions import Overlay, pack_overlay, questions_of
 from rag_eval.reports.ranking import ConfigurationRanking, placed_configurations
 from rag_eval.reports.recommendation import Recommendation, recommend
+from rag_eval.stats.bootstrap import RESAMPLES
 
 
 @dataclass(frozen=True)
@@ -40,11 +44,9 @@ def build_report(
     known = read_scores(workspace, outcome) if scores is None else scores
     placed = placed_configurations(outcome, known)
     ranking = ConfigurationRanking.of(outcome, placed)
-    compared = None
+    compared, said = None, recommend(outcome, placed)
     if against is not None:
         compared = compare_runs(workspace, against, outcome, allow_different=allow_different)
-    said = recommend(outcome, placed)
-    if compared is not None:
         said = Recommendation(said.headline, [*said.sentences, verdict_sentence(compared)])
     return Report(
         outcome=outcome,
@@ -54,3 +56,49 @@ def build_report(
         overlay=pack_overlay(questions_of(workspace, outcome, known, compared)) if ranking.rows else None,
         compared=compared,
     )
+
+
+def facts(outcome: BenchmarkOutcome) -> dict[str, str]:
+    """What identifies a run, by name."""
+    computed, reused = outcome.work()
+    return {
+        "run": outcome.run,
+        "started": outcome.started.isoformat(timespec="seconds"),
+        "took": f"{outcome.seconds:.1f} seconds",
+        "corpus": f"{outcome.corpus.folder} ({outcome.corpus.glob})",
+        "corpus, sha256": outcome.corpus.digest,
+        "ground truth": str(outcome.ground_truth.path),
+        "ground truth, sha256": outcome.ground_truth.digest,
+        "benchmark, sha256": data_sha256(outcome.config.model_dump(mode="json", exclude={"corpus", "ground_truth"})),
+        "work": f"{counted(computed, 'stages')} computed, {reused:,} reused",
+        "statistics": f"{RESAMPLES:,} resamples, seed {SEED}",
+        "versions": ", ".join(f"{name} {version}" for name, version in outcome.versions.items()),
+    }
+
+
+def ledger(outcome: BenchmarkOutcome) -> list[tuple[str, ...]]:
+    """A row for every stage of every configuration, those that all share first, those that failed last.
+
+    Each has the configuration, the stage, its work, the seconds, tokens and dollars it took, and the digest of the
+    table it made where that is kept.
+    """
+    everything = {"all configurations": outcome.stages}
+    everything |= {one.name: one.stages for one in outcome.configurations}
+    everything |= {name: failure.stages for name, failure in outcome.failures.items()}
+    digests = {(one.name, "chunk"): digest_of(one.chunk_tables) for one in outcome.configurations}
+    digests |= {(one.name, "score"): one.scores.digest for one in outcome.configurations}
+    rows: list[tuple[str, ...]] = []
+    for name, stages in everything.items():
+        for stage, done in stages.items():
+            tokens = "–" if done.effort is None or done.effort.tokens is None else f"{done.effort.tokens:,}"
+            cost = "–" if done.effort is None or done.effort.cost is None else f"{done.effort.cost:.4f}"
+            digest = digests.get((name, stage), "–")[:12]
+            rows.append((name, stage, work_in_words(done), f"{done.seconds:.2f}", tokens, cost, digest))
+    return rows
+
+
+def work_in_words(stage: StageWork) -> str:
+    """Such as ``computed (3 of 100 documents)``."""
+    if stage.effort is None or stage.work != "computed":
+        return stage.work
+    return f"{stage.work} ({stage.effort.fresh} of {stage.effort.total} {stage.effort.unit})"

@@ -1,6 +1,5 @@
 """The files of a run's report: ``report.html``, one page with all its data, ``report.md`` and ``scores.parquet``."""
 
-import hashlib
 import json
 from functools import cache
 from importlib.metadata import version
@@ -13,17 +12,15 @@ from rag_eval.disk.files import write_atomically
 from rag_eval.errors import ConfigurationError
 from rag_eval.reports import against
 from rag_eval.reports.charts import COLOURS, MOST_CHARTED
-from rag_eval.reports.html import asset, render_page, script_of
+from rag_eval.reports.html import asset, render_page
 from rag_eval.reports.markdown import report_markdown
-from rag_eval.reports.provenance import facts, ledger
-from rag_eval.reports.report import Report, build_report
+from rag_eval.reports.report import Report, build_report, facts, ledger
+from rag_eval.types.ids import text_sha256
 
 MARKDOWN_FILE = "report.md"
 SUFFIXES = (".html", ".htm", ".md")
 SCRIPTS = ("sections", "page", "offsets", "spans", "questions", "overlay", "list", "explorer", "charts", "start")
 """The parts of the page's script, in the order in which they build on each other."""
-
-_SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 
 def keep_report(workspace: Workspace, outcome: BenchmarkOutcome) -> Report:
@@ -41,14 +38,6 @@ def page_of(workspace: Workspace, outcome: BenchmarkOutcome, before: BenchmarkOu
     """Where the page of a run is, or the page that holds it against another."""
     name = "report" if before is None else f"report-against-{before.run}"
     return workspace.runs / outcome.run / f"{name}.html"
-
-
-def page_address(workspace: Workspace, outcome: BenchmarkOutcome) -> str:
-    """The URI of a run's page: of the file, or of the object where the workspace is in a bucket."""
-    page = page_of(workspace, outcome)
-    if workspace.remote is None:
-        return page.absolute().as_uri()
-    return f"{workspace.remote.rstrip('/')}/{page.relative_to(workspace.root).as_posix()}"
 
 
 def is_markdown(path: Path) -> bool:
@@ -80,7 +69,8 @@ def report_html(report: Report, vega: str) -> str:
     return render_page(
         "report.html",
         style=asset("report.css"),
-        scripts=[vega, script_of(*(asset(f"{name}.js") for name in SCRIPTS))],
+        script="\n".join(asset(f"{name}.js") for name in SCRIPTS),
+        library=vega,
         report=report,
         against=against,
         most_charted=MOST_CHARTED,
@@ -103,11 +93,11 @@ def vega_script(folder: Path) -> str:
     """
     name = f"vega-{version('vl-convert-python')}-"
     for path in folder.glob(f"{name}*.js"):
-        content = path.read_bytes()
-        if path.stem == name + _digest(content):
-            return content.decode()
+        kept = path.read_bytes().decode(errors="replace")
+        if path.stem == name + text_sha256(kept)[:32]:
+            return kept
     script = _bundled()
-    write_atomically(folder / f"{name}{_digest(script.encode())}.js", script.encode())
+    write_atomically(folder / f"{name}{text_sha256(script)[:32]}.js", script.encode())
     return script
 
 
@@ -115,9 +105,5 @@ def vega_script(folder: Path) -> str:
 def _bundled() -> str:
     import vl_convert
 
-    script: str = vl_convert.javascript_bundle(_SNIPPET)
+    script: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return script
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:32]
