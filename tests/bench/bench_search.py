@@ -131,7 +131,7 @@ def against_lance() -> list[dict[str, object]]:
         import lancedb
 
         store = LanceDBVectorStore(folder)
-        store.add_table(chunks_to_table(chunks), matrix)
+        store.add_tables([(chunks_to_table(chunks), matrix)])
         table = lancedb.connect(folder).open_table("chunks")
         single_seconds, memory_seconds, batch_seconds, same = [], [], [], True
         memory.search_many(asked[:2], K)

@@ -53,7 +53,7 @@ def test_vectors_are_found_in_whichever_part_they_are() -> None:
 
 def test_a_store_filled_in_parts_finds_what_one_filled_at_once_finds(tmp_path: Path) -> None:
     whole, parts = LanceDBVectorStore(tmp_path / "whole"), LanceDBVectorStore(tmp_path / "parts")
-    whole.add_table(CHUNKS, VECTORS)
+    whole.add_tables([(CHUNKS, VECTORS)])
     steps = range(0, 1_000, 300)
     parts.add_tables((CHUNKS.slice(at, 300), VECTORS[at : at + 300]) for at in steps)
     for store in (parts, LanceDBVectorStore(tmp_path / "parts")):

@@ -21,7 +21,7 @@ def test_importing_the_module_does_not_import_lancedb() -> None:
 def test_tables_and_objects_make_the_same_store(tmp_path: Path) -> None:
     kept, embeddings, queries = chunks(200), random_vectors(200, 16, 1), random_vectors(9, 16, 2)
     by_table, by_object = LanceDBVectorStore(tmp_path, table="one"), LanceDBVectorStore(tmp_path, table="two")
-    by_table.add_table(chunks_to_table(kept), embeddings)
+    by_table.add_tables([(chunks_to_table(kept), embeddings)])
     by_object.add(kept, embeddings)
     assert_same(by_table.search_many(queries, 5), by_object.search_many(queries, 5))
     database = lancedb.connect(tmp_path)
@@ -32,7 +32,7 @@ def test_tables_and_objects_make_the_same_store(tmp_path: Path) -> None:
 def test_plain_chunks_come_as_a_table_too(tmp_path: Path) -> None:
     kept = [plain("b.md", "x"), plain("a.md", "y"), plain("a.md", "z")]
     store = LanceDBVectorStore(tmp_path)
-    store.add_table(chunks_to_table(kept), np.ones((3, 2), np.float32))
+    store.add_tables([(chunks_to_table(kept), np.ones((3, 2), np.float32))])
     assert store.chunks(np.array([2, 0])) == [kept[2], kept[0]]
     assert store.search_many(vectors([[1, 1]]), 3).numbers.tolist() == [[1, 2, 0]]
     assert store.take(np.array([2, 0]), ["ordinal", "doc_id"]).to_pylist() == [
@@ -40,19 +40,23 @@ def test_plain_chunks_come_as_a_table_too(tmp_path: Path) -> None:
         {"ordinal": 0, "doc_id": "b.md"},
     ]
     with pytest.raises(TableError, match=r"two chunks stand at ordinal 1 of 'a.md', the second in row 2"):
-        store.add_table(
-            chunks_to_table([plain("c.md"), plain("c.md"), plain("a.md"), plain("a.md")]).slice(1),
-            np.ones((3, 2), np.float32),
+        store.add_tables(
+            [
+                (
+                    chunks_to_table([plain("c.md"), plain("c.md"), plain("a.md"), plain("a.md")]).slice(1),
+                    np.ones((3, 2), np.float32),
+                )
+            ]
         )
 
 
 def test_a_table_that_is_not_one_of_chunks_is_refused(tmp_path: Path) -> None:
     store = LanceDBVectorStore(tmp_path)
     with pytest.raises(TableError, match=r"missing \['metadata'\]"):
-        store.add_table(chunks_to_table(chunks(2)).drop_columns(["metadata"]), np.ones((2, 2), np.float32))
+        store.add_tables([(chunks_to_table(chunks(2)).drop_columns(["metadata"]), np.ones((2, 2), np.float32))])
     with pytest.raises(TableError, match="2 chunks and 3 vectors"):
-        store.add_table(chunks_to_table(chunks(2)), np.ones((3, 2), np.float32))
-    store.add_table(chunks_to_table([]), np.empty((0, 7), np.float32))
+        store.add_tables([(chunks_to_table(chunks(2)), np.ones((3, 2), np.float32))])
+    store.add_tables([(chunks_to_table([]), np.empty((0, 7), np.float32))])
     assert len(store) == 0
 
 
