@@ -4,10 +4,10 @@ import hmac
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -21,7 +21,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from rag_eval.errors import ConfigurationError, RagEvalError, ReviewConflictError
-from rag_eval.ground_truth.review.session import DocumentFolder, Entry, KeptSpan, NewSpan, ReviewSession
+from rag_eval.ground_truth.review.session import Decision, DocumentFolder, Entry, KeptSpan, NewSpan, ReviewSession
+from rag_eval.types.ids import text_sha256
 
 if TYPE_CHECKING:
     from uvicorn import Server
@@ -50,8 +51,9 @@ def row(session: ReviewSession, query_id: str, entry: Entry) -> dict[str, Any]:
     }
 
 
-def query(session: ReviewSession, query_id: str, entry: Entry) -> dict[str, Any]:
+def query(session: ReviewSession, query_id: str) -> dict[str, Any]:
     """Return a query with its spans, each with what is wrong with it."""
+    entry = session.entry(query_id)
     record = entry.record
     faults = entry.span_faults(session.documents)
     return {
@@ -66,11 +68,62 @@ def query(session: ReviewSession, query_id: str, entry: Entry) -> dict[str, Any]
     }
 
 
-def document(session: ReviewSession, doc_id: str) -> dict[str, Any] | None:
-    """Return a document's text; None when there is none of this id."""
-    seen = session.documents.get(doc_id)
+def document(session: ReviewSession, doc_id: str) -> dict[str, Any]:
+    """Return a document's text; raises ``ReviewConflictError`` when there is none of this id."""
+    found = session.documents.get(doc_id)
+    if found is None:
+        raise ReviewConflictError(f"the document {doc_id!r} is not in the folder")
     # JSON, since a browser would drop a byte-order mark from plain text.
-    return None if seen is None else {"id": doc_id, "text": seen.document.content, "digest": seen.digest}
+    return {"id": doc_id, "text": found.content, "digest": text_sha256(found.content)}
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    id: str
+    version: int
+
+
+class _Decision(_Message):
+    decision: Decision
+
+
+class _Spans(_Message):
+    spans: Annotated[list[KeptSpan | NewSpan], Field(max_length=1000)]
+
+
+def _decide(session: ReviewSession, data: bytes) -> dict[str, Any]:
+    message = _Decision.model_validate_json(data)
+    session.decide(message.id, message.version, message.decision)
+    return query(session, message.id)
+
+
+def _set_spans(session: ReviewSession, data: bytes) -> dict[str, Any]:
+    message = _Spans.model_validate_json(data)
+    session.set_spans(message.id, message.version, message.spans)
+    return query(session, message.id)
+
+
+def _undo(session: ReviewSession, _: bytes) -> dict[str, Any]:
+    query_id = session.undo()
+    return {"nothing": True} if query_id is None else query(session, query_id)
+
+
+def _reload(session: ReviewSession, _: bytes) -> dict[str, Any]:
+    session.reload()
+    return state(session)
+
+
+Answer = Callable[[ReviewSession, Any], dict[str, Any]]
+READS: dict[str, Answer] = {
+    "state": lambda session, _: state(session),
+    "current": lambda session, _: {"current": session.is_current, "file": session.name},
+    "query": query,
+    "document": document,
+}
+"""What the page asks for, with the id of what it asks about."""
+CHANGES: dict[str, Answer] = {"decide": _decide, "spans": _set_spans, "undo": _undo, "reload": _reload}
+"""What the page posts, with the body of the request."""
 
 
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -136,22 +189,6 @@ LARGEST_BODY = 1 << 20
 CONFLICT, IMPOSSIBLE = 409, 422
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class _Decision(_Message):
-    id: str
-    version: int
-    decision: Literal["accepted", "rejected"]
-
-
-class _Spans(_Message):
-    id: str
-    version: int
-    spans: Annotated[list[KeptSpan | NewSpan], Field(max_length=1000)]
-
-
 class ReviewApp:
     """The page's requests, one at a time, on a session."""
 
@@ -164,14 +201,8 @@ class ReviewApp:
         """Return the web application, guarded."""
         routes = [
             Route("/", self._page),
-            Route("/api/state", self._state),
-            Route("/api/current", self._current),
-            Route("/api/query", self._query),
-            Route("/api/document", self._document),
-            Route("/api/decide", self._decide, methods=["POST"]),
-            Route("/api/spans", self._spans, methods=["POST"]),
-            Route("/api/undo", self._undo, methods=["POST"]),
-            Route("/api/reload", self._reload, methods=["POST"]),
+            *(Route(f"/api/{name}", self._endpoint(answer)) for name, answer in READS.items()),
+            *(Route(f"/api/{name}", self._endpoint(answer), methods=["POST"]) for name, answer in CHANGES.items()),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
         return Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=self._guarded)])
@@ -198,84 +229,31 @@ class ReviewApp:
     async def _page(self, request: Request) -> Response:
         return FileResponse(STATIC / "index.html")
 
-    async def _state(self, request: Request) -> Response:
-        return await self._answer(lambda: state(self._session))
+    def _endpoint(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+        async def respond(request: Request) -> Response:
+            data = b""
+            try:
+                async for part in request.stream():
+                    data += part
+                    if len(data) > LARGEST_BODY:
+                        return _problem(413, "this is too much for one decision")
+            except ClientDisconnect:
+                return _problem(400, "the request was not finished")
+            given = data if request.method == "POST" else request.query_params.get("id", "")
+            return await run_in_threadpool(self._answer, answer, given)
 
-    async def _current(self, request: Request) -> Response:
-        return await self._answer(lambda: {"current": self._session.is_current, "file": self._session.name})
+        return respond
 
-    async def _query(self, request: Request) -> Response:
-        query_id = request.query_params.get("id", "")
-        return await self._answer(lambda: self._told(query_id))
-
-    async def _document(self, request: Request) -> Response:
-        doc_id = request.query_params.get("id", "")
-
-        def find() -> dict[str, Any]:
-            found = document(self._session, doc_id)
-            if found is None:
-                raise ReviewConflictError(f"the document {doc_id!r} is not in the folder")
-            return found
-
-        return await self._answer(find)
-
-    async def _decide(self, request: Request) -> Response:
-        def decide(data: bytes) -> dict[str, Any]:
-            message = _Decision.model_validate_json(data)
-            self._session.decide(message.id, message.version, message.decision)
-            return self._told(message.id)
-
-        return await self._changed(request, decide)
-
-    async def _spans(self, request: Request) -> Response:
-        def set_spans(data: bytes) -> dict[str, Any]:
-            message = _Spans.model_validate_json(data)
-            self._session.set_spans(message.id, message.version, message.spans)
-            return self._told(message.id)
-
-        return await self._changed(request, set_spans)
-
-    async def _undo(self, request: Request) -> Response:
-        def undo(_: bytes) -> dict[str, Any]:
-            query_id = self._session.undo()
-            return {"nothing": True} if query_id is None else self._told(query_id)
-
-        return await self._changed(request, undo)
-
-    async def _reload(self, request: Request) -> Response:
-        def reload(_: bytes) -> dict[str, Any]:
-            self._session.reload()
-            return state(self._session)
-
-        return await self._changed(request, reload)
-
-    def _told(self, query_id: str) -> dict[str, Any]:
-        return query(self._session, query_id, self._session.entry(query_id))
-
-    async def _changed(self, request: Request, change: Callable[[bytes], dict[str, Any]]) -> Response:
-        data = b""
-        try:
-            async for part in request.stream():
-                data += part
-                if len(data) > LARGEST_BODY:
-                    return _problem(413, "this is too much for one decision")
-        except ClientDisconnect:
-            return _problem(400, "the request was not finished")
-        return await self._answer(lambda: change(data))
-
-    async def _answer(self, ask: Callable[[], dict[str, Any]]) -> Response:
-        def locked() -> Response:
-            with self._lock:
-                try:
-                    return JSONResponse(ask())
-                except ReviewConflictError as error:
-                    return _problem(CONFLICT, str(error))
-                except RagEvalError as error:
-                    return _problem(IMPOSSIBLE, str(error))
-                except ValidationError as error:
-                    return _problem(400, f"this request is not understood: {error.errors()[0]['msg']}")
-
-        return await run_in_threadpool(locked)
+    def _answer(self, answer: Answer, given: str | bytes) -> Response:
+        with self._lock:
+            try:
+                return JSONResponse(answer(self._session, given))
+            except ReviewConflictError as error:
+                return _problem(CONFLICT, str(error))
+            except RagEvalError as error:
+                return _problem(IMPOSSIBLE, str(error))
+            except ValidationError as error:
+                return _problem(400, f"this request is not understood: {error.errors()[0]['msg']}")
 
 
 def _problem(status: int, sentence: str) -> Response:

@@ -16,18 +16,10 @@ from rag_eval.disk.files import matching_files, read_text, write_atomically
 from rag_eval.errors import ArtifactError, CorpusError, GroundTruthError, RagEvalError, ReviewConflictError
 from rag_eval.ground_truth.check import span_fault
 from rag_eval.ground_truth.files import BYTE_ORDER_MARK, changed_line, header_line, read_truth_text, truth_type
-from rag_eval.ground_truth.records import SpanLine, TokenLevelLine, line_faults, parsed_line
+from rag_eval.ground_truth.records import TokenLevelLine, line_faults, parsed_line
 from rag_eval.types.documents import Document
 from rag_eval.types.ground_truth import SpanRecord
 from rag_eval.types.ids import DocumentId, QueryId, text_sha256
-
-
-@dataclass(frozen=True, slots=True)
-class SeenDocument:
-    """A document, and the sha256 that tells whether somebody else saw the same."""
-
-    document: Document
-    digest: str
 
 
 class DocumentFolder:
@@ -36,14 +28,14 @@ class DocumentFolder:
     def __init__(self, folder: Path, glob: str) -> None:
         """List the files; raises what ``Corpus.from_folder`` raises for a folder that cannot be used."""
         self._paths = {DocumentId(path.relative_to(folder).as_posix()): path for path in matching_files(folder, glob)}
-        self._seen: dict[DocumentId, tuple[tuple[int, int], SeenDocument]] = {}
+        self._seen: dict[DocumentId, tuple[tuple[int, int], Document]] = {}
 
     @property
     def ids(self) -> list[DocumentId]:
         """The ids, sorted."""
         return sorted(self._paths)
 
-    def get(self, doc_id: str) -> SeenDocument | None:
+    def get(self, doc_id: str) -> Document | None:
         """Return the document as it is now; None when the folder has none of this id, or it cannot be read any more."""
         known = DocumentId(doc_id)
         path = self._paths.get(known)
@@ -53,8 +45,7 @@ class DocumentFolder:
             status = path.stat()
             state = (status.st_mtime_ns, status.st_size)
             if known not in self._seen or self._seen[known][0] != state:
-                text = read_text(path)
-                self._seen[known] = state, SeenDocument(Document(known, text), text_sha256(text))
+                self._seen[known] = state, Document(known, read_text(path))
         except (OSError, CorpusError):
             return None
         return self._seen[known][1]
@@ -86,8 +77,13 @@ class Entry:
         self.side = side
 
     def span_faults(self, documents: DocumentFolder) -> list[str | None]:
-        """For each span what is wrong with it, None where nothing is."""
-        return [_fault(span, documents) for span in self.record.relevant_spans]
+        """For each span what is wrong with it or else with its first wrong alternative, None where nothing is."""
+        found: list[str | None] = []
+        for span in self.record.relevant_spans:
+            faults = [span_fault(member, documents.get(member.doc_id)) for member in span.members]
+            alternative = next((fault for fault in faults[1:] if fault is not None), None)
+            found.append(faults[0] or (alternative and f"an alternative: {alternative}"))
+        return found
 
 
 def parse_entry(line: str) -> TokenLevelLine:
@@ -111,15 +107,6 @@ def is_header(line: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(data, dict) and "format" in data
-
-
-def _fault(span: SpanLine, documents: DocumentFolder) -> str | None:
-    for member in span.members:
-        seen = documents.get(member.doc_id)
-        fault = span_fault(member, None if seen is None else seen.document)
-        if fault is not None:
-            return fault if member is span else f"an alternative: {fault}"
-    return None
 
 
 class TruthFile:
@@ -257,7 +244,11 @@ class ReviewSession:
         """
         entry = self._current(query_id, version)
         if decision == "accepted":
-            self._check_true(entry)
+            if not entry.record.relevant_spans and not entry.record.unanswerable:
+                raise GroundTruthError("it has no span: add one before you accept it")
+            fault = next((fault for fault in entry.span_faults(self.documents) if fault), None)
+            if fault:
+                raise GroundTruthError(f"adjust the span before you accept it: {fault}")
         side: Side = "rejected" if decision == "rejected" else "truth"
         self._apply(QueryId(query_id), changed_line(entry.line, {}, {"review": decision}), side)
         return entry
@@ -326,21 +317,13 @@ class ReviewSession:
             raise ReviewConflictError("this query was changed in another window: reload to see it")
         return entry
 
-    def _check_true(self, entry: Entry) -> None:
-        record = entry.record
-        if not record.relevant_spans and not record.unanswerable:
-            raise GroundTruthError("it has no span: add one before you accept it")
-        fault = next((fault for fault in entry.span_faults(self.documents) if fault), None)
-        if fault:
-            raise GroundTruthError(f"adjust the span before you accept it: {fault}")
-
     def _placed(self, span: NewSpan) -> SpanRecord:
-        seen = self.documents.get(span.doc_id)
-        if seen is None:
+        document = self.documents.get(span.doc_id)
+        if document is None:
             raise ReviewConflictError(f"the document {span.doc_id!r} cannot be read any more: reload")
-        if seen.digest != span.digest:
+        if text_sha256(document.content) != span.digest:
             raise ReviewConflictError(f"the document {span.doc_id!r} has changed: reload to see it as it is now")
-        found = seen.document.span(span.start, span.end)
+        found = document.span(span.start, span.end)
         return {"doc_id": found.doc_id, "start": found.start, "end": found.end, "text": found.text}
 
     def _apply(self, query_id: QueryId, line: str, side: Side) -> None:
@@ -352,20 +335,16 @@ class ReviewSession:
         if side == "rejected" and query_id not in slots:
             self._slots["rejected"].append(_Slot(query_id))
         try:
-            self._save(first=side)
+            for file in self._files.values():
+                file.check_current()
+            # Where the query goes is written first, so that it is never in neither file.
+            for written in sorted(self._files, key=lambda one: one != side):
+                self._files[written].save(self._lines(written))
         except BaseException:
             entry.put(*before)
             raise
         entry.version += 1
         self._undo.append((query_id, *before))
-
-    def _save(self, first: Side) -> None:
-        other: Side = "truth" if first == "rejected" else "rejected"
-        for file in self._files.values():
-            file.check_current()
-        # Where the query goes is written first, so that it is never in neither file.
-        for side in (first, other):
-            self._files[side].save(self._lines(side))
 
     def _lines(self, side: Side) -> list[str]:
         kept = [slot for slot in self._slots[side] if slot.query_id is None or self.entries[slot.query_id].side == side]

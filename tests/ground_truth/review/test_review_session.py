@@ -15,7 +15,7 @@ from rag_eval.ground_truth.review.session import (
     ReviewSession,
     rejected_path,
 )
-from rag_eval.types.ids import QueryId
+from rag_eval.types.ids import QueryId, text_sha256
 from tests.ground_truth.review.review_files import FERRY, queries_in, records, span, write_files
 
 WHEN, BOATS, SCRIPT, NEVER = (record["query"] for record in records())
@@ -56,12 +56,12 @@ def test_groups_are_kept_and_raise_the_version_of_the_file_they_go_to(tmp_path: 
     truth = write_files(tmp_path, {"format": "rag-eval/token-level", "version": 2}, grouped, records()[1])
     session = session_on(truth)
     query_id = id_of(session, WHEN)
-    digest = session.documents.get("ferry.md").digest
+    seen = digest(session, "ferry.md")
     boats = span("ferry.md", FERRY, "Boote")
-    session.set_spans(query_id, 0, [KeptSpan(0), NewSpan("ferry.md", boats["start"], boats["end"], digest)])
+    session.set_spans(query_id, 0, [KeptSpan(0), NewSpan("ferry.md", boats["start"], boats["end"], seen)])
     assert queries_in(truth)[0]["relevant_spans"] == [*grouped["relevant_spans"], boats]
     with pytest.raises(GroundTruthError, match="is an alternative of another span: keep one of them"):
-        session.set_spans(query_id, 1, [KeptSpan(0), NewSpan("ferry.md", copy["start"], copy["end"], digest)])
+        session.set_spans(query_id, 1, [KeptSpan(0), NewSpan("ferry.md", copy["start"], copy["end"], seen)])
     decide(session, BOATS, "rejected")
     aside = rejected_path(truth)
     assert '"version": 1' in aside.read_text().split("\n")[0]
@@ -114,7 +114,7 @@ def test_undo_takes_everything_back_byte_for_byte(tmp_path: Path) -> None:
 def digest(session: ReviewSession, doc_id: str) -> str:
     seen = session.documents.get(doc_id)
     assert seen is not None
-    return seen.digest
+    return text_sha256(seen.content)
 
 
 def test_spans_are_taken_from_the_document_and_kept_ones_stay(tmp_path: Path) -> None:
@@ -262,9 +262,10 @@ def test_a_document_that_changes_is_seen_as_it_is_now(tmp_path: Path) -> None:
     session = session_on(truth)
     assert not any(row["faulty"] for row in answers.state(session)["queries"])
     (tmp_path / "docs" / "ferry.md").write_bytes(("Neu. " + FERRY).encode())
-    told = answers.query(session, id_of(session, WHEN), session.entries[id_of(session, WHEN)])
+    told = answers.query(session, id_of(session, WHEN))
     moved = span("ferry.md", "Neu. " + FERRY, "22:40")
     assert f"the text is at [{moved['start']}, {moved['end']})" in told["spans"][0]["fault"]
     (tmp_path / "docs" / "ferry.md").unlink()
-    assert answers.document(session, "ferry.md") is None
-    assert answers.document(session, "../truth.jsonl") is None
+    for doc_id in ("ferry.md", "../truth.jsonl"):
+        with pytest.raises(ReviewConflictError, match="is not in the folder"):
+            answers.document(session, doc_id)
