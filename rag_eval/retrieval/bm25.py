@@ -5,14 +5,14 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Generic, Literal, overload
+from typing import Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.retrieval.ranking import Ranking
-from rag_eval.retrieval.retriever import AnyChunker, C, Hit, check_k, cut, usable_chunker
+from rag_eval.retrieval.retriever import AnyChunker, C, ChunkRetriever, Hit, check_k, cut
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ground_truth import Query
@@ -92,7 +92,7 @@ def search_words(index: BM25Index, texts: Iterable[str], k: int) -> Ranking:
     return Ranking.of(found)
 
 
-class BM25Retriever(Generic[C]):
+class BM25Retriever(ChunkRetriever[C]):
     """BM25 over the chunks' words; a chunk that shares no word with the query is not retrieved.
 
     Raises ``ConfigurationError`` on k1 < 0, b outside [0, 1], or what is not a chunker.
@@ -127,38 +127,23 @@ class BM25Retriever(Generic[C]):
         evaluation_type: EvaluationType = "token-level",
     ) -> None:
         check_parameters(k1, b)
-        self._chunker = chunker
+        super().__init__(chunker, evaluation_type)
         self._k1, self._b = k1, b
-        self._evaluation_type: EvaluationType = evaluation_type
-        self._chunker_name = usable_chunker(chunker, evaluation_type).name
-        self._indexed: tuple[list[C], BM25Index] | None = None
+        self._words = BM25Index([])
 
     @property
     def name(self) -> str:
         """The chunker and the parameters of BM25."""
         return f"{self.chunker_name} + BM25(k1={self._k1}, b={self._b})"
 
-    @property
-    def chunker_name(self) -> str:
-        """The chunker and its settings, as this evaluation type uses it."""
-        return self._chunker_name
-
-    def indexed_chunks(self) -> list[C]:
-        """The chunks of the indexed corpus; raises ``ConfigurationError`` before ``index``."""
-        return self._ready()[0]
-
     def index(self, corpus: Corpus) -> None:
         """Chunk a corpus and count its words, in place of any before; raises ``ConfigurationError`` without chunks."""
-        chunks: list[C] = cut(self._chunker, corpus, self._evaluation_type)
-        self._indexed = chunks, BM25Index([chunk.content for chunk in chunks], self._k1, self._b)
+        chunks: list[C] = cut(self._chunker, corpus, self.evaluation_type)
+        self._words = BM25Index([chunk.content for chunk in chunks], self._k1, self._b)
+        self._chunks = chunks
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[list[Hit[C]]]:
         """For each query its k best chunks; raises ``ConfigurationError`` before ``index``, and on k below 1."""
         check_k(k)
-        chunks, index = self._ready()
-        return search_words(index, (query.text for query in queries), k).hits(chunks, len(queries))
-
-    def _ready(self) -> tuple[list[C], BM25Index]:
-        if self._indexed is None:
-            raise ConfigurationError(f"{self.name} has no corpus yet: call index(corpus) first")
-        return self._indexed
+        chunks = self.indexed_chunks()
+        return search_words(self._words, (query.text for query in queries), k).hits(chunks, len(queries))

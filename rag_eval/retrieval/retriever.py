@@ -1,9 +1,10 @@
 """What a retriever and a reranker are, the checks of what they give, and a corpus cut into chunks for them."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, Generic, Protocol, TypeGuard, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from rag_eval.chunking.chunker import Chunker, PositionAwareChunker
 from rag_eval.chunking.foreign import as_chunker
@@ -170,9 +171,10 @@ def usable_chunker(chunker: AnyChunker, evaluation_type: EvaluationType) -> Chun
 
     Raises ``ConfigurationError`` when the object is not a chunker.
     """
-    if evaluation_type == "token-level":
+    knows_places = not isinstance(chunker, type) and isinstance(chunker, PositionAwareChunker)
+    if evaluation_type == "token-level" or (knows_places and not isinstance(chunker, Chunker)):
         return as_position_aware(chunker)
-    return chunker if _has_only_positions(chunker) else as_chunker(chunker)
+    return as_chunker(chunker)
 
 
 def in_place_order(chunks: Iterable[PositionAwareChunk]) -> list[PositionAwareChunk]:
@@ -193,6 +195,24 @@ def without_positions(chunks: Iterable[PositionAwareChunk]) -> list[Chunk]:
     return [chunk for doc_id in sorted(numbered) for chunk in numbered[doc_id]]
 
 
-def _has_only_positions(chunker: object) -> TypeGuard[PositionAwareChunker]:
-    is_class = isinstance(chunker, type)
-    return not is_class and isinstance(chunker, PositionAwareChunker) and not isinstance(chunker, Chunker)
+class ChunkRetriever(ABC, Generic[C]):
+    """A retriever that cuts its corpus itself; raises ``ConfigurationError`` on what is not a chunker."""
+
+    def __init__(self, chunker: AnyChunker, evaluation_type: EvaluationType) -> None:
+        self._chunker = chunker
+        self.evaluation_type: EvaluationType = evaluation_type
+        """Which evaluation its chunks serve."""
+        self.chunker_name = usable_chunker(chunker, evaluation_type).name
+        """The chunker and its settings, as this evaluation type uses it."""
+        self._chunks: list[C] | None = None
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The retriever and its settings."""
+
+    def indexed_chunks(self) -> list[C]:
+        """The chunks of the indexed corpus; raises ``ConfigurationError`` before ``index``."""
+        if self._chunks is None:
+            raise ConfigurationError(f"{self.name} has no corpus yet: call index(corpus) first")
+        return self._chunks

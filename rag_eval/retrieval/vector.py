@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence, Sized
 from contextlib import suppress
-from typing import Generic, Literal, overload
+from typing import Literal, overload
 
 import numpy as np
 
@@ -14,13 +14,13 @@ from rag_eval.retrieval.retriever import (
     STORE,
     AnyChunker,
     C,
+    ChunkRetriever,
     Hit,
     Reranker,
     candidates_for,
     check_k,
     check_part,
     cut,
-    usable_chunker,
 )
 from rag_eval.stores.memory import InMemoryVectorStore
 from rag_eval.stores.store import VectorStore
@@ -48,7 +48,7 @@ def search_vectors(store: VectorStore, vectors: Vectors, k: int, chunks: int) ->
     return Ranking(search, found.numbers[search, place], found.scores[search, place].astype(np.float64))
 
 
-class VectorRAGRetriever(Generic[C]):
+class VectorRAGRetriever(ChunkRetriever[C]):
     """Chunker, embedder, store and an optional reranker.
 
     With a reranker, ``fetch_k`` candidates are fetched (ten times k and at least 50 unless said) and the reranker
@@ -99,14 +99,11 @@ class VectorRAGRetriever(Generic[C]):
             check_part(reranker, "reranker", RERANKER)
         if fetch_k is not None:
             check_k(fetch_k, "fetch_k")
-        self._chunker = chunker
+        super().__init__(chunker, evaluation_type)
         self._embedder = embedder
         self._store = InMemoryVectorStore() if vector_store is None else vector_store
         self._reranker = reranker
         self._fetch_k = fetch_k
-        self._evaluation_type: EvaluationType = evaluation_type
-        self._chunker_name = usable_chunker(chunker, evaluation_type).name
-        self._chunks: list[C] | None = None
         self._filling = object()
 
     @property
@@ -117,30 +114,14 @@ class VectorRAGRetriever(Generic[C]):
             parts.append(self._reranker.name + (f" of {self._fetch_k}" if self._fetch_k is not None else ""))
         return " + ".join(parts)
 
-    @property
-    def chunker_name(self) -> str:
-        """The chunker and its settings, as this evaluation type uses it."""
-        return self._chunker_name
-
-    @property
-    def evaluation_type(self) -> EvaluationType:
-        """Which evaluation its chunks serve."""
-        return self._evaluation_type
-
-    def indexed_chunks(self) -> list[C]:
-        """The chunks of the indexed corpus; raises ``ConfigurationError`` before ``index``."""
-        if self._chunks is None:
-            raise ConfigurationError(f"{self.name} has no corpus yet: call index(corpus) first")
-        return self._chunks
-
     def index(self, corpus: Corpus) -> None:
         """Chunk and embed a corpus and put it into the store, in place of any before.
 
         Raises ``ConfigurationError`` when there are no chunks or the embedder's vectors cannot be used, and what the
         parts raise; what was indexed before is still there unless it was the store that failed.
         """
-        chunks: list[C] = cut(self._chunker, corpus, self._evaluation_type)
-        vectors = self._vectors(chunks)
+        chunks: list[C] = cut(self._chunker, corpus, self.evaluation_type)
+        vectors = text_vectors(self._embedder, [chunk.content for chunk in chunks])
         self._chunks = None
         self._store.clear()
         self._store.add(chunks, vectors)
@@ -149,50 +130,38 @@ class VectorRAGRetriever(Generic[C]):
         self._chunks = chunks
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[list[Hit[C]]]:
-        """For each query its k best chunks, reranked where there is a reranker; raises as ``search`` does."""
-        check_k(k)
-        if self._reranker is None:
-            return self.search(queries, k)
-        candidates = self._search(self._checked_store(), queries, candidates_for(k, self._fetch_k))
-        chunks = self.indexed_chunks()
-        return (
-            rerank(candidates, self._reranker, [query.text for query in queries], chunks)
-            .first(k)
-            .hits(chunks, len(queries))
-        )
-
-    def search(self, queries: Sequence[Query], k: int) -> list[list[Hit[C]]]:
-        """For each query its k best chunks as the store ranks them, before any reranking.
+        """For each query its k best chunks, reranked where there is a reranker.
 
         Raises ``ConfigurationError`` before ``index``, on k below 1, and when the store holds other chunks by now.
         """
-        return self._search(self._checked_store(), queries, k).hits(self.indexed_chunks(), len(queries))
+        check_k(k)
+        chunks = self.indexed_chunks()
+        found = self._search(self._store, queries, k if self._reranker is None else candidates_for(k, self._fetch_k))
+        if self._reranker is not None:
+            found = rerank(found, self._reranker, [query.text for query in queries], chunks).first(k)
+        return found.hits(chunks, len(queries))
 
     def stages(self, queries: Sequence[Query], k: int) -> tuple[list[list[Hit[C]]], ...]:
         """What exact search finds, what the store finds, and what is left of it after the reranker; raises as they do.
 
         For the exact search the chunks are embedded once more, unless the store is the one in memory.
         """
-        chunks, searched = self.indexed_chunks(), self.search(queries, k)
+        chunks, searched = self.indexed_chunks(), self._search(self._store, queries, k)
         exact = searched
         if not isinstance(self._store, InMemoryVectorStore):
             store = InMemoryVectorStore()
-            store.add(chunks, self._vectors(chunks))
-            exact = self._search(store, queries, k).hits(chunks, len(queries))
-        return exact, searched, self.retrieve(queries, k)
-
-    def _vectors(self, chunks: Sequence[C]) -> Vectors:
-        return text_vectors(self._embedder, [chunk.content for chunk in chunks])
+            store.add(chunks, text_vectors(self._embedder, [chunk.content for chunk in chunks]))
+            exact = self._search(store, queries, k)
+        count = len(queries)
+        return exact.hits(chunks, count), searched.hits(chunks, count), self.retrieve(queries, k)
 
     def _search(self, store: VectorStore, queries: Sequence[Query], k: int) -> Ranking:
-        vectors = embed_queries(self._embedder, [query.text for query in queries])
-        return search_vectors(store, vectors, k, len(self.indexed_chunks()))
-
-    def _checked_store(self) -> VectorStore:
+        """What a store finds before any reranking."""
         chunks = len(self.indexed_chunks())
-        refilled = getattr(self._store, _FILLING, self._filling) is not self._filling
-        if refilled or (isinstance(self._store, Sized) and len(self._store) != chunks):
+        refilled = getattr(store, _FILLING, self._filling) is not self._filling
+        if refilled or (isinstance(store, Sized) and len(store) != chunks):
             raise ConfigurationError(
                 f"the store of {self.name} was filled with other chunks since: give each retriever a store of its own"
             )
-        return self._store
+        vectors = embed_queries(self._embedder, [query.text for query in queries])
+        return search_vectors(store, vectors, k, chunks)
