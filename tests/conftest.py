@@ -58,8 +58,7 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database}",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     }
-    with (folder / "server.log").open("wb") as log:
-        server = start_attended(["server", "127.0.0.1", str(port)], log.fileno(), settings)
+    server = start_attended(["server", "127.0.0.1", str(port)], folder / "server.log", settings)
     api = f"http://127.0.0.1:{port}/api"
     # Without heartbeats a flow run ends a second sooner; logs that are still to be sent at the end would be tried for
     # a minute.

@@ -4,8 +4,6 @@ What is not needed to start a server is imported while that starts, which takes 
 """
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,7 +22,6 @@ from rag_eval.types.ids import encode_utf8
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun
 
-    from flows.cli.server import PrefectServer
     from rag_eval.benchmark.config import BenchmarkConfig
     from rag_eval.benchmark.outcome import BenchmarkOutcome
     from rag_eval.benchmark.workspace import Workspace
@@ -59,14 +56,13 @@ def run(
     check_runner(runner)
     kept = Workspace.at(workspace, refresh=refresh)
     # What is wrong with the files is said before a server is started.
-    _check_name(kept.root)
-    check_files(chosen, kept if reanchor else None)
+    check_files(chosen, kept, reanchor=reanchor)
     with scratch_path(kept.root):
         sweep_scratch(kept.root)
     kept.keep(kept.root / ".gitignore", b"*\n")  # also says early when a bucket cannot be written to
     failure: BenchmarkFailedError | None = None
     try:
-        outcome = _run(chosen, kept, Console(stderr=True), reanchor, runner)
+        outcome = _run(chosen, kept, reanchor, runner)
     except BenchmarkFailedError as error:
         failure, outcome = error, BenchmarkOutcome.model_validate_json(error.summary.read_bytes())
     from flows.cli.ranking import print_result
@@ -87,29 +83,26 @@ def validate(config: Annotated[Path, typer.Argument(help="Benchmark file (YAML o
 
 
 class StartedRun:
-    """The run of a flow that was given ``notice`` as its ``on_running`` hook; where to see it is told once it runs."""
+    """The run of a flow that was given ``notice`` as its ``on_running`` hook: tells its page, and can cancel it."""
 
-    def __init__(self, tell: Callable[[str], object]) -> None:
-        self._tell = tell
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console
         self._run: FlowRun | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Runners send the flow, and its hooks with it, to processes that have no part in them.
-        return StartedRun, (_untold,)
+        return StartedRun, ()
 
-    @property
-    def notice(self) -> Callable[..., None]:
-        """The hook."""
+    def notice(self, flow: Any, flow_run: "FlowRun", state: Any) -> None:
+        """Take note of the run, as a hook of its flow."""
+        from prefect.utilities.urls import url_for
 
-        def noticed(flow: Any, flow_run: "FlowRun", state: Any) -> None:
-            from prefect.utilities.urls import url_for
+        from flows.cli.server import without_credentials
 
-            self._run = flow_run
-            page = url_for("flow-run", flow_run.id)
-            if page:
-                self._tell(page)
-
-        return noticed
+        self._run = flow_run
+        page = url_for("flow-run", flow_run.id)
+        if page and self._console is not None:
+            say(self._console, f"rag-eval: its page in Prefect: {without_credentials(page)}")
 
     def cancel(self) -> None:
         """Have the server call the run, and all below it, cancelled; soon or not at all, because we are leaving."""
@@ -120,10 +113,6 @@ class StartedRun:
         thread.join(CANCEL_SECONDS)
 
 
-def _untold(page: str) -> None:
-    """Nobody looks at a page from another process."""
-
-
 def _cancel(run: "FlowRun") -> None:
     from prefect.client.orchestration import get_client
     from prefect.states import Cancelled
@@ -132,56 +121,52 @@ def _cancel(run: "FlowRun") -> None:
         client.set_flow_run_state(run.id, Cancelled(message="stopped from the command line"), force=True)
 
 
-def check_files(config: "BenchmarkConfig", reanchor_in: "Workspace | None" = None) -> None:
-    """Read the documents and the truth, and raise all that is wrong with them.
+def check_files(config: "BenchmarkConfig", workspace: "Workspace | None" = None, *, reanchor: bool = False) -> None:
+    """Read the documents and the truth, and raise all that is wrong with them, or with the name of the workspace.
 
-    With ``reanchor_in``, the workspace of a run that carries spans over, say what becomes of them.
+    For a run that carries spans over, say what becomes of them.
     """
     from rag_eval.benchmark.truth_versions import reanchor_for_run
     from rag_eval.ground_truth.check import check_against_corpus
     from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 
-    if config.evaluation_type == "chunk-level" and reanchor_in is not None:
+    is_chunk_level = config.evaluation_type == "chunk-level"
+    if is_chunk_level and reanchor:
         raise ConfigurationError("--reanchor carries character spans over, and this truth is chunk ids: leave it out")
     faults = Faults()
-    for path in (config.corpus, config.ground_truth):
+    for path in (config.corpus, config.ground_truth, *([workspace.root] if workspace else [])):
         with faults.noted():
-            _check_name(path)
+            # They are written down, in a run's summary and to Prefect.
+            encode_utf8(str(path), f"the path {str(path)!r}", "rename the folder or the file, its name is not UTF-8")
     faults.raise_any()
     with faults.noted():
         corpus = Corpus.from_folder(config.corpus, config.glob)
     with faults.noted():
-        if config.evaluation_type == "chunk-level":
+        if is_chunk_level:
             read_chunk_level(config.ground_truth)
         else:
             truth = read_token_level(config.ground_truth)
     faults.raise_any()
-    if config.evaluation_type == "chunk-level":
+    if is_chunk_level:
         return
-    if reanchor_in is None:
+    if workspace is None or not reanchor:
         check_against_corpus(truth, corpus, config.ground_truth)
         return
-    report = reanchor_for_run(reanchor_in, truth, corpus)
+    report = reanchor_for_run(workspace, truth, corpus)
     if not report.is_unchanged:
-        _say(
-            Console(stderr=True),
-            f"spans carried over for this run: {summary(report)}; rag-eval truth reanchor keeps them",
-        )
+        words = f"spans carried over for this run: {summary(report)}; rag-eval truth reanchor keeps them"
+        say(Console(stderr=True), f"rag-eval: {words}")
 
 
-def _check_name(path: Path) -> None:
-    """Raise ``TextEncodingError`` unless the path can be written down, in a run's summary and to Prefect."""
-    encode_utf8(str(path), f"the path {str(path)!r}", "rename the folder or the file, its name is not UTF-8")
+def _run(config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool, runner: str) -> "BenchmarkOutcome":
+    from flows.cli.server import prefect_server
 
-
-def _run(
-    config: "BenchmarkConfig", workspace: "Workspace", console: Console, reanchor: bool, runner: str
-) -> "BenchmarkOutcome":
-    from flows.cli.server import prefect_server, without_credentials
-
+    console = Console(stderr=True)
     print_notes(console)
     with prefect_server(workspace) as server:
-        with _announced(console, server):
+        if not console.is_terminal:
+            say(console, f"rag-eval: starting on {server}")
+        with console.status(f"Starting on {server} …"):
             from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
             from flows.benchmark import benchmark
@@ -189,13 +174,9 @@ def _run(
             from tasks.runner import listening
 
             server.wait()
-
-        def tell(page: str) -> None:
-            if not server.is_temporary:
-                _say(console, f"its page in Prefect: {without_credentials(page)}")
-
-        started = StartedRun(tell)
-        flow = benchmark.with_options(on_running=[started.notice])
+        # Nobody sees the run on a server that ends with it.
+        started = StartedRun(console) if server.process is None else None
+        flow = benchmark.with_options(on_running=[started.notice]) if started is not None else benchmark
         table = LiveTable([configuration.name for configuration in config.configurations()])
 
         def work() -> "BenchmarkOutcome":
@@ -208,21 +189,6 @@ def _run(
             try:
                 return watched(work, server.trouble)
             except Stopped:
-                if not server.is_temporary:
+                if started is not None:
                     started.cancel()
                 raise
-
-
-@contextmanager
-def _announced(console: Console, server: "PrefectServer") -> Iterator[None]:
-    """Say which server is used: while it starts on a terminal, in a line elsewhere."""
-    if console.is_terminal:
-        with console.status(f"Starting on {server} …"):
-            yield
-    else:
-        _say(console, f"starting on {server}")
-        yield
-
-
-def _say(console: Console, words: str) -> None:
-    say(console, f"rag-eval: {words}")

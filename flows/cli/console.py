@@ -72,18 +72,21 @@ OURS = ("rag_eval", "prefect.task_runs", "prefect.flow_runs")
 
 
 class Notes(logging.Handler):
-    """Prints warnings as notes, above whatever live display the console shows."""
+    """Prints our warnings as notes, above whatever live display the console shows.
+
+    A failure comes with its traceback and is said in a sentence elsewhere.
+    """
 
     def __init__(self, console: Console) -> None:
         super().__init__(logging.WARNING)
         self._console = console
         # Prefect puts its own handler in the place of one without a formatter.
         self.setFormatter(logging.Formatter())
-        self.addFilter(_concerns_a_user)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one."""
-        self._console.print(Text(f"note: {visible(record.getMessage())}", style="yellow"), soft_wrap=True)
+        if record.name.startswith(OURS) and record.levelno == logging.WARNING and not record.exc_info:
+            say(self._console, f"note: {record.getMessage()}", "yellow")
 
 
 def print_notes(console: Console) -> None:
@@ -94,8 +97,3 @@ def print_notes(console: Console) -> None:
     if not os.environ.get("RAG_EVAL_DEBUG"):
         logging.getLogger().addHandler(Notes(console))
         logging.raiseExceptions = False  # handlers that fail would print why
-
-
-def _concerns_a_user(record: logging.LogRecord) -> bool:
-    """Our warnings; a failure comes with its traceback and is said in a sentence elsewhere."""
-    return record.name.startswith(OURS) and record.levelno == logging.WARNING and not record.exc_info

@@ -33,7 +33,7 @@ def watch(
     api = use_lasting_server()
     tell(console, f"watching {folder} for {glob}; changes go to {api}")
     # In a thread, because what watches files takes signals for itself.
-    watched(lambda: emit_changes(corpus, threading.Event(), lambda words: tell(console, words)), lambda: None)
+    watched(lambda: emit_changes(corpus, threading.Event(), lambda words: tell(console, words)))
 
 
 def emit_changes(corpus: CorpusWatch, stop: threading.Event, tell: Callable[[str], object]) -> None:

@@ -277,7 +277,7 @@ def run_generation(
     truth: list[Any] = []
     try:
         with bar.shown(generator):
-            truth = watched(lambda: generator.generate(config.queries_per_doc, upload_to_langsmith=False), lambda: None)
+            truth = watched(lambda: generator.generate(config.queries_per_doc, upload_to_langsmith=False))
         if truth or not generator.report.stopped:
             config.write(truth)
         if config.upload:

@@ -37,32 +37,14 @@ REFERENCE = "Reference"
 class Commands(TyperGroup):
     """The commands of an app; help shows ``--port PORT`` and ``--json``, not the Python types of their values."""
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return the command of this name, or None."""
-        command = super().get_command(ctx, cmd_name)
-        if command is not None:
-            _name_values(command, ctx)
-        return command
-
-    def get_params(self, ctx: Any) -> Any:
-        """Return the app's own options."""
-        return _named_values(super().get_params(ctx))
-
-
-def _name_values(command: Any, ctx: Any) -> None:
-    _named_values(command.get_params(ctx))
-    for inner in getattr(command, "commands", {}).values():
-        _name_values(inner, ctx)
-
-
-def _named_values(parameters: list[Any]) -> list[Any]:
-    for parameter in parameters:
-        if getattr(parameter, "is_flag", False):
-            parameter.metavar = ""
-        elif parameter.metavar is None:
-            option = max(parameter.opts, key=len).strip("-")
-            parameter.metavar = option.replace("-", "_").upper()
-    return parameters
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        named = [self, *self.commands.values()]
+        for parameter in [one for command in named for one in command.get_params(typer.Context(command))]:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+            elif parameter.metavar is None:
+                parameter.metavar = max(parameter.opts, key=len).strip("-").replace("-", "_").upper()
 
 
 app = typer.Typer(
@@ -102,9 +84,9 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
 for panel, commands in PANELS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
-app.add_typer(truth_app, name="truth", rich_help_panel=EVALUATE)
-app.add_typer(experiment_app, name="experiment", rich_help_panel=EVALUATE)
-app.add_typer(baseline_app, name="baseline", rich_help_panel=MONITOR)
+app.add_typer(truth_app, name="truth", cls=Commands, rich_help_panel=EVALUATE)
+app.add_typer(experiment_app, name="experiment", cls=Commands, rich_help_panel=EVALUATE)
+app.add_typer(baseline_app, name="baseline", cls=Commands, rich_help_panel=MONITOR)
 
 
 def main() -> None:

@@ -26,6 +26,9 @@ QUIET = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
 }
 
+DIGITS = 24
+"""How much of its digest a template has in its name."""
+
 logger = logging.getLogger("rag_eval.server")
 
 
@@ -62,7 +65,7 @@ def use_template(database: Path) -> bool:
     for template in _templates():
         try:
             shutil.copyfile(template, database)
-            if _name(database) == template.name:
+            if template.stem.endswith(file_sha256(database)[:DIGITS]):
                 return True
             logger.warning("the database template %s was damaged: it is made anew, which takes a while", template)
             template.unlink(missing_ok=True)
@@ -74,30 +77,22 @@ def use_template(database: Path) -> bool:
 
 def keep_template(database: Path) -> None:
     """Keep a migrated database for the next server; where that cannot be written, the next one migrates again."""
-    folder = _caches()
     try:
-        with scratch_path(folder) as scratch:
+        with scratch_path(_user_folder("XDG_CACHE_HOME", ".cache")) as scratch:
             source, target = sqlite3.connect(database), sqlite3.connect(scratch)
             with source, target:
                 source.backup(target)
             source.close()
             target.close()
             if not _templates():  # another first start may have been sooner
-                os.replace(scratch, folder / _name(scratch))
+                name = f"prefect-{version('prefect')}-{file_sha256(scratch)[:DIGITS]}.db"
+                os.replace(scratch, scratch.with_name(name))
     except (OSError, ArtifactError, sqlite3.Error):
         return
 
 
 def _templates() -> list[Path]:
-    return sorted(_caches().glob(f"prefect-{version('prefect')}-*.db"))
-
-
-def _name(database: Path) -> str:
-    return f"prefect-{version('prefect')}-{file_sha256(database)[:24]}.db"
-
-
-def _caches() -> Path:
-    return _user_folder("XDG_CACHE_HOME", ".cache")
+    return sorted(_user_folder("XDG_CACHE_HOME", ".cache").glob(f"prefect-{version('prefect')}-*.db"))
 
 
 def _user_folder(variable: str, default: str) -> Path:

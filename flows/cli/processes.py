@@ -114,29 +114,26 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise Stopped(number)
 
 
-def watched(work: Callable[[], R], trouble: Callable[[], Exception | None]) -> R:
+def watched(work: Callable[[], R], trouble: Callable[[], Exception | None] = lambda: None) -> R:
     """What ``work`` gives back or raises; raises what ``trouble`` tells of, and ``Stopped``, without waiting for it."""
-    outcome: list[R] = []
-    failure: list[BaseException] = []
+    from concurrent.futures import Future, wait
+
+    outcome: Future[R] = Future()
 
     def do() -> None:
         try:
-            outcome.append(work())
+            outcome.set_result(work())
         except BaseException as error:  # noqa: BLE001  # raised again by who waits
-            failure.append(error)
+            outcome.set_exception(error)
 
-    thread = threading.Thread(target=do, daemon=True)
-    thread.start()
+    threading.Thread(target=do, daemon=True).start()
     _left_behind.set()
-    while thread.is_alive():
-        thread.join(LOOK_SECONDS)
+    while not wait([outcome], LOOK_SECONDS).done:
         problem = trouble()
-        if problem is not None and not outcome:
+        if problem is not None:
             raise problem
     _left_behind.clear()
-    if failure:
-        raise failure[0]
-    return outcome[0]
+    return outcome.result()
 
 
 def leave(code: int) -> NoReturn:

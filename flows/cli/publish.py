@@ -58,7 +58,7 @@ def publish(
         publishing.put_benchmark(place, outcome, name)
     with leaving("what was not sent still waits"), Console(stderr=True).status("Sending …"):
         # In a thread, because LangSmith's SDK waits for an answer even when it is told to stop.
-        deliveries = watched(lambda: publishing.deliver(place), lambda: None)
+        deliveries = watched(lambda: publishing.deliver(place))
     if as_json:
         print_json(console, [asdict(one) for one in deliveries])
     else:

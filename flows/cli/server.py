@@ -16,7 +16,8 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,11 @@ def last_words(log: Path) -> str:
     lines = [line for line in lines if line]
     reasons = [line for line in lines if _REASON.match(line)]
     return preview((reasons or lines or [""])[-1], LONGEST)[1:-1]
+
+
+def ending(code: int) -> str:
+    """How a process ended, from its exit code."""
+    return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
 
 
 PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
@@ -116,25 +122,21 @@ class RunPages(StaticFiles):
         return response
 
 
-def runs_mount(folder: Path) -> Mount:
-    """The route to the runs in a folder, which may come later."""
-    return Mount(RUNS_PATH, app=RunPages(directory=folder, check_dir=False))
-
-
 LOOK_SECONDS = 0.5
 COLLECT_SECONDS = 2.0
 
 
-def start_attended(arguments: list[str], log: int, settings: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-    """The child, with settings added to our environment; what it writes goes to the open file ``log``."""
-    return subprocess.Popen(  # noqa: S603  # our own module
-        [sys.executable, "-m", "flows.cli.server", str(os.getpid()), *arguments],
-        env={**os.environ, **settings},
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        start_new_session=True,  # Ctrl-C is for us, who then stop it
-    )
+def start_attended(arguments: list[str], log: Path, settings: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    """The child, with settings added to our environment; what it writes goes to the file ``log``."""
+    with log.open("wb") as output:
+        return subprocess.Popen(  # noqa: S603  # our own module
+            [sys.executable, "-m", "flows.cli.server", str(os.getpid()), *arguments],
+            env={**os.environ, **settings},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # Ctrl-C is for us, who then stop it
+        )
 
 
 def serve(host: str, port: str, runs: str | None = None) -> None:
@@ -145,7 +147,8 @@ def serve(host: str, port: str, runs: str | None = None) -> None:
 
     app = create_app()
     if runs is not None:
-        app.router.routes.insert(0, runs_mount(Path(runs)))  # before the UI, which answers to every path
+        # Before the UI, which answers to every path; the folder may come later.
+        app.router.routes.insert(0, Mount(RUNS_PATH, app=RunPages(directory=runs, check_dir=False)))
     _collect_garbage_aside()
     uvicorn.run(RepeatedRequests(app), host=host, port=int(port), log_level="error")
 
@@ -187,6 +190,7 @@ def _end_with(parent: int) -> None:
     os._exit(0)
 
 
+DATABASE, LOG = "prefect.db", "server.log"
 # A server that ends with the command schedules nothing, has no blocks and is asked for no history; keeping one would
 # only hold the database when a run wants it.
 BARE = {"PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false"} | {
@@ -204,70 +208,6 @@ BARE = {"PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false"} | {
 }
 
 
-class TemporaryServer:
-    """The child, where it answers, and what it leaves behind."""
-
-    def __init__(self, home: Path, folder: Path) -> None:
-        self._home = home
-        self._log = folder / "server.log"
-        self._database = folder / "prefect.db"
-        self.migrated = use_template(self._database)
-        port = free_port()
-        self.api = f"http://127.0.0.1:{port}/api"
-        self._stopping = False
-        use_own_server(home, self.api)
-        # Nobody can read them there; what is still to be sent when the server has ended would be tried for a minute.
-        os.environ["PREFECT_LOGGING_TO_API_ENABLED"] = "false"
-        with self._log.open("wb") as log:
-            self._process = start_attended(
-                ["server", "127.0.0.1", str(port)],
-                log.fileno(),
-                BARE
-                | {
-                    "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{self._database}",
-                    "PREFECT_SERVER_DATABASE_MIGRATE_ON_START": "false" if self.migrated else "true",
-                },
-            )
-
-    def trouble(self) -> ServiceError | None:
-        """What befell the server if it has ended by itself; what it wrote is kept beside the database."""
-        code = self._process.poll()
-        if code is None or self._stopping:
-            return None
-        ending = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-        said = last_words(self._log)
-        if said:
-            kept = self._home / "server.log"
-            shutil.copyfile(self._log, kept)
-            ending += f" ({said}; the whole of it is in {str(kept)!r})"
-        return ServiceError(
-            f"the temporary Prefect server {ending}: run again to continue, or start a server yourself and set "
-            "PREFECT_API_URL"
-        )
-
-    def keep_as_template(self) -> None:
-        """Keep the database that this server has migrated, so that the next one starts sooner."""
-        if not self.migrated:
-            keep_template(self._database)
-
-    def stop(self) -> None:
-        """End the server; at once, because nothing of it is kept."""
-        self._stopping = True
-        self._process.kill()
-        self._process.wait()
-
-
-@contextmanager
-def temporary_server(home: Path) -> Iterator[TemporaryServer]:
-    """A server that may still be starting, and the environment that points Prefect to it; it ends with the block."""
-    with tempfile.TemporaryDirectory(prefix=SCRATCH_PREFIX, dir=home, ignore_cleanup_errors=True) as folder:
-        server = TemporaryServer(home, Path(folder))
-        try:
-            yield server
-        finally:
-            server.stop()
-
-
 def free_port() -> int:
     """A port of this machine that nobody listens on."""
     with socket.socket() as probe:
@@ -280,25 +220,28 @@ START_SECONDS = 180.0
 ASK_PREFECT = "from prefect.settings import get_current_settings as s; print(s().api.url or '')"
 
 
+@dataclass(frozen=True, slots=True)
 class PrefectServer:
-    """A server that may still be starting: ``wait`` until it answers."""
+    """A server that may still be starting: ``wait`` until it answers.
 
-    def __init__(self, api: str, temporary: TemporaryServer | None = None) -> None:
-        self.api = api
-        self._temporary = temporary
+    One that was started for this command has a ``process``, and a ``folder`` for its database and its log.
+    """
+
+    api: str
+    process: "subprocess.Popen[bytes] | None" = None
+    folder: Path = Path()
+    is_migrated: bool = True
 
     def __str__(self) -> str:
-        if self._temporary is None:
+        if self.process is None:
             return f"the Prefect server at {without_credentials(self.api)}"
-        return "a temporary Prefect server" + ("" if self._temporary.migrated else ", whose database is made first")
-
-    @property
-    def is_temporary(self) -> bool:
-        """Whether it was started for this command."""
-        return self._temporary is not None
+        return "a temporary Prefect server" + ("" if self.is_migrated else ", whose database is made first")
 
     def wait(self) -> None:
-        """Wait until the server answers; raises ``ServiceError`` when it ends or takes too long."""
+        """Wait until the server answers; raises ``ServiceError`` when it ends or takes too long.
+
+        A database that it has migrated is kept as a template, so that the next one starts sooner.
+        """
         deadline = time.monotonic() + START_SECONDS
         while not answers(self.api, 2.0):
             problem = self.trouble()
@@ -310,12 +253,47 @@ class PrefectServer:
                     f"{START_SECONDS:.0f} seconds: start one yourself and set PREFECT_API_URL"
                 )
             time.sleep(0.05)
-        if self._temporary is not None:
-            self._temporary.keep_as_template()
+        if not self.is_migrated:
+            keep_template(self.folder / DATABASE)
 
     def trouble(self) -> ServiceError | None:
-        """What befell a temporary server that has ended; None while it lives, and for servers that are not ours."""
-        return self._temporary.trouble() if self._temporary is not None else None
+        """What befell a temporary server that has ended, whose log is kept; None for servers that are not ours."""
+        code = self.process.poll() if self.process is not None else None
+        if code is None:
+            return None
+        told = ending(code)
+        said = last_words(self.folder / LOG)
+        if said:
+            kept = self.folder.with_name(LOG)
+            shutil.copyfile(self.folder / LOG, kept)
+            told += f" ({said}; the whole of it is in {str(kept)!r})"
+        return ServiceError(
+            f"the temporary Prefect server {told}: run again to continue, or start a server yourself and set "
+            "PREFECT_API_URL"
+        )
+
+
+@contextmanager
+def temporary_server(home: Path) -> Iterator[PrefectServer]:
+    """A server that may still be starting, and the environment that points Prefect to it; it ends with the block."""
+    with tempfile.TemporaryDirectory(prefix=SCRATCH_PREFIX, dir=home, ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        is_migrated = use_template(folder / DATABASE)
+        port = free_port()
+        api = f"http://127.0.0.1:{port}/api"
+        use_own_server(home, api)
+        # Nobody can read them there; what is still to be sent when the server has ended would be tried for a minute.
+        os.environ["PREFECT_LOGGING_TO_API_ENABLED"] = "false"
+        settings = BARE | {
+            "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{folder / DATABASE}",
+            "PREFECT_SERVER_DATABASE_MIGRATE_ON_START": "false" if is_migrated else "true",
+        }
+        process = start_attended(["server", "127.0.0.1", str(port)], folder / LOG, settings)
+        try:
+            yield PrefectServer(api, process, folder, is_migrated)
+        finally:
+            process.kill()  # at once, because nothing of it is kept
+            process.wait()
 
 
 @contextmanager
@@ -324,16 +302,12 @@ def prefect_server(workspace: "Workspace") -> Iterator[PrefectServer]:
 
     A temporary server ends with the block. Raises ``ServiceError`` when a server that the user named does not answer.
     """
-    named = named_server()
-    if named:
-        os.environ.update({**QUIET, **os.environ})
-        yield PrefectServer(named)
-    elif answers(LOCAL_API, 0.5):
-        os.environ.update({**QUIET, **os.environ, "PREFECT_API_URL": LOCAL_API})
-        yield PrefectServer(LOCAL_API)
+    api = _lasting_server()
+    if api is not None:
+        yield PrefectServer(api)
     else:
         with temporary_server(prefect_home(workspace)) as temporary:
-            yield PrefectServer(temporary.api, temporary)
+            yield temporary
 
 
 def use_lasting_server() -> str:
@@ -341,53 +315,48 @@ def use_lasting_server() -> str:
 
     Raises ``ServiceError`` when there is none, or it does not answer.
     """
-    api = named_server() or (LOCAL_API if answers(LOCAL_API, 2.0) else None)
+    api = _lasting_server()
     if api is None:
         raise ServiceError("there is no Prefect server: start one with `rag-eval up`, or name one with PREFECT_API_URL")
-    os.environ.update({**QUIET, **os.environ, "PREFECT_API_URL": api})
     return without_credentials(api)
 
 
+def _lasting_server() -> str | None:
+    api = named_server() or (LOCAL_API if answers(LOCAL_API, 2.0) else None)
+    if api is not None:
+        os.environ.update({**QUIET, **os.environ, "PREFECT_API_URL": api})
+    return api
+
+
 def named_server() -> str | None:
-    """The server that the user named; raises ``ServiceError`` when it does not answer."""
-    named, where = named_api()
+    """The server that the user named, in the environment or in the files that Prefect's settings come from.
+
+    Raises ``ServiceError`` when it does not answer.
+    """
+    named, where = os.environ.get("PREFECT_API_URL"), "PREFECT_API_URL"
+    if not named:
+        home = Path(os.environ.get("PREFECT_HOME") or Path.home() / ".prefect").expanduser()
+        profiles = Path(os.environ.get("PREFECT_PROFILES_PATH") or home / "profiles.toml").expanduser()
+        here = {"prefect.toml": "", "pyproject.toml": "tool.prefect", ".env": "PREFECT_"}
+        mentioned = []
+        for path, sign in [(profiles, "PREFECT_API_URL"), *((Path(name), sign) for name, sign in here.items())]:
+            with suppress(OSError):
+                if sign in path.read_text(encoding="utf-8", errors="replace"):
+                    mentioned.append(str(path))
+        if not mentioned:
+            return None
+        # Prefect alone knows which profile and which file win; asked in a process of its own, because whoever imports
+        # Prefect settles its settings, and a temporary server wants others.
+        asked = subprocess.run(  # noqa: S603  # our own line
+            [sys.executable, "-c", ASK_PREFECT], capture_output=True, text=True, timeout=60, check=False
+        )
+        named, where = asked.stdout.strip() or None, " or ".join(mentioned)
     if named and not answers(named, 10.0):
         raise ServiceError(
             f"the Prefect server at {without_credentials(named)} does not answer: start it, or take its address out of "
             f"{where}"
         )
     return named
-
-
-def named_api() -> tuple[str | None, str]:
-    """The server that the user named, and where: the environment, or the files Prefect's settings come from."""
-    named = os.environ.get("PREFECT_API_URL")
-    if named:
-        return named, "PREFECT_API_URL"
-    mentioned = [path for path, sign in _settings_files().items() if _holds(path, sign)]
-    if not mentioned:
-        return None, ""
-    # Prefect alone knows which profile and which file win; asked in a process of its own, because whoever imports
-    # Prefect settles its settings, and a temporary server wants others.
-    asked = subprocess.run(  # noqa: S603  # our own line
-        [sys.executable, "-c", ASK_PREFECT], capture_output=True, text=True, timeout=60, check=False
-    )
-    return asked.stdout.strip() or None, " or ".join(map(str, mentioned))
-
-
-def _settings_files() -> dict[Path, str]:
-    """The files that may name a server, and what stands in them if they do."""
-    home = Path(os.environ.get("PREFECT_HOME") or Path.home() / ".prefect").expanduser()
-    profiles = Path(os.environ.get("PREFECT_PROFILES_PATH") or home / "profiles.toml").expanduser()
-    here = {"prefect.toml": "", "pyproject.toml": "tool.prefect", ".env": "PREFECT_"}
-    return {profiles: "PREFECT_API_URL"} | {Path(name): sign for name, sign in here.items()}
-
-
-def _holds(path: Path, sign: str) -> bool:
-    try:
-        return sign in path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
 
 
 def answers(api: str, seconds: float) -> bool:

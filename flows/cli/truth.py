@@ -139,7 +139,7 @@ def push(
     try:
         with leaving("the dataset may have a part of the ground truth, and the same command goes on"):
             # In a thread, because LangSmith's SDK waits for an answer even when it is told to stop.
-            report = watched(lambda: push_truth(service, name, items, delete_others=delete_others), lambda: None)
+            report = watched(lambda: push_truth(service, name, items, delete_others=delete_others))
     finally:
         service.close()
     console = Console()

@@ -46,22 +46,20 @@ class ProcessGroup:
         """Start the process of this role."""
         from flows.cli.server import start_attended
 
-        with self._log(role).open("wb") as log:
-            self._processes[role] = start_attended([role, *arguments], log.fileno(), settings)
+        self._processes[role] = start_attended([role, *arguments], self._log(role), settings)
 
     def trouble(self) -> ServiceError | None:
         """Tell which process has ended by itself, with its last words; None while all are running."""
-        from flows.cli.server import last_words
+        from flows.cli.server import ending, last_words
 
         for role, process in self._processes.items():
             # Remembered while it lives: what a dead process leaves behind has no parent to be found by.
             self._children.update(descendants(process.pid))
             code = process.poll()
             if code is not None:
-                ending = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
                 said = last_words(self._log(role)) if code > 0 else ""
                 return ServiceError(
-                    f"the {role} {ending}{f' ({said})' if said else ''}, and everything else was stopped: "
+                    f"the {role} {ending(code)}{f' ({said})' if said else ''}, and everything else was stopped: "
                     f"see {str(self._log(role))!r}"
                 )
         return None
