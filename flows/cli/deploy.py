@@ -1,28 +1,235 @@
-"""``rag-eval deploy`` and ``rag-eval watch``: deployments on a lasting Prefect server, and events on changes."""
+"""``rag-eval up``, ``deploy`` and ``watch``: runs every night, on demand and when documents change.
 
+``up`` has a Prefect server, a worker, the deployments and a watcher on this machine, and stops them together;
+``deploy`` and ``watch`` are for a lasting server.
+"""
+
+import os
+import socket
+import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
+import psutil
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from flows.cli import options
-from flows.cli.console import print_notes, visible
-from flows.cli.processes import watched
+from flows.cli.console import print_notes, say
+from flows.cli.prefect_home import QUIET, prefect_home, use_own_server, use_template
+from flows.cli.processes import descendants, end_all, leaving, watched
+from rag_eval.disk.locks import try_lock
 from rag_eval.documents.watch import CorpusWatch
-from rag_eval.errors import ServiceError
+from rag_eval.errors import ConfigurationError, RagEvalError, ServiceError
 
-DEFAULT_GLOB = "**/*.md"
 AGAIN_SECONDS = 5.0
+LOOK_SECONDS = 0.2
+START_SECONDS = 180.0
+STOP_SECONDS = 15.0
+WORKER_SETTINGS = {
+    # Often enough that a run starts soon after it was asked for.
+    "PREFECT_WORKER_QUERY_SECONDS": "2",
+    "PREFECT_WORKER_HEARTBEAT_SECONDS": "10",
+    # What a run has to say is read in the UI.
+    "PREFECT_LOGGING_LEVEL": "INFO",
+    "PREFECT_LOGGING_EXTRA_LOGGERS": "rag_eval",
+}
+
+
+class ProcessGroup:
+    """The server and the worker, by role; each writes to its own log file in one folder."""
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._children: set[psutil.Process] = set()
+
+    def start(self, role: str, arguments: list[str], settings: Mapping[str, str], is_ready: Callable[[], bool]) -> None:
+        """Start the process of this role and wait until it is ready; raises ``ServiceError`` when it is not in time."""
+        from flows.cli.server import start_attended
+
+        self._processes[role] = start_attended([role, *arguments], self._log(role), settings)
+        deadline = time.monotonic() + START_SECONDS
+        while not is_ready():
+            problem = self.trouble()
+            if problem is not None:
+                raise problem
+            if time.monotonic() > deadline:
+                raise ServiceError(f"the {role} did not come up within {START_SECONDS:.0f} seconds: see its log")
+            time.sleep(LOOK_SECONDS)
+
+    def trouble(self) -> ServiceError | None:
+        """Tell which process has ended by itself, with its last words; None while all are running."""
+        from flows.cli.server import ending, last_words
+
+        for role, process in self._processes.items():
+            # Remembered while it lives: what a dead process leaves behind has no parent to be found by.
+            self._children.update(descendants(process.pid))
+            code = process.poll()
+            if code is not None:
+                said = last_words(self._log(role)) if code > 0 else ""
+                return ServiceError(
+                    f"the {role} {ending(code)}{f' ({said})' if said else ''}, and everything else was stopped: "
+                    f"see {str(self._log(role))!r}"
+                )
+        return None
+
+    def stop(self) -> None:
+        """Stop all, the last started first, with their children; kill those that do not stop in time."""
+        for process in reversed(self._processes.values()):
+            # Its children first, so that it can still report what becomes of them.
+            end_all(descendants(process.pid))
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            end_all([each for each in self._children if each.is_running()])
+            self._children.clear()
+
+    def _log(self, role: str) -> Path:
+        return self._logs / f"{role}.log"
+
+
+def up(
+    config: options.ConfigArgument = None,
+    corpus: options.CorpusOption = None,
+    truth: options.TruthOption = None,
+    glob: options.GlobOption = None,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+    runner: options.RunnerOption = "threads",
+    cron: options.CronOption = None,
+    gate_metric: options.GateMetricOption = None,
+    max_drop: options.MaxDropOption = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the Prefect server and its UI.")] = 4200,
+    watch: Annotated[bool, typer.Option("--watch/--no-watch", help="Run when documents change.")] = True,
+) -> None:
+    """Run a benchmark every night, on demand from the Prefect UI and when documents change, until stopped."""
+    from flows.cli.benchmark import check_files
+    from rag_eval.benchmark.config import check_runner
+    from rag_eval.benchmark.config_files import chosen_benchmark
+    from rag_eval.benchmark.workspace import Workspace
+
+    console = Console(stderr=True)
+    print_notes(console)
+    chosen = chosen_benchmark(config, corpus, truth, glob)
+    place = Workspace.at(workspace)
+    check_files(chosen, place)
+    check_runner(runner)
+    parameters = deployment_parameters(config, corpus, truth, glob, workspace, runner, gate_metric, max_drop)
+    home, stop = prefect_home(place), threading.Event()
+    ended = "server, worker and watcher have ended; what was finished is kept"
+    with try_lock(home / "up.lock") as is_free, leaving(ended):
+        if not is_free:  # two would stop each other's runs
+            raise ConfigurationError(f"rag-eval up goes on already in {place.address!r}: stop it, or use another")
+        group = ProcessGroup(home)
+        try:
+            with console.status("Starting …"):
+                api, is_ours = start_server(group, home, place.runs, port)
+                from flows.deploying import deploy, next_runs
+
+                if is_ours:
+                    crash_abandoned_runs()
+                ids = deploy(Path.cwd(), parameters, cron)
+                start_worker(group)
+            documents = CorpusWatch(Path(chosen.corpus), chosen.glob) if watch else None
+            ui = api.removesuffix("/api")
+            say(console, "rag-eval is up; Ctrl-C stops all of it", "bold")
+            for what, where in {
+                "UI": ui,
+                "nightly": f"{next_runs(ids['nightly'])} UTC",
+                "from the UI": f"{ui}/deployments/deployment/{ids['adhoc']}/run",
+                "on change": f"watching {chosen.corpus}" if watch else "when `rag-eval watch` tells of one",
+            }.items():
+                say(console, f"  {what:13}{where}")
+
+            def work() -> None:
+                if documents is None:
+                    stop.wait()
+                    return
+                try:
+                    emit_changes(documents, stop, console)
+                except RagEvalError as error:
+                    reason = f"the watcher ended ({error}), and everything else was stopped"
+                    raise ServiceError(reason) from None
+
+            watched(work, group.trouble)
+        finally:
+            stop.set()
+            with console.status("Stopping …"):
+                group.stop()
+
+
+def start_server(group: ProcessGroup, home: Path, runs: Path, port: int) -> tuple[str, bool]:
+    """Find or start the server; gives back its address, and whether it was started here and serves ``runs`` too.
+
+    It was not where the user named one, or one answers there already. Raises ``ServiceError`` when it does not
+    start, ``ConfigurationError`` when the port is not free.
+    """
+    from flows.cli.server import RUNS_PATH, answers, named_server
+
+    api = named_server() or f"http://127.0.0.1:{port}/api"
+    os.environ.update({**QUIET, **os.environ, "PREFECT_API_URL": api})
+    if answers(api, 2.0):
+        return api, False
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            raise ConfigurationError(
+                f"port {port} is in use, and not by a Prefect server: give another --port"
+            ) from None
+    use_own_server(home, api)
+    database = home / "prefect.db"
+    if not database.exists():
+        use_template(database)
+    settings = {"PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database}"}
+    group.start("server", ["127.0.0.1", str(port), str(runs)], settings, lambda: answers(api, 2.0))
+    os.environ["RAG_EVAL_RUNS_URL"] = api.removesuffix("/api") + RUNS_PATH
+    return api, True
+
+
+def crash_abandoned_runs() -> None:
+    """Mark the runs as crashed that a server, which only now starts again, still counts as running.
+
+    Their workers have ended without reporting, and others would wait for them.
+    """
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
+    from prefect.client.schemas.objects import StateType
+    from prefect.client.schemas.sorting import FlowRunSort
+    from prefect.states import Crashed
+
+    going_on = FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.PENDING, StateType.CANCELLING])
+    with get_client(sync_client=True) as client:
+        while found := client.read_flow_runs(
+            flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=going_on)),
+            sort=FlowRunSort.EXPECTED_START_TIME_ASC,
+            limit=200,
+        ):
+            for run in found:
+                client.set_flow_run_state(run.id, Crashed(message="it was left behind"), force=True)
+
+
+def start_worker(group: ProcessGroup) -> None:
+    """Start a worker and wait until the server knows of it."""
+    from prefect.client.orchestration import get_client
+
+    from flows.deploying import work_pool
+
+    pool = work_pool()
+    with get_client(sync_client=True) as client:
+        group.start("worker", [pool], WORKER_SETTINGS, lambda: client.read_work_pool(pool).status == "READY")
 
 
 def watch(
     folder: Annotated[Path, typer.Argument(help="Folder of documents.")],
-    glob: options.DocumentGlobOption = DEFAULT_GLOB,
+    glob: options.DocumentGlobOption = "**/*.md",
 ) -> None:
     """Report added, changed and removed documents to the Prefect server, until stopped."""
     from flows.cli.server import use_lasting_server
@@ -31,12 +238,12 @@ def watch(
     print_notes(console)
     corpus = CorpusWatch(folder, glob)
     api = use_lasting_server()
-    tell(console, f"watching {folder} for {glob}; changes go to {api}")
+    _tell(console, f"watching {folder} for {glob}; changes go to {api}")
     # In a thread, because what watches files takes signals for itself.
-    watched(lambda: emit_changes(corpus, threading.Event(), lambda words: tell(console, words)))
+    watched(lambda: emit_changes(corpus, threading.Event(), console))
 
 
-def emit_changes(corpus: CorpusWatch, stop: threading.Event, tell: Callable[[str], object]) -> None:
+def emit_changes(corpus: CorpusWatch, stop: threading.Event, console: Console) -> None:
     """Emit ``corpus.changed`` for every change until ``stop`` is set; what the server does not take is kept for it.
 
     Raises ``CorpusFolderError`` when the folder goes away.
@@ -50,16 +257,15 @@ def emit_changes(corpus: CorpusWatch, stop: threading.Event, tell: Callable[[str
         try:
             emit_corpus_change(corpus.folder, change)
         except ServiceError as error:
-            tell(f"{error}; trying again")
+            _tell(console, f"{error}; trying again")
             refused_until = time.monotonic() + AGAIN_SECONDS
             continue
         corpus.accept()
-        tell(f"{corpus.folder.name}: {change}")
+        _tell(console, f"{corpus.folder.name}: {change}")
 
 
-def tell(console: Console, words: str) -> None:
-    """Print what happened, with the time."""
-    console.print(f"{time.strftime('%H:%M:%S')} {visible(words)}", highlight=False, markup=False, soft_wrap=True)
+def _tell(console: Console, words: str) -> None:
+    say(console, f"{time.strftime('%H:%M:%S')} {words}")
 
 
 def deploy(
@@ -91,10 +297,8 @@ def deploy(
     from flows.deploying import deploy as make_known
 
     parameters = deployment_parameters(config, corpus, truth, glob, workspace, runner, gate_metric, max_drop)
-    ids = make_known(folder or Path.cwd(), parameters, cron, pool, kubernetes)
-    for name, number in ids.items():
-        page = f"{api.removesuffix('/api')}/deployments/deployment/{number}"
-        console.print(Text(visible(f"{name:18}{page}")), soft_wrap=True)
+    for name, number in make_known(folder or Path.cwd(), parameters, cron, pool, kubernetes).items():
+        say(console, f"{name:18}{api.removesuffix('/api')}/deployments/deployment/{number}")
 
 
 def deployment_parameters(

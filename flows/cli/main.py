@@ -1,4 +1,4 @@
-"""``rag-eval``: registers the commands. Each stands in a file of its own and imports what is heavy when it runs.
+"""``rag-eval``: registers the commands. Each imports what is heavy when it runs.
 
 Exit codes: 0 done, 1 a configuration or a check failed, 2 bad input, 3 a gate failed.
 """
@@ -16,7 +16,7 @@ from flows.cli.benchmark import run, validate
 from flows.cli.certify import certify
 from flows.cli.compare import compare
 from flows.cli.console import visible
-from flows.cli.deploy import deploy, watch
+from flows.cli.deploy import deploy, up, watch
 from flows.cli.experiment import app as experiment_app
 from flows.cli.gate import app as baseline_app
 from flows.cli.gate import gate
@@ -26,7 +26,6 @@ from flows.cli.processes import Stopped, leave, stop_on_signals
 from flows.cli.publish import publish
 from flows.cli.runs import cache, history, report, show
 from flows.cli.truth import app as truth_app
-from flows.cli.up import up
 from rag_eval.errors import BenchmarkFailedError, ExperimentFailedError, RagEvalError, as_sentence, shown_sentences
 
 EVALUATE = "Evaluate"
