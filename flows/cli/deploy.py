@@ -121,7 +121,7 @@ def up(
     check_files(chosen, place)
     check_runner(runner)
     parameters = deployment_parameters(config, corpus, truth, glob, workspace, runner, gate_metric, max_drop)
-    home, stop = prefect_home(place), threading.Event()
+    home = prefect_home(place)
     ended = "server, worker and watcher have ended; what was finished is kept"
     with try_lock(home / "up.lock") as is_free, leaving(ended):
         if not is_free:  # two would stop each other's runs
@@ -138,30 +138,38 @@ def up(
                 start_worker(group)
             documents = CorpusWatch(Path(chosen.corpus), chosen.glob) if watch else None
             ui = api.removesuffix("/api")
-            say(console, "rag-eval is up; Ctrl-C stops all of it", "bold")
-            for what, where in {
+            rows = {
                 "UI": ui,
                 "nightly": f"{next_runs(ids['nightly'])} UTC",
                 "from the UI": f"{ui}/deployments/deployment/{ids['adhoc']}/run",
                 "on change": f"watching {chosen.corpus}" if watch else "when `rag-eval watch` tells of one",
-            }.items():
-                say(console, f"  {what:13}{where}")
-
-            def work() -> None:
-                if documents is None:
-                    stop.wait()
-                    return
-                try:
-                    emit_changes(documents, stop, console)
-                except RagEvalError as error:
-                    reason = f"the watcher ended ({error}), and everything else was stopped"
-                    raise ServiceError(reason) from None
-
-            watched(work, group.trouble)
+            }
+            say(console, "rag-eval is up; Ctrl-C stops all of it", "bold")
+            for name, where in rows.items():
+                say(console, f"  {name:13}{where}")
+            attend(group, documents, console)
         finally:
-            stop.set()
             with console.status("Stopping …"):
                 group.stop()
+
+
+def attend(group: ProcessGroup, documents: CorpusWatch | None, console: Console) -> None:
+    """Emit the changes of the documents, if they are watched, until something ends; raises what did."""
+    stop = threading.Event()
+
+    def work() -> None:
+        if documents is None:
+            stop.wait()
+            return
+        try:
+            emit_changes(documents, stop, console)
+        except RagEvalError as error:
+            raise ServiceError(f"the watcher ended ({error}), and everything else was stopped") from None
+
+    try:
+        watched(work, group.trouble)
+    finally:
+        stop.set()
 
 
 def start_server(group: ProcessGroup, home: Path, runs: Path, port: int) -> tuple[str, bool]:

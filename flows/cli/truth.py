@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from flows.cli import options
-from flows.cli.console import print_json, say, visible
+from flows.cli.console import plain_table, print_json, say, visible
 from flows.cli.processes import Stopped, leaving, watched
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import counted
@@ -26,11 +24,9 @@ from rag_eval.types.documents import Corpus
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rag_eval.ground_truth.check import Coverage, Finding, TruthAudit
-    from rag_eval.ground_truth.drift import DocumentOutcome, ReanchorReport, SpanOutcome, Way
+    from rag_eval.ground_truth.check import Finding, TruthAudit
+    from rag_eval.ground_truth.drift import ReanchorReport, SpanOutcome, Way
     from rag_eval.ground_truth.importing.output import ImportSummary
-    from rag_eval.services.langsmith_datasets import PushReport
-    from rag_eval.types.ground_truth import TokenLevelGroundTruth
 
 SHOWN = 3
 DEFAULT_OUTPUT = Path("truth.jsonl")
@@ -83,10 +79,7 @@ def print_summary(console: Console, summary: "ImportSummary") -> None:
     for title, kinds, style in (("Left out", summary.left_out, "yellow"), ("Mended", summary.mended, "bold")):
         for kind, places in kinds.items():
             say(console, f"{title}: {kind}: {len(places):,}", style)
-            for place in places[:SHOWN]:
-                say(console, f"  {place}")
-            if len(places) > SHOWN:
-                say(console, f"  … and {len(places) - SHOWN:,} more: --json lists them", "dim")
+            say_some(console, places, SHOWN)
     say(console, f"The ground truth is in {summary.truth}")
     if summary.corpus is not None:
         verb = "are" if summary.documents != 1 else "is"
@@ -95,6 +88,14 @@ def print_summary(console: Console, summary: "ImportSummary") -> None:
         say(console, f"That folder holds {counted(summary.other_files, 'files')} besides.", "yellow")
     if summary.next_command:
         say(console, f"Next: {summary.next_command}")
+
+
+def say_some(console: Console, lines: "Sequence[str]", most: int) -> None:
+    """Print the first lines, and how many more there are."""
+    for line in lines[:most]:
+        say(console, f"  {line}")
+    if len(lines) > most:
+        say(console, f"  … and {len(lines) - most:,} more: --json lists them", "dim")
 
 
 def pull(
@@ -145,22 +146,15 @@ def push(
     console = Console()
     if as_json:
         print_json(console, asdict(report))
-    else:
-        print_report(console, report)
-
-
-def print_report(console: Console, report: "PushReport") -> None:
-    """Print what a push did, and where to look at it."""
-    done = [f"{report.created:,} created", f"{report.updated:,} updated", f"{report.unchanged:,} unchanged"]
-    if report.deleted:
-        done.append(f"{report.deleted:,} deleted")
-    lines = [f"The LangSmith dataset {report.dataset!r} holds the ground truth: {', '.join(done)}."]
+        return
+    counts = {"created": report.created, "updated": report.updated, "unchanged": report.unchanged}
+    done = [f"{count:,} {what}" for what, count in counts.items()]
+    done += [f"{report.deleted:,} deleted"] if report.deleted else []
+    say(console, f"The LangSmith dataset {report.dataset!r} holds the ground truth: {', '.join(done)}.")
     if report.others:
-        lines.append(f"It has {counted(report.others, 'examples')} more, which --delete-others would delete.")
+        say(console, f"It has {counted(report.others, 'examples')} more, which --delete-others would delete.")
     if report.url:
-        lines.append(report.url)
-    for line in lines:
-        say(console, line)
+        say(console, report.url)
 
 
 def review(
@@ -200,27 +194,25 @@ def check(
     as_json: options.JsonOption = False,
 ) -> None:
     """Check every span against its document; exit code 1 if one does not match."""
-    audit = audited(truth, corpus, glob)
-    console = Console()
-    if as_json:
-        print_json(console, _as_data(audit))
-    else:
-        print_audit(console, audit, truth)
-    if not audit.is_valid:
-        raise typer.Exit(1)
-
-
-def audited(truth: Path, corpus: Path | None, glob: str) -> "TruthAudit":
-    """The audit of a file of either type; raises ``ConfigurationError`` for spans without a folder of documents."""
     from rag_eval.ground_truth.check import audit_chunk_level, audit_token_level
     from rag_eval.ground_truth.files import read_truth_text, truth_type
 
     text = read_truth_text(truth)
     if truth_type(text) == "chunk-level":
-        return audit_chunk_level(text)
-    if corpus is None:
+        audit = audit_chunk_level(text)
+    elif corpus is None:
         raise ConfigurationError("spans are checked against their documents: give their folder with --corpus")
-    return audit_token_level(text, Corpus.from_folder(corpus, glob))
+    else:
+        audit = audit_token_level(text, Corpus.from_folder(corpus, glob))
+    console = Console()
+    if as_json:
+        derived = {"valid": audit.is_valid, "repeated": audit.repeated, "repeated_share": audit.repeated_share}
+        coverage = [asdict(one) | {"share": one.share} for one in audit.coverage]
+        print_json(console, asdict(audit) | derived | {"coverage": coverage})
+    else:
+        print_audit(console, audit, truth)
+    if not audit.is_valid:
+        raise typer.Exit(1)
 
 
 def print_audit(console: Console, audit: "TruthAudit", truth: Path) -> None:
@@ -242,30 +234,34 @@ def print_audit(console: Console, audit: "TruthAudit", truth: Path) -> None:
         share = f", {audit.repeated_share:.1%} of the truth's text" if kind == "occurs more than once" else ""
         console.print()
         say(console, f"{kind}: {len(remarks):,}{share}", "bold")
-        for finding in remarks[:SHOWN_REMARKS]:
-            say(console, f"  {_sentence(finding)}")
-        if len(remarks) > SHOWN_REMARKS:
-            say(console, f"  … and {len(remarks) - SHOWN_REMARKS:,} more: --json lists them", "dim")
-    if any(one.spans for one in audit.coverage):
+        say_some(console, [_sentence(finding) for finding in remarks], SHOWN_REMARKS)
+    asked = sorted((one for one in audit.coverage if one.spans), key=lambda one: (-one.spans, one.doc_id))
+    if asked:
+        rest = len(audit.coverage) - len(asked)
+        rows = [
+            [one.doc_id]
+            + [f"{count:,}" for count in (one.queries, one.spans, one.truth_characters, one.characters)]
+            + [f"{one.share:.1%}"]
+            for one in asked
+        ]
+        columns = dict.fromkeys(("queries", "spans", "truth", "characters", "share"), True)
         console.print()
-        console.print(coverage_table(audit.coverage))
+        print_documents(console, columns, rows, f"{counted(rest, 'documents')} without truth" if rest else "")
 
 
-def coverage_table(coverage: "Sequence[Coverage]") -> Table:
-    """The documents by how much truth they hold; the others are counted below."""
-    asked = sorted((one for one in coverage if one.spans), key=lambda one: (-one.spans, one.doc_id))
-    rest = len(coverage) - len(asked)
-    caption = [f"{counted(rest, 'documents')} without truth"] if rest else []
-    if len(asked) > SHOWN_DOCUMENTS:
-        caption.append(f"{counted(len(asked) - SHOWN_DOCUMENTS, 'documents')} more: --json lists them")
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption="; ".join(caption) or None, caption_justify="left")
-    table.add_column("document", overflow="fold")
-    for heading in ("queries", "spans", "truth", "characters", "share"):
-        table.add_column(heading, justify="right")
-    for one in asked[:SHOWN_DOCUMENTS]:
-        counts = (one.queries, one.spans, one.truth_characters, one.characters)
-        table.add_row(Text(visible(one.doc_id)), *(f"{count:,}" for count in counts), f"{one.share:.1%}")
-    return table
+def print_documents(
+    console: Console, columns: dict[str, bool], rows: "Sequence[Sequence[str]]", note: str = ""
+) -> None:
+    """Print documents by name with further columns; of many the first, and how many more there are."""
+    more = len(rows) - SHOWN_DOCUMENTS
+    table = plain_table(None, {"document": False} | columns)
+    table.caption_justify = "left"
+    notes = [note] if note else []
+    notes += [f"{counted(more, 'documents')} more: --json lists them"] if more > 0 else []
+    table.caption = "; ".join(notes) or None
+    for name, *figures in rows[:SHOWN_DOCUMENTS]:
+        table.add_row(Text(visible(name)), *figures)
+    console.print(table)
 
 
 def _sentence(finding: "Finding") -> str:
@@ -275,15 +271,6 @@ def _sentence(finding: "Finding") -> str:
         return f"line {finding.line}: {finding.message}"
     name = query_name(finding.query_id, finding.query) if finding.query_id else preview(finding.query)
     return f"line {finding.line}, {name}: {finding.message}"
-
-
-def _as_data(audit: "TruthAudit") -> dict[str, object]:
-    return asdict(audit) | {
-        "valid": audit.is_valid,
-        "repeated": audit.repeated,
-        "repeated_share": audit.repeated_share,
-        "coverage": [asdict(one) | {"share": one.share} for one in audit.coverage],
-    }
 
 
 SHOWN_SPANS = 20
@@ -312,20 +299,31 @@ def reanchor(
     Spans follow the differences to an earlier version, from --old or from earlier runs in the workspace. Without one, a
     span is found by its text. Only the lines of queries whose spans change are rewritten.
     """
-    from rag_eval.ground_truth.drift import check_not_empty, keep_reanchored
+    from rag_eval.benchmark.truth_versions import document_versions
+    from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.ground_truth import drift
     from rag_eval.ground_truth.files import read_token_level
 
-    items = read_token_level(truth)
-    report = reanchored(items, Corpus.from_folder(corpus, glob), old, workspace, glob)
-    check_not_empty(report)
+    items, documents = read_token_level(truth), Corpus.from_folder(corpus, glob)
+    versions = document_versions(Workspace.at(workspace), drift.documents_that_no_longer_match(items, documents))
+    for document in Corpus.from_folder(old, glob) if old is not None else ():
+        versions.setdefault(document.id, []).insert(0, document.content)
+    report = drift.reanchor(items, documents, versions)
+    drift.check_not_empty(report)
     target, lost = output or truth, None
     is_written = not dry_run and (output is not None or not report.is_unchanged)
     if is_written:
-        lost = keep_reanchored(report, truth, target)
+        lost = drift.keep_reanchored(report, truth, target)
     console = Console()
     if as_json:
         written = {"written": str(target) if is_written else None, "lost_file": str(lost) if lost else None}
-        print_json(console, _reanchoring_as_data(report) | written)
+        found = {
+            "counts": report.counts,
+            "unanswered": [item.query.id for item in report.unanswered],
+            "documents": [asdict(document) for document in report.documents],
+            "spans": [asdict(outcome) for outcome in report.spans],
+        }
+        print_json(console, found | written)
     else:
         print_reanchoring(console, report, {item.query.id: item.query.text for item in items}, str(truth))
         unwritten = "Nothing to write." if report.is_unchanged else "Nothing was written."
@@ -335,34 +333,18 @@ def reanchor(
         raise typer.Exit(1)
 
 
-def reanchored(
-    truth: "Sequence[TokenLevelGroundTruth]", corpus: Corpus, old: Path | None, workspace: str, glob: str
-) -> "ReanchorReport":
-    """The truth carried over with the versions of a folder and of a workspace."""
-    from rag_eval.benchmark.truth_versions import document_versions
-    from rag_eval.benchmark.workspace import Workspace
-    from rag_eval.ground_truth.drift import documents_that_no_longer_match, reanchor
-
-    versions = document_versions(Workspace.at(workspace), documents_that_no_longer_match(truth, corpus))
-    for document in Corpus.from_folder(old, glob) if old is not None else ():
-        versions.setdefault(document.id, []).insert(0, document.content)
-    return reanchor(truth, corpus, versions)
-
-
 def print_reanchoring(console: Console, report: "ReanchorReport", queries: dict[str, str], name: str) -> None:
     """Print the counts, the documents that have changed, and the spans that are not what they were."""
-    from rag_eval.ground_truth.records import query_name
+    from rag_eval.ground_truth.drift import STATUSES
 
     total = f"{counted(len(report.spans), 'spans')} in {counted(len(report.documents), 'documents')}"
     say(console, f"{name}: {total}: {summary(report)}")
     changed = [document for document in report.documents if document.way != "unchanged"]
     if changed:
-        console.print(documents_table(changed))
+        rows = [(one.doc_id, WAYS[one.way], *(f"{one.counts[status]:,}" for status in STATUSES)) for one in changed]
+        print_documents(console, {"found by": False} | dict.fromkeys(STATUSES, True), rows)
     told = [outcome for outcome in report.spans if outcome.status in ("altered", "lost")]
-    for outcome in told[:SHOWN_SPANS]:
-        say(console, f"  {query_name(outcome.query_id, queries[outcome.query_id])}: {_reanchoring_sentence(outcome)}")
-    if len(told) > SHOWN_SPANS:
-        say(console, f"  … and {len(told) - SHOWN_SPANS:,} more: --json lists them")
+    say_some(console, [_outcome(outcome, queries[outcome.query_id]) for outcome in told], SHOWN_SPANS)
     if report.unanswered:
         count = counted(len(report.unanswered), "queries")
         say(console, f"{count} lost every span and {'is' if len(report.unanswered) == 1 else 'are'} left out.")
@@ -373,40 +355,16 @@ def summary(report: "ReanchorReport") -> str:
     return ", ".join(f"{count:,} {status}" for status, count in report.counts.items() if count) or "no spans"
 
 
-def documents_table(documents: "Sequence[DocumentOutcome]") -> Table:
-    """The documents, how their spans were found again and what became of them."""
-    from rag_eval.ground_truth.drift import STATUSES
-
-    rest = len(documents) - SHOWN_DOCUMENTS
-    caption = f"{counted(rest, 'documents')} more: --json lists them" if rest > 0 else None
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
-    table.add_column("document", overflow="fold")
-    table.add_column("found by")
-    for status in STATUSES:
-        table.add_column(status, justify="right")
-    for one in documents[:SHOWN_DOCUMENTS]:
-        table.add_row(Text(visible(one.doc_id)), WAYS[one.way], *(f"{one.counts[status]:,}" for status in STATUSES))
-    return table
-
-
-def _reanchoring_sentence(outcome: "SpanOutcome") -> str:
+def _outcome(outcome: "SpanOutcome", query: str) -> str:
     from rag_eval.ground_truth.check import contrasted
+    from rag_eval.ground_truth.records import query_name
 
     old, new = outcome.old, outcome.new
-    place = f"{old.doc_id!r} [{old.start}, {old.end})"
+    name, place = query_name(outcome.query_id, query), f"{old.doc_id!r} [{old.start}, {old.end})"
     if new is None:
-        return f"lost ({outcome.reason}): {place} {preview(old.text)}"
+        return f"{name}: lost ({outcome.reason}): {place} {preview(old.text)}"
     now, before = contrasted(new.text, old.text)
-    return f"altered: {place} {before} is now [{new.start}, {new.end}) {now}"
-
-
-def _reanchoring_as_data(report: "ReanchorReport") -> dict[str, object]:
-    return {
-        "counts": report.counts,
-        "unanswered": [item.query.id for item in report.unanswered],
-        "documents": [asdict(document) for document in report.documents],
-        "spans": [asdict(outcome) for outcome in report.spans],
-    }
+    return f"{name}: altered: {place} {before} is now [{new.start}, {new.end}) {now}"
 
 
 app = typer.Typer(help="Import, check, review, re-anchor, push and pull ground truth.", no_args_is_help=True)
