@@ -1,71 +1,23 @@
 """``rag-eval generate``: have a model write ground truth for a folder of documents, after saying what it will cost."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 from flows.cli import options
-from flows.cli.console import print_json, say, visible
+from flows.cli.console import plain_table, print_json, say, visible
 from flows.cli.processes import Stopped, watched
 from rag_eval.disk.files import sweep_scratch, write_atomically
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import choices, cost_in_words, counted
 
 if TYPE_CHECKING:
-    from rag_eval.generation.generator import GenerationEstimate, SyntheticDatasetGenerator
     from rag_eval.generation.levels import GenerationConfig
     from rag_eval.generation.report import GenerationReport
-
-
-class Bar:
-    """How many requests are answered, and what was paid so far; nothing where the output is no terminal."""
-
-    def __init__(self, console: Console) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[paid]}"),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._task = self._progress.add_task("asking", total=None, paid="")
-        self._generator: SyntheticDatasetGenerator[Any] | None = None
-
-    def told(self, done: int, total: int) -> None:
-        """Take note of progress."""
-        paid = "" if self._generator is None else cost_in_words(self._generator.report.total.fresh.cost)
-        self._progress.update(self._task, completed=done, total=total, paid="" if paid == "unknown" else paid)
-
-    @contextmanager
-    def shown(self, generator: "SyntheticDatasetGenerator[Any]") -> Iterator[None]:
-        """The bar while a generator is at work."""
-        self._generator = generator
-        with self._progress:
-            yield
-
-
-def print_estimate(console: Console, estimate: "GenerationEstimate", model: str) -> None:
-    """Print what a generation will take."""
-    before = f", {estimate.cached:,} of them answered before" if estimate.cached else ""
-    cost = "at a price that is not known here" if estimate.cost is None else f"about {cost_in_words(estimate.cost)}"
-    say(
-        console,
-        f"{counted(estimate.documents, 'documents')}, {counted(estimate.questions, 'questions')} in "
-        f"{counted(estimate.calls, 'requests')} to {model}{before}: about {estimate.input_tokens:,} tokens to read and "
-        f"{estimate.output_tokens:,} to write, {cost}",
-    )
 
 
 def print_report(console: Console, report: "GenerationReport", output: Path | None) -> None:
@@ -78,7 +30,13 @@ def print_report(console: Console, report: "GenerationReport", output: Path | No
     if report.bad_answers:
         faults = ", ".join(f"{fault} {bad.count:,}" for fault, bad in report.bad_answers.items())
         say(console, f"Answers that could not be used: {faults}")
-    console.print(_ledger(report))
+    headings = ("paid", "tokens read", "written", "cost", "from the cache", "failed")
+    table = plain_table(None, {"calls for": False} | dict.fromkeys(headings, True))
+    for entry in report.ledger:
+        paid = entry.fresh
+        counts = [f"{count:,}" for count in (paid.calls, paid.input_tokens, paid.output_tokens)]
+        table.add_row(entry.purpose, *counts, cost_in_words(paid.cost), f"{entry.cached.calls:,}", f"{entry.failed:,}")
+    console.print(table)
     if report.total.unsettled:
         say(console, f"Of the failed calls {report.total.unsettled:,} may have been charged all the same.")
     if output is not None:
@@ -87,19 +45,6 @@ def print_report(console: Console, report: "GenerationReport", output: Path | No
         detail = f": {report.upload.detail}" if report.upload.detail else ""
         where = "sent to" if report.upload.state == "sent" else "waits in the outbox for"
         say(console, f"The ground truth {where} the LangSmith dataset {report.upload.dataset_name}{detail}")
-
-
-def _ledger(report: "GenerationReport") -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("calls for")
-    for heading in ("paid", "tokens read", "written", "cost", "from the cache", "failed"):
-        table.add_column(heading, justify="right")
-    for entry in report.ledger:
-        usage = entry.fresh
-        numbers = (usage.calls, usage.input_tokens, usage.output_tokens)
-        cells = [f"{number:,}" for number in numbers] + [cost_in_words(usage.cost)]
-        table.add_row(entry.purpose, *cells, f"{entry.cached.calls:,}", f"{entry.failed:,}")
-    return table
 
 
 FINISH_SECONDS = 30.0
@@ -182,6 +127,8 @@ def generate(
 
     if output.exists() and not overwrite and not dry_run:
         raise ConfigurationError(f"{str(output)!r} is there already: give another --output, or --overwrite")
+    if (input_price is None) != (output_price is None):
+        raise ConfigurationError("--input-price and --output-price go together: give both")
     config = chosen_config(
         {
             "corpus": corpus,
@@ -190,7 +137,7 @@ def generate(
             "model": model,
             "base_url": base_url,
             "queries_per_doc": queries_per_doc,
-            "prices": _prices(input_price, output_price),
+            "prices": None if input_price is None else {"input": input_price, "output": output_price},
             "max_cost": max_cost,
             "prompts": prompts,
             "concurrency": concurrency,
@@ -254,16 +201,33 @@ def run_generation(
     as_json: bool,
 ) -> None:
     """Estimate, confirm on a terminal, generate, write and print."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     from rag_eval.llm.chat import ChatService
 
-    bar = Bar(console)
-    generator = config.generator(workspace, bar.told, chunker)
+    paid = TextColumn("{task.fields[paid]}")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), paid, TimeElapsedColumn())
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    asking = bar.add_task("asking", total=None, paid="")
+
+    def told(done: int, total: int) -> None:
+        cost = generator.report.total.fresh.cost
+        bar.update(asking, completed=done, total=total, paid="" if cost is None else cost_in_words(cost))
+
+    generator = config.generator(workspace, told, chunker)
     with console.status("Reading the documents …"):
         estimate = generator.estimate(config.queries_per_doc)
     if dry and as_json:
         print_json(Console(), {"estimate": estimate.model_dump()})
         return
-    print_estimate(Console() if dry else console, estimate, config.model)
+    before = f", {estimate.cached:,} of them answered before" if estimate.cached else ""
+    cost = "at a price that is not known here" if estimate.cost is None else f"about {cost_in_words(estimate.cost)}"
+    say(
+        Console() if dry else console,
+        f"{counted(estimate.documents, 'documents')}, {counted(estimate.questions, 'questions')} in "
+        f"{counted(estimate.calls, 'requests')} to {config.model}{before}: about {estimate.input_tokens:,} tokens to "
+        f"read and {estimate.output_tokens:,} to write, {cost}",
+    )
     if dry:
         return
     if estimate.calls > estimate.cached:
@@ -276,7 +240,7 @@ def run_generation(
     sweep_scratch(workspace)
     truth: list[Any] = []
     try:
-        with bar.shown(generator):
+        with bar:
             truth = watched(lambda: generator.generate(config.queries_per_doc, upload_to_langsmith=False))
         if truth or not generator.report.stopped:
             config.write(truth)
@@ -302,11 +266,3 @@ def run_generation(
             f"the same command with {again} goes on from there",
         )
         raise typer.Exit(1)
-
-
-def _prices(read: float | None, written: float | None) -> dict[str, float] | None:
-    if read is None and written is None:
-        return None
-    if read is None or written is None:
-        raise ConfigurationError("--input-price and --output-price go together: give both")
-    return {"input": read, "output": written}
