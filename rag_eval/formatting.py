@@ -14,14 +14,16 @@ def singular(plural: str) -> str:
     return f"{plural[:-3]}y" if plural.endswith("ies") else plural.removesuffix("s")
 
 
-def number(value: float, beside: float = 0.0) -> str:
+def number(value: float, beside: float = 0.0, sign: str = "") -> str:
     """A score with three decimals; a count of tokens, which is 10 or more or stands ``beside`` one, without."""
-    return _written(value, beside)
+    digits = 3 if max(abs(value), abs(beside)) < 10 else 0
+    # Adding 0 makes a zero of a minus zero.
+    return f"{round(value, digits) + 0.0:{sign},.{digits}f}"
 
 
 def signed(value: float, beside: float = 0.0) -> str:
     """A difference with its sign, as ``number`` writes it; ± where nothing is left of it."""
-    written = _written(value, beside, "+")
+    written = number(value, beside, "+")
     return written if written.strip("+0.") else f"±{written[1:]}"
 
 
@@ -42,12 +44,6 @@ def p_value(p: float) -> str:
 def cost_in_words(cost: float | None) -> str:
     """US dollars, to a hundredth of a cent; ``unknown`` without prices."""
     return "unknown" if cost is None else f"${cost:,.4f}"
-
-
-def _written(value: float, beside: float, sign: str = "") -> str:
-    digits = 3 if max(abs(value), abs(beside)) < 10 else 0
-    # Adding 0 makes a zero of a minus zero.
-    return f"{round(value, digits) + 0.0:{sign},.{digits}f}"
 
 
 def basis(queries: int, units: int, unit: str) -> str:

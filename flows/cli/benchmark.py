@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from flows.cli import options
-from flows.cli.console import print_notes, say
+from flows.cli.console import plain_table, print_notes, say, visible
 from flows.cli.processes import Stopped, leaving, watched
 from flows.cli.truth import summary
 from rag_eval.disk.files import scratch_path, sweep_scratch
 from rag_eval.errors import BenchmarkFailedError, ConfigurationError, Faults
+from rag_eval.formatting import counted
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ids import encode_utf8
 
@@ -74,12 +76,17 @@ def run(
 
 def validate(config: Annotated[Path, typer.Argument(help="Benchmark file (YAML or TOML).")]) -> None:
     """Check a benchmark file, its documents and its ground truth, and list its configurations."""
-    from flows.cli.parts import print_configurations
     from rag_eval.benchmark.config_files import load_config
 
     chosen = load_config(config)
     check_files(chosen)
-    print_configurations(chosen)
+    console, configurations = Console(), chosen.configurations()
+    table = plain_table(None, {"#": True, "configuration": False})
+    for number, configuration in enumerate(configurations, start=1):
+        table.add_row(str(number), Text(visible(configuration.name)))
+    console.print(table)
+    ks = ", ".join(map(str, chosen.k))
+    say(console, f"{counted(len(configurations), 'configurations')}, {chosen.evaluation_type}, k = {ks}")
 
 
 class StartedRun:

@@ -1,4 +1,4 @@
-"""``rag-eval compare``: two runs, or two configurations."""
+"""``rag-eval compare``, ``gate`` and ``baseline``: two runs or configurations, a run and the baseline."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -10,12 +10,17 @@ from rich.text import Text
 
 from flows.cli import options
 from flows.cli.console import plain_table, print_json, say, visible
+from rag_eval.errors import ArtifactError
 from rag_eval.formatting import basis, counted, interval, number, p_value, signed
 
 if TYPE_CHECKING:
     from rag_eval.benchmark.compare import ComparedConfigurations, QueryChange, RunComparison
+    from rag_eval.benchmark.gate import Gate
+    from rag_eval.stats.scores import Unit
 
 STYLES = {"better": "green", "worse": "red", "no difference shown": ""}
+GATE_STYLES = {"ok": "green", "inconclusive": "yellow"}
+GATE_FAILED = 3
 _TEXT_CELLS = 60
 
 
@@ -75,10 +80,10 @@ def _print_comparison(console: Console, found: "RunComparison") -> None:
     from rag_eval.reports.against import left_out_sentences
 
     first = found.rows[0].comparison
-    console.print(Text(f"{found.before.run} → {found.after.run}"), soft_wrap=True)
+    say(console, f"{found.before.run} → {found.after.run}")
     console.print(f"{basis(found.queries, first.units, first.unit)}; change is after minus before", highlight=False)
     for difference in found.differences:
-        console.print(Text(f"Warning: {visible(difference)}", style="yellow"), soft_wrap=True)
+        say(console, f"Warning: {difference}", "yellow")
     rows = [row for metric in found.metrics for row in found.by_metric(metric)]
     changed = [row for row in rows if not row.comparison.is_same]
     main = [row for row in changed if row.metric == found.metrics[0]]
@@ -130,10 +135,10 @@ def _worse_and_better(changes: list["QueryChange"], most: int) -> tuple[list["Qu
 
 def _print_queries(console: Console, row: "ComparedConfigurations", changes: list["QueryChange"], most: int) -> None:
     one = row.comparison
-    title = f"{row.name}, {row.metric}: {one.better} better, {one.worse} worse, {one.equal} equal"
     if not changes:
         return
-    console.print(Text(visible(title), style="italic"), soft_wrap=True)
+    title = f"{row.name}, {row.metric}: {one.better} better, {one.worse} worse, {one.equal} equal"
+    say(console, title, "italic")
     table = plain_table(None, {"": False, "before": True, "after": True, "query": False, "document": False})
     for label, kind in zip(("worse", "better"), _worse_and_better(changes, most), strict=True):
         for change in kind:
@@ -142,3 +147,145 @@ def _print_queries(console: Console, row: "ComparedConfigurations", changes: lis
             values = number(change.before, beside), number(change.after, beside)
             table.add_row(Text(label, style=STYLES[label]), *values, Text(text), Text(visible(change.document)))
     console.print(table)
+
+
+def gate(
+    run: Annotated[str, typer.Argument(help="latest, a run's name, or the start of it.")] = "latest",
+    metric: Annotated[
+        str | None, typer.Option(help="Such as span_recall@5; without it, what the baseline is ranked by.")
+    ] = None,
+    max_drop: Annotated[float, typer.Option(help="How far the metric may drop.")] = 0.0,
+    configurations: Annotated[
+        list[str] | None,
+        typer.Option("--configuration", help="Gate this one, in place of all in the baseline; may be repeated."),
+    ] = None,
+    allow_different: options.AllowDifferentOption = False,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Compare a run with the baseline; exit code 3 if a metric dropped by more than allowed, significantly so."""
+    from rag_eval.benchmark.gate import run_gate
+    from rag_eval.benchmark.runs import BASELINE, read_run
+    from rag_eval.benchmark.workspace import Workspace
+
+    kept = Workspace.at(workspace)
+    baseline, candidate = read_run(kept, BASELINE), read_run(kept, run)
+    found = run_gate(
+        kept,
+        baseline,
+        candidate,
+        metric or baseline.ranking_metric,
+        max_drop,
+        configurations=configurations,
+        allow_different=allow_different,
+    )
+    console = Console()
+    if as_json:
+        print_json(console, asdict(found) | {"passed": found.passed})
+    else:
+        _print_gate(console, found)
+    if not found.passed:
+        raise typer.Exit(GATE_FAILED)
+
+
+def _print_gate(console: Console, found: "Gate") -> None:
+    from rag_eval.reports.against import gate_figures, gate_word
+
+    say(console, f"{found.run} against the baseline {found.baseline}")
+    console.print(found.terms, highlight=False)
+    for difference in found.differences:
+        say(console, f"Warning: {difference}", "yellow")
+    changed = [check for check in found.checks if check.changed]
+    if changed:
+        columns = {"configuration": False, "baseline": True, "run": True, found.move: True, "95 % interval": True}
+        table = plain_table(None, columns | {"p": True, "verdict": False}, fixed="verdict")
+        for check in changed:
+            word = gate_word(found, check)
+            verdict = Text(word, style=GATE_STYLES.get(word, "red"))
+            table.add_row(Text(visible(check.configuration)), *gate_figures(check), verdict)
+        console.print(table)
+    if len(found.checks) > len(changed):
+        unchanged = counted(len(found.checks) - len(changed), "configurations")
+        console.print(f"{unchanged} with every score as in the baseline.", highlight=False)
+    noticed = [check.noticed_from for check in changed if check.noticed_from is not None]
+    if not found.can_fail:
+        say(console, too_few(found.units, found.unit, len(found.checks)), "yellow")
+    elif noticed:
+        least = number(min(noticed), max(check.before for check in changed))
+        console.print(f"A {found.move} of less than about {least} cannot be detected here.", highlight=False)
+    for name, reason in found.missing.items():
+        say(console, f"{name} is in the baseline and has no score in this run: {reason}", "red")
+    unsure = any(check.unsure for check in found.checks)
+    style = ("yellow" if unsure else "green") if found.passed else "bold red"
+    say(console, found.verdict, style)
+    if found.passed:
+        if unsure and len(found.checks) > 1:
+            say(console, "Gating one is more sensitive: rag-eval gate --configuration NAME, such as the one you ship")
+        if found.run == found.baseline:
+            say(console, "The run is the baseline itself: run the benchmark again to compare.", "yellow")
+        return
+    shipped = "; or gate what you ship: rag-eval gate --configuration NAME" if found.missing and found.checks else ""
+    say(console, f"If this is intended: rag-eval baseline set {found.run}{shipped}")
+
+
+def too_few(units: int, unit: "Unit", configurations: int) -> str:
+    """Say that no drop can fail the gate, and what would allow one to."""
+    from rag_eval.benchmark.gate import fewest_units, most_configurations
+
+    together = f"{counted(units, unit)} and {counted(configurations, 'configurations')}"
+    fewest = fewest_units(configurations)
+    ways = [f"ask about {fewest} documents" if unit == "documents" else f"ask {fewest} questions"]
+    most = most_configurations(units)
+    if most:
+        few = "one" if most == 1 else f"at most {most}"
+        ways.insert(0, f"gate {few} of them with --configuration, such as the one you ship")
+    return f"With {together} no drop can be significant, so none can fail the gate: {', or '.join(ways)}."
+
+
+app = typer.Typer(help="Choose and show the run that others are compared with.", no_args_is_help=True)
+
+
+@app.command("set")
+def choose(
+    run: Annotated[str, typer.Argument(help="latest, a run's name, or the start of it.")],
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Make a run the baseline."""
+    from rag_eval.benchmark.gate import fewest_units, gate_units
+    from rag_eval.benchmark.runs import choose_baseline, read_run
+    from rag_eval.benchmark.workspace import Workspace
+
+    kept = Workspace.at(workspace)
+    chosen = choose_baseline(kept, run)
+    console = Console()
+    if as_json:
+        print_json(console, asdict(chosen))
+        return
+    say(console, f"The baseline is {chosen.run}")
+    baseline = read_run(kept, chosen.run)
+    configurations = len(baseline.configurations)
+    try:
+        units = gate_units(kept, baseline)
+    except ArtifactError as error:
+        say(console, f"It cannot be gated against: {error}", "yellow")
+        return
+    if units.count < fewest_units(configurations):
+        say(console, too_few(units.count, units.kind, configurations), "yellow")
+
+
+@app.command()
+def show(workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE, as_json: options.JsonOption = False) -> None:
+    """Show the baseline, when it was chosen, and its ranking."""
+    from flows.cli.ranking import print_result
+    from rag_eval.benchmark.runs import BASELINE, read_baseline, read_run
+    from rag_eval.benchmark.workspace import Workspace
+
+    kept = Workspace.at(workspace)
+    chosen = read_baseline(kept)
+    console = Console()
+    if as_json:
+        print_json(console, asdict(chosen))
+        return
+    say(console, f"{chosen.run}, chosen {chosen.chosen}")
+    print_result(read_run(kept, BASELINE), kept, as_json=False)

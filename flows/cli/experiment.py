@@ -13,7 +13,7 @@ from rich.console import Console
 
 from flows.cli import options
 from flows.cli.console import print_json, say
-from flows.cli.processes import as_interrupts, end_descendants, leaving
+from flows.cli.processes import as_interrupts, descendants, end_all, leaving
 from rag_eval.errors import ExperimentError, ExperimentFailedError
 
 LOOK_MILLISECONDS = 200
@@ -29,7 +29,7 @@ def _run(command: list[str]) -> None:
             try:
                 run.wait(OWN_END_SECONDS)
             except subprocess.TimeoutExpired:
-                end_descendants(os.getpid())
+                end_all(descendants(os.getpid()))
             raise
 
 

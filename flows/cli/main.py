@@ -14,12 +14,11 @@ from typer.core import TyperGroup
 
 from flows.cli.benchmark import run, validate
 from flows.cli.certify import certify
-from flows.cli.compare import compare
+from flows.cli.compare import app as baseline_app
+from flows.cli.compare import compare, gate
 from flows.cli.console import visible
 from flows.cli.deploy import deploy, up, watch
 from flows.cli.experiment import app as experiment_app
-from flows.cli.gate import app as baseline_app
-from flows.cli.gate import gate
 from flows.cli.generate import generate
 from flows.cli.parts import parts, schema
 from flows.cli.processes import Stopped, leave, stop_on_signals

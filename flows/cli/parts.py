@@ -1,21 +1,17 @@
 """``rag-eval parts`` and ``rag-eval schema``: what a benchmark file can be made of, for people and for editors."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from flows.cli import options
-from flows.cli.console import print_json, visible
+from flows.cli.console import print_json
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.formatting import choices, counted, suggestion
-
-if TYPE_CHECKING:
-    from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.formatting import choices, suggestion
 
 KINDS = ("chunker", "embedder", "store", "index", "reranker", "metric", "evaluator")
 ROOM = 36
@@ -110,18 +106,3 @@ def _print_part(console: Console, row: dict[str, Any]) -> None:
                 console.print(Padding(Text.assemble(name, "  ", (default, "cyan")), (0, 0, 0, 2)))
                 console.print(Padding(Text(words, style="dim"), (0, 0, 0, 6)))
     console.print()
-
-
-def print_configurations(config: "BenchmarkConfig") -> None:
-    """Print every configuration of a benchmark."""
-    console = Console()
-    configurations = config.configurations()
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("#", justify="right")
-    table.add_column("configuration", overflow="fold")
-    for number, configuration in enumerate(configurations, start=1):
-        table.add_row(str(number), Text(visible(configuration.name)))
-    console.print(table)
-    ks = ", ".join(map(str, config.k))
-    summary = f"{counted(len(configurations), 'configurations')}, {config.evaluation_type}, k = {ks}"
-    console.print(summary, highlight=False)

@@ -10,18 +10,13 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn, TypeVar
 
 import psutil
 
 GRACE_SECONDS = 10.0
-
-
-def end_descendants(process: int, *, grace: float = GRACE_SECONDS) -> None:
-    """Have all that a process started, and what that started in turn, stop; by force after so many seconds."""
-    end_all(descendants(process), grace=grace)
 
 
 def descendants(process: int) -> list[psutil.Process]:
@@ -35,19 +30,13 @@ def descendants(process: int) -> list[psutil.Process]:
 def end_all(processes: list[psutil.Process], *, grace: float = GRACE_SECONDS) -> None:
     """Have processes stop; by force after so many seconds."""
     for each in processes:
-        quietly(each.terminate)
+        with suppress(psutil.NoSuchProcess):
+            each.terminate()
     _, alive = psutil.wait_procs(processes, timeout=grace)
     for each in alive:
-        quietly(each.kill)
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
     psutil.wait_procs(alive, timeout=grace)
-
-
-def quietly(act: Callable[[], None]) -> None:
-    """Do something to a process that may have ended by now."""
-    try:
-        act()
-    except psutil.NoSuchProcess:
-        return
 
 
 R = TypeVar("R")
@@ -141,7 +130,8 @@ def leave(code: int) -> NoReturn:
     if not _left_behind.is_set():
         sys.exit(code)
     for process in descendants(os.getpid()):  # of a runner, which may have started them in any way
-        quietly(process.kill)
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -40,19 +40,21 @@ def publish(
 ) -> None:
     """Send the results waiting in the outbox; exit code 1 if some are still waiting."""
     from rag_eval.benchmark import publishing
+    from rag_eval.benchmark.runs import LATEST, read_run
     from rag_eval.benchmark.workspace import Workspace
     from rag_eval.services.outbox import outbox_of
 
     console, place = Console(), Workspace.at(workspace)
+    outcome = read_run(place, run or LATEST) if run or (dataset and not withdraw) else None
     if withdraw:
-        taken = publishing.withdraw(place, _outcome(place, run).run if run else None, dataset)
-        _print(console, {"withdrawn": [message.key for message in taken]}, as_json)
+        taken = publishing.withdraw(place, outcome.run if outcome else None, dataset)
+        _print(console, "withdrawn", [message.key for message in taken], as_json)
         return
-    chosen = [(_outcome(place, run), name) for name in _datasets(place, run, dataset)] if run or dataset else []
+    chosen = [(outcome, name) for name in _datasets(place, outcome, dataset)] if outcome else []
     if dry_run:
         new = [key for outcome, name in chosen for key in publishing.unpublished(place, outcome, name).values()]
         waiting = [message.key for message in outbox_of(place.root).waiting()]
-        _print(console, {"would be sent": [*waiting, *new]}, as_json)
+        _print(console, "would be sent", [*waiting, *new], as_json)
         return
     for outcome, name in chosen:
         publishing.put_benchmark(place, outcome, name)
@@ -104,19 +106,12 @@ def print_publications(console: Console, publications: "Sequence[Publication]") 
         say(console, f"Not sent: {count}{of_all} ({reason}); rag-eval publish sends what waits", "yellow")
 
 
-def _outcome(workspace: "Workspace", run: str | None) -> "BenchmarkOutcome":
-    from rag_eval.benchmark.runs import LATEST, read_run
-
-    return read_run(workspace, run or LATEST)
-
-
-def _datasets(workspace: "Workspace", run: str | None, dataset: str | None) -> list[str]:
+def _datasets(workspace: "Workspace", outcome: "BenchmarkOutcome", dataset: str | None) -> list[str]:
     """The dataset that was asked for, or those that the run was put for, or that its benchmark names."""
     from rag_eval.benchmark.publishing import read_publications
 
     if dataset:
         return [dataset]
-    outcome = _outcome(workspace, run)
     noted = list(dict.fromkeys(one.dataset for one in read_publications(workspace, outcome.run)))
     named = noted or [name for name in [outcome.config.langsmith_dataset] if name]
     if not named:
@@ -146,11 +141,10 @@ def known_publications(workspace: "Workspace", run: str) -> "list[Publication]":
         return []
 
 
-def _print(console: Console, told: dict[str, Any], as_json: bool) -> None:
+def _print(console: Console, what: str, keys: list[str], as_json: bool) -> None:
     if as_json:
-        print_json(console, told)
+        print_json(console, {what: keys})
         return
-    for what, keys in told.items():
-        for key in keys:
-            say(console, f"{what}: {key}")
-        say(console, f"{len(keys)} {what}.")
+    for key in keys:
+        say(console, f"{what}: {key}")
+    say(console, f"{len(keys)} {what}.")

@@ -87,8 +87,7 @@ def history(
     found = store.history(Workspace.at(workspace), metric, configuration, last)
     console = Console()
     if as_json:
-        trend = [entry.run for entry in found.trend()]
-        print_json(console, asdict(found) | {"trend": trend})
+        print_json(console, asdict(found) | {"trend": [entry.run for entry in found.trend()]})
         return
     _print_history(console, found, "configuration" if configuration else "best configuration", last)
 
@@ -121,20 +120,18 @@ def _print_history(console: Console, found: "History", what: str, last: int) -> 
     for letter, entry in shown.items():
         digests = f"corpus {entry.corpus_digest[:12]}…, truth {entry.truth_digest[:12]}…"
         size = f"{counted(entry.documents, 'documents')}, {counted(entry.queries, 'queries')}"
-        console.print(f"{letter}: {size} ({digests})", highlight=False, soft_wrap=True)
+        say(console, f"{letter}: {size} ({digests})")
     if any(entry.is_baseline for entry in found.entries):
         console.print("* the baseline")
     trend = [entry.estimate.mean for entry in found.trend() if entry.estimate is not None]
     if len(trend) > 1:
         bars, letter = sparkline(trend), found.trend()[-1].data
-        console.print(
-            Text(f"{bars}  {found.metric} on data {letter}: {number(trend[0])} to {number(trend[-1])}"), soft_wrap=True
-        )
+        say(console, f"{bars}  {found.metric} on data {letter}: {number(trend[0])} to {number(trend[-1])}")
     if found.earlier:
         more = f"rag-eval history --last {last + found.earlier}"
         console.print(f"{counted(found.earlier, 'earlier runs')}: {more}", highlight=False)
     for problem in found.unreadable:
-        console.print(Text(visible(problem), style="yellow"), soft_wrap=True)
+        say(console, problem, "yellow")
 
 
 def _short_name(run: str, runs: list[str]) -> str:

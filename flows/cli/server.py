@@ -184,9 +184,9 @@ ROLES: dict[str, Callable[..., None]] = {"server": serve, "worker": work}
 def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(LOOK_SECONDS)
-    from flows.cli.processes import end_descendants
+    from flows.cli.processes import descendants, end_all
 
-    end_descendants(os.getpid())
+    end_all(descendants(os.getpid()))
     os._exit(0)
 
 

@@ -46,9 +46,6 @@ class CorpusWatch:
         self._known = {name: _digest(path) for name, path in self._documents().items()}
         self._seen = self._known
 
-    def __len__(self) -> int:
-        return len(self._known)
-
     def changes(self, stop: threading.Event) -> Iterator[CorpusChange]:
         """Yield what differs from what was last accepted, each time the folder has come to rest, until ``stop`` is set.
 

@@ -23,7 +23,6 @@ def folder(tmp_path: Path) -> Path:
 
 def test_documents_are_compared_by_content(folder: Path) -> None:
     watch = CorpusWatch(folder, "**/*.md")
-    assert len(watch) == 3
     (folder / "a.md").write_text("other")
     (folder / "b.md").unlink()
     (folder / "c.md").write_text("new")
