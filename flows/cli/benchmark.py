@@ -113,19 +113,17 @@ class StartedRun:
 
     def cancel(self) -> None:
         """Have the server call the run, and all below it, cancelled; soon or not at all, because we are leaving."""
-        if self._run is None:
-            return
-        thread = threading.Thread(target=_cancel, args=(self._run,), daemon=True)
-        thread.start()
-        thread.join(CANCEL_SECONDS)
+        from prefect.client.orchestration import get_client
+        from prefect.states import Cancelled
 
+        def ask(run: "FlowRun") -> None:
+            with get_client(sync_client=True) as client:
+                client.set_flow_run_state(run.id, Cancelled(message="stopped from the command line"), force=True)
 
-def _cancel(run: "FlowRun") -> None:
-    from prefect.client.orchestration import get_client
-    from prefect.states import Cancelled
-
-    with get_client(sync_client=True) as client:
-        client.set_flow_run_state(run.id, Cancelled(message="stopped from the command line"), force=True)
+        if self._run is not None:
+            thread = threading.Thread(target=ask, args=(self._run,), daemon=True)
+            thread.start()
+            thread.join(CANCEL_SECONDS)
 
 
 def check_files(config: "BenchmarkConfig", workspace: "Workspace | None" = None, *, reanchor: bool = False) -> None:

@@ -86,10 +86,11 @@ def _print_comparison(console: Console, found: "RunComparison") -> None:
         say(console, f"Warning: {difference}", "yellow")
     rows = [row for metric in found.metrics for row in found.by_metric(metric)]
     changed = [row for row in rows if not row.comparison.is_same]
-    main = [row for row in changed if row.metric == found.metrics[0]]
-    others = [row for row in changed if row.metric != found.metrics[0]]
-    quiet = [row for row in others if row.comparison.verdict == "no difference shown"]
-    shown = main + [row for row in others if row not in quiet]
+    # By the first metric all that changed, by the others what is sure.
+    quiet = [
+        row for row in changed if row.metric != found.metrics[0] and row.comparison.verdict == "no difference shown"
+    ]
+    shown = [row for row in changed if row not in quiet]
     for metric in dict.fromkeys(row.metric for row in shown):
         console.print(_table(metric, [row for row in shown if row.metric == metric]))
     if any(row.comparison.verdict == "no difference shown" for row in shown):

@@ -58,20 +58,19 @@ def run(
     ] = False,
 ) -> None:
     """Run the experiments of a file; exit code 1 if a call failed, 3 if an average is below its minimum."""
-    from rag_eval.experiments.file_outputs import head_record, summary_record
+    from rag_eval.experiments.file_outputs import JsonOutput, head_record, summary_record
     from rag_eval.experiments.results import below, parse_minimums
     from rag_eval.experiments.running import run_file
-    from rag_eval.experiments.settings import Session
+    from rag_eval.experiments.settings import Session, load_settings
 
     minimums = parse_minimums(fail_under or [])
-    opened = Session(
-        concurrency,
-        output_dir,
-        _dry_outputs(output_dir) if dry_run else None,
-        is_quiet=as_json,
-        raises=False,
-        minimums=minimums,
-    )
+    outputs: list[Any] | None = None
+    if dry_run:  # the results here, and on standard output what orq.ai would get
+        from rag_eval.experiments.service_outputs import OrqOutput
+
+        settings = load_settings().updated({"output_dir": output_dir} if output_dir else {})
+        outputs = [JsonOutput(settings.output_dir), OrqOutput(settings, dry_run=sys.stdout)]
+    opened = Session(concurrency, output_dir, outputs, is_quiet=as_json, raises=False, minimums=minimums)
     # What the file itself prints must not stand between the JSON.
     aside = contextlib.redirect_stdout(sys.stderr) if as_json or dry_run else contextlib.nullcontext()
     with aside, leaving("finished samples are kept, and the same command goes on from there"), as_interrupts():
@@ -114,13 +113,3 @@ def watch(
         for changed in changes:
             if changed:
                 _run(command)
-
-
-def _dry_outputs(output_dir: Path | None) -> list[Any]:
-    """The results here, and on standard output what orq.ai would get."""
-    from rag_eval.experiments.file_outputs import JsonOutput
-    from rag_eval.experiments.service_outputs import OrqOutput
-    from rag_eval.experiments.settings import load_settings
-
-    settings = load_settings().updated({"output_dir": output_dir} if output_dir else {})
-    return [JsonOutput(settings.output_dir), OrqOutput(settings, dry_run=sys.stdout)]

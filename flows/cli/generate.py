@@ -54,13 +54,10 @@ OPTION_NAMES = {
     "personas": "--persona",
     "difficulties": "--difficulty",
     "query_types": "--query-type",
-    "cross_document": "--cross-document",
-    "unanswerable": "--unanswerable",
-    "seed": "--seed",
     "prices.input": "--input-price",
     "prices.output": "--output-price",
 }
-"""The options of settings that are not called as the setting is, or are part of another."""
+"""The options of settings that are not called as the setting is."""
 
 
 def generate(
@@ -184,7 +181,7 @@ def chosen_config(given: dict[str, Any], kinds: dict[str, Any], others: list[str
     except ValidationError as error:
         first = error.errors()[0]
         keys = [str(part) for part in first["loc"] if part not in ("options", "filters")]
-        named = [f"--{name.replace('_', '-')}" for name in given if name == keys[0]]
+        named = [f"--{name.replace('_', '-')}" for name in (*given, *kinds) if name == keys[0]]
         # Settings that the command line calls otherwise, then its own, then those that --option sets.
         place = OPTION_NAMES.get(keys[0]) or OPTION_NAMES.get(".".join(keys)) or "".join(named)
         raise ConfigurationError(f"{place or f'--option {keys[0]}'}: {reason_of(first)}") from None

@@ -1,5 +1,7 @@
 """``rag-eval parts`` and ``rag-eval schema``: what a benchmark file can be made of, for people and for editors."""
 
+import inspect
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -54,39 +56,31 @@ def _rows_of(kind: str) -> list[dict[str, Any]]:
     """The parts of a kind as plain data."""
     from rag_eval.chunking import CHUNKER
     from rag_eval.embedding import EMBEDDER
+    from rag_eval.experiments.composition import EVALUATORS
+    from rag_eval.metrics.metric import metric_class, metric_names
     from rag_eval.parts import describe
+    from rag_eval.parts.registry import first_line
     from rag_eval.retrieval import RERANKER
     from rag_eval.stores import INDEX, STORE
 
-    for registered in (CHUNKER, EMBEDDER, STORE, INDEX, RERANKER):
-        if registered.name == kind:
-            return [one.as_data() for one in describe(registered)]
-    return _metrics() if kind == "metric" else _evaluators()
-
-
-def _metrics() -> list[dict[str, Any]]:
-    from rag_eval.metrics.metric import metric_class, metric_names
-    from rag_eval.parts.registry import first_line
-
-    known = (*metric_names("token-level"), *metric_names("chunk-level"))
-    return [{"name": name, "summary": first_line(metric_class(name)), "settings": []} for name in known]
-
-
-def _evaluators() -> list[dict[str, Any]]:
-    import inspect
-
-    from rag_eval.experiments.composition import EVALUATORS
-    from rag_eval.parts.registry import first_line
-
-    found: list[dict[str, Any]] = []
-    for name, evaluator in EVALUATORS.items():
-        settings = [
-            {"name": one.name, "default": "required" if one.default is one.empty else repr(one.default)}
-            for one in inspect.signature(evaluator).parameters.values()
-            if one.name not in ("name", "client", "retries")
+    if kind == "metric":
+        known = (*metric_names("token-level"), *metric_names("chunk-level"))
+        return [{"name": name, "summary": first_line(metric_class(name)), "settings": []} for name in known]
+    if kind == "evaluator":
+        return [
+            {"name": name, "summary": first_line(evaluator), "settings": _parameters(evaluator)}
+            for name, evaluator in EVALUATORS.items()
         ]
-        found.append({"name": name, "summary": first_line(evaluator), "settings": settings})
-    return found
+    (registered,) = (one for one in (CHUNKER, EMBEDDER, STORE, INDEX, RERANKER) if one.name == kind)
+    return [one.as_data() for one in describe(registered)]
+
+
+def _parameters(evaluator: Callable[..., object]) -> list[dict[str, str]]:
+    return [
+        {"name": one.name, "default": "required" if one.default is one.empty else repr(one.default)}
+        for one in inspect.signature(evaluator).parameters.values()
+        if one.name not in ("name", "client", "retries")
+    ]
 
 
 def _print_part(console: Console, row: dict[str, Any]) -> None:

@@ -105,15 +105,11 @@ def pull(
 ) -> None:
     """Write the ground truth of a LangSmith dataset to a file."""
     from rag_eval.ground_truth.files import write_truth
-    from rag_eval.services.langsmith_datasets import pull_truth
+    from rag_eval.services.langsmith_datasets import read_langsmith
 
     if output.exists() and not overwrite:
         raise ConfigurationError(f"{str(output)!r} is there already: give another --output, or --overwrite")
-    service = LangSmithService.connect()
-    try:
-        truth = pull_truth(service, dataset)
-    finally:
-        service.close()
+    truth = read_langsmith(dataset).truth
     kind = write_truth(output, truth)
     say(Console(), f"{counted(len(truth), 'queries')} of {kind} ground truth from {dataset!r} are in {output}")
 
