@@ -75,38 +75,33 @@ class RepeatedRequests:
         while request[-1].get("more_body"):
             request.append(await receive())
         for pause in self._pauses:
-            if not await self._is_refused(dict(scope), _replayed(request, receive), send):
+            if await self._is_answered(dict(scope), request, receive, send):
                 return
             await asyncio.sleep(pause)
-        await self._app(scope, _replayed(request, receive), send)
+        await self._is_answered(scope, request, receive, send, is_last=True)
 
-    async def _is_refused(self, scope: "Scope", receive: "Receive", send: "Send") -> bool:
-        """Pass the answer on and give False, unless it is 503."""
-        refused = False
+    async def _is_answered(
+        self, scope: "Scope", request: "list[Message]", receive: "Receive", send: "Send", *, is_last: bool = False
+    ) -> bool:
+        """Give the app what was received, from its beginning; pass its answer on unless it is 503 and not the last."""
+        kept, refused = iter(request), False
+
+        async def replay() -> "Message":
+            message = next(kept, None)
+            return await receive() if message is None else message
 
         async def pass_on(message: "Message") -> None:
             nonlocal refused
-            refused = refused or message.get("status") == UNAVAILABLE
+            refused = refused or (message.get("status") == UNAVAILABLE and not is_last)
             if not refused:
                 await send(message)
 
         try:
-            await self._app(scope, receive, pass_on)
+            await self._app(scope, replay, pass_on)
         except Exception:
             if not refused:  # what led to a 503 is raised after it, to be logged
                 raise
-        return refused
-
-
-def _replayed(request: "list[Message]", receive: "Receive") -> "Receive":
-    """What was received, from its beginning, and then whatever comes."""
-    kept = iter(request)
-
-    async def again() -> "Message":
-        message = next(kept, None)
-        return await receive() if message is None else message
-
-    return again
+        return not refused
 
 
 RUNS_PATH = "/rag-eval/runs"

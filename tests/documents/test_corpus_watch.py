@@ -60,7 +60,7 @@ def test_a_folder_that_is_written_to_is_left_to_rest(folder: Path) -> None:
 
 def test_an_empty_folder_is_watched_and_a_lost_one_is_said(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert len(CorpusWatch(tmp_path / "empty", "**/*.md")) == 0
+    assert not CorpusWatch(tmp_path / "empty", "**/*.md").compare(set())
     watch = CorpusWatch(folder, "**/*.md")
     shutil.rmtree(folder)
     with pytest.raises(CorpusFolderError, match="is not there"):
