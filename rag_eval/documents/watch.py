@@ -42,7 +42,7 @@ class CorpusWatch:
     def __init__(self, folder: Path, glob: str) -> None:
         self.folder = folder.resolve()
         self._glob = glob
-        self._since = time.time()
+        self._since = time.time() - COARSEST_SECONDS
         self._known = {name: _digest(path) for name, path in self._documents().items()}
         self._seen = self._known
 
@@ -64,7 +64,9 @@ class CorpusWatch:
             stop_event=stop,
             raise_interrupt=False,
         )
-        touched = {Path(path) for _, path in next(looks, ())} | self._since_compared()
+        touched = {Path(path) for _, path in next(looks, ())}
+        # And what may have changed before the watching began, with the folder for what came or went.
+        touched |= {self.folder, *(path for path in self._documents().values() if _changed_at(path) >= self._since)}
         first = last = time.monotonic()
         for look in looks:
             now = time.monotonic()
@@ -79,11 +81,6 @@ class CorpusWatch:
                 if self._seen is self._known:
                     touched = set()
                 first = last = now
-
-    def _since_compared(self) -> set[Path]:
-        """Return what may have changed before the watching began, with the folder for what came or went."""
-        since = self._since - COARSEST_SECONDS
-        return {self.folder, *(path for path in self._documents().values() if _changed_at(path) >= since)}
 
     def compare(self, touched: set[Path]) -> CorpusChange:
         """Return what is other than it was among the files that were touched, and which files came or went."""
