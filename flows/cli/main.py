@@ -27,9 +27,7 @@ from flows.cli.runs import cache, history, report, show
 from flows.cli.truth import app as truth_app
 from rag_eval.errors import BenchmarkFailedError, ExperimentFailedError, RagEvalError, as_sentence, shown_sentences
 
-EVALUATE = "Evaluate"
-MONITOR = "Evaluate continuously"
-REFERENCE = "Reference"
+EVALUATE, MONITOR, REFERENCE = "Evaluate", "Evaluate continuously", "Reference"
 
 
 class Commands(TyperGroup):
@@ -45,13 +43,7 @@ class Commands(TyperGroup):
                 parameter.metavar = max(parameter.opts, key=len).strip("-").replace("-", "_").upper()
 
 
-app = typer.Typer(
-    cls=Commands,
-    help="Find the way of chunking, embedding and searching that brings back the right content from your documents.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
 def _print_version(is_asked: bool) -> None:
