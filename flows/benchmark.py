@@ -14,9 +14,8 @@ from rag_eval.benchmark.workspace import Workspace
 from tasks.artifacts import (
     benchmark_run_name,
     configuration_tags,
-    keep_reports,
     publish,
-    show_comparison,
+    report_run,
     show_configuration,
     tag_run,
 )
@@ -64,7 +63,7 @@ def benchmark(
         done, failed = gather(configurations, evaluations, elsewhere=runner != THREADS)
     outcome = BenchmarkOutcome.of(workspace, started, config, corpus, truth_file, inputs, done, failed, run.work)
     kept = keep(workspace, outcome)
-    show_comparison(outcome, keep_reports(workspace, outcome))
+    report_run(workspace, outcome)
     if config.langsmith_dataset is not None:
         publish(workspace, outcome, config.langsmith_dataset, return_state=True)  # a run is complete without it
     return conclude(outcome, kept)

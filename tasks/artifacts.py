@@ -26,7 +26,7 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
 from rag_eval.benchmark.config import Configuration
-from rag_eval.benchmark.gate import Gate, run_gate
+from rag_eval.benchmark.gate import run_gate
 from rag_eval.benchmark.history import history
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.publishing import publish_run
@@ -97,13 +97,6 @@ def as_each_completes(futures: Sequence[PrefectFuture[T]], key: str, description
                 update_progress_artifact(progress, 100 * number / len(futures))
 
 
-def show_comparison(outcome: BenchmarkOutcome, description: str) -> None:
-    """Show the ranked table of a benchmark, with a description in Markdown."""
-    rows = ConfigurationRanking.of(outcome).records()
-    with best_effort():
-        create_table_artifact(table=rows, key="comparison", description=description)
-
-
 def show_configuration(outcome: ConfigurationOutcome) -> None:
     """Show the averages of a configuration and the work it took."""
     markdown = configuration_markdown(outcome)
@@ -117,17 +110,20 @@ def artifact_key(configuration: str) -> str:
     return f"configuration-{slug}-{text_sha256(configuration)[:8]}"
 
 
-def keep_reports(workspace: Workspace, outcome: BenchmarkOutcome) -> str:
-    """Write the reports of a run and return the recommendation with a link to the page, as Markdown.
+def report_run(workspace: Workspace, outcome: BenchmarkOutcome) -> None:
+    """Write the reports of a run, and show its ranked table with the recommendation and a link to the page.
 
     What goes wrong is reported in the log: the results are kept without the reports.
     """
+    description = f"Ranked by {outcome.ranking_metric}"
     try:
-        report = keep_report(workspace, outcome)
+        said = keep_report(workspace, outcome).recommendation
+        description = f"{escape_markdown(str(said))} [Open the report]({page_link(workspace, outcome)})"
     except Exception as error:  # noqa: BLE001  # hours of work must not end in an error of their picture
         logger.warning("the report of %s could not be written: %s", outcome.run, as_sentence(error))
-        return f"Ranked by {outcome.ranking_metric}"
-    return f"{escape_markdown(str(report.recommendation))} [Open the report]({page_link(workspace, outcome)})"
+    rows = ConfigurationRanking.of(outcome).records()
+    with best_effort():
+        create_table_artifact(table=rows, key="comparison", description=description)
 
 
 def page_link(workspace: Workspace, outcome: BenchmarkOutcome) -> str:
@@ -176,18 +172,15 @@ def hold_against_baseline(
     else:
         by = metric or baseline.ranking_metric
         gate = run_gate(workspace, baseline, outcome, by, max_drop, allow_different=allow_different)
-    _show_verdict(workspace, gate, why_not, metric)
-    if gate is not None and not gate.passed:
-        raise GateFailedError(f"{gate.verdict} See the artifact 'gate' of this run")
-
-
-def _show_verdict(workspace: Workspace, gate: Gate | None, why_not: str, metric: str) -> None:
-    verdict = gate_markdown(gate) if gate else why_not
-    get_run_logger().info(gate.verdict if gate else why_not)
+    verdict = gate.verdict if gate else None
+    get_run_logger().info(verdict or why_not)
     with best_effort():
         trend = trend_markdown(history(workspace, metric or None))
-        markdown = f"# Against the baseline\n\n{verdict}\n\n# Over time\n\n{trend}\n"
-        create_markdown_artifact(markdown=markdown, key="gate", description=gate.verdict if gate else None)
+        told = gate_markdown(gate) if gate else why_not
+        markdown = f"# Against the baseline\n\n{told}\n\n# Over time\n\n{trend}\n"
+        create_markdown_artifact(markdown=markdown, key="gate", description=verdict)
+    if gate is not None and not gate.passed:
+        raise GateFailedError(f"{gate.verdict} See the artifact 'gate' of this run")
 
 
 @task(name="publish", task_run_name="publish to {dataset}", cache_policy=NO_CACHE)

@@ -85,16 +85,13 @@ class LiveTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
-        yield self._erasing_what_was_wrapped(width)
+        # Lines that a terminal wrapped when it was made narrower, which Rich would leave, are erased.
+        wrapped = sum((cells - 1) // width for cells in self._shown if cells > width)
+        yield Control(*((ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2)) * wrapped)
         # One line less than there are, because the cursor ends up below the last.
         lines = self.lines(width, options.size.height - 1)
         self._shown = [cell_len(line.plain) for line in lines]
         yield from lines
-
-    def _erasing_what_was_wrapped(self, width: int) -> Control:
-        """Erase the lines that a terminal wrapped when it was made narrower, which Rich would leave."""
-        wrapped = sum((cells - 1) // width for cells in self._shown if cells > width)
-        return Control(*((ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2)) * wrapped)
 
     def lines(self, width: int, height: int) -> list[Text]:
         """The lines to show, no wider and together no higher than this size."""
@@ -149,7 +146,8 @@ def _rows(names: list[str], all_names: list[str], stages: list[str], events: Eve
     room = width - sum(columns) - 1
     beside_stage = width - STAGE_CELLS
     in_columns, alone = (told_apart(tuple(all_names), max(cells, 0)) for cells in (room, beside_stage))
-    if stages and (room < min(longest, NARROWEST_NAME) or _different(in_columns) < _different(alone)):
+    is_ambiguous = len(set(in_columns.values())) < len(set(alone.values()))
+    if stages and (room < min(longest, NARROWEST_NAME) or is_ambiguous):
         for name in names:
             latest = next((event for (of, _), event in reversed(events.items()) if of == name), None)
             mark, style = MARKS[latest.status] if latest else ("", "")
@@ -166,10 +164,6 @@ def _rows(names: list[str], all_names: list[str], stages: list[str], events: Eve
             mark, style = MARKS[event.status] if event else ("", "")
             line.append(f" {mark}".ljust(cells), style)
         yield line
-
-
-def _different(shown: dict[str, str]) -> int:
-    return len(set(shown.values()))
 
 
 def _troubles(all_names: list[str], events: Events, width: int) -> list[Text]:

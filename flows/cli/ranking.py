@@ -1,7 +1,5 @@
 """Print what a run found: the ranking, the recommendation, the work it took, and where the results are."""
 
-from collections.abc import Sequence
-
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -10,7 +8,6 @@ from rich.text import Text
 from flows.cli.console import plain_table, print_json, say, visible
 from flows.cli.publish import known_publications, print_publications
 from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.references import Effort
 from rag_eval.benchmark.scores import read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
@@ -26,36 +23,54 @@ NARROWEST_NAME = 20
 MAY_BE_BEST = "≈"
 
 
-def print_outcome(console: Console, outcome: BenchmarkOutcome, placed: Sequence[Placed]) -> None:
-    """Print the ranking with the recommendation that follows from it, where its tests are known, and what failed."""
-    if outcome.configurations:
-        queries = counted(outcome.answerable, "queries")
-        console.print(
-            f"{counted(outcome.documents, 'documents')}, {queries}; ranked by {outcome.ranking_metric}",
-            highlight=False,
-        )
-        ranking = ConfigurationRanking.of(outcome, placed)
-        console.print(ranking_table(ranking, console.width))
-        if any(row.may_be_best for row in ranking.rows):
-            words = "not distinguishable from the first on these questions, by a paired test"
-            console.print(f"{MAY_BE_BEST} {words}", highlight=False)
-        if placed:
-            said = recommend(outcome, placed)
-            console.print(Text.assemble((visible(said.headline), "bold"), " ", visible(" ".join(said.sentences))))
-    for name, failure in outcome.failures.items():
+def print_result(outcome: BenchmarkOutcome, workspace: Workspace, *, as_json: bool, k: int | None = None) -> None:
+    """Print the ranking, at another number of hits if asked, and where it is kept and published.
+
+    Or print the whole outcome as JSON. Raises ``ConfigurationError`` when nothing was measured at k.
+    """
+    shown = outcome if k is None else outcome.at(k)
+    console, published = Console(), known_publications(workspace, outcome.run)
+    if as_json:
+        print_json(console, outcome.model_dump(mode="json") | {"published": [one.model_dump() for one in published]})
+        return
+    if shown.configurations:
+        _print_ranking(console, shown, workspace)
+    for name, failure in shown.failures.items():
         text = Text(f"failed: {visible(name)}: {visible(failure.reason)}", style="red")
         console.print(text, soft_wrap=not console.is_terminal)
-    if outcome.unanswerable:
-        console.print(f"Declared unanswerable, not in the averages: {outcome.unanswerable}.", highlight=False)
+    if shown.unanswerable:
+        console.print(f"Declared unanswerable, not in the averages: {shown.unanswerable}.", highlight=False)
+    others = [str(other) for other in outcome.config.k if other != split_name(shown.ranking_metric)[1].hits]
+    if others:
+        further = f", or {', '.join(others[1:])}" if others[1:] else ""
+        say(console, f"For another k: rag-eval show --k {others[0]}{further}")
+    _print_work(console, outcome)
+    print_publications(console, published)
+    say(console, f"Kept in {workspace.address}/runs/{outcome.run}")
+    if (page := workspace.kept(page_of(workspace, outcome))).exists():
+        say(console, f"Report: {page}")
 
 
-def print_work(console: Console, outcome: BenchmarkOutcome) -> None:
-    """Print how much was computed and how much was reused."""
-    computed, reused = outcome.work()
-    if computed:
-        console.print(work_table(outcome))
-    else:
-        console.print(f"Nothing computed: all {counted(reused, 'stages')} reused.", highlight=False)
+def _print_ranking(console: Console, outcome: BenchmarkOutcome, workspace: Workspace) -> None:
+    """Print the ranking with the recommendation that follows from it.
+
+    Without tests and recommendation, but with a warning, where the scores of single queries are gone.
+    """
+    placed: list[Placed] = []
+    try:
+        placed = placed_configurations(outcome, read_scores(workspace, outcome, outcome.ranking_metric))
+    except ArtifactError as error:
+        say(console, f"The ranking cannot be tested: {error}", "yellow")
+    size = f"{counted(outcome.documents, 'documents')}, {counted(outcome.answerable, 'queries')}"
+    console.print(f"{size}; ranked by {outcome.ranking_metric}", highlight=False)
+    ranking = ConfigurationRanking.of(outcome, placed)
+    console.print(ranking_table(ranking, console.width))
+    if any(row.may_be_best for row in ranking.rows):
+        words = "not distinguishable from the first on these questions, by a paired test"
+        console.print(f"{MAY_BE_BEST} {words}", highlight=False)
+    if placed:
+        said = recommend(outcome, placed)
+        console.print(Text.assemble((visible(said.headline), "bold"), " ", visible(" ".join(said.sentences))))
 
 
 def ranking_table(ranking: ConfigurationRanking, width: int) -> Table:
@@ -65,8 +80,12 @@ def ranking_table(ranking: ConfigurationRanking, width: int) -> Table:
     longest = max(map(len, labels))
     marks = [MAY_BE_BEST if row.may_be_best else "" for row in ranking.rows]
     places = [f"{label:>{longest}}{mark}" for label, mark in zip(labels, marks, strict=True)]
-    headings = [_heading(column.title) for column in figures]
     cells = [[column.text(row) for row in ranking.rows] for column in figures]
+    headings = []
+    for column in figures:
+        # The cut goes below the name, so that the table fits a narrow terminal.
+        short = column.title.removeprefix("span_").removeprefix("chunk_").removesuffix("_retrieved")
+        headings.append(short.replace("_retrieved@", "@").replace("@", "\n@"))
     widths = [max(map(len, (*heading.split("\n"), *column))) for heading, column in zip(headings, cells, strict=True)]
     room = max(width - sum(widths) - len(widths) - max(map(len, places)) - 1, NARROWEST_NAME)
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
@@ -80,55 +99,15 @@ def ranking_table(ranking: ConfigurationRanking, width: int) -> Table:
     return table
 
 
-def work_table(outcome: BenchmarkOutcome) -> Table:
-    """How often each stage was computed and reused, and how many of its items were new."""
+def _print_work(console: Console, outcome: BenchmarkOutcome) -> None:
+    """Print how often each stage was computed and reused, and how many of its items were new."""
+    computed, reused = outcome.work()
+    if not computed:
+        console.print(f"Nothing computed: all {counted(reused, 'stages')} reused.", highlight=False)
+        return
     table = plain_table(None, {"stage": False, "computed": True, "reused": True, "new of all": False})
     for stage, (computed, reused, efforts) in outcome.work_by_stage().items():
-        table.add_row(stage, str(computed) if computed else "–", str(reused) if reused else "–", _effort(efforts))
-    return table
-
-
-def _heading(column: str) -> str:
-    # The cut goes below the name, so that the table fits a narrow terminal.
-    short = column.removeprefix("span_").removeprefix("chunk_").removesuffix("_retrieved").replace("_retrieved@", "@")
-    return short.replace("@", "\n@")
-
-
-def _effort(efforts: list[Effort]) -> str:
-    if not efforts:
-        return ""
-    fresh, total = sum(effort.fresh for effort in efforts), sum(effort.total for effort in efforts)
-    return f"{fresh:,} of {counted(total, efforts[0].unit)}"
-
-
-def print_result(outcome: BenchmarkOutcome, workspace: Workspace, *, as_json: bool, k: int | None = None) -> None:
-    """Print the ranking, at another number of hits if asked, and where it is kept and published.
-
-    Or print the whole outcome as JSON. Raises ``ConfigurationError`` when nothing was measured at k.
-    """
-    shown = outcome if k is None else outcome.at(k)
-    console, published = Console(), known_publications(workspace, outcome.run)
-    if as_json:
-        print_json(console, outcome.model_dump(mode="json") | {"published": [one.model_dump() for one in published]})
-        return
-    print_outcome(console, shown, _tested(console, shown, workspace))
-    others = [str(other) for other in outcome.config.k if other != split_name(shown.ranking_metric)[1].hits]
-    if others:
-        further = f", or {', '.join(others[1:])}" if others[1:] else ""
-        say(console, f"For another k: rag-eval show --k {others[0]}{further}")
-    print_work(console, outcome)
-    print_publications(console, published)
-    say(console, f"Kept in {workspace.address}/runs/{outcome.run}")
-    if (page := workspace.kept(page_of(workspace, outcome))).exists():
-        say(console, f"Report: {page}")
-
-
-def _tested(console: Console, outcome: BenchmarkOutcome, workspace: Workspace) -> list[Placed]:
-    """The configurations with their tests; none, with a warning, where the scores of single queries are gone."""
-    if not outcome.configurations:
-        return []
-    try:
-        return placed_configurations(outcome, read_scores(workspace, outcome, outcome.ranking_metric))
-    except ArtifactError as error:
-        say(console, f"The ranking cannot be tested: {error}", "yellow")
-        return []
+        fresh, total = sum(effort.fresh for effort in efforts), sum(effort.total for effort in efforts)
+        new = f"{fresh:,} of {counted(total, efforts[0].unit)}" if efforts else ""
+        table.add_row(stage, str(computed or "–"), str(reused or "–"), new)
+    console.print(table)

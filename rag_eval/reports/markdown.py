@@ -16,7 +16,6 @@ from rag_eval.reports.against import (
     left_out_sentences,
     verdict_sentence,
 )
-from rag_eval.reports.ranking import ConfigurationRanking, RankingColumn, RankingRow
 from rag_eval.reports.report import Report, facts, work_in_words
 
 
@@ -25,7 +24,13 @@ def report_markdown(report: Report) -> str:
     outcome, said = report.outcome, report.recommendation
     lines = [f"# {escape_markdown(said.headline)}", "", *(escape_markdown(one) for one in said.sentences), ""]
     if report.ranking.rows:
-        lines += [*_ranking(report.ranking), "", report.ranking.note, ""]
+        columns = report.ranking.shown_in("markdown")
+        lines.append(_line([escape_markdown(column.title) for column in columns]))
+        lines.append(_line(["---" if column.kind in ("name", "verdict") else "---:" for column in columns]))
+        for row in report.ranking.rows:
+            cells = [f"{column.text(row)} {column.detail(row)}".strip() for column in columns]
+            lines.append(_line([escape_markdown(cell) for cell in cells]))
+        lines += ["", report.ranking.note, ""]
     if outcome.failures:
         lines += ["## Failed", ""]
         lines += [f"- **{escape_markdown(n)}**: {escape_markdown(f.reason)}" for n, f in outcome.failures.items()]
@@ -38,19 +43,6 @@ def report_markdown(report: Report) -> str:
     lines += ["## Provenance", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {escape_markdown(value)} |" for name, value in facts(outcome).items()]
     return "\n".join(lines) + "\n"
-
-
-def _ranking(ranking: ConfigurationRanking) -> list[str]:
-    columns = ranking.shown_in("markdown")
-    return [
-        _line([escape_markdown(column.title) for column in columns]),
-        _line(["---" if column.kind in ("name", "verdict") else "---:" for column in columns]),
-        *(_line([escape_markdown(_cell(column, row)) for column in columns]) for row in ranking.rows),
-    ]
-
-
-def _cell(column: RankingColumn, row: RankingRow) -> str:
-    return f"{column.text(row)} {column.detail(row)}".strip()
 
 
 def _compared(compared: RunComparison) -> list[str]:

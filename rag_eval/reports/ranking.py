@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, get_args
 
+from rich.filesize import decimal
+
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.scores import RunScores
 from rag_eval.formatting import counted, number, signed
 from rag_eval.metrics.metric import metric_of, split_name
-from rag_eval.reports.wording import brackets, byte_size, number_word, significance, typeset, unit_word
+from rag_eval.reports.wording import brackets, number_word, significance, typeset, unit_word
 from rag_eval.stats.bootstrap import FEWEST_SURE
 from rag_eval.stats.comparison import Placed, place_labels
 
@@ -93,14 +95,32 @@ class ConfigurationRanking:
         places = place_labels([one.metrics[metric] for one in ranked])
         known: Sequence[Placed | None] = placed or [None] * len(ranked)
         rows = [RankingRow(*row) for row in zip(places, ranked, known, strict=True)]
-        beside, elsewhere = _other_metrics(metric, ranked)
+        most = max((one.metrics[metric] for one in ranked), default=0.0)
+        against_best = RankingColumn(
+            "against the best",
+            lambda row: row.placed.against_best.difference if row.placed and row.placed.against_best else None,
+            lambda value: typeset(signed(value, most)),
+            lambda row: row.verdict,
+            media=DOCUMENTS,
+            kind="verdict",
+            missing="",
+        )
+        # The other metrics: at the same number of hits or at none everywhere, at another number in Prefect only.
+        hits = {name: split_name(name)[1].hits for name in (ranked[0].metrics if ranked else [])}
+        others = [name for name in hits if name != metric]
+        beside = [name for name in others if hits[name] in (hits[metric], None)]
         columns = [
             RankingColumn("#", lambda row: row.place, kind="place"),
             RankingColumn("configuration", lambda row: row.outcome.name, kind="name"),
-            _metric_column(metric, rows, kind="score", detail=_interval),
-            *([_verdict_column(rows)] if placed else []),
+            _metric_column(
+                metric,
+                rows,
+                kind="score",
+                detail=lambda row: "" if row.placed is None else brackets(row.placed.estimate),
+            ),
+            *([against_best] if placed else []),
             *(_metric_column(name, rows) for name in beside),
-            *(_metric_column(name, rows, media=frozenset({"prefect"})) for name in elsewhere),
+            *(_metric_column(name, rows, media=frozenset({"prefect"})) for name in others if name not in beside),
             *COST_COLUMNS,
             RankingColumn("chunks", lambda row: row.outcome.chunks.count, "{:,}".format),
             RankingColumn(
@@ -121,7 +141,14 @@ class ConfigurationRanking:
     def records(self) -> list[dict[str, str | float]]:
         """The rows as Prefect shows them: values by the titles of their columns, numbers to four decimals."""
         columns = self.shown_in("prefect")
-        return [{column.title: _rounded(column.value(row)) for column in columns} for row in self.rows]
+        rows = [{column.title: column.value(row) for column in columns} for row in self.rows]
+        return [
+            {
+                title: "" if value is None else round(value, 4) if isinstance(value, float) else value
+                for title, value in values.items()
+            }
+            for values in rows
+        ]
 
     @property
     def scale(self) -> tuple[float, float]:
@@ -173,7 +200,7 @@ COST_COLUMNS = (
     _cost_column(
         "index",
         lambda row: None if row.outcome.index is None else row.outcome.index.size,
-        byte_size,
+        decimal,
         explanation="Size of the vectors and their index on disk",
     ),
 )
@@ -185,50 +212,12 @@ def placed_configurations(outcome: BenchmarkOutcome, scores: RunScores) -> list[
     return scores.ranking(outcome.ranking_metric, names) if names else []
 
 
-def hits_of(metric: str) -> int | None:
-    """The number of hits in the full name of a metric; None where it has none."""
-    return split_name(metric)[1].hits
-
-
 def without_hits(metric: str) -> str:
     """The metric's name without a number of hits: ``span_recall@5`` is ``span_recall``."""
     column, cut = split_name(metric)
     return metric if cut.hits is None else column
 
 
-def _other_metrics(metric: str, ranked: Sequence[ConfigurationOutcome]) -> tuple[list[str], list[str]]:
-    """The other metrics: at the ranking metric's number of hits or at none, and those at another number."""
-    others = [name for name in ranked[0].metrics if name != metric] if ranked else []
-    beside = [name for name in others if hits_of(name) in (hits_of(metric), None)]
-    return beside, [name for name in others if name not in beside]
-
-
 def _metric_column(name: str, rows: Sequence[RankingRow], **options: Any) -> RankingColumn:
     most = max((row.outcome.metrics[name] for row in rows), default=0.0)
     return RankingColumn(name, lambda row: row.outcome.metrics[name], lambda value: number(value, most), **options)
-
-
-def _interval(row: RankingRow) -> str:
-    return "" if row.placed is None else brackets(row.placed.estimate)
-
-
-def _verdict_column(rows: Sequence[RankingRow]) -> RankingColumn:
-    most = max((row.placed.estimate.mean for row in rows if row.placed is not None), default=0.0)
-
-    def difference(row: RankingRow) -> float | None:
-        comparison = row.placed and row.placed.against_best
-        return comparison.difference if comparison else None
-
-    return RankingColumn(
-        "against the best",
-        difference,
-        lambda value: typeset(signed(value, most)),
-        lambda row: row.verdict,
-        media=DOCUMENTS,
-        kind="verdict",
-        missing="",
-    )
-
-
-def _rounded(value: CellValue) -> str | float:
-    return round(value, 4) if isinstance(value, float) else "" if value is None else value

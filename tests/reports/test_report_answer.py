@@ -6,8 +6,7 @@ import pytest
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationFailure
 from rag_eval.reports.ranking import ConfigurationRanking, RankingRow
-from rag_eval.reports.recommendation import cautions, recommend
-from rag_eval.reports.wording import byte_size, finding
+from rag_eval.reports.recommendation import cautions, finding, recommend
 from rag_eval.stats.bootstrap import Estimate
 from rag_eval.stats.comparison import Placed
 from rag_eval.stats.scores import Unit
@@ -167,11 +166,10 @@ def test_metrics_in_words(metric: str, words: str) -> None:
     assert finding(metric, SURE) == words
 
 
-def test_counts_and_sizes_in_words() -> None:
+def test_counts_in_words() -> None:
     assert (
         finding("tokens_retrieved@5", replace(SURE, mean=1234.4, low=None, high=None)) == "has tokens_retrieved@5 1,234"
     )
-    assert [byte_size(size) for size in (0, 999, 234_200, 5_000_000_000)] == ["0 B", "999 B", "234.2 kB", "5.0 GB"]
 
 
 def note(outcome: BenchmarkOutcome, *placed: Placed) -> str:
