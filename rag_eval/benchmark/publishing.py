@@ -1,9 +1,6 @@
 """Publish runs as LangSmith experiments by way of the workspace's outbox, and note their addresses beside the run."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
@@ -13,7 +10,6 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
 from rag_eval.metrics.metric import score_name
 from rag_eval.retry import BRIEF, PATIENT, RetryPolicy
-from rag_eval.services import orq
 from rag_eval.services.langsmith_outbox import (
     LANGSMITH_CHANNEL,
     SELECTED,
@@ -24,11 +20,14 @@ from rag_eval.services.langsmith_outbox import (
     put_experiment,
     put_truth,
 )
-from rag_eval.services.outbox import Delivery, Message, Receipt, Sender, outbox_of
+from rag_eval.services.orq import ORQ_CHANNEL, load_orq_settings, orq_sender
+from rag_eval.services.outbox import Delivery, Message, outbox_of
 from rag_eval.tables import TruthTables, documents_from_table, truth_from_tables
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
 
 PUBLISHED = "published.json"
+
+Truth = list[TokenLevelGroundTruth] | list[ChunkLevelGroundTruth]
 
 
 class Publication(BaseModel):
@@ -55,20 +54,12 @@ def comparison_url(sent: Sequence[Publication]) -> str:
     return f"{page}{SELECTED}{'%2C'.join(str(one.url).partition(SELECTED)[2] for one in sent)}"
 
 
-def note_publications(workspace: Workspace, run: str, configurations: list[str], dataset: str) -> None:
-    """Note that configurations of a run are put for a dataset."""
-    noted = read_publications(workspace, run)
-    known = {(one.configuration, one.dataset) for one in noted}
-    new = [Publication(configuration=name, dataset=dataset) for name in configurations if (name, dataset) not in known]
-    _write(workspace, run, [*noted, *new])
-
-
 def read_publications(workspace: Workspace, run: str) -> list[Publication]:
     """Return what was put of a run, with the addresses and the reasons of now; [] when nothing was.
 
     What was taken back is not there. Raises ``ArtifactError`` when the note cannot be read.
     """
-    path = workspace.newest(_place(workspace, run))
+    path = workspace.newest(workspace.runs / run / PUBLISHED)
     try:
         noted = _PUBLICATIONS.validate_json(path.read_bytes(), strict=True)
     except FileNotFoundError:
@@ -81,40 +72,30 @@ def read_publications(workspace: Workspace, run: str) -> list[Publication]:
     for one in noted:
         key = experiment_key(run, one.configuration, one.dataset)
         receipt = outbox.receipt(LANGSMITH_CHANNEL, key)
+        told: dict[str, object] = {"reason": reasons.get(key)}
         if receipt is not None:
-            found.append(_sent(one, receipt))
-        elif key in reasons:
-            found.append(one.model_copy(update={"reason": reasons[key]}))
+            told = {name: receipt.details[name] for name in ("url", "absent") if name in receipt.details}
+        elif key not in reasons:
+            continue
+        try:
+            found.append(Publication.model_validate({**one.model_dump(), "reason": None, **told}, strict=True))
+        except ValidationError:
+            raise ArtifactError(
+                f"the receipt of {one.configuration!r} on {one.dataset!r} is damaged: remove it to have it sent again"
+            ) from None
     return found
-
-
-def _sent(one: Publication, receipt: Receipt) -> Publication:
-    details = {name: receipt.details[name] for name in ("url", "absent") if name in receipt.details}
-    try:
-        return Publication.model_validate(one.model_dump() | details | {"reason": None}, strict=True)
-    except ValidationError:
-        raise ArtifactError(
-            f"the receipt of {one.configuration!r} on {one.dataset!r} is damaged: remove it to have it sent again"
-        ) from None
 
 
 def refresh_publications(workspace: Workspace, run: str) -> list[Publication]:
     """Write the addresses and the reasons of now beside the run, and give them back."""
     found = read_publications(workspace, run)
-    if _place(workspace, run).exists():
-        _write(workspace, run, found)
+    if (workspace.runs / run / PUBLISHED).exists():
+        _note(workspace, run, found)
     return found
 
 
-def _write(workspace: Workspace, run: str, publications: list[Publication]) -> None:
-    workspace.keep(_place(workspace, run), _PUBLICATIONS.dump_json(publications, indent=2))
-
-
-def _place(workspace: Workspace, run: str) -> Path:
-    return workspace.runs / run / PUBLISHED
-
-
-Truth = list[TokenLevelGroundTruth] | list[ChunkLevelGroundTruth]
+def _note(workspace: Workspace, run: str, publications: list[Publication]) -> None:
+    workspace.keep(workspace.runs / run / PUBLISHED, _PUBLICATIONS.dump_json(publications, indent=2))
 
 
 def put_benchmark(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str) -> None:
@@ -126,13 +107,22 @@ def put_benchmark(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str)
     """
     new = unpublished(workspace, outcome, dataset)
     # Before anything is put: an address without a note would not be shown.
-    note_publications(workspace, outcome.run, _names(outcome), dataset)
+    noted = read_publications(workspace, outcome.run)
+    known = {(one.configuration, one.dataset) for one in noted}
+    names = [name for name in _names(outcome) if (name, dataset) not in known]
+    _note(workspace, outcome.run, [*noted, *(Publication(configuration=name, dataset=dataset) for name in names)])
     if not new:
         return
-    outbox = outbox_of(workspace.root)
-    truth = _truth(workspace, outcome)
+    outbox, inputs = outbox_of(workspace.root), outcome.inputs
+    tables = TruthTables(workspace.read_table(inputs.truth.queries), workspace.read_table(inputs.truth.answers))
+    truth: Truth
+    if inputs.truth.evaluation_type == "token-level":
+        truth = truth_from_tables(tables, TokenLevelGroundTruth)
+    else:
+        truth = truth_from_tables(tables, ChunkLevelGroundTruth)
     put_truth(outbox, dataset, truth, only_if_new=True)
-    contents = _contents(workspace, outcome)
+    documents = documents_from_table(workspace.read_tables(inputs.documents))
+    contents: dict[str, str] = {document.id: document.content for document in documents}
     for done in outcome.configurations:
         if done.name in new:
             queries = _scored(workspace, outcome, done, truth, contents)
@@ -157,19 +147,6 @@ def _names(outcome: BenchmarkOutcome) -> list[str]:
     return [*(done.name for done in outcome.configurations), *outcome.failures]
 
 
-def _truth(workspace: Workspace, outcome: BenchmarkOutcome) -> Truth:
-    kept = outcome.inputs.truth
-    tables = TruthTables(workspace.read_table(kept.queries), workspace.read_table(kept.answers))
-    if kept.evaluation_type == "token-level":
-        return truth_from_tables(tables, TokenLevelGroundTruth)
-    return truth_from_tables(tables, ChunkLevelGroundTruth)
-
-
-def _contents(workspace: Workspace, outcome: BenchmarkOutcome) -> Mapping[str, str]:
-    documents = documents_from_table(workspace.read_tables(outcome.inputs.documents))
-    return {document.id: document.content for document in documents}
-
-
 def _scored(
     workspace: Workspace,
     outcome: BenchmarkOutcome,
@@ -185,7 +162,9 @@ def _scored(
     for row in workspace.read_table(done.hits).sort_by("rank").to_pylist():
         found = hits[row["query_id"]]
         if len(found) < outcome.inputs.deepest_k:
-            found.append(row["chunk_id"] if by_chunk else _span(row, contents))
+            place = {key: row[key] for key in ("doc_id", "start", "end")}
+            text = "" if by_chunk else contents[row["doc_id"]][row["start"] : row["end"]]
+            found.append(row["chunk_id"] if by_chunk else {**place, "text": text})
     key = "retrieved_chunk_ids" if by_chunk else "retrieved_spans"
     return [
         RowOutcome(id=query.id, text=query.text, outputs={key: hits[query.id]}, scores=scores[query.id])
@@ -193,15 +172,9 @@ def _scored(
     ]
 
 
-def _span(row: Mapping[str, Any], contents: Mapping[str, str]) -> dict[str, object]:
-    place = {key: row[key] for key in ("doc_id", "start", "end")}
-    return {**place, "text": contents[row["doc_id"]][row["start"] : row["end"]]}
-
-
 def _payload(
     outcome: BenchmarkOutcome, dataset: str, configuration: ConfigurationRecord, queries: Sequence[RowOutcome]
 ) -> ExperimentPayload:
-    failure = outcome.failures.get(configuration.name)
     metadata = {
         "run": outcome.run,
         "configuration": configuration.model_dump(mode="json"),
@@ -210,7 +183,7 @@ def _payload(
         "corpus": outcome.corpus.digest,
         "ground_truth": outcome.ground_truth.digest,
         "versions": outcome.versions,
-        "state": "failed" if failure else "completed",
+        "state": "failed" if configuration.name in outcome.failures else "completed",
     }
     return ExperimentPayload(
         dataset=dataset,
@@ -228,19 +201,24 @@ def deliver(workspace: Workspace, patience: RetryPolicy = PATIENT) -> list[Deliv
 
     Raises ``ArtifactError`` when the outbox cannot be used.
     """
+
+    def send_to_orq(message: Message) -> Mapping[str, object]:
+        # Settings that cannot be read hold up this message, and not those for other services.
+        settings = load_orq_settings()
+        return orq_sender(settings.endpoint, settings.timeout, patience)(message)
+
     langsmith = LangSmithSender(patience)
-    senders: dict[str, Sender] = {
-        LANGSMITH_CHANNEL: langsmith,
-        orq.ORQ_CHANNEL: partial(_send_to_orq, patience),
-    }
     try:
-        deliveries = outbox_of(workspace.root).deliver(senders)
+        deliveries = outbox_of(workspace.root).deliver({LANGSMITH_CHANNEL: langsmith, ORQ_CHANNEL: send_to_orq})
     finally:
         langsmith.close()
-    runs = {delivery.receipt.details.get("run") for delivery in deliveries if delivery.receipt is not None}
-    for run in sorted(run for run in runs if isinstance(run, str)):
-        refresh_publications(workspace, run)
+    _refresh_all(workspace, [one.receipt.details.get("run") for one in deliveries if one.receipt is not None])
     return deliveries
+
+
+def _refresh_all(workspace: Workspace, runs: Sequence[object]) -> None:
+    for run in sorted({run for run in runs if isinstance(run, str)}):
+        refresh_publications(workspace, run)
 
 
 def publish_run(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str) -> list[Publication]:
@@ -256,19 +234,12 @@ def publish_run(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str) -
 def withdraw(workspace: Workspace, run: str | None = None, dataset: str | None = None) -> list[Message]:
     """Take back what waits, of this run and for this dataset where they are given; gives what was taken back."""
     outbox = outbox_of(workspace.root)
-    taken, runs = [], set()
+    taken, runs = [], []
     for message in outbox.waiting():
         payload = message.payload
         fits = run in (None, payload.get("run")) and dataset in (None, payload.get("dataset"))
         if fits and outbox.withdraw(message.channel, message.key):
             taken.append(message)
-            runs.add(payload.get("run"))
-    for of_run in sorted(one for one in runs if isinstance(one, str)):
-        refresh_publications(workspace, of_run)
+            runs.append(payload.get("run"))
+    _refresh_all(workspace, runs)
     return taken
-
-
-def _send_to_orq(patience: RetryPolicy, message: Message) -> Mapping[str, object]:
-    # Settings that cannot be read hold up this message, and not those for other services.
-    settings = orq.load_orq_settings()
-    return orq.orq_sender(settings.endpoint, settings.timeout, patience)(message)

@@ -54,9 +54,15 @@ class ProjectSettings(NamedTuple):
         start = (folder or Path.cwd()).absolute()
         for place in (start, *start.parents):
             for name, keys in PROJECT_FILES.items():
-                table = _table(place / name, keys)
+                path = place / name
+                try:
+                    table: Any = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+                except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+                    raise ConfigurationError(f"{str(path)!r} cannot be read: {error}") from None
+                for key in keys:
+                    table = table.get(key) if isinstance(table, dict) else None
                 if table is not None:
-                    return cls(place / name, keys, table)
+                    return cls(path, keys, table)
         return None
 
     def checked(self, model: type[S]) -> S:
@@ -77,18 +83,6 @@ def load_orq_settings(folder: Path | None = None) -> OrqSettings:
     if found is None or not isinstance(found.table, dict) or "orq" not in found.table:
         return OrqSettings()
     return ProjectSettings(found.path, (*found.keys, "orq"), found.table["orq"]).checked(OrqSettings)
-
-
-def _table(path: Path, keys: tuple[str, ...]) -> Any | None:
-    if not path.is_file():
-        return None
-    try:
-        table: Any = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigurationError(f"{str(path)!r} cannot be read: {error}") from None
-    for key in keys:
-        table = table.get(key) if isinstance(table, dict) else None
-    return table
 
 
 def orq_sender(

@@ -5,7 +5,7 @@ that is killed leaves the one or the other, and never a part. No key of a servic
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -20,7 +20,6 @@ from rag_eval.disk.locks import try_lock
 from rag_eval.errors import ArtifactError, ConfigurationError, RagEvalError, RequestRefusedError, ServiceError, preview
 
 T = TypeVar("T")
-STRICT = ConfigDict(strict=True, extra="forbid")
 WAITING = "parcels"  # the folder of a first version's outbox, in which something may still wait
 NAMESPACE = UUID("6b0f2f54-4c1e-5d0a-9a53-0c2d1f6f7c11")
 """Where the ids of all messages, and of what is made from them, come from."""
@@ -69,7 +68,7 @@ class Message:
 class Receipt:
     """That a message was sent, when, and what the sender noted."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(strict=True, extra="forbid")
 
     channel: str
     key: str
@@ -104,23 +103,6 @@ def message_id(channel: str, key: str) -> UUID:
     return uuid5(NAMESPACE, data_sha256([channel, key]))
 
 
-def packed(channel: str, key: str, put_at: str, payload: Mapping[str, Any]) -> bytes:
-    """Return the file of a message; raises ``ConfigurationError`` when the payload is no plain data."""
-    try:
-        lines = [
-            json.dumps(part, allow_nan=False)
-            for part in ({"channel": channel, "key": key, "put_at": put_at}, dict(payload))
-        ]
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"the message {preview(key)} for {channel} is no plain data: {error}") from None
-    return ("\n".join(lines) + "\n").encode()
-
-
-def timestamp() -> str:
-    """Return the time now, to the microsecond, in UTC."""
-    return datetime.now(UTC).isoformat(timespec="microseconds")
-
-
 class Outbox:
     """The messages of one folder: ``parcels``, ``receipts``, ``failures`` (of the last attempt), ``unreadable``.
 
@@ -137,29 +119,35 @@ class Outbox:
         content may change under one name, the key holds its digest. Raises ``ConfigurationError`` when the payload is
         no plain data.
         """
-        path = self._place(WAITING, message_id(channel, key))
-        message = Message(channel, key, timestamp(), path)
+        message = Message(channel, key, _now(), self._place(WAITING, message_id(channel, key)))
         if self.receipt(channel, key) is not None:
             if not again:
                 return message
             self._place("receipts", message.id).unlink(missing_ok=True)
         with suppress(ArtifactError):
-            return self._read(path) or self._put(message, payload)
-        return self._put(message, payload)
+            if (waiting := self._read(message.path)) is not None:
+                return waiting
+        header = {"channel": channel, "key": key, "put_at": message.put_at}
+        try:
+            lines = [json.dumps(part, allow_nan=False) + "\n" for part in (header, dict(payload))]
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ConfigurationError(f"the message {preview(key)} for {channel} is no plain data: {error}") from None
+        write_atomically(message.path, "".join(lines).encode())
+        return message
 
     def waiting(self, channel: str | None = None) -> list[Message]:
         """The messages that were not sent yet, oldest first; those that cannot be read are left to ``deliver``."""
-        found = []
-        for path in self._messages():
-            with suppress(ArtifactError):
-                message = self._read(path)
-                if message and channel in (None, message.channel) and not self._place("receipts", message.id).exists():
-                    found.append(message)
+        found = [
+            message
+            for _, message in self._messages()
+            if message and channel in (None, message.channel) and not self._place("receipts", message.id).exists()
+        ]
         return sorted(found, key=lambda message: (message.put_at, message.key))
 
     def receipt(self, channel: str, key: str) -> Receipt | None:
         """The receipt of a message, None while it was not sent; raises ``ArtifactError`` when it cannot be read."""
-        return _read(self._place("receipts", message_id(channel, key)), _RECEIPT, NO_RECEIPT)
+        place = self._place("receipts", message_id(channel, key))
+        return _first_line(place, _RECEIPT, "is no receipt: remove it to have the message sent again")
 
     def deliver(self, senders: Mapping[str, Sender]) -> list[Delivery]:
         """Send what waits, and say what became of each message.
@@ -169,14 +157,19 @@ class Outbox:
         One that cannot be read is set aside. What a sender raises beside ``RagEvalError`` is raised, and its message
         waits.
         """
-        deliveries = self._tidied()
+        deliveries = []
+        for path, message in self._messages():
+            if message is None:
+                deliveries.append(self._set_aside(path))
+            elif self._place("receipts", message.id).exists():  # a kill may leave both, and the receipt counts
+                path.unlink(missing_ok=True)
         unusable: dict[str, str] = {}
         for message in self.waiting():
             sender = senders.get(message.channel)
             if sender is None:
                 deliveries.append(_waits(message, message.reason or "nothing here sends to this channel"))
             elif message.channel in unusable:
-                deliveries.append(self._failed(message, unusable[message.channel], message.attempts))
+                deliveries.append(self._failed(message, unusable[message.channel]))
             else:
                 deliveries.append(self._deliver(message, sender, unusable))
         return deliveries
@@ -192,10 +185,6 @@ class Outbox:
             self._place("failures", message).unlink(missing_ok=True)
             return True
 
-    def _put(self, message: Message, payload: Mapping[str, Any]) -> Message:
-        write_atomically(message.path, packed(message.channel, message.key, message.put_at, payload))
-        return message
-
     def _deliver(self, message: Message, sender: Sender, unusable: dict[str, str]) -> Delivery:
         lock = self._place("locks", message.id, "")
         with try_lock(lock) as mine:
@@ -205,6 +194,7 @@ class Outbox:
             receipt = self.receipt(message.channel, message.key)
             if receipt is None and not message.path.exists():
                 return _waits(message, "it was taken back meanwhile")
+            attempted = replace(message, attempts=message.attempts + 1)
             if receipt is None:
                 try:
                     message.payload  # noqa: B018  # one that cannot be read is not for a sender
@@ -215,33 +205,20 @@ class Outbox:
                 except RagEvalError as error:
                     if isinstance(error, ServiceError) and not isinstance(error, RequestRefusedError):
                         unusable[message.channel] = str(error)
-                    return self._failed(message, str(error), message.attempts + 1)
-                receipt = Receipt(message.channel, message.key, timestamp(), details)
+                    return self._failed(attempted, str(error))
+                receipt = Receipt(message.channel, message.key, _now(), details)
                 # First the receipt, then the rest: a kill in between leaves both, and the receipt counts.
                 write_atomically(self._place("receipts", message.id), json.dumps(asdict(receipt)).encode())
             message.path.unlink(missing_ok=True)
             self._place("failures", message.id).unlink(missing_ok=True)
             with suppress(PermissionError):  # Windows does not remove an open file
                 lock.unlink(missing_ok=True)  # whoever waits for it meets the receipt
-            return Delivery(message.channel, message.key, "sent", receipt, attempts=message.attempts + 1)
+            return Delivery(message.channel, message.key, "sent", receipt, attempts=attempted.attempts)
 
-    def _failed(self, message: Message, reason: str, attempts: int) -> Delivery:
-        note = {"attempts": attempts, "reason": reason, "at": timestamp()}
+    def _failed(self, message: Message, reason: str) -> Delivery:
+        note = {"attempts": message.attempts, "reason": reason, "at": _now()}
         write_atomically(self._place("failures", message.id), json.dumps(note).encode())
-        return Delivery(message.channel, message.key, "waiting", reason=reason, attempts=attempts)
-
-    def _tidied(self) -> list[Delivery]:
-        """Remove messages that have a receipt, which a kill may leave, and set those aside that are none."""
-        found = []
-        for path in self._messages():
-            try:
-                message = self._read(path)
-            except ArtifactError:
-                found.append(self._set_aside(path))
-                continue
-            if message and self._place("receipts", message.id).exists():
-                path.unlink(missing_ok=True)
-        return found
+        return _waits(message, reason)
 
     def _set_aside(self, path: Path) -> Delivery:
         aside = self.folder / "unreadable" / path.name
@@ -253,22 +230,32 @@ class Outbox:
         reason = f"it cannot be read and was set aside as {str(aside)!r}: publish again what it was"
         return Delivery("unknown", path.stem, "unreadable", reason=reason)
 
+    def _messages(self) -> Iterator[tuple[Path, Message | None]]:
+        """The files of messages, each with what it holds; None for one that is no message."""
+        for path in sorted((self.folder / WAITING).glob("[!.]*.json")):
+            try:
+                message = self._read(path)
+            except ArtifactError:
+                yield path, None
+            else:
+                if message is not None:  # sent or withdrawn meanwhile
+                    yield path, message
+
     def _read(self, path: Path) -> Message | None:
         """Return the message of a file, None when the file is gone; raises ``ArtifactError`` when it is no message."""
-        kept = _read(path, _HEADER, NO_MESSAGE)
+        fault = "is no message: publish again what it was"
+        kept = _first_line(path, _HEADER, fault)
         if kept is None:
             return None
-        message = Message(kept.channel, kept.key, kept.put_at, path)
+        message = Message(kept.get("channel", ""), kept.get("key", ""), kept.get("put_at", ""), path)
         if path.stem != str(message.id):
-            raise ArtifactError(f"{str(path)!r} {NO_MESSAGE}")
-        with suppress(ArtifactError):
-            failure = _read(self._place("failures", message.id), _LAST_FAILURE, "is no failure")
-            if failure is not None:
-                return replace(message, attempts=failure.attempts, reason=failure.reason)
+            raise ArtifactError(f"{str(path)!r} {fault}")
+        with suppress(
+            OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError
+        ):  # a note on it can be lost
+            failure = json.loads(self._place("failures", message.id).read_bytes())
+            return replace(message, attempts=int(failure["attempts"]), reason=str(failure["reason"]))
         return message
-
-    def _messages(self) -> list[Path]:
-        return sorted((self.folder / WAITING).glob("[!.]*.json"))
 
     def _place(self, kind: str, message: UUID, suffix: str = ".json") -> Path:
         return self.folder / kind / f"{message}{suffix}"
@@ -279,34 +266,19 @@ def outbox_of(workspace: Path) -> Outbox:
     return Outbox(workspace / "outbox")
 
 
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
 def _waits(message: Message, reason: str) -> Delivery:
     return Delivery(message.channel, message.key, "waiting", reason=reason, attempts=message.attempts)
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
-    channel: str
-    key: str
-    put_at: str
+_HEADER = TypeAdapter(dict[Literal["channel", "key", "put_at"], str], config=ConfigDict(strict=True))
+_RECEIPT = TypeAdapter(Receipt)
 
 
-@dataclass(frozen=True, slots=True)
-class _LastFailure:
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
-    attempts: int
-    reason: str
-    at: str
-
-
-NO_MESSAGE = "is no message: publish again what it was"
-NO_RECEIPT = "is no receipt: remove it to have the message sent again"
-_HEADER, _LAST_FAILURE, _RECEIPT = TypeAdapter(_Header), TypeAdapter(_LastFailure), TypeAdapter(Receipt)
-
-
-def _read(path: Path, kind: TypeAdapter[T], fault: str) -> T | None:
+def _first_line(path: Path, kind: TypeAdapter[T], fault: str) -> T | None:
     """Return what the first line of a file holds, None when there is none; raises ``ArtifactError`` otherwise."""
     try:
         with path.open("rb") as file:
