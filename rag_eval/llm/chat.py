@@ -253,8 +253,14 @@ def call(client: ChatClient, request: ChatRequest, attempt: int) -> Answer | Cal
     except Exception as error:
         code = part_of(getattr(error, "body", None), "code")
         if code in REFUSED_TEXTS:
-            refusal = {"content": None, "refusal": str(code), "finish_reason": "refused"}
-            return Answer(**refusal, input_tokens=0, output_tokens=0, max_output_tokens=request.max_output_tokens)
+            return Answer(
+                content=None,
+                refusal=str(code),
+                finish_reason="refused",
+                input_tokens=0,
+                output_tokens=0,
+                max_output_tokens=request.max_output_tokens,
+            )
         failure = failure_of(error, "the service", str(getattr(client, "api_key", "") or ""), CHECK)
         if failure is None:
             raise
@@ -262,10 +268,6 @@ def call(client: ChatClient, request: ChatRequest, attempt: int) -> Answer | Cal
     if inspect.isawaitable(told):
         getattr(told, "close", lambda: None)()
         raise ConfigurationError("the chat client is asynchronous: give openai.OpenAI(), not AsyncOpenAI()")
-    return _read(told, request)
-
-
-def _read(told: object, request: ChatRequest) -> Answer | CallFailure:
     choices = part_of(told, "choices")
     if not isinstance(choices, list | tuple):
         # Gateways are known to send an error with the status of a success.

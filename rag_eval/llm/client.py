@@ -44,9 +44,21 @@ class OpenAIClient:
         if not timeout > 0:
             raise ConfigurationError(f"the time-out is {timeout} seconds: give a number above 0")
         self._base_url = base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_BASE_URL
-        self.host = _host(self._base_url)
+        parts = urlsplit(self._base_url)
+        try:
+            port = parts.port
+        except ValueError:
+            raise ConfigurationError("the server's address has a port that is not a number from 0 to 65535") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigurationError("the server's address must be such as http://localhost:8000/v1")
+        if "@" in parts.netloc or parts.query or parts.fragment:
+            raise ConfigurationError(
+                f"the address of {parts.hostname} holds a user, a query or a fragment: give the address alone, "
+                "and the key as OPENAI_API_KEY"
+            )
+        self.host = parts.hostname if port is None else f"{parts.hostname}:{port}"
         # One host may serve several models behind several paths; /v1 is the protocol's own.
-        self.server = self.host + urlsplit(self._base_url).path.rstrip("/").removesuffix("/v1")
+        self.server = self.host + parts.path.rstrip("/").removesuffix("/v1")
         self._given_key = None if api_key is None else SecretStr(api_key.strip())
         self._key = SecretStr("")
         self._timeout = timeout
@@ -56,10 +68,24 @@ class OpenAIClient:
     def request(self, send: Send, seconds_left: float) -> object | Failure:
         """Return the JSON that the service answers, or why there is none."""
         sdk = self.connect()
+        key = self._key.get_secret_value()
         timeout = max(0.001, min(self._timeout, seconds_left))
-        body = self._read(sdk, send, timeout)
-        if isinstance(body, Failure):
-            return body
+        late = Failure(
+            f"{self.host} did not answer within {timeout:.3g} s", "raise timeout, or send less at once", may_pass=True
+        )
+        deadline = time.monotonic() + timeout
+        body = bytearray()
+        try:
+            with send(sdk, timeout) as response:
+                for part in response.iter_bytes():
+                    body += part
+                    if time.monotonic() > deadline:  # a time-out of its own ends only a silence
+                        return late
+        except Exception as error:
+            failure = failure_of(error, self.host, key, "check model, dimensions and base_url")
+            if failure is None:
+                raise
+            return late if _is_timeout(error) else failure
         try:
             answer: object = json.loads(body)
         except (ValueError, RecursionError):
@@ -67,70 +93,31 @@ class OpenAIClient:
             return Failure(reason, "the answer may have been cut on its way", may_pass=True)
         if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
             # Gateways are known to send an error with the status of a success.
-            told = quoted(answer["error"].get("message"), self._key.get_secret_value())
+            told = quoted(answer["error"].get("message"), key)
             return Failure(f"{self.host} answered an error ({told})", "check model and base_url")
         return answer
-
-    def _read(self, sdk: "openai.OpenAI", send: Send, timeout: float) -> bytes | Failure:
-        late = Failure(
-            f"{self.host} did not answer within {timeout:.3g} s", "raise timeout, or send less at once", may_pass=True
-        )
-        deadline = time.monotonic() + timeout
-        parts = []
-        try:
-            with send(sdk, timeout) as response:
-                for part in response.iter_bytes():
-                    parts.append(part)
-                    if time.monotonic() > deadline:  # a time-out of its own ends only a silence
-                        return late
-        except Exception as error:
-            key, advice = self._key.get_secret_value(), "check model, dimensions and base_url"
-            failure = failure_of(error, self.host, key, advice)
-            if failure is None:
-                raise
-            return late if _is_timeout(error) else failure
-        return b"".join(parts)
 
     def connect(self) -> "openai.OpenAI":
         """The SDK's client, made at the first call; raises ``ConfigurationError`` where a key is needed or unusable."""
         with self._lock:
             if self._sdk is None:
+                key = self._given_key or SecretStr(os.environ.get("OPENAI_API_KEY", "").strip())
+                if not key and self.host == DEFAULT_HOST:
+                    raise ConfigurationError(f"{self.host} needs a key: set OPENAI_API_KEY")
+                if not all("!" <= character <= "~" for character in key.get_secret_value()):
+                    raise ConfigurationError(
+                        f"the key for {self.host} has characters that no key has, such as a space or a line end: "
+                        "check it"
+                    )
                 import openai
 
-                self._key = self._find_key()
+                self._key = key
                 # Retrying is ours: the SDK's waits cannot be set, and it does not ask again after a cut answer.
                 self._sdk = openai.OpenAI(
-                    api_key=self._key.get_secret_value() or "none", base_url=self._base_url, max_retries=0
+                    api_key=key.get_secret_value() or "none", base_url=self._base_url, max_retries=0
                 )
                 weakref.finalize(self, self._sdk.close)  # connections end with the embedder
             return self._sdk
-
-    def _find_key(self) -> SecretStr:
-        key = self._given_key or SecretStr(os.environ.get("OPENAI_API_KEY", "").strip())
-        if not key and self.host == DEFAULT_HOST:
-            raise ConfigurationError(f"{self.host} needs a key: set OPENAI_API_KEY")
-        if not all("!" <= character <= "~" for character in key.get_secret_value()):
-            raise ConfigurationError(
-                f"the key for {self.host} has characters that no key has, such as a space or a line end: check it"
-            )
-        return key
-
-
-def _host(base_url: str) -> str:
-    """Host and port, never what stands before the @, which may be a password."""
-    parts = urlsplit(base_url)
-    try:
-        port = parts.port
-    except ValueError:
-        raise ConfigurationError("the server's address has a port that is not a number from 0 to 65535") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigurationError("the server's address must be such as http://localhost:8000/v1")
-    if "@" in parts.netloc or parts.query or parts.fragment:
-        raise ConfigurationError(
-            f"the address of {parts.hostname} holds a user, a query or a fragment: give the address alone, "
-            "and the key as OPENAI_API_KEY"
-        )
-    return parts.hostname if port is None else f"{parts.hostname}:{port}"
 
 
 @dataclass(frozen=True, slots=True)

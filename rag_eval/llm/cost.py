@@ -144,46 +144,36 @@ class Ledger:
 
     def __init__(self, prices: Prices | None, purposes: Sequence[str]) -> None:
         self._prices, self._purposes = prices, purposes
-        self._usage: dict[tuple[str, bool], ChatUsage] = {}
-        self._failed: dict[tuple[str, bool], int] = {}
-        self._counting = threading.Lock()
+        self._answers: list[tuple[str, bool, int, int]] = []  # purpose, fresh, tokens read, tokens written
+        self._failures: list[tuple[str, bool]] = []  # purpose, unsettled
 
     def add_answer(self, purpose: str, answer: Answer, *, fresh: bool) -> None:
         """Count an answer, paid now or found."""
-        with self._counting:
-            before = self._usage.get((purpose, fresh), ChatUsage())
-            self._usage[purpose, fresh] = ChatUsage(
-                calls=before.calls + 1,
-                input_tokens=before.input_tokens + answer.input_tokens,
-                output_tokens=before.output_tokens + answer.output_tokens,
-            )
+        self._answers.append((purpose, fresh, answer.input_tokens, answer.output_tokens))
 
     def add_failure(self, purpose: str, *, unsettled: bool) -> None:
         """Count a call that brought no answer."""
-        with self._counting:
-            self._failed[purpose, unsettled] = self._failed.get((purpose, unsettled), 0) + 1
+        self._failures.append((purpose, unsettled))
 
     @property
     def entries(self) -> list[LedgerEntry]:
         """One for each purpose that anything was asked for, and ``total``."""
-        with self._counting:
-            asked = {purpose for purpose, _ in (*self._usage, *self._failed)}
-            purposes = [purpose for purpose in self._purposes if purpose in asked]
-            return [self._entry(name, [name]) for name in purposes] + [self._entry("total", purposes)]
+        asked = {purpose for purpose, *_ in (*self._answers, *self._failures)}
+        purposes = [purpose for purpose in self._purposes if purpose in asked]
+        return [self._entry(name, [name]) for name in purposes] + [self._entry("total", purposes)]
 
     def _entry(self, title: str, purposes: list[str]) -> LedgerEntry:
-        unsettled = sum(self._failed.get((purpose, True), 0) for purpose in purposes)
+        failed = [unsettled for purpose, unsettled in self._failures if purpose in purposes]
         return LedgerEntry(
             purpose=title,
-            fresh=self._sum(purposes, fresh=True),
-            cached=self._sum(purposes, fresh=False),
-            failed=unsettled + sum(self._failed.get((purpose, False), 0) for purpose in purposes),
-            unsettled=unsettled,
+            fresh=self._usage(purposes, fresh=True),
+            cached=self._usage(purposes, fresh=False),
+            failed=len(failed),
+            unsettled=sum(failed),
         )
 
-    def _sum(self, purposes: list[str], *, fresh: bool) -> ChatUsage:
-        parts = [self._usage[purpose, fresh] for purpose in purposes if (purpose, fresh) in self._usage]
-        read, written = sum(part.input_tokens for part in parts), sum(part.output_tokens for part in parts)
+    def _usage(self, purposes: list[str], *, fresh: bool) -> ChatUsage:
+        tokens = [one[2:] for one in self._answers if one[0] in purposes and one[1] is fresh]
+        read, written = sum(one for one, _ in tokens), sum(one for _, one in tokens)
         cost = None if self._prices is None else self._prices.cost(read, written)
-        calls = sum(part.calls for part in parts)
-        return ChatUsage(calls=calls, input_tokens=read, output_tokens=written, cost=cost)
+        return ChatUsage(calls=len(tokens), input_tokens=read, output_tokens=written, cost=cost)
