@@ -29,7 +29,6 @@ from rag_eval.benchmark.config import Configuration
 from rag_eval.benchmark.gate import run_gate
 from rag_eval.benchmark.history import history
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
-from rag_eval.benchmark.publishing import publish_run
 from rag_eval.benchmark.runs import BASELINE, data_differences, has_baseline, read_run
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import GateFailedError, as_sentence
@@ -186,6 +185,8 @@ def hold_against_baseline(
 @task(name="publish", task_run_name="publish to {dataset}", cache_policy=NO_CACHE)
 def publish(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str) -> None:
     """Put every configuration for an experiment on a LangSmith dataset, and send what can be sent now."""
+    from rag_eval.benchmark.publishing import publish_run  # here: most runs publish nothing
+
     waiting = [one for one in publish_run(workspace, outcome, dataset) if one.url is None]
     if waiting:
         get_run_logger().info("%d experiments wait for rag-eval publish: %s", len(waiting), waiting[0].reason)

@@ -89,12 +89,13 @@ def print_deliveries(console: Console, deliveries: "Sequence[Delivery]") -> None
 
 def print_publications(console: Console, publications: "Sequence[Publication]") -> None:
     """Print where the experiments of a run are, or why they wait."""
-    from rag_eval.benchmark.publishing import comparison_url
-
     for dataset in dict.fromkeys(one.dataset for one in publications):
         sent = [one for one in publications if one.dataset == dataset and one.url is not None]
         if sent:
-            say(console, f"{counted(len(sent), 'experiments')} on {dataset!r}: {comparison_url(sent)}")
+            from rag_eval.services.langsmith_outbox import comparison_url  # here: most runs publish nothing
+
+            url = comparison_url([str(one.url) for one in sent])
+            say(console, f"{counted(len(sent), 'experiments')} on {dataset!r}: {url}")
             absent = _absent(max(one.absent for one in sent), dataset)
             if absent:
                 say(console, absent, "yellow")
@@ -132,9 +133,13 @@ def _pushed(details: "Mapping[str, Any]") -> str | None:
 
 def known_publications(workspace: "Workspace", run: str) -> "list[Publication]":
     """How the experiments of a run stand; what is wrong with the note or the outbox is said and keeps nobody."""
-    from rag_eval.benchmark.publishing import read_publications
+    from rag_eval.benchmark.outcome import PUBLISHED
 
     try:
+        if not workspace.newest(workspace.runs / run / PUBLISHED).exists():
+            return []
+        from rag_eval.benchmark.publishing import read_publications  # here: most runs publish nothing
+
         return read_publications(workspace, run)
     except ArtifactError as error:
         say(Console(stderr=True), f"rag-eval: {error}", "yellow")

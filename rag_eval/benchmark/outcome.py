@@ -52,6 +52,7 @@ RunName = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]*
 
 Work = Literal["computed", "reused", "failed"]
 SUMMARY = "summary.json"
+PUBLISHED = "published.json"
 
 
 class _Outcome(BaseModel):

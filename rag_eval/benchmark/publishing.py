@@ -5,14 +5,13 @@ from collections.abc import Mapping, Sequence
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from rag_eval.benchmark.config import ConfigurationRecord
-from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.benchmark.outcome import PUBLISHED, BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
 from rag_eval.metrics.metric import score_name
 from rag_eval.retry import BRIEF, PATIENT, RetryPolicy
 from rag_eval.services.langsmith_outbox import (
     LANGSMITH_CHANNEL,
-    SELECTED,
     ExperimentPayload,
     LangSmithSender,
     RowOutcome,
@@ -24,8 +23,6 @@ from rag_eval.services.orq import ORQ_CHANNEL, load_orq_settings, orq_sender
 from rag_eval.services.outbox import Delivery, Message, outbox_of
 from rag_eval.tables import TruthTables, documents_from_table, truth_from_tables
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
-
-PUBLISHED = "published.json"
 
 Truth = list[TokenLevelGroundTruth] | list[ChunkLevelGroundTruth]
 
@@ -46,12 +43,6 @@ class Publication(BaseModel):
 
 
 _PUBLICATIONS = TypeAdapter(list[Publication])
-
-
-def comparison_url(sent: Sequence[Publication]) -> str:
-    """Return where LangSmith shows experiments of one dataset side by side."""
-    page = str(sent[0].url).partition(SELECTED)[0]
-    return f"{page}{SELECTED}{'%2C'.join(str(one.url).partition(SELECTED)[2] for one in sent)}"
 
 
 def read_publications(workspace: Workspace, run: str) -> list[Publication]:

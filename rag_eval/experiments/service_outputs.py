@@ -6,13 +6,19 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
-from rag_eval.benchmark.publishing import Publication, comparison_url
 from rag_eval.experiments.item_log import ItemLog
 from rag_eval.experiments.json_lines import encode
 from rag_eval.experiments.results import ExperimentResult, ItemResult, Output
 from rag_eval.experiments.settings import ExperimentSettings, load_settings
 from rag_eval.retry import BRIEF, PATIENT, RetryPolicy
-from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL, RowOutcome, TaskPayload, deliver_to_langsmith
+from rag_eval.services.langsmith_outbox import (
+    LANGSMITH_CHANNEL,
+    RowOutcome,
+    TaskPayload,
+    comparison_url,
+    deliver_to_langsmith,
+    put_experiment,
+)
 from rag_eval.services.orq import ORQ_CHANNEL, orq_sender
 from rag_eval.services.outbox import outbox_of
 
@@ -36,17 +42,16 @@ class LangSmithOutput(Output):
         outbox = outbox_of(self._workspace)
         payloads = [task_payload(result, place, self._dataset) for place in range(len(result.tasks))]
         for payload in payloads:
-            outbox.put(LANGSMITH_CHANNEL, payload.key, payload.model_dump(mode="json"))
+            put_experiment(outbox, payload)
         reasons = {one.key: one.reason for one in deliver_to_langsmith(outbox, self._patience)}
-        sent: list[Publication] = []
+        sent: list[str] = []
         waiting: list[str] = []
         for payload in payloads:
             receipt = outbox.receipt(LANGSMITH_CHANNEL, payload.key)
             if receipt is None:
                 waiting.append(_waits(reasons.get(payload.key)))
             else:
-                url = str(receipt.details["url"])
-                sent.append(Publication(configuration=payload.task, dataset=self._dataset, url=url))
+                sent.append(str(receipt.details["url"]))
         places = [comparison_url(sent)] if sent else []
         return "; ".join([*places, *waiting[:1]])
 

@@ -1,12 +1,12 @@
 """Results as Markdown: the report of a run, one configuration, the gate, the trend, and generated ground truth."""
 
+from typing import TYPE_CHECKING
+
 from rag_eval.benchmark.compare import RunComparison
 from rag_eval.benchmark.gate import Gate
 from rag_eval.benchmark.history import History, sparkline
 from rag_eval.benchmark.outcome import ConfigurationOutcome
 from rag_eval.formatting import cost_in_words, counted, escape_markdown, interval, number, signed
-from rag_eval.generation.report import GenerationReport
-from rag_eval.llm.cost import ChatUsage
 from rag_eval.reports.against import (
     change_text,
     changed_in,
@@ -17,6 +17,10 @@ from rag_eval.reports.against import (
     verdict_sentence,
 )
 from rag_eval.reports.report import Report, facts, work_in_words
+
+if TYPE_CHECKING:
+    from rag_eval.generation.report import GenerationReport
+    from rag_eval.llm.cost import ChatUsage
 
 
 def report_markdown(report: Report) -> str:
@@ -136,7 +140,7 @@ def trend_markdown(found: History) -> str:
     return "\n".join([*lines, *reversed(rows)])
 
 
-def generation_markdown(report: GenerationReport) -> str:
+def generation_markdown(report: "GenerationReport") -> str:
     """How many questions were kept, why others were dropped, and what it cost."""
     unasked = f"{counted(report.unasked, 'questions')} not asked"
     stopped = [f"Stopped: {escape_markdown(report.stopped)}; {unasked}", ""] if report.stopped else []
@@ -165,6 +169,6 @@ def generation_markdown(report: GenerationReport) -> str:
     return "\n".join(lines) + "\n"
 
 
-def usage_in_words(usage: ChatUsage) -> str:
+def usage_in_words(usage: "ChatUsage") -> str:
     """Such as ``3 calls, 1,200 + 340 tokens``."""
     return f"{counted(usage.calls, 'calls')}, {usage.input_tokens:,} + {usage.output_tokens:,} tokens"

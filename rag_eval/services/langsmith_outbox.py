@@ -38,6 +38,12 @@ Parts = list[tuple[str, bytes]]
 """What belongs together in a multipart request: names, and JSON."""
 
 
+def comparison_url(urls: Sequence[str]) -> str:
+    """Return where LangSmith shows experiments of one dataset, by their addresses, side by side."""
+    page, ids = urls[0].partition(SELECTED)[0], [url.partition(SELECTED)[2] for url in urls]
+    return f"{page}{SELECTED}{'%2C'.join(ids)}"
+
+
 class _Plain(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -12,8 +12,8 @@ from flows.benchmark import benchmark
 from flows.cli.main import app
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.housekeeping import clear
-from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.publishing import PUBLISHED, read_publications
+from rag_eval.benchmark.outcome import PUBLISHED, BenchmarkOutcome
+from rag_eval.benchmark.publishing import read_publications
 from rag_eval.benchmark.runs import read_run
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.markdown import MarkdownChunker
