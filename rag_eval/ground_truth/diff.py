@@ -55,10 +55,6 @@ class MatchingBlock(NamedTuple):
         """The place after the block in the new text."""
         return self.new + self.length
 
-    def shifted(self, old: int, new: int) -> "MatchingBlock":
-        """Return the block in longer texts, of which those it was found in begin at ``old`` and ``new``."""
-        return MatchingBlock(self.old + old, self.new + new, self.length)
-
 
 def shared_blocks(old: str, new: str, exact_cells: int = EXACT_CELLS) -> list[MatchingBlock]:
     """Find the blocks that both texts have in the same order; neighbouring ones are merged.
@@ -68,35 +64,27 @@ def shared_blocks(old: str, new: str, exact_cells: int = EXACT_CELLS) -> list[Ma
     without unique runs nothing is shared.
     """
     found: list[MatchingBlock] = []
-    gaps = [(MatchingBlock(0, 0, 0), MatchingBlock(len(old), len(new), 0), 0)]
+    gaps = [(0, len(old), 0, len(new), 0)]
     while gaps:
-        left, right, depth = gaps.pop()
-        left, right = _closed(old, new, left, right)
-        found += [block for block in (left, right) if block.length]
-        a, b = old[left.old_end : right.old], new[left.new_end : right.new]
+        old_start, old_end, new_start, new_end, depth = gaps.pop()
+        a, b = old[old_start:old_end], new[new_start:new_end]
+        head = Prefix.similarity(a, b)
+        tail = Postfix.similarity(a[head:], b[head:])
+        found += [MatchingBlock(old_start, new_start, head), MatchingBlock(old_end - tail, new_end - tail, tail)]
+        a, b = a[head : len(a) - tail], b[head : len(b) - tail]
+        old_start, new_start = old_start + head, new_start + head
         if not a or not b:
             continue
         if depth and len(a) * len(b) <= exact_cells:
             matches = LCSseq.editops(a, b).as_matching_blocks()
-            inner = [MatchingBlock(one.a, one.b, one.size) for one in matches if one.size]
-            found += [block.shifted(left.old_end, left.new_end) for block in inner]
+            found += [MatchingBlock(old_start + one.a, new_start + one.b, one.size) for one in matches]
         elif depth < len(RUNS):
-            inner = [block.shifted(left.old_end, left.new_end) for block in anchors(a, b, RUNS[depth])]
-            found += inner
-            walls = [MatchingBlock(left.old_end, left.new_end, 0), *inner, MatchingBlock(right.old, right.new, 0)]
-            gaps += [
-                (MatchingBlock(before.old_end, before.new_end, 0), MatchingBlock(after.old, after.new, 0), depth + 1)
-                for before, after in pairwise(walls)
-            ]
+            inner = anchors(a, b, RUNS[depth])
+            found += [MatchingBlock(old_start + one.old, new_start + one.new, one.length) for one in inner]
+            for left, right in pairwise([MatchingBlock(0, 0, 0), *inner, MatchingBlock(len(a), len(b), 0)]):
+                old_gap = old_start + left.old_end, old_start + right.old
+                gaps.append((*old_gap, new_start + left.new_end, new_start + right.new, depth + 1))
     return merged(sorted(found))
-
-
-def _closed(old: str, new: str, left: MatchingBlock, right: MatchingBlock) -> tuple[MatchingBlock, MatchingBlock]:
-    """Return a gap between two empty blocks made smaller by what it begins and ends with in both texts."""
-    a, b = old[left.old : right.old], new[left.new : right.new]
-    head = Prefix.similarity(a, b)
-    tail = Postfix.similarity(a[head:], b[head:])
-    return MatchingBlock(left.old, left.new, head), MatchingBlock(right.old - tail, right.new - tail, tail)
 
 
 def merged(blocks: list[MatchingBlock]) -> list[MatchingBlock]:
@@ -119,9 +107,13 @@ def anchors(old: str, new: str, run: int) -> list[MatchingBlock]:
 
 def unique_blocks(old: str, new: str, run: int) -> list[MatchingBlock]:
     """Find the blocks made of runs of so many characters that both texts have exactly once, rising in the old one."""
-    old_places, new_places = _shared_once(run_hashes(old, run), run_hashes(new, run))
-    if not len(old_places):
+    old_hashes, old_places = _single(run_hashes(old, run))
+    new_hashes, new_places = _single(run_hashes(new, run))
+    _, in_old, in_new = np.intersect1d(old_hashes, new_hashes, assume_unique=True, return_indices=True)
+    if not len(in_old):
         return []
+    order = np.argsort(old_places[in_old])
+    old_places, new_places = old_places[in_old][order], new_places[in_new][order]
     # Runs that overlap on one diagonal are one block.
     steps, leaps = np.diff(old_places), np.diff(new_places)
     borders = np.flatnonzero((steps != leaps) | (steps > run)) + 1
@@ -134,17 +126,8 @@ def unique_blocks(old: str, new: str, run: int) -> list[MatchingBlock]:
     return [one for one in blocks if old[one.old : one.old_end] == new[one.new : one.new_end]]
 
 
-def _shared_once(old: NDArray[np.uint64], new: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the places in both of the hashes that each has once, rising in the old one."""
-    old_hashes, old_places = _single(old)
-    new_hashes, new_places = _single(new)
-    _, in_old, in_new = np.intersect1d(old_hashes, new_hashes, assume_unique=True, return_indices=True)
-    old_places, new_places = old_places[in_old], new_places[in_new]
-    order = np.argsort(old_places)
-    return old_places[order], new_places[order]
-
-
 def _single(hashes: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Return the hashes that occur once, and their places."""
     values, places, counts = np.unique(hashes, return_index=True, return_counts=True)
     return values[counts == 1], places[counts == 1]
 

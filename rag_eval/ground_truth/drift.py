@@ -113,7 +113,12 @@ class Carrier:
     def __init__(self, old: str, new: str, exact_cells: int = EXACT_CELLS) -> None:
         self._old, self._new = old, new
         blocks = settled(shared_blocks(old, new, exact_cells), old, new)
-        self._solid = [block for block in blocks if self._is_solid(block)]
+        ends = (len(old), len(new))
+        self._solid = [
+            block
+            for block in blocks
+            if block.length >= SOLID or block.old == block.new == 0 or (block.old_end, block.new_end) == ends
+        ]
         self._walls = [MatchingBlock(0, 0, 0), *blocks, MatchingBlock(len(old), len(new), 0)]
         self._moved = moved_blocks(blocks, old, new)
 
@@ -143,11 +148,6 @@ class Carrier:
         if in_new:
             return Carried("lost", None, "ambiguous")
         return self._altered(start, end, old_gap, new_gap)
-
-    def _is_solid(self, block: MatchingBlock) -> bool:
-        at_start = block.old == block.new == 0
-        at_end = (block.old_end, block.new_end) == (len(self._old), len(self._new))
-        return block.length >= SOLID or at_start or at_end
 
     def _is_shared(self, start: int, end: int) -> bool:
         number = bisect_right(self._walls, start, key=lambda block: block.old)
@@ -239,10 +239,15 @@ def reanchor(truth: Iterable[TokenLevelGroundTruth], corpus: Corpus, old: OldTex
         spans.setdefault(span.doc_id, []).append(span)
     ways: dict[DocumentId, Way] = {}
     carried: dict[CharacterSpan, Carried] = {}
-    for doc_id, found in spans.items():
+    for doc_id, members in spans.items():
         versions = (old or {}).get(doc_id, ())
-        ways[doc_id] = _carry_all(list(dict.fromkeys(found)), documents.get(doc_id), versions, carried)
-    every = [_outcome(item, span, carried[span], documents) for item in items for span in _members([item])]
+        ways[doc_id] = _carry_all(list(dict.fromkeys(members)), documents.get(doc_id), versions, carried)
+    every: list[SpanOutcome] = []
+    for item in items:
+        for span in _members([item]):
+            found = carried[span]
+            new = documents[span.doc_id].span(*found.place) if found.place is not None else None
+            every.append(SpanOutcome(item.query.id, span, found.status, new, found.reason))
     places = {outcome.old: outcome.new for outcome in every}
     renewed = [_regrouped(item, places) for item in items]
     gone = {span: span for span, new in places.items() if new is None}
@@ -326,26 +331,17 @@ def _carry_all(
         carried.update((span, carrier.carry(span.start, span.end)) for span in found)
         left = [span for span in left if span not in found]
         way = "diff" if version != content else way
-    carried.update((span, _by_text(span, content)) for span in left)
+    for span in left:
+        places = places_of(span.text, content)
+        if len(places) == 1:
+            carried[span] = Carried("moved", (places[0], places[0] + len(span.text)))
+        else:
+            carried[span] = Carried("lost", None, "ambiguous" if places else "not-found")
     return way
-
-
-def _by_text(span: CharacterSpan, content: str) -> Carried:
-    places = places_of(span.text, content)
-    if len(places) == 1:
-        return Carried("moved", (places[0], places[0] + len(span.text)))
-    return Carried("lost", None, "ambiguous" if places else "not-found")
 
 
 def _fits(span: CharacterSpan, content: str) -> bool:
     return content[span.start : span.end] == span.text
-
-
-def _outcome(
-    item: TokenLevelGroundTruth, span: CharacterSpan, carried: Carried, documents: Mapping[DocumentId, Document]
-) -> SpanOutcome:
-    new = documents[span.doc_id].span(*carried.place) if carried.place is not None else None
-    return SpanOutcome(item.query.id, span, carried.status, new, carried.reason)
 
 
 def keep_reanchored(report: ReanchorReport, source: Path, path: Path) -> Path | None:

@@ -70,25 +70,6 @@ _CONTEXT = 400
 _LEAST_SIMILARITY = 0.6
 
 
-def context_edits(before: str, after: str, text: str, place: tuple[int, int], bounds: tuple[int, int]) -> float | None:
-    """How many edits the surroundings of a place in the text are away from the given ones; None when too far.
-
-    The surroundings are as long as the given ones, which are folded forms, and end at the bounds. Too far is below a
-    similarity of 0.6; so is every place when nothing was given.
-    """
-    (start, end), (begin, stop) = place, bounds
-    found_before = text[max(begin, start - len(before)) : start]
-    found_after = text[end : min(stop, end + len(after))]
-    edits = Levenshtein.distance(before, found_before) + Levenshtein.distance(after, found_after)
-    total = len(before) + len(after)
-    return edits if total and 1 - edits / total >= _LEAST_SIMILARITY else None
-
-
-def context_forms(before: str, after: str) -> tuple[str, str]:
-    """Return the folded forms of a text before and a text after, cut to what is near."""
-    return folded_form(before[-2 * _CONTEXT :])[-_CONTEXT:], folded_form(after[: 2 * _CONTEXT])[:_CONTEXT]
-
-
 def clearly_nearest(candidates: Sequence[T], distance: Callable[[T], float | None], factor: float) -> T | None:
     """Return the candidate at the smallest distance, if every other is further by the factor at least; None if none is.
 
@@ -121,15 +102,6 @@ class Extent:
         return 1 - self.edits / max(len(needle), self.end - self.start)
 
 
-@dataclass(frozen=True, slots=True)
-class _Core:
-    """A stretch that is the same in needle and text: where it is in each, and how long it is."""
-
-    offset: int
-    place: int
-    length: int
-
-
 def nearest_extents(documents: PreparedDocuments, needle: str, begin: int, stop: int, threshold: float) -> list[Extent]:
     """Find the stretches in ``[begin, stop)`` of the folded text that are similar enough, fewest edits first.
 
@@ -143,9 +115,14 @@ def nearest_extents(documents: PreparedDocuments, needle: str, begin: int, stop:
         core = _longest_core(text, needle, offsets, places)
         if core is None:
             continue
-        lowest, highest = documents.document_range(core.place)
-        bounds = max(lowest, begin), min(highest, stop)
-        extent = _stretched(text, needle, core, bounds, slack, documents.is_border)
+        offset, start, length = core
+        end, (lowest, highest) = start + length, documents.document_range(start)
+        head, tail = needle[:offset], needle[offset + length :]
+        before = text[max(lowest, begin, start - len(head) - slack) : start]
+        after = text[end : min(highest, stop, end + len(tail) + slack)]
+        left, left_edits = _reach(head[::-1], before[::-1], documents.is_border, start, -1)
+        right, right_edits = _reach(tail, after, documents.is_border, end, 1)
+        extent = Extent(start - left, end + right, left_edits + right_edits)
         if extent.similarity(needle) >= threshold:
             found.append(extent)
     chosen: list[Extent] = []
@@ -174,33 +151,30 @@ def _clusters(
         yield offsets[members], places[members]
 
 
-def _longest_core(text: str, needle: str, offsets: NDArray[np.int64], places: NDArray[np.int64]) -> _Core | None:
-    """Return the longest stretch of runs that follow each other in both; None when they are not the same."""
+def _longest_core(
+    text: str, needle: str, offsets: NDArray[np.int64], places: NDArray[np.int64]
+) -> tuple[int, int, int] | None:
+    """Return offset, place and length of the longest stretch of runs that follow each other in needle and text.
+
+    None when they are not the same.
+    """
     order = np.lexsort((offsets, places - offsets))
     offsets, places = offsets[order], places[order]
     borders = np.flatnonzero((np.diff(offsets) != 1) | (np.diff(places) != 1)) + 1
     firsts = np.concatenate(([0], borders))
     lengths = np.diff(np.concatenate((firsts, [len(offsets)])))
     longest = int(np.argmax(lengths))
-    core = _Core(int(offsets[firsts[longest]]), int(places[firsts[longest]]), int(lengths[longest]) + RUN - 1)
+    offset, place = int(offsets[firsts[longest]]), int(places[firsts[longest]])
+    length = int(lengths[longest]) + RUN - 1
     # Hashes of different runs may meet.
-    return core if text.startswith(needle[core.offset : core.offset + core.length], core.place) else None
+    return (offset, place, length) if text.startswith(needle[offset : offset + length], place) else None
 
 
-def _stretched(
-    text: str, needle: str, core: _Core, bounds: tuple[int, int], slack: int, is_border: Callable[[int], bool]
-) -> Extent:
-    start, end = core.place, core.place + core.length
-    head, tail = needle[: core.offset], needle[core.offset + core.length :]
-    before = text[max(bounds[0], start - len(head) - slack) : start]
-    after = text[end : min(bounds[1], end + len(tail) + slack)]
-    left, left_edits = _reach(head[::-1], before[::-1], lambda length: is_border(start - length))
-    right, right_edits = _reach(tail, after, lambda length: is_border(end + length))
-    return Extent(start - left, end + right, left_edits + right_edits)
+def _reach(flank: str, beyond: str, is_border: Callable[[int], bool], place: int, way: int) -> tuple[int, int]:
+    """How much of ``beyond``, which goes on from the place forwards or backwards, is nearest to the flank.
 
-
-def _reach(flank: str, beyond: str, is_border: Callable[[int], bool]) -> tuple[int, int]:
-    """How much of ``beyond``, from its start, is nearest to the flank, and with how many edits."""
+    With the number of edits.
+    """
     fewest = len(flank) + len(beyond)
     equals: list[int] = []
     # From the flank's own length outwards: so much longer or shorter cannot have fewer edits than that.
@@ -212,7 +186,7 @@ def _reach(flank: str, beyond: str, is_border: Callable[[int], bool]) -> tuple[i
             fewest, equals = edits, []
         if edits == fewest:
             equals.append(length)
-    return min(equals, key=lambda length: (not is_border(length), abs(length - len(flank)))), fewest
+    return min(equals, key=lambda length: (not is_border(place + way * length), abs(length - len(flank)))), fewest
 
 
 SIMILARITY = 0.85
@@ -318,18 +292,19 @@ class Locator:
 
     def _told_apart(self, places: Sequence[Occurrence], hint: Hint) -> Occurrence | None:
         """Return the one place that the hint speaks for, by its surroundings or else by where it is."""
-        before, after = context_forms(hint.before, hint.after)
-        chosen = clearly_nearest(
-            places,
-            lambda place: context_edits(
-                before,
-                after,
-                self._documents.index.text,
-                (place.form_start, place.form_end),
-                self._documents.document_range(place.form_start),
-            ),
-            factor=1.5,
-        )
+        before = folded_form(hint.before[-2 * _CONTEXT :])[-_CONTEXT:]
+        after = folded_form(hint.after[: 2 * _CONTEXT])[:_CONTEXT]
+        text, total = self._documents.index.text, len(before) + len(after)
+
+        def edits(place: Occurrence) -> float | None:
+            """How far the surroundings are from the given ones; None when too far, or when none were given."""
+            begin, stop = self._documents.document_range(place.form_start)
+            found_before = text[max(begin, place.form_start - len(before)) : place.form_start]
+            found_after = text[place.form_end : min(stop, place.form_end + len(after))]
+            count = Levenshtein.distance(before, found_before) + Levenshtein.distance(after, found_after)
+            return count if total and 1 - count / total >= _LEAST_SIMILARITY else None
+
+        chosen = clearly_nearest(places, edits, factor=1.5)
         position = hint.position
         if chosen is None and position is not None:
             chosen = clearly_nearest(places, lambda place: abs(place.start - position), factor=2)

@@ -127,7 +127,7 @@ def run() -> list[dict[str, object]]:
     right_too = share_right(sample, results[:: len(excerpts) // SAMPLE])
     sliding_right = sum(map(is_right, places, (excerpt.span for excerpt in sample))) / len(sample)
     wrong = sum(isinstance(one, Located) for one in results) / len(results) - right
-    outcomes = Counter(result.outcome for result in results)
+    outcomes = Counter(result.how if isinstance(result, Located) else result.reason for result in results)
     ratio = sliding_seconds / seconds
     return [
         _figure("locating 10,000 excerpts in 5 MB, preparing included", seconds, None, "s CPU"),
