@@ -14,8 +14,7 @@ import pyarrow as pa
 from rag_eval.chunking.chunker import PositionAwareChunker
 from rag_eval.disk.files import data_sha256
 from rag_eval.disk.rows import KEY, KeyedRows, Row, keys_from_hex, nanoseconds
-from rag_eval.retrieval.ranking import reranked
-from rag_eval.retrieval.retriever import C, Reranker
+from rag_eval.retrieval.retriever import C, Reranker, reranked
 from rag_eval.tables import metadata_to_json, schema_of
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document

@@ -9,8 +9,7 @@ import pyarrow.compute as pc
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.retrieval.fusion import fuse
-from rag_eval.retrieval.ranking import Numbers, Ranking, rerank
-from rag_eval.retrieval.retriever import Hit, Reranker, Retriever, checked_hits, place_of
+from rag_eval.retrieval.retriever import Hit, Numbers, Ranking, Reranker, Retriever, checked_hits, place_of, rerank
 from rag_eval.tables import (
     HITS,
     PLACE,

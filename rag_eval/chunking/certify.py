@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from rag_eval.chunking.chunker import BuiltInChunker, Cut, PositionAwareChunker
-from rag_eval.chunking.foreign import ForeignChunker, Piece
+from rag_eval.chunking.foreign import ForeignChunker, foreign_chunker
 from rag_eval.chunking.placement import ChunkerPositionAdapter, count_characters, place, uncovered_stretches
 from rag_eval.chunking.sentence import trim
 from rag_eval.errors import ConfigurationError, preview
@@ -287,11 +287,12 @@ def certify(
     with a lone surrogate, and whatever ``fits`` raises.
     """
     named = _named(texts)
-    run, name = _runner(chunker)
+    knows_places = not isinstance(chunker, type) and isinstance(chunker, PositionAwareChunker)
+    used = cast("PositionAwareChunker", chunker) if knows_places else foreign_chunker(chunker)
     tally = _Tally(fits, find_size_limit(_innermost(chunker)) if fits is None else None)
     for text_name, text in named.items():
-        tally.look_at(text_name, text, run)
-    return Certificate(name, tally.positions, len(named), tally.chunks, tally.skipped, tuple(tally.checks()))
+        tally.look_at(text_name, text, partial(_look, used))
+    return Certificate(used.name, tally.positions, len(named), tally.chunks, tally.skipped, tuple(tally.checks()))
 
 
 class _Tally:
@@ -354,37 +355,24 @@ def _named(texts: Mapping[str, str] | Iterable[str] | None) -> dict[str, str]:
     return named
 
 
-def _runner(chunker: object) -> tuple[_Run, str]:
-    if isinstance(chunker, ChunkerPositionAdapter):
-        return lambda text: _found(text, chunker.chunker.pieces(text)), chunker.name
-    if not isinstance(chunker, type) and isinstance(chunker, PositionAwareChunker):
-        return partial(_own, chunker), chunker.name
-    foreign = chunker if isinstance(chunker, ForeignChunker) else ForeignChunker(chunker)
-    return partial(_claimed_or_found, foreign), foreign.name
-
-
-def _own(chunker: PositionAwareChunker, text: str) -> list[_Seen]:
-    document = Document(DocumentId("certified"), text)
+def _look(chunker: PositionAwareChunker | ForeignChunker, text: str) -> list[_Seen]:
+    """What a chunker gives for a text, with its own places, those it claims, or those that are found for it."""
+    foreign = chunker.chunker if isinstance(chunker, ChunkerPositionAdapter) else chunker
     seen = []
-    for chunk in chunker.chunk_with_positions(document):
-        note = "" if chunk.doc_id == document.id else f" (of {chunk.doc_id!r}, the document is {document.id!r})"
-        exact = not note and _is_slice(text, chunk.content, chunk.start, chunk.end)
-        seen.append(_Seen(chunk.content, (chunk.start, chunk.end), exact, "own", note))
-    return seen
-
-
-def _found(text: str, pieces: list[Piece]) -> list[_Seen]:
-    return [_Seen(found.piece.text, found.cut, found.exact, "found") for found in place(text, pieces)]
-
-
-def _claimed_or_found(foreign: ForeignChunker, text: str) -> list[_Seen]:
+    if not isinstance(foreign, ForeignChunker):
+        document = Document(DocumentId("certified"), text)
+        for chunk in foreign.chunk_with_positions(document):
+            start, end = chunk.start, chunk.end
+            note = "" if chunk.doc_id == document.id else f" (of {chunk.doc_id!r}, the document is {document.id!r})"
+            exact = not note and 0 <= start < end <= len(text) and text[start:end] == chunk.content
+            seen.append(_Seen(chunk.content, (start, end), exact, "own", note))
+        return seen
     pieces = foreign.pieces(text)
-    if not any(piece.has_claim for piece in pieces):
-        return _found(text, pieces)
-    seen = []
+    if foreign is not chunker or not any(piece.has_claim for piece in pieces):
+        return [_Seen(found.piece.text, found.cut, found.exact, "found") for found in place(text, pieces)]
     for piece in pieces:
-        start, end = piece.claimed_start, piece.claimed_end
-        cut = None if start is None else (start, start + len(piece.text) if end is None else end)
+        claimed, after = piece.claimed_start, piece.claimed_end
+        cut = None if claimed is None else (claimed, claimed + len(piece.text) if after is None else after)
         seen.append(_Seen(piece.text, cut, piece.claim_holds(text), "claimed"))
     return seen
 
@@ -393,10 +381,6 @@ def _innermost(chunker: object) -> object:
     while isinstance(chunker, ChunkerPositionAdapter | ForeignChunker):
         chunker = chunker.chunker if isinstance(chunker, ChunkerPositionAdapter) else chunker.source
     return chunker
-
-
-def _is_slice(text: str, content: str, start: int, end: int) -> bool:
-    return 0 <= start < end <= len(text) and text[start:end] == content
 
 
 def _lost(name: str, text: str, seen: list[_Seen]) -> Iterator[CounterExample]:

@@ -57,7 +57,12 @@ class _Line:
 
 def markdown_blocks(text: str) -> list[Block]:
     """Return the blocks in order; all characters outside them are whitespace."""
-    return _Reader(text).read()
+    reader = _Reader(text)
+    at = reader.front_matter()
+    while at < len(reader.lines):
+        at = reader.read_line(at)
+    reader.close(at)
+    return reader.blocks
 
 
 class _Reader:
@@ -71,20 +76,13 @@ class _Reader:
         self.opened_at = 0
         self.in_list = False
 
-    def read(self) -> list[Block]:
-        at = self._front_matter()
-        while at < len(self.lines):
-            at = self._read_line(at)
-        self._close(at)
-        return self.blocks
-
-    def _read_line(self, at: int) -> int:
+    def read_line(self, at: int) -> int:
         """Take the line, and with it the rest of a block that says where it ends; give the next line's number."""
         line = self.lines[at]
         if not line.text.strip():
-            self._close(at)
+            self.close(at)
         elif (is_last := self._verbatim(line)) is not None:
-            self._close(at)
+            self.close(at)
             last = at
             while last < len(self.lines) and not is_last(self.lines[last], last == at):
                 last += 1
@@ -92,7 +90,7 @@ class _Reader:
             self._add(at, after)
             return after
         elif heading := _ATX.match(line.text):
-            self._close(at)
+            self.close(at)
             self._add(at, at + 1, len(heading[1]), _atx_title(line.text[heading.end() :]))
             self.in_list = False
         elif self.open is _Open.PARAGRAPH and (underline := _SETEXT.match(line.text)):
@@ -100,21 +98,18 @@ class _Reader:
             self._add(self.opened_at, at + 1, 1 if underline[1] else 2, title)
             self.open = _Open.NOTHING
         elif self._starts_table(at):
-            self._close(at - 1)
-            self._start(at - 1, _Open.TABLE)
+            self.close(at - 1)
+            self.open, self.opened_at = _Open.TABLE, at - 1
         elif _ITEM.match(line.text) and (self.in_list or not line.indented):
-            self._close(at)
-            self._start(at, _Open.ITEM)
+            self.close(at)
+            self.open, self.opened_at = _Open.ITEM, at
             self.in_list = True
         elif self.open is _Open.NOTHING:
-            self._start(at, _Open.PARAGRAPH)
+            self.open, self.opened_at = _Open.PARAGRAPH, at
             self.in_list = self.in_list and line.text[0] in " \t"
         return at + 1
 
-    def _start(self, at: int, kind: _Open) -> None:
-        self.open, self.opened_at = kind, at
-
-    def _close(self, at: int) -> None:
+    def close(self, at: int) -> None:
         if self.open is not _Open.NOTHING and at > self.opened_at:
             self._add(self.opened_at, at)
         self.open = _Open.NOTHING
@@ -148,7 +143,7 @@ class _Reader:
             return lambda candidate, _: end in candidate.text.lower()
         return None
 
-    def _front_matter(self) -> int:
+    def front_matter(self) -> int:
         if not self.lines or self.lines[0].text.rstrip() != "---":
             return 0
         for at in range(1, len(self.lines)):

@@ -3,7 +3,7 @@
 import re
 import threading
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rag_eval.chunking.alignment import AlignedText, aligned_form
@@ -80,7 +80,9 @@ def place(source: str, pieces: Iterable[Piece], allowance: int | None = None) ->
     # Taking an overlapping piece for a later copy of itself leads away from where the next ones stand.
     placer = _Placer(source, allowance, prefer_overlap=True)
     overlapping = [placer.place(piece) for piece in pieces]
-    return min(nearest, overlapping, key=lambda placements: _left_over(source, placements))
+    cuts = [[placement.cut for placement in reading if placement.cut] for reading in (nearest, overlapping)]
+    left_over = [(uncovered_characters(source, found), -len(found)) for found in cuts]
+    return nearest if left_over[0] <= left_over[1] else overlapping
 
 
 class _Placer:
@@ -201,11 +203,6 @@ class _Placer:
         return found
 
 
-def _left_over(source: str, placements: Sequence[Placement]) -> tuple[int, int]:
-    cuts = [placement.cut for placement in placements if placement.cut]
-    return uncovered_characters(source, cuts), len(placements) - len(cuts)
-
-
 def _shifted(cut: Cut, by: int) -> Cut:
     return cut[0] + by, cut[1] + by
 
@@ -314,23 +311,26 @@ class ChunkerPositionAdapter:
     def chunk_with_positions(self, doc: Document) -> list[PositionAwareChunk]:
         """Return the located chunks in the order given; warns (``SkippedChunkWarning``) of each one without a place."""
         placements = place(doc.content, self.chunker.pieces(doc.content))
-        report = _report(doc, placements)
+        cuts = [placement.cut for placement in placements if placement.cut is not None]
+        report = PlacementReport(
+            doc_id=doc.id,
+            given_chunks=len(placements),
+            skipped_chunks=len(placements) - len(cuts),
+            aligned_chunks=len(cuts) - sum(placement.exact for placement in placements),
+            wrong_claims=sum(placement.claim_is_wrong for placement in placements),
+            characters=count_characters(doc.content),
+            uncovered_characters=uncovered_characters(doc.content, cuts),
+        )
         with self._lock:
             self._reports[doc.id] = report
-        chunks = []
-        for placement in placements:
-            if placement.cut is None:
-                self._warn(doc.id, placement.piece.text)
-                continue
-            chunks.append(doc.chunk_at(*placement.cut))
-        return chunks
-
-    def _warn(self, doc_id: DocumentId, text: str) -> None:
-        warnings.warn(
-            f"{self.name} gave a chunk with no sure place in {doc_id!r}, which is left out: {preview(text, _PREVIEW)}",
-            SkippedChunkWarning,
-            stacklevel=3,
-        )
+        for skipped in (placement.piece.text for placement in placements if placement.cut is None):
+            shown = preview(skipped, _PREVIEW)
+            warnings.warn(
+                f"{self.name} gave a chunk with no sure place in {doc.id!r}, which is left out: {shown}",
+                SkippedChunkWarning,
+                stacklevel=2,
+            )
+        return [doc.chunk_at(*cut) for cut in cuts]
 
 
 def as_position_aware(chunker: object, name: str | None = None) -> PositionAwareChunker:
@@ -341,16 +341,3 @@ def as_position_aware(chunker: object, name: str | None = None) -> PositionAware
     if name is None and not isinstance(chunker, type) and isinstance(chunker, PositionAwareChunker):
         return chunker
     return ChunkerPositionAdapter(chunker, name)
-
-
-def _report(doc: Document, placements: Sequence[Placement]) -> PlacementReport:
-    cuts = [placement.cut for placement in placements if placement.cut is not None]
-    return PlacementReport(
-        doc_id=doc.id,
-        given_chunks=len(placements),
-        skipped_chunks=len(placements) - len(cuts),
-        aligned_chunks=len(cuts) - sum(placement.exact for placement in placements),
-        wrong_claims=sum(placement.claim_is_wrong for placement in placements),
-        characters=count_characters(doc.content),
-        uncovered_characters=uncovered_characters(doc.content, cuts),
-    )

@@ -164,6 +164,8 @@ class CachedEmbedder:
         if keep_every < 1:
             raise ConfigurationError(f"keep_every is {keep_every}: give at least 1")
         self._embedder, self._cache, self._keep_every = embedder, cache, keep_every
+        self.name = embedder.name
+        """The embedder's."""
         self._since_ns = nanoseconds(made_since)
         self._counting = threading.Lock()
         self.statistics = CacheStatistics()
@@ -175,11 +177,6 @@ class CachedEmbedder:
         return f"CachedEmbedder({self._embedder!r}, {self._cache!r})"
 
     @property
-    def name(self) -> str:
-        """The embedder's."""
-        return self._embedder.name
-
-    @property
     def dimension(self) -> int:
         """The embedder's; where it would have to find it out, that of the vectors that are kept."""
         return self.known_dimension or self._embedder.dimension
@@ -187,12 +184,12 @@ class CachedEmbedder:
     @property
     def known_dimension(self) -> int | None:
         """The dimension, None where only the embedder could find it out."""
-        return known_dimension(self._embedder) or self._kept(queries=False).sized(self._since_ns)[1]
+        return known_dimension(self._embedder) or self._kept[0].sized(self._since_ns)[1]
 
     @property
     def folders(self) -> list[Path]:
         """Where its vectors are kept: those of texts and, unless it is symmetric, of questions."""
-        return [self._kept(queries=queries).folder for queries in ((False,) if self.symmetric else (False, True))]
+        return list(dict.fromkeys(rows.folder for rows in self._kept))
 
     @property
     def usage(self) -> Usage:
@@ -206,7 +203,7 @@ class CachedEmbedder:
         embedder = self._embedder
         in_blocks = partial(self._in_blocks, embedder.embed)
         make = embedder.embed_as_ready if isinstance(embedder, EmbedsAsReady) else in_blocks
-        return self._vectors(texts, self._kept(queries=False), make)
+        return self._vectors(texts, self._kept[0], make)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """Return the vector of a question."""
@@ -218,14 +215,13 @@ class CachedEmbedder:
         if self.symmetric:
             return self.embed(texts)
         make = partial(self._in_blocks, partial(embed_queries, self._embedder))
-        return self._vectors(texts, self._kept(queries=True), make)
-
-    def _kept(self, *, queries: bool) -> VectorRows:
-        return self._cache.collection(self._identity, self.name, queries=queries)
+        return self._vectors(texts, self._kept[1], make)
 
     @cached_property
-    def _identity(self) -> str:
-        return digest(self._embedder)
+    def _kept(self) -> tuple[VectorRows, VectorRows]:
+        """The vectors of texts and those of questions, which are the same where the embedder is symmetric."""
+        kept = partial(self._cache.collection, digest(self._embedder), self.name)
+        return kept(), kept(queries=not self.symmetric)
 
     def _vectors(self, texts: Sequence[str], kept: VectorRows, make: Make) -> Vectors:
         """Return the vectors of the texts: those kept, and with ``make`` the others, each distinct text once."""

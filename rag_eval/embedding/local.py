@@ -33,7 +33,7 @@ class LocalEmbedder(BuiltInEmbedder):
 
     symmetric = True
     packages = ("wordllama", "tokenizers")
-    dimension = _dimension = 256
+    dimension = known_dimension = 256
 
     @cached_property
     def name(self) -> str:

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.retrieval.ranking import Ranking
-from rag_eval.retrieval.retriever import AnyChunker, C, ChunkRetriever, Hit, check_k, cut
+from rag_eval.retrieval.retriever import AnyChunker, C, ChunkRetriever, Hit, Ranking, check_k, cut
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ground_truth import Query

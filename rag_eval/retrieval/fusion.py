@@ -11,12 +11,12 @@ from typing import Any, Generic, overload
 import numpy as np
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.retrieval.ranking import Ranking, rerank
 from rag_eval.retrieval.retriever import (
     RERANKER,
     RETRIEVER,
     C,
     Hit,
+    Ranking,
     Reranker,
     Retriever,
     candidates_for,
@@ -24,6 +24,7 @@ from rag_eval.retrieval.retriever import (
     check_part,
     checked_hits,
     place_of,
+    rerank,
 )
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus

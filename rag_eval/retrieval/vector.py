@@ -8,7 +8,6 @@ import numpy as np
 
 from rag_eval.embedding.embedder import Embedder, Vectors, check_embedder, embed_queries, text_vectors
 from rag_eval.errors import ConfigurationError
-from rag_eval.retrieval.ranking import Ranking, rerank
 from rag_eval.retrieval.retriever import (
     RERANKER,
     STORE,
@@ -16,11 +15,13 @@ from rag_eval.retrieval.retriever import (
     C,
     ChunkRetriever,
     Hit,
+    Ranking,
     Reranker,
     candidates_for,
     check_k,
     check_part,
     cut,
+    rerank,
 )
 from rag_eval.stores.memory import InMemoryVectorStore
 from rag_eval.stores.store import VectorStore

@@ -26,7 +26,7 @@ from rag_eval.benchmark.stages import score
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.reports.write import keep_report, page_of
-from rag_eval.retrieval.ranking import Ranking
+from rag_eval.retrieval.retriever import Ranking
 from rag_eval.tables import CHUNKS, documents_to_table, table_of, truth_to_tables
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus, Document

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rag_eval import Chunk, Document, DocumentId, LexicalReranker, Query, RecursiveCharacterChunker, generate_chunk_id
 from rag_eval.benchmark.hits import fuse_tables, hits_at, rerank_table
 from rag_eval.retrieval.fusion import fuse
-from rag_eval.retrieval.ranking import Ranking
+from rag_eval.retrieval.retriever import Ranking
 from rag_eval.tables import HITS, QUERIES, chunks_to_table, table_of
 
 DOC = Document(

@@ -25,8 +25,7 @@ from rag_eval import (
 )
 from rag_eval.errors import ConfigurationError
 from rag_eval.retrieval.fusion import fuse, number_by_place
-from rag_eval.retrieval.ranking import reranked
-from rag_eval.retrieval.retriever import C
+from rag_eval.retrieval.retriever import C, reranked
 from rag_eval.stores.store import SearchResult
 
 ONE = Corpus([Document(DocumentId("a.md"), "one two three. four five six. seven eight nine.")])
