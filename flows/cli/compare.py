@@ -50,7 +50,7 @@ def compare(
     old, new = read_run(kept, before), read_run(kept, after)
     pairs = name_pairs(old, new, configurations) if configurations else None
     found = compare_runs(kept, old, new, pairs=pairs, metrics=metrics, allow_different=allow_different)
-    console = Console()
+    console = Console(highlight=False)
     if as_json:
         print_json(console, _as_data(found, queries))
         return
@@ -81,7 +81,7 @@ def _print_comparison(console: Console, found: "RunComparison") -> None:
 
     first = found.rows[0].comparison
     say(console, f"{found.before.run} → {found.after.run}")
-    console.print(f"{basis(found.queries, first.units, first.unit)}; change is after minus before", highlight=False)
+    console.print(f"{basis(found.queries, first.units, first.unit)}; change is after minus before")
     for difference in found.differences:
         say(console, f"Warning: {difference}", "yellow")
     rows = [row for metric in found.metrics for row in found.by_metric(metric)]
@@ -94,18 +94,13 @@ def _print_comparison(console: Console, found: "RunComparison") -> None:
     for metric in dict.fromkeys(row.metric for row in shown):
         console.print(_table(metric, [row for row in shown if row.metric == metric]))
     if any(row.comparison.verdict == "no difference shown" for row in shown):
-        console.print("inconclusive: the difference may be due to chance.", highlight=False)
+        console.print("inconclusive: the difference may be due to chance.")
     if quiet:
         by = ", ".join(dict.fromkeys(row.metric for row in quiet))
-        console.print(
-            f"Inconclusive and not listed: {counted(len(quiet), 'further comparisons')}, by {by}.", highlight=False
-        )
+        console.print(f"Inconclusive and not listed: {counted(len(quiet), 'further comparisons')}, by {by}.")
     unchanged = len(found.rows) - len(changed)
     if unchanged:
-        console.print(
-            f"Every query scores as before in {unchanged} of {counted(len(found.rows), 'comparisons')}.",
-            highlight=False,
-        )
+        console.print(f"Every query scores as before in {unchanged} of {counted(len(found.rows), 'comparisons')}.")
     for sentence in left_out_sentences(found):
         say(console, sentence)
 
@@ -180,7 +175,7 @@ def gate(
         configurations=configurations,
         allow_different=allow_different,
     )
-    console = Console()
+    console = Console(highlight=False)
     if as_json:
         print_json(console, asdict(found) | {"passed": found.passed})
     else:
@@ -193,7 +188,7 @@ def _print_gate(console: Console, found: "Gate") -> None:
     from rag_eval.reports.against import gate_figures, gate_word
 
     say(console, f"{found.run} against the baseline {found.baseline}")
-    console.print(found.terms, highlight=False)
+    console.print(found.terms)
     for difference in found.differences:
         say(console, f"Warning: {difference}", "yellow")
     changed = [check for check in found.checks if check.changed]
@@ -207,13 +202,13 @@ def _print_gate(console: Console, found: "Gate") -> None:
         console.print(table)
     if len(found.checks) > len(changed):
         unchanged = counted(len(found.checks) - len(changed), "configurations")
-        console.print(f"{unchanged} with every score as in the baseline.", highlight=False)
+        console.print(f"{unchanged} with every score as in the baseline.")
     noticed = [check.noticed_from for check in changed if check.noticed_from is not None]
     if not found.can_fail:
         say(console, too_few(found.units, found.unit, len(found.checks)), "yellow")
     elif noticed:
         least = number(min(noticed), max(check.before for check in changed))
-        console.print(f"A {found.move} of less than about {least} cannot be detected here.", highlight=False)
+        console.print(f"A {found.move} of less than about {least} cannot be detected here.")
     for name, reason in found.missing.items():
         say(console, f"{name} is in the baseline and has no score in this run: {reason}", "red")
     unsure = any(check.unsure for check in found.checks)
