@@ -130,7 +130,7 @@ def up(
         try:
             with console.status("Starting …"):
                 api, is_ours = start_server(group, home, place.runs, port)
-                from flows.deploying import deploy, next_runs
+                from flows.deployments import deploy, next_runs
 
                 if is_ours:
                     crash_abandoned_runs()
@@ -228,7 +228,7 @@ def start_worker(group: ProcessGroup) -> None:
     """Start a worker and wait until the server knows of it."""
     from prefect.client.orchestration import get_client
 
-    from flows.deploying import work_pool
+    from flows.deployments import work_pool
 
     pool = work_pool()
     with get_client(sync_client=True) as client:
@@ -256,7 +256,7 @@ def emit_changes(corpus: CorpusWatch, stop: threading.Event, console: Console) -
 
     Raises ``CorpusFolderError`` when the folder goes away.
     """
-    from flows.deploying import emit_corpus_change
+    from flows.deployments import emit_corpus_change
 
     refused_until = 0.0
     for change in corpus.changes(stop):
@@ -302,7 +302,7 @@ def deploy(
     console = Console(stderr=True)
     print_notes(console)
     api = use_lasting_server()
-    from flows.deploying import deploy as make_known
+    from flows.deployments import deploy as make_known
 
     parameters = deployment_parameters(config, corpus, truth, glob, workspace, runner, gate_metric, max_drop)
     for name, number in make_known(folder or Path.cwd(), parameters, cron, pool, kubernetes).items():

@@ -18,9 +18,9 @@ from prefect.settings import PREFECT_API_URL, Settings
 from prefect.utilities.templating import find_placeholders
 from typer.main import get_command
 
+from flows.benchmark_from_file import Runner, benchmark_from_file
 from flows.cli.main import app
-from flows.deployed import Runner, benchmark_from_file
-from flows.deploying import PREFECT_FILE, deploy, read_deployments
+from flows.deployments import PREFECT_FILE, deploy, read_deployments
 from rag_eval.benchmark.config import NEEDED
 from rag_eval.errors import ConfigurationError
 from tests.deployments.compose import FOLDER, env_file, services
@@ -51,7 +51,9 @@ def test_the_form_needs_no_json() -> None:
     assert set(get_args(Runner)) == set(NEEDED)
 
 
-@pytest.mark.parametrize("entrypoint", ["flows.deployed.benchmark_from_file", "flows/deployed.py:benchmark_from_file"])
+@pytest.mark.parametrize(
+    "entrypoint", ["flows.benchmark_from_file.benchmark_from_file", "flows/benchmark_from_file.py:benchmark_from_file"]
+)
 def test_the_entry_point_imports_from_a_checkout_and_from_where_it_is_installed(
     tmp_path: Path, entrypoint: str
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.deploying import MOST_NAMES, change_payload, corpus_resource
+from flows.deployments import MOST_NAMES, change_payload, corpus_resource
 from rag_eval.documents.watch import CorpusChange, CorpusWatch
 from rag_eval.errors import ConfigurationError, CorpusFolderError
 

@@ -8,7 +8,7 @@ import yaml
 from prefect import flow
 from prefect.settings import PREFECT_API_URL
 
-from flows.deployed import benchmark_from_file
+from flows.benchmark_from_file import benchmark_from_file
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.runs import choose_baseline
 from rag_eval.benchmark.workspace import Workspace
