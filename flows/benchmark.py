@@ -8,7 +8,7 @@ from prefect.cache_policies import NO_CACHE
 from rag_eval.benchmark import engine, stages
 from rag_eval.benchmark.config import THREADS, BenchmarkConfig, Configuration
 from rag_eval.benchmark.housekeeping import notice_first_version
-from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome, conclude, keep, summarise
+from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome, conclude, keep_outcome, summarise
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TruthSource
 from rag_eval.benchmark.workspace import Workspace
 from tasks.artifacts import (
@@ -48,7 +48,7 @@ def benchmark(
 ) -> BenchmarkOutcome:
     """Compare the configurations on one corpus and one ground truth, whose spans are carried over to it if asked."""
     started = datetime.now(UTC)
-    workspace = workspace.for_run(started)
+    workspace = workspace.model_copy(update={"begun": started})
     notice_first_version(workspace)
     tag_run("rag-eval", config.evaluation_type)
     corpus, truth_file = CorpusSource.of(config.corpus, config.glob), TruthSource.of(config.ground_truth)
@@ -61,9 +61,8 @@ def benchmark(
         parts = {"workspace": unmapped(workspace), "configuration": configurations, "inputs": unmapped(inputs)}
         evaluations = side_by_side.map(evaluate, parts)
         done, failed = gather(configurations, evaluations, elsewhere=runner != THREADS)
-    outcome = BenchmarkOutcome.of(workspace, started, config, corpus, truth_file, inputs, done, failed, run.work)
-    kept = keep(workspace, outcome)
+    outcome = keep_outcome(workspace, started, config, corpus, truth_file, inputs, done, failed, run.work)
     report_run(workspace, outcome)
     if config.langsmith_dataset is not None:
         publish(workspace, outcome, config.langsmith_dataset, return_state=True)  # a run is complete without it
-    return conclude(outcome, kept)
+    return conclude(workspace, outcome)

@@ -9,10 +9,10 @@ from prefect.futures import PrefectFuture
 from prefect.task_runners import ProcessPoolTaskRunner, ThreadPoolTaskRunner
 
 from rag_eval.benchmark.config import Configuration, check_runner
-from rag_eval.benchmark.outcome import ConfigurationFailure, ConfigurationOutcome
+from rag_eval.benchmark.outcome import ConfigurationFailure, ConfigurationOutcome, StageWork
 from rag_eval.errors import ConfigurationFailedError, as_sentence
 from tasks.artifacts import as_each_completes
-from tasks.runner import StageEvent, cores, tell
+from tasks.runner import cores, tell
 
 
 def task_runner(name: str) -> Any:
@@ -62,34 +62,20 @@ def gather(
     done: dict[str, ConfigurationOutcome] = {}
     failed: dict[str, ConfigurationFailure] = {}
     for future in as_each_completes(futures, "progress", "Configurations evaluated"):
-        configuration = by_run[future.task_run_id]
-        ended = _ended(configuration, future)
-        if isinstance(ended, ConfigurationFailure):
-            failed[configuration.name] = ended
+        configuration, state = by_run[future.task_run_id], future.state
+        name, reason = configuration.name, None
+        stages: dict[str, StageWork] = {}
+        if state.is_completed():
+            done[name] = future.result()
+            stages = done[name].stages
         else:
-            done[configuration.name] = ended
-        if elsewhere:
-            _retell(configuration, ended)
+            reason = "the process that evaluated it ended before it was done: see whether it ran out of memory"
+            if state.is_final():
+                error = state.result(raise_on_failure=False)
+                reason = as_sentence(error) if isinstance(error, BaseException) else str(state.message)
+                stages = dict(error.stages) if isinstance(error, ConfigurationFailedError) else {}
+            failed[name] = ConfigurationFailure(configuration=configuration.record(), reason=reason, stages=stages)
+        for stage, one in stages.items() if elsewhere else ():
+            tell(name, stage, one.work, reason if one.work == "failed" else None)
     names = [one.name for one in configurations]  # in the order given, whichever was done first
     return [done[name] for name in names if name in done], {name: failed[name] for name in names if name in failed}
-
-
-def _ended(
-    configuration: Configuration, future: PrefectFuture[ConfigurationOutcome]
-) -> ConfigurationOutcome | ConfigurationFailure:
-    state = future.state
-    if state.is_completed():
-        return future.result()
-    if not state.is_final():
-        reason = "the process that evaluated it ended before it was done: see whether it ran out of memory"
-        return ConfigurationFailure(configuration=configuration.record(), reason=reason, stages={})
-    error = state.result(raise_on_failure=False)
-    reason = as_sentence(error) if isinstance(error, BaseException) else str(state.message)
-    stages = dict(error.stages) if isinstance(error, ConfigurationFailedError) else {}
-    return ConfigurationFailure(configuration=configuration.record(), reason=reason, stages=stages)
-
-
-def _retell(configuration: Configuration, ended: ConfigurationOutcome | ConfigurationFailure) -> None:
-    reason = ended.reason if isinstance(ended, ConfigurationFailure) else None
-    for stage, done in ended.stages.items():
-        tell(StageEvent(configuration.name, stage, done.work, reason if done.work == "failed" else None))

@@ -9,9 +9,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, cast
+from typing import Any, Literal, Self
 
 from prefect import Task
 from prefect.cache_policies import NO_CACHE
@@ -27,8 +27,6 @@ from rag_eval.errors import ConfigurationFailedError, RequestRefusedError, Servi
 from rag_eval.parts import is_part, is_remote
 from rag_eval.retry import STAGE_DELAYS
 
-P = ParamSpec("P")
-R = TypeVar("R")
 Status = Literal["started", "waiting", "retrying", "computed", "reused", "failed"]
 
 CACHED = "Cached"
@@ -66,10 +64,10 @@ def listening(listener: Listener) -> Iterator[None]:
         _listeners.remove(listener)
 
 
-def tell(event: StageEvent) -> None:
+def tell(configuration: str | None, stage: str, status: Status, reason: str | None = None) -> None:
     """Tell every listener."""
     for listener in list(_listeners):
-        listener(event)
+        listener(StageEvent(configuration, stage, status, reason))
 
 
 def cores() -> int:
@@ -84,49 +82,9 @@ def cores() -> int:
 _computing = threading.BoundedSemaphore(max(1, cores() // 2))
 
 
-@contextmanager
-def room_to_compute(*, remote: bool) -> Iterator[None]:
+def room_to_compute(*, remote: bool) -> AbstractContextManager[object]:
     """Wait until a stage may compute; one that mostly waits for a service need not wait for others too."""
-    if remote:
-        yield
-        return
-    with _computing:
-        yield
-
-
-def stage_task(stage: Stage[Concatenate[Workspace, P], R], key: str, **options: Any) -> Task[..., R]:
-    """The Prefect task that gives the kept result of the work with this key, else does the work and keeps it.
-
-    ``options`` are those of a Prefect task.
-    """
-
-    @functools.wraps(stage.run)
-    def look_up_or_compute(workspace: Workspace, *args: P.args, **kwargs: P.kwargs) -> R | State[R]:
-        found = find_record(workspace, stage, key)
-        if found is not None:
-            return cast("State[R]", Completed(name=CACHED, data=found, message=key))
-        with room_to_compute(remote=_asks_a_service(*args, **kwargs)):
-            made = stage(workspace, *args, **kwargs)
-        keep_record(workspace, stage, key, made)
-        return made
-
-    return cast(
-        "Task[..., R]",
-        Task(
-            fn=look_up_or_compute,
-            name=stage.name,
-            version=str(stage.version),
-            cache_policy=NO_CACHE,
-            persist_result=False,
-            **options,
-        ),
-    )
-
-
-def _asks_a_service(*args: object, **kwargs: object) -> bool:
-    """Whether a part among the arguments of a stage uses the network."""
-    given = (*args, *kwargs.values())
-    return any(is_remote(one) if is_part(one) else getattr(one, "remote", False) for one in given)
+    return nullcontext() if remote else _computing
 
 
 class StageRunner:
@@ -141,27 +99,70 @@ class StageRunner:
         told_after: float = TOLD_AFTER,
     ) -> None:
         self._workspace = workspace
-        self._configuration = configuration
+        self._tell = functools.partial(tell, configuration)
         self._retry_delays = list(retry_delays)
         self._told_after = told_after
         self.work: dict[str, StageWork] = {}
 
-    def __call__(self, stage: Stage[Concatenate[Workspace, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """The stage's result; raises what the stage raised.
+    def __call__(self, stage: Stage, *inputs: Any) -> Any:
+        """The stage's result; raises what the stage raised."""
+        started = time.perf_counter()
+        work: Work = "failed"
+        result: Any = None
+        failure: Exception | None = None
+        self._tell(stage.name, "started")
+        try:
+            state = self._state_of(stage, *inputs)
+            result = state.result()
+            work = "reused" if state.name == CACHED else "computed"
+        except Exception as error:  # noqa: BLE001  # raised again once it is told
+            failure = error
+        effort = None if failure else effort_of(result)
+        self.work[stage.name] = StageWork(work=work, effort=effort, seconds=round(time.perf_counter() - started, 3))
+        self._tell(stage.name, work, as_sentence(failure) if failure else None)
+        if failure is not None:
+            raise failure
+        return result
+
+    def _state_of(self, stage: Stage, *inputs: Any) -> State[Any]:
+        """The state of the task that gives the kept result of the stage, else does the work and keeps it.
 
         A stage with a part that uses the network is tried again when the service fails, unless it refuses what it is
         sent; no other is.
         """
-        started = time.perf_counter()
-        self._tell(stage.name, "started")
-        try:
-            state = self._state_of(stage, *args, **kwargs)
-            result = state.result()
-        except Exception as error:
-            self._take_note(stage.name, "failed", started, reason=as_sentence(error))
-            raise
-        self._take_note(stage.name, "reused" if state.name == CACHED else "computed", started, result)
-        return result
+        workspace, key = self._workspace, stage.key(*inputs)
+        remote = any(is_remote(one) if is_part(one) else getattr(one, "remote", False) for one in inputs)
+
+        def look_up_or_compute() -> Any:
+            found = find_record(workspace, stage, key)
+            if found is not None:
+                return Completed(name=CACHED, data=found, message=key)
+            with room_to_compute(remote=remote):
+                made = stage(workspace, *inputs)
+            keep_record(workspace, stage, key, made)
+            return made
+
+        def is_tried_again(task: Task[Any, Any], run: TaskRun, state: State[Any]) -> bool:
+            # Prefect asks before every new attempt: the one moment to say so.
+            error = state.result(raise_on_failure=False)
+            if not isinstance(error, ServiceError) or isinstance(error, RequestRefusedError):
+                return False
+            self._tell(stage.name, "retrying", as_sentence(error))
+            return True
+
+        task = Task(
+            fn=look_up_or_compute,
+            name=stage.name,
+            description=stage.compute.__doc__,
+            version=str(stage.version),
+            cache_policy=NO_CACHE,
+            persist_result=False,
+            retries=len(self._retry_delays) if remote else 0,
+            retry_delay_seconds=self._retry_delays,
+            retry_condition_fn=is_tried_again,
+        )
+        with self._alone(stage.name, key):
+            return task(return_state=True)
 
     @contextmanager
     def accounting(self) -> Iterator[Self]:
@@ -171,22 +172,10 @@ class StageRunner:
         except Exception as error:
             raise ConfigurationFailedError(as_sentence(error), self.work) from error
 
-    def _state_of(self, stage: Stage[Concatenate[Workspace, P], R], *args: P.args, **kwargs: P.kwargs) -> State[R]:
-        key = stage.key(self._workspace, *args, **kwargs)
-        task = stage_task(
-            stage,
-            key,
-            retries=len(self._retry_delays) if _asks_a_service(*args, **kwargs) else 0,
-            retry_delay_seconds=self._retry_delays,
-            retry_condition_fn=self._retry_condition(stage.name),
-        )
-        with self._alone(stage.name, key):
-            return cast("State[R]", task(self._workspace, *args, return_state=True, **kwargs))
-
     @contextmanager
     def _alone(self, stage: str, key: str) -> Iterator[None]:
         """Wait for another process that does the same work, and say so if that takes a while."""
-        soon = threading.Timer(self._told_after, lambda: self._tell(stage, "waiting", ELSEWHERE))
+        soon = threading.Timer(self._told_after, self._tell, (stage, "waiting", ELSEWHERE))
         soon.daemon = True
 
         def wait() -> None:
@@ -199,25 +188,3 @@ class StageRunner:
                 soon.join()
                 self._tell(stage, "started")
             yield
-
-    def _retry_condition(self, stage: str) -> Callable[[Task[Any, Any], TaskRun, State[Any]], bool]:
-        """Whether to try again, which Prefect asks before every new attempt: the one moment to say so."""
-
-        def is_service_failure(task: Task[Any, Any], run: TaskRun, state: State[Any]) -> bool:
-            error = state.result(raise_on_failure=False)
-            if not isinstance(error, ServiceError) or isinstance(error, RequestRefusedError):
-                return False
-            self._tell(stage, "retrying", as_sentence(error))
-            return True
-
-        return is_service_failure
-
-    def _take_note(
-        self, stage: str, work: Work, started: float, result: object = None, reason: str | None = None
-    ) -> None:
-        seconds = round(time.perf_counter() - started, 3)
-        self.work[stage] = StageWork(work=work, effort=effort_of(result), seconds=seconds)
-        self._tell(stage, work, reason)
-
-    def _tell(self, stage: str, status: Status, reason: str | None = None) -> None:
-        tell(StageEvent(self._configuration, stage, status, reason))

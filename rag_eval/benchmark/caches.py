@@ -4,8 +4,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -27,40 +26,34 @@ CUTS = schema_of(
 )
 
 
-class ChunkCache:
-    """The cuts that one chunker made, in one folder."""
+def cut_once(
+    folder: Path, chunker: PositionAwareChunker, documents: Sequence[Document], *, refresh: bool = False
+) -> tuple[list[PositionAwareChunk], int]:
+    """The chunks of all documents, in order, and how many documents had to be cut; ``refresh`` cuts them all.
 
-    def __init__(self, folder: Path) -> None:
-        self._cuts = KeyedRows(folder, CUTS)
-
-    def chunk(
-        self, chunker: PositionAwareChunker, documents: Sequence[Document], *, refresh: bool = False
-    ) -> tuple[list[PositionAwareChunk], int]:
-        """The chunks of all documents, in order, and how many documents had to be cut; ``refresh`` cuts them all."""
-        began = time.time_ns()
-        digests = [text_sha256(document.content) for document in documents]
-        known = {} if refresh else self._cuts.get(digests)
-        fresh: dict[str, Row] = {}
-        chunks: list[PositionAwareChunk] = []
-        for document, digest in zip(documents, digests, strict=True):
-            kept = fresh.get(digest) or known.get(digest)
-            made = None if kept is None else _chunks_at(document, kept)
-            if made is None:
-                made = chunker.chunk_with_positions(document)
-                fresh[digest] = _cuts(document, made)
-            chunks += made
-        self._cuts.put(fresh)
-        if refresh or fresh.keys() & known.keys():
-            self._cuts.retire(keys_from_hex(list(fresh)), began)
-        return chunks, len(fresh)
-
-
-def _cuts(document: Document, chunks: Sequence[PositionAwareChunk]) -> Row:
-    return {
-        "starts": [chunk.start for chunk in chunks],
-        "ends": [chunk.end for chunk in chunks],
-        "metadata": [metadata_to_json(chunk.metadata, f"a chunk of {document.id!r}") for chunk in chunks],
-    }
+    The folder keeps what one chunker has cut.
+    """
+    cuts = KeyedRows(folder, CUTS)
+    began = time.time_ns()
+    digests = [text_sha256(document.content) for document in documents]
+    known = {} if refresh else cuts.get(digests)
+    fresh: dict[str, Row] = {}
+    chunks: list[PositionAwareChunk] = []
+    for document, digest in zip(documents, digests, strict=True):
+        kept = fresh.get(digest) or known.get(digest)
+        made = None if kept is None else _chunks_at(document, kept)
+        if made is None:
+            made = chunker.chunk_with_positions(document)
+            fresh[digest] = {
+                "starts": [chunk.start for chunk in made],
+                "ends": [chunk.end for chunk in made],
+                "metadata": [metadata_to_json(chunk.metadata, f"a chunk of {document.id!r}") for chunk in made],
+            }
+        chunks += made
+    cuts.put(fresh)
+    if refresh or fresh.keys() & known.keys():
+        cuts.retire(keys_from_hex(list(fresh)), began)
+    return chunks, len(fresh)
 
 
 def _chunks_at(document: Document, cuts: Row) -> list[PositionAwareChunk] | None:
@@ -129,13 +122,3 @@ class CachedReranker:
             self.fresh += 1
             self._replaced.append(key)
         return row
-
-
-@contextmanager
-def kept_rankings(reranker: Reranker, folder: Path, since: datetime | None) -> Iterator[CachedReranker]:
-    """The reranker with its answers kept, also when an error ends the work; none from before ``since`` is used."""
-    cached = CachedReranker(reranker, folder, since)
-    try:
-        yield cached
-    finally:
-        cached.close()

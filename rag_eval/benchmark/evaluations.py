@@ -3,8 +3,7 @@
 ``retrieval_losses`` says of one retriever where it loses recall.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,17 +12,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag_eval.benchmark.engine import InMemoryParts
+from rag_eval.benchmark.config import Configuration
 from rag_eval.benchmark.experiment import (
     DEFAULTS,
     CheckedSystem,
-    ExperimentTables,
     RetrievalResult,
     check_truth,
     checked_truth,
     run_with,
 )
-from rag_eval.benchmark.hits import chunk_hits_table, span_hits_table
+from rag_eval.benchmark.hits import hits_table
 from rag_eval.benchmark.langsmith_evaluation import LangSmithLink
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.errors import ConfigurationError, GroundTruthError, ServiceError, preview
@@ -48,7 +46,7 @@ T = TypeVar("T", TokenLevelGroundTruth, ChunkLevelGroundTruth)
 M = TypeVar("M")
 
 
-class _Evaluation(ABC, Generic[T, M]):
+class _Evaluation(Generic[T, M]):
     level: ClassVar[EvaluationType]
 
     def __init__(
@@ -61,8 +59,12 @@ class _Evaluation(ABC, Generic[T, M]):
     ) -> None:
         check_corpus(corpus)
         self.corpus = corpus
-        self._link = _link(langsmith_dataset_name, langsmith_client)
-        self.ground_truth: Sequence[T] = _load(ground_truth, self.level, self._link)
+        link = LangSmithLink(langsmith_dataset_name, langsmith_client) if langsmith_dataset_name is not None else None
+        self._link = link
+        if link is not None and link.has_key:
+            with suppress(ServiceError):  # a service that is down keeps nobody from evaluating
+                link.examples()
+        self.ground_truth: Sequence[T] = _load(ground_truth, self.level, link)
 
     def run(
         self,
@@ -78,12 +80,35 @@ class _Evaluation(ABC, Generic[T, M]):
         Unless given, the store is in memory. For character spans a plain chunker is wrapped by
         ``ChunkerPositionAdapter``, a position-aware one is used as it is.
         """
-        parts, name = _checked_parts(self.level, chunker, embedder, vector_store, reranker)
+        store = InMemoryVectorStore() if vector_store is None else vector_store
+        # It checks the parts, and has the name of all of them as one.
+        whole: VectorRAGRetriever[Any] = VectorRAGRetriever(
+            chunker, embedder, store, reranker, evaluation_type=self.level
+        )
+        parts = Configuration.model_construct(
+            chunker=chunker, retrieval="vector", embedder=embedder, store=store, reranker=reranker
+        )
         result = run_with(self.level, self.corpus, self.ground_truth, parts, metrics, k)
-        return _published(self._link, result, name, k, self._outputs)
+        if self._link is None or not self._link.has_key:
+            return result
+        tables = result.raw_results
+        counted = tables.hits.filter(pc.field("rank") <= (k if isinstance(k, int) else max(k)))
+        url = self._link.publish("rag-eval", self._outputs(counted), tables.scores, {"retriever": whole.name})
+        return replace(result, experiment_url=url)
 
-    @abstractmethod
-    def _outputs(self, tables: ExperimentTables) -> dict[QueryId, dict[str, object]]: ...
+    def _outputs(self, hits: pa.Table) -> dict[QueryId, dict[str, object]]:
+        """What was retrieved for each query, as LangSmith is told."""
+        documents = self.corpus.by_id()
+        found: dict[QueryId, list[object]] = {item.query.id: [] for item in self.ground_truth}
+        for row in hits.to_pylist():
+            if self.level == "chunk-level":
+                found[row["query_id"]].append(row["chunk_id"])
+                continue
+            text = documents[row["doc_id"]].content[row["start"] : row["end"]]
+            span: SpanRecord = {"doc_id": row["doc_id"], "start": row["start"], "end": row["end"], "text": text}
+            found[row["query_id"]].append(span)
+        key = "retrieved_chunk_ids" if self.level == "chunk-level" else "retrieved_spans"
+        return {query_id: {key: each} for query_id, each in found.items()}
 
 
 class TokenLevelEvaluation(_Evaluation[TokenLevelGroundTruth, TokenLevelMetric]):
@@ -98,15 +123,6 @@ class TokenLevelEvaluation(_Evaluation[TokenLevelGroundTruth, TokenLevelMetric])
 
     level = "token-level"
 
-    def _outputs(self, tables: ExperimentTables) -> dict[QueryId, dict[str, object]]:
-        documents = self.corpus.by_id()
-        spans: dict[QueryId, list[SpanRecord]] = {item.query.id: [] for item in self.ground_truth}
-        for row in tables.hits.to_pylist():
-            text = documents[row["doc_id"]].content[row["start"] : row["end"]]
-            record: SpanRecord = {"doc_id": row["doc_id"], "start": row["start"], "end": row["end"], "text": text}
-            spans[row["query_id"]].append(record)
-        return {query_id: {"retrieved_spans": found} for query_id, found in spans.items()}
-
 
 class ChunkLevelEvaluation(_Evaluation[ChunkLevelGroundTruth, ChunkLevelMetric]):
     """Evaluates retrieval against chunk ids: the ground truth serves the chunker that it was made with, and no other.
@@ -115,35 +131,6 @@ class ChunkLevelEvaluation(_Evaluation[ChunkLevelGroundTruth, ChunkLevelMetric])
     """
 
     level = "chunk-level"
-
-    def _outputs(self, tables: ExperimentTables) -> dict[QueryId, dict[str, object]]:
-        ids: dict[QueryId, list[str]] = {item.query.id: [] for item in self.ground_truth}
-        for row in tables.hits.to_pylist():
-            ids[row["query_id"]].append(row["chunk_id"])
-        return {query_id: {"retrieved_chunk_ids": found} for query_id, found in ids.items()}
-
-
-def _checked_parts(
-    level: EvaluationType,
-    chunker: AnyChunker,
-    embedder: Embedder,
-    vector_store: VectorStore | None,
-    reranker: Reranker | None,
-) -> tuple[InMemoryParts, str]:
-    """The parts and their names as one; raises ``ConfigurationError`` on one that is not what it should be."""
-    store = InMemoryVectorStore() if vector_store is None else vector_store
-    together: VectorRAGRetriever[Any] = VectorRAGRetriever(chunker, embedder, store, reranker, evaluation_type=level)
-    return InMemoryParts(chunker, "vector", embedder, store, reranker), together.name
-
-
-def _link(dataset_name: str | None, client: "Client | None") -> LangSmithLink | None:
-    if dataset_name is None:
-        return None
-    link = LangSmithLink(dataset_name, client)
-    if link.has_key:
-        with suppress(ServiceError):  # a service that is down keeps nobody from evaluating
-            link.examples()
-    return link
 
 
 def _load(given: Sequence[Any] | str | Path | None, level: EvaluationType, link: LangSmithLink | None) -> Sequence[Any]:
@@ -157,21 +144,6 @@ def _load(given: Sequence[Any] | str | Path | None, level: EvaluationType, link:
             "there is no ground truth: give a list or a JSON-lines file, or langsmith_dataset_name with a key"
         )
     return (token_level_truth if is_token_level else chunk_level_truth)(link.examples(), link.dataset_name)
-
-
-def _published(
-    link: LangSmithLink | None,
-    result: RetrievalResult,
-    name: str,
-    k: int | Sequence[int],
-    outputs: Callable[[ExperimentTables], dict[QueryId, dict[str, object]]],
-) -> RetrievalResult:
-    if link is None or not link.has_key:
-        return result
-    tables = result.raw_results
-    counted = tables.hits.filter(pc.field("rank") <= (k if isinstance(k, int) else max(k)))
-    url = link.publish("rag-eval", outputs(replace(tables, hits=counted)), tables.scores, {"retriever": name})
-    return replace(result, experiment_url=url)
 
 
 @overload
@@ -209,16 +181,13 @@ def retrieval_losses(
     if not isinstance(retriever, VectorRAGRetriever):
         raise ConfigurationError(f"{preview(repr(retriever))} has no stages to compare: give a VectorRAGRetriever")
     level = retriever.evaluation_type
-    is_token_level = level == "token-level"
     truth: list[Any] = checked_truth(ground_truth, DEFAULTS[level][0])
     check_truth(level, truth, corpus)
-    indexed: Retriever[Any] = retriever if is_token_level else CheckedSystem(retriever, truth)
+    indexed: Retriever[Any] = retriever if level == "token-level" else CheckedSystem(retriever, truth)
     indexed.index(corpus)
     queries = [item.query for item in truth]
-    stages = retriever.stages(queries, max(ks))
+    hits = HitStages(*(hits_table(level, queries, found, corpus) for found in retriever.stages(queries, max(ks))))
     chunks = chunks_to_table(retriever.indexed_chunks())
-    if is_token_level:
-        hits = HitStages(*(span_hits_table(queries, found, corpus) for found in stages))
+    if level == "token-level":
         return token_level_losses(chunks, truth_to_tables(truth), hits, ks)
-    hits = HitStages(*(chunk_hits_table(queries, found) for found in stages))
     return chunk_level_losses(chunks, truth_to_tables(truth), hits, ks)

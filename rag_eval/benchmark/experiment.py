@@ -1,14 +1,15 @@
 """One experiment: a corpus, the truth about it, a retriever, and metrics."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import Any, Generic, Literal, Protocol, TypeVar, overload, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, overload, runtime_checkable
 
 import pyarrow as pa
 
-from rag_eval.benchmark.engine import InMemoryInputs, InMemoryParts, InMemoryRun, evaluate, evaluate_system
+from rag_eval.benchmark.config import Configuration
+from rag_eval.benchmark.engine import InMemoryInputs, evaluate, run_in_memory
 from rag_eval.errors import ConfigurationError, GroundTruthError, preview
 from rag_eval.ground_truth.check import check_against_corpus, check_chunk_ids, check_chunker
 from rag_eval.metrics.chroma import ChromaMetric
@@ -128,35 +129,11 @@ class CheckedSystem:
         return self.retriever.retrieve(queries, k)
 
 
-T = TypeVar("T")
-T_contra = TypeVar("T_contra", contravariant=True)
-
-
-class Metric(Protocol[T_contra]):
-    """A metric of either level."""
-
-    @property
-    def name(self) -> str:
-        """The key of the metric in every result."""
-
-    def calculate(self, retrieved: Sequence[T_contra], ground_truth: Sequence[T_contra]) -> float:
-        """The score of one query."""
-
-
 @dataclass(frozen=True, slots=True)
-class Case(Generic[T]):
-    """One answerable query: what was retrieved, best first, and what is relevant."""
+class MetricAtCut:
+    """A metric of either level, its name without a cut and its cut in the scores, and its key in the averages."""
 
-    query_id: QueryId
-    retrieved: Sequence[T]
-    relevant: Sequence[T]
-
-
-@dataclass(frozen=True, slots=True)
-class MetricAtCut(Generic[T]):
-    """A metric, its name without a cut and its cut in the scores, and its key in the averages."""
-
-    metric: Metric[T]
+    metric: Any
     label: str
     cut: Cut
     key: str
@@ -180,15 +157,15 @@ class MetricAtCut(Generic[T]):
 
 
 def metrics_at_cuts(
-    evaluation_type: EvaluationType, metrics: Sequence[Metric[T]], ks: Sequence[int], *, several: bool
-) -> list[MetricAtCut[T]]:
+    evaluation_type: EvaluationType, metrics: Sequence[Any], ks: Sequence[int], *, several: bool
+) -> list[MetricAtCut]:
     """Each metric at each k, or at the cut that its own name states: ``span_recall@10`` sees ten hits at any k.
 
     With ``several`` ks the keys have ``@k``; a metric with a cut of its own keeps its name.
     Raises ``ConfigurationError`` without metrics, on what is not a metric of this level, and when two would have the
     same rows.
     """
-    columns: list[MetricAtCut[T]] = []
+    columns: list[MetricAtCut] = []
     for metric in _checked(evaluation_type, metrics):
         name = metric.name
         label, cut = split_name(name)
@@ -201,28 +178,7 @@ def metrics_at_cuts(
     return columns
 
 
-def score_cases(
-    columns: Sequence[MetricAtCut[T]],
-    cases: Sequence[Case[T]],
-    sweep: Callable[[list[MetricName]], pa.Table],
-) -> pa.Table:
-    """A ``SCORES`` row for each metric at its cut and case, in this order; ``sweep`` scores built-in ones by name.
-
-    Raises ``ConfigurationError`` when a metric gives anything but a finite number.
-    """
-    swept = [column for column in columns if column.is_swept]
-    scores = sweep([MetricName.parse(column.name) for column in swept]) if swept else None
-    parts = []
-    for column in columns:
-        if scores is not None and column.is_swept:
-            parts.append(scores.slice(swept.index(column) * len(cases), len(cases)))
-        else:
-            head = (column.label, column.cut.kind, column.cut.size)
-            parts.append(table_of(SCORES, [(case.query_id, *head, _score(column, case)) for case in cases]))
-    return pa.concat_tables(parts)
-
-
-def _checked(evaluation_type: EvaluationType, metrics: Sequence[Metric[T]]) -> list[Metric[T]]:
+def _checked(evaluation_type: EvaluationType, metrics: Sequence[Any]) -> list[Any]:
     if isinstance(metrics, str | Mapping) or not isinstance(metrics, Iterable):
         raise ConfigurationError(f"metrics is {preview(repr(metrics))}: give a list of metrics, such as [SpanRecall()]")
     given = list(metrics)
@@ -247,15 +203,6 @@ def _checked(evaluation_type: EvaluationType, metrics: Sequence[Metric[T]]) -> l
                 f"use one of {', '.join(metric_names(evaluation_type))}, or a {other} evaluation"
             )
     return given
-
-
-def _score(column: MetricAtCut[T], case: Case[T]) -> float:
-    value: object = column.metric.calculate(case.retrieved[: column.cut.hits], case.relevant)
-    if not isinstance(value, Real) or not math.isfinite(value):
-        raise ConfigurationError(
-            f"{column.metric.name}.calculate gave {preview(repr(value))} for {case.query_id}: return a finite number"
-        )
-    return float(value)
 
 
 DEFAULTS: Mapping[EvaluationType, tuple[type[Any], tuple[Any, ...]]] = {
@@ -340,7 +287,7 @@ def run_with(
     level: EvaluationType,
     corpus: Corpus,
     ground_truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth],
-    searched_by: Retriever[Any] | InMemoryParts,
+    searched_by: Retriever[Any] | Configuration,
     metrics: Sequence[Any] | None,
     k: int | Sequence[int],
 ) -> RetrievalResult:
@@ -349,21 +296,17 @@ def run_with(
         raise ConfigurationError(f"there is no evaluation type {level!r}: use 'token-level' or 'chunk-level'")
     kind, default = DEFAULTS[level]
     ks = _checked_ks(k)
-    columns: list[MetricAtCut[Any]] = metrics_at_cuts(
-        level, default if metrics is None else metrics, ks, several=isinstance(k, Iterable)
-    )
+    columns = metrics_at_cuts(level, default if metrics is None else metrics, ks, several=isinstance(k, Iterable))
     truth: list[Any] = checked_truth(ground_truth, kind)
     check_truth(level, truth, corpus)
     asked = max(*ks, *(column.depth(_relevant(item) for item in truth) for column in columns))
-    depth = candidates_for(asked, None) if isinstance(searched_by, InMemoryParts) else asked
+    depth = candidates_for(asked, None) if isinstance(searched_by, Configuration) else asked
     answers = truth_to_tables(truth)
     scoring = _Scoring(level, columns, truth)
     inputs = InMemoryInputs(level, [documents_to_table(corpus)], answers, scoring, ks, depth)
-    if isinstance(searched_by, InMemoryParts):
-        evaluated = evaluate(InMemoryRun(), searched_by, inputs)
-    else:
-        system = CheckedSystem(searched_by, truth) if level == "chunk-level" else searched_by
-        evaluated = evaluate_system(InMemoryRun(), system, level, inputs)
+    if level == "chunk-level" and not isinstance(searched_by, Configuration):
+        searched_by = CheckedSystem(searched_by, truth)
+    evaluated = evaluate(run_in_memory, searched_by, inputs)
     unanswerable = tuple(item.query.id for item in truth if item.unanswerable)
     keys = {column.name: column.key for column in columns}
     means = {
@@ -383,26 +326,45 @@ class _Scoring:
     """Metrics that are objects, and the truth that they are given."""
 
     level: EvaluationType
-    columns: list[MetricAtCut[Any]]
+    columns: list[MetricAtCut]
     truth: Sequence[Any]
 
     def score(self, passages: pa.Table, truth: TruthTables, documents: Sequence[Document]) -> pa.Table:
-        """The scores of all of them; built-in ones are scored on the tables, others query by query."""
+        """A ``SCORES`` row for each metric at its cut and answerable query, in this order.
+
+        Built-in metrics are scored on the tables, others query by query. Raises ``ConfigurationError`` when one gives
+        anything but a finite number.
+        """
         is_placed = self.level == "token-level"
-        by_query: dict[str, list[Any]] = {}
+        answerable = [item for item in self.truth if not item.unanswerable]
         texts = {document.id: document.content for document in documents}
+        retrieved: dict[str, list[Any]] = {item.query.id: [] for item in self.truth}
         asked_one_by_one = not all(column.is_swept for column in self.columns)
         for row in passages.sort_by("rank").to_pylist() if asked_one_by_one else ():
             span = row["doc_id"], row["start"], row["end"]
             found = CharacterSpan(*span, texts[span[0]][span[1] : span[2]]) if is_placed else row["chunk_id"]
-            by_query.setdefault(row["query_id"], []).append(found)
-        cases: list[Case[Any]] = [
-            Case(item.query.id, by_query.get(item.query.id, []), _relevant(item))
-            for item in self.truth
-            if not item.unanswerable
-        ]
+            retrieved[row["query_id"]].append(found)
+        swept = [MetricName.parse(column.name) for column in self.columns if column.is_swept]
         score = score_token_level if is_placed else score_chunk_level
-        return score_cases(self.columns, cases, lambda names: score(passages, truth, names))
+        scores, swept_rows = score(passages, truth, swept) if swept else None, 0
+        parts = []
+        for column in self.columns:
+            if scores is not None and column.is_swept:
+                parts.append(scores.slice(swept_rows, len(answerable)))
+                swept_rows += len(answerable)
+                continue
+            rows = []
+            for item in answerable:
+                query_id = item.query.id
+                value: object = column.metric.calculate(retrieved[query_id][: column.cut.hits], _relevant(item))
+                if not isinstance(value, Real) or not math.isfinite(value):
+                    raise ConfigurationError(
+                        f"{column.metric.name}.calculate gave {preview(repr(value))} for {query_id}: "
+                        "return a finite number"
+                    )
+                rows.append((query_id, column.label, column.cut.kind, column.cut.size, float(value)))
+            parts.append(table_of(SCORES, rows))
+        return pa.concat_tables(parts)
 
 
 def _checked_ks(k: object) -> list[int]:

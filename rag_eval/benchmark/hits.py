@@ -9,17 +9,15 @@ import pyarrow.compute as pc
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.retrieval.fusion import fuse
-from rag_eval.retrieval.retriever import Hit, Numbers, Ranking, Reranker, Retriever, checked_hits, place_of, rerank
+from rag_eval.retrieval.retriever import Hit, Numbers, Ranking, Reranker, place_of, rerank
 from rag_eval.tables import (
     HITS,
     PLACE,
     chunks_from_table,
     has_places,
-    queries_from_table,
     table_of,
     table_with,
 )
-from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ground_truth import Query
 from rag_eval.types.ids import EvaluationType
@@ -42,6 +40,11 @@ def hits_at(stage: str, chunks: pa.Table, searches: pa.Table, ranking: Ranking) 
         "stage": stage,
     }
     return table_with(HITS, columns, found.num_rows)
+
+
+def hits_of(hits: pa.Table, searches: pa.Table) -> pa.Table:
+    """The hits of these searches."""
+    return hits.filter(pc.is_in(hits.column("query_id"), searches.column("query_id").combine_chunks()))
 
 
 def fuse_tables(rankings: Sequence[pa.Table], searches: pa.Table, depth: int) -> pa.Table:
@@ -84,44 +87,24 @@ def _ranking(hits: pa.Table, rows: Numbers, searches: pa.Table) -> Ranking:
     return Ranking(number.to_numpy().astype(np.int64), rows.astype(np.int64), hits.column("score").to_numpy())
 
 
-def span_hits_table(
-    queries: Sequence[Query], found: Sequence[Sequence[Hit[PositionAwareChunk]]], corpus: Corpus
+def hits_table(
+    level: EvaluationType, queries: Sequence[Query], found: Sequence[Sequence[Hit[Any]]], corpus: Corpus
 ) -> pa.Table:
-    """The hits of token-level retrieval.
+    """The hits of a retriever that does not tell its stages, for each query.
 
     Raises ``SpanMismatchError`` when a chunk is not what its document has at its place, and ``ConfigurationError``
-    when its document is not in the corpus.
+    when its document is not in the corpus; at chunk level, when an ordinal is missing.
     """
-    documents = corpus.by_id()
-    for chunk in {place_of(hit.chunk): hit.chunk for hits in found for hit in hits}.values():
-        if chunk.doc_id not in documents:
-            raise ConfigurationError(f"a chunk of {chunk.doc_id!r} was retrieved, which is not in the corpus")
-        documents[chunk.doc_id].check_span(chunk.to_span())
+    place: Sequence[str] = ("doc_id", "ordinal")
+    if level == "token-level":
+        place, documents = PLACE, corpus.by_id()
+        for chunk in {place_of(hit.chunk): hit.chunk for hits in found for hit in hits}.values():
+            if chunk.doc_id not in documents:
+                raise ConfigurationError(f"a chunk of {chunk.doc_id!r} was retrieved, which is not in the corpus")
+            documents[chunk.doc_id].check_span(chunk.to_span())
     rows = [
-        (query.id, rank, hit.score, hit.chunk.doc_id, hit.chunk.start, hit.chunk.end, hit.chunk.id)
+        (query.id, rank, hit.score, hit.chunk.id, *place_of(hit.chunk)[: len(place)])
         for query, hits in zip(queries, found, strict=True)
         for rank, hit in enumerate(hits, start=1)
     ]
-    columns = ("query_id", "rank", "score", "doc_id", "start", "end", "chunk_id")
-    return table_of(HITS, rows, columns, variant=0, stage=RETRIEVED)
-
-
-def chunk_hits_table(queries: Sequence[Query], found: Sequence[Sequence[Hit[Chunk]]]) -> pa.Table:
-    """The hits of chunk-level retrieval; raises ``ConfigurationError`` when an ordinal is missing."""
-    rows = [
-        (query.id, rank, hit.score, hit.chunk.doc_id, place_of(hit.chunk)[1], hit.chunk.id)
-        for query, hits in zip(queries, found, strict=True)
-        for rank, hit in enumerate(hits, start=1)
-    ]
-    columns = ("query_id", "rank", "score", "doc_id", "ordinal", "chunk_id")
-    return table_of(HITS, rows, columns, variant=0, stage=RETRIEVED)
-
-
-def system_hits(
-    system: Retriever[Any], corpus: Corpus, queries: pa.Table, level: EvaluationType, depth: int
-) -> pa.Table:
-    """What a retriever finds for a table of queries; raises ``ConfigurationError`` when it does not keep its word."""
-    asked = queries_from_table(queries)
-    kind = PositionAwareChunk if level == "token-level" else Chunk
-    found = checked_hits(system.retrieve(asked, depth), len(asked), system.name, kind)
-    return span_hits_table(asked, found, corpus) if level == "token-level" else chunk_hits_table(asked, found)
+    return table_of(HITS, rows, ("query_id", "rank", "score", "chunk_id", *place), variant=0, stage=RETRIEVED)

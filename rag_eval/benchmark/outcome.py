@@ -4,7 +4,6 @@ import platform
 import secrets
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Annotated, Literal
 
 import pyarrow.compute as pc
@@ -134,39 +133,6 @@ class BenchmarkOutcome(_Outcome):
     failures: dict[str, ConfigurationFailure]
     stages: dict[str, StageWork]
 
-    @classmethod
-    def of(
-        cls,
-        workspace: Workspace,
-        started: datetime,
-        config: BenchmarkConfig,
-        corpus: CorpusSource,
-        ground_truth: TruthSource,
-        inputs: BenchmarkInputs,
-        configurations: list[ConfigurationOutcome],
-        failures: dict[str, ConfigurationFailure],
-        stages: dict[str, StageWork],
-    ) -> "BenchmarkOutcome":
-        """The outcome of a run that ends now."""
-        unanswerable = sum(workspace.read_table(inputs.queries).column("unanswerable").to_pylist())
-        now = datetime.now(UTC)
-        return cls(
-            run=now.strftime("%Y-%m-%dT%H-%M-%S-%f-") + secrets.token_hex(4),
-            started=started,
-            seconds=round((now - started).total_seconds(), 3),
-            versions=versions(),
-            config=config.record(),
-            corpus=corpus,
-            ground_truth=ground_truth,
-            documents=sum(shard.rows for shard in inputs.documents),
-            answerable=inputs.queries.rows - unanswerable,
-            unanswerable=unanswerable,
-            inputs=inputs,
-            configurations=configurations,
-            failures=failures,
-            stages=stages,
-        )
-
     @property
     def ranking_metric(self) -> str:
         """What configurations are ranked by: the first metric at the k nearest to 5."""
@@ -262,17 +228,48 @@ def summarise(
     )
 
 
-def keep(workspace: Workspace, outcome: BenchmarkOutcome) -> Path:
-    """Keep the outcome and give back its file."""
-    path = workspace.runs / outcome.run / SUMMARY
-    workspace.keep(path, outcome.model_dump_json(indent=2).encode())
-    return path
+def keep_outcome(
+    workspace: Workspace,
+    started: datetime,
+    config: BenchmarkConfig,
+    corpus: CorpusSource,
+    ground_truth: TruthSource,
+    inputs: BenchmarkInputs,
+    configurations: list[ConfigurationOutcome],
+    failures: dict[str, ConfigurationFailure],
+    stages: dict[str, StageWork],
+) -> BenchmarkOutcome:
+    """The outcome of a run that ends now, kept in the workspace."""
+    queries = inputs.truth.queries
+    unanswerable = sum(workspace.read_table(queries).column("unanswerable").to_pylist())
+    now = datetime.now(UTC)
+    outcome = BenchmarkOutcome(
+        run=now.strftime("%Y-%m-%dT%H-%M-%S-%f-") + secrets.token_hex(4),
+        started=started,
+        seconds=round((now - started).total_seconds(), 3),
+        versions=versions(),
+        config=config.record(),
+        corpus=corpus,
+        ground_truth=ground_truth,
+        documents=sum(shard.rows for shard in inputs.documents),
+        answerable=queries.rows - unanswerable,
+        unanswerable=unanswerable,
+        inputs=inputs,
+        configurations=configurations,
+        failures=failures,
+        stages=stages,
+    )
+    workspace.keep(workspace.runs / outcome.run / SUMMARY, outcome.model_dump_json(indent=2).encode())
+    return outcome
 
 
-def conclude(outcome: BenchmarkOutcome, path: Path) -> BenchmarkOutcome:
+def conclude(workspace: Workspace, outcome: BenchmarkOutcome) -> BenchmarkOutcome:
     """The outcome; raises ``BenchmarkFailedError``, with the file it is kept in, when a configuration failed."""
     if outcome.failures:
         total = len(outcome.failures) + len(outcome.configurations)
         reasons = "; ".join(f"{name} ({failure.reason})" for name, failure in outcome.failures.items())
-        raise BenchmarkFailedError(f"{len(outcome.failures)} of {total} configurations failed: {reasons}", path)
+        raise BenchmarkFailedError(
+            f"{len(outcome.failures)} of {total} configurations failed: {reasons}",
+            workspace.runs / outcome.run / SUMMARY,
+        )
     return outcome

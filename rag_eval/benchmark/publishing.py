@@ -149,10 +149,10 @@ def _scored(
     for row in workspace.read_table(done.scores).to_pylist():
         scores[row["query_id"]][score_name(row["metric"], row["cut"], row["size"])] = row["value"]
     hits: dict[str, list[object]] = {one.query.id: [] for one in truth}
-    by_chunk = outcome.inputs.truth.evaluation_type == "chunk-level"
+    by_chunk = outcome.inputs.evaluation_type == "chunk-level"
     for row in workspace.read_table(done.hits).sort_by("rank").to_pylist():
         found = hits[row["query_id"]]
-        if len(found) < outcome.inputs.deepest_k:
+        if len(found) < max(outcome.inputs.ks):
             place = {key: row[key] for key in ("doc_id", "start", "end")}
             text = "" if by_chunk else contents[row["doc_id"]][row["start"] : row["end"]]
             found.append(row["chunk_id"] if by_chunk else {**place, "text": text})

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rag_eval.benchmark.housekeeping import mark_used
-from rag_eval.benchmark.references import IndexRef, TableRef, made_in
+from rag_eval.benchmark.references import IndexRef, TableRef
 from rag_eval.benchmark.stage import Stage
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.locks import in_turn
@@ -38,17 +38,23 @@ class StageRecord(BaseModel, Generic[R]):
     result: R
 
 
-def find_record(workspace: Workspace, stage: Stage[..., R], key: str) -> R | None:
+def record_path(workspace: Workspace, key: str) -> Path:
+    """Return the file of the record with this key."""
+    return workspace.root / "records" / f"{key}.json"
+
+
+def find_record(workspace: Workspace, stage: Stage, key: str) -> Any | None:
     """Return the kept result of the work with this key, marked as used with all it refers to; None when there is none.
 
     One that was cut or altered, or that refers to files that are gone, altered or outside the workspace, is dropped
     and reported in the log. One that is older than a refresh allows counts as none.
     """
-    path = workspace.kept(workspace.record(key))
+    path = workspace.kept(record_path(workspace, key))
     if not path.exists() and not path.is_symlink():
         return None
-    kept = _read(workspace, stage, path, key)
-    if any(workspace.is_too_old(made) for made in made_in(kept)):
+    kept: Any = _read(workspace, stage, path, key)
+    since, shards = workspace.made_since, kept if isinstance(kept, list) else [kept]
+    if kept is not None and since is not None and any(one.made is None or one.made < since for one in shards):
         return None
     references = list(_references(kept))
     damage = (problem for ref in references if (problem := workspace.damage(ref)))
@@ -63,23 +69,16 @@ def find_record(workspace: Workspace, stage: Stage[..., R], key: str) -> R | Non
     return kept
 
 
-def keep_record(workspace: Workspace, stage: Stage[..., R], key: str, result: R) -> None:
+def keep_record(workspace: Workspace, stage: Stage, key: str, result: Any) -> None:
     """Keep the result of the work with this key; where it cannot be written, the log says so and the run goes on."""
-    record = _record_type(stage)(key=key, result=result)
+    record = StageRecord[stage.makes](key=key, result=result)  # type: ignore[name-defined]  # the stage says which
     try:
-        workspace.keep(workspace.record(key), record.model_dump_json().encode())
+        workspace.keep(record_path(workspace, key), record.model_dump_json().encode())
     except ArtifactError as error:
         logger.warning("the record of %s was not kept, so that the next run computes it again: %s", stage.name, error)
 
 
-class _Lock:
-    """A lock that is forgotten when nobody holds or awaits it."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-
-
-_keys_at_work: "WeakValueDictionary[tuple[str, str], _Lock]" = WeakValueDictionary()
+_keys_at_work: "WeakValueDictionary[tuple[str, str], threading.Lock]" = WeakValueDictionary()
 _guard = threading.Lock()
 
 
@@ -87,26 +86,21 @@ _guard = threading.Lock()
 def alone(workspace: Workspace, key: str, on_wait: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Keep all others from the work with this key: another thread or process waits, and then finds it done.
 
-    ``on_wait`` is called when another process is at work on it.
+    ``on_wait`` is called when another process is at work on it. The file that is locked exists only meanwhile.
     """
-    with _guard:
-        at_work = _keys_at_work.setdefault((str(workspace.root), key), _Lock())
+    with _guard:  # a lock is forgotten when nobody holds or awaits it
+        at_work = _keys_at_work.setdefault((str(workspace.root), key), threading.Lock())
     # The file alone would do, but some file systems know no locks.
-    with at_work.lock, in_turn(workspace.lock(key), on_wait):
+    with at_work, in_turn(workspace.root / "locks" / key, on_wait):
         yield
 
 
-def _record_type(stage: Stage[..., R]) -> type[StageRecord[R]]:
-    result: Any = stage.result_type
-    return StageRecord[result]
-
-
-def _read(workspace: Workspace, stage: Stage[..., R], path: Path, key: str) -> R | None:
+def _read(workspace: Workspace, stage: Stage, path: Path, key: str) -> Any | None:
     """The result in a record; None when it is not the record of this key, or not inside the workspace."""
     if not workspace.contains(path) or not path.is_file():
         return None
     try:
-        record = _record_type(stage).model_validate_json(path.read_bytes(), strict=True)
+        record = StageRecord[stage.makes].model_validate_json(path.read_bytes(), strict=True)  # type: ignore[name-defined]  # as above
     except (OSError, ValidationError):
         return None
     return record.result if record.key == key else None
@@ -119,9 +113,8 @@ def _references(value: object) -> Iterator[TableRef | IndexRef]:
     elif isinstance(value, BaseModel):
         for name in type(value).model_fields:
             yield from _references(getattr(value, name))
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _references(item)
+    for item in value if isinstance(value, list) else ():
+        yield from _references(item)
 
 
 def _drop(workspace: Workspace, path: Path) -> None:

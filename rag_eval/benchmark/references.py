@@ -1,9 +1,8 @@
 """Handles on what is kept in a workspace and on what is read from outside it: where it is, and its digest."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict
 
@@ -71,20 +70,10 @@ class Made(_Frozen):
     made: AwareDatetime | None = None
     effort: Effort | None = None
 
-    def taking(self, made: datetime, seconds: float) -> Self:
-        """The same, begun then and done after so many seconds."""
-        effort = self.effort and self.effort.model_copy(update={"seconds": round(seconds, 6)})
-        return self.model_copy(update={"made": made, "effort": effort})
 
-
-def made_in(result: object) -> list[Made]:
-    """What a stage's result holds: itself, or the items of a list of shards."""
-    return [one for one in (result if isinstance(result, list | tuple) else [result]) if isinstance(one, Made)]
-
-
-def effort_of(result: object) -> Effort | None:
+def effort_of(result: Made | Sequence[Made]) -> Effort | None:
     """What a stage's result took, over all its shards; None where one of them does not say."""
-    efforts = [one.effort for one in made_in(result)]
+    efforts = [one.effort for one in ([result] if isinstance(result, Made) else result)]
     known = [effort for effort in efforts if effort is not None]
     return Effort.total_of(known) if known and len(known) == len(efforts) else None
 
@@ -180,16 +169,6 @@ class BenchmarkInputs(BaseModel):
         return digest_of(self.documents)
 
     @property
-    def queries(self) -> TableRef:
-        """Every query."""
-        return self.truth.queries
-
-    @property
-    def deepest_k(self) -> int:
-        """The largest k."""
-        return max(self.ks)
-
-    @property
-    def chunk_truth(self) -> TruthRef | None:
-        """The ground truth where it is chunk ids, which must fit the chunks."""
-        return self.truth if self.truth.evaluation_type == "chunk-level" else None
+    def evaluation_type(self) -> EvaluationType:
+        """What is scored: spans (token-level), or chunk ids (chunk-level)."""
+        return self.truth.evaluation_type

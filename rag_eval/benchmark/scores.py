@@ -5,6 +5,7 @@ Any tool that reads Parquet can use it.
 """
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.runs import read_run, run_names, truth_digests
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ConfigurationError, TableError, preview
@@ -27,7 +28,6 @@ from rag_eval.stats.bootstrap import Estimate, estimates_of
 from rag_eval.stats.comparison import Placed, rank
 from rag_eval.stats.scores import PairedScores, documents_by_chunks, documents_by_spans
 from rag_eval.tables import TruthTables, as_passages, check_schema, documents_from_table, schema_of
-from rag_eval.types.documents import Document
 
 SEED = 0
 """Of every resampling: the same scores give the same intervals and p-values."""
@@ -73,10 +73,6 @@ class RunScores:
         documents = tuple(query.document for query in self.queries)
         return PairedScores(self.configurations, query_ids, documents, self.values[known.index(metric)])
 
-    def mean(self, configuration: str, metric: str) -> float:
-        """The mean of one configuration; raises ``ConfigurationError`` when there is none such."""
-        return float(self.paired(metric).subset([configuration]).means()[0])
-
     def estimates(self, metrics: Sequence[str] | None = None) -> dict[str, dict[str, Estimate]]:
         """``estimates()[configuration][metric]``, for all metrics or those named; one resampling serves all.
 
@@ -107,18 +103,25 @@ def collect_scores(
 
     ``known`` has scores at token budgets, budgets × queries, by the digest of the hits they were made from.
     """
-    queries = _queries(workspace, outcome)
+    truth = outcome.inputs.truth
+    is_token_level = truth.evaluation_type == "token-level"
+    tables = TruthTables(workspace.read_table(truth.queries), workspace.read_table(truth.answers))
+    queries = _scored_queries(workspace, outcome, tables)
     query_ids = pa.array([query.query_id for query in queries], pa.string())
-    documents: list[Document] = []
-    if outcome.inputs.truth.evaluation_type == "token-level":
-        documents = documents_from_table(workspace.read_tables(outcome.inputs.documents))
+    documents = documents_from_table(workspace.read_tables(outcome.inputs.documents)) if is_token_level else []
     metrics: list[str] = []
     parts = []
     for one in outcome.configurations:
         metrics, values = _by_metric(workspace.read_table(one.scores), query_ids, one.name)
         at_budgets = (known or {}).get(one.hits.digest)
         if at_budgets is None:
-            _, at_budgets = _by_metric(_budget_scores(workspace, outcome, one, documents), query_ids, one.name)
+            passages = as_passages(workspace.read_table(one.hits))
+            if is_token_level:
+                scored = score_token_level(passages, tables, budget_metrics(), documents=documents)
+            else:
+                chunks = workspace.read_tables(one.chunk_tables)
+                scored = score_chunk_level(passages, tables, budget_metrics(), chunks=chunks)
+            _, at_budgets = _by_metric(scored, query_ids, one.name)
         parts.append(np.concatenate([values, at_budgets]))
     metrics = [*metrics, *map(str, budget_metrics())] if parts else []
     values = np.stack(parts, axis=1) if parts else np.zeros((0, 0, len(queries)))
@@ -126,31 +129,18 @@ def collect_scores(
     return RunScores(outcome.run, tuple(metrics), names, tuple(queries), values)
 
 
-def _queries(workspace: Workspace, outcome: BenchmarkOutcome) -> list[ScoredQuery]:
+def _scored_queries(workspace: Workspace, outcome: BenchmarkOutcome, truth: TruthTables) -> list[ScoredQuery]:
     """The answerable queries in the order of the dataset, which is that of the scores."""
-    truth = outcome.inputs.truth
     # Members of one group say the same: the first of each decides.
-    answers = workspace.read_table(truth.answers).filter(pc.field("member") == 0)
-    if truth.evaluation_type == "token-level":
+    answers = truth.answers.filter(pc.field("member") == 0)
+    documents: Mapping[str, str] = {}
+    if outcome.inputs.evaluation_type == "token-level":
         documents = documents_by_spans(answers)
     elif outcome.configurations:
         # Ground truth in chunk ids fits the chunks of one chunker, so those of all configurations are the same.
         documents = documents_by_chunks(answers, workspace.read_tables(outcome.configurations[0].chunk_tables))
-    else:
-        documents = {}
-    rows = workspace.read_table(truth.queries).to_pylist()
-    answerable = [(row["query_id"], row["text"]) for row in rows if not row["unanswerable"]]
-    return [ScoredQuery(query_id, text, documents.get(query_id, "")) for query_id, text in answerable]
-
-
-def _budget_scores(
-    workspace: Workspace, outcome: BenchmarkOutcome, one: ConfigurationOutcome, documents: list[Document]
-) -> pa.Table:
-    truth, passages = outcome.inputs.truth, as_passages(workspace.read_table(one.hits))
-    tables = TruthTables(workspace.read_table(truth.queries), workspace.read_table(truth.answers))
-    if truth.evaluation_type == "token-level":
-        return score_token_level(passages, tables, budget_metrics(), documents=documents)
-    return score_chunk_level(passages, tables, budget_metrics(), chunks=workspace.read_tables(one.chunk_tables))
+    rows = [row for row in truth.queries.to_pylist() if not row["unanswerable"]]
+    return [ScoredQuery(row["query_id"], row["text"], documents.get(row["query_id"], "")) for row in rows]
 
 
 def _by_metric(scores: pa.Table, query_ids: pa.Array, name: str) -> tuple[list[str], Values]:
@@ -189,12 +179,28 @@ def keep_scores(workspace: Workspace, outcome: BenchmarkOutcome) -> RunScores:
     What the run before has at token budgets for the same hits is taken from there.
     """
     scores = collect_scores(workspace, outcome, _known_at_budgets(workspace, outcome))
+    by_metric, by_configuration, by_query = np.indices(scores.values.shape).reshape(3, scores.values.size)
+    heads = [split_name(metric) for metric in scores.metrics]
+    columns = [
+        _texts([metric for metric, _ in heads], by_metric),
+        _texts([cut.kind for _, cut in heads], by_metric),
+        np.array([cut.size for _, cut in heads], dtype=np.int32)[by_metric],
+        _texts(scores.configurations, by_configuration),
+        _texts([query.query_id for query in scores.queries], by_query),
+        _texts([query.text for query in scores.queries], by_query),
+        _texts([query.document for query in scores.queries], by_query),
+        scores.values.ravel(),
+    ]
     buffer = io.BytesIO()
     cell = max(1, len(scores.configurations) * len(scores.queries))
     group = cell * max(1, _ROW_GROUP // cell)
-    pq.write_table(scores_to_table(scores), buffer, compression="zstd", row_group_size=group)
+    pq.write_table(pa.table(columns, schema=RUN_SCORES), buffer, compression="zstd", row_group_size=group)
     workspace.keep(workspace.runs / outcome.run / SCORES_FILE, buffer.getvalue())
     return scores
+
+
+def _texts(values: Sequence[str], rows: Counts) -> pa.Array:
+    return pa.array(list(values), pa.string()).dictionary_encode().take(pa.array(rows))
 
 
 def read_scores(workspace: Workspace, outcome: BenchmarkOutcome, metric: str | None = None) -> RunScores:
@@ -216,60 +222,52 @@ def read_scores(workspace: Workspace, outcome: BenchmarkOutcome, metric: str | N
 
 
 def _read_scores(path: Path, metric: str | None) -> RunScores:
-    table = None if metric is None else _read(path, _rows_of(metric))
-    # A run that lacks the metric is read whole: its other metrics are what an error will name.
-    return scores_from_table(table if table is not None and table.num_rows else _read(path, None), path)
-
-
-def scores_to_table(scores: RunScores) -> pa.Table:
-    """The scores as a ``RUN_SCORES`` table."""
-    by_metric, by_configuration, by_query = _row_numbers(scores.values.shape)
-    heads = [split_name(metric) for metric in scores.metrics]
-    columns = [
-        _texts([metric for metric, _ in heads], by_metric),
-        _texts([cut.kind for _, cut in heads], by_metric),
-        np.array([cut.size for _, cut in heads], dtype=np.int32)[by_metric],
-        _texts(scores.configurations, by_configuration),
-        _texts([query.query_id for query in scores.queries], by_query),
-        _texts([query.text for query in scores.queries], by_query),
-        _texts([query.document for query in scores.queries], by_query),
-        scores.values.ravel(),
-    ]
-    return pa.table(columns, schema=RUN_SCORES)
-
-
-def scores_from_table(table: pa.Table, path: Path) -> RunScores:
-    """The scores of the run in whose folder ``path`` is.
-
-    Raises ``ArtifactError`` when rows are missing or out of order.
-    """
+    """The scores in the file of a run; raises ``ArtifactError`` when rows are missing or out of order."""
+    rows = None
+    if metric is not None:
+        name, at = split_name(metric)
+        rows = (pc.field("metric") == name) & (pc.field("cut") == at.kind) & (pc.field("size") == at.size)
     try:
+        table = pq.read_table(path, filters=rows)
+        if rows is not None and not table.num_rows:
+            # A run that lacks the metric is read whole: its other metrics are what an error will name.
+            table = pq.read_table(path)
         check_schema(table, RUN_SCORES, "run's scores")
+    except (OSError, pa.ArrowException) as error:
+        raise ArtifactError(f"{str(path)!r} cannot be read ({error}): run the benchmark again") from None
     except TableError as error:
         raise ArtifactError(f"{str(path)!r} cannot be used: {error}") from None
-    metric, labels = _numbers(table.column("metric"))
+    label, labels = _numbers(table.column("metric"))
     cut, kinds = _numbers(table.column("cut"))
     configuration, configurations = _numbers(table.column("configuration"))
     query, query_ids = _numbers(table.column("query_id"))
     sizes = table.column("size").to_numpy()
     step = max(1, len(configurations) * len(query_ids))
     firsts = range(0, len(sizes), step)
-    metrics = tuple(score_name(labels[metric[row]], kinds[cut[row]], int(sizes[row])) for row in firsts)
+    metrics = tuple(score_name(labels[label[row]], kinds[cut[row]], int(sizes[row])) for row in firsts)
     shape = (len(metrics), len(configurations), len(query_ids))
-    by_metric, by_configuration, by_query = _row_numbers(shape)
+    _, by_configuration, by_query = np.indices(shape).reshape(3, math.prod(shape))
     first_of = np.arange(len(sizes)) // step * step
     if (
-        len(by_metric) != len(sizes)
+        len(by_query) != len(sizes)
         or len(set(metrics)) < len(metrics)
         or not np.array_equal(configuration, by_configuration)
         or not np.array_equal(query, by_query)
-        or any(not np.array_equal(column, column[first_of]) for column in (metric, cut, sizes))
+        or any(not np.array_equal(column, column[first_of]) for column in (label, cut, sizes))
     ):
         raise ArtifactError(f"{str(path)!r} lacks scores or has them out of order: run the benchmark again")
     heads = table.slice(0, len(query_ids)).select(["query_id", "query", "document"]).to_pylist()
     queries = tuple(ScoredQuery(row["query_id"], row["query"], row["document"]) for row in heads)
     values = table.column("value").to_numpy().reshape(shape)
     return RunScores(path.parent.name, metrics, tuple(configurations), queries, values)
+
+
+def _numbers(column: pa.ChunkedArray) -> tuple[Counts, list[str]]:
+    """The texts as numbers in the order in which they first occur, and the texts by number."""
+    encoded = column.unify_dictionaries().combine_chunks()
+    occurring = encoded.indices.unique()
+    numbers = pc.index_in(encoded.indices, value_set=occurring).to_numpy()
+    return numbers, encoded.dictionary.take(occurring).to_pylist()
 
 
 def _known_at_budgets(workspace: Workspace, outcome: BenchmarkOutcome) -> dict[str, Values]:
@@ -291,45 +289,3 @@ def _known_at_budgets(workspace: Workspace, outcome: BenchmarkOutcome) -> dict[s
         return {}
     rows = [scores.metrics.index(metric) for metric in wanted]
     return {one.hits.digest: scores.values[rows, place] for place, one in enumerate(before.configurations)}
-
-
-def _read(path: Path, rows: pc.Expression | None) -> pa.Table:
-    try:
-        return pq.read_table(path, filters=rows)
-    except (OSError, pa.ArrowException) as error:
-        raise ArtifactError(f"{str(path)!r} cannot be read ({error}): run the benchmark again") from None
-
-
-def _rows_of(metric: str) -> pc.Expression:
-    label, cut = split_name(metric)
-    return (pc.field("metric") == label) & (pc.field("cut") == cut.kind) & (pc.field("size") == cut.size)
-
-
-def _row_numbers(shape: tuple[int, ...]) -> tuple[Counts, Counts, Counts]:
-    """The number of the metric, the configuration and the query in each row."""
-    metrics, configurations, queries = shape
-    return (
-        np.repeat(np.arange(metrics), configurations * queries),
-        np.tile(np.repeat(np.arange(configurations), queries), metrics),
-        np.tile(np.arange(queries), metrics * configurations),
-    )
-
-
-def _texts(values: Sequence[str], rows: Counts) -> pa.Array:
-    known = {value: number for number, value in enumerate(dict.fromkeys(values))}
-    numbers = np.array([known[value] for value in values], dtype=np.int32)
-    return pa.DictionaryArray.from_arrays(pa.array(numbers[rows]), pa.array(list(known), pa.string()))
-
-
-def _numbers(column: pa.ChunkedArray) -> tuple[Counts, list[str]]:
-    """The texts as numbers in the order in which they first occur, and the texts by number."""
-    if not len(column):
-        return np.zeros(0, dtype=np.int64), []
-    unified = column.unify_dictionaries()
-    codes = np.concatenate([chunk.indices.to_numpy() for chunk in unified.chunks]).astype(np.int64)
-    present, firsts, numbers = np.unique(codes, return_index=True, return_inverse=True)
-    order = np.argsort(firsts)
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    labels = unified.chunk(0).dictionary.to_pylist()
-    return place[numbers], [labels[code] for code in present[order].tolist()]

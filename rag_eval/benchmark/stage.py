@@ -10,22 +10,21 @@ tables, one part, and a ``Context``, which in a workspace has caches of cuts, ve
 
 import functools
 import inspect
-import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 from pydantic import BaseModel
 
-from rag_eval.benchmark.caches import ChunkCache, kept_rankings
+from rag_eval.benchmark.caches import CachedReranker, cut_once
 from rag_eval.benchmark.references import Effort, IndexRef, Made, Reference, TableRef, TruthRef
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.chunking.chunker import BuiltInChunker, PositionAwareChunker
+from rag_eval.chunking.chunker import BuiltInChunker
 from rag_eval.chunking.placement import as_position_aware
 from rag_eval.disk.files import data_sha256
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
@@ -34,66 +33,63 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.parts import digest, fresh, identity, is_part, is_remote, located, replaced
 from rag_eval.retrieval.retriever import Reranker, usable_chunker
 from rag_eval.stores.store import VectorStore
-from rag_eval.tables import TruthTables
+from rag_eval.tables import TruthTables, has_places
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import EvaluationType
 
-P = ParamSpec("P")
-R = TypeVar("R")
+T = TypeVar("T")
+
+Shards = Sequence[pa.Table]
+"""A table in parts, one for each shard of the documents."""
 
 
 @dataclass(frozen=True)
-class Stage(Generic[P, R]):
-    """One step of the pipeline; calling it runs it."""
+class Stage:
+    """One step of the pipeline; calling it runs it in a workspace."""
 
     name: str
     version: int
-    run: Callable[P, R]
-    compute: Callable[..., Any] | None = None
-    """The same work on tables in memory, which gives them and what they took."""
+    compute: Callable[..., Any]
+    """The work itself, on tables in memory: it gives what it made, and what that took."""
+    makes: Any = TableRef
+    """What it makes in a workspace: a reference, or a list of them, one for each shard."""
+    kind: str = ""
+    """What kind of tables a workspace keeps it as."""
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the step."""
-        return self.run(*args, **kwargs)
-
-    @functools.cached_property
-    def result_type(self) -> Any:
-        """The type that the function declares to return: a reference, or a list of them."""
-        return get_type_hints(self.run)["return"]
-
-    def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Return the key of the work that a call with these arguments is; safe as a file name."""
-        call = inspect.signature(self.run).bind(*args, **kwargs)
+    def key(self, *inputs: Any) -> str:
+        """Return the key of the work that a call with these inputs is; safe as a file name."""
+        call = inspect.signature(self.compute).bind(*inputs, context=None)
         call.apply_defaults()
-        return f"{self.name}-v{self.version}-{data_sha256(key_part(call.arguments))[:40]}"
+        named = {name: value for name, value in call.arguments.items() if name != "context"}
+        return f"{self.name}-v{self.version}-{data_sha256(key_part(named))[:40]}"
+
+    def __call__(self, workspace: Workspace, *inputs: Any) -> Any:
+        """Run the step on references into a workspace, and return references to what it made there.
+
+        They say when that began and how long it took, also to whoever uses them again.
+        """
+        begun, started = datetime.now(UTC), time.perf_counter()
+        given = [_read(workspace, one) for one in inputs]
+        made, effort = self.compute(*given, context=Context(workspace, self.key(*inputs)))
+        refs = [_kept(workspace, self.kind, one) for one in (made if isinstance(made, list) else [made])]
+        total = effort() if callable(effort) else effort
+        seconds = round(time.perf_counter() - started, 6)
+        # All of it counts as the first shard's: the effort of a list is the sum.
+        efforts = [Effort(fresh=0, total=0, unit=total.unit) for _ in refs]
+        efforts[:1] = [total.model_copy(update={"seconds": seconds})]
+        kept = [ref.model_copy(update={"made": begun, "effort": one}) for ref, one in zip(refs, efforts, strict=False)]
+        return kept if isinstance(made, list) else kept[0]
 
 
-def stage(version: int) -> Callable[[Callable[P, R]], Stage[P, R]]:
+def stage(kind: str, *, version: int, makes: Any = TableRef) -> Callable[[Callable[..., Any]], Stage]:
     """Make a function a stage under its own name; raise the version whenever its result would change.
 
-    The result says when it was made and how long that took, also to whoever uses it again.
+    The function is given tables where a call of the stage has references, and a keyword ``context``. It returns a
+    table, a list of shards, ground truth or a filled store, and the effort; a large shard may come in parts, one at a
+    time in memory, and then the effort is a function to be called at the end.
     """
-
-    def decorate(function: Callable[P, R]) -> Stage[P, R]:
-        @functools.wraps(function)
-        def timed(*args: P.args, **kwargs: P.kwargs) -> R:
-            made, started = datetime.now(UTC), time.perf_counter()
-            result = function(*args, **kwargs)
-            return _taking(result, made, time.perf_counter() - started)
-
-        return Stage(function.__name__.replace("_", "-"), version, timed)
-
-    return decorate
-
-
-def _taking(result: R, made: datetime, seconds: float) -> R:
-    if isinstance(result, Made):
-        return result.taking(made, seconds)
-    if isinstance(result, list | tuple):  # shards, which were made together
-        items = [_taking(item, made, seconds / len(result)) for item in result]
-        return cast("R", items if isinstance(result, list) else tuple(items))
-    return result
+    return lambda function: Stage(function.__name__.replace("_", "-"), version, function, makes, kind)
 
 
 def key_part(value: object) -> object:
@@ -106,7 +102,7 @@ def key_part(value: object) -> object:
         parts = type(value).model_fields.keys() - Made.model_fields.keys()
         return {"type": type(value).__name__} | {name: key_part(getattr(value, name)) for name in parts}
     if isinstance(value, Mapping):
-        return {str(name): key_part(part) for name, part in value.items() if not isinstance(part, Workspace)}
+        return {str(name): key_part(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [key_part(part) for part in value]
     if value is None or isinstance(value, str | int | float | bool):
@@ -114,6 +110,28 @@ def key_part(value: object) -> object:
     if isinstance(getattr(value, "name", None), str):
         return identity(value)
     raise ConfigurationError(f"a {type(value).__name__} cannot be part of a cache key: pass a reference or a setting")
+
+
+def _read(workspace: Workspace, value: Any) -> Any:
+    """What a stage is given for its input: tables in the place of references to them."""
+    if isinstance(value, TableRef):
+        return workspace.read_table(value)
+    if isinstance(value, TruthRef):
+        return TruthTables(workspace.read_table(value.queries), workspace.read_table(value.answers))
+    return [_read(workspace, one) for one in value] if isinstance(value, list) else value
+
+
+def _kept(workspace: Workspace, kind: str, made: Any) -> Made:
+    """The reference to what a stage made, written if it is not in the workspace yet."""
+    if isinstance(made, Made):
+        return made
+    if isinstance(made, TruthTables):
+        return TruthRef(
+            evaluation_type="token-level" if has_places(made.answers) else "chunk-level",
+            queries=workspace.write_table("queries", made.queries),
+            answers=workspace.write_table(kind, made.answers),
+        )
+    return workspace.write_table(kind, made)
 
 
 CUTS_VERSION = 1
@@ -129,100 +147,100 @@ class Cuts(NamedTuple):
     effort: Effort
 
 
+@dataclass(frozen=True)
 class Context:
-    """Work in memory: parts are used as they are, and nothing is kept."""
+    """Where a stage works: in memory, where parts are used as they are and nothing is kept, or in a workspace.
 
-    rehearses = False
-    """Whether a search is made once before it is timed."""
+    A workspace keeps cuts, vectors and what services answered, so that nothing is paid for twice. ``key`` is that of
+    the work.
+    """
+
+    workspace: Workspace | None = None
+    key: str = ""
 
     def cut(self, chunker: Any, documents: Sequence[Document], level: EvaluationType) -> Cuts:
         """The chunks of all documents in order, and what cutting them took.
 
-        Raises ``SpanMismatchError`` when a chunk is not what its document has at its place.
+        In a workspace only documents that this chunker has not cut before are cut. Raises ``SpanMismatchError`` when
+        a chunk is not what its document has at its place.
         """
-        used, chunks = as_position_aware(chunker), []
-        for document in documents:
-            cut = used.chunk_with_positions(document)
-            if not isinstance(used, BuiltInChunker):
-                for chunk in cut:
-                    document.check_span(chunk.to_span())
-            chunks += cut
-        effort = Effort(fresh=len(documents), total=len(documents), unit="documents")
-        return Cuts(usable_chunker(chunker, level).name, chunks, getattr(used, "skipped_chunks", 0), effort)
-
-    def embedder(self, embedder: Embedder) -> AbstractContextManager[Embedder]:
-        """The embedder to ask."""
-        return nullcontext(embedder)
-
-    def reranker(self, reranker: Reranker) -> AbstractContextManager[Reranker]:
-        """The reranker to ask."""
-        return nullcontext(reranker)
-
-    def opened(self, store: Any, index: Any) -> VectorStore:
-        """The store with what the stage ``index`` put into it."""
-        filled: VectorStore = index
-        return filled
-
-
-class WorkspaceContext(Context):
-    """Work in a workspace, which keeps cuts, vectors and what services answered, so that nothing is paid for twice."""
-
-    rehearses = True
-
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
-
-    def cut(self, chunker: Any, documents: Sequence[Document], level: EvaluationType) -> Cuts:
-        """As in memory; only documents that this chunker has not cut before are cut."""
-        with self._chunker(chunker) as (built, asked):
-            folder = self._workspace.chunk_cache(f"{digest(chunker)} v{CUTS_VERSION}", built.name)
-            with self._workspace.growing(folder):
-                cut, new = ChunkCache(folder).chunk(built, documents, refresh=self._workspace.refresh)
-        used = spent(asked) if asked and new else {}
-        return Cuts(built.name, cut, 0, Effort(fresh=new, total=len(documents), unit="documents", **used))
+        name, count = usable_chunker(chunker, level).name, len(documents)
+        if self.workspace is None:
+            used, chunks = as_position_aware(chunker), []
+            for document in documents:
+                cut = used.chunk_with_positions(document)
+                if not isinstance(used, BuiltInChunker):
+                    for chunk in cut:
+                        document.check_span(chunk.to_span())
+                chunks += cut
+            effort = Effort(fresh=count, total=count, unit="documents")
+            return Cuts(name, chunks, getattr(used, "skipped_chunks", 0), effort)
+        with ExitStack() as stack:
+            asked = None
+            # Vectors that are made here are not kept: most chunkers ask for a vector of every sentence, once.
+            if (embedder := getattr(chunker, "embedder", None)) is not None and is_remote(embedder):
+                asked = stack.enter_context(self.embedder(embedder))
+            folder = self.workspace.cache("chunks", f"{digest(chunker)} v{CUTS_VERSION}", name)
+            stack.enter_context(self.workspace.growing(folder))
+            used = chunker if asked is None else replaced(chunker, embedder=asked)
+            chunks, new = cut_once(folder, used, documents, refresh=self.workspace.refresh)
+        charged = spent(asked) if asked and new else {}
+        return Cuts(name, chunks, 0, Effort(fresh=new, total=count, unit="documents", **charged))
 
     @contextmanager
     def embedder(self, embedder: Any) -> Iterator[Embedder]:
-        """The embedder with the workspace's cache around it."""
-        cache = _embedding_cache(self._workspace.embedding_cache)
-        cached = CachedEmbedder(fresh(embedder), cache, made_since=self._workspace.made_since)
+        """The embedder to ask, in a workspace with its cache around it."""
+        if self.workspace is None:
+            yield embedder
+            return
+        cache = _embedding_cache(self.workspace.root / "cache" / "embeddings")
+        cached = CachedEmbedder(fresh(embedder), cache, made_since=self.workspace.made_since)
         with ExitStack() as stack:
             for folder in cached.folders:
-                stack.enter_context(self._workspace.growing(folder))
+                stack.enter_context(self.workspace.growing(folder))
             yield cached
 
     @contextmanager
     def reranker(self, reranker: Any) -> Iterator[Reranker]:
-        """The reranker; one that uses the network is asked only what it was not asked before."""
-        if not is_remote(reranker):
+        """The reranker to ask; one that uses the network is in a workspace asked only what it was not asked before."""
+        if self.workspace is None or not is_remote(reranker):
             yield reranker
             return
         own = fresh(reranker)
-        folder = self._workspace.ranking_cache(digest(own), own.name)
+        folder = self.workspace.cache("rankings", digest(own), own.name)
         with (
             own if isinstance(own, AbstractContextManager) else nullcontext(),  # its connection ends with it
-            self._workspace.growing(folder),
-            kept_rankings(own, folder, self._workspace.made_since) as asking,
+            self.workspace.growing(folder),
+            closing(CachedReranker(own, folder, self.workspace.made_since)) as asking,
         ):
             yield asking
 
-    def opened(self, store: Any, index: IndexRef) -> VectorStore:
-        """The store on the index's folder; raises ``ArtifactError`` when it is gone or is not what was written."""
-        opened: VectorStore = located(store, self._workspace.index_folder(index))
+    def filled(self, store: Any, rows: int, fill: Callable[[VectorStore], None]) -> VectorStore | IndexRef:
+        """The store with so many rows that ``fill`` puts into it; in a workspace, the index that it is there."""
+        if self.workspace is not None:
+            return self.workspace.write_index(data_sha256(self.key), rows, lambda folder: fill(located(store, folder)))
+        filled: VectorStore = store
+        filled.clear()
+        fill(filled)
+        return filled
+
+    def opened(self, store: Any, index: Any) -> VectorStore:
+        """The store as it was filled; raises ``ArtifactError`` when its index is gone or is not what was written."""
+        opened: VectorStore = index if self.workspace is None else located(store, self.workspace.path(index))
         return opened
 
-    @contextmanager
-    def _chunker(self, chunker: Any) -> Iterator[tuple[PositionAwareChunker, Embedder | None]]:
-        """The chunker, and the service that it asks for vectors, if any, with the workspace's cache around it.
+    def answered(self, searches: pa.Table, answer: Callable[[pa.Table], T], asked: object = None) -> tuple[T, Effort]:
+        """What ``answer`` finds for the searches, and how long that took, with what the part ``asked`` has used.
 
-        Vectors that are made here are not kept: most chunkers ask for a vector of every sentence, once.
+        In a workspace the first search is made once before it is timed.
         """
-        embedder = getattr(chunker, "embedder", None)
-        if embedder is not None and is_remote(embedder):
-            with self.embedder(embedder) as cached:
-                yield replaced(chunker, embedder=cached), cached
-        else:
-            yield chunker, None
+        if self.workspace is not None:
+            answer(searches.slice(0, 1))
+        started = time.perf_counter()
+        found = answer(searches)
+        seconds, count = round(time.perf_counter() - started, 6), searches.num_rows
+        charged = {} if asked is None else spent(asked)
+        return found, Effort(fresh=count, total=count, unit="queries", query_seconds=seconds, **charged)
 
 
 @functools.cache
@@ -235,60 +253,3 @@ def spent(part: object) -> dict[str, Any]:
     """Tokens and cost of a part since it was built: None where it does not tell."""
     usage = part.usage if isinstance(part, ReportsUsage) else None
     return {"tokens": usage.tokens if usage else None, "cost": usage.cost if usage else None}
-
-
-Shards = Sequence[pa.Table]
-"""A table in parts, one for each shard of the documents."""
-
-
-def table_stage(kind: str, version: int) -> Callable[[Callable[..., Any]], Stage[..., Any]]:
-    """Make a function of tables and parts a stage; a workspace keeps its tables as this ``kind``.
-
-    Such a function is given tables where a call of the stage has references, and a keyword ``context``. It returns a
-    table, or a list of shards, and the effort; what is large may come in parts, one at a time in memory, and then the
-    effort is a function to be called at the end.
-    """
-
-    def decorate(function: Callable[..., Any]) -> Stage[..., Any]:
-        parameters = [one for one in inspect.signature(function).parameters.values() if one.name != "context"]
-        workspace = inspect.Parameter("workspace", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        is_list = get_origin(get_args(inspect.get_annotations(function)["return"])[0]) is list
-
-        def run(*args: Any, **kwargs: Any) -> Any:
-            call = signature.bind(*args, **kwargs).arguments
-            here: Workspace = call.pop("workspace")
-            made, effort = function(
-                **{name: _read(here, value) for name, value in call.items()}, context=WorkspaceContext(here)
-            )
-            refs = [_kept(here, kind, table) for table in (made if is_list else [made])]
-            total = effort() if callable(effort) else effort
-            # All of it counts as the first shard's: the effort of a list is the sum.
-            efforts = [total, *(Effort(fresh=0, total=0, unit=total.unit) for _ in refs[1:])]
-            refs = [ref.model_copy(update={"effort": one}) for ref, one in zip(refs, efforts, strict=True)]
-            return refs if is_list else refs[0]
-
-        signature = inspect.Signature([workspace, *parameters])
-        run.__signature__ = signature  # type: ignore[attr-defined]  # what ``inspect.signature`` looks for
-        run.__name__, run.__doc__ = function.__name__, function.__doc__
-        run.__annotations__ = {"return": list[TableRef] if is_list else TableRef}
-        return replace(stage(version)(run), compute=function)
-
-    return decorate
-
-
-def _read(workspace: Workspace, value: object) -> object:
-    if isinstance(value, TableRef):
-        return workspace.read_table(value)
-    if isinstance(value, TruthRef):
-        return TruthTables(workspace.read_table(value.queries), workspace.read_table(value.answers))
-    if isinstance(value, list) and value and all(isinstance(one, TableRef) for one in value):
-        return [workspace.read_table(one) for one in value]
-    return value
-
-
-def _kept(workspace: Workspace, kind: str, made: Any) -> TableRef:
-    if isinstance(made, pa.Table):
-        return workspace.write_table(kind, made)
-    parts = iter(made)
-    first = next(parts)
-    return workspace.write_parts(kind, first.schema, itertools.chain([first], parts))

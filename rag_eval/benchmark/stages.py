@@ -1,36 +1,31 @@
 """The stages of an evaluation: functions from tables and one part to a table, and what making it took.
 
-They neither read nor write; ``table_stage`` says how a workspace keeps what they make. Tables of documents, chunks and
+They write nothing; ``stage`` says how a workspace keeps what they make. Tables of documents, chunks and
 vectors come as lists of shards, whose rows stand in the order of the documents.
 """
 
 import os
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rag_eval.benchmark.caches import CachedReranker
-from rag_eval.benchmark.hits import fuse_tables, hits_at, rerank_table, system_hits
+from rag_eval.benchmark.hits import fuse_tables, hits_at, hits_of, hits_table, rerank_table
 from rag_eval.benchmark.references import CorpusSource, Effort, IndexRef, TableRef, TruthRef, TruthSource
-from rag_eval.benchmark.stage import Context, Shards, key_part, spent, stage, table_stage
+from rag_eval.benchmark.stage import Context, Shards, spent, stage
 from rag_eval.benchmark.truth_versions import reanchor_for_run
-from rag_eval.benchmark.workspace import Workspace
-from rag_eval.disk.files import contents_sha256, data_sha256
+from rag_eval.disk.files import contents_sha256
 from rag_eval.embedding.cache import CachedEmbedder
 from rag_eval.embedding.embedder import Embedder, Vectors, embed_queries, text_vectors
 from rag_eval.errors import ArtifactError, GroundTruthError
 from rag_eval.ground_truth.check import check_against_corpus, check_chunk_ids, check_chunker
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
-from rag_eval.parts import located
 from rag_eval.retrieval.bm25 import BM25Index, search_words
-from rag_eval.retrieval.retriever import Retriever, in_place_order, no_chunks, without_positions
+from rag_eval.retrieval.retriever import Retriever, checked_hits, in_place_order, no_chunks, without_positions
 from rag_eval.retrieval.vector import search_vectors
 from rag_eval.stores.lance import LanceDBVectorStore
 from rag_eval.stores.store import VectorStore
@@ -44,6 +39,7 @@ from rag_eval.tables import (
     documents_to_table,
     embeddings_schema,
     has_places,
+    queries_from_table,
     searched_texts,
     truth_from_tables,
     truth_to_tables,
@@ -57,50 +53,38 @@ ROWS_AT_ONCE = 16_384
 """How many chunks are in memory with their vectors; another number makes other files of the same vectors."""
 
 
-@stage(version=2)
-def load_corpus(workspace: Workspace, source: CorpusSource) -> list[TableRef]:
+@stage("documents", version=2, makes=list[TableRef])
+def load_corpus(source: CorpusSource, *, context: Context) -> tuple[list[pa.Table], Effort]:
     """Read the documents of a folder, as one shard."""
     corpus = Corpus.from_folder(source.folder, source.glob)
     if contents_sha256((document.id, text_sha256(document.content)) for document in corpus) != source.digest:
         raise ArtifactError(f"the corpus folder {str(source.folder)!r} changed while it was read: run again")
-    effort = Effort(fresh=len(corpus), total=len(corpus), unit="documents")
-    return [workspace.write_table("documents", documents_to_table(corpus), effort)]
+    return [documents_to_table(corpus)], Effort(fresh=len(corpus), total=len(corpus), unit="documents")
 
 
-@stage(version=2)
+@stage("truth", version=2, makes=TruthRef)
 def load_ground_truth(
-    workspace: Workspace,
-    source: TruthSource,
-    documents: list[TableRef],
-    evaluation_type: EvaluationType,
-    reanchor: bool = False,
-) -> TruthRef:
+    source: TruthSource, documents: Shards, evaluation_type: EvaluationType, reanchor: bool = False, *, context: Context
+) -> tuple[TruthTables, Effort]:
     """Read the ground truth; spans are held against the documents, or with ``reanchor`` carried over to them."""
     if evaluation_type == "token-level":
         spans = read_token_level(source.path)
-        corpus = Corpus(documents_from_table(workspace.read_tables(documents)))
-        spans = list(reanchor_for_run(workspace, spans, corpus).truth) if reanchor else spans
+        corpus = Corpus(documents_from_table(pa.concat_tables(documents)))
+        spans = list(reanchor_for_run(context.workspace, spans, corpus).truth) if reanchor else spans
         check_against_corpus(spans, corpus, source.path)
-        tables = truth_to_tables(spans)
+        truth = truth_to_tables(spans)
     else:
-        tables = truth_to_tables(read_chunk_level(source.path))
-    queries = tables.queries
-    if all(queries.column("unanswerable").to_pylist()):
+        truth = truth_to_tables(read_chunk_level(source.path))
+    if all(truth.queries.column("unanswerable").to_pylist()):
         raise GroundTruthError(
             f"every query of {str(source.path)!r} is declared unanswerable: there is nothing to score"
         )
     if TruthSource.of(source.path).digest != source.digest:
         raise ArtifactError(f"the ground-truth file {str(source.path)!r} changed while it was read: run again")
-    effort = Effort(fresh=queries.num_rows, total=queries.num_rows, unit="queries")
-    return TruthRef(
-        evaluation_type=evaluation_type,
-        queries=workspace.write_table("queries", queries),
-        answers=workspace.write_table("truth", tables.answers),
-        effort=effort,
-    )
+    return truth, Effort(fresh=truth.queries.num_rows, total=truth.queries.num_rows, unit="queries")
 
 
-@table_stage("chunks", version=2)
+@stage("chunks", version=2, makes=list[TableRef])
 def chunk(
     documents: Shards, chunker: Any, chunk_truth: TruthTables | None, *, context: Context
 ) -> tuple[list[pa.Table], Effort]:
@@ -124,7 +108,7 @@ def chunk(
     return [chunks_to_table(shard) for shard in chunks], Effort.total_of([one.effort for one in cuts])
 
 
-@table_stage("embeddings", version=2)
+@stage("embeddings", version=2, makes=list[TableRef])
 def embed(chunks: Shards, embedder: Any, *, context: Context) -> tuple[list[Iterator[pa.Table]], Callable[[], Effort]]:
     """The vectors of what is searched, each text of a shard once; a workspace embeds no text twice."""
     efforts: list[Effort] = []
@@ -154,28 +138,12 @@ def _embedded(contents: pa.ChunkedArray, embedder: Embedder) -> Iterator[pa.Tabl
         yield pa.Table.from_arrays([pa.array(list(texts), pa.string()), column], schema=schema)
 
 
-@stage(version=2)
-def index(workspace: Workspace, chunks: list[TableRef], embeddings: list[TableRef], store: Any) -> IndexRef:
+@stage("index", version=2, makes=IndexRef)
+def index(chunks: Shards, embeddings: Shards, store: Any, *, context: Context) -> tuple[VectorStore | IndexRef, Effort]:
     """Put the chunks with their vectors into the store."""
-    table, vectors = workspace.read_tables(chunks), TextVectors(workspace.read_tables(embeddings))
-    made_from = [[ref.digest for ref in (*chunks, *embeddings)], key_part(store)]
-    ref = workspace.write_index(
-        data_sha256(made_from), table.num_rows, lambda folder: _fill(located(store, folder), table, vectors)
-    )
-    effort = Effort(fresh=table.num_rows, total=table.num_rows, unit="chunks")
-    return ref.model_copy(update={"effort": effort})
-
-
-def _index_in_memory(
-    chunks: Shards, embeddings: Shards, store: VectorStore, *, context: Context
-) -> tuple[VectorStore, Effort]:
-    table = pa.concat_tables(chunks)
-    store.clear()
-    _fill(store, table, TextVectors(pa.concat_tables(embeddings)))
-    return store, Effort(fresh=table.num_rows, total=table.num_rows, unit="chunks")
-
-
-index = replace(index, compute=_index_in_memory)
+    table, vectors = pa.concat_tables(chunks), TextVectors(pa.concat_tables(embeddings))
+    filled = context.filled(store, table.num_rows, lambda empty: _fill(empty, table, vectors))
+    return filled, Effort(fresh=table.num_rows, total=table.num_rows, unit="chunks")
 
 
 def _fill(store: VectorStore, chunks: pa.Table, vectors: "TextVectors") -> None:
@@ -213,7 +181,7 @@ class TextVectors:
         return vectors
 
 
-@table_stage("hits", version=2)
+@stage("hits", version=2)
 def retrieve_by_vector(
     chunks: Shards, index: Any, searches: pa.Table, embedder: Any, store: Any, depth: int, *, context: Context
 ) -> tuple[pa.Table, Effort]:
@@ -222,78 +190,66 @@ def retrieve_by_vector(
     with context.embedder(embedder) as used:
         vectors = embed_queries(used, asked.column("text").to_pylist())
     opened = context.opened(store, index)
-    if context.rehearses:
-        search_vectors(opened, vectors[:1], depth, table.num_rows)
-    started = time.perf_counter()
-    ranking = search_vectors(opened, vectors, depth, table.num_rows)
-    effort = _answered(asked, started, **spent(used))
+    ranking, effort = context.answered(
+        asked, lambda some: search_vectors(opened, vectors[: some.num_rows], depth, table.num_rows), used
+    )
     return hits_at("vector", table, asked, ranking), effort
 
 
-@table_stage("hits", version=2)
+@stage("hits", version=2)
 def retrieve_by_words(chunks: Shards, searches: pa.Table, depth: int, *, context: Context) -> tuple[pa.Table, Effort]:
     """The chunks that share most with every search, by BM25."""
     asked, table = as_searches(searches), pa.concat_tables(chunks)
     words, texts = BM25Index(searched_texts(table).to_pylist()), asked.column("text").to_pylist()
-    if context.rehearses:
-        search_words(words, texts[:1], depth)
-    started = time.perf_counter()
-    ranking = search_words(words, texts, depth)
-    effort = _answered(asked, started)
+    ranking, effort = context.answered(asked, lambda some: search_words(words, texts[: some.num_rows], depth))
     return hits_at("words", table, asked, ranking), effort
 
 
-@table_stage("hits", version=2)
+@stage("hits", version=2)
 def fuse(rankings: Shards, searches: pa.Table, depth: int, *, context: Context) -> tuple[pa.Table, Effort]:
     """Several rankings as one, by reciprocal rank fusion."""
-    asked = as_searches(searches)
-    if context.rehearses:
-        fuse_tables([ranking.slice(0, 1) for ranking in rankings], asked, 1)
-    started = time.perf_counter()
-    fused = fuse_tables(rankings, asked, depth)
-    return fused, _answered(asked, started)
+    return context.answered(
+        as_searches(searches), lambda some: fuse_tables([hits_of(one, some) for one in rankings], some, depth)
+    )
 
 
-@table_stage("hits", version=3)
+@stage("hits", version=3)
 def rerank(
     hits: pa.Table, chunks: Shards, searches: pa.Table, reranker: Any, *, context: Context
 ) -> tuple[pa.Table, Effort]:
     """All hits of every search, in the reranker's order."""
     asked, table = as_searches(searches), pa.concat_tables(chunks)
     with context.reranker(reranker) as used:
-        if isinstance(used, CachedReranker):
-            found = rerank_table(hits, table, asked, used)
-            charged, seconds = spent(used.reranker) if used.fresh else {}, round(used.seconds, 6)
-            count = asked.num_rows
-            return found, Effort(fresh=used.fresh, total=count, unit="queries", query_seconds=seconds, **charged)
-        if context.rehearses:
-            first = asked.slice(0, 1)
-            of_first = hits.filter(pc.is_in(hits.column("query_id"), first.column("query_id").combine_chunks()))
-            rerank_table(of_first, table, first, used)
-        started = time.perf_counter()
+        if not isinstance(used, CachedReranker):
+            return context.answered(asked, lambda some: rerank_table(hits_of(hits, some), table, some, used))
         found = rerank_table(hits, table, asked, used)
-        return found, _answered(asked, started)
+        charged, seconds = spent(used.reranker) if used.fresh else {}, round(used.seconds, 6)
+        count = asked.num_rows
+        return found, Effort(fresh=used.fresh, total=count, unit="queries", query_seconds=seconds, **charged)
 
 
-@table_stage("hits", version=1)
+@stage("hits", version=1)
 def ask_system(
     documents: Shards, queries: pa.Table, system: Retriever[Any], level: EvaluationType, depth: int, *, context: Context
 ) -> tuple[pa.Table, Effort]:
-    """What a whole retrieval system finds in the documents, which it is given to index; raises as it does."""
+    """What a whole retrieval system finds in the documents, which it is given to index; raises as it does.
+
+    Raises ``ConfigurationError`` when it does not keep its word.
+    """
     corpus = Corpus([document for shard in documents for document in documents_from_table(shard)])
     system.index(corpus)
-    started = time.perf_counter()
-    found = system_hits(system, corpus, queries, level, depth)
-    return found, _answered(queries, started)
+    kind = PositionAwareChunk if level == "token-level" else Chunk
+
+    def ask(some: pa.Table) -> pa.Table:
+        asked = queries_from_table(some)
+        found = checked_hits(system.retrieve(asked, depth), len(asked), system.name, kind)
+        return hits_table(level, asked, found, corpus)
+
+    # Timed as in memory, wherever it is: a system is not asked once more for a rehearsal.
+    return Context().answered(queries, ask)
 
 
-def _answered(searches: pa.Table, started: float, **spent: Any) -> Effort:
-    """The effort of answering all searches, from ``started`` to now."""
-    seconds = round(time.perf_counter() - started, 6)
-    return Effort(fresh=searches.num_rows, total=searches.num_rows, unit="queries", query_seconds=seconds, **spent)
-
-
-@table_stage("scores", version=3)
+@stage("scores", version=3)
 def score(
     passages: pa.Table,
     truth: TruthTables,

@@ -37,12 +37,14 @@ def document_versions(workspace: Workspace, doc_ids: Collection[DocumentId]) -> 
     return found
 
 
-def reanchor_for_run(workspace: Workspace, truth: Sequence[TokenLevelGroundTruth], corpus: Corpus) -> ReanchorReport:
-    """Carry ground truth over to the corpus, with the versions of documents that the workspace has.
+def reanchor_for_run(
+    workspace: Workspace | None, truth: Sequence[TokenLevelGroundTruth], corpus: Corpus
+) -> ReanchorReport:
+    """Carry ground truth over to the corpus, with the versions of documents that a workspace has.
 
     Raises ``GroundTruthError`` when no query is left.
     """
     drifted = documents_that_no_longer_match(truth, corpus)
-    report = reanchor(truth, corpus, document_versions(workspace, drifted) if drifted else None)
+    report = reanchor(truth, corpus, document_versions(workspace, drifted) if workspace and drifted else None)
     check_not_empty(report)
     return report

@@ -7,8 +7,9 @@ is read from or written to places that it leads to outside its own folder.
 """
 
 import functools
+import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, Self
 import pyarrow as pa
 from pydantic import AwareDatetime, BaseModel, ConfigDict, model_validator
 
-from rag_eval.benchmark.references import Effort, IndexRef, Made, TableRef
+from rag_eval.benchmark.references import IndexRef, TableRef
 from rag_eval.disk.files import files_sha256, kept_sha256, scratch_path, write_atomically, writing
 from rag_eval.disk.rows import identity_folder, nanoseconds, read_table, write_table
 from rag_eval.disk.storage import Bucket, BucketCopy, BucketLocation, Storage
@@ -79,40 +80,14 @@ class Workspace(BaseModel):
             return None
         return self.begun or datetime.now(UTC)
 
-    def is_too_old(self, kept: Made) -> bool:
-        """Whether kept work is to be computed again."""
-        since = self.made_since
-        return since is not None and (kept.made is None or kept.made < since)
-
-    def for_run(self, begun: datetime) -> Self:
-        """Return the workspace for the work of one run."""
-        return self.model_copy(update={"begun": begun})
-
     @property
     def runs(self) -> Path:
         """The folder with a folder for each run."""
         return self.root / "runs"
 
-    @property
-    def embedding_cache(self) -> Path:
-        """The folder of the vectors, by embedder and text."""
-        return self.root / "cache" / "embeddings"
-
-    def record(self, key: str) -> Path:
-        """Return the file of the record with this key."""
-        return self.root / "records" / f"{key}.json"
-
-    def lock(self, key: str) -> Path:
-        """Return the file that whoever does the work with this key holds locked; it exists only meanwhile."""
-        return self.root / "locks" / key
-
-    def chunk_cache(self, identity: str, label: str) -> Path:
-        """Return the folder of the cuts that the chunker of this identity made, by document."""
-        return identity_folder(self.root / "cache" / "chunks", identity, label)
-
-    def ranking_cache(self, identity: str, label: str) -> Path:
-        """Return the folder of the answers of the reranker of this identity, by what it was asked."""
-        return identity_folder(self.root / "cache" / "rankings", identity, label)
+    def cache(self, kind: str, identity: str, label: str) -> Path:
+        """Return the folder of what the part of this identity made, for a cache of this kind."""
+        return identity_folder(self.root / "cache" / kind, identity, label)
 
     def growing(self, folder: Path) -> AbstractContextManager[None]:
         """Work on the folder of a cache: fetch what others added to it, and send what the block adds."""
@@ -156,41 +131,34 @@ class Workspace(BaseModel):
         paths = (Path(name) for name in self.storage.names("runs"))
         return sorted(path.parent.name for path in paths if path.name == file and len(path.parts) == 3)
 
-    def write_table(self, kind: str, table: pa.Table, effort: Effort | None = None) -> TableRef:
-        """Write a table and return its reference; the same content written twice is one file."""
-        return self.write_parts(kind, table.schema, [table], effort)
+    def write_table(self, kind: str, table: pa.Table | Iterable[pa.Table]) -> TableRef:
+        """Write a table and return its reference; the same content written twice is one file.
 
-    def write_parts(
-        self, kind: str, schema: pa.Schema, parts: Iterable[pa.Table], effort: Effort | None = None
-    ) -> TableRef:
-        """Write a table that comes in parts, one at a time in memory; the same parts make the same file."""
-        rows = 0
+        It may come in parts, at least one, of which one at a time is in memory; the same parts make the same file.
+        """
         folder = self.root / "tables" / kind
         self._check_inside(folder)
-
-        def plain() -> Iterator[pa.Table]:
-            nonlocal rows
-            for part in parts:
-                rows += part.num_rows
-                # One chunk a column, no schema metadata: equal tables make equal files.
-                yield part.combine_chunks().replace_schema_metadata(None)
-
-        path = write_table(folder, schema.remove_metadata(), plain())
+        parts = iter([table] if isinstance(table, pa.Table) else table)
+        first = next(parts)
+        # One chunk a column, no schema metadata: equal tables make equal files.
+        plain = (part.combine_chunks().replace_schema_metadata(None) for part in itertools.chain([first], parts))
+        path = write_table(folder, first.schema.remove_metadata(), plain)
         self.send(path)
-        return TableRef(uri=self._name(path), digest=path.stem, rows=rows, effort=effort)
+        return TableRef(uri=self._name(path), digest=path.stem, rows=read_table(path).num_rows)
 
     def read_table(self, ref: TableRef) -> pa.Table:
         """Return a table, memory-mapped; raises ``ArtifactError`` when it is gone or is not what was written."""
-        self._check(ref)
-        return read_table(self.root / ref.uri)
+        return read_table(self.path(ref))
 
     def read_tables(self, shards: Sequence[TableRef]) -> pa.Table:
         """Return the table whose shards these are; raises as ``read_table`` does."""
         return pa.concat_tables([self.read_table(shard) for shard in shards])
 
-    def index_folder(self, ref: IndexRef) -> Path:
-        """Return the folder of an index; raises ``ArtifactError`` when it is gone or is not what was written."""
-        self._check(ref)
+    def path(self, ref: TableRef | IndexRef) -> Path:
+        """Return where a table or an index is; raises ``ArtifactError`` when it is gone or is not what was written."""
+        problem = self.damage(ref)
+        if problem:
+            raise ArtifactError(f"{problem}: run again to make it anew")
         return self.root / ref.uri
 
     def write_index(self, digest: str, rows: int, build: Callable[[Path], None]) -> IndexRef:
@@ -203,7 +171,8 @@ class Workspace(BaseModel):
         with scratch_path(folder) as scratch, writing(folder):
             scratch.mkdir()
             build(scratch)
-            checksum, size = _tree_sha256(scratch), _tree_size(scratch)
+            checksum = _tree_sha256(scratch)
+            size = sum(path.stat().st_size for path in scratch.rglob("*") if path.is_file())
             # The name holds the checksum: two builds of one index differ in their files and must not mix.
             path = folder / f"{digest[:24]}-{checksum[:8]}"
             uri = self._name(path)
@@ -227,11 +196,6 @@ class Workspace(BaseModel):
     def contains(self, path: Path) -> bool:
         """Whether a path leads to a place in the workspace's folder, with all links followed."""
         return path.resolve().is_relative_to(self.root.resolve())
-
-    def _check(self, ref: TableRef | IndexRef) -> None:
-        problem = self.damage(ref)
-        if problem:
-            raise ArtifactError(f"{problem}: run again to make it anew")
 
     def _check_inside(self, folder: Path) -> None:
         """Raise ``ArtifactError`` when a link leads out of the workspace: nothing of it is written elsewhere."""
@@ -270,10 +234,6 @@ class Workspace(BaseModel):
 @functools.cache
 def _storage(root: Path, remote: str | None) -> Storage:
     return Storage(root) if remote is None else BucketCopy(Bucket(BucketLocation.parse(remote)), root)
-
-
-def _tree_size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _tree_sha256(folder: Path) -> str:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.engine import Evaluated
 from rag_eval.benchmark.hits import hits_at
-from rag_eval.benchmark.outcome import BenchmarkOutcome, summarise
+from rag_eval.benchmark.outcome import BenchmarkOutcome, keep_outcome, summarise
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TableRef, TruthRef, TruthSource
 from rag_eval.benchmark.stages import score
 from rag_eval.benchmark.workspace import Workspace
@@ -122,7 +122,7 @@ def make_run(workspace: Workspace, queries: int) -> BenchmarkOutcome:
         scores = score(workspace, hits, truth_ref, inputs.documents, [chunk_ref], inputs.metrics, inputs.ks)
         done.append(summarise(workspace, configuration, Evaluated({"words": hits}, scores, [chunk_ref]), {}))
     sources = CorpusSource(folder=folder, glob="**/*.md", digest="0" * 64), TruthSource(path=folder, digest="0" * 64)
-    return BenchmarkOutcome.of(workspace, datetime.now(UTC), config, *sources, inputs, done, {}, {})
+    return keep_outcome(workspace, datetime.now(UTC), config, *sources, inputs, done, {}, {})
 
 
 def _windows(corpus: Corpus, size: int) -> pa.Table:

@@ -13,7 +13,13 @@ import pyarrow.compute as pc
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.engine import Evaluated
-from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationFailure, ConfigurationOutcome, keep, summarise
+from rag_eval.benchmark.outcome import (
+    BenchmarkOutcome,
+    ConfigurationFailure,
+    ConfigurationOutcome,
+    keep_outcome,
+    summarise,
+)
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TableRef, TruthSource
 from rag_eval.benchmark.scores import keep_scores
 from rag_eval.benchmark.workspace import Workspace
@@ -90,13 +96,13 @@ def make_run(
             record = configuration.record()
             failures[configuration.name] = ConfigurationFailure(configuration=record, reason="no key", stages={})
             continue
-        chunks = stages.chunk(workspace, inputs.documents, configuration.chunker, inputs.chunk_truth)
-        hits = stages.retrieve_by_words(workspace, chunks, inputs.queries, inputs.depth)
-        hits = _lose(workspace, hits, inputs.queries, lost)
+        chunk_truth = inputs.truth if inputs.evaluation_type == "chunk-level" else None
+        chunks = stages.chunk(workspace, inputs.documents, configuration.chunker, chunk_truth)
+        hits = stages.retrieve_by_words(workspace, chunks, inputs.truth.queries, inputs.depth)
+        hits = _lose(workspace, hits, inputs.truth.queries, lost)
         scores = stages.score(workspace, hits, inputs.truth, inputs.documents, chunks, inputs.metrics, inputs.ks)
         done.append(summarise(workspace, configuration, Evaluated({"words": hits}, scores, chunks), {}))
-    outcome = BenchmarkOutcome.of(workspace, started, config, corpus, truth_file, inputs, done, failures, {})
-    keep(workspace, outcome)
+    outcome = keep_outcome(workspace, started, config, corpus, truth_file, inputs, done, failures, {})
     if with_scores:
         keep_scores(workspace, outcome)
     return outcome

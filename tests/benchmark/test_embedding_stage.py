@@ -29,7 +29,7 @@ def chunk_table(workspace: Workspace, count: int) -> TableRef:
 def test_kept_vectors_are_checked_once_in_a_process(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path)
     stages.embed(workspace, [chunk_table(workspace, 3_000)], LocalEmbedder())
-    kept = sum(path.stat().st_size for path in workspace.embedding_cache.rglob("*.arrow"))
+    kept = sum(path.stat().st_size for path in (workspace.root / "cache" / "embeddings").rglob("*.arrow"))
     few = chunk_table(workspace, 10)
     before = psutil.Process().io_counters().read_chars
     stages.embed(workspace, [few], LocalEmbedder())

@@ -9,7 +9,7 @@ import pytest
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import BenchmarkConfig, Configuration
 from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.engine import Evaluated, InMemoryInputs, InMemoryParts, InMemoryRun, evaluate
+from rag_eval.benchmark.engine import Evaluated, InMemoryInputs, evaluate, run_in_memory
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TruthSource
 from rag_eval.benchmark.stage import Stage
 from rag_eval.benchmark.workspace import Workspace
@@ -58,10 +58,8 @@ def in_memory(configuration: Configuration, inputs: BenchmarkInputs, workspace: 
         inputs.ks,
         inputs.depth,
     )
-    parts = InMemoryParts(
-        CHUNKER, configuration.retrieval, configuration.embedder, InMemoryVectorStore(), configuration.reranker
-    )
-    return evaluate(InMemoryRun(), parts, given)
+    parts = configuration.model_copy(update={"chunker": CHUNKER, "store": InMemoryVectorStore()})
+    return evaluate(run_in_memory, parts, given)
 
 
 @pytest.mark.parametrize("level", ["token-level", "chunk-level"])
@@ -71,7 +69,7 @@ def test_a_notebook_a_benchmark_and_shards_give_the_same_hits_and_scores(tmp_pat
     truth = stages.load_ground_truth(workspace, TruthSource.of(config.ground_truth), documents, config.evaluation_type)
     inputs = BenchmarkInputs.of(config, documents, truth)
 
-    def run(stage: Stage[..., Any], *given: Any) -> Any:
+    def run(stage: Stage, *given: Any) -> Any:
         return stage(workspace, *given)
 
     for configuration in config.configurations():
@@ -94,9 +92,16 @@ def test_a_notebook_a_benchmark_and_shards_give_the_same_hits_and_scores(tmp_pat
             assert places[0] == places[1]
 
 
-def test_a_stage_that_reads_files_is_not_run_in_memory() -> None:
-    with pytest.raises(ConfigurationError, match="load-corpus needs a workspace"):
-        InMemoryRun()(stages.load_corpus, CorpusSource(folder=CORPUS, glob="*.md", digest="0"))
+def test_the_files_of_a_benchmark_are_read_without_a_workspace_too(tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path)
+    corpus, truth = CorpusSource.of(CORPUS, "*.md"), TruthSource.of(GROUND_TRUTH)
+    (documents,) = run_in_memory(stages.load_corpus, corpus)
+    read = run_in_memory(stages.load_ground_truth, truth, [documents], "token-level", True)
+    kept = stages.load_corpus(workspace, corpus)
+    assert documents.equals(workspace.read_tables(kept))
+    ref = stages.load_ground_truth(workspace, truth, kept, "token-level", True)
+    assert read.queries.equals(workspace.read_table(ref.queries))
+    assert read.answers.equals(workspace.read_table(ref.answers))
 
 
 def test_a_corpus_without_chunks_is_refused_before_anything_is_embedded() -> None:
@@ -107,4 +112,4 @@ def test_a_corpus_without_chunks_is_refused_before_anything_is_embedded() -> Non
             return []
 
     with pytest.raises(ConfigurationError, match=r"\(empty\) made no chunk of 14 documents \(0 were left out"):
-        InMemoryRun()(stages.chunk, [documents_to_table(Corpus.from_folder(CORPUS))], Empty(), None)
+        run_in_memory(stages.chunk, [documents_to_table(Corpus.from_folder(CORPUS))], Empty(), None)

@@ -24,7 +24,7 @@ VECTORS = np.random.default_rng(1).normal(size=(1_000, 16)).astype(np.float32)
 def test_a_table_in_parts_reads_like_the_whole_and_keeps_its_digest(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path)
     parts = [CHUNKS.slice(0, 400), CHUNKS.slice(400, 600)]
-    first, again = (workspace.write_parts("chunks", CHUNKS.schema, iter(parts)) for _ in range(2))
+    first, again = (workspace.write_table("chunks", iter(parts)) for _ in range(2))
     assert (first.rows, first.digest) == (1_000, again.digest)
     assert workspace.read_table(first).equals(CHUNKS)
 
@@ -35,7 +35,7 @@ def test_what_making_a_part_raises_is_not_taken_for_the_disk(tmp_path: Path) -> 
         raise ConnectionResetError("the service hung up")
 
     with pytest.raises(ConnectionResetError, match="the service hung up"):
-        Workspace(root=tmp_path).write_parts("chunks", CHUNKS.schema, parts())  # type: ignore[arg-type]
+        Workspace(root=tmp_path).write_table("chunks", parts())  # type: ignore[arg-type]
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 

@@ -3,13 +3,14 @@
 import os
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from rag_eval import Chunk
-from rag_eval.benchmark.caches import RANKINGS, CachedReranker, kept_rankings
+from rag_eval.benchmark.caches import RANKINGS, CachedReranker
 from rag_eval.disk.rows import KeyedRows
 from rag_eval.retrieval.retriever import C
 from rag_eval.types.ids import DocumentId, generate_chunk_id
@@ -65,14 +66,14 @@ def test_every_answer_is_kept_before_the_next_question(tmp_path: Path) -> None:
 
 def test_answers_from_before_are_asked_for_anew_and_replaced(tmp_path: Path) -> None:
     reranker = Reversing()
-    with kept_rankings(reranker, tmp_path, None) as cached:
+    with closing(CachedReranker(reranker, tmp_path)) as cached:
         contents(cached, "a")
         contents(cached, "b")
     for path in tmp_path.glob("*.arrow"):
         os.utime(path, (time.time() - 3_600,) * 2)
     since = datetime.fromtimestamp(time.time() - 60, UTC)
     for _ in range(2):
-        with kept_rankings(reranker, tmp_path, since) as cached:
+        with closing(CachedReranker(reranker, tmp_path, since)) as cached:
             contents(cached, "a")
     assert reranker.asked == ["a", "b", "a"]
     assert sum(len(file) for file in KeyedRows(tmp_path, RANKINGS).files()) == 2

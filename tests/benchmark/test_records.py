@@ -13,33 +13,38 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rag_eval.benchmark.records import alone, find_record, keep_record
+from rag_eval.benchmark.records import alone, find_record, keep_record, record_path
 from rag_eval.benchmark.references import Effort, IndexRef, TableRef, TruthRef, effort_of
-from rag_eval.benchmark.stage import Stage, stage
+from rag_eval.benchmark.stage import Context, Stage, stage
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.tables import TruthTables
 from tests.doubles.canary import Canary, called
 
 
-@stage(version=1)
-def count(workspace: Workspace, upto: int) -> TableRef:
-    table = pa.table({"n": list(range(upto))})
-    return workspace.write_table("numbers", table, Effort(fresh=upto, total=upto, unit="texts"))
+def effort(number: int) -> Effort:
+    return Effort(fresh=number, total=number, unit="texts")
 
 
-@stage(version=1)
-def count_in_shards(workspace: Workspace, uptos: tuple[int, ...]) -> tuple[TableRef, ...]:
-    return tuple(count(workspace, upto) for upto in uptos)
+@stage("numbers", version=1)
+def count(upto: int, *, context: Context) -> tuple[pa.Table, Effort]:
+    return pa.table({"n": list(range(upto))}), effort(upto)
 
 
-@stage(version=1)
-def build(workspace: Workspace) -> IndexRef:
-    return workspace.write_index("d" * 64, 1, lambda folder: (folder / "data").write_bytes(b"rows") and None)
+@stage("numbers", version=1, makes=list[TableRef])
+def count_in_shards(uptos: list[int], *, context: Context) -> tuple[list[pa.Table], Effort]:
+    return [pa.table({"n": list(range(upto))}) for upto in uptos], effort(sum(uptos))
 
 
-@stage(version=1)
-def read_truth(workspace: Workspace) -> TruthRef:
-    queries, answers = (workspace.write_table(kind, pa.table({"n": [1]})) for kind in ("queries", "answers"))
-    return TruthRef(evaluation_type="token-level", queries=queries, answers=answers)
+@stage("index", version=1, makes=IndexRef)
+def build(*, context: Context) -> tuple[IndexRef, Effort]:
+    assert context.workspace is not None
+    built = context.workspace.write_index("d" * 64, 1, lambda folder: (folder / "data").write_bytes(b"rows") and None)
+    return built, effort(1)
+
+
+@stage("truth", version=1, makes=TruthRef)
+def read_truth(*, context: Context) -> tuple[TruthTables, Effort]:
+    return TruthTables(pa.table({"n": [1]}), pa.table({"start": [1]})), effort(1)
 
 
 @pytest.fixture
@@ -49,20 +54,18 @@ def workspace(tmp_path: Path) -> Workspace:
 
 def kept(workspace: Workspace, upto: int = 3) -> tuple[str, Path]:
     """The key and the record of a stage that has run."""
-    key = count.key(workspace, upto)
+    key = count.key(upto)
     keep_record(workspace, count, key, count(workspace, upto))
-    return key, workspace.record(key)
+    return key, record_path(workspace, key)
 
 
 @pytest.mark.parametrize(
     ("made_by", "arguments"),
-    [(count, (3,)), (count_in_shards, ((3, 0, 5),)), (count_in_shards, ((),)), (build, ()), (read_truth, ())],
+    [(count, (3,)), (count_in_shards, ([3, 0, 5],)), (count_in_shards, ([],)), (build, ()), (read_truth, ())],
     ids=["table", "shards", "no shard", "index", "truth"],
 )
-def test_what_was_kept_is_found_as_it_was(
-    workspace: Workspace, made_by: Stage[..., object], arguments: tuple[object, ...]
-) -> None:
-    key = made_by.key(workspace, *arguments)
+def test_what_was_kept_is_found_as_it_was(workspace: Workspace, made_by: Stage, arguments: tuple[object, ...]) -> None:
+    key = made_by.key(*arguments)
     assert find_record(workspace, made_by, key) is None
     made = made_by(workspace, *arguments)
     keep_record(workspace, made_by, key, made)
@@ -70,16 +73,16 @@ def test_what_was_kept_is_found_as_it_was(
 
 
 def test_a_list_of_shards_has_one_key_and_one_effort(workspace: Workspace) -> None:
-    keys = {count_in_shards.key(workspace, uptos) for uptos in ((3, 5), (5, 3), (3,), ())}
+    keys = {count_in_shards.key(uptos) for uptos in ([3, 5], [5, 3], [3], [])}
     assert len(keys) == 4
-    shards = count_in_shards(workspace, (3, 5))
-    effort = effort_of(shards)
-    assert effort is not None
-    assert (effort.fresh, effort.total, effort.unit) == (8, 8, "texts")
-    assert effort.seconds == pytest.approx(sum(shard.effort.seconds for shard in shards if shard.effort))
+    shards = count_in_shards(workspace, [3, 5])
+    whole = effort_of(shards)
+    assert whole is not None
+    assert (whole.fresh, whole.total, whole.unit) == (8, 8, "texts")
+    assert whole.seconds > 0
     silent = shards[0].model_copy(update={"effort": None})
-    assert effort_of((*shards, silent)) is None
-    unpriced = [one.model_copy(update={"effort": one.effort.model_copy(update={"cost": None})}) for one in shards]  # type: ignore[union-attr]  # they have one
+    assert effort_of([*shards, silent]) is None
+    unpriced = [one.model_copy(update={"effort": one.effort.model_copy(update={"cost": None})}) for one in shards]
     assert effort_of([*shards, *unpriced]).cost is None  # type: ignore[union-attr]  # all have one
 
 
@@ -93,8 +96,8 @@ def test_a_record_older_than_a_refresh_is_not_used(workspace: Workspace) -> None
 
 
 def test_a_shard_that_is_gone_has_all_computed_again(workspace: Workspace, caplog: pytest.LogCaptureFixture) -> None:
-    key = count_in_shards.key(workspace, (3, 5))
-    shards = count_in_shards(workspace, (3, 5))
+    key = count_in_shards.key([3, 5])
+    shards = count_in_shards(workspace, [3, 5])
     keep_record(workspace, count_in_shards, key, shards)
     (workspace.root / shards[1].uri).unlink()
     assert find_record(workspace, count_in_shards, key) is None

@@ -5,12 +5,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import SECTIONS
 from rag_eval.benchmark.references import CorpusSource, Effort, IndexRef, TableRef, TruthRef
-from rag_eval.benchmark.stage import Stage, key_part, stage
+from rag_eval.benchmark.stage import Context, Stage, key_part, stage
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveCharacterChunker, RecursiveTokenChunker
 from rag_eval.chunking.semantic import SemanticChunker
@@ -22,7 +23,6 @@ from rag_eval.parts import Running, Searching, replaced, settings_of, without
 from rag_eval.retrieval.rerankers import CohereReranker
 from rag_eval.stores.lance import Hnsw, IvfPq, LanceDBVectorStore
 
-HERE, THERE = Workspace(root=Path("/here")), Workspace(root=Path("/there"), refresh=True)
 TABLE = TableRef(uri="tables/a.arrow", digest="a" * 64, rows=3)
 OTHER = TableRef(uri="tables/b.arrow", digest="b" * 64, rows=3)
 SMALL, LARGE = RecursiveTokenChunker(chunk_size=100), RecursiveTokenChunker(chunk_size=200)
@@ -31,27 +31,27 @@ LOCAL, LANCE = LocalEmbedder(), LanceDBVectorStore()
 
 def test_a_key_varies_on_inputs_and_settings() -> None:
     keys = {
-        stages.chunk.key(HERE, [TABLE], SMALL, None),
-        stages.chunk.key(HERE, [OTHER], SMALL, None),
-        stages.chunk.key(HERE, [TABLE], LARGE, None),
-        stages.chunk.key(HERE, [TABLE], SMALL, TruthRef(evaluation_type="chunk-level", queries=TABLE, answers=TABLE)),
-        stages.chunk.key(HERE, [TABLE], RecursiveCharacterChunker(chunk_size=100, chunk_overlap=0), None),
-        stages.embed.key(HERE, [TABLE], LOCAL),
-        stages.embed.key(HERE, [TABLE], OpenAIEmbedder(model="text-embedding-3-small")),
-        stages.embed.key(HERE, [TABLE], OpenAIEmbedder(model="text-embedding-3-large")),
-        stages.index.key(HERE, [TABLE], [OTHER], LANCE),
-        stages.index.key(HERE, [TABLE], [OTHER], LanceDBVectorStore(index=Hnsw())),
+        stages.chunk.key([TABLE], SMALL, None),
+        stages.chunk.key([OTHER], SMALL, None),
+        stages.chunk.key([TABLE], LARGE, None),
+        stages.chunk.key([TABLE], SMALL, TruthRef(evaluation_type="chunk-level", queries=TABLE, answers=TABLE)),
+        stages.chunk.key([TABLE], RecursiveCharacterChunker(chunk_size=100, chunk_overlap=0), None),
+        stages.embed.key([TABLE], LOCAL),
+        stages.embed.key([TABLE], OpenAIEmbedder(model="text-embedding-3-small")),
+        stages.embed.key([TABLE], OpenAIEmbedder(model="text-embedding-3-large")),
+        stages.index.key([TABLE], [OTHER], LANCE),
+        stages.index.key([TABLE], [OTHER], LanceDBVectorStore(index=Hnsw())),
     }
     assert len(keys) == 10
 
 
 def test_a_key_varies_on_the_stage_and_its_version() -> None:
-    def work(workspace: Workspace, table: TableRef) -> TableRef:
-        return table
+    def work(table: pa.Table, *, context: Context) -> tuple[pa.Table, Effort]:
+        return table, Effort(fresh=0, total=0, unit="texts")
 
-    one, two = stage(version=1)(work), stage(version=2)(work)
+    one, two = stage("numbers", version=1)(work), stage("numbers", version=2)(work)
     renamed = Stage("other", 1, work)
-    assert len({made.key(HERE, TABLE) for made in (one, two, renamed)}) == 3
+    assert len({made.key(TABLE) for made in (one, two, renamed)}) == 3
 
 
 def test_a_key_varies_on_the_model_behind_a_setting() -> None:
@@ -63,10 +63,10 @@ def test_a_key_varies_on_the_model_behind_a_setting() -> None:
 
 def test_a_key_does_not_vary_on_where_things_are_kept_nor_on_what_they_took() -> None:
     moved = TABLE.model_copy(update={"uri": "elsewhere.arrow", "effort": Effort(fresh=1, total=9, unit="documents")})
-    assert stages.chunk.key(HERE, [TABLE], SMALL, None) == stages.chunk.key(THERE, [moved], SMALL, None)
+    assert stages.chunk.key([TABLE], SMALL, None) == stages.chunk.key([moved], SMALL, None)
     here = CorpusSource(folder=Path("/docs"), glob="*.md", digest="c")
     there = CorpusSource(folder=Path("/copy"), glob="**/*.md", digest="c")
-    assert stages.load_corpus.key(HERE, here) == stages.load_corpus.key(HERE, there)
+    assert stages.load_corpus.key(here) == stages.load_corpus.key(there)
 
 
 def test_a_key_does_not_vary_on_how_the_work_goes() -> None:
@@ -81,17 +81,17 @@ def test_a_key_does_not_vary_on_how_the_work_goes() -> None:
         max_retries=0,
         price_per_million_tokens=3.0,
     )
-    assert stages.embed.key(HERE, [TABLE], usual) == stages.embed.key(HERE, [TABLE], hurried)
+    assert stages.embed.key([TABLE], usual) == stages.embed.key([TABLE], hurried)
     # Wherever the embedder stands.
-    keys = {stages.chunk.key(HERE, [TABLE], SemanticChunker(embedder=one), None) for one in (usual, hurried)}
+    keys = {stages.chunk.key([TABLE], SemanticChunker(embedder=one), None) for one in (usual, hurried)}
     assert len(keys) == 1
     rerankers = [CohereReranker(), CohereReranker(timeout=1.0, max_retries=0)]
-    assert len({stages.rerank.key(HERE, TABLE, [TABLE], TABLE, one) for one in rerankers}) == 1
+    assert len({stages.rerank.key(TABLE, [TABLE], TABLE, one) for one in rerankers}) == 1
     models = [
         SentenceTransformersEmbedder(model="m"),
         SentenceTransformersEmbedder(model="m", device="cpu", batch_size=1),
     ]
-    assert len({stages.embed.key(HERE, [TABLE], one) for one in models}) == 1
+    assert len({stages.embed.key([TABLE], one) for one in models}) == 1
 
 
 def test_a_key_varies_on_whatever_changes_a_vector() -> None:
@@ -103,9 +103,9 @@ def test_a_key_varies_on_whatever_changes_a_vector() -> None:
         {"too_long": "truncate", "max_tokens_per_text": 100},
     ]
     embedders = [OpenAIEmbedder(**one) for one in settings]
-    assert len({stages.embed.key(HERE, [TABLE], one) for one in embedders}) == len(settings)
+    assert len({stages.embed.key([TABLE], one) for one in embedders}) == len(settings)
     models: list[dict[str, Any]] = [{}, {"revision": "v1"}, {"normalize": True}, {"truncate_dim": 8}]
-    keys = {stages.embed.key(HERE, [TABLE], SentenceTransformersEmbedder(model="m", **one)) for one in models}
+    keys = {stages.embed.key([TABLE], SentenceTransformersEmbedder(model="m", **one)) for one in models}
     assert len(keys) == len(models)
 
 
@@ -121,10 +121,10 @@ def test_a_search_setting_changes_the_search_and_not_the_index(
     index: IvfPq | Hnsw, tuned: dict[str, int], built_otherwise: dict[str, int]
 ) -> None:
     stores = [LanceDBVectorStore(index=replaced(index, **one)) for one in ({}, tuned, built_otherwise)]
-    built = [stages.index.key(HERE, [TABLE], [OTHER], without(store, Searching)) for store in stores]
+    built = [stages.index.key([TABLE], [OTHER], without(store, Searching)) for store in stores]
     assert built[0] == built[1] != built[2]
     ref = IndexRef(uri="indexes/x-1", digest="x", rows=3, size=10, checksum="1")
-    searched = [stages.retrieve_by_vector.key(HERE, [TABLE], ref, TABLE, LOCAL, store, 50) for store in stores]
+    searched = [stages.retrieve_by_vector.key([TABLE], ref, TABLE, LOCAL, store, 50) for store in stores]
     assert len(set(searched)) == 3
 
 
@@ -135,29 +135,25 @@ def test_only_settings_with_a_default_can_be_left_out_of_a_key() -> None:
                 assert not (setting.is_required and setting.aspects & {Running, Searching})
 
 
-def test_a_stage_says_when_and_how_long_it_worked() -> None:
-    @stage(version=1)
-    def work(workspace: Workspace) -> TableRef:
-        return TABLE.model_copy(update={"effort": Effort(fresh=1, total=1, unit="texts")})
+def test_a_stage_says_when_and_how_long_it_worked(tmp_path: Path) -> None:
+    @stage("numbers", version=1)
+    def work(*, context: Context) -> tuple[pa.Table, Effort]:
+        return pa.table({"n": [1]}), Effort(fresh=1, total=1, unit="texts")
 
     before = datetime.now(UTC)
-    made = work(HERE)
+    made = work(Workspace(root=tmp_path))
     assert made.made is not None
     assert before <= made.made <= datetime.now(UTC)
     assert made.effort is not None
     assert made.effort.seconds > 0
-    assert stages.chunk.key(HERE, [made], SMALL, None) == stages.chunk.key(HERE, [TABLE], SMALL, None)
-
-
-def test_a_key_does_not_vary_on_the_way_of_calling() -> None:
-    called = stages.chunk.key(chunk_truth=None, chunker=SMALL, documents=[TABLE], workspace=HERE)
-    assert stages.chunk.key(HERE, [TABLE], SMALL, None) == called
+    silent = made.model_copy(update={"made": None, "effort": None})
+    assert stages.chunk.key([made], SMALL, None) == stages.chunk.key([silent], SMALL, None)
 
 
 def test_a_key_of_an_index_does_not_vary_on_its_build() -> None:
     built = IndexRef(uri="indexes/x-1", digest="x", rows=3, size=10, checksum="1")
     again = IndexRef(uri="indexes/x-2", digest="x", rows=3, size=12, checksum="2")
-    keys = {stages.retrieve_by_vector.key(HERE, [TABLE], one, TABLE, LOCAL, LANCE, 50) for one in (built, again)}
+    keys = {stages.retrieve_by_vector.key([TABLE], one, TABLE, LOCAL, LANCE, 50) for one in (built, again)}
     assert len(keys) == 1
 
 
@@ -165,20 +161,20 @@ def test_nested_references_count_by_digest() -> None:
     truth = TruthRef(evaluation_type="token-level", queries=TABLE, answers=TABLE)
     other = TruthRef(evaluation_type="token-level", queries=TABLE, answers=OTHER)
     slow = truth.model_copy(update={"effort": Effort(fresh=1, total=9, unit="queries"), "made": datetime.now(UTC)})
-    keys = {stages.score.key(HERE, TABLE, one, [TABLE], [TABLE], ["span_iou"], [5]) for one in (truth, other, slow)}
+    keys = {stages.score.key(TABLE, one, [TABLE], [TABLE], ["span_iou"], [5]) for one in (truth, other, slow)}
     assert len(keys) == 2
 
 
 def test_a_key_is_a_file_name() -> None:
-    key = stages.chunk.key(HERE, [TABLE], SMALL, None)
+    key = stages.chunk.key([TABLE], SMALL, None)
     assert key.startswith("chunk-v2-")
     assert "/" not in key
     assert len(key) < 100
 
 
 def test_what_has_no_digest_is_refused() -> None:
-    @stage(version=1)
-    def careless(table: object) -> None: ...
+    @stage("numbers", version=1)
+    def careless(table: object, *, context: Context) -> None: ...
 
     with pytest.raises(ConfigurationError, match="a set cannot be part of a cache key"):
         careless.key({1})

@@ -69,7 +69,7 @@ def test_a_damaged_index_of_the_same_name_is_replaced(tmp_path: Path) -> None:
     again = workspace.write_index("d" * 64, 3, lambda folder: _write(folder / "data", "content"))
     assert again == first
     assert workspace.damage(again) is None
-    assert workspace.index_folder(again) == tmp_path / first.uri
+    assert workspace.path(again) == tmp_path / first.uri
     assert [path.name for path in (tmp_path / "indexes").iterdir()] == [Path(first.uri).name]
 
 
@@ -80,7 +80,7 @@ def test_an_index_that_loses_a_file_or_is_gone_is_damaged(tmp_path: Path) -> Non
     assert "was altered" in (workspace.damage(ref) or "")
     (tmp_path / ref.uri).rmdir()
     with pytest.raises(ArtifactError, match=r"indexes/.* is gone from the workspace .*: run again to make it anew"):
-        workspace.index_folder(ref)
+        workspace.path(ref)
 
 
 def _write(path: Path, text: str) -> None:

@@ -58,7 +58,7 @@ def test_another_machine_reads_what_one_has_written(s3: S3Double) -> None:
     there = Workspace.at(ADDRESS)
     assert there.root != here.root
     assert there.read_table(table).equals(TABLE)
-    assert (there.index_folder(index) / "data" / "rows").read_bytes() == b"rows"
+    assert (there.path(index) / "data" / "rows").read_bytes() == b"rows"
     assert there.runs_with("summary.json") == ["r1"]
     assert there.kept(there.runs / "r1" / "summary.json").read_bytes() == b"{}"
 
@@ -120,14 +120,14 @@ def test_what_the_bucket_has_lost_is_sent_again(s3: S3Double) -> None:
 
 def test_a_folder_that_grows_is_shared_and_what_is_merged_away_goes(s3: S3Double) -> None:
     here = Workspace.at(ADDRESS)
-    folder = here.embedding_cache / "model"
+    folder = here.root / "cache" / "embeddings" / "model"
     with here.growing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name in ("a", "b"):
             (folder / name).write_bytes(name.encode())
     s3.on_machine("two")
     there = Workspace.at(ADDRESS)
-    other = there.embedding_cache / "model"
+    other = there.root / "cache" / "embeddings" / "model"
     with there.growing(other):
         assert sorted(path.name for path in other.iterdir()) == ["a", "b"]
         (other / "ab").write_bytes(b"ab")
@@ -141,15 +141,15 @@ def test_a_folder_that_grows_is_shared_and_what_is_merged_away_goes(s3: S3Double
 
 def test_vectors_of_others_are_old_to_a_run_that_makes_all_anew(s3: S3Double) -> None:
     here = Workspace.at(ADDRESS)
-    folder = here.embedding_cache / "model"
+    folder = here.root / "cache" / "embeddings" / "model"
     with here.growing(folder):
         folder.mkdir(parents=True)
         (folder / "a").write_bytes(b"a")
     s3.on_machine("two")
     begun = datetime(2020, 1, 1, tzinfo=UTC)
-    anew = Workspace.at(ADDRESS, refresh=True).for_run(begun)
-    with anew.growing(anew.embedding_cache / "model"):
-        assert (anew.embedding_cache / "model" / "a").stat().st_mtime_ns < begun.timestamp() * 1e9
+    anew = Workspace.at(ADDRESS, refresh=True).model_copy(update={"begun": begun})
+    with anew.growing(anew.root / "cache" / "embeddings" / "model"):
+        assert (anew.root / "cache" / "embeddings" / "model" / "a").stat().st_mtime_ns < begun.timestamp() * 1e9
 
 
 def test_what_is_wrong_with_a_bucket_is_one_sentence_without_keys(

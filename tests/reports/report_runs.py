@@ -5,7 +5,13 @@ from typing import Any
 
 from rag_eval.benchmark import engine, stages
 from rag_eval.benchmark.config import BenchmarkConfig, Configuration
-from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationFailure, ConfigurationOutcome, keep, summarise
+from rag_eval.benchmark.outcome import (
+    BenchmarkOutcome,
+    ConfigurationFailure,
+    ConfigurationOutcome,
+    keep_outcome,
+    summarise,
+)
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TruthSource
 from rag_eval.benchmark.stage import Stage
 from rag_eval.benchmark.workspace import Workspace
@@ -26,13 +32,11 @@ def run(config: BenchmarkConfig, workspace: Workspace) -> BenchmarkOutcome:
         except RagEvalError as error:
             record = configuration.record()
             failed[configuration.name] = ConfigurationFailure(configuration=record, reason=str(error), stages={})
-    outcome = BenchmarkOutcome.of(workspace, started, config, corpus, truth_file, inputs, done, failed, {})
-    keep(workspace, outcome)
-    return outcome
+    return keep_outcome(workspace, started, config, corpus, truth_file, inputs, done, failed, {})
 
 
 def evaluate(workspace: Workspace, configuration: Configuration, inputs: BenchmarkInputs) -> ConfigurationOutcome:
-    def run(stage: Stage[..., Any], *given: Any) -> Any:
+    def run(stage: Stage, *given: Any) -> Any:
         return stage(workspace, *given)
 
     return summarise(workspace, configuration, engine.evaluate(run, configuration, inputs), {})

@@ -127,7 +127,7 @@ def expected_counts(kept: Kept, queries: list[str], ks: list[int], sides: int | 
 
 
 def all_queries(kept: Kept) -> list[str]:
-    ids: list[str] = kept.workspace.read_table(kept.outcome.inputs.queries).column("query_id").to_pylist()
+    ids: list[str] = kept.workspace.read_table(kept.outcome.inputs.truth.queries).column("query_id").to_pylist()
     return ids
 
 

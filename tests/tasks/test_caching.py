@@ -10,15 +10,15 @@ from prefect import flow
 from prefect.settings import PREFECT_API_URL, PREFECT_LOCAL_STORAGE_PATH, temporary_settings
 
 from rag_eval.benchmark import stages as library
-from rag_eval.benchmark.references import TableRef
-from rag_eval.benchmark.stage import Stage, stage
+from rag_eval.benchmark.references import Effort, TableRef
+from rag_eval.benchmark.stage import Context, Stage, stage
 from rag_eval.benchmark.workspace import Workspace
 from tasks.runner import StageRunner
 
 
-@stage(version=3)
-def count(workspace: Workspace, upto: int) -> TableRef:
-    return workspace.write_table("numbers", pa.table({"n": list(range(upto))}))
+@stage("numbers", version=3)
+def count(upto: int, *, context: Context) -> tuple[pa.Table, Effort]:
+    return pa.table({"n": list(range(upto))}), Effort(fresh=upto, total=upto, unit="texts")
 
 
 def shown(name: str, runs: int) -> list[tuple[str, str]]:
@@ -35,9 +35,9 @@ def shown(name: str, runs: int) -> list[tuple[str, str]]:
 
 @pytest.mark.usefixtures("prefect_server")
 def test_a_reused_stage_shows_as_cached_with_its_key(tmp_path: Path) -> None:
-    @stage(version=1)
-    def shown_in_the_ui(workspace: Workspace) -> TableRef:
-        return count(workspace, 3)
+    @stage("numbers", version=1)
+    def shown_in_the_ui(*, context: Context) -> tuple[pa.Table, Effort]:
+        return pa.table({"n": [1]}), Effort(fresh=1, total=1, unit="texts")
 
     @flow
     def twice(workspace: Workspace) -> list[TableRef]:
@@ -46,7 +46,7 @@ def test_a_reused_stage_shows_as_cached_with_its_key(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path)
     results = twice(workspace)
     assert results[0] == results[1]
-    assert shown("shown-in-the-ui", 2) == [("Completed", ""), ("Cached", shown_in_the_ui.key(workspace))]
+    assert shown("shown-in-the-ui", 2) == [("Completed", ""), ("Cached", shown_in_the_ui.key())]
 
 
 @pytest.mark.usefixtures("prefect_server")

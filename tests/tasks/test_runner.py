@@ -15,8 +15,8 @@ from prefect import flow
 
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.outcome import StageWork
-from rag_eval.benchmark.references import TableRef
-from rag_eval.benchmark.stage import stage
+from rag_eval.benchmark.references import Effort
+from rag_eval.benchmark.stage import Context, stage
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.locks import in_turn
 from rag_eval.embedding.openai import OpenAIEmbedder
@@ -113,14 +113,14 @@ class Numbers:
 calls: list[str] = []
 
 
-@stage(version=1)
-def count(workspace: Workspace, numbers: Numbers) -> TableRef:
+@stage("numbers", version=1)
+def count(numbers: Numbers, *, context: Context) -> tuple[pa.Table, Effort]:
     calls.append("count")
-    return workspace.write_table("numbers", pa.table({"n": list(range(numbers.upto))}))
+    return pa.table({"n": list(range(numbers.upto))}), Effort(fresh=1, total=1, unit="texts")
 
 
-@stage(version=1)
-def fail_by_service(workspace: Workspace, numbers: Numbers) -> TableRef:
+@stage("numbers", version=1)
+def fail_by_service(numbers: Numbers, *, context: Context) -> None:
     calls.append("fail")
     raise ServiceError("away")
 
@@ -157,7 +157,7 @@ def test_a_record_that_cannot_be_read_is_dropped_said_and_computed_again(
 def test_a_refresh_computes_once_a_run_and_two_runs_compute_twice(tmp_path: Path) -> None:
     @flow
     def twice(workspace: Workspace) -> list[str]:
-        begun = workspace.for_run(datetime.now(UTC))
+        begun = workspace.model_copy(update={"begun": datetime.now(UTC)})
         runs = [StageRunner(begun, name) for name in ("one", "other")]
         for run in runs:
             run(count, Numbers(upto=3))
@@ -208,7 +208,7 @@ def test_work_that_another_process_does_is_waited_for_and_that_is_told(tmp_path:
     events: list[str] = []
 
     def hold() -> None:
-        with in_turn(workspace.lock(count.key(workspace, numbers))):
+        with in_turn(tmp_path / "locks" / count.key(numbers)):
             held.set()
             told.wait(30)
 
