@@ -61,31 +61,6 @@ DEFAULT_METRICS: dict[EvaluationType, list[str]] = {
 """What is measured unless something else is asked for."""
 
 
-def check_metric(text: str, evaluation_type: EvaluationType) -> str:
-    """The metric's name as it is printed.
-
-    Raises ``ConfigurationError`` when there is no such metric in this evaluation type, when it has no such unit or
-    cut, and when it names a number of hits, which is for ``k`` to say.
-    """
-    name = MetricName.parse(text)
-    other = next(level for level in METRICS if level != evaluation_type)
-    if name.base not in METRICS[evaluation_type] and name.base in METRICS[other]:
-        raise ConfigurationError(
-            f"{preview(text)} is a metric of {other} evaluation and evaluation_type is {evaluation_type}: "
-            f"{choices(METRICS[evaluation_type])}"
-        )
-    name = parse_metric_name(text, METRICS[evaluation_type])
-    if name.unit is not None:
-        check_encoding(name.unit)
-    if name.cut.kind == "hits":
-        raise ConfigurationError(
-            f"{preview(text)} names a number of hits: write {name.column} and put {name.cut.size} into k"
-        )
-    if name.cut.kind == "tokens":
-        raise ConfigurationError(f"{preview(text)} names a budget of tokens: every run has those, leave it out")
-    return str(name)
-
-
 RetrievalMode = Literal["vector", "bm25", "hybrid"]
 
 MAX_CONFIGURATIONS = 1_000
@@ -103,11 +78,24 @@ StorePart = Annotated[LanceDBVectorStore, PartOf(STORE)]
 RerankerPart = Annotated[Reranker | None, PartOf(RERANKER)]
 
 
-def _name(chunker: str, retrieval: str, **labels: str) -> str:
-    return ", ".join([chunker, retrieval, *(one for kind, one in labels.items() if one != DEFAULTS[kind])])
+class _Named(Settings):
+    """What a configuration and the record of one have in common."""
+
+    chunker: Any
+    retrieval: str
+    embedder: Any
+    store: Any
+    reranker: Any
+
+    @property
+    def name(self) -> str:
+        """What no other configuration is called: chunker and mode, then the parts that are not the default."""
+        parts = [(kind, getattr(self, kind)) for kind in DEFAULTS]
+        others = [label(part) for kind, part in parts if part is not None and label(part) != DEFAULTS[kind]]
+        return ", ".join([label(self.chunker), self.retrieval, *others])
 
 
-class ConfigurationRecord(Settings):
+class ConfigurationRecord(_Named):
     """A configuration as a run keeps it: what its parts were called, their settings and digests."""
 
     chunker: PartRecord
@@ -116,14 +104,8 @@ class ConfigurationRecord(Settings):
     store: PartRecord | None
     reranker: PartRecord
 
-    @property
-    def name(self) -> str:
-        """What no other configuration is called."""
-        parts = {"embedder": self.embedder, "store": self.store, "reranker": self.reranker}
-        return _name(self.chunker.label, self.retrieval, **{kind: one.label for kind, one in parts.items() if one})
 
-
-class Configuration(Settings):
+class Configuration(_Named):
     """One way to chunk, search and rerank; BM25 has neither embedder nor store, and None reranks nothing."""
 
     chunker: ChunkerPart
@@ -140,13 +122,6 @@ class Configuration(Settings):
             if self.retrieval != "bm25" and given is None:
                 raise ValueError(f"{self.retrieval} lacks its {part}: give one")
         return self
-
-    @property
-    def name(self) -> str:
-        """What no other configuration is called: chunker and mode, then the parts that are not the default."""
-        is_searched = self.embedder is not None
-        searched = {"embedder": label(self.embedder), "store": label(self.store)} if is_searched else {}
-        return _name(label(self.chunker), self.retrieval, **searched, reranker=label(self.reranker))
 
     def record(self) -> ConfigurationRecord:
         """Return what a run keeps of it."""
@@ -165,13 +140,29 @@ def _check_path(path: object) -> object:
     return path
 
 
-def _check_metric(metric: str, info: ValidationInfo) -> str:
+def _check_metric(text: str, info: ValidationInfo) -> str:
+    """The metric's name as it is printed; a number of hits is for ``k`` to say."""
     if "evaluation_type" not in info.data:  # it has an error of its own
-        return metric
+        return text
+    level = info.data["evaluation_type"]
     try:
-        return check_metric(metric, info.data["evaluation_type"])
+        name = MetricName.parse(text)
+        other = next(one for one in METRICS if one != level)
+        if name.base not in METRICS[level] and name.base in METRICS[other]:
+            raise ValueError(
+                f"{preview(text)} is a metric of {other} evaluation and evaluation_type is {level}: "
+                f"{choices(METRICS[level])}"
+            )
+        name = parse_metric_name(text, METRICS[level])
+        if name.unit is not None:
+            check_encoding(name.unit)
     except ConfigurationError as error:
         raise ValueError(str(error)) from None
+    if name.cut.kind == "hits":
+        raise ValueError(f"{preview(text)} names a number of hits: write {name.column} and put {name.cut.size} into k")
+    if name.cut.kind == "tokens":
+        raise ValueError(f"{preview(text)} names a budget of tokens: every run has those, leave it out")
+    return str(name)
 
 
 InputPath = Annotated[Path, BeforeValidator(_check_path)]
@@ -255,10 +246,6 @@ class BenchmarkConfig(Settings):
                 way = Configuration(chunker=chunker, retrieval=mode, embedder=embedder, store=store, reranker=reranker)
                 ways[way] = None
         return list(ways)
-
-    def record(self) -> "BenchmarkRecord":
-        """Return what a run keeps of it."""
-        return BenchmarkRecord.model_validate(self.model_dump())
 
 
 PartsData = list[dict[str, Any]]

@@ -1,7 +1,6 @@
 """A benchmark from a YAML or TOML file."""
 
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,6 @@ LARGEST_INTEGER = 2**63 - 1
 YAML_SUFFIXES = (".yaml", ".yml")
 TOML_SUFFIX = ".toml"
 
-_BAD_SCALAR = "a number has thousands of digits, or a date is on no calendar: write it otherwise"
-
 
 def read_mapping(path: Path) -> dict[Any, Any]:
     """What a YAML or TOML file holds, by its suffix.
@@ -33,34 +30,9 @@ def read_mapping(path: Path) -> dict[Any, Any]:
     UTF-8, not well-formed or not a mapping, on a key that stands twice, and on aliases that hold themselves or that
     make more than ``MAX_VALUES`` values.
     """
-    suffix = path.suffix.lower()
+    suffix, name, shown = path.suffix.lower(), path.name, preview(str(path), QUOTED_CHARACTERS)
     if suffix not in (*YAML_SUFFIXES, TOML_SUFFIX):
-        raise ConfigurationError(f"{path.name} is neither YAML nor TOML: name it .yaml, .yml or .toml")
-    text = _read_text(path)
-    try:
-        data = _parse_toml(text) if suffix == TOML_SUFFIX else _parse_yaml(text)
-        if data is None:
-            raise _Unreadable("the file is empty: give at least corpus, ground_truth and chunkers")
-        if not isinstance(data, dict):
-            raise _Unreadable("expected keys and values, such as corpus: docs")
-        _check_scalars(data)
-    except _Unreadable as error:
-        raise ConfigurationError(f"{path.name}{', ' if error.line else ': '}{error}") from None
-    except RecursionError:
-        raise ConfigurationError(f"{path.name}: lists and mappings are nested too deeply to be read") from None
-    return data
-
-
-class _Unreadable(Exception):
-    """Why a text cannot be used, and in which line."""
-
-    def __init__(self, reason: str, line: int | None = None) -> None:
-        super().__init__(reason if line is None else f"line {line}: {reason}")
-        self.line = line
-
-
-def _read_text(path: Path) -> str:
-    shown = preview(str(path), QUOTED_CHARACTERS)
+        raise ConfigurationError(f"{name} is neither YAML nor TOML: name it .yaml, .yml or .toml")
     try:
         if not path.is_file():  # opening a pipe would wait for a writer
             raise ConfigurationError(f"there is no file {shown}: check the path")
@@ -69,101 +41,91 @@ def _read_text(path: Path) -> str:
     except OSError as error:
         raise ConfigurationError(f"{shown} cannot be read ({error.strerror}): give a file that can be") from None
     if len(content) > MAX_BYTES:
-        raise ConfigurationError(f"{path.name} has more than {MAX_BYTES:,} bytes: that is no benchmark")
+        raise ConfigurationError(f"{name} has more than {MAX_BYTES:,} bytes: that is no benchmark")
     try:
-        return content.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
+        data = (tomllib.loads(text) or None) if suffix == TOML_SUFFIX else _parse_yaml(text, name)
+        if data is None:
+            raise ConfigurationError(f"{name}: the file is empty: give at least corpus, ground_truth and chunkers")
+        if not isinstance(data, dict):
+            raise ConfigurationError(f"{name}: expected keys and values, such as corpus: docs")
+        _check_scalars(data, name)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigurationError(
-            f"{path.name}, line {line}: byte {content[error.start]:#04x} is not UTF-8: save the file as UTF-8"
+            f"{name}, line {line}: byte {content[error.start]:#04x} is not UTF-8: save the file as UTF-8"
         ) from None
-
-
-def _parse_toml(text: str) -> object:
-    try:
-        return tomllib.loads(text) or None
     except tomllib.TOMLDecodeError as error:
-        raise _Unreadable(f"not TOML: {error}") from None
+        raise ConfigurationError(f"{name}: not TOML: {error}") from None
     except ValueError:
-        raise _Unreadable(_BAD_SCALAR) from None
+        raise ConfigurationError(
+            f"{name}: a number has thousands of digits, or a date is on no calendar: write it otherwise"
+        ) from None
+    except RecursionError:
+        raise ConfigurationError(f"{name}: lists and mappings are nested too deeply to be read") from None
+    return data
 
 
-def _parse_yaml(text: str) -> object:
+def _parse_yaml(text: str, name: str) -> object:
     try:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         if node is None:
             return None
-        _count_values(node, {})
+        _count_values(node, name, {})
         return loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise _Unreadable(f"not YAML: {error.problem or error.context}", mark.line + 1 if mark else None) from None
+        where = f"{name}, line {mark.line + 1}" if mark else name
+        raise ConfigurationError(f"{where}: not YAML: {error.problem or error.context}") from None
     except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        raise _Unreadable(f"not YAML: the character {chr(error.character)!r} is not allowed", line) from None
-    except ValueError:
-        raise _Unreadable(_BAD_SCALAR) from None
+        where = f"{name}, line {text.count(chr(10), 0, error.position) + 1}"
+        raise ConfigurationError(f"{where}: not YAML: the character {chr(error.character)!r} is not allowed") from None
 
 
-def _count_values(node: yaml.Node, counts: dict[int, int | None]) -> int:
+def _count_values(node: yaml.Node, name: str, counts: dict[int, int | None]) -> int:
     """How many values there are at and below a node, aliases written out; refuses keys that stand twice.
 
     Counted before anything is made of the nodes: merge keys repeat what they name, and that may double at every level.
     """
+    where = f"{name}, line {node.start_mark.line + 1}"
     if id(node) in counts:
         known = counts[id(node)]
         if known is None:
-            raise _Unreadable("an alias stands for what it is part of: write the values out", node.start_mark.line + 1)
+            raise ConfigurationError(f"{where}: an alias stands for what it is part of: write the values out")
         return known
     counts[id(node)] = None
+    inside = node.value if isinstance(node, yaml.SequenceNode) else []
     if isinstance(node, yaml.MappingNode):
-        _refuse_duplicates(node)
-        total = 1 + sum(_count_values(part, counts) for pair in node.value for part in pair)
-    elif isinstance(node, yaml.SequenceNode):
-        total = 1 + sum(_count_values(item, counts) for item in node.value)
-    else:
-        total = 1
+        inside = [part for pair in node.value for part in pair]
+        lines: dict[tuple[str, str], int] = {}
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            line, known = key.start_mark.line + 1, lines.get((key.tag, key.value))
+            if known is not None:
+                told = f"the key {preview(key.value)} stands twice, first in line {known}"
+                raise ConfigurationError(f"{name}, line {line}: {told}")
+            lines[key.tag, key.value] = line
+    total = 1 + sum(_count_values(one, name, counts) for one in inside)
     if total > MAX_VALUES:
-        raise _Unreadable(f"more than {MAX_VALUES:,} values, aliases written out", node.start_mark.line + 1)
+        raise ConfigurationError(f"{where}: more than {MAX_VALUES:,} values, aliases written out")
     counts[id(node)] = total
     return total
 
 
-def _refuse_duplicates(node: yaml.MappingNode) -> None:
-    lines: dict[tuple[str, str], int] = {}
-    for key, _ in node.value:
-        if not isinstance(key, yaml.ScalarNode):
-            continue
-        line = key.start_mark.line + 1
-        if (key.tag, key.value) in lines:
-            first = lines[key.tag, key.value]
-            raise _Unreadable(f"the key {preview(key.value)} stands twice, first in line {first}", line)
-        lines[key.tag, key.value] = line
-
-
-def _check_scalars(data: object) -> None:
+def _check_scalars(data: object, name: str) -> None:
     """Refuse what no setting can be and JSON, in which settings are stored, cannot hold."""
-    for value in _scalars(data):
-        if isinstance(value, str) and not value.isascii():
-            try:
-                value.encode()
-            except UnicodeEncodeError:
-                raise _Unreadable(f"{preview(value)} has half a surrogate pair: write the character itself") from None
-        if isinstance(value, int) and not -LARGEST_INTEGER <= value <= LARGEST_INTEGER:
-            raise _Unreadable("a whole number has more than 64 bits: give a smaller one")
-
-
-def _scalars(data: object) -> Iterator[object]:
-    if isinstance(data, dict):
-        for key, value in data.items():
-            yield key
-            yield from _scalars(value)
-    elif isinstance(data, list):
-        for item in data:
-            yield from _scalars(item)
-    else:
-        yield data
+    if isinstance(data, dict | list):
+        for inside in (*data, *data.values()) if isinstance(data, dict) else data:
+            _check_scalars(inside, name)
+    elif isinstance(data, str) and not data.isascii():
+        try:
+            data.encode()
+        except UnicodeEncodeError:
+            raise ConfigurationError(
+                f"{name}: {preview(data)} has half a surrogate pair: write the character itself"
+            ) from None
+    elif isinstance(data, int) and not -LARGEST_INTEGER <= data <= LARGEST_INTEGER:
+        raise ConfigurationError(f"{name}: a whole number has more than 64 bits: give a smaller one")
 
 
 LISTS = ("retrieval", "k", "metrics")
@@ -181,12 +143,26 @@ def load_config(path: str | Path) -> BenchmarkConfig:
     data = read_mapping(path)
     root = Place(path.name)
     allowed = list(BenchmarkConfig.model_fields)
-    settings, faults = {}, Faults()
+    settings: dict[str, Any] = {}
+    faults = Faults()
     for key, value in data.items():
         with faults.noted():
             if key not in allowed:
                 raise unknown_key(root, key, "a benchmark", allowed)
-            settings[key] = _read(key, value, root.key(key), path.absolute().parent, faults)
+            place = root.key(key)
+            if key in SECTIONS:
+                grids = read_grids(value, place, SECTIONS[key], faults)
+                size = sum(grid.size for grid in grids)
+                if size > MAX_CONFIGURATIONS:
+                    limit = f"at most {MAX_CONFIGURATIONS:,} are compared at once"
+                    raise place.fault(f"the grid has {size:,} {key}: {limit}")
+                settings[key] = list(dict.fromkeys(part for grid in grids for part in grid.parts(faults)))
+            elif key in LISTS:
+                settings[key] = value if isinstance(value, list) else [value]
+            elif key in PATHS and isinstance(value, str) and value:
+                settings[key] = str(path.absolute().parent / value)
+            else:
+                settings[key] = value
     try:
         config = BenchmarkConfig.model_validate(settings)
     except ValidationError as error:
@@ -194,35 +170,11 @@ def load_config(path: str | Path) -> BenchmarkConfig:
             # A section that lacks its faulty parts, and a default that waits for a sound setting, are no mistakes.
             is_noted = bool(fault["loc"]) and fault["loc"][0] in SECTIONS and fault["loc"][0] in data
             if not is_noted and fault["type"] != "default_factory_not_called":
-                faults.add(_place_of(fault["loc"], root, data).fault(reason_of(fault)))
+                steps = fault["loc"]  # in the file a single value may stand for a list
+                inside = steps if steps and isinstance(data.get(steps[0]), list) else steps[:1]
+                faults.add(root.inside(inside).fault(reason_of(fault)))
     faults.raise_any()
     return config
-
-
-def _read(key: str, value: object, place: Place, folder: Path, faults: Faults) -> object:
-    """The value of a top-level key: parts made, single values listed, paths resolved."""
-    if key in SECTIONS:
-        grids = read_grids(value, place, SECTIONS[key], faults)
-        size = sum(grid.size for grid in grids)
-        if size > MAX_CONFIGURATIONS:
-            raise place.fault(f"the grid has {size:,} {key}: at most {MAX_CONFIGURATIONS:,} are compared at once")
-        return list(dict.fromkeys(part for grid in grids for part in grid.parts(faults)))
-    if key in LISTS:
-        return value if isinstance(value, list) else [value]
-    if key in PATHS and isinstance(value, str) and value:
-        return str(folder / value)
-    return value
-
-
-def _place_of(steps: tuple[int | str, ...], root: Place, data: dict[Any, Any]) -> Place:
-    """Where an error of pydantic's stands in the file, in which a single value may stand for a list."""
-    if not steps:
-        return root
-    key, *inside = steps
-    place = root.key(key)
-    for step in inside if isinstance(data.get(key), list) else []:
-        place = place.item(int(step))
-    return place
 
 
 def chosen_benchmark(

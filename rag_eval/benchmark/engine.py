@@ -44,11 +44,6 @@ class Evaluated:
     chunks: Sequence[Any] = ()
     index: Any | None = None
 
-    @property
-    def final_hits(self) -> Any:
-        """The hits of the last stage."""
-        return list(self.hits.values())[-1]
-
 
 def evaluate(
     run: Run, searched_by: Configuration | Retriever[Any], inputs: BenchmarkInputs | InMemoryInputs

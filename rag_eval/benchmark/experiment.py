@@ -313,7 +313,7 @@ def run_with(
         keys[score_name(row["metric"], row["cut"], row["size"])]: row["mean"]
         for row in average_scores(evaluated.scores).to_pylist()
     }
-    tables = ExperimentTables(evaluated.final_hits, evaluated.scores, unanswerable)
+    tables = ExperimentTables(list(evaluated.hits.values())[-1], evaluated.scores, unanswerable)
     return RetrievalResult(means, raw_results=tables)
 
 

@@ -159,12 +159,11 @@ class BenchmarkOutcome(_Outcome):
         cuts = (split_name(by)[1], ALL, MIN)
         known = self.configurations[0].metrics if self.configurations else {}
         further = sorted((name for name in known if split_name(name)[1] in cuts), key=higher_is_better)
-        signs = {name: -1 if higher_is_better(name) else 1 for name in further}
-
-        def among_equals(one: ConfigurationOutcome) -> tuple[list[float], str]:
-            return [sign * round(one.metrics[name], 9) for name, sign in signs.items() if name != by], one.name
-
-        given = sorted(self.configurations, key=among_equals)
+        signs = {name: -1 if higher_is_better(name) else 1 for name in further if name != by}
+        given = sorted(
+            self.configurations,
+            key=lambda one: ([sign * round(one.metrics[name], 9) for name, sign in signs.items()], one.name),
+        )
         means = [one.metrics[by] for one in given]
         return [given[number] for number in best_first(means, higher_is_better=higher_is_better(by))]
 
@@ -218,7 +217,7 @@ def summarise(
         ),
         chunk_tables=list(evaluated.chunks),
         index=evaluated.index,
-        hits=evaluated.final_hits,
+        hits=list(evaluated.hits.values())[-1],
         hits_by_stage=dict(evaluated.hits),
         scores=evaluated.scores,
         stages=stages,
@@ -248,7 +247,7 @@ def keep_outcome(
         started=started,
         seconds=round((now - started).total_seconds(), 3),
         versions=versions(),
-        config=config.record(),
+        config=BenchmarkRecord.model_validate(config.model_dump()),
         corpus=corpus,
         ground_truth=ground_truth,
         documents=sum(shard.rows for shard in inputs.documents),

@@ -69,7 +69,8 @@ _BASELINE = TypeAdapter(Baseline)
 
 def run_names(workspace: Workspace) -> list[str]:
     """The names of the finished runs, oldest first."""
-    return workspace.runs_with(SUMMARY)
+    paths = (Path(name) for name in workspace.storage.names("runs"))
+    return sorted(path.parent.name for path in paths if path.name == SUMMARY and len(path.parts) == 3)
 
 
 def find_run(workspace: Workspace, run: str = LATEST) -> str:

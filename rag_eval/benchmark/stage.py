@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -27,6 +26,7 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.chunker import BuiltInChunker
 from rag_eval.chunking.placement import as_position_aware
 from rag_eval.disk.files import data_sha256
+from rag_eval.disk.rows import identity_folder
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
 from rag_eval.embedding.embedder import Embedder, ReportsUsage
 from rag_eval.errors import ConfigurationError
@@ -180,7 +180,8 @@ class Context:
             # Vectors that are made here are not kept: most chunkers ask for a vector of every sentence, once.
             if (embedder := getattr(chunker, "embedder", None)) is not None and is_remote(embedder):
                 asked = stack.enter_context(self.embedder(embedder))
-            folder = self.workspace.cache("chunks", f"{digest(chunker)} v{CUTS_VERSION}", name)
+            made_by = f"{digest(chunker)} v{CUTS_VERSION}"
+            folder = identity_folder(self.workspace.root / "cache" / "chunks", made_by, name)
             stack.enter_context(self.workspace.growing(folder))
             used = chunker if asked is None else replaced(chunker, embedder=asked)
             chunks, new = cut_once(folder, used, documents, refresh=self.workspace.refresh)
@@ -207,7 +208,7 @@ class Context:
             yield reranker
             return
         own = fresh(reranker)
-        folder = self.workspace.cache("rankings", digest(own), own.name)
+        folder = identity_folder(self.workspace.root / "cache" / "rankings", digest(own), own.name)
         with (
             own if isinstance(own, AbstractContextManager) else nullcontext(),  # its connection ends with it
             self.workspace.growing(folder),
@@ -243,10 +244,8 @@ class Context:
         return found, Effort(fresh=count, total=count, unit="queries", query_seconds=seconds, **charged)
 
 
-@functools.cache
-def _embedding_cache(folder: Path) -> EmbeddingCache:
-    """One for all stages of a process: what it has read of the disk and checked, it does not read and check again."""
-    return EmbeddingCache(folder)
+_embedding_cache = functools.cache(EmbeddingCache)
+"""One for all stages of a process: what it has read of the disk and checked, it does not read and check again."""
 
 
 def spent(part: object) -> dict[str, Any]:

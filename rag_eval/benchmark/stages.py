@@ -19,7 +19,7 @@ from rag_eval.benchmark.stage import Context, Shards, spent, stage
 from rag_eval.benchmark.truth_versions import reanchor_for_run
 from rag_eval.disk.files import contents_sha256
 from rag_eval.embedding.cache import CachedEmbedder
-from rag_eval.embedding.embedder import Embedder, Vectors, embed_queries, text_vectors
+from rag_eval.embedding.embedder import Vectors, embed_queries, text_vectors
 from rag_eval.errors import ArtifactError, GroundTruthError
 from rag_eval.ground_truth.check import check_against_corpus, check_chunk_ids, check_chunker
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
@@ -113,29 +113,23 @@ def embed(chunks: Shards, embedder: Any, *, context: Context) -> tuple[list[Iter
     """The vectors of what is searched, each text of a shard once; a workspace embeds no text twice."""
     efforts: list[Effort] = []
 
-    def vectors_of(shard: pa.Table) -> Iterator[pa.Table]:
-        rows = 0
+    def vectors_of(contents: pa.ChunkedArray) -> Iterator[pa.Table]:
+        """Embeddings tables of the texts, each text in one of them; at least one table, if an empty one."""
+        seen: set[str] = set()
         with context.embedder(embedder) as asked:
-            for part in _embedded(searched_texts(shard), asked):
-                rows += part.num_rows
-                yield part
-        fresh = asked.statistics.misses if isinstance(asked, CachedEmbedder) else rows
-        efforts.append(Effort(fresh=fresh, total=rows, unit="texts", **spent(asked)))
+            for begin in range(0, max(1, len(contents)), ROWS_AT_ONCE):
+                part = contents.slice(begin, ROWS_AT_ONCE).to_pylist()
+                texts = {digest: text for text in part if (digest := text_sha256(text)) not in seen}
+                seen.update(texts)
+                vectors = text_vectors(asked, list(texts.values()))
+                schema = embeddings_schema(vectors.shape[1])
+                flat = pa.array(vectors.reshape(-1))
+                column = pa.FixedSizeListArray.from_arrays(flat, type=schema.field("vector").type)
+                yield pa.Table.from_arrays([pa.array(list(texts), pa.string()), column], schema=schema)
+        fresh = asked.statistics.misses if isinstance(asked, CachedEmbedder) else len(seen)
+        efforts.append(Effort(fresh=fresh, total=len(seen), unit="texts", **spent(asked)))
 
-    return [vectors_of(shard) for shard in chunks], lambda: Effort.total_of(efforts)
-
-
-def _embedded(contents: pa.ChunkedArray, embedder: Embedder) -> Iterator[pa.Table]:
-    """Embeddings tables of the texts, each text in one of them; at least one table, if an empty one."""
-    seen: set[str] = set()
-    for begin in range(0, max(1, len(contents)), ROWS_AT_ONCE):
-        part = contents.slice(begin, ROWS_AT_ONCE).to_pylist()
-        texts = {digest: text for text in part if (digest := text_sha256(text)) not in seen}
-        seen.update(texts)
-        vectors = text_vectors(embedder, list(texts.values()))
-        schema = embeddings_schema(vectors.shape[1])
-        column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), type=schema.field("vector").type)
-        yield pa.Table.from_arrays([pa.array(list(texts), pa.string()), column], schema=schema)
+    return [vectors_of(searched_texts(shard)) for shard in chunks], lambda: Effort.total_of(efforts)
 
 
 @stage("index", version=2, makes=IndexRef)

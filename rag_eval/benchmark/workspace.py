@@ -20,7 +20,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, model_validator
 
 from rag_eval.benchmark.references import IndexRef, TableRef
 from rag_eval.disk.files import files_sha256, kept_sha256, scratch_path, write_atomically, writing
-from rag_eval.disk.rows import identity_folder, nanoseconds, read_table, write_table
+from rag_eval.disk.rows import nanoseconds, read_table, write_table
 from rag_eval.disk.storage import Bucket, BucketCopy, BucketLocation, Storage
 from rag_eval.errors import ArtifactError
 
@@ -85,10 +85,6 @@ class Workspace(BaseModel):
         """The folder with a folder for each run."""
         return self.root / "runs"
 
-    def cache(self, kind: str, identity: str, label: str) -> Path:
-        """Return the folder of what the part of this identity made, for a cache of this kind."""
-        return identity_folder(self.root / "cache" / kind, identity, label)
-
     def growing(self, folder: Path) -> AbstractContextManager[None]:
         """Work on the folder of a cache: fetch what others added to it, and send what the block adds."""
         since = self.made_since
@@ -105,11 +101,7 @@ class Workspace(BaseModel):
             self._check_inside(path.parent)
         write_atomically(path, data)
         if is_ours:
-            self.send(path)
-
-    def send(self, path: Path) -> None:
-        """Store a file or a folder of the root as it is now."""
-        self.storage.send(self._name(path))
+            self.storage.send(self._name(path))
 
     def ensure(self, path: Path) -> None:
         """Store a file or a folder of the root unless it is stored already."""
@@ -126,11 +118,6 @@ class Workspace(BaseModel):
         self.storage.bring(self._name(path))
         return path
 
-    def runs_with(self, file: str) -> list[str]:
-        """Return the sorted names of the runs that have a file of this name."""
-        paths = (Path(name) for name in self.storage.names("runs"))
-        return sorted(path.parent.name for path in paths if path.name == file and len(path.parts) == 3)
-
     def write_table(self, kind: str, table: pa.Table | Iterable[pa.Table]) -> TableRef:
         """Write a table and return its reference; the same content written twice is one file.
 
@@ -143,8 +130,9 @@ class Workspace(BaseModel):
         # One chunk a column, no schema metadata: equal tables make equal files.
         plain = (part.combine_chunks().replace_schema_metadata(None) for part in itertools.chain([first], parts))
         path = write_table(folder, first.schema.remove_metadata(), plain)
-        self.send(path)
-        return TableRef(uri=self._name(path), digest=path.stem, rows=read_table(path).num_rows)
+        uri = self._name(path)
+        self.storage.send(uri)
+        return TableRef(uri=uri, digest=path.stem, rows=read_table(path).num_rows)
 
     def read_table(self, ref: TableRef) -> pa.Table:
         """Return a table, memory-mapped; raises ``ArtifactError`` when it is gone or is not what was written."""

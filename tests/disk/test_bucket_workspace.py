@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from rag_eval.benchmark.runs import run_names
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ServiceError
 from tests.doubles.loopback import LoopbackServer, Request, refused_url
@@ -59,7 +60,7 @@ def test_another_machine_reads_what_one_has_written(s3: S3Double) -> None:
     assert there.root != here.root
     assert there.read_table(table).equals(TABLE)
     assert (there.path(index) / "data" / "rows").read_bytes() == b"rows"
-    assert there.runs_with("summary.json") == ["r1"]
+    assert run_names(there) == ["r1"]
     assert there.kept(there.runs / "r1" / "summary.json").read_bytes() == b"{}"
 
 
