@@ -50,14 +50,11 @@ def call_off_those_waiting() -> int:
         )
         # As they are written down: a run that has begun has the defaults of the flow beside them.
         asked = _asked(client.read_flow_run(UUID(flow_run.id)))
-        same = [run for run in found if _is_automatic(run) and _asked(run) == asked]
+        automatic = [run for run in found if run.created_by is not None and run.created_by.type in AUTOMATIC]
+        same = [run for run in automatic if _asked(run) == asked]
         for run in same:
             client.set_flow_run_state(run.id, superseded)
     return len(same)
-
-
-def _is_automatic(run: FlowRun) -> bool:
-    return run.created_by is not None and run.created_by.type in AUTOMATIC
 
 
 def _asked(run: FlowRun) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from rag_eval.parts.settings import Name, Settings
 from rag_eval.retrieval import RERANKER
 from rag_eval.retrieval.retriever import Reranker
 from rag_eval.stores import STORE
-from rag_eval.stores.lance import LanceDBVectorStore
+from rag_eval.stores.store import VectorStore
 from rag_eval.tokens import check_encoding
 from rag_eval.types.ids import EvaluationType
 
@@ -74,7 +74,7 @@ DEFAULTS = {"embedder": "local", "store": "lancedb exact", "reranker": "none"}
 
 ChunkerPart = Annotated[PositionAwareChunker, PartOf(CHUNKER)]
 EmbedderPart = Annotated[Embedder, PartOf(EMBEDDER)]
-StorePart = Annotated[LanceDBVectorStore, PartOf(STORE)]
+StorePart = Annotated[VectorStore, PartOf(STORE)]
 RerankerPart = Annotated[Reranker | None, PartOf(RERANKER)]
 
 

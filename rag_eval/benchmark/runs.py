@@ -1,12 +1,11 @@
 """The runs of a workspace: finding and reading them, the baseline, and whether two runs can be compared."""
 
 import json
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from rag_eval.benchmark.outcome import SUMMARY, BenchmarkOutcome
 from rag_eval.benchmark.workspace import Workspace
@@ -56,15 +55,11 @@ def _problem(data: bytes, error: ValidationError) -> str:
     return f"is not a summary of version {version} at {place} ({first['msg']}): remove the run's folder"
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
+class Baseline(BaseModel):
     """The run that others are compared with, and when it was chosen (ISO 8601, UTC)."""
 
     run: str
     chosen: str
-
-
-_BASELINE = TypeAdapter(Baseline)
 
 
 def run_names(workspace: Workspace) -> list[str]:
@@ -114,9 +109,8 @@ def choose_baseline(workspace: Workspace, run: str = LATEST) -> Baseline:
     outcome = read_run(workspace, run)
     if not outcome.configurations:
         raise ConfigurationError(f"every configuration of {outcome.run} failed: choose a run that has scores")
-    chosen = Baseline(outcome.run, datetime.now(UTC).isoformat(timespec="seconds"))
-    content = json.dumps({"run": chosen.run, "chosen": chosen.chosen}, indent=2)
-    workspace.keep(workspace.root / BASELINE_FILE, f"{content}\n".encode())
+    chosen = Baseline(run=outcome.run, chosen=datetime.now(UTC).isoformat(timespec="seconds"))
+    workspace.keep(workspace.root / BASELINE_FILE, f"{chosen.model_dump_json(indent=2)}\n".encode())
     return chosen
 
 
@@ -132,7 +126,7 @@ def read_baseline(workspace: Workspace) -> Baseline:
     """
     path = workspace.newest(workspace.root / BASELINE_FILE)
     try:
-        found = _BASELINE.validate_json(path.read_bytes(), strict=True)
+        found = Baseline.model_validate_json(path.read_bytes(), strict=True)
     except FileNotFoundError:
         raise ConfigurationError(
             f"the workspace {workspace.address!r} has no baseline: choose one with rag-eval baseline set RUN"
