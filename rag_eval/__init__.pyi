@@ -35,13 +35,16 @@ from rag_eval.errors import ConfigurationError as ConfigurationError
 from rag_eval.errors import ConfigurationFailedError as ConfigurationFailedError
 from rag_eval.errors import CorpusError as CorpusError
 from rag_eval.errors import CorpusFolderError as CorpusFolderError
+from rag_eval.errors import DataError as DataError
 from rag_eval.errors import DuplicateDocumentError as DuplicateDocumentError
 from rag_eval.errors import EmptyCorpusError as EmptyCorpusError
+from rag_eval.errors import EvaluatorError as EvaluatorError
 from rag_eval.errors import ExperimentError as ExperimentError
 from rag_eval.errors import ExperimentFailedError as ExperimentFailedError
 from rag_eval.errors import GateFailedError as GateFailedError
 from rag_eval.errors import GroundTruthError as GroundTruthError
 from rag_eval.errors import InvalidSpanError as InvalidSpanError
+from rag_eval.errors import OutputError as OutputError
 from rag_eval.errors import RagEvalError as RagEvalError
 from rag_eval.errors import RequestRefusedError as RequestRefusedError
 from rag_eval.errors import ReviewConflictError as ReviewConflictError
@@ -50,7 +53,9 @@ from rag_eval.errors import SpanError as SpanError
 from rag_eval.errors import SpanMismatchError as SpanMismatchError
 from rag_eval.errors import TableError as TableError
 from rag_eval.errors import TextEncodingError as TextEncodingError
+from rag_eval.experiments.callables import Experiment as Experiment
 from rag_eval.experiments.results import ExperimentResult as ExperimentResult
+from rag_eval.experiments.running import Evaluatorq as Evaluatorq
 from rag_eval.experiments.running import evaluatorq as evaluatorq
 from rag_eval.experiments.running import experiment as experiment
 from rag_eval.generation.levels import ChunkLevelDataGenerator as ChunkLevelDataGenerator

@@ -22,6 +22,9 @@
         BenchmarkFailedError
         GateFailedError
         ExperimentError
+            DataError
+            EvaluatorError
+            OutputError
         ExperimentFailedError
 
 A message is one sentence: what is wrong, where, and what to do. Of several mistakes found together the first is
@@ -124,7 +127,19 @@ class GateFailedError(RagEvalError):
 
 
 class ExperimentError(RagEvalError):
-    """An experiment cannot be run as it is described, or its data cannot be read."""
+    """An experiment cannot be run as it is described."""
+
+
+class DataError(ExperimentError):
+    """The data of an experiment cannot be read, or a row lacks what a task asks for."""
+
+
+class EvaluatorError(ExperimentError):
+    """An evaluator failed, was given what it cannot judge, or returned what is no score."""
+
+
+class OutputError(ExperimentError):
+    """An output of an experiment failed; the results are kept, and are put out again by the next run."""
 
 
 class ExperimentFailedError(RagEvalError):

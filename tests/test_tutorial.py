@@ -50,7 +50,7 @@ def test_the_tutorial_runs(
     assert "• Average CosineSimilarity: 0.809 (n = 1)" in printed
     assert re.search(r"^five passages/LLMJudge: 0\.\d\d \(95 % from .* to .*, n = 20\)$", printed, re.MULTILINE)
     assert len(server.requests) == 20 * 2 * 2
-    assert len(list(tmp_path.glob("evaluations/*.html"))) == 2
+    assert len(list(tmp_path.glob("evaluations/*.html"))) == 3
     assert not [path for path in tmp_path.rglob("*.*") if path.is_file() and KEY in path.read_text()]
 
 

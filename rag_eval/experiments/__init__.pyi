@@ -1,3 +1,7 @@
+from rag_eval.errors import DataError as DataError
+from rag_eval.errors import EvaluatorError as EvaluatorError
+from rag_eval.errors import OutputError as OutputError
+from rag_eval.experiments.callables import Experiment as Experiment
 from rag_eval.experiments.callables import evaluator as evaluator
 from rag_eval.experiments.callables import task as task
 from rag_eval.experiments.composition import AllOf as AllOf
@@ -5,6 +9,7 @@ from rag_eval.experiments.composition import AnyOf as AnyOf
 from rag_eval.experiments.composition import Normalised as Normalised
 from rag_eval.experiments.composition import Threshold as Threshold
 from rag_eval.experiments.composition import Weighted as Weighted
+from rag_eval.experiments.composition import convert_orq_evaluator as convert_orq_evaluator
 from rag_eval.experiments.composition import from_orq as from_orq
 from rag_eval.experiments.data import LangSmithDataset as LangSmithDataset
 from rag_eval.experiments.data import OrqDataset as OrqDataset
@@ -21,9 +26,13 @@ from rag_eval.experiments.evaluators import RougeL as RougeL
 from rag_eval.experiments.evaluators import SemanticSimilarity as SemanticSimilarity
 from rag_eval.experiments.file_outputs import HtmlOutput as HtmlOutput
 from rag_eval.experiments.file_outputs import JsonOutput as JsonOutput
+from rag_eval.experiments.results import Average as Average
 from rag_eval.experiments.results import ExperimentResult as ExperimentResult
+from rag_eval.experiments.results import ExperimentSummary as ExperimentSummary
 from rag_eval.experiments.results import ItemResult as ItemResult
+from rag_eval.experiments.results import Output as Output
 from rag_eval.experiments.results import Score as Score
+from rag_eval.experiments.running import Evaluatorq as Evaluatorq
 from rag_eval.experiments.running import evaluatorq as evaluatorq
 from rag_eval.experiments.running import experiment as experiment
 from rag_eval.experiments.service_outputs import LangSmithOutput as LangSmithOutput

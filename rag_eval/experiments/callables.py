@@ -5,13 +5,13 @@ import hashlib
 import inspect
 import types
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar, overload
 
-from rag_eval.errors import ConfigurationError
+from rag_eval.errors import ConfigurationError, DataError
 from rag_eval.experiments.json_lines import encode
 from rag_eval.experiments.results import score_key
 
@@ -23,7 +23,8 @@ _NAME = "experiment_name"
 class Named:
     """A callable with its name; ``wants_row`` says that an evaluator asks for the whole row.
 
-    One that is ``instant`` takes linear time and waits for nothing: it needs no thread.
+    One that is ``instant`` takes linear time and waits for nothing: it needs no thread. ``bounds`` are the ends of the
+    range of an evaluator's scores, where it says so.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Named:
     is_async: bool
     wants_row: bool = False
     instant: bool = False
+    bounds: tuple[float, float] | None = None
 
 
 @overload
@@ -40,7 +42,8 @@ def task(given: str) -> Callable[[F], F]: ...
 def task(given: F | str) -> F | Callable[[F], F]:
     """Name a task or an evaluator: ``@task("summary")``, ``@evaluator("brief")``; else the function's name is its own.
 
-    A task takes the row, an evaluator ``(result, expected)`` or ``(result, expected, row)``.
+    A task takes the row; one with several parameters takes the fields of the row that they name, as
+    ``lambda input, output: …`` does. An evaluator takes ``(result, expected)`` or ``(result, expected, row)``.
     """
     if not isinstance(given, str):
         return given
@@ -56,7 +59,7 @@ evaluator = task
 
 
 def named_tasks(tasks: Sequence[Any]) -> list[Named]:
-    """The tasks, each a callable that takes the row; raises ``ConfigurationError`` on any other, or on equal names."""
+    """The tasks, each to be called with the row; raises ``ConfigurationError`` on what is none, or on equal names."""
     found = _named("task", tasks, _task)
     if not found:
         raise ConfigurationError("an experiment has no tasks: give at least one callable that takes a row")
@@ -84,7 +87,21 @@ def _named(kind: str, given: Any, name: Callable[[Any, int], Named]) -> list[Nam
 def _task(given: Any, place: int) -> Named:
     if not callable(given):
         raise ConfigurationError(f"task {place} is a {type(given).__name__}: give a callable that takes a row")
-    return Named(_name(given, f"task-{place}"), given, _is_async(given))
+    fields = [one for one in _parameters(given) if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    several = len([one for one in fields if one.default is one.empty]) > 1
+    call = functools.partial(_with_fields, given, {one.name: one.default for one in fields}) if several else given
+    return Named(_name(given, f"task-{place}"), call, _is_async(given))
+
+
+def _with_fields(task: Callable[..., Any], wanted: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
+    """Call a task with the fields of a row that its parameters name; ``row`` is the row itself."""
+    fields = {"row": row} | dict(row)
+    for name, default in wanted.items():
+        if name not in fields and default is inspect.Parameter.empty:
+            raise DataError(
+                f"the row has no {name!r}, which the task asks for: its fields are {', '.join(map(str, row))}"
+            )
+    return task(**{name: fields[name] for name in wanted if name in fields})
 
 
 def _evaluator(given: Any, place: int) -> Named:
@@ -105,9 +122,10 @@ def _evaluator(given: Any, place: int) -> Named:
         raise ConfigurationError(
             f"evaluator {place} is a {type(made).__name__}: give a callable that takes (result, expected)"
         )
-    return Named(
-        _name(made, f"evaluator-{place}"), call, _is_async(call), _wants_row(call), getattr(made, "instant", False)
-    )
+    name, bounds = _name(made, f"evaluator-{place}"), getattr(made, "bounds", None)
+    positional = [one for one in _parameters(call) if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    wants_row = len([one for one in positional if one.default is one.empty or one.name == "row"]) >= 3
+    return Named(name, call, _is_async(call), wants_row, getattr(made, "instant", False), bounds)
 
 
 def _name(given: Any, unnamed: str) -> str:
@@ -126,20 +144,18 @@ def _is_async(call: Any) -> bool:
     return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None))  # noqa: B004  # an object's method
 
 
-def _wants_row(call: Any) -> bool:
+def _parameters(call: Any) -> list[inspect.Parameter]:
     try:
-        parameters = list(inspect.signature(call).parameters.values())
+        return list(inspect.signature(call).parameters.values())
     except (TypeError, ValueError):  # a builtin that does not tell
-        return False
-    positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    return len([one for one in positional if one.default is one.empty or one.name == "row"]) >= 3
+        return []
 
 
 class Experiment:
-    """Data, tasks and evaluators under a name; ``total`` is None where the number of rows is not known beforehand.
+    """Data, tasks and evaluators under a name, to be run by ``evaluatorq(…)`` or ``await experiment(…)``.
 
-    Raises ``ConfigurationError`` on tasks or evaluators that cannot be used, and when two scores would have one key, as
-    ``a`` / ``b/c`` and ``a/b`` / ``c`` would.
+    ``total`` is None where the number of rows is not known beforehand. Raises ``ConfigurationError`` on tasks or
+    evaluators that cannot be used, and on two scores of one name, as ``a`` / ``b/c`` and ``a/b`` / ``c`` would have.
     """
 
     def __init__(self, name: str, data: Any, tasks: Sequence[Any], evaluators: Sequence[Any] = ()) -> None:
@@ -149,9 +165,12 @@ class Experiment:
         self.tasks: list[Named] = named_tasks(tasks)
         self.evaluators: list[Named] = named_evaluators(evaluators)
         self.total = len(data) if isinstance(data, list | tuple) else None
-        self.keys = [score_key(self.tasks, one.name, each.name) for one in self.tasks for each in self.evaluators]
-        """The keys of the scores, in order."""
-        for key, count in Counter(self.keys).items():
+        pairs = [(task.name, one) for task in self.tasks for one in self.evaluators]
+        self.scales = {score_key(self.tasks, task, one.name): one.bounds for task, one in pairs}
+        """The bounds of the scores by their keys, in order."""
+        for key, count in Counter(
+            [task.name for task in self.tasks] + [f"{task}/{one.name}" for task, one in pairs]
+        ).items():
             if count > 1:
                 raise ConfigurationError(f"two scores are called {key!r}: name a task or an evaluator without the /")
 

@@ -1,12 +1,12 @@
 """Evaluators made of others: composed of them, or written for orq.ai; and the list of all that are built in."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
-from rag_eval.errors import ConfigurationError
+from rag_eval.errors import ConfigurationError, EvaluatorError, as_sentence
 from rag_eval.experiments.callables import Named, evaluator, named_evaluators
 from rag_eval.experiments.evaluators import (
     BLEU,
@@ -142,16 +142,19 @@ class Normalised(_Composed):
         return Score(min(1.0, max(0.0, share)), score.explanation, score.passed)
 
 
-def from_orq(given: Any) -> Callable[[Any, Any, Row], Any]:
-    """The evaluator in a mapping or an object with ``name`` and ``scorer``, called as orq.ai's runner calls it.
+def convert_orq_evaluator(given: Any) -> Callable[[Any, Any, Row], Any]:
+    """An evaluator of orq.ai, sync or async: a mapping or an object with ``name`` and ``scorer`` or ``evaluate``.
 
-    A scorer is given ``{"data": …, "output": result}``, where data has ``inputs`` and ``expected_output``, and returns
-    ``value``, ``explanation`` and ``pass_``. Raises ``ConfigurationError`` on anything else.
+    ``evaluate`` is called with (output, expected). A scorer is called as orq.ai's runner calls it, with
+    ``{"data": …, "output": result}``, where data has ``inputs`` and ``expected_output``, and returns ``value``,
+    ``explanation`` and ``pass_``. What fails is an ``EvaluatorError``, from the error. Raises ``ConfigurationError`` on
+    anything else.
     """
-    name, scorer = _part(given, "name"), _part(given, "scorer")
-    if not isinstance(name, str) or not callable(scorer):
-        raise ConfigurationError(f"a {type(given).__name__} is no evaluator of orq.ai: give one with name and scorer")
-
+    name, scorer, evaluate = (_part(given, key) for key in ("name", "scorer", "evaluate"))
+    if not isinstance(name, str) or not callable(scorer or evaluate):
+        raise ConfigurationError(
+            f"a {type(given).__name__} is no evaluator of orq.ai: give one with name and scorer, or name and evaluate"
+        )
     data_point: Callable[..., Any] = SimpleNamespace
     with suppress(ImportError):  # the runner's own kind where it is installed
         from evaluatorq import DataPoint
@@ -160,15 +163,31 @@ def from_orq(given: Any) -> Callable[[Any, Any, Row], Any]:
 
     @evaluator(name)
     def converted(result: Any, expected: Any, row: Row) -> Score | Awaitable[Score]:
-        inputs = {key: value for key, value in row.items() if key != "output"}
-        found = scorer({"data": data_point(inputs=inputs, expected_output=expected), "output": result})
-        return _later(found) if inspect.isawaitable(found) else _score(found)
+        with _as_evaluator_error():
+            if not scorer:
+                found = evaluate(result, expected)
+            else:
+                inputs = {key: value for key, value in row.items() if key != "output"}
+                found = scorer({"data": data_point(inputs=inputs, expected_output=expected), "output": result})
+            return _later(found) if inspect.isawaitable(found) else _score(found)
 
     return converted
 
 
+from_orq = convert_orq_evaluator
+
+
+@contextmanager
+def _as_evaluator_error() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise EvaluatorError(as_sentence(error)) from error
+
+
 async def _later(found: Awaitable[Any]) -> Score:
-    return _score(await found)
+    with _as_evaluator_error():
+        return _score(await found)
 
 
 def _score(found: Any) -> Score:

@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from rag_eval.errors import ExperimentError, ServiceError
+from rag_eval.errors import DataError, ServiceError
 from rag_eval.experiments.engine import Slots
 from rag_eval.experiments.json_lines import decode
 from rag_eval.experiments.results import Row
@@ -21,12 +21,12 @@ PARQUET_BATCH = 1_024
 
 
 def file_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a file, by its ending; raises ``ExperimentError`` when it is missing or not of that kind."""
+    """The rows of a file, by its ending; raises ``DataError`` when it is missing or not of that kind."""
     reader = READERS.get(path.suffix.lower())
     if reader is None:
-        raise ExperimentError(f"{str(path)!r} is not a kind of data: give {', '.join(READERS)}")
+        raise DataError(f"{str(path)!r} is not a kind of data: give {', '.join(READERS)}")
     if not path.is_file():
-        raise ExperimentError(f"the data file {str(path)!r} is not there: check the path")
+        raise DataError(f"the data file {str(path)!r} is not there: check the path")
     return reader(path)
 
 
@@ -38,11 +38,9 @@ def _jsonl(path: Path) -> Iterator[dict[str, Any]]:
             try:
                 row = decode(line)
             except ValueError as error:
-                raise ExperimentError(f"line {number} of {str(path)!r} is not JSON: {error}") from None
+                raise DataError(f"line {number} of {str(path)!r} is not JSON: {error}") from None
             if not isinstance(row, dict):
-                raise ExperimentError(
-                    f"line {number} of {str(path)!r} is not an object: give one with input and output"
-                )
+                raise DataError(f"line {number} of {str(path)!r} is not an object: give one with input and output")
             yield row
 
 
@@ -53,13 +51,13 @@ def _csv(path: Path) -> Iterator[dict[str, Any]]:
         try:
             for row in reader:
                 if None in row or None in row.values():
-                    raise ExperimentError(
+                    raise DataError(
                         f"line {reader.line_num} of {str(path)!r} does not have the header's "
                         f"{len(reader.fieldnames or [])} cells: check its commas and quotes"
                     )
                 yield row
         except (csv.Error, UnicodeDecodeError) as error:
-            raise ExperimentError(f"line {reader.line_num} of {str(path)!r} cannot be read: {error}") from None
+            raise DataError(f"line {reader.line_num} of {str(path)!r} cannot be read: {error}") from None
 
 
 def _parquet(path: Path) -> Iterator[dict[str, Any]]:
@@ -71,7 +69,7 @@ def _parquet(path: Path) -> Iterator[dict[str, Any]]:
             for batch in file.iter_batches(PARQUET_BATCH):
                 yield from batch.to_pylist()
     except pa.ArrowInvalid as error:
-        raise ExperimentError(f"{str(path)!r} is not Parquet: {error}") from None
+        raise DataError(f"{str(path)!r} is not Parquet: {error}") from None
 
 
 READERS: dict[str, Callable[[Path], Iterator[dict[str, Any]]]] = {
@@ -143,7 +141,7 @@ class Dataset(Protocol):
 
 
 async def stream(data: Any) -> AsyncGenerator[Row, None]:
-    """Row after row; raises ``ExperimentError`` on data of another kind, or on a row that is not a mapping.
+    """Row after row; raises ``DataError`` on data of another kind, or on a row that is not a mapping.
 
     What is not async, and not in memory already, is opened, read and closed on one thread of its own: a slow source
     holds up no call that is under way. Closing the stream closes the generator it reads.
@@ -154,7 +152,7 @@ async def stream(data: Any) -> AsyncGenerator[Row, None]:
         async with aclosing(_each(await _opened(data, reader), reader)) as found:
             async for row in found:
                 if not isinstance(row, Mapping):
-                    raise ExperimentError(f"row {place} is a {type(row).__name__}: give mappings with input and output")
+                    raise DataError(f"row {place} is a {type(row).__name__}: give mappings with input and output")
                 yield row
                 place += 1
     finally:
@@ -185,7 +183,7 @@ async def _each(source: Any, reader: Slots) -> AsyncGenerator[Any, None]:
             async for row in found:
                 yield row
     else:
-        raise ExperimentError(
+        raise DataError(
             f"data is a {type(source).__name__}: give a list of rows, an iterator, a callable, a path or a dataset"
         )
 
@@ -207,7 +205,7 @@ class LangSmithDataset:
     def rows(self) -> Iterator[Row]:
         """The examples, page by page, with the ``id`` that ``LangSmithOutput`` knows them by.
 
-        Raises ``ConfigurationError`` without a key, ``ExperimentError`` when there is no such dataset, and
+        Raises ``ConfigurationError`` without a key, ``DataError`` when there is no such dataset, and
         ``ServiceError`` when LangSmith does not give it.
         """
         from rag_eval.retry import BRIEF
@@ -218,7 +216,7 @@ class LangSmithDataset:
         try:
             dataset = find_dataset(service, self._name)
             if dataset is None:
-                raise ExperimentError(f"there is no LangSmith dataset {self._name!r}: check its name and the key")
+                raise DataError(f"there is no LangSmith dataset {self._name!r}: check its name and the key")
             problem = f"the LangSmith dataset {self._name!r} cannot be read"
             for start in count(0, LANGSMITH_PAGE):
                 wanted: dict[str, Any] = {"dataset_id": dataset.id, "offset": start, "limit": LANGSMITH_PAGE}
@@ -242,13 +240,13 @@ class OrqDataset:
         """The data points, page by page; raises ``ServiceError`` when orq.ai does not give them."""
         key = os.environ.get("ORQ_API_KEY")
         if not key:
-            raise ExperimentError("ORQ_API_KEY is not set: set it to read a dataset of orq.ai")
+            raise DataError("ORQ_API_KEY is not set: set it to read a dataset of orq.ai")
         try:
             import httpx
             from orq_ai_sdk import Orq
             from orq_ai_sdk.models import OrqError
         except ImportError:
-            raise ExperimentError("orq.ai's SDK is not installed: pip install 'rag-eval[orq]'") from None
+            raise DataError("orq.ai's SDK is not installed: pip install 'rag-eval[orq]'") from None
         address = os.environ.get("ORQ_BASE_URL") or None
         client = Orq(api_key=key, server_url=address, timeout_ms=ORQ_SECONDS * 1_000)
         after: str | None = None

@@ -7,21 +7,35 @@ import queue
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
-from rag_eval.errors import ExperimentError, RagEvalError
+from rag_eval.errors import DataError, ExperimentError, RagEvalError
 from rag_eval.experiments.callables import Experiment, Named
 from rag_eval.experiments.item_log import ItemLog
 from rag_eval.experiments.json_lines import recordable
-from rag_eval.experiments.results import ItemError, ItemResult, Output, Row, RunningAverage, Score, score_key, score_of
+from rag_eval.experiments.results import (
+    Call,
+    ItemError,
+    ItemResult,
+    Output,
+    Row,
+    RunningAverage,
+    Score,
+    score_key,
+    score_of,
+)
 from rag_eval.formatting import counted
 from rag_eval.retry import RetryPolicy
 
 LONGEST_MESSAGE = 2_000
 STUCK_SECONDS = 5.0
 """How long a run waits, when no slot is free, for calls that passed their time-out and cannot be stopped."""
+
+RUNNER = tuple(f"rag_eval.experiments.{name}" for name in ("callables", "data", "engine", "results", "running"))
+RUNNER += ("asyncio.", "runpy")
+"""The modules whose frames stand before those of the user's code."""
 
 _Job = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
 
@@ -107,9 +121,10 @@ class Caller:
         self.slots = Slots(concurrency)
         self.concurrency, self._timeout, self._retries = concurrency, timeout, retries
 
-    async def call(self, target: Named, *args: Any) -> Any:
-        """What the target gives; raises what its last attempt raised."""
+    async def call(self, trace: Call, target: Named, *args: Any) -> Any:
+        """What the target gives; raises what its last attempt raised. ``trace`` counts the attempts."""
         for attempt in range(self._retries.max_retries + 1):
+            trace.attempts += 1
             try:
                 return await self._once(target, args)
             except TimedOutError:
@@ -169,6 +184,14 @@ def message_of(error: BaseException) -> str:
     return line if len(line) <= LONGEST_MESSAGE else line[: LONGEST_MESSAGE - 1] + "…"
 
 
+def begin_with_user_code(error: BaseException) -> None:
+    """Leave the frames of the runner out of the error's traceback, which then begins in the user's code."""
+    trace = error.__traceback__
+    while trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith(RUNNER):
+        trace = trace.tb_next
+    error.__traceback__ = trace
+
+
 class Engine:
     """Works through a stream of rows with ``concurrency`` workers, each with one call under way at a time."""
 
@@ -178,10 +201,12 @@ class Engine:
         self._reading = asyncio.Lock()
         self._workers = self._stuck = 0
         self.count = self.resumed = 0
-        self.averages = {key: RunningAverage() for key in experiment.keys}
+        self.averages = {key: RunningAverage(bounds) for key, bounds in experiment.scales.items()}
         after = [None, *(one.name for one in self._evaluators)]
         self.errors = {ItemError(task.name, one, "").place: 0 for task in self._tasks for one in after}
         """How often a call failed, by its place."""
+        self.first: tuple[int, Exception] | None = None
+        """The first sample of which a call failed, and the error."""
 
     async def run(self, rows: AsyncIterator[Row]) -> None:
         """Work until the rows end; raises what reading them raised, with everything finished kept."""
@@ -191,11 +216,11 @@ class Engine:
                 for _ in range(self._workers):
                     workers.create_task(self._work(rows))
         except ExceptionGroup as group:
-            raise group.exceptions[0] from None
+            raise group.exceptions[0] from group.exceptions[0].__cause__
         finally:
             self._caller.slots.close()
         if self.count == 0:
-            raise ExperimentError("the data has no rows: nothing would be said of the tasks, check where it comes from")
+            raise DataError("the data has no rows: nothing would be said of the tasks, check where it comes from")
         self._log.cut(self.count)
 
     async def _work(self, rows: AsyncIterator[Row]) -> None:
@@ -210,7 +235,8 @@ class Engine:
                 except RagEvalError:
                     raise
                 except Exception as error:
-                    raise ExperimentError(f"the data ended after {self.count} rows: {message_of(error)}") from error
+                    begin_with_user_code(error)
+                    raise DataError(f"the data ended after {self.count} rows: {message_of(error)}") from error
                 index = self.count
                 self.count += 1
             item = self._log.finished(index, row)
@@ -231,7 +257,7 @@ class Engine:
     async def _item(self, index: int, row: Row) -> tuple[ItemResult, "asyncio.Future[Any] | None"]:
         """The sample's result, and the call that outran its time and still runs, where there is one."""
         started = time.perf_counter()
-        sample = _Sample()
+        sample = _Sample(index)
         results: list[Any] = []
         expected = row.get("output")
         for task in self._tasks:
@@ -245,24 +271,29 @@ class Engine:
         given = row["input"] if "input" in row else dict(row)
         name = row.get("id")
         identity = str(name) if isinstance(name, str | int | UUID) else None
-        seconds = time.perf_counter() - started
-        return ItemResult(
-            index, given, expected, results, sample.scores, sample.errors, seconds, identity
-        ), sample.stuck
+        found = (results, sample.scores, sample.errors, time.perf_counter() - started, identity, sample.calls)
+        return ItemResult(index, given, expected, *found), sample.stuck
 
     async def _called(self, sample: "_Sample", task: Named, evaluator: Named | None, *args: Any) -> Any:
         """What a task gives, or the score an evaluator gives; ``_FAILED`` where it raises, which the sample notes."""
+        finding = ItemError(task.name, evaluator.name if evaluator else None, "")
+        sample.calls[finding.place] = trace = Call()
+        started = time.perf_counter()
         try:
             if sample.stuck is not None:  # it holds the worker's only slot
                 raise ExperimentError(f"not called: {sample.stuck_at} still runs after its time-out")
-            given = await self._caller.call(evaluator or task, *args)
+            given = await self._caller.call(trace, evaluator or task, *args)
             return score_of(given) if evaluator else given
         except Exception as error:  # noqa: BLE001  # whatever the user's code raises
-            finding = ItemError(task.name, evaluator.name if evaluator else None, message_of(error))
-            sample.errors.append(finding)
+            sample.errors.append(replace(finding, message=message_of(error)))
             if isinstance(error, TimedOutError) and error.still_running is not None:
                 sample.stuck, sample.stuck_at = error.still_running, finding.place
+            if self.first is None or sample.index < self.first[0]:
+                begin_with_user_code(error)
+                self.first = sample.index, error
             return _FAILED
+        finally:
+            trace.seconds = time.perf_counter() - started
 
     async def _freed(self, stuck: "asyncio.Future[Any]") -> None:
         """Wait until this worker's last call has really ended, so that there are never more of them than allowed.
@@ -290,7 +321,9 @@ _FAILED = object()
 class _Sample:
     """What is found of a row so far; ``stuck`` is the call that outran its time and still runs."""
 
+    index: int
     scores: dict[str, Score] = field(default_factory=dict)
+    calls: dict[str, Call] = field(default_factory=dict)
     errors: list[ItemError] = field(default_factory=list)
     stuck: "asyncio.Future[Any] | None" = None
     stuck_at: str = ""

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_validator
 
 from rag_eval.embedding.embedder import Embedder
-from rag_eval.errors import ConfigurationError, ServiceError
+from rag_eval.errors import ConfigurationError, EvaluatorError, ServiceError
 from rag_eval.experiments.json_lines import encode
 from rag_eval.experiments.results import Row, Score
 from rag_eval.metrics.metric import MetricName, chunk_level_metric, token_level_metric
@@ -22,14 +22,12 @@ from rag_eval.types.chunks import CharacterSpan
 
 
 def text_of(value: Any, what: str) -> str:
-    """A value as text, numbers and bools as they are written; raises ``ConfigurationError`` on others."""
+    """A value as text, numbers and bools as they are written; raises ``EvaluatorError`` on others."""
     if isinstance(value, str):
         return value
     if isinstance(value, int | float):
         return str(value)
-    raise ConfigurationError(
-        f"the {what} is a {type(value).__name__} and not a text: return a text, or use another one"
-    )
+    raise EvaluatorError(f"the {what} is a {type(value).__name__} and not a text: return a text, or use another one")
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class Contains:
     instant: ClassVar[bool] = True
 
     def evaluate(self, result: Any, expected: Any) -> bool:
-        """Whether it is in there; raises ``ConfigurationError`` on what is no text."""
+        """Whether it is in there; raises ``EvaluatorError`` on what is no text."""
         whole = text_of(result, "result")
         part = self.text if self.text is not None else text_of(expected, "expected output")
         return part.casefold() in whole.casefold() if self.ignore_case else part in whole
@@ -184,6 +182,7 @@ class SemanticSimilarity:
 
     embedder: Embedder | None = None
     name: str = "SemanticSimilarity"
+    bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
 
     def evaluate(self, result: Any, expected: Any) -> float:
         """The cosine, from -1 to 1."""
@@ -218,13 +217,13 @@ class MetricEvaluator:
         return f"MetricEvaluator({self.name!r})"
 
     def evaluate(self, result: Any, expected: Any) -> float:
-        """The metric's value; raises ``ConfigurationError`` on what is neither ids nor spans."""
+        """The metric's value; raises ``EvaluatorError`` on what is neither ids nor spans."""
         return float(self._metric.calculate(_listed(result, "result"), _listed(expected, "expected output")))
 
 
 def _listed(value: Any, what: str) -> list[Any]:
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
-        raise ConfigurationError(f"the {what} is a {type(value).__name__}: return a list of chunk ids or of spans")
+        raise EvaluatorError(f"the {what} is a {type(value).__name__}: return a list of chunk ids or of spans")
     return [_span(one, what) if isinstance(one, Mapping) else one for one in value]
 
 
@@ -234,7 +233,7 @@ def _span(value: Mapping[str, Any], what: str) -> CharacterSpan:
         # The metrics look at places alone; a span without its text is filled up to fit them.
         return CharacterSpan(value["doc_id"], start, end, value.get("text", "\0" * max(0, end - start)))
     except KeyError as error:
-        raise ConfigurationError(f"a span of the {what} has no {error}: give doc_id, start and end") from None
+        raise EvaluatorError(f"a span of the {what} has no {error}: give doc_id, start and end") from None
 
 
 DEFAULT_CRITERIA = "The answer says what the expected answer says, and nothing that contradicts it."

@@ -64,10 +64,11 @@ def _is_of(path: Path, run: str) -> bool:
 
 def summary_record(result: ExperimentResult) -> dict[str, Any]:
     """The summary as written to files: execution time in milliseconds, every average with n and interval."""
+    summary = result.summary
     return {
-        "totalSamples": result.total,
-        "averageScores": {key: average.mean for key, average in result.averages.items()},
-        "executionTime": round(result.seconds * 1_000),
+        "totalSamples": summary.total_samples,
+        "averageScores": summary.average_scores,
+        "executionTime": summary.execution_time,
         "scores": {key: asdict(average) for key, average in result.averages.items()},
         "errors": result.errors,
         "resumedSamples": result.resumed,

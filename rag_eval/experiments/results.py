@@ -1,5 +1,7 @@
 """What an experiment finds: scores, samples, averages, the result, the outputs that take it, and least averages."""
 
+import asyncio
+import inspect
 import math
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,9 +10,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from scipy.special import stdtrit
+from scipy.special import ndtri, stdtrit
 
-from rag_eval.errors import ConfigurationError
+from rag_eval.errors import ConfigurationError, EvaluatorError
 from rag_eval.experiments.json_lines import encode, recordable, scalar
 from rag_eval.formatting import choices, suggestion
 
@@ -30,7 +32,7 @@ class Score:
 def score_of(given: Any) -> Score:
     """Read what an evaluator returned: a number, a bool (pass or fail), a ``Score``, or a mapping with its parts.
 
-    An explanation becomes text without API keys. Raises ``ConfigurationError`` on anything else, on a number
+    An explanation becomes text without API keys. Raises ``EvaluatorError`` on anything else, on a number
     that is not finite, and on a verdict that is neither true nor false.
     """
     if isinstance(given, Score):
@@ -45,13 +47,13 @@ def score_of(given: Any) -> Score:
         inner = score_of(value)
         passed = next((given[key] for key in ("passed", "pass", "pass_") if key in given), inner.passed)
         return Score(inner.value, _explanation(given.get("explanation", inner.explanation)), _verdict(passed))
-    raise ConfigurationError(f"it returned a {type(given).__name__}: return a number, a bool or a Score")
+    raise EvaluatorError(f"it returned a {type(given).__name__}: return a number, a bool or a Score")
 
 
 def _finite(value: Any) -> float:
     number = float(value)
     if not math.isfinite(number):
-        raise ConfigurationError(f"it returned {number}: return a finite number")
+        raise EvaluatorError(f"it returned {number}: return a finite number")
     return number
 
 
@@ -65,7 +67,7 @@ def _verdict(given: Any) -> bool | None:
     given = scalar(given)
     if given is None or isinstance(given, bool):
         return given
-    raise ConfigurationError(f"whether it passed is a {type(given).__name__}: return True or False")
+    raise EvaluatorError(f"whether it passed is a {type(given).__name__}: return True or False")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,14 @@ class ItemError:
         return self.task if self.evaluator is None else f"{self.task}/{self.evaluator}"
 
 
+@dataclass(slots=True)
+class Call:
+    """How long a call of a task or an evaluator took, with all its attempts; 0 attempts when it was not made."""
+
+    seconds: float = 0.0
+    attempts: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class ItemResult:
     """One sample: what each task made of it (None where it failed) and every score that could be given."""
@@ -95,6 +105,8 @@ class ItemResult:
     seconds: float = 0.0
     id: str | None = None
     """The row's own ``id``, where it has one."""
+    calls: dict[str, Call] = field(default_factory=dict)
+    """The calls by their place: ``task``, or ``task/Evaluator``."""
 
     def record(self) -> dict[str, Any]:
         """The sample as it stands in files."""
@@ -116,6 +128,7 @@ class ItemResult:
             record["id"] = self.id
         if self.errors:
             record["errors"] = [asdict(error) for error in self.errors]
+        record["calls"] = {place: [round(call.seconds, 6), call.attempts] for place, call in self.calls.items()}
         return record
 
     @classmethod
@@ -131,6 +144,7 @@ class ItemResult:
             errors=[ItemError(**error) for error in record.get("errors", [])],
             seconds=record["seconds"],
             id=record.get("id"),
+            calls={place: Call(*call) for place, call in record.get("calls", {}).items()},
         )
 
 
@@ -139,9 +153,12 @@ def score_key(tasks: Sequence[object], task: str, evaluator: str) -> str:
     return evaluator if len(tasks) == 1 else f"{task}/{evaluator}"
 
 
+LEVEL = 0.95
+
+
 @dataclass(frozen=True, slots=True)
 class Average:
-    """The mean of ``n`` scores and its 95 % t-interval, which one score alone does not have.
+    """The mean of ``n`` scores and its 95 % interval, which one score alone, or n equal ones, do not have.
 
     ``passed`` is how many passed, of the ``judged`` ones that an evaluator said pass or fail about.
     """
@@ -154,15 +171,17 @@ class Average:
     judged: int = 0
 
 
-LEVEL = 0.95
-
-
 class RunningAverage:
-    """Mean and interval of a stream of scores, in constant memory (Welford's sums)."""
+    """Mean and interval of a stream of scores, in constant memory (Welford's sums).
 
-    def __init__(self) -> None:
-        self.n = self._passed = self._judged = 0
+    ``bounds`` are the ends of the scores' range; without them it is 0 to 1 for as long as every score lies there.
+    """
+
+    def __init__(self, bounds: tuple[float, float] | None = None) -> None:
+        self.n = self._passed = self._judged = self._others = 0
         self._mean = self._squares = 0.0
+        self._bounds = bounds
+        self._least, self._most = math.inf, -math.inf
 
     def add(self, score: Score) -> None:
         """Count one score."""
@@ -170,16 +189,45 @@ class RunningAverage:
         delta = score.value - self._mean
         self._mean += delta / self.n
         self._squares += delta * (score.value - self._mean)
+        self._least, self._most = min(self._least, score.value), max(self._most, score.value)
+        self._others += score.value not in (0.0, 1.0)
         if score.passed is not None:
             self._judged += 1
             self._passed += score.passed
 
     def average(self) -> Average:
-        """The mean so far with its 95 % t-interval: mean ± t(n-1) · s/√n."""
-        if self.n < 2:
-            return Average(self._mean, self.n, passed=self._passed, judged=self._judged)
-        half = float(stdtrit(self.n - 1, (1 + LEVEL) / 2)) * math.sqrt(self._squares / (self.n - 1) / self.n)
-        return Average(self._mean, self.n, self._mean - half, self._mean + half, self._passed, self._judged)
+        """The mean so far with its interval."""
+        low, high = self._interval() if self.n > 1 else (None, None)
+        return Average(self._mean, self.n, low, high, self._passed, self._judged)
+
+    def _interval(self) -> tuple[float, float] | tuple[None, None]:
+        """Wilson's interval where every score is 0 or 1, as in pass or fail; else Student's, within the scores' range.
+
+        Student's is mean ± t(n-1) · s/√n. Of two scores of 1 it would say that all are 1, and of a 0 and a 1 that their
+        mean may be 6; Wilson's (m + z²/2n ± z·√(m(1-m)/n + z²/4n²)) / (1 + z²/n) is never empty and stays within 0 to 1
+        (L. Brown, T. Cai, A. DasGupta, "Interval Estimation for a Binomial Proportion", 2001). Equal scores that are
+        neither 0 nor 1 say nothing of their spread.
+        """
+        mean, n = self._mean, self.n
+        if not self._others and self._bounds is None:
+            z = float(ndtri((1 + LEVEL) / 2))
+            half = z * math.sqrt(mean * (1 - mean) / n + z**2 / (4 * n**2))
+            low, high = ((mean + z**2 / (2 * n) + side) / (1 + z**2 / n) for side in (-half, half))
+            return max(0.0, min(low, mean)), min(1.0, max(high, mean))
+        if not self._squares:
+            return None, None
+        half = float(stdtrit(n - 1, (1 + LEVEL) / 2)) * math.sqrt(self._squares / (n - 1) / n)
+        least, most = self._bounds or ((0.0, 1.0) if self._least >= 0 and self._most <= 1 else (-math.inf, math.inf))
+        return max(min(least, self._least), mean - half), min(max(most, self._most), mean + half)
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentSummary:
+    """A result in short: how many samples, the mean of each score, and how long it took, in milliseconds."""
+
+    total_samples: int
+    average_scores: dict[str, float]
+    execution_time: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +247,17 @@ class ExperimentResult:
     """How many samples were finished by an interrupted run before."""
     saved: dict[str, str] = field(default_factory=dict)
     """Where each output put the results, by the output's name."""
+
+    @property
+    def experiment_name(self) -> str:
+        """The name of the experiment."""
+        return self.name
+
+    @property
+    def summary(self) -> ExperimentSummary:
+        """The result in short."""
+        means = {key: average.mean for key, average in self.averages.items()}
+        return ExperimentSummary(self.total, means, round(self.seconds * 1_000))
 
     @property
     def total(self) -> int:
@@ -248,6 +307,41 @@ class Output(Protocol):
     def stopped(self) -> None:
         """End early, after an error or when the user stops the experiment."""
         return
+
+
+class Handler(Protocol):
+    """The least that an output may be: it takes the results, sync or async."""
+
+    def handle(self, results: ExperimentResult) -> Any:
+        """Take the results; a text or a path that it returns says where they are."""
+        ...
+
+
+class _Handled(Output):
+    """A handler as an output; without a ``name`` it has that of its class."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handle = handler.handle
+        self.name = getattr(handler, "name", None) or type(handler).__name__
+
+    def finished(self, result: ExperimentResult) -> str | None:
+        async def awaited(given: Any) -> Any:
+            return await given
+
+        given = self._handle(result)
+        place = asyncio.run(awaited(given)) if inspect.isawaitable(given) else given
+        return str(place) if isinstance(place, str | Path) else None
+
+
+def as_output(given: Any) -> Output:
+    """An output, or a handler as one; raises ``ConfigurationError`` on anything else."""
+    if isinstance(given, type) or not callable(getattr(given, "finished", getattr(given, "handle", None))):
+        kind = given.__name__ if isinstance(given, type) else type(given).__name__
+        raise ConfigurationError(
+            f"{kind} is no output: give an object with handle(results), or one derived from Output"
+        )
+    found: Output = given if hasattr(given, "finished") else _Handled(given)
+    return found
 
 
 def parse_minimums(texts: Iterable[str]) -> dict[str, float]:

@@ -15,13 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rag_eval.errors import ConfigurationError, ExperimentError, ExperimentFailedError, RagEvalError
+from rag_eval.errors import ConfigurationError, ExperimentError, ExperimentFailedError, OutputError, RagEvalError
 from rag_eval.experiments.callables import Experiment, fingerprint
 from rag_eval.experiments.data import Data, stream
-from rag_eval.experiments.engine import Caller, Engine, Slots, message_of
+from rag_eval.experiments.engine import Caller, Engine, Slots, begin_with_user_code, message_of
 from rag_eval.experiments.file_outputs import HtmlOutput, JsonOutput
 from rag_eval.experiments.item_log import ItemLog, open_log
-from rag_eval.experiments.results import ExperimentResult, Output, check_minimums
+from rag_eval.experiments.results import ExperimentResult, Handler, Output, as_output, check_minimums
 from rag_eval.experiments.settings import ExperimentSettings, Session, current_session, load_settings, session
 from rag_eval.experiments.terminal_output import TerminalOutput
 from rag_eval.retry import RetryPolicy
@@ -40,17 +40,21 @@ def default_outputs(settings: ExperimentSettings) -> list[Output]:
 LOOK_SECONDS = 0.2
 
 
-def evaluatorq(name: str, parts: Mapping[str, Any] | None = None, **options: Any) -> ExperimentResult:
+def evaluatorq(name: str | Experiment, parts: Mapping[str, Any] | None = None, **options: Any) -> ExperimentResult:
     """Run an experiment and wait for it; takes what ``experiment`` takes, inside a running event loop too."""
     try:
         asyncio.get_running_loop()
+        within = True
     except RuntimeError:
-        return asyncio.run(experiment(name, parts, **options))
-    return _beside(name, parts, options)
+        within = False  # what the experiment raises is raised outside, and does not tell of this
+    return _beside(name, parts, options) if within else asyncio.run(experiment(name, parts, **options))
+
+
+Evaluatorq = evaluatorq
 
 
 async def experiment(
-    name: str,
+    name: str | Experiment,
     parts: Mapping[str, Any] | None = None,
     *,
     data: Data | Any | None = None,
@@ -61,23 +65,23 @@ async def experiment(
     retries: int | None = None,
     retry_delay: float = 1.0,
     output_dir: str | Path | None = None,
-    outputs: Sequence[Output] | None = None,
+    outputs: Sequence[Output | Handler] | None = None,
     raise_errors: bool = True,
 ) -> ExperimentResult:
     """Run every task on every row and every evaluator on every result.
 
-    ``parts`` may hold data, tasks and evaluators as one mapping. ``concurrency`` bounds the calls under way over the
-    whole run (5); ``timeout`` is seconds for one call and ``retries`` how often a failing one is tried again, after
-    ``retry_delay`` · 2^n seconds at most (30 s). An interrupted experiment continues when it is run again. Outputs are
-    by default the terminal, a JSON file and a page in ``output_dir`` (./evaluations), and orq.ai where ``ORQ_API_KEY``
-    is set.
+    ``name`` may be an ``Experiment``, or ``parts`` a mapping with data, tasks and evaluators. ``concurrency`` bounds
+    the calls under way over the whole run (5); ``timeout`` is seconds for one call and ``retries`` how often a failing
+    one is tried again, after ``retry_delay`` · 2^n seconds at most (30 s). An interrupted experiment continues when it
+    is run again. Outputs are by default the terminal, a JSON file and a page in ``output_dir`` (./evaluations), and
+    orq.ai where ``ORQ_API_KEY`` is set.
 
-    Raises ``ConfigurationError`` on parts that cannot be used, ``ExperimentError`` when the data cannot be read, and,
-    after all results are kept and unless ``raise_errors`` is off, ``ExperimentFailedError`` when a task or an evaluator
-    failed.
+    Raises ``ConfigurationError`` on parts that cannot be used, ``DataError`` when the data cannot be read,
+    ``OutputError`` when an output fails, and, after all results are kept and unless ``raise_errors`` is off,
+    ``ExperimentFailedError`` when a task or an evaluator failed, whose cause is the first error.
     """
     given = {"data": data, "tasks": tasks, "evaluators": evaluators}
-    chosen = Experiment(name, **_parts(name, parts or {}, given))
+    chosen = _chosen(name, parts or {}, given)
     above = current_session()
     overrides = {
         "concurrency": above.concurrency or concurrency,
@@ -87,18 +91,17 @@ async def experiment(
     }
     settings = load_settings().updated({key: value for key, value in overrides.items() if value is not None})
     if above.outputs is not None:
-        shown = list(above.outputs)
-    else:
-        shown = list(outputs if outputs is not None else default_outputs(settings))
-        shown = [one for one in shown if not above.is_quiet or not isinstance(one, TerminalOutput)]
-    check_minimums(above.minimums, chosen.keys)
-    log = open_log(settings.output_dir, name, fingerprint(name, chosen.tasks, chosen.evaluators))
+        outputs = above.outputs
+    shown = [as_output(one) for one in (outputs if outputs is not None else default_outputs(settings))]
+    shown = [one for one in shown if not above.is_quiet or not isinstance(one, TerminalOutput)]
+    check_minimums(above.minimums, list(chosen.scales))
+    log = open_log(settings.output_dir, chosen.name, fingerprint(chosen.name, chosen.tasks, chosen.evaluators))
     retry = RetryPolicy(max_retries=settings.retries, backoff=retry_delay)
     engine = Engine(chosen, Caller(settings.concurrency, settings.timeout, retry), log, shown)
     result = await _run(chosen, engine, shown, log)
     above.results.append(result)
     if raise_errors and above.raises and result.failed:
-        raise ExperimentFailedError(result.failure, result)
+        raise ExperimentFailedError(result.failure, result) from engine.first[1] if engine.first else None
     return result
 
 
@@ -140,24 +143,33 @@ def _put_out(outputs: list[Output], result: ExperimentResult, log: ItemLog) -> N
     """Give the results to every output, and raise the first failure when all had their turn."""
     failures: list[Exception] = []
     for output in outputs:
+        name = getattr(output, "name", None) or type(output).__name__
         try:
             place = output.finished(result)
-        except Exception as error:  # noqa: BLE001  # raised below
+        except RagEvalError as error:
             failures.append(error)
+        except Exception as error:  # noqa: BLE001  # raised below
+            begin_with_user_code(error)
+            failures.append(OutputError(f"the output {name} failed: {message_of(error)}"))
+            failures[-1].__cause__ = error
         else:
             if place is not None:
-                result.saved[output.name] = place
+                result.saved[name] = place
     if failures:
         log.interrupted()
         raise failures[0]
     log.done()
 
 
-def _parts(name: str, parts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Data, tasks and evaluators, each from the mapping or from the argument of its name."""
+def _chosen(name: str | Experiment, parts: Mapping[str, Any], given: Mapping[str, Any]) -> Experiment:
+    """The experiment, whose parts are each given in the mapping or by the argument of its name."""
+    arguments = {part: value for part, value in given.items() if value is not None}
+    if isinstance(name, Experiment):
+        if parts or arguments:
+            raise ConfigurationError(f"{name.name}: its parts are given twice: once in the Experiment, once beside it")
+        return name
     if unknown := set(parts) - set(given):
         raise ConfigurationError(f"{name}: {', '.join(sorted(unknown))} is no part: the parts are {', '.join(given)}")
-    arguments = {part: value for part, value in given.items() if value is not None}
     for part in arguments:
         if part in parts:
             raise ConfigurationError(f"{name}: {part} is given twice: once as an argument, once in the mapping")
@@ -165,10 +177,10 @@ def _parts(name: str, parts: Mapping[str, Any], given: Mapping[str, Any]) -> dic
     for part in given:
         if part not in chosen:
             raise ConfigurationError(f"{name}: {part} is missing: an experiment has {', '.join(given)}")
-    return chosen
+    return Experiment(name, **chosen)
 
 
-def _beside(name: str, parts: Mapping[str, Any] | None, options: dict[str, Any]) -> ExperimentResult:
+def _beside(name: str | Experiment, parts: Mapping[str, Any] | None, options: dict[str, Any]) -> ExperimentResult:
     """Run on a thread with a loop of its own: a notebook's loop cannot be waited for from within."""
     running: list[asyncio.Task[ExperimentResult]] = []
 
@@ -191,7 +203,7 @@ def _beside(name: str, parts: Mapping[str, Any] | None, options: dict[str, Any])
     return done.result()
 
 
-CALLS = ("evaluatorq", "experiment")
+CALLS = ("Evaluatorq", "evaluatorq", "experiment")
 LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.comprehension, ast.ListComp, ast.GeneratorExp, ast.DictComp, ast.SetComp)
 
 
@@ -231,6 +243,7 @@ def run_file(path: Path, opened: Session) -> list[ExperimentResult]:
         if leaving.code not in (None, 0):
             raise ExperimentError(f"{str(path)!r} ended with code {leaving.code}") from None
     except Exception as error:
+        begin_with_user_code(error)
         raise ExperimentError(f"{str(path)!r}{_line(path, error)}: {message_of(error)}") from error
     finally:
         sys.path.remove(folder)

@@ -8,7 +8,7 @@ from typing import IO, Any
 
 from rag_eval.experiments.item_log import ItemLog
 from rag_eval.experiments.json_lines import encode
-from rag_eval.experiments.results import ExperimentResult, ItemResult, Output
+from rag_eval.experiments.results import Call, ExperimentResult, ItemResult, Output
 from rag_eval.experiments.settings import ExperimentSettings, load_settings
 from rag_eval.retry import BRIEF, PATIENT, RetryPolicy
 from rag_eval.services.langsmith_outbox import (
@@ -148,24 +148,34 @@ def orq_payload(result: ExperimentResult) -> dict[str, Any]:
         "_createdAt": result.timestamp.isoformat(),
         "_endedAt": ended.isoformat(),
         "_evaluationDuration": round(result.seconds * 1_000),
+        "metadata": {"run": result.run, "errors": result.errors, "resumedSamples": result.resumed},
         "results": rows,
     }
 
 
 def _job_result(result: ExperimentResult, item: ItemResult, task: str, output: Any) -> dict[str, Any]:
     failed, scores = result.outcome(item, task)
+
+    def traced(name: str | None) -> dict[str, Any]:
+        """The error of a call, and its trace: milliseconds, attempts and error."""
+        call = item.calls.get(task if name is None else f"{task}/{name}", Call())
+        error = failed.get(name, "")
+        return {
+            "error": error,
+            "trace": {"duration": round(call.seconds * 1_000, 3), "attempts": call.attempts, "error": error},
+        }
+
     told = []
     for name in result.evaluators:
+        score: dict[str, Any] = {"value": None, "explanation": ""}
         if name in scores:
             score = {"value": scores[name].value, "explanation": scores[name].explanation or ""}
             score |= {"pass": scores[name].passed} if scores[name].passed is not None else {}
-            told.append({"evaluatorName": name, "score": score, "error": ""})
-        elif name in failed:
-            score = {"value": None, "explanation": ""}
-            told.append({"evaluatorName": name, "score": score, "error": failed[name]})
+        if name in scores or name in failed:
+            told.append({"evaluatorName": name, "score": score, **traced(name)})
     return {
         "jobName": task,
         "output": output if output is None or isinstance(output, str | int | float) else encode(output).decode(),
-        "error": failed.get(None, ""),
         "evaluatorScores": told,
+        **traced(None),
     }

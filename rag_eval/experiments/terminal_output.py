@@ -16,8 +16,7 @@ from rag_eval.formatting import counted
 WIDEST_TEXT = 32
 NARROWEST_TEXT = 10
 WIDEST_TASK = 14
-NAMES = ((24, 16), (16, NARROWEST_TEXT), (10, NARROWEST_TEXT))
-"""The widest names of evaluators to try, in order, and how much must be left for each text."""
+WIDEST_NAME = 24
 WIDEST_LINE = 22
 """The widest line of a name and its score."""
 FRAME = 3
@@ -25,51 +24,49 @@ FRAME = 3
 
 
 def sample_table(result: ExperimentResult, samples: int, width: int) -> Table:
-    """A line for each task of each sample with a column for each evaluator, or one for all where they do not fit."""
-    several = len(result.tasks) > 1
+    """A line for each task of each sample: its input and output, as in the JSON file, the task's result and the scores.
+
+    Where the evaluators do not all fit, their scores share a column; where that does not either, outputs are left out.
+    """
+    items = list(islice(result.results, samples))
     task = min(WIDEST_TASK, max(map(len, result.tasks)))
-    head = [len("Sample"), *([task] if several else [])]
-    for longest, least in NAMES:
-        scores = [max(len("failed"), min(len(name), longest)) for name in result.evaluators]
-        left = _left(width, [*head, *scores])
-        fits = left >= 2 * least or not result.evaluators
-        if fits:
+    head = [len("Sample"), *([task] if len(result.tasks) > 1 else [])]
+    apart = [max(len("failed"), min(len(name), WIDEST_NAME)) for name in result.evaluators]
+    shared = [min(WIDEST_LINE, max(map(len, result.evaluators)) + len(" failed"))] if apart else []
+    texts = ["Input", *(["Output"] if any(item.output is not None for item in items) else []), "Result"]
+    for titles, scores in ((texts, apart), (texts, shared), (["Input", "Result"], shared)):
+        columns = len(head) + len(titles) + len(scores)
+        each = (width - sum(head) - sum(scores) - FRAME * columns - 1) // len(titles)
+        if each >= NARROWEST_TEXT:
             break
-    if not fits:
-        scores = [min(WIDEST_LINE, max(map(len, result.evaluators)) + len(" failed"))]
-        left = _left(width, [*head, *scores])
-    each = max(NARROWEST_TEXT, min(WIDEST_TEXT, left // 2))
     table = Table()
     table.add_column("Sample", min_width=len("Sample"))
-    if several:
+    if len(result.tasks) > 1:
         table.add_column("Task", width=task, no_wrap=True, overflow="ellipsis")
-    for title in ("Input", "Output"):
-        table.add_column(title, width=each, no_wrap=True, overflow="ellipsis")
-    for name, size in zip(result.evaluators if fits else ["Scores"], scores, strict=True):
+    for title in titles:
+        size = max(NARROWEST_TEXT, min(WIDEST_TEXT, each))
+        table.add_column(title, width=size, no_wrap=True, overflow="ellipsis")
+    for name, size in zip(result.evaluators if scores is apart else ["Scores"] * len(scores), scores, strict=True):
         table.add_column(Text(name), justify="right", width=size, overflow="fold")
-    for item in islice(result.results, samples):
-        for cells in _lines(item, result, several=several, fits=fits):
+    for item in items:
+        for cells in _lines(item, result, titles, is_apart=scores is apart):
             table.add_row(*map(Text, cells))
     return table
 
 
-def _left(width: int, taken: list[int]) -> int:
-    """The cells of a line that are left for the two texts."""
-    return width - sum(taken) - FRAME * (len(taken) + 2) - 1
-
-
-def _lines(item: ItemResult, result: ExperimentResult, *, several: bool, fits: bool) -> Iterator[list[str]]:
+def _lines(item: ItemResult, result: ExperimentResult, titles: list[str], *, is_apart: bool) -> Iterator[list[str]]:
     longest = WIDEST_LINE - len(" failed")
     for place, task in enumerate(result.tasks):
         failed, scores = result.outcome(item, task)
-        output = f"✗ {failed[None]}" if None in failed else item.task_results[place]
-        head = [str(item.index + 1) if place == 0 else "", *([one_line(task)] if several else [])]
-        texts = [one_line(item.input) if place == 0 else "", one_line(output)]
+        texts = {"Result": one_line(f"✗ {failed[None]}" if None in failed else item.task_results[place])}
+        if place == 0:
+            texts |= {"Input": one_line(item.input), "Output": one_line("" if item.output is None else item.output)}
+        head = [str(item.index + 1) if place == 0 else "", *([one_line(task)] if len(result.tasks) > 1 else [])]
         shown = [f"{scores[name].value:.2f}" if name in scores else "failed" for name in result.evaluators]
-        if not fits:
+        if not is_apart:
             names = (name if len(name) <= longest else name[: longest - 1] + "…" for name in result.evaluators)
             shown = ["\n".join(f"{name} {value:>6}" for name, value in zip(names, shown, strict=True))]
-        yield [*head, *texts, *shown]
+        yield [*head, *(texts.get(title, "") for title in titles), *shown]
 
 
 def one_line(value: object) -> str:

@@ -9,9 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from rag_eval.errors import ConfigurationError
+from rag_eval.errors import ConfigurationError, EvaluatorError
 from rag_eval.experiments.callables import named_evaluators
-from rag_eval.experiments.composition import EVALUATORS, AllOf, AnyOf, Normalised, Threshold, Weighted, from_orq
+from rag_eval.experiments.composition import (
+    EVALUATORS,
+    AllOf,
+    AnyOf,
+    Normalised,
+    Threshold,
+    Weighted,
+    convert_orq_evaluator,
+    from_orq,
+)
 from rag_eval.experiments.evaluators import (
     BLEU,
     Contains,
@@ -109,7 +118,7 @@ def test_json_is_checked_against_a_model() -> None:
 
 @pytest.mark.parametrize("evaluator", [Contains(), LevenshteinSimilarity(), CosineSimilarity(), RougeL()])
 def test_what_is_no_text_is_said(evaluator: Any) -> None:
-    with pytest.raises(ConfigurationError, match="the result is a list and not a text"):
+    with pytest.raises(EvaluatorError, match="the result is a list and not a text"):
         score(evaluator, ["a"], "a")
 
 
@@ -151,7 +160,7 @@ def test_a_composition_runs_as_its_parts_do() -> None:
     # What was not awaited is closed: Python would warn, and a warning fails the test.
     with pytest.raises(ValueError, match="broken"):
         score(AnyOf([full, broken]), "x")
-    with pytest.raises(ConfigurationError, match="return a finite number"):
+    with pytest.raises(EvaluatorError, match="return a finite number"):
         score(Weighted([lambda a, b: float("nan"), full]), "x")
 
 
@@ -175,7 +184,7 @@ def test_metrics_of_retrieval_are_evaluators() -> None:
     assert score(MetricEvaluator("span_recall@1"), found, truth).value == pytest.approx(0.5)
     assert score(SpanRecall(), found, truth).value == 1.0
     assert score(MetricEvaluator("chunk_recall"), ["chunk_a", "chunk_b"], ["chunk_b", "chunk_c"]).value == 0.5
-    with pytest.raises(ConfigurationError, match="return a list"):
+    with pytest.raises(EvaluatorError, match="return a list"):
         score(MetricEvaluator("chunk_recall"), "chunk_a", ["chunk_a"])
 
 
@@ -195,6 +204,27 @@ def test_evaluators_of_orq_are_used_as_they_are() -> None:
     assert score(from_orq({"name": "plain", "scorer": plain}), "x", "y") == Score(0.0, passed=False)
     with pytest.raises(ConfigurationError, match="no evaluator of orq"):
         from_orq({"name": "same"})
+
+
+def test_an_evaluator_of_orq_may_compare_output_and_expected() -> None:
+    def same(output: Any, expected: Any) -> float:
+        return float(output == expected)
+
+    async def later(output: Any, expected: Any) -> dict[str, Any]:
+        return {"value": same(output, expected), "explanation": "compared"}
+
+    def broken(output: Any, expected: Any) -> float:
+        raise KeyError("sentiment")
+
+    assert score(convert_orq_evaluator({"name": "same", "evaluate": same}), "x", "x") == Score(1.0)
+    assert score(convert_orq_evaluator({"name": "later", "evaluate": later}), "x", "y") == Score(0.0, "compared")
+    (named,) = named_evaluators([convert_orq_evaluator({"name": "sentiment", "evaluate": same})])
+    assert named.name == "sentiment"
+    with pytest.raises(EvaluatorError, match="KeyError: 'sentiment'") as raised:
+        score(convert_orq_evaluator({"name": "broken", "evaluate": broken}), "x")
+    assert isinstance(raised.value.__cause__, KeyError)
+    with pytest.raises(ConfigurationError, match="name and evaluate"):
+        convert_orq_evaluator({"name": "nothing"})
 
 
 def test_every_evaluator_is_documented_by_a_sentence() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.errors import ArtifactError, ExperimentError
+from rag_eval.errors import ArtifactError, ExperimentError, OutputError
 from rag_eval.experiments.file_outputs import JsonOutput
 from rag_eval.experiments.item_log import FOLDER, LEFT_DAYS, open_log
 from rag_eval.experiments.results import ExperimentResult, ItemResult, Output, Score
@@ -190,11 +190,13 @@ def test_results_that_could_not_be_put_out_are_not_made_again(tmp_path: Path, mo
 
     data = [{"input": "a"}]
     outputs = [Broken(), JsonOutput("evaluations")]
-    with pytest.raises(KeyError) as raised:  # whose traceback holds on to the run, as a notebook does
+    with pytest.raises(
+        OutputError, match="the output Broken failed: KeyError: 'a fault of an output'"
+    ) as raised:  # whose traceback holds on to the run, as a notebook does
         evaluatorq("kept", data=data, tasks=[work], outputs=outputs)
     assert evaluatorq("kept", data=data, tasks=[work], outputs=[JsonOutput("evaluations")]).resumed == 1
     assert seen == ["a"]
-    assert raised.value.args == ("a fault of an output",)
+    assert isinstance(raised.value.__cause__, KeyError)
     assert len(list(Path("evaluations").glob("*.json"))) == 1  # the other output had its turn the first time
 
 

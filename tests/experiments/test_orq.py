@@ -64,6 +64,10 @@ def test_results_go_there_and_stay_here(orq: OrqServer, capsys: pytest.CaptureFi
     assert failed["output"] is None
     assert failed["error"] == "ValueError: nothing to shout"
     assert failed["evaluatorScores"] == []
+    assert failed["trace"] == {"duration": failed["trace"]["duration"], "attempts": 1, "error": failed["error"]}
+    assert first["evaluatorScores"][0]["trace"]["attempts"] == 1
+    assert first["trace"]["duration"] > 0
+    assert sent["metadata"] == {"run": result.run, "errors": {"shout": 1}, "resumedSamples": 0}
     assert result.path.is_file()
     assert result.saved["orq.ai"] == f"{orq.url}/experiments/s1"
     assert f"orq.ai: {orq.url}/experiments/s1" in capsys.readouterr().out

@@ -1,0 +1,320 @@
+"""The interface that the runner is known by: ``Evaluatorq``, fields as parameters, handlers, summaries and errors."""
+
+import asyncio
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+import rag_eval
+from rag_eval.errors import ConfigurationError, DataError, ExperimentError, ExperimentFailedError, OutputError
+from rag_eval.experiments import (
+    CosineSimilarity,
+    Evaluatorq,
+    ExactMatch,
+    Experiment,
+    ExperimentResult,
+    JsonOutput,
+    Score,
+    SemanticSimilarity,
+    TerminalOutput,
+    convert_orq_evaluator,
+    evaluatorq,
+    experiment,
+    from_orq,
+)
+from rag_eval.experiments.results import Average, RunningAverage
+
+HELLO = [{"input": "Hello, how are you?", "output": "I'm good, thank you!"}]
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ORQ_API_KEY", raising=False)
+
+
+def quietly(tasks: list[Any], data: Any = HELLO, **options: Any) -> ExperimentResult:
+    return evaluatorq("quiet", data=data, tasks=tasks, outputs=[JsonOutput("out")], **options)
+
+
+def test_the_published_call_runs_with_its_names_and_shapes(capsys: pytest.CaptureFixture[str]) -> None:
+    async def data() -> list[dict[str, str]]:
+        return HELLO
+
+    tasks = [lambda input, output: input + output]
+    result = Evaluatorq("Experiment007", {"data": data, "tasks": tasks, "evaluators": [CosineSimilarity]})
+    assert result.experiment_name == "Experiment007"
+    assert result.results[0].task_results == ["Hello, how are you?I'm good, thank you!"]
+    assert result.summary.total_samples == 1
+    assert result.summary.average_scores == {"CosineSimilarity": pytest.approx(0.809, abs=0.001)}
+    assert result.path is not None
+    written = json.loads(result.path.read_text())["summary"]
+    assert (written["executionTime"], written["averageScores"]) == (
+        result.summary.execution_time,
+        result.summary.average_scores,
+    )
+    assert "✓ Experiment007 completed in" in capsys.readouterr().out
+    assert rag_eval.Evaluatorq is evaluatorq
+    assert rag_eval.Experiment is Experiment
+    assert from_orq is convert_orq_evaluator
+
+
+def test_a_task_with_several_parameters_takes_the_fields_that_they_name() -> None:
+    class Joined:
+        def __call__(self, input: str, output: str) -> str:
+            return input + output
+
+    async def later(output: str, *, input: str, missing: int = 7) -> str:
+        return f"{output}{input}{missing}"
+
+    def whole(input: str, row: dict[str, str], output: str = "") -> bool:
+        return row == {"input": input, "output": output}
+
+    def one(input: dict[str, str]) -> str:  # a single parameter is the row, whatever it is called
+        return input["input"]
+
+    found = quietly([Joined(), later, whole, one], data=[{"input": "a", "output": "b"}]).results[0].task_results
+    assert found == ["ab", "ba7", True, "a"]
+
+
+def test_a_field_that_the_row_lacks_fails_that_sample_in_a_sentence() -> None:
+    data = [{"input": "a", "output": "b"}, {"input": "c", "id": 3}]
+    result = quietly([lambda input, output: input], data=data, raise_errors=False)
+    assert [item.task_results for item in result.results] == [["a"], [None]]
+    (error,) = result.results[1].errors
+    assert error.message == "the row has no 'output', which the task asks for: its fields are input, id"
+
+
+def test_an_experiment_is_described_once_and_run_often() -> None:
+    described = Experiment("twice", HELLO, [lambda row: row["output"]], [ExactMatch])
+    first = evaluatorq(described, outputs=[])
+    again = asyncio.run(experiment(described, outputs=[]))
+    assert (first.name, first.summary.average_scores) == ("twice", {"ExactMatch": 1.0})
+    assert again.summary.average_scores == first.summary.average_scores
+    with pytest.raises(ConfigurationError, match="twice: its parts are given twice"):
+        evaluatorq(described, tasks=[str])
+    with pytest.raises(ConfigurationError, match="has no name"):
+        Experiment(" ", HELLO, [str])
+
+
+class Plain:
+    def __init__(self) -> None:
+        self.seen: list[ExperimentResult] = []
+
+    def handle(self, results: ExperimentResult) -> str:
+        self.seen.append(results)
+        return "in my notebook"
+
+
+class Later:
+    name = "later"
+
+    async def handle(self, results: ExperimentResult) -> Path:
+        await asyncio.sleep(0)
+        return Path("elsewhere") / results.experiment_name
+
+
+class Full:
+    def handle(self, results: ExperimentResult) -> None:
+        raise OSError("no room")
+
+
+def test_a_handler_needs_only_to_handle_the_results() -> None:
+    plain = Plain()
+    result = evaluatorq("handled", data=HELLO, tasks=[str], outputs=[plain, Later()])
+    assert plain.seen == [result]
+    assert result.saved == {"Plain": "in my notebook", "later": "elsewhere/handled"}
+
+
+def test_a_handler_that_fails_is_named_after_the_others_had_their_turn() -> None:
+    plain = Plain()
+    with pytest.raises(OutputError, match="the output Full failed: OSError: no room") as raised:
+        evaluatorq("handled", data=HELLO, tasks=[str], outputs=[Full(), plain])
+    assert isinstance(raised.value.__cause__, OSError)
+    assert len(plain.seen) == 1
+
+
+@pytest.mark.parametrize("wrong", [3, Plain, object(), print])
+def test_what_is_no_output_is_said_before_anything_is_called(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"is no output: give an object with handle\(results\)"):
+        evaluatorq("wrong", data=HELLO, tasks=[str], outputs=[wrong])
+
+
+def test_the_output_of_the_table_is_that_of_the_file() -> None:
+    shown = io.StringIO()
+    outputs = [TerminalOutput(Console(file=shown, width=100)), JsonOutput("out")]
+    data = [{"input": "in", "output": "expected"}, {"input": "two", "output": ["listed"]}]
+    result = evaluatorq("table", data=data, tasks=[lambda row: "done"], evaluators=[ExactMatch], outputs=outputs)
+    _, _, _, titles, _, *rows = [line.strip("┃│ ") for line in shown.getvalue().splitlines()]
+    assert [cell.strip() for cell in titles.split("┃")] == ["Sample", "Input", "Output", "Result", "ExactMatch"]
+    assert result.path is not None
+    for row, record in zip(rows, json.loads(result.path.read_text())["results"], strict=False):
+        told = record["output"] if isinstance(record["output"], str) else json.dumps(record["output"])
+        cells = [cell.strip() for cell in row.split("│")]
+        assert cells[1:] == [record["input"], told, record["taskResults"][0], "0.00"]
+
+
+def test_rows_without_an_output_have_no_column_for_it() -> None:
+    shown = io.StringIO()
+    evaluatorq("none", data=[{"input": 1}], tasks=[str], outputs=[TerminalOutput(Console(file=shown, width=100))])
+    assert "Output" not in shown.getvalue()
+    assert "Result" in shown.getvalue()
+
+
+def test_the_calls_of_a_sample_are_timed_and_their_attempts_counted() -> None:
+    tried: list[int] = []
+
+    def flaky(row: Any) -> int:
+        tried.append(1)
+        if len(tried) < 3:
+            raise ConnectionError
+        return 1
+
+    def broken(result: Any, expected: Any) -> int:
+        raise ValueError("no")
+
+    options = {"evaluators": [broken, ExactMatch], "retries": 2, "retry_delay": 0.001, "raise_errors": False}
+    calls = quietly([flaky], **options).results[0].calls
+    assert {place: call.attempts for place, call in calls.items()} == {
+        "flaky": 3,
+        "flaky/broken": 3,
+        "flaky/ExactMatch": 1,
+    }
+    assert calls["flaky"].seconds >= 0.001  # two waits of at least half of 0.001 and 0.002 seconds
+    assert all(call.seconds > 0 for call in calls.values())
+
+
+def averaged(values: list[float], bounds: tuple[float, float] | None = None) -> Average:
+    running = RunningAverage(bounds)
+    for value in values:
+        running.add(Score(value))
+    return running.average()
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high"),
+    [
+        ([1.0, 1.0], 0.342, 1.0),  # Wilson's: n / (n + z²)
+        ([0.0, 0.0], 0.0, 0.658),
+        ([0.0, 1.0], 0.095, 0.905),
+        ([1.0] * 18 + [0.0] * 2, 0.699, 0.972),
+        ([0.5, 1.0], 0.0, 1.0),  # Student's is from -2.4 to 3.9
+        ([1.0, 5.0], -22.412, 28.412),  # of another scale, whose ends nobody told
+    ],
+)
+def test_an_interval_stays_within_the_range_of_the_scores(values: list[float], low: float, high: float) -> None:
+    average = averaged(values)
+    assert (average.low, average.high) == (pytest.approx(low, abs=0.001), pytest.approx(high, abs=0.001))
+
+
+def test_wilsons_interval_is_that_of_scipy() -> None:
+    from scipy.stats import binomtest
+
+    for passed, n in ((0, 3), (2, 7), (50, 80), (9, 9)):
+        expected = binomtest(passed, n).proportion_ci(0.95, method="wilson")
+        average = averaged([1.0] * passed + [0.0] * (n - passed))
+        assert (average.low, average.high) == (pytest.approx(expected.low), pytest.approx(expected.high))
+
+
+def test_equal_scores_say_nothing_of_their_spread() -> None:
+    for average in (averaged([0.7, 0.7, 0.7]), averaged([4.0, 4.0]), averaged([0.3]), averaged([1.0, 1.0], (-1, 1))):
+        assert (average.low, average.high) == (None, None)
+
+
+def test_an_evaluator_tells_the_range_of_its_scores() -> None:
+    average = averaged([-0.2, 1.0], SemanticSimilarity.bounds)
+    assert (average.low, average.high) == (-1.0, 1.0)
+
+    class Stars:
+        bounds = (1.0, 5.0)
+
+        def evaluate(self, result: Any, expected: Any) -> float:
+            return float(result)
+
+    data = [{"input": 2}, {"input": 5}]
+    found = quietly([lambda row: row["input"]], data=data, evaluators=[Stars()]).averages["Stars"]
+    assert (found.mean, found.low, found.high) == (3.5, 1.0, 5.0)
+
+
+@given(st.lists(st.integers(0, 1_000).map(lambda number: number / 1_000), min_size=2, max_size=30))
+@settings(deadline=None, derandomize=True, max_examples=200)
+def test_an_interval_holds_its_mean_and_is_never_empty(values: list[float]) -> None:
+    average = averaged(values)
+    if average.low is None or average.high is None:
+        assert len(set(values)) == 1
+    else:
+        assert 0.0 <= average.low <= average.mean <= average.high <= 1.0
+        assert average.low < average.high
+
+
+SCRIPT = """
+import sys
+from rag_eval.experiments import evaluatorq
+
+def rows():
+    yield {"input": 1}
+    raise OSError("the user's own")
+
+def work(row):
+    raise OSError("the user's own")
+
+async def later(row):
+    raise OSError("the user's own")
+
+def judge(result, expected):
+    raise OSError("the user's own")
+
+class Full:
+    def handle(self, results):
+        raise OSError("the user's own")
+
+ones = [{"input": number} for number in range(3)]
+ways = {
+    "rows": {"data": rows, "tasks": [str]},
+    "work": {"data": ones, "tasks": [work]},
+    "later": {"data": ones, "tasks": [later], "timeout": 60},
+    "judge": {"data": ones, "tasks": [str], "evaluators": [judge], "timeout": 60},
+    "handle": {"data": ones, "tasks": [str], "outputs": [Full()]},
+}
+evaluatorq("fails", **{"outputs": [], **ways[sys.argv[1]]})
+"""
+
+
+@pytest.mark.parametrize("way", ["rows", "work", "later", "judge", "handle"])
+def test_a_traceback_begins_with_the_users_error(tmp_path: Path, way: str) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "script.py", way]
+    told = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True).stderr
+    first = told.partition("\n\n")[0].splitlines()
+    assert first[0] == "Traceback (most recent call last):"
+    assert first[1].startswith("  File ")
+    assert first[1].endswith(f", in {way}")
+    assert first[-1] == "OSError: the user's own"
+    assert told.count("Traceback") == 2
+    assert "no running event loop" not in told
+
+
+def test_the_errors_have_their_kinds() -> None:
+    def rows() -> Any:
+        yield {"input": 1}
+        raise OSError("dry")
+
+    with pytest.raises(DataError) as raised:
+        quietly([str], data=rows)
+    assert isinstance(raised.value, ExperimentError)
+    assert isinstance(raised.value.__cause__, OSError)
+    with pytest.raises(DataError, match=r"'gone\.csv' is not there"):
+        quietly([str], data="gone.csv")
+    with pytest.raises(ExperimentFailedError) as failed:
+        quietly([lambda row: 1 // row["input"]], data=[{"input": 1}, {"input": 0}])
+    assert isinstance(failed.value.__cause__, ZeroDivisionError)
