@@ -18,7 +18,6 @@ from flows.cli.processes import Stopped, leaving, watched
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import counted
 from rag_eval.ground_truth.importing import IMPORTERS, import_truth
-from rag_eval.services.langsmith_client import LangSmithService
 from rag_eval.types.documents import Corpus
 
 if TYPE_CHECKING:
@@ -127,6 +126,7 @@ def push(
 ) -> None:
     """Create or update a LangSmith dataset with this ground truth."""
     from rag_eval.ground_truth.files import read_chunk_level, read_token_level, read_truth_text, truth_type
+    from rag_eval.services.langsmith_client import LangSmithService
     from rag_eval.services.langsmith_datasets import DEFAULT_DATASETS, push_truth
 
     kind = truth_type(read_truth_text(truth))

@@ -83,7 +83,7 @@ class Budget:
     def reserve(self, most: float, stopped: threading.Event) -> Iterator[Reservation]:
         """Put ``most`` aside for the time of a call; raises ``BudgetReachedError`` when it does not fit."""
         with self._changed:
-            while not self.is_reached and not self._fits(most):
+            while not self.is_reached and self.limit is not None and self._spent + self._reserved + most > self.limit:
                 if not self._under_way or stopped.is_set():
                     self.is_reached, self.refused = True, most
                     self._changed.notify_all()
@@ -107,9 +107,6 @@ class Budget:
         """Wait until no call is under way, but so long at most."""
         with self._changed:
             self._changed.wait_for(lambda: not self._under_way, seconds)
-
-    def _fits(self, most: float) -> bool:
-        return self.limit is None or self._spent + self._reserved + most <= self.limit
 
 
 class ChatUsage(BaseModel):
