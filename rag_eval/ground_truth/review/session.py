@@ -5,7 +5,6 @@ what is left is what counts. Whatever happens between the two writes of a move, 
 that is in both counts as not rejected.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
@@ -91,15 +90,6 @@ def parse_entry(line: str) -> TokenLevelLine:
     return TokenLevelLine.model_validate(parsed_line(line.removeprefix(BYTE_ORDER_MARK)))
 
 
-def entry_or_fault(line: str) -> TokenLevelLine | str:
-    """Return the query of a line, or why it is none. Wrong spans are no obstacle: they are to be mended."""
-    try:
-        record = parse_entry(line)
-    except (ValueError, RecursionError, RagEvalError) as error:
-        return line_faults(error)[0]
-    return record if record.query.strip() else "the query is empty"
-
-
 def is_header(line: str) -> bool:
     """Whether a line is the one that names the format."""
     try:
@@ -179,14 +169,6 @@ class NewSpan:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """A line of a file: a query, or one that is carried along as it is."""
-
-    query_id: QueryId | None
-    line: str = ""
-
-
 def rejected_path(truth: Path) -> Path:
     """Where the queries that a review rejects are kept: ``truth.rejected.jsonl`` beside ``truth.jsonl``."""
     return truth.with_name(f"{truth.stem}.rejected{truth.suffix}")
@@ -214,12 +196,10 @@ class ReviewSession:
         self.entries: dict[QueryId, Entry] = {}
         self.broken: list[str] = []
         self._undo: list[tuple[QueryId, str, Side]] = []
-        self._slots: dict[Side, list[_Slot]] = {"truth": self._read("truth"), "rejected": self._read("rejected")}
-        known = {slot.query_id for slot in self._slots["truth"]}
+        # The lines of each file: a query, or what is carried along as it is.
+        self._slots = {"truth": self._read("truth"), "rejected": self._read("rejected")}
         # A query rejected earlier goes to the end of the truth if it is taken back.
-        self._slots["truth"] += [
-            slot for slot in self._slots["rejected"] if slot.query_id and slot.query_id not in known
-        ]
+        self._slots["truth"] += [slot for slot in self._slots["rejected"] if isinstance(slot, Entry)]
 
     @property
     def name(self) -> str:
@@ -288,21 +268,27 @@ class ReviewSession:
         del self._undo[-2:]
         return query_id
 
-    def _read(self, side: Side) -> list[_Slot]:
-        slots = []
+    def _read(self, side: Side) -> list[Entry | str]:
+        slots: list[Entry | str] = []
         for number, line in enumerate(self._files[side].lines, start=1):
-            found = entry_or_fault(line)
-            if isinstance(found, str) or found.query_id in self.entries:
-                if side == "rejected" and not isinstance(found, str):
+            # Wrong spans are no obstacle: they are to be mended.
+            try:
+                record = parse_entry(line)
+                fault = None if record.query.strip() else "the query is empty"
+            except (ValueError, RecursionError, RagEvalError) as error:
+                fault = line_faults(error)[0]
+            if fault is None and record.query_id in self.entries:
+                if side == "rejected":
                     continue  # the move to this file was not finished
-                slots.append(_Slot(None, line))
-                if line.strip() and not is_header(line):
-                    fault = found if isinstance(found, str) else f"the id {found.query_id} is taken"
-                    self.broken.append(f"line {number} of {self._files[side].path.name}: {fault}")
-            else:
-                self.entries[found.query_id] = Entry(line, found, side)
-                slots.append(_Slot(found.query_id))
-        return slots or [_Slot(None, header_line("token-level"))]
+                fault = f"the id {record.query_id} is taken"
+            if fault is None:
+                self.entries[record.query_id] = Entry(line, record, side)
+                slots.append(self.entries[record.query_id])
+                continue
+            slots.append(line)
+            if line.strip() and not is_header(line):
+                self.broken.append(f"line {number} of {self._files[side].path.name}: {fault}")
+        return slots or [header_line("token-level")]
 
     def entry(self, query_id: str) -> Entry:
         """Return a query; raises ``ReviewConflictError`` when the file has it no more."""
@@ -330,10 +316,9 @@ class ReviewSession:
         """Change one query and save; when that fails, everything is as before."""
         entry = self.entries[query_id]
         before = entry.line, entry.side
-        slots = [slot.query_id for slot in self._slots["rejected"]]
         entry.put(line, side)
-        if side == "rejected" and query_id not in slots:
-            self._slots["rejected"].append(_Slot(query_id))
+        if side == "rejected" and entry not in self._slots["rejected"]:
+            self._slots["rejected"].append(entry)
         try:
             for file in self._files.values():
                 file.check_current()
@@ -347,10 +332,11 @@ class ReviewSession:
         self._undo.append((query_id, *before))
 
     def _lines(self, side: Side) -> list[str]:
-        kept = [slot for slot in self._slots[side] if slot.query_id is None or self.entries[slot.query_id].side == side]
-        if not self._files[side].lines and all(slot.query_id is None for slot in kept):
+        entries = [slot for slot in self._slots[side] if isinstance(slot, Entry) and slot.side == side]
+        if not self._files[side].lines and not entries:
             return []  # no file for nothing but its header
-        lines = [slot.line if slot.query_id is None else self.entries[slot.query_id].line for slot in kept]
-        if any(slot.query_id is not None and self.entries[slot.query_id].record.has_groups for slot in kept):
+        kept = [slot for slot in self._slots[side] if isinstance(slot, str) or slot.side == side]
+        lines = [slot if isinstance(slot, str) else slot.line for slot in kept]
+        if any(entry.record.has_groups for entry in entries):
             return [changed_line(line, {"version": 2}, {}) if is_header(line) else line for line in lines]
         return lines
