@@ -1,14 +1,20 @@
 """Generating ground truth: ask a model about every document, place what it answers, and write it down."""
 
+from typing import Any
+
 from prefect import flow
+from prefect.task_runners import ThreadPoolTaskRunner
 
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.generation.levels import GenerationConfig
 from rag_eval.generation.report import GenerationReport
-from tasks.generation import ask_all, assemble, batches_at_once, plan, show_report, verify
+from tasks.generation import ask_all, assemble, plan, show_report, verify
+
+# Threads enough: the generator limits how many requests are under way at once. Prefect's own types do not fit here.
+BATCHES_AT_ONCE: Any = ThreadPoolTaskRunner(max_workers=64)
 
 
-@flow(name="generate", flow_run_name="{config.output.name}", task_runner=batches_at_once())
+@flow(name="generate", flow_run_name="{config.output.name}", task_runner=BATCHES_AT_ONCE)
 def generate(config: GenerationConfig, workspace: Workspace) -> GenerationReport:
     """Write ground truth for a corpus; answers are kept in the workspace, and what was paid once is not paid again.
 

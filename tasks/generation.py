@@ -9,7 +9,6 @@ from typing import Any
 from prefect import task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.task_runners import ThreadPoolTaskRunner
 
 from rag_eval.generation.asking import Asker
 from rag_eval.generation.generator import SyntheticDatasetGenerator
@@ -23,11 +22,6 @@ MOST_TASKS = 100
 
 Generator = SyntheticDatasetGenerator[Any]
 Replies = list[Reply | None]
-
-
-def batches_at_once() -> Any:
-    """Return a task runner with threads enough: the generator limits how many requests are under way at once."""
-    return ThreadPoolTaskRunner(max_workers=64)
 
 
 @task(name="plan", cache_policy=NO_CACHE)

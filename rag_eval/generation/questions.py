@@ -39,11 +39,14 @@ class Excerpt(_Strict):
     before: str = Field(description="The few words directly before the passage; empty at the start of the document.")
 
 
-class SpanQuestion(_Strict):
-    """A question with the passages that answer it."""
-
+class _Question(_Strict):
     number: int = Field(description="The number of the question in the list of questions to write.")
     question: str
+
+
+class SpanQuestion(_Question):
+    """A question with the passages that answer it."""
+
     excerpts: list[Excerpt]
 
 
@@ -53,11 +56,9 @@ class SpanQuestions(_Strict):
     questions: list[SpanQuestion]
 
 
-class ChunkQuestion(_Strict):
+class ChunkQuestion(_Question):
     """A question with the ids of the chunks that answer it."""
 
-    number: int = Field(description="The number of the question in the list of questions to write.")
-    question: str
     chunk_ids: list[str] = Field(description="The ids of the chunks that are needed for the answer.")
 
 
@@ -67,11 +68,8 @@ class ChunkQuestions(_Strict):
     questions: list[ChunkQuestion]
 
 
-class BareQuestion(_Strict):
+class BareQuestion(_Question):
     """A question that nothing answers."""
-
-    number: int = Field(description="The number of the question in the list of questions to write.")
-    question: str
 
 
 class BareQuestions(_Strict):

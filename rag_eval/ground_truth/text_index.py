@@ -237,17 +237,12 @@ class PreparedDocuments:
     def reordered_places(self, doc_id: DocumentId | None, text: str) -> list[Occurrence]:
         """Find the very text in documents whose forms have another order than their sources."""
         numbers = range(len(self.documents)) if doc_id is None else [self.numbers[doc_id]]
-        found: list[Occurrence] = []
-        for number in numbers:
-            if self._folded[number].in_order:
-                continue
-            content = self.documents[number].content
-            start = content.find(text)
-            while start >= 0 and len(found) < MOST_PLACES:
-                end = start + len(text)
-                found.append(Occurrence(number, start, end, *self._window(number, (start, end))))
-                start = content.find(text, end)
-        return found
+        return [
+            Occurrence(number, start, start + len(text), *self._window(number, (start, start + len(text))))
+            for number in numbers
+            if not self._folded[number].in_order
+            for start in places_of(text, self.documents[number].content)
+        ]
 
     def has_clean_borders(self, place: Occurrence) -> bool:
         """Whether a place starts and ends between characters of its source, and its last one has no further mark."""
