@@ -14,10 +14,8 @@ import pyarrow.compute as pc
 
 from rag_eval.benchmark.config import Configuration
 from rag_eval.benchmark.experiment import (
-    DEFAULTS,
     CheckedSystem,
     RetrievalResult,
-    check_truth,
     checked_truth,
     run_with,
 )
@@ -181,8 +179,7 @@ def retrieval_losses(
     if not isinstance(retriever, VectorRAGRetriever):
         raise ConfigurationError(f"{preview(repr(retriever))} has no stages to compare: give a VectorRAGRetriever")
     level = retriever.evaluation_type
-    truth: list[Any] = checked_truth(ground_truth, DEFAULTS[level][0])
-    check_truth(level, truth, corpus)
+    truth = checked_truth(level, ground_truth, corpus)
     indexed: Retriever[Any] = retriever if level == "token-level" else CheckedSystem(retriever, truth)
     indexed.index(corpus)
     queries = [item.query for item in truth]

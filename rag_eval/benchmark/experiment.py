@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import Any, Literal, Protocol, TypeVar, overload, runtime_checkable
+from typing import Any, Literal, overload
 
 import pyarrow as pa
 
@@ -45,35 +45,27 @@ from rag_eval.types.ground_truth import ChunkLevelGroundTruth, EvaluationResult,
 from rag_eval.types.ids import EvaluationType, QueryId
 
 
-@runtime_checkable
-class HasChunks(Protocol):
-    """A retriever that tells how its corpus was cut."""
+def parts_with_chunks(retriever: object) -> list[Any]:
+    """The retriever, or the parts of a hybrid, as far as they tell how their corpus was cut.
 
-    @property
-    def chunker_name(self) -> str:
-        """The chunker and its settings."""
-
-    def indexed_chunks(self) -> Sequence[Chunk]:
-        """All chunks of the indexed corpus."""
-
-
-def parts_with_chunks(retriever: object) -> list[HasChunks]:
-    """The retriever, or the parts of a hybrid, as far as they tell how their corpus was cut."""
+    Such a part has a ``chunker_name``, and ``indexed_chunks()`` gives all chunks of the indexed corpus.
+    """
     if isinstance(retriever, HybridRetriever):
         return [found for part in retriever.retrievers for found in parts_with_chunks(part)]
-    return [retriever] if isinstance(retriever, HasChunks) else []
+    return [retriever] if hasattr(retriever, "chunker_name") and hasattr(retriever, "indexed_chunks") else []
 
 
-Truth = TypeVar("Truth", TokenLevelGroundTruth, ChunkLevelGroundTruth)
+def checked_truth(level: EvaluationType, ground_truth: Iterable[object], corpus: Corpus) -> list[Any]:
+    """The ground truth, read once.
 
-
-def checked_truth(ground_truth: Iterable[object], kind: type[Truth]) -> list[Truth]:
-    """The ground truth, read once; raises ``GroundTruthError`` without any, on another kind, and on an id twice."""
-    truth: list[Truth] = []
+    Raises ``GroundTruthError`` without any, on another kind, on an id twice, on spans that are not the corpus's, and
+    on a query without answers.
+    """
+    kind, _ = DEFAULTS[level]
+    truth: list[Any] = []
     texts: dict[str, str] = {}
     for item in ground_truth:
         if not isinstance(item, kind):
-            level = "token-level" if kind is TokenLevelGroundTruth else "chunk-level"
             raise GroundTruthError(
                 f"this is a {level} evaluation and needs {kind.__name__}, it was given a "
                 f"{type(item).__name__}: use the ground truth, or the evaluation, of the other type"
@@ -87,11 +79,6 @@ def checked_truth(ground_truth: Iterable[object], kind: type[Truth]) -> list[Tru
         truth.append(item)
     if not truth:
         raise GroundTruthError("there is no query to evaluate: give ground truth")
-    return truth
-
-
-def check_truth(level: EvaluationType, truth: Sequence[Any], corpus: Corpus) -> None:
-    """Raise ``GroundTruthError`` on spans that are not the corpus's, and on a query without answers."""
     if level == "token-level":
         check_against_corpus(truth, corpus)
     for item in truth if level == "chunk-level" else ():
@@ -99,6 +86,7 @@ def check_truth(level: EvaluationType, truth: Sequence[Any], corpus: Corpus) -> 
             raise GroundTruthError(
                 f"{item.query.id} has no relevant chunk ids: add them, or declare the query unanswerable"
             )
+    return truth
 
 
 @dataclass(frozen=True)
@@ -294,11 +282,10 @@ def run_with(
     """Evaluate a whole retriever, or parts; the result and the errors are those of ``run_experiment``."""
     if level not in DEFAULTS:
         raise ConfigurationError(f"there is no evaluation type {level!r}: use 'token-level' or 'chunk-level'")
-    kind, default = DEFAULTS[level]
+    _, default = DEFAULTS[level]
     ks = _checked_ks(k)
     columns = metrics_at_cuts(level, default if metrics is None else metrics, ks, several=isinstance(k, Iterable))
-    truth: list[Any] = checked_truth(ground_truth, kind)
-    check_truth(level, truth, corpus)
+    truth = checked_truth(level, ground_truth, corpus)
     asked = max(*ks, *(column.depth(_relevant(item) for item in truth) for column in columns))
     depth = candidates_for(asked, None) if isinstance(searched_by, Configuration) else asked
     answers = truth_to_tables(truth)

@@ -84,10 +84,8 @@ def notice_first_version(workspace: Workspace) -> None:
 
 def mark_used(path: Path) -> None:
     """Take note that kept work was used now, which keeps it from being pruned."""
-    try:
+    with suppress(OSError):  # a workspace that is read-only can be used and not pruned
         touch(path)
-    except OSError:
-        return  # a workspace that is read-only can be used and not pruned
 
 
 def _own_folders(workspace: Workspace, kinds: tuple[str, ...]) -> list[Path]:

@@ -1,5 +1,6 @@
 """The same stages give the same tables in memory and in a workspace, from one shard and from several."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def test_a_notebook_a_benchmark_and_shards_give_the_same_hits_and_scores(tmp_pat
 
 def test_the_files_of_a_benchmark_are_read_without_a_workspace_too(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path)
-    corpus, truth = CorpusSource.of(CORPUS, "*.md"), TruthSource.of(GROUND_TRUTH)
+    corpus, truth = CorpusSource.of(CORPUS, "**/*.md"), TruthSource.of(GROUND_TRUTH)
     (documents,) = run_in_memory(stages.load_corpus, corpus)
     read = run_in_memory(stages.load_ground_truth, truth, [documents], "token-level", True)
     kept = stages.load_corpus(workspace, corpus)
@@ -113,3 +114,22 @@ def test_a_corpus_without_chunks_is_refused_before_anything_is_embedded() -> Non
 
     with pytest.raises(ConfigurationError, match=r"\(empty\) made no chunk of 14 documents \(0 were left out"):
         run_in_memory(stages.chunk, [documents_to_table(Corpus.from_folder(CORPUS))], Empty(), None)
+
+
+def test_a_whole_system_is_asked_once_in_a_workspace_too(tmp_path: Path) -> None:
+    class Silent:
+        name = "silent"
+        asked = 0
+
+        def index(self, corpus: Corpus) -> None:
+            assert len(corpus) == 14
+
+        def retrieve(self, queries: Sequence[Query], k: int) -> list[list[Any]]:
+            self.asked += 1
+            return [[] for _ in queries]
+
+    workspace, system = Workspace(root=tmp_path), Silent()
+    documents = stages.load_corpus(workspace, CorpusSource.of(CORPUS, "**/*.md"))
+    truth = stages.load_ground_truth(workspace, TruthSource.of(GROUND_TRUTH), documents, "token-level")
+    found = stages.ask_system(workspace, documents, truth.queries, system, "token-level", 5)
+    assert (system.asked, found.rows, found.effort.total) == (1, 0, truth.queries.rows)
