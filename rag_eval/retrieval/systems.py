@@ -38,15 +38,11 @@ class CallableRetriever:
                 f"{preview(repr(search))} cannot be searched with: give a function of a query and k that is not async"
             )
         self._search = search
-        self._name: str = name or getattr(search, "__qualname__", None) or type(search).__name__
+        self.name: str = name or getattr(search, "__qualname__", None) or type(search).__name__
+        """The name given, or that of the function."""
         self._documents: dict[str, Document] = {}
         self._aligned: dict[str, AlignedText] = {}
         self.unplaced = 0
-
-    @property
-    def name(self) -> str:
-        """The name given, or that of the function."""
-        return self._name
 
     def index(self, corpus: Corpus) -> None:
         """Take note of the documents; the system itself is expected to know them."""
@@ -62,13 +58,13 @@ class CallableRetriever:
         """
         check_k(k)
         if not self._documents:
-            raise ConfigurationError(f"{self._name} has no corpus yet: call index(corpus) first")
+            raise ConfigurationError(f"{self.name} has no corpus yet: call index(corpus) first")
         found = []
         for query in queries:
             answers = self._search(query.text, k)
             if not isinstance(answers, Iterable) or isinstance(answers, str | bytes | Mapping):
                 raise ConfigurationError(
-                    f"{self._name} returned {preview(repr(answers))} for {query.id}: it must return a list of answers"
+                    f"{self.name} returned {preview(repr(answers))} for {query.id}: it must return a list of answers"
                 )
             placed = [self._place(answer, query) for answer in islice(answers, k)]
             chunks = [chunk for chunk in placed if chunk is not None]
@@ -93,20 +89,20 @@ class CallableRetriever:
         if isinstance(answer, tuple | list) and len(answer) == 3:
             return self._chunk(*answer)
         raise ConfigurationError(
-            f"{self._name} returned {preview(repr(answer))} for {query.id}: an answer must be {_ACCEPTED}"
+            f"{self.name} returned {preview(repr(answer))} for {query.id}: an answer must be {_ACCEPTED}"
         )
 
     def _document(self, doc_id: object) -> Document:
         if str(doc_id) not in self._documents:
             raise SpanMismatchError(
-                f"{self._name} returned a place in {doc_id!r}, which is not in the corpus: "
+                f"{self.name} returned a place in {doc_id!r}, which is not in the corpus: "
                 "use the documents' paths relative to the corpus folder"
             )
         return self._documents[str(doc_id)]
 
     def _chunk(self, doc_id: object, start: object, end: object, text: object = None) -> PositionAwareChunk:
         if not _is_whole(start) or not _is_whole(end):
-            raise ConfigurationError(f"{self._name} returned the place [{start!r}, {end!r}): use whole numbers")
+            raise ConfigurationError(f"{self.name} returned the place [{start!r}, {end!r}): use whole numbers")
         document = self._document(doc_id)
         span = document.span(int(start), int(end))
         if isinstance(text, str) and text != span.text:
@@ -126,7 +122,7 @@ class CallableRetriever:
         self.unplaced += 1
         reason = "stands in several places" if places else "is not in the corpus"
         warnings.warn(
-            f"{self._name} returned a text for {query.id} that {reason} and is left out: {preview(text, 50)}",
+            f"{self.name} returned a text for {query.id} that {reason} and is left out: {preview(text, 50)}",
             SkippedChunkWarning,
             stacklevel=4,
         )
