@@ -1,12 +1,11 @@
 """Evaluation through LangSmith's own ``evaluate``: a dataset there, a folder of documents here."""
 
-import contextlib
 import io
 import time
 import uuid
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager, redirect_stdout
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
@@ -129,12 +128,9 @@ class LangSmithLink:
     def _service(self) -> Iterator[LangSmithService]:
         if self._client is not None:
             yield LangSmithService(self._client)
-            return
-        service = LangSmithService.connect(BRIEF)
-        try:
-            yield service
-        finally:
-            service.close()
+        else:
+            with closing(LangSmithService.connect(BRIEF)) as service:
+                yield service
 
 
 class Evaluation:
@@ -225,7 +221,7 @@ def _evaluate(
     from langsmith.evaluation import evaluate
     from langsmith.utils import LangSmithError
 
-    quiet = contextlib.ExitStack()
+    quiet = ExitStack()
 
     def retrieve(inputs: dict[str, Any]) -> dict[str, list[str]]:
         quiet.close()  # what parts and metrics print is for the user to see
@@ -235,7 +231,7 @@ def _evaluate(
     try:
         with quiet:
             # LangSmith announces the experiment on standard output; its address is in the result.
-            quiet.enter_context(contextlib.redirect_stdout(io.StringIO()))
+            quiet.enter_context(redirect_stdout(io.StringIO()))
             results = evaluate(
                 retrieve,
                 data=examples,

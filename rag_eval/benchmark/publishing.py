@@ -1,6 +1,7 @@
 """Publish runs as LangSmith experiments by way of the workspace's outbox, and note their addresses beside the run."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
@@ -198,11 +199,8 @@ def deliver(workspace: Workspace, patience: RetryPolicy = PATIENT) -> list[Deliv
         settings = load_orq_settings()
         return orq_sender(settings.endpoint, settings.timeout, patience)(message)
 
-    langsmith = LangSmithSender(patience)
-    try:
+    with closing(LangSmithSender(patience)) as langsmith:
         deliveries = outbox_of(workspace.root).deliver({LANGSMITH_CHANNEL: langsmith, ORQ_CHANNEL: send_to_orq})
-    finally:
-        langsmith.close()
     _refresh_all(workspace, [one.receipt.details.get("run") for one in deliveries if one.receipt is not None])
     return deliveries
 

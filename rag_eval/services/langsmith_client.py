@@ -4,6 +4,7 @@ import os
 import re
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError, preview
@@ -82,11 +83,9 @@ class LangSmithService:
             )
 
         # A host that is not there at all is not waited for at length.
-        first = cls(client({}), min(patience, BRIEF, key=lambda policy: policy.give_up_after))
-        try:
+        brief = min(patience, BRIEF, key=lambda policy: policy.give_up_after)
+        with closing(cls(client({}), brief)) as first:
             info = first.ask("LangSmith cannot be used", _info)
-        finally:
-            first.close()
         return cls(client(info), patience)
 
     def ask(self, problem: str, call: "Callable[[Client], T]") -> T:

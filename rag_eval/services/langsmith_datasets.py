@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -219,11 +220,8 @@ def read_langsmith(dataset_name: str) -> ImportedTruth:
     Raises ``ConfigurationError`` without a key, ``GroundTruthError`` when the dataset cannot be used and
     ``ServiceError`` when LangSmith fails.
     """
-    service = LangSmithService.connect()
-    try:
+    with closing(LangSmithService.connect()) as service:
         return ImportedTruth(pull_truth(service, dataset_name), ImportNotes())
-    finally:
-        service.close()
 
 
 def token_level_truth(examples: "Sequence[Example]", dataset_name: str) -> list[TokenLevelGroundTruth]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -189,11 +190,8 @@ def put_truth(
 
 def deliver_to_langsmith(outbox: Outbox, patience: RetryPolicy = PATIENT) -> list[Delivery]:
     """Send what waits for LangSmith alone, and say what became of each; raises what ``Outbox.deliver`` raises."""
-    sender = LangSmithSender(patience)
-    try:
+    with closing(LangSmithSender(patience)) as sender:
         return outbox.deliver({LANGSMITH_CHANNEL: sender})
-    finally:
-        sender.close()
 
 
 class LangSmithSender:
