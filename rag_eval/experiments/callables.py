@@ -195,6 +195,8 @@ class _Code:
         self._seen: set[int] = set()
 
     def of(self, call: Any) -> list[Any]:
+        if isinstance(call, functools.partial) and call.func is _with_fields:
+            return self.of(call.args[0])
         if isinstance(call, functools.partial):
             named = chain.from_iterable(sorted(call.keywords.items()))
             return ["partial", self.of(call.func), *self._values(chain(call.args, named))]

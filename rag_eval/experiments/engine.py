@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -22,7 +22,6 @@ from rag_eval.experiments.results import (
     Output,
     Row,
     RunningAverage,
-    Score,
     score_key,
     score_of,
 )
@@ -192,6 +191,10 @@ def begin_with_user_code(error: BaseException) -> None:
     error.__traceback__ = trace
 
 
+_FAILED = object()
+_Futures = dict[str, "asyncio.Future[Any]"]
+
+
 class Engine:
     """Works through a stream of rows with ``concurrency`` workers, each with one call under way at a time."""
 
@@ -257,40 +260,47 @@ class Engine:
     async def _item(self, index: int, row: Row) -> tuple[ItemResult, "asyncio.Future[Any] | None"]:
         """The sample's result, and the call that outran its time and still runs, where there is one."""
         started = time.perf_counter()
-        sample = _Sample(index)
-        results: list[Any] = []
-        expected = row.get("output")
+        name, expected = row.get("id"), row.get("output")
+        identity = str(name) if isinstance(name, str | int | UUID) else None
+        item = ItemResult(index, row["input"] if "input" in row else dict(row), expected, [], {}, id=identity)
+        stuck: _Futures = {}
         for task in self._tasks:
-            result = await self._called(sample, task, None, row)
-            results.append(None if result is _FAILED else result)
+            result = await self._called(item, stuck, task, None, row)
+            item.task_results.append(None if result is _FAILED else result)
             for evaluator in self._evaluators if result is not _FAILED else ():
                 args = (result, expected, row) if evaluator.wants_row else (result, expected)
-                score = await self._called(sample, task, evaluator, *args)
+                score = await self._called(item, stuck, task, evaluator, *args)
                 if score is not _FAILED:
-                    sample.scores[score_key(self._tasks, task.name, evaluator.name)] = score
-        given = row["input"] if "input" in row else dict(row)
-        name = row.get("id")
-        identity = str(name) if isinstance(name, str | int | UUID) else None
-        found = (results, sample.scores, sample.errors, time.perf_counter() - started, identity, sample.calls)
-        return ItemResult(index, given, expected, *found), sample.stuck
+                    item.scores[score_key(self._tasks, task.name, evaluator.name)] = score
+        return replace(item, seconds=time.perf_counter() - started), next(iter(stuck.values()), None)
 
-    async def _called(self, sample: "_Sample", task: Named, evaluator: Named | None, *args: Any) -> Any:
-        """What a task gives, or the score an evaluator gives; ``_FAILED`` where it raises, which the sample notes."""
-        finding = ItemError(task.name, evaluator.name if evaluator else None, "")
-        sample.calls[finding.place] = trace = Call()
+    async def _called(
+        self,
+        item: ItemResult,
+        stuck: dict[str, "asyncio.Future[Any]"],
+        task: Named,
+        evaluator: Named | None,
+        *args: Any,
+    ) -> Any:
+        """What a task gives, or the score an evaluator gives; ``_FAILED`` where it raises, which the sample notes.
+
+        ``stuck`` is the call of this sample that outran its time and still runs, by its place.
+        """
+        place = f"{task.name}/{evaluator.name}" if evaluator else task.name
+        item.calls[place] = trace = Call()
         started = time.perf_counter()
         try:
-            if sample.stuck is not None:  # it holds the worker's only slot
-                raise ExperimentError(f"not called: {sample.stuck_at} still runs after its time-out")
+            if stuck:  # it holds the worker's only slot
+                raise ExperimentError(f"not called: {next(iter(stuck))} still runs after its time-out")
             given = await self._caller.call(trace, evaluator or task, *args)
             return score_of(given) if evaluator else given
         except Exception as error:  # noqa: BLE001  # whatever the user's code raises
-            sample.errors.append(replace(finding, message=message_of(error)))
+            item.errors.append(ItemError(task.name, evaluator.name if evaluator else None, message_of(error)))
             if isinstance(error, TimedOutError) and error.still_running is not None:
-                sample.stuck, sample.stuck_at = error.still_running, finding.place
-            if self.first is None or sample.index < self.first[0]:
+                stuck[place] = error.still_running
+            if self.first is None or item.index < self.first[0]:
                 begin_with_user_code(error)
-                self.first = sample.index, error
+                self.first = item.index, error
             return _FAILED
         finally:
             trace.seconds = time.perf_counter() - started
@@ -312,18 +322,3 @@ class Engine:
                     )
         finally:
             self._stuck -= 1
-
-
-_FAILED = object()
-
-
-@dataclass(slots=True)
-class _Sample:
-    """What is found of a row so far; ``stuck`` is the call that outran its time and still runs."""
-
-    index: int
-    scores: dict[str, Score] = field(default_factory=dict)
-    calls: dict[str, Call] = field(default_factory=dict)
-    errors: list[ItemError] = field(default_factory=list)
-    stuck: "asyncio.Future[Any] | None" = None
-    stuck_at: str = ""

@@ -335,12 +335,13 @@ class _Handled(Output):
 
 def as_output(given: Any) -> Output:
     """An output, or a handler as one; raises ``ConfigurationError`` on anything else."""
-    if isinstance(given, type) or not callable(getattr(given, "finished", getattr(given, "handle", None))):
+    is_output = all(callable(getattr(given, name, None)) for name in ("started", "sample", "finished", "stopped"))
+    if isinstance(given, type) or not (is_output or callable(getattr(given, "handle", None))):
         kind = given.__name__ if isinstance(given, type) else type(given).__name__
         raise ConfigurationError(
             f"{kind} is no output: give an object with handle(results), or one derived from Output"
         )
-    found: Output = given if hasattr(given, "finished") else _Handled(given)
+    found: Output = given if is_output else _Handled(given)
     return found
 
 

@@ -37,6 +37,20 @@ def test_an_object_that_a_task_is_given_does_not_make_it_another() -> None:
     assert fingerprint("x", named_tasks([partial(work, client="a")]), []) not in prints
 
 
+def test_the_code_of_a_task_of_fields_is_its_own() -> None:
+    class Joined:
+        def __call__(self, input: str, output: str) -> str:
+            return input + output
+
+    class Other:
+        def __call__(self, input: str, output: str) -> str:
+            return output + input
+
+    Other.__name__, Other.__qualname__ = Joined.__name__, Joined.__qualname__
+    prints = [fingerprint("x", named_tasks([kind()]), []) for kind in (Joined, Other, Joined)]
+    assert prints[0] == prints[2] != prints[1]
+
+
 USES = """
 PROMPT = "Answer: "
 KINDS = ("a", "b")
