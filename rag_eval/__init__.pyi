@@ -73,7 +73,6 @@ from rag_eval.llm.cost import Prices as Prices
 from rag_eval.metrics.chroma import ChromaIoU as ChromaIoU
 from rag_eval.metrics.chroma import ChromaPrecision as ChromaPrecision
 from rag_eval.metrics.chroma import ChromaRecall as ChromaRecall
-from rag_eval.metrics.chroma import ChunkedCorpus as ChunkedCorpus
 from rag_eval.metrics.chroma import PrecisionOmega as PrecisionOmega
 from rag_eval.metrics.chunk_metrics import ChunkF1 as ChunkF1
 from rag_eval.metrics.chunk_metrics import ChunkHitRate as ChunkHitRate
@@ -94,6 +93,7 @@ from rag_eval.metrics.metric import Cut as Cut
 from rag_eval.metrics.metric import TokenLevelMetric as TokenLevelMetric
 from rag_eval.metrics.metric import chunk_level_metric as chunk_level_metric
 from rag_eval.metrics.metric import token_level_metric as token_level_metric
+from rag_eval.metrics.span_metrics import ChunkedCorpus as ChunkedCorpus
 from rag_eval.metrics.span_metrics import SpanHitRate as SpanHitRate
 from rag_eval.metrics.span_metrics import SpanIoU as SpanIoU
 from rag_eval.metrics.span_metrics import SpanMAP as SpanMAP

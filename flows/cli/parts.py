@@ -57,7 +57,7 @@ def _rows_of(kind: str) -> list[dict[str, Any]]:
     from rag_eval.chunking import CHUNKER
     from rag_eval.embedding import EMBEDDER
     from rag_eval.experiments.composition import EVALUATORS
-    from rag_eval.metrics.metric import metric_class, metric_names
+    from rag_eval.metrics.metric import metric_names, metric_of
     from rag_eval.parts import describe
     from rag_eval.parts.registry import first_line
     from rag_eval.retrieval import RERANKER
@@ -65,7 +65,7 @@ def _rows_of(kind: str) -> list[dict[str, Any]]:
 
     if kind == "metric":
         known = (*metric_names("token-level"), *metric_names("chunk-level"))
-        return [{"name": name, "summary": first_line(metric_class(name)), "settings": []} for name in known]
+        return [{"name": name, "summary": first_line(metric_of(name)), "settings": []} for name in known]
     if kind == "evaluator":
         return [
             {"name": name, "summary": first_line(evaluator), "settings": _parameters(evaluator)}

@@ -22,7 +22,7 @@ from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices, suggestion
-from rag_eval.metrics.metric import LARGEST_CUT, MetricName, metric_class, metric_names, parse_metric_name
+from rag_eval.metrics.metric import LARGEST_CUT, MetricName, metric_names, metric_of, parse_metric_name
 from rag_eval.parts import PartOf, PartRecord, label
 from rag_eval.parts.settings import Name, Settings
 from rag_eval.retrieval import RERANKER
@@ -49,8 +49,8 @@ def check_runner(name: str) -> None:
 
 
 METRICS: dict[EvaluationType, list[str]] = {
-    "token-level": [name for name in metric_names("token-level") if metric_class(name).number() == "hits"],
-    "chunk-level": [name for name in metric_names("chunk-level") if metric_class(name).number() == "hits"],
+    "token-level": [name for name in metric_names("token-level") if metric_of(name).number == "hits"],
+    "chunk-level": [name for name in metric_names("chunk-level") if metric_of(name).number == "hits"],
 }
 """The metrics that can be asked for in each evaluation type; those at token budgets come with every run."""
 

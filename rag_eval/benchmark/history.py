@@ -12,7 +12,7 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ConfigurationError, preview
 from rag_eval.formatting import choices, suggestion
 from rag_eval.metrics.metric import higher_is_better
-from rag_eval.stats.bootstrap import Estimate, estimate
+from rag_eval.stats.bootstrap import Estimate, estimates_of
 from rag_eval.stats.comparison import best_first
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -133,9 +133,9 @@ def _followed(
     if metric not in scores.metrics or (configuration and configuration not in scores.configurations):
         return None, None
     paired = scores.paired(metric).subset([one.name for one in outcome.ranked()])
-    best = best_first(paired.means().tolist(), higher_is_better=higher_is_better(metric))[0]
+    best = best_first(paired.values.mean(axis=1).tolist(), higher_is_better=higher_is_better(metric))[0]
     name = configuration or paired.names[best]
-    return name, estimate(paired.subset([name]), np.random.default_rng(SEED))[0]
+    return name, estimates_of(paired.subset([name]).values, paired.units, np.random.default_rng(SEED))[0]
 
 
 def _from_summary(

@@ -26,7 +26,7 @@ from rag_eval.metrics.metric import Counts, Values, higher_is_better, score_name
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.stats.bootstrap import Estimate, estimates_of
 from rag_eval.stats.comparison import Placed, rank
-from rag_eval.stats.scores import PairedScores, documents_by_chunks, documents_by_spans
+from rag_eval.stats.scores import PairedScores, main_documents
 from rag_eval.tables import TruthTables, as_passages, check_schema, documents_from_table, schema_of
 
 SEED = 0
@@ -135,10 +135,10 @@ def _scored_queries(workspace: Workspace, outcome: BenchmarkOutcome, truth: Trut
     answers = truth.answers.filter(pc.field("member") == 0)
     documents: Mapping[str, str] = {}
     if outcome.inputs.evaluation_type == "token-level":
-        documents = documents_by_spans(answers)
+        documents = main_documents(answers)
     elif outcome.configurations:
         # Ground truth in chunk ids fits the chunks of one chunker, so those of all configurations are the same.
-        documents = documents_by_chunks(answers, workspace.read_tables(outcome.configurations[0].chunk_tables))
+        documents = main_documents(answers, workspace.read_tables(outcome.configurations[0].chunk_tables))
     rows = [row for row in truth.queries.to_pylist() if not row["unanswerable"]]
     return [ScoredQuery(row["query_id"], row["text"], documents.get(row["query_id"], "")) for row in rows]
 

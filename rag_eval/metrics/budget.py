@@ -11,9 +11,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from rag_eval.metrics.formulas import CountedHits, TokenCost, ratio
+from rag_eval.metrics.formulas import TokenCost, ratio
 from rag_eval.metrics.metric import Cut, MetricName, Values
 from rag_eval.metrics.span_metrics import SpanMetric
+from rag_eval.metrics.sweep import SpanSweep
 from rag_eval.types.ids import EvaluationType
 
 BUDGETS = (250, 500, 1_000, 2_000, 4_000)
@@ -28,6 +29,7 @@ class BudgetMetric(SpanMetric):
 
     levels: ClassVar[tuple[EvaluationType, ...]] = ("token-level", "chunk-level")
     cuts = frozenset({"tokens"})
+    number = "tokens"
     has_unit = False
     reads = frozenset({"hits", "tokens"})
 
@@ -39,7 +41,7 @@ class RecallWithinTokens(BudgetMetric):
     only_rises = True
 
     @classmethod
-    def _formula(cls, hits: CountedHits, cut: Cut) -> Values:
+    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
         values = np.zeros(len(hits.truth))
         for gain in hits.gains(cut):
             values += ratio(gain, hits.truth, cls.empty)
@@ -57,9 +59,9 @@ class RecallTokenArea(BudgetMetric):
     only_rises = True
 
     @classmethod
-    def _formula(cls, hits: CountedHits, cut: Cut) -> Values:
+    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
         values = np.zeros(len(hits.truth))
-        for gain, spent in zip(hits.gains(cut), hits.spent(), strict=True):
+        for gain, spent in zip(hits.gains(cut), hits.spent[1:], strict=True):
             values += ratio(gain, hits.truth, cls.empty) * np.maximum(cut.size - spent, 0) / cut.size
         return values
 
@@ -75,12 +77,6 @@ def budget_metrics(budgets: Sequence[int] = BUDGETS) -> list[MetricName]:
 
     The area is at the largest budget only.
     """
-
-    def at(metric: type[BudgetMetric], budget: int) -> MetricName:
-        return MetricName(metric.label, None, Cut("tokens", budget))
-
-    return [
-        *(at(RecallWithinTokens, budget) for budget in budgets),
-        at(RecallTokenArea, max(budgets)),
-        *(at(TokensWithinBudget, budget) for budget in budgets),
-    ]
+    each, largest = [Cut("tokens", budget) for budget in budgets], Cut("tokens", max(budgets))
+    asked = [(RecallWithinTokens, each), (RecallTokenArea, [largest]), (TokensWithinBudget, each)]
+    return [MetricName(metric.label, None, cut) for metric, cuts in asked for cut in cuts]

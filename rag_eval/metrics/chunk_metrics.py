@@ -4,16 +4,14 @@ A hit is useful when its chunk is relevant and was not retrieved before; a repea
 again. R is the number of relevant chunks. Every value is in [0, 1], and 0 on empty truth or retrieval.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.formulas import F1, AveragePrecision, HitRate, NormalisedGain, Precision, Recall, ReciprocalRank
-from rag_eval.metrics.metric import Cut, MetricName, RetrievalMetric, Values
-from rag_eval.metrics.sweep import sweep_ids
-from rag_eval.types.chunks import PositionAwareChunk
-from rag_eval.types.documents import Document
+from rag_eval.metrics.metric import Cut, RetrievalMetric, Values
+from rag_eval.metrics.sweep import sweep_places
 from rag_eval.types.ids import ChunkId, EvaluationType
 
 
@@ -27,23 +25,16 @@ class ChunkMetric(RetrievalMetric):
     levels: ClassVar[tuple[EvaluationType, ...]] = ("chunk-level",)
     k: int | Cut | None = None
 
-    @classmethod
-    def from_name(
-        cls, name: MetricName, documents: Iterable[Document] | None, chunks: Iterable[PositionAwareChunk] | None
-    ) -> Self:
-        """The metric of a full name."""
-        return cls(name.depth)
-
     def calculate(self, retrieved: Sequence[ChunkId], ground_truth: Sequence[ChunkId]) -> float:
-        """The metric for one query; raises ``ConfigurationError`` at a budget, as an id does not tell its tokens."""
+        """The metric for one query; raises as ``calculate_many`` does."""
         return float(self.calculate_many([(retrieved, ground_truth)])[0])
 
     def calculate_many(self, cases: Sequence[tuple[Sequence[ChunkId], Sequence[ChunkId]]]) -> Values:
-        """The metric for several queries at once, each with what was retrieved and what is relevant."""
-        if self.parsed_name.needs:
+        """The metric for several queries at once; raises ``ConfigurationError`` at a budget, as ids tell no tokens."""
+        if self.cut.kind == "tokens":
             raise ConfigurationError(f"{self.name} counts the tokens of chunks: score tables, with chunks=…")
-        sweep = sweep_ids([retrieved for retrieved, _ in cases], [relevant for _, relevant in cases])
-        return self.score(sweep, self.cut)
+        hits, truth = ([[(one, 0, 1) for one in case[side]] for case in cases] for side in (0, 1))
+        return self.score(sweep_places(hits, truth), self.cut)
 
 
 class ChunkRecall(Recall, ChunkMetric):

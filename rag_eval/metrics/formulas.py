@@ -6,39 +6,12 @@ the last bit, as among many.
 """
 
 import math
-from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rag_eval.metrics.metric import Counts, Cut, RetrievalMetric, Values
-
-
-class CountedHits(Protocol):
-    """What a formula reads of a block of queries; the unit is the character, the token or the chunk."""
-
-    @property
-    def truth(self) -> Counts:
-        """How much is relevant; what is named twice counts once."""
-
-    def covered(self, cut: Cut) -> Counts:
-        """How much of the truth the hits cover."""
-
-    def retrieved(self, cut: Cut) -> Counts:
-        """How much the hits hold; what two of them hold counts once."""
-
-    def gains(self, cut: Cut) -> Counts:
-        """For each rank what the hit newly covers of the truth."""
-
-    def ideal_gain(self, cut: Cut) -> Values:
-        """The largest discounted gain that any ranking can reach."""
-
-    def tokens(self, cut: Cut) -> Counts:
-        """The summed tokens of the hits' texts."""
-
-    def spent(self) -> Counts:
-        """For each rank the tokens of the hits up to it."""
+from rag_eval.metrics.sweep import SpanSweep
 
 
 def ratio(part: Counts | Values, whole: Counts | Values, empty: float = 0.0) -> Values:
@@ -47,19 +20,11 @@ def ratio(part: Counts | Values, whole: Counts | Values, empty: float = 0.0) -> 
     return np.divide(part, whole, out=values, where=whole > 0)
 
 
-@lru_cache(maxsize=8)
-def discounts(ranks: int) -> Values:
-    """``1 / log2(rank + 1)`` for the ranks 1, 2, …; shared, so read-only."""
-    values = np.array([1 / math.log2(rank + 1) for rank in range(1, ranks + 1)], dtype=np.float64)
-    values.flags.writeable = False
-    return values
-
-
 def discounted_gain(gains: Counts) -> Values:
     """Σ gain(i) / log2(i + 1)."""
     values = np.zeros(gains.shape[1])
-    for gain, discount in zip(gains, discounts(len(gains)), strict=True):
-        values += gain * discount
+    for rank, gain in enumerate(gains, start=1):
+        values += gain * (1 / math.log2(rank + 1))
     return values
 
 
@@ -69,7 +34,7 @@ class Recall(RetrievalMetric):
     only_rises = True
 
     @classmethod
-    def _formula(cls, hits: CountedHits, cut: Cut) -> Values:
+    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
         return ratio(hits.covered(cut), hits.truth, cls.empty)
 
 
@@ -77,7 +42,7 @@ class Precision(RetrievalMetric):
     """|retrieved ∩ truth| / |retrieved|; 0 on empty retrieval."""
 
     @classmethod
-    def _formula(cls, hits: CountedHits, cut: Cut) -> Values:
+    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
         return ratio(hits.covered(cut), hits.retrieved(cut), cls.empty)
 
 
@@ -87,7 +52,7 @@ class IoU(RetrievalMetric):
     empty = 1.0
 
     @classmethod
-    def _formula(cls, hits: CountedHits, cut: Cut) -> Values:
+    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
         covered = hits.covered(cut)
         return ratio(covered, hits.retrieved(cut) + hits.truth - covered, cls.empty)
 
@@ -96,7 +61,7 @@ class F1(RetrievalMetric):
     """2 · |retrieved ∩ truth| / (|retrieved| + |truth|); 0 on empty truth, on empty retrieval and on both."""
 
     @classmethod
-    def _formula(cls, hits: CountedHits, cut: Cut) -> Values:
+    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
         return ratio(2 * hits.covered(cut), hits.retrieved(cut) + hits.truth, cls.empty)
 
 
@@ -107,7 +72,7 @@ class HitRate(RetrievalMetric):
     meaning = "finds something relevant for {} of the questions"
 
     @classmethod
-    def _formula(cls, hits: CountedHits, cut: Cut) -> Values:
+    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
         found: NDArray[np.bool_] = np.any(hits.gains(cut) > 0, axis=0)
         return found.astype(np.float64)
 
@@ -121,7 +86,7 @@ class ReciprocalRank(RetrievalMetric):
     only_rises = True
 
     @classmethod
-    def _formula(cls, hits: CountedHits, cut: Cut) -> Values:
+    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
         gains = hits.gains(cut)
         values = np.zeros(gains.shape[1])
         for rank, gain in enumerate(gains, start=1):
@@ -139,7 +104,7 @@ class AveragePrecision(RetrievalMetric):
     only_rises = True
 
     @classmethod
-    def _formula(cls, hits: CountedHits, cut: Cut) -> Values:
+    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
         gains = hits.gains(cut)
         useful = np.zeros(gains.shape[1], dtype=np.int64)
         weighted = np.zeros(gains.shape[1])
@@ -157,8 +122,8 @@ class NormalisedGain(RetrievalMetric):
     """
 
     @classmethod
-    def _formula(cls, hits: CountedHits, cut: Cut) -> Values:
-        return ratio(discounted_gain(hits.gains(cut)), hits.ideal_gain(cut), cls.empty)
+    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
+        return ratio(discounted_gain(hits.gains(cut)), discounted_gain(hits.best_gains(cut)), cls.empty)
 
 
 class TokenCost(RetrievalMetric):
@@ -170,5 +135,5 @@ class TokenCost(RetrievalMetric):
     reads = frozenset({"tokens"})
 
     @classmethod
-    def _formula(cls, hits: CountedHits, cut: Cut) -> Values:
+    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
         return hits.tokens(cut).astype(np.float64)

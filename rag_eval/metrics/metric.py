@@ -9,9 +9,9 @@ first five hits), ``span_recall@2000tokens`` (the first whole hits within 2,000 
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, cast, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,23 +56,10 @@ class Cut:
     kind: CutKind = "all"
     size: int = 0
 
-    @classmethod
-    def of(cls, k: "Depth", number: CutKind) -> "Cut":
-        """The cut that a metric was given as its k; a plain number is of the kind ``number``."""
-        if isinstance(k, Cut):
-            return k
-        return ALL if k is None else MIN if k == "min" else cls(number, k)
-
     @property
     def hits(self) -> int | None:
         """The number of hits; None where the cut does not name it."""
         return self.size if self.kind == "hits" else None
-
-    def plain(self, number: CutKind) -> "Depth":
-        """What ``of`` makes this cut from, as people write it."""
-        if self.kind == number:
-            return self.size
-        return None if self == ALL else "min" if self == MIN else self
 
     def written(self, number: CutKind = "hits") -> str:
         """How a name ends, such as ``@5``; the kind ``number`` is written as a plain number."""
@@ -82,6 +69,9 @@ class Cut:
 
 
 ALL, MIN = Cut("all"), Cut("min")
+MAX_MIN_K = 20
+"""The most hits that the cut ``min`` takes."""
+
 Depth = int | Literal["min"] | Cut | None
 """A cut as people write it: a number, ``"min"``, None for all hits, or the cut itself."""
 
@@ -136,6 +126,8 @@ class RetrievalMetric(ABC):
     empty: ClassVar[float] = 0.0
     """The value where the formula has nothing to divide by."""
     cuts: ClassVar[frozenset[CutKind]] = frozenset({"all", "hits", "tokens"})
+    number: ClassVar[CutKind] = "hits"
+    """What a plain number after the @ counts."""
     has_unit: ClassVar[bool] = False
     """Whether a tokenizer can be named to count with."""
     reads: ClassVar[frozenset[Input]] = frozenset({"hits"})
@@ -144,17 +136,12 @@ class RetrievalMetric(ABC):
 
     @classmethod
     def score(cls, sweep: Any, cut: Cut) -> Values:
-        """The value of every query of a sweep, by the metric's formula."""
+        """The value of every query of a ``SpanSweep``, by the metric's formula."""
         return cls._formula(sweep, cut)
 
     @classmethod
     @abstractmethod
     def _formula(cls, hits: Any, cut: Cut) -> Values: ...
-
-    @classmethod
-    def number(cls) -> CutKind:
-        """What a plain number after the @ counts."""
-        return "tokens" if cls.cuts == {"tokens"} else "hits"
 
     @classmethod
     def check(cls, unit: str | None, cut: Cut) -> None:
@@ -165,7 +152,7 @@ class RetrievalMetric(ABC):
             check_cut(cut.size, cls.label)
         if cut.kind in cls.cuts:
             return
-        written = cut.written(cls.number())
+        written = cut.written(cls.number)
         if cls.cuts == {"all"}:
             raise ConfigurationError(f"{cls.label} does not depend on what was retrieved: leave out {written}")
         if cls.cuts == {"tokens"}:
@@ -175,21 +162,16 @@ class RetrievalMetric(ABC):
     def __post_init__(self) -> None:
         self.check(self.unit_name, self.cut)
 
-    @classmethod
     @abstractmethod
-    def from_name(
-        cls, name: "MetricName", documents: Iterable[Document] | None, chunks: Iterable[PositionAwareChunk] | None
-    ) -> Self:
-        """The metric of a full name; raises ``ConfigurationError`` when what it needs is not given."""
-
-    @abstractmethod
-    def calculate_many(self, cases: Any) -> Values:
+    def calculate_many(self, cases: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> Values:
         """The metric for several queries at once, each with what was retrieved, best first, and what is relevant."""
 
     @property
     def cut(self) -> Cut:
         """How much of a ranking this metric looks at."""
-        return Cut.of(self.k, self.number())
+        if isinstance(self.k, Cut):
+            return self.k
+        return ALL if self.k is None else MIN if self.k == "min" else Cut(self.number, self.k)
 
     @property
     def unit_name(self) -> str | None:
@@ -199,12 +181,7 @@ class RetrievalMetric(ABC):
     @property
     def name(self) -> str:
         """The full name, such as ``span_recall(cl100k_base)@5``."""
-        return str(self.parsed_name)
-
-    @property
-    def parsed_name(self) -> "MetricName":
-        """The parts of the name."""
-        return MetricName(self.label, self.unit_name, self.cut)
+        return str(MetricName(self.label, self.unit_name, self.cut))
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +209,7 @@ class MetricName:
     @property
     def metric(self) -> type[RetrievalMetric]:
         """The class of the metric, whose properties are the metric's."""
-        return metric_class(self.base)
+        return metric_of(self.base)
 
     @property
     def column(self) -> str:
@@ -240,9 +217,11 @@ class MetricName:
         return f"{self.base}({self.unit})" if self.unit else self.base
 
     @property
-    def depth(self) -> Any:
-        """The cut as the class of the metric takes it."""
-        return self.cut.plain(self.metric.number())
+    def k(self) -> Any:
+        """The cut as people write it for the class of the metric, as its k."""
+        if self.cut.kind == self.metric.number:
+            return self.cut.size
+        return None if self.cut == ALL else "min" if self.cut == MIN else self.cut
 
     @property
     def needs(self) -> frozenset[Need]:
@@ -261,7 +240,7 @@ class MetricName:
 
 def score_name(metric: str, cut: CutKind, size: int) -> str:
     """The full name of a row of a scores table, such as ``span_recall@5``."""
-    return metric + Cut(cut, size).written(metric_class(metric.partition("(")[0]).number())
+    return metric + Cut(cut, size).written(metric_of(metric).number)
 
 
 @lru_cache(maxsize=1024)
@@ -272,25 +251,21 @@ def split_name(text: str) -> tuple[str, Cut]:
         return text, ALL
     if match["cut"] == "min":
         return match["column"], MIN
-    kind: CutKind = "tokens" if match["tokens"] else metric_of(match["column"]).number()
+    kind: CutKind = "tokens" if match["tokens"] else metric_of(match["column"]).number
     return match["column"], Cut(kind, int(match["size"]))
 
 
-@lru_cache(maxsize=256)
-def metric_class(base: str) -> type[RetrievalMetric]:
-    """The class of a built-in metric; of any other the class of all metrics, which has the default properties."""
+@lru_cache(maxsize=1024)
+def metric_of(name: str) -> type[RetrievalMetric]:
+    """The class of the metric of a name; a name that is not built-in gives the class with the default properties."""
+    base = re.split("[(@]", name, maxsplit=1)[0]
     found: type[RetrievalMetric] = METRIC.load(base) if base in METRIC.types else RetrievalMetric
     return found
 
 
 def metric_names(level: EvaluationType) -> list[str]:
     """The built-in metrics of an evaluation type."""
-    return [name for name in METRIC.types if level in metric_class(name).levels]
-
-
-def metric_of(name: str) -> type[RetrievalMetric]:
-    """The class of the metric of a full name; a name that is not built-in gives the default properties."""
-    return metric_class(re.split("[(@]", name, maxsplit=1)[0])
+    return [name for name in METRIC.types if level in metric_of(name).levels]
 
 
 def higher_is_better(name: str) -> bool:
@@ -328,10 +303,43 @@ def parse_metric_name(text: str, known: Collection[str]) -> MetricName:
     return name
 
 
+def requested_metrics(
+    metrics: Sequence[str | MetricName], ks: Sequence[int], level: EvaluationType
+) -> list[MetricName]:
+    """The metrics asked for, each at its own cut or else at each of ``ks``; a ``MetricName`` is taken as it is.
+
+    Raises ``ConfigurationError`` on a metric or k that cannot be used, or that is asked for twice.
+    """
+    for k in ks:
+        check_cut(k, "ks")
+    names: list[MetricName] = []
+    for metric in metrics:
+        if isinstance(metric, MetricName):
+            metric.metric.check(metric.unit, metric.cut)
+            names.append(metric)
+            continue
+        name = parse_metric_name(metric, metric_names(level))
+        if name.cut.kind == "hits":
+            raise ConfigurationError(
+                f"{name} names a number of hits: ask for {name.column} and give {name.cut.size} in ks"
+            )
+        if name.cut != ALL or "hits" not in name.metric.cuts:
+            names.append(name)
+        elif ks:
+            names += [replace(name, cut=Cut("hits", k)) for k in ks]
+        else:
+            raise ConfigurationError(f"{name} needs a number of hits: give at least one k in ks")
+    for asked in ([str(name) for name in names], list(ks)):
+        if len(set(asked)) < len(asked):
+            raise ConfigurationError(f"{asked} has an entry twice: ask for each metric and each k once")
+    return names
+
+
 def chunk_level_metric(text: str) -> ChunkLevelMetric:
     """The built-in chunk-level metric of that name; raises ``ConfigurationError`` when there is none."""
     name = parse_metric_name(text, metric_names("chunk-level"))
-    return cast("ChunkLevelMetric", name.metric.from_name(name, None, None))
+    metric: Any = name.metric
+    return cast("ChunkLevelMetric", metric(name.k))
 
 
 def token_level_metric(
@@ -345,4 +353,5 @@ def token_level_metric(
     ``@min``. Raises ``ConfigurationError`` when there is no such metric or when what it needs is not given.
     """
     name = parse_metric_name(text, metric_names("token-level"))
-    return cast("TokenLevelMetric", name.metric.from_name(name, documents, chunks))
+    metric: Any = name.metric
+    return cast("TokenLevelMetric", metric.from_name(name, documents, chunks))

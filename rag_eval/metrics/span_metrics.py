@@ -6,32 +6,20 @@ newly covers of the truth. Values are in [0, 1], and 0 on empty truth or retriev
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rag_eval.errors import ConfigurationError, SpanMismatchError
-from rag_eval.metrics.formulas import (
-    AveragePrecision,
-    HitRate,
-    IoU,
-    NormalisedGain,
-    Precision,
-    Recall,
-    ReciprocalRank,
-    TokenCost,
-)
+from rag_eval.metrics import formulas
 from rag_eval.metrics.intervals import Place
-from rag_eval.metrics.metric import DEFAULT_ENCODING, Counts, Cut, MetricName, RetrievalMetric, Values, needed
-from rag_eval.metrics.sweep import sweep_places
+from rag_eval.metrics.metric import DEFAULT_ENCODING, MAX_MIN_K, Cut, MetricName, RetrievalMetric, Values, needed
+from rag_eval.metrics.sweep import SpanRows, sweep_places, touching_chunks
 from rag_eval.tokens import check_encoding, count_tokens, token_ends
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import EvaluationType
-
-SpanCase = tuple[Sequence[CharacterSpan], Sequence[CharacterSpan]]
-"""What was retrieved for one query, best first, and what is relevant."""
 
 
 class SpanUnit(Protocol):
@@ -85,7 +73,7 @@ class TokenUnit:
             places.append((span.doc_id, first, last))
         return places
 
-    def tokens_before(self, doc_id: str, positions: Counts) -> Counts:
+    def tokens_before(self, doc_id: str, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many tokens of the document start before each position; raises as ``places`` does."""
         starts = self._token_starts(doc_id)
         length = len(self._texts[doc_id])
@@ -107,26 +95,49 @@ class TokenUnit:
         return self._starts[doc_id]
 
 
-@dataclass(frozen=True)
-class SpanMetric(RetrievalMetric):
-    """A metric on the first k spans retrieved (None: all), counted in characters or in tokens of a ``TokenUnit``.
+class ChunkedCorpus:
+    """All chunks of a corpus, to be asked which of them touch a reference: share a character or a border with it."""
 
-    k is a number of hits, or a ``Cut`` for a budget of tokens. The tokens of a budget are those of each hit's own text,
-    by the unit's tokenizer or else by cl100k_base. Raises ``ConfigurationError`` on a cut that the metric has not.
-    """
+    def __init__(self, chunks: Iterable[PositionAwareChunk]) -> None:
+        self._places: dict[str, list[tuple[int, int]]] = {}
+        for chunk in chunks:
+            self._places.setdefault(chunk.doc_id, []).append((chunk.start, chunk.end))
+
+    def touching(self, references: Sequence[CharacterSpan]) -> list[Place]:
+        """The places of the chunks that touch a reference, each chunk once."""
+        doc_ids = sorted({reference.doc_id for reference in references} & self._places.keys())
+        chunks = [(number, *place) for number, doc_id in enumerate(doc_ids) for place in self._places[doc_id]]
+        spans = [(doc_ids.index(one.doc_id), one.start, one.end) for one in references if one.doc_id in doc_ids]
+        sides = (np.array(side, dtype=np.int64).reshape(-1, 3).T for side in (spans, chunks))
+        found = touching_chunks(*(SpanRows(np.array([0, side.shape[1]]), *side) for side in sides))
+        columns = (found.doc.tolist(), found.start.tolist(), found.end.tolist())
+        return [(doc_ids[doc], start, end) for doc, start, end in zip(*columns, strict=True)]
+
+    def min_k(self, references: Sequence[CharacterSpan]) -> int:
+        """How many chunks touch a reference, at most 20: what k = "min" stands for."""
+        return min(len(self.touching(references)), MAX_MIN_K)
+
+
+class MetricOnSpans(RetrievalMetric):
+    """A metric on character spans, which are counted in its unit, and on the chunks of the corpus where it has them."""
 
     levels: ClassVar[tuple[EvaluationType, ...]] = ("token-level",)
-    has_unit = True
-    k: int | Cut | None = None
     unit: SpanUnit = CHARACTERS
+    chunks: ChunkedCorpus | None = None
 
     @classmethod
     def from_name(
         cls, name: MetricName, documents: Iterable[Document] | None, chunks: Iterable[PositionAwareChunk] | None
     ) -> Self:
-        """The metric of a full name; raises ``ConfigurationError`` when its tokenizer lacks the documents."""
-        unit = CHARACTERS if name.unit is None else TokenUnit(name.unit, needed(documents, str(name), "documents"))
-        return cls(name.depth, unit)
+        """The metric of a full name; raises ``ConfigurationError`` when it needs documents or chunks not given."""
+        settings: dict[str, Any] = {} if name.k is None else {"k": name.k}
+        if "chunks" in name.needs:
+            settings["chunks"] = ChunkedCorpus(needed(chunks, str(name), "chunks"))
+        if name.unit is not None and "hits" in cls.reads:
+            settings["unit"] = TokenUnit(name.unit, needed(documents, str(name), "documents"))
+        elif name.unit is not None:
+            settings["encoding"] = name.unit
+        return cls(**settings)
 
     @property
     def unit_name(self) -> str | None:
@@ -137,52 +148,68 @@ class SpanMetric(RetrievalMetric):
         """The metric for one query."""
         return float(self.calculate_many([(retrieved, ground_truth)])[0])
 
-    def calculate_many(self, cases: Sequence[SpanCase]) -> Values:
-        """The metric for several queries at once, each with what was retrieved and what is relevant."""
-        hits = [retrieved[: self.cut.hits] for retrieved, _ in cases]
-        tokens = token_counts(hits, self.unit.name) if self.parsed_name.reads_tokens else None
-        truth = [self.unit.places(relevant) for _, relevant in cases]
-        return self.score(sweep_places([self.unit.places(spans) for spans in hits], truth, tokens), self.cut)
+    def calculate_many(self, cases: Sequence[tuple[Sequence[CharacterSpan], Sequence[CharacterSpan]]]) -> Values:
+        """The metric for several queries at once, each with what was retrieved, best first, and what is relevant."""
+        retrieved, relevant = [hits[: self.cut.hits] for hits, _ in cases], [truth for _, truth in cases]
+        tokens = fewest = None
+        if self.cut.kind == "tokens" or "tokens" in self.reads:
+            encoding = self.unit_name or DEFAULT_ENCODING
+            tokens = [[count_tokens(span.text, encoding) for span in spans] for spans in retrieved]
+        if self.cut.kind == "min" and self.chunks is not None:
+            fewest = [self.chunks.min_k(spans) for spans in relevant]
+        if "chunks" in self.reads and self.chunks is not None:
+            hits = [self.chunks.touching(spans) for spans in relevant]
+        else:
+            hits = [self.unit.places(spans) for spans in retrieved]
+        return self.score(sweep_places(hits, [self.unit.places(spans) for spans in relevant], tokens, fewest), self.cut)
 
 
-def token_counts(hits: Sequence[Sequence[CharacterSpan]], encoding: str | None) -> list[list[int]]:
-    """The tokens of each span's own text, as it would stand in a prompt; cl100k_base unless an encoding is named."""
-    return [[count_tokens(span.text, encoding or DEFAULT_ENCODING) for span in spans] for spans in hits]
+@dataclass(frozen=True)
+class SpanMetric(MetricOnSpans):
+    """A metric on the first k spans retrieved (None: all), counted in characters or in tokens of a ``TokenUnit``.
+
+    k is a number of hits, or a ``Cut`` for a budget of tokens. The tokens of a budget are those of each hit's own text,
+    by the unit's tokenizer or else by cl100k_base. Raises ``ConfigurationError`` on a cut that the metric has not.
+    """
+
+    has_unit = True
+    k: int | Cut | None = None
+    unit: SpanUnit = CHARACTERS
 
 
-class SpanRecall(Recall, SpanMetric):
+class SpanRecall(formulas.Recall, SpanMetric):
     """|retrieved ∩ truth| / |truth|; 0 on empty truth."""
 
     label = "span_recall"
     meaning = "finds {} of the relevant text"
 
 
-class SpanPrecision(Precision, SpanMetric):
+class SpanPrecision(formulas.Precision, SpanMetric):
     """|retrieved ∩ truth| / |retrieved|; 0 on empty retrieval."""
 
     label = "span_precision"
     meaning = "retrieves text of which {} is relevant"
 
 
-class SpanIoU(IoU, SpanMetric):
+class SpanIoU(formulas.IoU, SpanMetric):
     """|retrieved ∩ truth| / |retrieved ∪ truth|; 1 when both are empty, 0 when one is."""
 
     label = "span_iou"
 
 
-class SpanHitRate(HitRate, SpanMetric):
+class SpanHitRate(formulas.HitRate, SpanMetric):
     """1 when a hit has a gain, else 0; 0 on empty truth or retrieval."""
 
     label = "span_hit_rate"
 
 
-class SpanMRR(ReciprocalRank, SpanMetric):
+class SpanMRR(formulas.ReciprocalRank, SpanMetric):
     """1 / rank of the first hit that has a gain; 0 when none has, also on empty truth or retrieval."""
 
     label = "span_mrr"
 
 
-class SpanMAP(AveragePrecision, SpanMetric):
+class SpanMAP(formulas.AveragePrecision, SpanMetric):
     """Σᵢ gain(i) · P(i) / T, P(i) being the share of the first i hits that have a gain; 0 on empty truth or retrieval.
 
     1 when all truth is covered and no hit without a gain comes before one with a gain. How much else a hit holds is
@@ -192,7 +219,7 @@ class SpanMAP(AveragePrecision, SpanMetric):
     label = "span_map"
 
 
-class SpanNDCG(NormalisedGain, SpanMetric):
+class SpanNDCG(formulas.NormalisedGain, SpanMetric):
     """DCG / ideal DCG, where DCG = Σᵢ gain(i) / log₂(i + 1); 0 on empty truth or retrieval.
 
     A hit lies in one document, so the first m hits cover at most the truth of the m documents that hold most of it.
@@ -204,7 +231,7 @@ class SpanNDCG(NormalisedGain, SpanMetric):
 
 
 @dataclass(frozen=True)
-class TokensRetrieved(TokenCost):
+class TokensRetrieved(formulas.TokenCost, MetricOnSpans):
     """Σ over the first k spans retrieved (None: all) of the tokens of the span's text; 0 on empty retrieval.
 
     Each text is tokenised on its own, as it would stand in a prompt, and overlaps are paid again. Not in [0, 1].
@@ -212,7 +239,6 @@ class TokensRetrieved(TokenCost):
     """
 
     label = "tokens_retrieved"
-    levels: ClassVar[tuple[EvaluationType, ...]] = ("token-level",)
     has_unit = True
     k: int | Cut | None = None
     encoding: str = DEFAULT_ENCODING
@@ -221,24 +247,7 @@ class TokensRetrieved(TokenCost):
         super().__post_init__()
         check_encoding(self.encoding)
 
-    @classmethod
-    def from_name(
-        cls, name: MetricName, documents: Iterable[Document] | None, chunks: Iterable[PositionAwareChunk] | None
-    ) -> Self:
-        """The metric of a full name; it needs nothing else, as spans have their texts."""
-        return cls(name.depth, name.unit or DEFAULT_ENCODING)
-
     @property
     def unit_name(self) -> str | None:
         """The tokenizer, unless it is the default."""
         return None if self.encoding == DEFAULT_ENCODING else self.encoding
-
-    def calculate(self, retrieved: Sequence[CharacterSpan], ground_truth: Sequence[CharacterSpan]) -> float:
-        """The metric for one query; ``ground_truth`` is not looked at."""
-        return float(self.calculate_many([(retrieved, ground_truth)])[0])
-
-    def calculate_many(self, cases: Sequence[SpanCase]) -> Values:
-        """The metric for several queries at once."""
-        hits = [retrieved[: self.cut.hits] for retrieved, _ in cases]
-        places = [CHARACTERS.places(spans) for spans in hits]
-        return self.score(sweep_places(places, [[] for _ in cases], token_counts(hits, self.encoding)), self.cut)

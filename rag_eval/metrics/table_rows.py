@@ -1,6 +1,9 @@
-"""The rows of tables by query, as arrays: hits by rank, truth, and names as numbers."""
+"""The rows of tables by query, as arrays: hits by rank, truth and its groups, and ids as numbers.
 
-from collections.abc import Sequence
+A row is a span: at token level its place, at chunk level all of the one character that a chunk id stands for.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,154 +11,183 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.errors import GroundTruthError, TableError
-from rag_eval.metrics.metric import Counts
-from rag_eval.metrics.sweep import SpanRows
-from rag_eval.tables import PASSAGES, PLACE, QUERIES, TRUTH, TruthTables, check_schema
+from rag_eval.metrics.metric import LARGEST_CUT, MAX_MIN_K, MIN, Counts, Cut
+from rag_eval.metrics.sweep import SpanRows, SpanSweep
+from rag_eval.tables import CHUNKS, PASSAGES, PLACE, QUERIES, TRUTH, TruthTables, check_schema
+from rag_eval.types.ids import EvaluationType
 
-LAST_POSITION = 2**62
+Rows = Counts | slice
+"""Which rows of a table, and in which order; a slice where it is in that order already, so that nothing is copied."""
 
-
-@dataclass(frozen=True)
-class RowOrder:
-    """Rows of a table by query: with ``column[rows]``, ``offsets[i]:offsets[i + 1]`` are those of answerable query i.
-
-    Where the table stands in this order already, ``rows`` is a slice, and nothing is copied.
-    """
-
-    rows: Counts | slice
-    offsets: Counts
+NO_SPANS = SpanRows(np.zeros(2, dtype=np.int64), *np.zeros((3, 0), dtype=np.int64))
 
 
 @dataclass(frozen=True)
-class MatchedRows:
-    """The ids of the answerable queries, in the dataset's order, and their hits, by rank, and truth."""
+class TableRows:
+    """The spans of the answerable queries, in the dataset's order, with documents (or chunk ids) as numbers."""
 
     query_ids: pa.Array
-    hits: RowOrder
-    truth: RowOrder
+    ids: pa.Array
+    """The documents, or chunk ids, by their numbers."""
+    truth: SpanRows
+    groups: Counts | None
+    """The number of each truth span's group within its query; None where every group has one member."""
+    hits: dict[str, SpanRows]
+    picked: dict[str, Rows]
+    """Which rows of their table the hits are."""
+    chunks: SpanRows
+    """Those of the corpus, as the rows of one query; none where they were not given."""
+
+    def truth_at(self, cut: Cut, hits: str = "hits", tokens: Counts | None = None) -> SpanRows:
+        """The truth with one member of each group: the one of which the hits at the cut cover the largest share.
+
+        A piece of truth that stands in several places is found by finding any of them. Of equal ones it is the first.
+        ``tokens`` are those of the hits, for cuts by tokens.
+        """
+        truth, found = self.truth, self.hits[hits]
+        if self.groups is None:
+            return truth
+        # Every member is a query of its own, with all hits of its query.
+        counts = np.diff(found.offsets)[truth.query]
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        rows = np.arange(offsets[-1]) + np.repeat(found.offsets[truth.query] - offsets[:-1], counts)
+        each = truth.take(slice(None), np.arange(len(truth.doc) + 1))
+        sweep = SpanSweep(found.take(rows, offsets), each, tokens=None if tokens is None else tokens[rows])
+        share = sweep.covered(Cut("hits", MAX_MIN_K) if cut == MIN else cut) / (truth.end - truth.start)
+        order = np.lexsort((-share, self.groups, truth.query))
+        group = np.stack([truth.query[order], self.groups[order]])
+        is_first = np.append(True, (group[:, 1:] != group[:, :-1]).any(axis=0))
+        best = order[is_first[: len(order)]]
+        return truth.take(best, np.searchsorted(truth.query[best], np.arange(len(truth.offsets))))
 
 
-def match_rows(truth: TruthTables, hits: pa.Table, known_by: Sequence[str] = PLACE) -> MatchedRows:
-    """Find the rows of every answerable query; the hits are ``PASSAGES``, with a value in each column of ``known_by``.
+def read_rows(
+    level: EvaluationType,
+    truth: TruthTables,
+    hits: Mapping[str, pa.Table],
+    chunks: pa.Table | None = None,
+    depth: int = LARGEST_CUT,
+) -> TableRows:
+    """Find the rows of every answerable query; the hits are ``PASSAGES`` by what they are called in errors.
 
-    Raises ``TableError`` when two queries share an id, when a row names an unknown query, or when the ranks of a query
-    are not 1, 2, … without a gap; ``GroundTruthError`` when an answerable query has no truth or another has.
+    Of the hits only the first ``depth`` of every query are kept.
+    Raises ``TableError`` when two queries share an id, when a row names an unknown query or holds no character, or when
+    the ranks of a query are not 1, 2, … without a gap; ``GroundTruthError`` when an answerable query has no truth or
+    another has.
     """
-    queries = check_schema(truth.queries, QUERIES, "queries")
-    check_schema(truth.answers, TRUTH, "truth", known_by)
-    check_schema(hits, PASSAGES, "passages", known_by)
-    if pc.max(truth.answers.column("member")).as_py():
-        raise TableError("the truth has groups of several members: choose one of each before scoring")
-    ids = queries.column("query_id").combine_chunks()
-    if len(pc.unique(ids)) < len(ids):
-        counts = pc.value_counts(ids)
+    known_by = PLACE if level == "token-level" else ("chunk_id",)
+    queries, answers = check_schema(truth.queries, QUERIES, "queries"), truth.answers
+    check_schema(answers, TRUTH, "truth", known_by)
+    for table in hits.values():
+        check_schema(table, PASSAGES, "passages", known_by)
+    tables = {"truth": answers, **hits}
+    if chunks is not None:
+        tables["chunks"] = check_schema(chunks, CHUNKS, "chunks", known_by)
+    known = queries.column("query_id").combine_chunks()
+    if len(pc.unique(known)) < len(known):
+        counts = pc.value_counts(known)
         first = counts.filter(pc.greater(counts.field("counts"), 1))[0].as_py()
         raise TableError(f"the queries table has {first['values']!r} {first['counts']} times: keep one row a query")
     answerable = ~queries.column("unanswerable").to_numpy()
-    numbers = np.where(answerable, np.cumsum(answerable) - 1, -1)
-    hit_query = numbers[_look_up(hits, ids, "hits")]
-    truth_query = numbers[_look_up(truth.answers, ids, "truth")]
-    query_ids = ids.filter(pa.array(answerable))
-    return MatchedRows(
-        query_ids, _order_hits(hit_query, hits, len(query_ids)), _order_truth(truth_query, truth.answers, query_ids)
-    )
+    query_ids = known.filter(pa.array(answerable))
+    spans, ids = _spans(tables, known_by[0])
 
-
-def number_strings(columns: Sequence[pa.ChunkedArray]) -> tuple[list[Counts], pa.Array]:
-    """The strings of all columns as numbers, and the strings by number, in the order in which they first occur."""
-    chunks = [chunk for column in columns for chunk in column.chunks if len(chunk)]
-    if not chunks:
-        return [np.zeros(0, dtype=np.int64) for _ in columns], pa.array([], pa.string())
-    encoded = pa.chunked_array(chunks).dictionary_encode()
-    # Arrow gives all chunks of one column one dictionary.
-    numbers = np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks], dtype=np.int64)
-    return np.split(numbers, np.cumsum([len(column) for column in columns])[:-1]), encoded.chunk(0).dictionary
-
-
-def span_rows(table: pa.Table, doc: Counts, order: RowOrder, what: str) -> SpanRows:
-    """The places of the rows in the given order; raises ``TableError`` unless ``0 <= start < end`` in every row."""
-    start, end = table.column("start").to_numpy(), table.column("end").to_numpy()
-    wrong = np.flatnonzero((start < 0) | (start >= end))
-    if len(wrong):
-        row = int(wrong[0])
-        raise TableError(
-            f"row {row} of the {what} table has the span [{start[row]}, {end[row]}) of "
-            f"{table.column('doc_id')[row].as_py()!r}, which holds no character ({len(wrong)} such rows)"
-        )
-    return SpanRows(order.offsets, doc[order.rows], start[order.rows], end[order.rows])
-
-
-def most_on_line(documents: int, last_end: int) -> int:
-    """How many queries fit on one line of 64-bit positions; raises ``TableError`` when not even one does."""
-    most = LAST_POSITION // (documents << last_end.bit_length())
-    if not most:
-        raise TableError(
-            f"{documents} documents with ends up to {last_end} are more than can be numbered: check the ends"
-        )
-    return most
-
-
-def _look_up(table: pa.Table, ids: pa.Array, what: str) -> Counts:
-    """The place of each row's query in ``ids``."""
-    column = table.column("query_id").combine_chunks()
-    if not len(column):
-        return np.zeros(0, dtype=np.int64)
-    # The rows of a query mostly stand together, and often in the order of the queries: each run is looked up once.
-    runs = pc.run_end_encode(column)
-    lengths = np.diff(runs.run_ends.to_numpy(), prepend=0)
-    if runs.values.equals(ids):
-        return np.repeat(np.arange(len(ids)), lengths)
-    places = pc.index_in(runs.values, value_set=ids)
-    if places.null_count:
-        unknown = pc.unique(runs.values.filter(pc.is_null(places)))
-        raise TableError(
-            f"the {what} table names {len(unknown)} queries that the queries table does not have, "
-            f"first {unknown[0].as_py()!r}: score against the dataset that was searched for"
-        )
-    return np.repeat(places.to_numpy().astype(np.int64), lengths)
-
-
-def _order_hits(query: Counts, hits: pa.Table, queries: int) -> RowOrder:
-    rank = hits.column("rank").to_numpy()
-    order = _by_query(query, queries)
-    expected = np.arange(1, order.offsets[-1] + 1) - np.repeat(order.offsets[:-1], np.diff(order.offsets))
-    if (rank[order.rows] == expected).all():
-        return order
-    rows = np.arange(len(rank))[order.rows]
-    rows = rows[np.lexsort((rank[rows], query[rows]))]
-    wrong = np.flatnonzero(rank[rows] != expected)
-    if len(wrong):
-        row = int(rows[wrong[0]])
-        raise TableError(
-            f"the hits of {hits.column('query_id')[row].as_py()!r} have the rank {rank[row]} where "
-            f"{expected[wrong[0]]} should be: number the hits of each query 1, 2, … without a gap"
-        )
-    return RowOrder(rows, order.offsets)
-
-
-def _order_truth(query: Counts, truth: pa.Table, query_ids: pa.Array) -> RowOrder:
-    contradicted = np.flatnonzero(query < 0)
-    if len(contradicted):
-        first = truth.column("query_id")[int(contradicted[0])].as_py()
+    query, rows, offsets = _by_query(answers, known, answerable, "truth")
+    if (query < 0).any():
+        contradicted = np.flatnonzero(query < 0)
         raise GroundTruthError(
-            f"{first!r} is declared unanswerable and has ground truth ({len(contradicted)} such rows): "
-            "remove one or the other"
+            f"{answers.column('query_id')[int(contradicted[0])].as_py()!r} is declared unanswerable and has ground "
+            f"truth ({len(contradicted)} such rows): remove one or the other"
         )
-    order = _by_query(query, len(query_ids))
-    without = np.flatnonzero(np.diff(order.offsets) == 0)
+    without = np.flatnonzero(np.diff(offsets) == 0)
     if len(without):
         raise GroundTruthError(
             f"{query_ids[int(without[0])].as_py()!r} has no ground truth ({len(without)} such queries): "
             "add what answers it, or declare it unanswerable"
         )
-    return order
+    has_groups = pc.max(answers.column("member")).as_py()
+    groups = answers.column("group").to_numpy()[rows] if has_groups else None
+
+    picked: dict[str, Rows] = {}
+    found: dict[str, SpanRows] = {}
+    for what, table in hits.items():
+        picked[what], hit_offsets = _by_rank(table, known, answerable, what, depth)
+        found[what] = spans[what].take(picked[what], hit_offsets)
+    return TableRows(
+        query_ids, ids, spans["truth"].take(rows, offsets), groups, found, picked, spans.get("chunks", NO_SPANS)
+    )
 
 
-def _by_query(query: Counts, queries: int) -> RowOrder:
-    """The rows of answerable queries by query; rows of one query stay in their order."""
-    rows: Counts | slice = slice(None)
+def _spans(tables: Mapping[str, pa.Table], identity: str) -> tuple[dict[str, SpanRows], pa.Array]:
+    """The spans of each table, as those of one query, and what their documents' numbers stand for.
+
+    Raises ``TableError`` unless ``0 <= start < end`` in every row.
+    """
+    columns = [table.column(identity) for table in tables.values()]
+    pieces = [chunk for column in columns for chunk in column.chunks]
+    encoded = pa.chunked_array(pieces, pa.string()).dictionary_encode().combine_chunks()
+    numbers = encoded.indices.to_numpy().astype(np.int64)
+    docs = np.split(numbers, np.cumsum([len(column) for column in columns])[:-1])
+    spans: dict[str, SpanRows] = {}
+    for (what, table), doc in zip(tables.items(), docs, strict=True):
+        start, end = np.zeros_like(doc), np.ones_like(doc)
+        if identity == "doc_id":
+            start, end = table.column("start").to_numpy(), table.column("end").to_numpy()
+        wrong = np.flatnonzero((start < 0) | (start >= end))
+        if len(wrong):
+            row = int(wrong[0])
+            raise TableError(
+                f"row {row} of the {what} table has the span [{start[row]}, {end[row]}) of "
+                f"{table.column('doc_id')[row].as_py()!r}, which holds no character ({len(wrong)} such rows)"
+            )
+        spans[what] = SpanRows(np.array([0, len(doc)]), doc, start, end)
+    return spans, encoded.dictionary
+
+
+def _by_query(table: pa.Table, known: pa.Array, answerable: Counts, what: str) -> tuple[Counts, Rows, Counts]:
+    """The number of each row's query among the answerable ones (-1 for the others), the rows by query, and offsets.
+
+    The rows of one query stay in their order.
+    """
+    # The rows of a query mostly stand together, and often in the order of the queries: each run is looked up once.
+    runs = pc.run_end_encode(table.column("query_id").combine_chunks())
+    places = np.arange(len(known))
+    if not runs.values.equals(known):
+        found = pc.index_in(runs.values, value_set=known)
+        if found.null_count:
+            unknown = pc.unique(runs.values.filter(pc.is_null(found)))
+            raise TableError(
+                f"the {what} table names {len(unknown)} queries that the queries table does not have, "
+                f"first {unknown[0].as_py()!r}: score against the dataset that was searched for"
+            )
+        places = found.to_numpy()
+    numbers = np.where(answerable, np.cumsum(answerable) - 1, -1)
+    query = np.repeat(numbers[places], np.diff(runs.run_ends.to_numpy(), prepend=0))
+    rows: Rows = slice(None)
     if not ((query >= 0).all() and (query[1:] >= query[:-1]).all()):
         kept = np.flatnonzero(query >= 0)
         rows = kept[np.argsort(query[kept], kind="stable")]
-        query = query[rows]
-    return RowOrder(rows, np.concatenate([[0], np.cumsum(np.bincount(query, minlength=queries))]))
+    counts = np.bincount(query[rows], minlength=np.count_nonzero(answerable))
+    return query, rows, np.concatenate([[0], np.cumsum(counts)])
+
+
+def _by_rank(hits: pa.Table, known: pa.Array, answerable: Counts, what: str, depth: int) -> tuple[Rows, Counts]:
+    """The rows of answerable queries by query and rank, as far as ``depth``, and the offsets of the queries."""
+    query, rows, offsets = _by_query(hits, known, answerable, what)
+    rank = hits.column("rank").to_numpy()
+    counts = np.diff(offsets)
+    expected = np.arange(1, offsets[-1] + 1) - np.repeat(offsets[:-1], counts)
+    if not (rank[rows] == expected).all():
+        rows = np.arange(len(rank))[rows]
+        rows = rows[np.lexsort((rank[rows], query[rows]))]
+        wrong = np.flatnonzero(rank[rows] != expected)
+        if len(wrong):
+            row = int(rows[wrong[0]])
+            raise TableError(
+                f"the hits of {hits.column('query_id')[row].as_py()!r} have the rank {rank[row]} where "
+                f"{expected[wrong[0]]} should be: number the hits of each query 1, 2, … without a gap"
+            )
+    if (counts <= depth).all():
+        return rows, offsets
+    kept = np.arange(len(rank))[rows][expected <= depth]
+    return kept, np.concatenate([[0], np.cumsum(np.minimum(counts, depth))])

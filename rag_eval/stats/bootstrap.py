@@ -9,7 +9,7 @@ from scipy.special import ndtr, stdtrit
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.metric import Values
-from rag_eval.stats.scores import PairedScores, Unit, Units
+from rag_eval.stats.scores import Unit, Units
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
@@ -102,15 +102,13 @@ class Estimate:
     unit: Unit
 
 
-def estimate(scores: PairedScores, rng: np.random.Generator, *, resamples: int = RESAMPLES) -> list[Estimate]:
-    """The mean of each configuration, in their order. The interval is for one mean, not for all of them together."""
-    return estimates_of(scores.values, scores.units, rng, resamples=resamples)
-
-
 def estimates_of(
     values: Values, units: Units, rng: np.random.Generator, *, resamples: int = RESAMPLES
 ) -> list[Estimate]:
-    """The mean of each row; ``values`` has one column a query. All rows share one resampling."""
+    """The mean of each row; ``values`` has one column a query. All rows share one resampling.
+
+    An interval is for one mean, not for all of them together.
+    """
     ends = bootstrap_intervals(values, units, rng, resamples=resamples)
     means, n = values.mean(axis=1), values.shape[1]
     found = []

@@ -8,7 +8,7 @@ import numpy as np
 
 from rag_eval.errors import TableError
 from rag_eval.metrics.metric import Values
-from rag_eval.stats.bootstrap import RESAMPLES, Estimate, estimate, estimates_of
+from rag_eval.stats.bootstrap import RESAMPLES, Estimate, estimates_of
 from rag_eval.stats.scores import PairedScores, Unit
 
 EQUAL_WITHIN = 1e-9
@@ -177,6 +177,9 @@ def compare(
         gains = differences[row] if higher_is_better else -differences[row]
         interval = intervals[row]
         better, worse = int((gains > 0).sum()), int((gains < 0).sum())
+        verdict: Verdict = "no difference shown"
+        if is_significant(adjusted):
+            verdict = "better" if gains.sum() > 0 else "worse"
         found.append(
             Comparison(
                 before=float(before.values[row].mean()),
@@ -193,7 +196,7 @@ def compare(
                 n=interval.n,
                 units=interval.units,
                 unit=interval.unit,
-                verdict=_verdict(adjusted, float(gains.sum())),
+                verdict=verdict,
             )
         )
     return found
@@ -218,9 +221,9 @@ def rank(
     Comparisons", 1996, on comparisons with the best). That Holm's steps ask for less than Bonferroni's is made up for
     by the tests being two-sided where only one side can leave it out: in simulations it is left out in 3 % at most.
     """
-    order = best_first(scores.means().tolist(), higher_is_better=higher_is_better)
+    order = best_first(scores.values.mean(axis=1).tolist(), higher_is_better=higher_is_better)
     ranked = scores.subset([scores.names[row] for row in order])
-    estimates = estimate(ranked, rng, resamples=resamples)
+    estimates = estimates_of(ranked.values, ranked.units, rng, resamples=resamples)
     placed = [Placed(ranked.names[0], estimates[0], None, True)]
     if len(order) == 1:
         return placed
@@ -238,9 +241,3 @@ def _effect_size(differences: Values) -> float | None:
         return 0.0
     spread = float(differences.std(ddof=1)) if len(differences) > 1 else 0.0
     return mean / spread if spread > ROUNDING else None
-
-
-def _verdict(p_adjusted: float, gain: float) -> Verdict:
-    if not is_significant(p_adjusted):
-        return "no difference shown"
-    return "better" if gain > 0 else "worse"

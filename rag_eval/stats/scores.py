@@ -1,12 +1,13 @@
 """Scores of several configurations on the same queries, and the units that are resampled."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rag_eval.errors import ConfigurationError, TableError
@@ -15,37 +16,27 @@ from rag_eval.metrics.metric import Counts, Values
 from rag_eval.tables import CHUNKS, PLACE, TRUTH, check_schema
 
 
-def documents_by_spans(spans: pa.Table) -> dict[str, str]:
-    """For each query with truth spans the document that holds the most characters of them; of equal ones, the first
-    by name. Overlaps count again."""
-    check_schema(spans, TRUTH, "truth", PLACE)
-    lengths = (end - start for start, end in zip(*(spans.column(c).to_pylist() for c in ("start", "end")), strict=True))
-    rows = zip(spans.column("query_id").to_pylist(), spans.column("doc_id").to_pylist(), lengths, strict=True)
-    return _heaviest(rows)
+def main_documents(truth: pa.Table, chunks: pa.Table | None = None) -> dict[str, str]:
+    """For each query with truth the document that holds the most of it; of equal ones, the first by name.
 
-
-def documents_by_chunks(truth: pa.Table, chunks: pa.Table) -> dict[str, str]:
-    """For each query with relevant chunks the document that holds the most of them; of equal ones, the first by name.
-
-    A chunk whose text stands in several documents counts in each. A query none of whose chunks is there belongs to a
-    document without a name.
+    What counts are the characters of truth spans, overlaps again, or, given all ``chunks``, relevant chunks. A chunk
+    whose text stands in several documents counts in each; a query none of whose chunks is there belongs to a document
+    without a name.
     """
-    check_schema(truth, TRUTH, "truth", ["chunk_id"])
-    check_schema(chunks, CHUNKS, "chunks")
-    holders: dict[str, list[str]] = {}
-    places = (chunks.column(name).to_pylist() for name in ("chunk_id", "doc_id"))
-    for chunk_id, doc_id in zip(*places, strict=True):
-        holders.setdefault(chunk_id, []).append(doc_id)
-    pairs = zip(truth.column("query_id").to_pylist(), truth.column("chunk_id").to_pylist(), strict=True)
-    return _heaviest((query, doc, 1) for query, chunk in pairs for doc in holders.get(chunk, [""]))
-
-
-def _heaviest(rows: Iterable[tuple[str, str, int]]) -> dict[str, str]:
-    weights: dict[str, dict[str, int]] = {}
-    for query, doc, weight in rows:
-        held = weights.setdefault(query, {})
-        held[doc] = held.get(doc, 0) + weight
-    return {query: min(held, key=lambda doc: (-held[doc], doc)) for query, held in weights.items()}
+    if chunks is None:
+        check_schema(truth, TRUTH, "truth", PLACE)
+        query, document = truth.column("query_id"), truth.column("doc_id")
+        amount = pc.subtract(truth.column("end"), truth.column("start"))
+    else:
+        check_schema(truth, TRUTH, "truth", ["chunk_id"])
+        check_schema(chunks, CHUNKS, "chunks")
+        held = truth.select(["query_id", "chunk_id"]).join(chunks.select(["chunk_id", "doc_id"]), "chunk_id")
+        query, document = held.column("query_id"), pc.fill_null(held.column("doc_id"), "")
+        amount = pa.repeat(1, held.num_rows)
+    rows = pa.table({"query": query, "document": document, "amount": amount}).group_by(["query", "document"])
+    sums = rows.aggregate([("amount", "sum")]).sort_by([("amount_sum", "ascending"), ("document", "descending")])
+    # The last row of a query is the one that stays.
+    return dict(zip(sums.column("query").to_pylist(), sums.column("document").to_pylist(), strict=True))
 
 
 FEWEST_DOCUMENTS = 6
@@ -112,11 +103,6 @@ class PairedScores:
         if len(numbers) >= FEWEST_DOCUMENTS:
             return Units("documents", np.array([numbers[name] for name in self.documents]), len(numbers))
         return Units("queries", np.arange(len(self.query_ids)), len(self.query_ids))
-
-    def means(self) -> Values:
-        """The mean over the queries, by configuration."""
-        means: Values = self.values.mean(axis=1)
-        return means
 
     def subset(self, names: Sequence[str]) -> "PairedScores":
         """Some of the configurations, in the given order; raises ``ConfigurationError`` on an unknown one."""

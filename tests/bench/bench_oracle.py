@@ -135,7 +135,7 @@ def run() -> list[dict[str, object]]:
     losses = token_level_losses(chunks, truth, HitStages(*hits), KS)
     seconds = time.process_time() - started
     values = {name: losses.column(name).to_numpy().reshape(len(KS), QUERY_COUNT) for name in losses.column_names[2:]}
-    oracle = 1 - values["uncovered"] - values["cut"]
+    oracle = 1 - values["uncovered"] - values["boundary"]
     started = time.process_time()
     expected = np.array([oracle_by_query(truth.answers, query, max(KS)) for query in range(CHECKED)])
     loop_seconds = (time.process_time() - started) * QUERY_COUNT / CHECKED

@@ -19,7 +19,7 @@ from tests.benchmark.made_runs import LARGE, LARGE_NAME, ODD, SMALL, SMALL_NAME,
 
 
 def mean_of(scores: RunScores, configuration: str, metric: str) -> float:
-    return float(scores.paired(metric).subset([configuration]).means()[0])
+    return float(scores.paired(metric).subset([configuration]).values.mean(axis=1)[0])
 
 
 def test_scores_are_those_of_the_summary_and_know_their_documents(store: Store) -> None:

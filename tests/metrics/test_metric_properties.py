@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics import METRIC
-from rag_eval.metrics.chroma import ChromaIoU, ChromaPrecision, ChromaRecall, ChunkedCorpus
+from rag_eval.metrics.chroma import ChromaIoU, ChromaPrecision, ChromaRecall
 from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkNDCG, ChunkPrecision, ChunkRecall
 from rag_eval.metrics.metric import (
     ALL,
@@ -20,13 +20,12 @@ from rag_eval.metrics.metric import (
     RetrievalMetric,
     chunk_level_metric,
     higher_is_better,
-    metric_class,
     metric_names,
     metric_of,
     token_level_metric,
 )
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
-from rag_eval.metrics.span_metrics import SpanIoU, SpanNDCG, SpanPrecision, SpanRecall, TokensRetrieved
+from rag_eval.metrics.span_metrics import ChunkedCorpus, SpanIoU, SpanNDCG, SpanPrecision, SpanRecall, TokensRetrieved
 from rag_eval.tables import PASSAGES, QUERIES, TruthTables, chunks_to_table, table_of, truth_to_tables
 from rag_eval.tokens import count_tokens
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
@@ -71,20 +70,20 @@ def chunk(span: CharacterSpan) -> PositionAwareChunk:
 def made(name: str) -> RetrievalMetric:
     """The metric on all hits, or at a budget that no test exceeds."""
     text = f"{name}@100000" if name in AT_BUDGETS else name
-    if "token-level" in metric_class(name).levels:
+    if "token-level" in metric_of(name).levels:
         return token_level_metric(text, chunks=[chunk(DOCUMENTS[0].span(3, 9))])  # type: ignore[return-value]
     return chunk_level_metric(text)  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize("name", METRIC.types)
 def test_every_property_is_the_one_its_formula_has(name: str) -> None:
-    metric = metric_class(name)
+    metric = metric_of(name)
     assert metric.higher_is_better == (name not in COSTING) == higher_is_better(f"{name}@5")
     assert metric.only_rises == (name in RISING)
     assert metric.measures == ("tokens" if name in COSTING else "share")
     assert metric.empty == (1.0 if name in {"span_iou", "chroma_iou"} else 0.0)
     assert metric.has_unit == (name.startswith("span_") or name == "tokens_retrieved")
-    assert metric.number() == ("tokens" if name in AT_BUDGETS else "hits")
+    assert metric.number == ("tokens" if name in AT_BUDGETS else "hits")
     expected = BUDGET_ONLY if name in AT_BUDGETS else {"all"} if name == "precision_omega" else USUAL
     assert metric.cuts == (expected | {"min"} if name.startswith("chroma_") else expected)
     both = ("token-level", "chunk-level")
@@ -165,7 +164,7 @@ def test_a_budget_is_the_hits_that_fit_into_it(
 ) -> None:
     fit = hits[: fitting([count_tokens(hit.text, "cl100k_base") for hit in hits], budget)]
     for name in metric_names("token-level"):
-        if "hits" in metric_class(name).cuts:
+        if "hits" in metric_of(name).cuts:
             whole, cut = token_level_metric(name), token_level_metric(f"{name}@{budget}tokens")
             assert cut.calculate(hits, truth) == whole.calculate(fit, truth), name
     within = token_level_metric(f"recall_within_tokens@{budget}").calculate(hits, truth)
@@ -281,3 +280,15 @@ def test_chunk_ids_cost_the_tokens_that_their_passages_were_given() -> None:
     assert score_chunk_level(counted, tables, names).column("value").to_pylist() == [0, 0.5, 0.5, 1]
     with pytest.raises(ConfigurationError, match=r"chunk_recall@19tokens needs the chunks of the corpus"):
         score_chunk_level(passages, tables, names)
+
+
+def test_chunk_ids_cost_the_text_that_their_passages_have_in_place_of_the_chunk() -> None:
+    tables = TruthTables(table_of(QUERIES, [("q", "?", False, "{}")]), chunk_truth([("q", "a"), ("q", "b")]))
+    passages = plain_passages([("q", 2, "b"), ("q", 1, "a"), ("q", 3, "a")])
+    window = "a window around the hit, which is longer"
+    texts = pa.array([None, window, None], pa.large_string())
+    widened = passages.set_column(passages.column_names.index("text"), PASSAGES.field("text"), texts)
+    chunks = plain_chunks([("a", "a.md", 0, "hit"), ("b", "a.md", 1, "one two three")])
+    scores = score_chunk_level(widened, tables, [MetricName.parse("tokens_within_budget@99")], chunks=chunks)
+    costs = [count_tokens(text, "cl100k_base") for text in (window, "one two three", "hit")]
+    assert scores.column("value").to_pylist() == [sum(costs)]

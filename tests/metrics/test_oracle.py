@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_eval.metrics.losses import TruthLine, best_cover, useful_chunks
-from rag_eval.metrics.metric import ALL, Cut
+from rag_eval.metrics.losses import best_cover, useful_chunks
+from rag_eval.metrics.metric import ALL
 from rag_eval.metrics.sweep import SpanRows, SpanSweep
 
 Place = tuple[int, int, int]
@@ -39,8 +39,7 @@ def best_by_trying(chunks: list[Place], truth: list[Place], k: int) -> int:
 
 def oracle(chunks: list[Place], *truths: list[Place]) -> np.ndarray:
     truth = rows(*truths)
-    line = TruthLine(truth, LENGTH)
-    return best_cover(line.project(useful_chunks(rows(chunks), truth)), line.lengths, MOST)
+    return best_cover(SpanSweep(useful_chunks(rows(chunks), truth), truth), MOST)
 
 
 @settings(deadline=None, derandomize=True, max_examples=400)
@@ -58,13 +57,15 @@ def test_no_choice_of_k_chunks_covers_more_and_one_covers_as_much(
 @given(places(0, 12), st.lists(places(1, 6), min_size=1, max_size=4))
 def test_the_projection_keeps_what_is_covered_of_the_truth(chunks: list[Place], truths: list[list[Place]]) -> None:
     truth, found = rows(*truths), rows(*[chunks for _ in truths])
-    line = TruthLine(truth, LENGTH)
-    assert line.lengths.tolist() == [len(characters(spans)) for spans in truths]
-    whole = SpanRows(np.arange(len(truths) + 1), line.lengths * 0, line.lengths * 0, line.lengths)
-    projected = SpanSweep(line.project(found), whole, 1, LENGTH * DOCUMENTS)
-    plain = SpanSweep(found, truth, DOCUMENTS, LENGTH)
-    for cut in (Cut("hits", 1), Cut("hits", 2), Cut("hits", 5), ALL):
-        assert projected.covered(cut).tolist() == plain.covered(cut).tolist()
+    sweep = SpanSweep(found, truth)
+    start, end = (side.reshape(len(truths), -1) for side in sweep.on_truth())
+    assert (np.diff(start, axis=1) >= 0).all()
+    lengths = [len(characters(spans)) for spans in truths]
+    for number, length in enumerate(lengths):
+        first = sum(lengths[:number]) + number
+        pieces = [(0, *piece) for piece in zip(start[number] - first, end[number] - first, strict=True)]
+        assert characters(pieces) <= characters([(0, 0, length)])
+        assert len(characters(pieces)) == sweep.covered(ALL)[number]
 
 
 @pytest.mark.parametrize(
@@ -96,10 +97,10 @@ def test_a_query_without_useful_chunks_takes_nothing_from_its_neighbours() -> No
 
 
 def test_a_document_without_truth_is_not_taken_for_that_of_another_query() -> None:
-    line = TruthLine(rows([(0, 0, 5)], [(0, 0, 5)], [(0, 0, 5)]), LENGTH)
-    projected = line.project(rows([(0, 1, 4), (1, 0, 5), (2, 0, 5), (9, 0, 5)], [], []))
-    assert projected.start.tolist() == [1, 0, 0, 0]
-    assert projected.end.tolist() == [4, 0, 0, 0]
+    found = rows([(0, 1, 4), (1, 0, 5), (2, 0, 5), (9, 0, 5)], [], [])
+    start, end = SpanSweep(found, rows([(0, 0, 5)], [(0, 0, 5)], [(0, 0, 5)])).on_truth()
+    assert start.tolist() == [1, 5, 5, 5]
+    assert end.tolist() == [4, 5, 5, 5]
 
 
 def test_no_queries() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError, GroundTruthError, TableError
-from rag_eval.metrics.metric import chunk_level_metric, metric_class, metric_names, score_name, token_level_metric
+from rag_eval.metrics.metric import chunk_level_metric, metric_names, metric_of, score_name, token_level_metric
 from rag_eval.metrics.score_tables import AVERAGES, average_scores, score_chunk_level, score_token_level
 from rag_eval.metrics.span_metrics import TokensRetrieved
 from rag_eval.tables import (
@@ -36,7 +36,7 @@ DOCUMENTS = [Document(DocumentId(doc_id), text) for doc_id, text in TEXTS.items(
 KS = [1, 2, 3, 7]
 SPAN_NAMES = [name for name in metric_names("token-level") if name.startswith("span_")]
 BUDGETS = [1, 4, 9, 30]
-AT_HITS = [name for name in metric_names("token-level") if "hits" in metric_class(name).cuts]
+AT_HITS = [name for name in metric_names("token-level") if "hits" in metric_of(name).cuts]
 NAMES = [
     *AT_HITS,
     *(f"{name}(cl100k_base)" for name in SPAN_NAMES),
@@ -47,7 +47,7 @@ NAMES = [
     *(
         f"{name}@{budget}"
         for name in metric_names("token-level")
-        if metric_class(name).cuts == {"tokens"}
+        if metric_of(name).cuts == {"tokens"}
         for budget in BUDGETS
     ),
 ]

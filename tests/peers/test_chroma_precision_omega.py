@@ -17,8 +17,9 @@ import pytest
 from rag_eval.chunking.chunker import BuiltInChunker
 from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.recursive import CHROMA_SEPARATORS, RecursiveTokenChunker
-from rag_eval.metrics.chroma import ChunkedCorpus, PrecisionOmega
+from rag_eval.metrics.chroma import PrecisionOmega
 from rag_eval.metrics.score_tables import score_token_level
+from rag_eval.metrics.span_metrics import ChunkedCorpus
 from rag_eval.tables import PASSAGES, chunks_to_table, truth_to_tables
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Corpus

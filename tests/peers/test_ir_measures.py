@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rag_eval.metrics import METRIC
-from rag_eval.metrics.metric import chunk_level_metric, metric_class
+from rag_eval.metrics.metric import chunk_level_metric, metric_of
 from rag_eval.types.ids import ChunkId
 
 ir_measures = pytest.importorskip("ir_measures")
@@ -30,7 +30,7 @@ def runs(seed: int, queries: int = 40) -> tuple[dict[str, list[ChunkId]], dict[s
 
 
 def test_every_chunk_metric_has_its_peer() -> None:
-    assert set(PAIRS) == {name for name in METRIC.types if metric_class(name).levels == ("chunk-level",)}
+    assert set(PAIRS) == {name for name in METRIC.types if metric_of(name).levels == ("chunk-level",)}
 
 
 @pytest.mark.parametrize("name", PAIRS)

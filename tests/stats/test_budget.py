@@ -10,7 +10,7 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.budget import BUDGETS, RecallWithinTokens, budget_metrics
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.metrics.span_metrics import SpanRecall
-from rag_eval.stats.scores import documents_by_chunks, documents_by_spans
+from rag_eval.stats.scores import main_documents
 from rag_eval.tables import (
     QUERIES,
     TruthTables,
@@ -121,8 +121,8 @@ def test_budgets_that_are_none_are_refused(budgets: list[int], message: str) -> 
 def test_a_query_belongs_to_the_document_with_most_of_its_truth() -> None:
     rows = [("q", "b", 0, 5), ("q", "a", 0, 3), ("q", "a", 10, 12), ("r", "b", 0, 5), ("r", "c", 0, 6)]
     spans = span_truth([(query, doc, start, end, "x" * (end - start)) for query, doc, start, end in rows])
-    assert documents_by_spans(spans) == {"q": "a", "r": "c"}
+    assert main_documents(spans) == {"q": "a", "r": "c"}
     chunks = [("1", "b", 0, "x"), ("2", "a", 0, "y"), ("2", "c", 0, "y"), ("3", "c", 1, "z")]
     truth = [("q", "1"), ("q", "2"), ("r", "2"), ("r", "3"), ("s", "unknown")]
-    found = documents_by_chunks(chunk_truth(truth), plain_chunks(chunks))
+    found = main_documents(chunk_truth(truth), plain_chunks(chunks))
     assert found == {"q": "a", "r": "c", "s": ""}

@@ -5,7 +5,7 @@ import pytest
 
 from rag_eval.errors import ConfigurationError, TableError
 from rag_eval.metrics.metric import Values, higher_is_better
-from rag_eval.stats.bootstrap import estimate
+from rag_eval.stats.bootstrap import Estimate, estimates_of
 from rag_eval.stats.comparison import Comparison, compare, rank
 from rag_eval.stats.scores import FEWEST_DOCUMENTS, PairedScores
 
@@ -30,6 +30,10 @@ def one_comparison(before: list[float], after: list[float], *, up: bool = True) 
     rng = np.random.default_rng(0)
     (found,) = compare(paired(np.array([before])), paired(np.array([after])), rng, higher_is_better=up)
     return found
+
+
+def estimate(scores: PairedScores, rng: np.random.Generator) -> list[Estimate]:
+    return estimates_of(scores.values, scores.units, rng)
 
 
 def test_an_estimate_says_mean_n_and_what_was_resampled() -> None:
