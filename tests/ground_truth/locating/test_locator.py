@@ -155,6 +155,8 @@ def test_marks_in_another_order_hide_nothing() -> None:
     assert found(locator(text).locate("two a\u0301")) == ("exact", "two a\u0301")
     assert found(locator(text).locate("two \u1ea1\u0301")) == ("normalised", "two a\u0301\u0323")
     assert outcome(locator(text).locate("a\u0301\u0323")) == "ambiguous"
+    overlapping = locator(3 * "a\u0301\u0323").locate(2 * "a\u0301\u0323")
+    assert outcome(overlapping) == "ambiguous", "copies that overlap count, as they do in any other document"
 
 
 def test_the_extent_is_the_real_one_when_words_are_gone_or_new() -> None:
