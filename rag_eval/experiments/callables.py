@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import inspect
+import math
 import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -123,9 +124,17 @@ def _evaluator(given: Any, place: int) -> Named:
             f"evaluator {place} is a {type(made).__name__}: give a callable that takes (result, expected)"
         )
     name, bounds = _name(made, f"evaluator-{place}"), getattr(made, "bounds", None)
+    try:
+        low, high = (-math.inf, math.inf) if bounds is None else map(float, bounds)
+    except (TypeError, ValueError):
+        low, high = math.nan, math.nan
+    if not low < high:
+        raise ConfigurationError(f"the bounds of {name} are {bounds!r}: give two numbers, the lower first, as (1, 5)")
     positional = [one for one in _parameters(call) if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     wants_row = len([one for one in positional if one.default is one.empty or one.name == "row"]) >= 3
-    return Named(name, call, _is_async(call), wants_row, getattr(made, "instant", False), bounds)
+    return Named(
+        name, call, _is_async(call), wants_row, getattr(made, "instant", False), None if bounds is None else (low, high)
+    )
 
 
 def _name(given: Any, unnamed: str) -> str:

@@ -245,6 +245,16 @@ def test_an_evaluator_tells_the_range_of_its_scores() -> None:
     assert (found.mean, found.low, found.high) == (3.5, 1.0, 5.0)
 
 
+@pytest.mark.parametrize("bounds", ["wide", (5, 1), (1, 2, 3), 5, (0, float("nan"))])
+def test_a_range_that_is_none_is_said_before_anything_is_called(bounds: Any) -> None:
+    def stars(result: Any, expected: Any) -> float:
+        return 1.0
+
+    stars.bounds = bounds  # type: ignore[attr-defined]  # as a user would
+    with pytest.raises(ConfigurationError, match="the bounds of stars are"):
+        quietly([str], evaluators=[stars])
+
+
 @given(st.lists(st.integers(0, 1_000).map(lambda number: number / 1_000), min_size=2, max_size=30))
 @settings(deadline=None, derandomize=True, max_examples=200)
 def test_an_interval_holds_its_mean_and_is_never_empty(values: list[float]) -> None:
