@@ -13,7 +13,7 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
 from rag_eval.formatting import counted
 from rag_eval.metrics.metric import split_name
-from rag_eval.reports.ranking import ConfigurationRanking, placed_configurations
+from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.reports.recommendation import recommend
 from rag_eval.reports.write import page_of
 from rag_eval.stats.comparison import Placed
@@ -58,7 +58,8 @@ def _print_ranking(console: Console, outcome: BenchmarkOutcome, workspace: Works
     """
     placed: list[Placed] = []
     try:
-        placed = placed_configurations(outcome, read_scores(workspace, outcome, outcome.ranking_metric))
+        scores = read_scores(workspace, outcome, outcome.ranking_metric)
+        placed = scores.ranking(outcome.ranking_metric, [one.name for one in outcome.ranked()])
     except ArtifactError as error:
         say(console, f"The ranking cannot be tested: {error}", "yellow")
     size = f"{counted(outcome.documents, 'documents')}, {counted(outcome.answerable, 'queries')}"

@@ -82,12 +82,6 @@ class Chart:
     size: Literal["normal", "wide"] = "normal"
     """Wide charts take a row of their own, and scroll on a narrow screen."""
 
-    def manifest(self) -> dict[str, Any]:
-        """What the page needs to draw it."""
-        plain = {name: getattr(self, name) for name in ("id", "rows", "fields", "choices")}
-        # The description is what a screen reader calls the drawing.
-        return plain | {"spec": self.spec | {"description": self.title}}
-
 
 def charts_of(
     workspace: Workspace, outcome: BenchmarkOutcome, ranked: Sequence[ConfigurationOutcome], scores: RunScores
@@ -107,9 +101,12 @@ def charts_of(
     cut = [name for name in charted[0].metrics if split_name(name)[1].hits is not None]
     if cut and len(config.k) > 1:
         charts.append(by_k(charted, estimates, metric if metric in cut else cut[0], config.k))
-    charts.append(by_loss(list(loss_rows(workspace, outcome, charted)), charted, k, unit))
+    # Names are given as a domain: as an order to sort by they would become part of an expression, and break it.
+    axis, scale = {"labelExpr": TWO_LINES, "labelOffset": -7}, {"domain": [one.name for one in charted]}
+    names = _field("configuration", title=None, scale=scale, axis=axis)
+    charts.append(by_loss(list(loss_rows(workspace, outcome, charted)), names, k, unit))
     if higher_is_better(metric):
-        charts.append(by_document(scores, metric, charted))
+        charts.append(by_document(scores, metric, names))
     return charts
 
 
@@ -230,8 +227,8 @@ def loss_rows(
                 yield {"configuration": one.name, "k": means["k"]} | share
 
 
-def by_loss(rows: Rows, charted: Sequence[ConfigurationOutcome], k: int, unit: str) -> Chart:
-    """The shares that are found and lost in the first k hits, stacked, of ``loss_rows``."""
+def by_loss(rows: Rows, names: Drawn, k: int, unit: str) -> Chart:
+    """The shares that are found and lost in the first k hits, stacked, of ``loss_rows``; ``names`` is its axis."""
     # Parts that are nothing anywhere would only lengthen the legend.
     parts = [part for part in PARTS if any(row["part"] == part and row["share"] for row in rows)]
     meanings = "; ".join(f"{part}: {PARTS[part]}" for part in parts if PARTS[part]).capitalize()
@@ -240,7 +237,7 @@ def by_loss(rows: Rows, charted: Sequence[ConfigurationOutcome], k: int, unit: s
     title, axis = f"share of the {unit}", {"format": "%"}
     encoding = {
         "x": _field("share", title=title, stack="zero", scale={"nice": False}, axis=axis),
-        "y": _names_of(charted),
+        "y": names,
         "color": _field("part", scale=colours, legend=_legend(rows, "part", title=None)),
         "order": _field("order"),
         "tooltip": _tips("configuration", "part", "share"),
@@ -252,16 +249,16 @@ def by_loss(rows: Rows, charted: Sequence[ConfigurationOutcome], k: int, unit: s
         rows,
         ["configuration", "k", "part", "share"],
         {"k": k},
-        _FRAME | {"height": BAR * len(charted), "mark": {"type": "bar"}, "encoding": encoding},
+        _FRAME | {"height": BAR * len(names["scale"]["domain"]), "mark": {"type": "bar"}, "encoding": encoding},
     )
 
 
-def by_document(scores: RunScores, metric: str, charted: Sequence[ConfigurationOutcome]) -> Chart:
+def by_document(scores: RunScores, metric: str, names: Drawn) -> Chart:
     """A heat map: the mean of each configuration over the questions of each document.
 
-    Of many documents, those asked about most.
+    Of many documents, those asked about most; of the configurations, those on the axis ``names``.
     """
-    paired = scores.paired(metric).subset([one.name for one in charted])
+    paired = scores.paired(metric).subset(names["scale"]["domain"])
     documents, number, counts = np.unique(np.array(paired.documents), return_inverse=True, return_counts=True)
     shown = sorted(np.argsort(-counts, kind="stable")[:MOST_DOCUMENTS].tolist())
     rows: Rows = []
@@ -272,7 +269,7 @@ def by_document(scores: RunScores, metric: str, charted: Sequence[ConfigurationO
             rows.append({"configuration": name, "document": str(documents[place])} | mean)
     cells = {
         "x": _field("document", title=None, axis={"labelAngle": -40, "labelLimit": 180}),
-        "y": _names_of(charted),
+        "y": names,
         "tooltip": _tips("configuration", "document", "value", "questions"),
     }
     opacity = _field("value", scale={"domain": [0, 1], "range": [0, 1]}, legend=None)
@@ -292,7 +289,7 @@ def by_document(scores: RunScores, metric: str, charted: Sequence[ConfigurationO
         {},
         _FRAME
         | {
-            "height": BAR * len(charted),
+            "height": BAR * len(paired.names),
             "layer": [
                 {"mark": {"type": "rect", "color": "var(--heat)"}, "encoding": cells | {"opacity": opacity}},
                 {"mark": {"type": "text", "fontSize": 11}, "encoding": cells | values_in_cells},
@@ -371,12 +368,6 @@ def _add_rings(rows: Rows, fields: Sequence[str], drawing: str = "") -> None:
 
 def _field(name: str, **options: Any) -> Drawn:
     return {"field": name, "type": "nominal" if name in _NAMES else "quantitative"} | options
-
-
-def _names_of(charted: Sequence[ConfigurationOutcome]) -> Drawn:
-    # Names are given as a domain: as an order to sort by they would become part of an expression, and break it.
-    axis, scale = {"labelExpr": TWO_LINES, "labelOffset": -7}, {"domain": [one.name for one in charted]}
-    return _field("configuration", title=None, scale=scale, axis=axis)
 
 
 def _colour(rows: Rows) -> Drawn:

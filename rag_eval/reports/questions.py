@@ -7,7 +7,6 @@ that are truth or were retrieved are carried.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -208,17 +207,12 @@ def pack_overlay(asked: Questions, most_characters: int = MOST_CHARACTERS) -> Ov
 
 @dataclass(frozen=True)
 class TextUnits:
-    """Texts by number, documents or chunks: their ids, titles and contents."""
+    """Texts by number, documents or chunks: their ids, titles, contents and numbers of characters."""
 
     ids: pa.Array
     titles: list[str]
     contents: pa.ChunkedArray
-
-    @cached_property
-    def lengths(self) -> Counts:
-        """The number of characters of each."""
-        lengths: Counts = pc.utf8_length(self.contents).to_numpy().astype(np.int64)
-        return lengths
+    lengths: Counts
 
     def ranges(self, rows: pa.Table) -> Ranges:
         """The ranges of chunks or truth; a chunk without a place is the whole of its own text."""
@@ -241,12 +235,14 @@ def _texts_concerned(questions: Questions) -> TextUnits:
     tables = [questions.documents] if is_whole else [one.chunks for one in questions.configurations]
     rows = pa.concat_tables([table.filter(pc.is_in(pc.field(name), concerned)) for table in tables])
     ids = rows.column(name).combine_chunks()
-    if is_whole:
-        return TextUnits(ids, ids.to_pylist(), rows.column("content"))
-    distinct = pc.unique(ids)
-    firsts = rows.take(pc.index_in(distinct, value_set=ids))
-    places = zip(firsts.column("doc_id").to_pylist(), firsts.column("ordinal").to_pylist(), strict=True)
-    return TextUnits(distinct, [f"{doc_id}, chunk {ordinal + 1}" for doc_id, ordinal in places], firsts["content"])
+    titles = ids.to_pylist()
+    if not is_whole:
+        distinct = pc.unique(ids)
+        rows, ids = rows.take(pc.index_in(distinct, value_set=ids)), distinct
+        places = zip(rows.column("doc_id").to_pylist(), rows.column("ordinal").to_pylist(), strict=True)
+        titles = [f"{doc_id}, chunk {ordinal + 1}" for doc_id, ordinal in places]
+    lengths = pc.utf8_length(rows.column("content")).to_numpy().astype(np.int64)
+    return TextUnits(ids, titles, rows.column("content"), lengths)
 
 
 def _text_sections(texts: TextUnits, carried: Ranges) -> list[Section]:

@@ -11,7 +11,6 @@ from typing import Any, Literal, get_args
 from rich.filesize import decimal
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
-from rag_eval.benchmark.scores import RunScores
 from rag_eval.formatting import counted, number, signed
 from rag_eval.metrics.metric import metric_of, split_name
 from rag_eval.reports.wording import brackets, number_word, significance, typeset, unit_word
@@ -204,12 +203,6 @@ COST_COLUMNS = (
         explanation="Size of the vectors and their index on disk",
     ),
 )
-
-
-def placed_configurations(outcome: BenchmarkOutcome, scores: RunScores) -> list[Placed]:
-    """The configurations in the order of ``outcome.ranked()`` with how sure each place is; empty if all failed."""
-    names = [one.name for one in outcome.ranked()]
-    return scores.ranking(outcome.ranking_metric, names) if names else []
 
 
 def without_hits(metric: str) -> str:

@@ -12,7 +12,7 @@ from rag_eval.formatting import counted
 from rag_eval.reports.against import verdict_sentence
 from rag_eval.reports.charts import Chart, charts_of
 from rag_eval.reports.questions import Overlay, pack_overlay, questions_of
-from rag_eval.reports.ranking import ConfigurationRanking, placed_configurations
+from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.reports.recommendation import Recommendation, recommend
 from rag_eval.stats.bootstrap import RESAMPLES
 
@@ -42,7 +42,8 @@ def build_report(
     Raises ``ArtifactError`` when a table is gone, and ``ConfigurationError`` when the runs cannot be compared.
     """
     known = read_scores(workspace, outcome) if scores is None else scores
-    placed = placed_configurations(outcome, known)
+    ranked = [one.name for one in outcome.ranked()]
+    placed = known.ranking(outcome.ranking_metric, ranked) if ranked else []
     ranking = ConfigurationRanking.of(outcome, placed)
     compared, said = None, recommend(outcome, placed)
     if against is not None:

@@ -78,7 +78,16 @@ def report_html(report: Report, vega: str) -> str:
         ledger=ledger(outcome),
         settings=json.dumps(outcome.config.model_dump(mode="json"), indent=2, ensure_ascii=False),
         manifest={
-            "charts": [chart.manifest() for chart in report.charts],
+            "charts": [
+                {
+                    "id": chart.id,
+                    "rows": chart.rows,
+                    "fields": chart.fields,
+                    "choices": chart.choices,
+                    "spec": chart.spec | {"description": chart.title},  # which a screen reader calls the drawing
+                }
+                for chart in report.charts
+            ],
             "colours": COLOURS,
             "overlay": overlay.manifest if overlay else {"configurations": []},
         },
