@@ -11,7 +11,7 @@ from rag_eval.chunking.certify import compare_certificates as compare_certificat
 from rag_eval.chunking.chunker import Chunker as Chunker
 from rag_eval.chunking.chunker import PositionAwareChunker as PositionAwareChunker
 from rag_eval.chunking.fixed_token import FixedTokenChunker as FixedTokenChunker
-from rag_eval.chunking.foreign import as_chunker as as_chunker
+from rag_eval.chunking.foreign_chunkers import as_chunker as as_chunker
 from rag_eval.chunking.markdown import MarkdownChunker as MarkdownChunker
 from rag_eval.chunking.placement import ChunkerPositionAdapter as ChunkerPositionAdapter
 from rag_eval.chunking.placement import SkippedChunkWarning as SkippedChunkWarning

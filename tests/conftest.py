@@ -29,6 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Have what servers keep in a place of the tests' own, in place of the user's, for child processes too."""
     state = tempfile.TemporaryDirectory(prefix="rag-eval-state-", ignore_cleanup_errors=True)
     os.environ["XDG_STATE_HOME"] = state.name
+    os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # it would call home
     config.add_cleanup(state.cleanup)
 
 

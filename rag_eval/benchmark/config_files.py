@@ -141,7 +141,7 @@ def load_config(path: str | Path) -> BenchmarkConfig:
     """
     path = Path(path)
     data = read_mapping(path)
-    root = Place(path.name)
+    root = Place(path.name, folder=path.absolute().parent)
     allowed = list(BenchmarkConfig.model_fields)
     settings: dict[str, Any] = {}
     faults = Faults()

@@ -13,4 +13,5 @@ CHUNKER = Kind(
         "semantic": "rag_eval.chunking.semantic:SemanticChunker",
         "cluster-semantic": "rag_eval.chunking.semantic:ClusterSemanticChunker",
     },
+    foreign="rag_eval.chunking.foreign_chunkers:take_chunker",
 )

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any, Literal, cast
 
 from rag_eval.chunking.chunker import BuiltInChunker, Cut, PositionAwareChunker
-from rag_eval.chunking.foreign import ForeignChunker, foreign_chunker
+from rag_eval.chunking.foreign_chunkers import ForeignChunker, foreign_chunker
 from rag_eval.chunking.placement import ChunkerPositionAdapter, count_characters, place, uncovered_stretches
 from rag_eval.chunking.sentence import trim
 from rag_eval.errors import ConfigurationError, preview
@@ -313,8 +313,9 @@ class _Tally:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # noqa: BLE001  # foreign code; a panic in Rust is not even an Exception
-            first_line = str(error).partition("\n")[0]
-            self._count("runs", 1, [CounterExample(name, None, preview(f"{type(error).__name__}: {first_line}", 100))])
+            raised = error.__cause__ or error  # what the chunker itself raised
+            told = preview(f"{type(raised).__name__}: {str(raised).partition(chr(10))[0]}", 100)
+            self._count("runs", 1, [CounterExample(name, None, told)])
             return
         if self.fits is not None:
             too_large = [chunk for chunk in seen if not self.fits(chunk.text)]

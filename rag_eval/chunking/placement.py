@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rag_eval.chunking.alignment import AlignedText, aligned_form
 from rag_eval.chunking.chunker import Cut, PositionAwareChunker
-from rag_eval.chunking.foreign import Piece, foreign_chunker
+from rag_eval.chunking.foreign_chunkers import Piece, foreign_chunker
 from rag_eval.errors import preview
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document

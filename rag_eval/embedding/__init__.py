@@ -9,4 +9,5 @@ EMBEDDER = Kind(
         "openai": "rag_eval.embedding.openai:OpenAIEmbedder",
         "sentence-transformers": "rag_eval.embedding.sentence_transformers:SentenceTransformersEmbedder",
     },
+    foreign="rag_eval.embedding.foreign_embedders:ForeignEmbedder",
 )

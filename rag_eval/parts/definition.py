@@ -19,7 +19,8 @@ from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from rag_eval.disk.files import data_sha256
-from rag_eval.errors import ConfigurationError, Faults, preview
+from rag_eval.errors import Faults
+from rag_eval.parts.live import live_digest, live_identity
 from rag_eval.parts.settings import Place, reason_of, unknown_key
 
 T = TypeVar("T")
@@ -190,7 +191,8 @@ def path_of(candidate: object) -> str:
 
 def type_name(candidate: object) -> str:
     """Return what a file calls the object's type: its registered name, or ``module:Name``."""
-    path = path_of(candidate)
+    origin = getattr(candidate, "origin", None)
+    path = path_of(candidate) if origin is None else str(origin.reference)
     return NONE if candidate is None else REGISTERED.get(path, ("", path))[1]
 
 
@@ -200,7 +202,7 @@ def label(candidate: object) -> str:
     Parts with different settings have different labels. An object may have a ``label`` of its own; one that is no
     part is called by its ``name``.
     """
-    own = getattr(candidate, "label", None)
+    own = NONE if candidate is None else getattr(candidate, "label", None)
     if isinstance(own, str):
         return own
     if not is_part(candidate):
@@ -228,8 +230,11 @@ def shown(value: object) -> str:
 
 
 def as_data(candidate: object) -> dict[str, Any]:
-    """Return type and settings as plain data, which ``Kind.make`` reads; of what is no part, its name."""
+    """Return type and settings as plain data, which ``Kind.make`` reads; of a live object, its name."""
     data: dict[str, Any] = {"type": type_name(candidate)}
+    origin = getattr(candidate, "origin", None)
+    if origin is not None:
+        return data | dict(_plain(origin.settings))
     if candidate is None or is_part(candidate):
         for name, one in settings_of(type(candidate)).items():
             value = getattr(candidate, name)
@@ -254,26 +259,22 @@ def identity(candidate: object) -> dict[str, Any]:
     """Return, as plain data, all that decides what a part makes: equal identities mean interchangeable results.
 
     That is its type, its settings except those of running, the versions of the ``packages`` that make the result, and
-    its own ``identity``, such as the commit of a model. What is no part has its ``identity``, or else its ``name``;
-    raises ``ConfigurationError`` where it has neither.
+    its own ``identity``, such as the commit of a model; its code too where it is not built in. What is no part has its
+    ``identity``, or else its name and its code.
     """
     own = getattr(candidate, "identity", None)
     known: dict[str, Any] = {"identity": own} if isinstance(own, str) else {}
     if candidate is None or is_part(candidate):
         known["type"] = type_name(candidate)
+        if candidate is not None and path_of(candidate) not in REGISTERED:
+            known["code"] = live_digest(type(candidate))
         packages = {name: _version(name) for name in getattr(candidate, "packages", ())}
         known |= {"packages": packages} if packages else {}
         for name, one in settings_of(type(candidate)).items():
             if Running not in one.aspects:
                 value = getattr(candidate, name)
                 known[name] = identity(value) if one.kind else _plain(value)
-    elif not known:
-        known["identity"] = getattr(candidate, "name", None)
-        if not isinstance(known["identity"], str):
-            raise ConfigurationError(
-                f"{preview(repr(candidate))} cannot be part of a cache key: give it a name or an identity"
-            )
-    return known
+    return known or {"identity": live_identity(candidate)}
 
 
 def digest(candidate: object) -> str:

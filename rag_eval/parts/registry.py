@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -25,6 +26,16 @@ from rag_eval.parts.definition import (
     settings_of,
     type_name,
 )
+from rag_eval.parts.objects import (
+    CODE_VERSION,
+    Foreign,
+    Origin,
+    find,
+    is_callable_part,
+    is_reference,
+    load,
+    signature_of,
+)
 from rag_eval.parts.settings import EMPTY_GRID, Place, Settings, unknown_key, value_in_words
 
 Schema = dict[str, Any]
@@ -32,10 +43,16 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """A kind of part, and where its built-in types are: ``name: "module:Class"``; None stands for no part at all."""
+    """A kind of part, and where its built-in types are: ``name: "module:Class"``; None stands for no part at all.
+
+    ``foreign`` names, as ``module:Name``, what makes a ``Foreign`` of this kind of an object that is not
+    built in; None where only built-in ones will do. ``completes`` says that it gives classes what they lack.
+    """
 
     name: str
     types: Mapping[str, str | None]
+    foreign: str | None = None
+    completes: bool = False
 
     def __post_init__(self) -> None:
         REGISTERED.update({path: (self.name, name) for name, path in self.types.items() if path is not None})
@@ -43,27 +60,37 @@ class Kind:
     def load(self, name: str) -> Any:
         """Import the class of a built-in type; None for no part at all."""
         path = self.types[name]
-        if path is None:
-            return None
-        module, _, attribute = path.partition(":")
-        return getattr(import_module(module), attribute)
+        return None if path is None else _named(path)
 
     def make(self, value: object, place: Place | None = None) -> Any:
-        """Construct a part from its name or a mapping of ``type`` and settings; raise ``ConfigurationError``."""
+        """Construct a part from its name or a mapping of ``type`` and settings; raise ``ConfigurationError``.
+
+        A type is the name of a built-in one, or ``module:Name``; see ``rag_eval.parts.objects.load``.
+        """
         faults = Faults()
         made = list(_read_grid(value, place or Place(), self, faults, is_grid=False).parts(faults))
         faults.raise_any()
         return made[0]
 
-    def check(self, candidate: object) -> None:
-        """Raise ``ConfigurationError`` on plain data, on a class, and on a registered part of another kind."""
+    def take(self, candidate: Any, origin: Origin | None = None) -> Any:
+        """Return an object as a part of this kind: a built-in one as it is, any other as its ``Foreign``.
+
+        Raises ``ConfigurationError`` on plain data, on a part of another kind, and on an object that is no such part.
+        """
         if candidate is None and None in self.types.values():
-            return
-        if candidate is None or isinstance(candidate, str | int | float | list | tuple | Mapping | type):
+            return None
+        is_class = isinstance(candidate, type) and not self.completes
+        if candidate is None or is_class or isinstance(candidate, str | int | float | list | tuple | Mapping):
             raise ConfigurationError(self.expected(candidate))
         kind, name = REGISTERED.get(path_of(candidate), (self.name, ""))
+        kind, name = (candidate.kind, candidate.label) if isinstance(candidate, Foreign) else (kind, name)
         if kind != self.name:
             raise ConfigurationError(f"expected {self._one}, found the {kind} {name}")
+        if isinstance(candidate, Foreign) or (name and origin is None):
+            return candidate
+        if self.foreign is None:
+            raise ConfigurationError(self.expected(candidate))
+        return _named(self.foreign)(candidate, origin)
 
     def expected(self, found: object) -> str:
         """Return the sentence about something that is no part of this kind."""
@@ -93,12 +120,14 @@ class PartOf:
 
     def _checked(self, value: object) -> object:
         try:
-            if isinstance(value, str | Mapping):
-                return self.kind.make(value)
-            self.kind.check(value)
+            return self.kind.make(value) if isinstance(value, str | Mapping) else self.kind.take(value)
         except ConfigurationError as error:
             raise ValueError("; ".join(sentences(error))) from None
-        return value
+
+
+def _named(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
 
 
 class PartRecord(Settings):
@@ -141,6 +170,7 @@ class Grid:
     cls: Any
     place: Place
     axes: dict[str, list["Value | Grid"]]
+    make: Callable[..., Any]
 
     @property
     def size(self) -> int:
@@ -158,7 +188,7 @@ class Grid:
         for combination in product(*options):
             chosen = dict(zip(self.axes, combination, strict=True))
             try:
-                yield self._made({key: value.value for key, value in chosen.items()})
+                yield self.make(**{key: value.value for key, value in chosen.items()})
             except ValidationError as error:
                 for (key, *inside), reason in faults_of(self.cls, error):
                     place = chosen[str(key)].place if key in chosen else self.place.key(key)
@@ -166,12 +196,18 @@ class Grid:
             except ConfigurationError as error:
                 faults.add(self.place.fault(str(error)))
 
-    def _made(self, settings: dict[str, Any]) -> Any:
-        if not is_part(self.cls):
-            return None if self.cls is None else self.cls(**settings)
-        made = self.cls.__new__(self.cls)
-        self.cls.__checked_init__(made, **settings)  # raises pydantic's error, which knows the places inside
+
+def _built_in(cls: Any) -> Callable[..., Any]:
+    """What makes a part of this class and raises pydantic's error, which knows the places inside."""
+
+    def make(**settings: Any) -> Any:
+        if not is_part(cls):
+            return None if cls is None else cls(**settings)
+        made = cls.__new__(cls)
+        cls.__checked_init__(made, **settings)
         return made
+
+    return make
 
 
 def read_grids(value: object, place: Place, kind: Kind, faults: Faults) -> list[Grid]:
@@ -201,9 +237,12 @@ def _read_grid(value: object, place: Place, kind: Kind, faults: Faults, *, is_gr
     named = place if settings is not value else place.key("type")
     if not isinstance(name, str):
         raise named.fault(f"expected one name, found {value_in_words(name)}: {choices(kind.types)}")
+    if is_reference(name):
+        return _read_reference(name, settings, place, named, kind, faults, is_grid=is_grid)
     if name not in kind.types:
         meant = suggestion(name, kind.types)
-        raise named.fault(f"there is no {kind.name} {preview(name)}{meant}: {choices(kind.types, name)}")
+        own = ", or module:Name for your own"
+        raise named.fault(f"there is no {kind.name} {preview(name)}{meant}: {choices(kind.types, name)}{own}")
     cls = kind.load(name)
     known = settings_of(cls)
     axes: dict[str, list[Value | Grid]] = {}
@@ -212,7 +251,48 @@ def _read_grid(value: object, place: Place, kind: Kind, faults: Faults, *, is_gr
             axes[key] = _read_axis(known[key], given, place.key(key), faults, is_grid=is_grid)
         elif key != "type":
             faults.add(unknown_key(place, key, name, ["type", *known]))
-    return Grid(cls, place, axes)
+    return Grid(cls, place, axes, _built_in(cls))
+
+
+def _read_reference(
+    name: str, settings: Mapping[str, Any], place: Place, named: Place, kind: Kind, faults: Faults, *, is_grid: bool
+) -> Grid:
+    """Read a part that is ``module:Name``: its settings are the parameters that it has."""
+    version = settings.get(CODE_VERSION)
+    if version is not None and not isinstance(version, str | int | float):
+        raise place.key(CODE_VERSION).fault(f"expected a text or a number, found {value_in_words(version)}")
+    try:
+        found, _ = find(name, place.folder)
+    except ConfigurationError as error:
+        raise named.fault(str(error)) from None
+    known = settings_of(found) if is_part(found) else _parameters(found)
+    axes = {}
+    for key, given in settings.items():
+        if key not in ("type", CODE_VERSION):
+            setting = known.get(key) or Setting(str(key), Any, None, "", frozenset(), None, is_list=False)
+            axes[str(key)] = _read_axis(setting, given, place.key(key), faults, is_grid=is_grid)
+
+    def make(**chosen: Any) -> Any:
+        given = None if version is None else str(version)
+        return kind.take(*load(name, chosen, place.folder, given, completes=kind.completes))
+
+    return Grid(found, place, axes, make)
+
+
+def _parameters(found: Any) -> dict[str, Setting]:
+    """The parameters of a class or a function; one that is a list, by its annotation or default, makes no grid."""
+    signature = signature_of(found) if is_callable_part(found) else None
+    parameters = {} if signature is None else signature.parameters
+    return {
+        name: Setting(name, Any, None, "", frozenset(), None, is_list=_is_list(one)) for name, one in parameters.items()
+    }
+
+
+def _is_list(parameter: inspect.Parameter) -> bool:
+    annotation = parameter.annotation
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", None) or str(annotation)
+    is_told = re.search(r"\b(list|sequence|tuple|iterable|set)\b", text, re.IGNORECASE) is not None
+    return is_told or isinstance(parameter.default, list | tuple)
 
 
 def _read_axis(setting: Setting, value: object, place: Place, faults: Faults, *, is_grid: bool) -> list[Value | Grid]:

@@ -1,8 +1,9 @@
 """Settings that come from outside: where one is written, what is wrong with it, in words."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
@@ -115,10 +116,14 @@ _EXPECTED = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something is written: a file or a class, and a path in it such as ``chunkers[1].chunk_size``."""
+    """Where something is written: a file or a class, and a path in it such as ``chunkers[1].chunk_size``.
+
+    ``folder`` is where the file is, and its modules.
+    """
 
     file: str = ""
     path: str = ""
+    folder: Path = field(default_factory=Path.cwd)
 
     def key(self, name: object) -> "Place":
         """Return the place of a key's value."""

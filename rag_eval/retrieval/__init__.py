@@ -1,4 +1,4 @@
-"""Finding chunks for queries and ordering them; a reranker is added by its file and its line here."""
+"""Finding chunks for queries and ordering them; a part is added by its file and its line here."""
 
 from rag_eval.parts import Kind
 
@@ -10,4 +10,20 @@ RERANKER = Kind(
         "cohere": "rag_eval.retrieval.rerankers:CohereReranker",
         "cross-encoder": "rag_eval.retrieval.rerankers:CrossEncoderReranker",
     },
+    foreign="rag_eval.retrieval.foreign_retrieval:ForeignReranker",
 )
+
+RETRIEVER = Kind(
+    "retriever",
+    {},
+    foreign="rag_eval.retrieval.foreign_retrieval:ForeignRetriever",
+    completes=True,
+)
+"""What ranks chunks for queries."""
+
+SYSTEM = Kind(
+    "system",
+    {"http": "rag_eval.retrieval.http:HttpSystem"},
+    foreign="rag_eval.retrieval.systems:ForeignSystem",
+)
+"""Whole retrieval systems, which are given documents and asked queries."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_eval.chunking.chunker import Chunker, PositionAwareChunker
-from rag_eval.chunking.foreign import as_chunker
+from rag_eval.chunking.foreign_chunkers import as_chunker
 from rag_eval.chunking.placement import as_position_aware
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.types.chunks import Chunk, PositionAwareChunk

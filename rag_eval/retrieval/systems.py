@@ -1,132 +1,146 @@
-"""A system that you already have, as a retriever."""
+"""Whole retrieval systems that you already have: a function, an object of another library, a service."""
 
-import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from numbers import Integral
-from typing import TypeGuard
+from numbers import Integral, Real
+from typing import Any, TypeGuard
 
 from rag_eval.chunking.alignment import AlignedText, aligned_form
 from rag_eval.chunking.placement import SkippedChunkWarning
 from rag_eval.errors import ConfigurationError, SpanMismatchError, preview
+from rag_eval.parts.objects import Foreign, Origin
+from rag_eval.retrieval.foreign_retrieval import RETRIEVERS, searcher, text_of
 from rag_eval.retrieval.retriever import Hit, check_k
 from rag_eval.types.chunks import CharacterSpan, Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import Query
+from rag_eval.types.ids import generate_pa_chunk_id
 
-Answer = object
-"""A span, a chunk, (doc_id, start, end), a mapping with doc_id, start and end or with text, or a text."""
+_ACCEPTED = (
+    "(doc_id, start, end), a span, a chunk, a mapping with doc_id, start and end or with text, a document or node of "
+    "another library, or a text"
+)
+_DOCUMENT = ("doc_id", "source", "file_path", "file_name", "path")
+_START = ("start", "start_index", "split_idx_start", "start_char_idx")
+"""Where mappings, and the metadata of other libraries' documents, have the document and the start."""
 
-_ACCEPTED = "(doc_id, start, end), a span, a chunk, a mapping with doc_id, start and end or with text, or a text"
+
+@dataclass(frozen=True, slots=True)
+class SystemAnswer:
+    """What a system returned: the place of it, or why it has none, its text, and its score where one is told."""
+
+    span: CharacterSpan | None
+    text: str
+    score: float | None
+    chunk_id: str | None = None
+    reason: str = ""
 
 
-class CallableRetriever:
-    """Any function ``search(query, k)`` that returns places, or texts that can be placed.
+class AnswerReader:
+    """Reads what a system returns, and finds where it is in the documents.
 
-    Each answer is (doc_id, start, end), a ``CharacterSpan``, a ``PositionAwareChunk``, a mapping with ``doc_id``,
-    ``start`` and ``end``, or a text: a string, a ``Chunk``, or a mapping with ``text`` and perhaps ``doc_id``. A text
-    that comes with a place must stand there. One without is placed where the corpus has it exactly once, to the letter
-    or after evening out whitespace, Unicode form and quotes; other texts are left out with a ``SkippedChunkWarning``
-    and counted in ``unplaced``. A hit's score is 1 / rank.
-    Raises ``ConfigurationError`` on what is not a function, or an ``async`` one.
+    An answer is (doc_id, start, end), a span, a chunk, a mapping with ``doc_id``, ``start`` and ``end``, or a text: a
+    string, a mapping with ``text`` and perhaps ``doc_id``, or a document or node of another library. A text that comes
+    with a place must be there. One without is placed where the documents have it exactly once, to the letter or after
+    evening out whitespace, Unicode form and quotes.
     """
 
-    def __init__(self, search: Callable[[str, int], Iterable[Answer]], name: str | None = None) -> None:
-        if not callable(search) or inspect.iscoroutinefunction(search):
-            raise ConfigurationError(
-                f"{preview(repr(search))} cannot be searched with: give a function of a query and k that is not async"
-            )
-        self._search = search
-        self.name: str = name or getattr(search, "__qualname__", None) or type(search).__name__
-        """The name given, or that of the function."""
-        self._documents: dict[str, Document] = {}
+    def __init__(self, name: str, documents: Iterable[Document]) -> None:
+        self._name = name
+        self._documents = {str(document.id): document for document in documents}
         self._aligned: dict[str, AlignedText] = {}
-        self.unplaced = 0
 
-    def index(self, corpus: Corpus) -> None:
-        """Take note of the documents; the system itself is expected to know them."""
-        self._documents = {str(document.id): document for document in corpus.documents}
-        self._aligned = {}
-        self.unplaced = 0
+    def read_all(self, answers: Any, query_id: str, k: int) -> list[SystemAnswer]:
+        """Return the first k answers; raises ``SpanError`` on a wrong place, ``ConfigurationError`` on other things."""
+        if not isinstance(answers, Iterable) or isinstance(answers, str | bytes | Mapping):
+            raise ConfigurationError(
+                f"{self._name} returned {preview(repr(answers))} for {query_id}: it must return a list of answers"
+            )
+        return [self._read(answer, query_id) for answer in islice(answers, k)]
 
-    def retrieve(self, queries: Sequence[Query], k: int) -> list[list[Hit[PositionAwareChunk]]]:
-        """For each query what the function returns, cut at k.
-
-        Raises ``SpanError`` when a place is not in the corpus or has another text, and ``ConfigurationError`` before
-        ``index``, on k below 1, and on an answer of another kind.
-        """
-        check_k(k)
-        if not self._documents:
-            raise ConfigurationError(f"{self.name} has no corpus yet: call index(corpus) first")
-        found = []
-        for query in queries:
-            answers = self._search(query.text, k)
-            if not isinstance(answers, Iterable) or isinstance(answers, str | bytes | Mapping):
-                raise ConfigurationError(
-                    f"{self.name} returned {preview(repr(answers))} for {query.id}: it must return a list of answers"
-                )
-            placed = [self._place(answer, query) for answer in islice(answers, k)]
-            chunks = [chunk for chunk in placed if chunk is not None]
-            found.append([Hit(chunk, 1 / rank) for rank, chunk in enumerate(chunks, start=1)])
-        return found
-
-    def _place(self, answer: Answer, query: Query) -> PositionAwareChunk | None:
-        if isinstance(answer, CharacterSpan):
-            return self._chunk(answer.doc_id, answer.start, answer.end, answer.text)
-        if isinstance(answer, PositionAwareChunk):
-            return self._chunk(answer.doc_id, answer.start, answer.end, answer.content)
-        if isinstance(answer, str):
-            return self._place_text(answer, None, query)
-        if isinstance(answer, Chunk):
-            return self._place_text(answer.content, answer.doc_id, query)
-        if isinstance(answer, Mapping):
-            doc_id, start, end, text = (answer.get(key) for key in ("doc_id", "start", "end", "text"))
-            if doc_id is not None and start is not None and end is not None:
-                return self._chunk(doc_id, start, end, text)
-            if isinstance(text, str):
-                return self._place_text(text, doc_id, query)
+    def _read(self, answer: Any, query_id: str) -> SystemAnswer:
+        score = None
+        if isinstance(answer, tuple | list) and len(answer) == 2 and isinstance(answer[1], Real):
+            answer, score = answer
+        elif hasattr(answer, "node"):  # LlamaIndex
+            answer, score = answer.node, answer.score
         if isinstance(answer, tuple | list) and len(answer) == 3:
-            return self._chunk(*answer)
-        raise ConfigurationError(
-            f"{self.name} returned {preview(repr(answer))} for {query.id}: an answer must be {_ACCEPTED}"
+            doc_id, start, end = answer
+            return self._placed(doc_id, start, end, None, score)
+        if isinstance(answer, str):
+            return self._found(answer, None, score)
+        if isinstance(answer, CharacterSpan | PositionAwareChunk):
+            text = answer.text if isinstance(answer, CharacterSpan) else answer.content
+            return self._placed(answer.doc_id, answer.start, answer.end, text, score)
+        if isinstance(answer, Chunk):
+            return self._found(answer.content, answer.doc_id, score, answer.id)
+        if isinstance(answer, Mapping):
+            return self._from_mapping(answer, score, query_id)
+        found = text_of(answer)
+        if found is None:
+            raise self._unknown(answer, query_id)
+        kept = next((one for name in ("metadata", "meta") if isinstance(one := getattr(answer, name, None), dict)), {})
+        score = getattr(answer, "score", None) if score is None else score
+        known = self._known_document(next((kept[key] for key in _DOCUMENT if key in kept), None))
+        begin = next((kept[key] for key in _START if _is_whole(kept.get(key))), None)
+        if known is not None and begin is not None and self._documents[known].content.startswith(found, begin):
+            return self._placed(known, begin, begin + len(found), found, score)
+        return self._found(found, known, score)
+
+    def _from_mapping(self, answer: Mapping[Any, Any], score: float | None, query_id: str) -> SystemAnswer:
+        doc_id, start, end, text = (answer.get(key) for key in ("doc_id", "start", "end", "text"))
+        given = answer.get("score") if score is None else score
+        if given is not None and (not isinstance(given, Real) or isinstance(given, bool)):
+            raise ConfigurationError(f"{self._name} returned the score {preview(repr(given))}: give a number")
+        told = None if given is None else float(given)
+        if doc_id is not None and start is not None and end is not None:
+            return self._placed(doc_id, start, end, text, told)
+        chunk_id = answer.get("chunk_id")
+        if isinstance(text, str):
+            return self._found(text, doc_id, told, chunk_id if isinstance(chunk_id, str) else None)
+        if isinstance(chunk_id, str):
+            return SystemAnswer(None, "", told, chunk_id, "has no text")
+        raise self._unknown(answer, query_id)
+
+    def _unknown(self, answer: Any, query_id: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"{self._name} returned {preview(repr(answer))} for {query_id}: an answer must be {_ACCEPTED}"
         )
+
+    def _known_document(self, told: Any) -> str | None:
+        """The id of the document that another library names, perhaps by its whole path; None where there is none."""
+        path = str(told).replace("\\", "/")
+        ending = [doc_id for doc_id in self._documents if path == doc_id or path.endswith(f"/{doc_id}")]
+        return max(ending, key=len) if told is not None and ending else None
 
     def _document(self, doc_id: object) -> Document:
         if str(doc_id) not in self._documents:
             raise SpanMismatchError(
-                f"{self.name} returned a place in {doc_id!r}, which is not in the corpus: "
+                f"{self._name} returned a place in {doc_id!r}, which is not in the corpus: "
                 "use the documents' paths relative to the corpus folder"
             )
         return self._documents[str(doc_id)]
 
-    def _chunk(self, doc_id: object, start: object, end: object, text: object = None) -> PositionAwareChunk:
+    def _placed(self, doc_id: object, start: object, end: object, text: object, score: float | None) -> SystemAnswer:
         if not _is_whole(start) or not _is_whole(end):
-            raise ConfigurationError(f"{self.name} returned the place [{start!r}, {end!r}): use whole numbers")
+            raise ConfigurationError(f"{self._name} returned the place [{start!r}, {end!r}): use whole numbers")
         document = self._document(doc_id)
         span = document.span(int(start), int(end))
         if isinstance(text, str) and text != span.text:
             document.check_span(CharacterSpan(span.doc_id, span.start, span.end, text))
-        return document.chunk_at(span.start, span.end)
+        return SystemAnswer(span, span.text, score)
 
-    def _place_text(self, text: str, doc_id: object, query: Query) -> PositionAwareChunk | None:
+    def _found(self, text: str, doc_id: object, score: float | None, chunk_id: str | None = None) -> SystemAnswer:
         documents = list(self._documents.values()) if doc_id is None else [self._document(doc_id)]
         places = [
             (document, start, start + len(text)) for document in documents for start in _starts(document.content, text)
-        ]
-        if not places:
-            places = self._aligned_places(text, documents)
+        ] or self._aligned_places(text, documents)
         if len(places) == 1:
             document, start, end = places[0]
-            return self._chunk(document.id, start, end)
-        self.unplaced += 1
-        reason = "stands in several places" if places else "is not in the corpus"
-        warnings.warn(
-            f"{self.name} returned a text for {query.id} that {reason} and is left out: {preview(text, 50)}",
-            SkippedChunkWarning,
-            stacklevel=4,
-        )
-        return None
+            return SystemAnswer(document.span(start, end), text, score, chunk_id)
+        return SystemAnswer(None, text, score, chunk_id, "is in several places" if places else "is not in the corpus")
 
     def _aligned_places(self, text: str, documents: Sequence[Document]) -> list[tuple[Document, int, int]]:
         form = aligned_form(text)
@@ -137,6 +151,84 @@ class CallableRetriever:
             aligned = self._aligned[document.id]
             places += [(document, *aligned.span(start, start + len(form))) for start in _starts(aligned.form, form)]
         return places
+
+
+class ForeignSystem(Foreign):
+    """A whole system that is not built in: it is asked with a query and k, after ``index(corpus)`` if it has one.
+
+    Raises ``ConfigurationError`` when the object cannot be searched.
+    """
+
+    kind = "system"
+
+    def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
+        super().__init__(source, origin, name)
+        search = searcher(source)
+        if search is None:
+            raise ConfigurationError(f"{preview(repr(source))} cannot be searched with: give {RETRIEVERS}")
+        self._search: Callable[[str, int], Any] = search
+
+    def index(self, corpus: Corpus) -> None:
+        """Give the system the documents, where it takes them."""
+        index = getattr(self.source, "index", None)
+        if callable(index):
+            self.ask(index, corpus)
+
+    def search(self, query: str, k: int) -> Any:
+        """Return what the system answers; raises ``ConfigurationError`` when it raises."""
+        return self.ask(self._search, query, k)
+
+
+class CallableRetriever:
+    """Any function ``search(query, k)``, or object that can be searched, as a retriever of places.
+
+    What it may return is told by ``AnswerReader``; texts without a sure place are left out with a
+    ``SkippedChunkWarning`` and counted in ``unplaced``. A hit's score is 1 / rank. Coroutines are awaited.
+    Raises ``ConfigurationError`` on what cannot be searched.
+    """
+
+    def __init__(self, search: Callable[[str, int], Any] | Any, name: str | None = None) -> None:
+        self._system = ForeignSystem(
+            search, name=name or getattr(search, "__qualname__", None) or type(search).__name__
+        )
+        self._reader: AnswerReader | None = None
+        self.unplaced = 0
+
+    @property
+    def name(self) -> str:
+        """The name given, or that of the function."""
+        return self._system.name
+
+    def index(self, corpus: Corpus) -> None:
+        """Take note of the documents, and give them to the system where it takes them."""
+        self._system.index(corpus)
+        self._reader, self.unplaced = AnswerReader(self.name, corpus.documents), 0
+
+    def retrieve(self, queries: Sequence[Query], k: int) -> list[list[Hit[PositionAwareChunk]]]:
+        """For each query what the system returns, cut at k.
+
+        Raises ``SpanError`` when a place is not in the corpus or has another text, and ``ConfigurationError`` before
+        ``index``, on k below 1, and on an answer of another kind.
+        """
+        check_k(k)
+        if self._reader is None:
+            raise ConfigurationError(f"{self.name} has no corpus yet: call index(corpus) first")
+        return [
+            self._hits(self._reader.read_all(self._system.search(query.text, k), query.id, k), query)
+            for query in queries
+        ]
+
+    def _hits(self, answers: Sequence[SystemAnswer], query: Query) -> list[Hit[PositionAwareChunk]]:
+        chunks = []
+        for answer in answers:
+            if answer.span is None:
+                self.unplaced += 1
+                told = f"{self.name} returned a text for {query.id} that {answer.reason} and is left out"
+                warnings.warn(f"{told}: {preview(answer.text, 50)}", SkippedChunkWarning, stacklevel=4)
+                continue
+            doc_id, start, end, text = answer.span.doc_id, answer.span.start, answer.span.end, answer.span.text
+            chunks.append(PositionAwareChunk(generate_pa_chunk_id(text), text, doc_id, start, end))
+        return [Hit(chunk, 1 / rank) for rank, chunk in enumerate(chunks, start=1)]
 
 
 def _is_whole(number: object) -> TypeGuard[int]:

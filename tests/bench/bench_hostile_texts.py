@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rag_eval.chunking.foreign import Piece
+from rag_eval.chunking.foreign_chunkers import Piece
 from rag_eval.chunking.placement import place
 from rag_eval.chunking.recursive import RecursiveCharacterChunker, RecursiveTokenChunker
 from rag_eval.tokens import ENCODINGS, token_ends

@@ -8,6 +8,7 @@ from rag_eval.chunking import CHUNKER
 from rag_eval.errors import MOST, ConfigurationError, sentences, shown_sentences
 from tests.benchmark.conftest import Write
 
+OWN = ", or module:Name for your own"
 NAMES = ", ".join(CHUNKER.types)
 
 WRONG_CHUNKERS = {
@@ -18,8 +19,8 @@ WRONG_CHUNKERS = {
     "[markdown, {type: markdown, 7: 3}]": (
         "chunkers[1].'7': markdown has no such key: use one of type, max_chunk_size"
     ),
-    "[markdwn]": f"chunkers[0]: there is no chunker 'markdwn' (did you mean markdown?): use one of {NAMES}",
-    "{type: xyz}": f"chunkers.type: there is no chunker 'xyz': use one of {NAMES}",
+    "[markdwn]": f"chunkers[0]: there is no chunker 'markdwn' (did you mean markdown?): use one of {NAMES}{OWN}",
+    "{type: xyz}": f"chunkers.type: there is no chunker 'xyz': use one of {NAMES}{OWN}",
     "[{type: [markdown, sentence]}]": f"chunkers[0].type: expected one name, found a list: use one of {NAMES}",
     "[{max_chunk_size: 3}]": f"chunkers[0]: the type of the chunker is missing: use one of {NAMES}",
     "": f"chunkers: expected a chunker, by name or with settings, found nothing: use one of {NAMES}",
@@ -62,7 +63,7 @@ WRONG_CHUNKERS = {
     ),
     "{type: semantic, embedder: locl}": (
         "chunkers.embedder: there is no embedder 'locl' (did you mean local?): "
-        "use one of local, openai, sentence-transformers"
+        f"use one of local, openai, sentence-transformers{OWN}"
     ),
     "{type: semantic, embedder: [local, {type: openai, dimensions: [2, 0]}]}": (
         "chunkers.embedder[1].dimensions[1]: expected a number of at least 1, found 0"
@@ -91,7 +92,7 @@ WRONG_SETTINGS = {
         "embedders.normalize: expected true or false, found 1"
     ),
     "embedders: {type: local, model: m}": "embedders.model: local has no such key: use one of type",
-    "stores: memory": "stores: there is no store 'memory': use one of lancedb",
+    "stores: memory": f"stores: there is no store 'memory': use one of lancedb{OWN}",
     "stores: {type: lancedb, index: [none, hnws]}": (
         "stores.index[1]: there is no index 'hnws' (did you mean hnsw?): use one of none, ivf-pq, hnsw"
     ),

@@ -13,7 +13,7 @@ from strategies import nasty_texts
 
 from rag_eval.chunking.alignment import AlignedText, aligned_form
 from rag_eval.chunking.chunker import Chunker, Cut, PositionAwareChunker
-from rag_eval.chunking.foreign import ForeignChunker, Piece, as_chunker
+from rag_eval.chunking.foreign_chunkers import ForeignChunker, Piece, as_chunker
 from rag_eval.chunking.placement import (
     ChunkerPositionAdapter,
     Placement,
@@ -423,7 +423,7 @@ def test_names() -> None:
 
 
 def test_a_name_given_for_a_wrapped_chunker_replaces_its_own_and_keeps_the_places() -> None:
-    claiming = ForeignChunker(lambda text: [ClaimedChunk("ab", 6, 8), ClaimedChunk("ab", 3, 5)], "claiming")
+    claiming = ForeignChunker(lambda text: [ClaimedChunk("ab", 6, 8), ClaimedChunk("ab", 3, 5)], name="claiming")
     for named, expected in (
         (ChunkerPositionAdapter(claiming, "mine"), "PositionAdapter(mine)"),
         (ChunkerPositionAdapter(claiming), "PositionAdapter(claiming)"),

@@ -99,7 +99,10 @@ def test_the_cache_is_for_one_dimension_also_where_all_is_kept(tmp_path: Path) -
 
 
 def test_an_embedder_that_would_have_to_ask_for_its_dimension_is_not_asked(tmp_path: Path) -> None:
-    class Asks(Given):
+    class Knows(Given):
+        identity = "the same vectors"
+
+    class Asks(Knows):
         @property
         def known_dimension(self) -> int | None:
             return None
@@ -112,7 +115,7 @@ def test_an_embedder_that_would_have_to_ask_for_its_dimension_is_not_asked(tmp_p
         def dimension(self, value: int) -> None: ...
 
     cache = EmbeddingCache(tmp_path)
-    CachedEmbedder(Given(rows), cache).embed(["a"])
+    CachedEmbedder(Knows(rows), cache).embed(["a"])
     cached = CachedEmbedder(Asks(rows), cache)
     assert cached.dimension == 3
     assert cached.embed(["a"]).tolist() == rows(["a"])

@@ -195,19 +195,17 @@ def test_objects_that_are_no_parts_have_answers_too() -> None:
     assert label(own) == "mine v2"
     assert label(Own()) == f"{__name__}:Own"
     assert as_data(own) == {"type": f"{__name__}:Own", "name": "mine v2"}
-    assert identity(own) == {"identity": "mine v2"}
     assert identity(Own(name="mine", identity="commit 7")) == {"identity": "commit 7"}
-    with pytest.raises(ConfigurationError, match="cannot be part of a cache key: give it a name or an identity"):
-        identity(Own())
+    assert identity(own) == identity(Own(name="mine v2", seen=3)) != identity(Own(name="other"))
     assert (label(None), type_name(None), identity(None)) == ("none", "none", {"type": "none"})
 
 
 def test_a_field_of_a_kind_takes_names_settings_and_live_objects() -> None:
     adapter: TypeAdapter[Any] = TypeAdapter(Annotated[Any, PartOf(CHUNKER)])
-    own = Own(name="mine")
+    own = Own(name="mine", chunk=str.split)
     assert adapter.validate_python("markdown") == MarkdownChunker()
     assert adapter.validate_python({"type": "markdown", "max_chunk_size": 5}) == MarkdownChunker(5)
-    assert adapter.validate_python(own) is own
+    assert adapter.validate_python(own).source is own
     for wrong in (5, [MarkdownChunker()], None, MarkdownChunker, LocalEmbedder()):
         with pytest.raises(ValueError, match="expected a chunker"):
             adapter.validate_python(wrong)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rag_eval.chunking.certify import Certificate, certify
-from rag_eval.chunking.foreign import Piece, as_chunker
+from rag_eval.chunking.foreign_chunkers import Piece, as_chunker
 from rag_eval.chunking.placement import ChunkerPositionAdapter, place
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.tokens import get_encoding

@@ -25,12 +25,13 @@ def test_what_is_not_a_list_of_answers_is_refused(answers: object) -> None:
         contents(answers)
 
 
-def test_an_async_function_is_refused_at_once() -> None:
+def test_an_async_function_is_awaited() -> None:
     async def search(query: str, k: int) -> list[str]:
-        return []
+        return ["one"][:k]
 
-    with pytest.raises(ConfigurationError, match="not async"):
-        CallableRetriever(search)  # type: ignore[arg-type]
+    retriever = CallableRetriever(search)
+    retriever.index(CORPUS)
+    assert [hit.chunk.content for hit in retriever.retrieve(ASKED, 1)[0]] == ["one"]
 
 
 def test_an_endless_answer_is_read_as_far_as_it_counts() -> None:

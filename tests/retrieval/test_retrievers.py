@@ -162,7 +162,7 @@ def test_a_function_becomes_a_retriever() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"), [("Same words.", "stands in several places"), ("No such words", "is not in the corpus")]
+    ("text", "reason"), [("Same words.", "is in several places"), ("No such words", "is not in the corpus")]
 )
 def test_a_text_without_a_sure_place_is_left_out_and_counted(text: str, reason: str) -> None:
     retriever = CallableRetriever(lambda query, k: [text])

@@ -1,0 +1,456 @@
+"""The digest of a user's code: what decides the result of a ``module:Name``, read from its files without running them.
+
+It starts at the statements that bind the name and follows every name they use, through the files of the project and
+imports inside functions. Comments, docstrings and layout do not count. Statements that run when a file is imported and
+bind nothing (registrations, changes of other objects) always count, as does all of a file with a module
+``__getattr__``, a metaclass or an ``__init_subclass__``. Installed packages count as name and version, as far as the
+followed code imports them itself.
+
+What cannot be read off the code is told in ``Code.unknown``: imports of computed names, ``eval`` and ``exec``.
+"""
+
+import ast
+import functools
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import Path
+from types import ModuleType
+
+from rag_eval.disk.files import data_sha256
+from rag_eval.errors import ConfigurationError
+
+OURS = ("rag_eval", "tasks", "flows", "deployments")
+"""The top-level packages of this project, which count as one installed package."""
+
+_IMPORTING = frozenset({"import_module", "__import__"})
+_COMPUTED = frozenset({"eval", "exec", "run_path", "run_module", "spec_from_file_location", "exec_module"})
+_READING = frozenset({"open", "read_text", "read_bytes", "environ", "getenv"})
+_RUNNING = (ast.If, ast.Try, ast.For, ast.While, ast.With, ast.Match, ast.AugAssign)
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_ALL = "*"
+
+
+class UserModules(MetaPathFinder):
+    """Finds the modules of benchmark files beside them, after all other modules; one stands in ``sys.meta_path``."""
+
+    def __init__(self) -> None:
+        self.folder: Path | None = None
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the module in the folder; what is inside a package is found by its own path."""
+        return None if path is not None or self.folder is None else PathFinder.find_spec(name, [str(self.folder)])
+
+
+@dataclass(frozen=True)
+class Code:
+    """The digest of what a name is made of, and the files that were read for it.
+
+    ``unknown`` says where the code decides only at run time what it is; ``reads`` where it reads files or the
+    environment, which the digest does not see.
+    """
+
+    digest: str
+    files: tuple[Path, ...]
+    unknown: tuple[str, ...]
+    reads: tuple[str, ...]
+
+
+def read_code(module: str, name: str, folder: Path) -> Code:
+    """Read the code of ``module:name``; modules are looked for where Python looks, and then in ``folder``.
+
+    Raises ``ConfigurationError`` when there is no such module, it has no such name, or a file of it cannot be parsed.
+    """
+    walk = _Walk(folder)
+    walk.follow(module, name)
+    return walk.code()
+
+
+def find_module(name: str, folder: Path) -> ModuleSpec | None:
+    """Return where a module is, without importing it or a package that holds it; None when it is nowhere.
+
+    Packages of ours and installed ones come first, so that a file in ``folder`` shadows none.
+    """
+    top, *inner = name.split(".")
+    # Not what is imported by now, which may be from the folder of another benchmark, but what an import would find.
+    found = (finder.find_spec(top, None) for finder in sys.meta_path if not isinstance(finder, UserModules))
+    spec = next(filter(None, found), None) or PathFinder.find_spec(top, [str(folder)])
+    path = top
+    for step in inner:
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        path = f"{path}.{step}"
+        spec = PathFinder.find_spec(path, list(spec.submodule_search_locations))
+    return spec
+
+
+def project_file(spec: ModuleSpec | None) -> Path | None:
+    """Return the source file of a module of the user's project; None for ours, installed and built-in ones."""
+    if spec is None or spec.name.partition(".")[0] in OURS or not spec.has_location or spec.origin is None:
+        return None
+    path = Path(spec.origin)
+    is_installed = bool({"site-packages", "dist-packages"}.intersection(path.parts)) or any(
+        folder in path.parents for folder in _standard_folders()
+    )
+    return None if is_installed or path.suffix != ".py" else path.resolve()
+
+
+@functools.cache
+def _standard_folders() -> tuple[Path, ...]:
+    paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
+    return tuple(dict.fromkeys(Path(path) for path in paths if path))
+
+
+@functools.cache
+def _packages() -> dict[str, list[str]]:
+    return dict(packages_distributions())
+
+
+def package_versions(top: str) -> dict[str, str]:
+    """Return the installed distributions that bring a top-level package, with their versions."""
+    if top in sys.stdlib_module_names:
+        return {}
+    names = ["rag-eval"] if top in OURS else _packages().get(top, [])
+    found = {}
+    for name in names:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+@dataclass
+class _Module:
+    """A file of the project: which statements bind a name, and which run for their effect."""
+
+    name: str
+    path: Path
+    is_package: bool
+    statements: list[ast.stmt]
+    bindings: dict[str, list[int]] = field(default_factory=dict)
+    imports: dict[str, tuple[str, str | None]] = field(default_factory=dict)
+    stars: list[str] = field(default_factory=list)
+    effects: list[int] = field(default_factory=list)
+    is_whole: bool = False
+    counted: set[int] = field(default_factory=set)
+
+    @classmethod
+    def read(cls, name: str, path: Path) -> "_Module":
+        """Parse a file; raises ``ConfigurationError`` when it is not Python."""
+        try:
+            statements = ast.parse(path.read_bytes(), str(path)).body
+        except (OSError, SyntaxError, ValueError) as error:
+            line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+            raise ConfigurationError(f"{path.name}{line}: it cannot be read as Python ({error})") from None
+        module = cls(name, path, path.name == "__init__.py", statements)
+        for number, statement in enumerate(statements):
+            module._take(number, statement)
+        module.is_whole = "__getattr__" in module.bindings or any(map(_watches_subclasses, statements))
+        return module
+
+    def _take(self, number: int, statement: ast.stmt) -> None:
+        if _is_for_types_only(statement) or _is_main(statement) or _is_text(statement):
+            return
+        bound = set(_bound(statement))
+        for alias, target in () if isinstance(statement, _SCOPES) else self.imported(statement):
+            if alias == _ALL:
+                self.stars.append(target[0])
+            elif alias in bound:
+                self.imports[alias] = target
+        for name in bound:
+            self.bindings.setdefault(name, []).append(number)
+        if not bound or isinstance(statement, _RUNNING):
+            self.effects.append(number)
+
+    def imported(self, tree: ast.AST) -> Iterator[tuple[str, tuple[str, str | None]]]:
+        """Yield each name that imports in a tree bind, with the module and the name in it that it stands for."""
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    yield (
+                        (alias.asname, (alias.name, None))
+                        if alias.asname
+                        else (
+                            alias.name.partition(".")[0],
+                            (alias.name.partition(".")[0], None),
+                        )
+                    )
+            elif isinstance(node, ast.ImportFrom):
+                source = self._absolute(node)
+                for alias in node.names:
+                    yield alias.asname or alias.name, (source, alias.name)
+
+    def loaded(self, tree: ast.AST) -> Iterator[str]:
+        """Yield the modules that imports in a tree run, in full: ``import a.b`` runs both."""
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                yield self._absolute(node)
+
+    def _absolute(self, node: ast.ImportFrom) -> str:
+        if not node.level:
+            return node.module or ""
+        package = self.name.split(".") if self.is_package else self.name.split(".")[:-1]
+        base = package[: len(package) - node.level + 1]
+        return ".".join([*base, *([node.module] if node.module else [])])
+
+
+class _Walk:
+    """Follows names from statement to statement, each once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._modules: dict[str, _Module | None] = {}
+        self._followed: set[tuple[str, str]] = set()
+        self._uses: set[str] = set()
+        self._packages: dict[str, str] = {}
+        self._unknown: dict[str, None] = {}
+        self._reads: dict[str, None] = {}
+        self._keeps_docs = False
+
+    def code(self) -> Code:
+        """Return what was found."""
+        modules = sorted((one for one in self._modules.values() if one is not None), key=lambda one: one.name)
+        told = {}
+        for module in modules:
+            docs = {n for n, one in enumerate(module.statements) if _is_text(one)} if self._keeps_docs else set()
+            counted = sorted(module.counted | docs)
+            told[module.name] = [_canonical(module.statements[number], self._keeps_docs) for number in counted]
+        digest = data_sha256([told, sorted(self._uses), self._packages])
+        return Code(digest, tuple(one.path for one in modules), tuple(self._unknown), tuple(self._reads))
+
+    def follow(self, module_name: str, name: str) -> None:
+        """Count what binds the name in a module, and all that it uses; ``*`` counts the whole module."""
+        if (module_name, name) in self._followed:
+            return
+        self._followed.add((module_name, name))
+        module = self._load(module_name)
+        if module is None:
+            return
+        if name == _ALL:
+            for number in range(len(module.statements)):
+                self._count(module, number)
+        elif name in module.imports:
+            source, attribute = module.imports[name]
+            self._uses.add(f"{module.name}.{name} is {source}:{attribute or ''}")
+            self._reach(source, attribute)
+        if name in module.bindings:
+            for number in module.bindings[name]:
+                if not isinstance(module.statements[number], ast.Import | ast.ImportFrom):
+                    self._count(module, number)
+        elif name not in module.imports:
+            for source in module.stars:
+                self.follow(source, name)
+
+    def _reach(self, source: str, attribute: str | None) -> None:
+        """Follow a name of a module; where it is a module of a package, or no name is told, all of that module."""
+        if attribute is None:
+            self.follow(source, _ALL)
+        elif self._is_module(f"{source}.{attribute}"):
+            self.follow(f"{source}.{attribute}", _ALL)
+        else:
+            self.follow(source, attribute)
+
+    def _is_module(self, name: str) -> bool:
+        return project_file(find_module(name, self._folder)) is not None
+
+    def _load(self, name: str) -> _Module | None:
+        """Return a file of the project, its effects and those of what it imports counted; None for other modules."""
+        if name in self._modules:
+            return self._modules[name]
+        spec = find_module(name, self._folder)
+        path = project_file(spec)
+        if path is None or spec is None:
+            self._modules[name] = None
+            top = name.partition(".")[0]
+            # A namespace package has no file of its own, and counts by the modules inside it.
+            if spec is None or spec.origin is not None:
+                self._packages |= package_versions(top)
+            return None
+        module = self._modules[name] = _Module.read(name, path)
+        package = name.rpartition(".")[0]
+        if package:
+            self._load(package)
+        for number in module.effects:
+            self._count(module, number)
+        for statement in module.statements:
+            if isinstance(statement, ast.Import | ast.ImportFrom):
+                for source in module.loaded(statement):
+                    if self._is_module(source):
+                        self._load(source)
+            elif self._runs_project_code(module, statement):
+                self._count(module, module.statements.index(statement))
+        if module.is_whole:
+            self.follow(name, _ALL)
+        return module
+
+    def _runs_project_code(self, module: _Module, statement: ast.stmt) -> bool:
+        """Whether importing the file calls code of the project here, which may change more than what is bound."""
+        called: list[ast.expr] = []
+        if isinstance(statement, _SCOPES):
+            called += statement.decorator_list
+            if isinstance(statement, ast.ClassDef):
+                called += statement.bases
+        elif isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+            called += [node.func for node in ast.walk(statement.value) if isinstance(node, ast.Call)]
+        roots = {node.id for expression in called for node in ast.walk(expression) if isinstance(node, ast.Name)}
+        return any(self._is_project_name(module, root) for root in roots)
+
+    def _is_project_name(self, module: _Module, name: str) -> bool:
+        if name in module.imports:
+            source, attribute = module.imports[name]
+            return self._is_module(source) or self._is_module(f"{source}.{attribute}")
+        return name in module.bindings or bool(module.stars)
+
+    def _count(self, module: _Module, number: int) -> None:
+        """Count a statement and follow what it uses."""
+        statement = module.statements[number]
+        if number in module.counted or _is_main(statement) or _is_for_types_only(statement) or _is_text(statement):
+            return
+        module.counted.add(number)
+        local = {alias: target for alias, target in module.imported(statement) if alias != _ALL}
+        for source in module.loaded(statement):
+            self._load(source)
+        inside: set[int] = set()
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Attribute) and id(node) not in inside:
+                chain = _chain(node)
+                if chain is not None:
+                    inside.update(map(id, ast.walk(node)))
+                    self._use(module, local, chain)
+            elif isinstance(node, ast.Name) and id(node) not in inside:
+                self._use(module, local, [node.id])
+            elif isinstance(node, ast.Call):
+                self._check_call(module, node)
+            if isinstance(node, ast.Attribute | ast.Name):
+                self._note(module, node)
+
+    def _use(self, module: _Module, local: dict[str, tuple[str, str | None]], chain: list[str]) -> None:
+        """Follow ``a.b.c``: through modules as far as they go, then the name in the last of them."""
+        root, *rest = chain
+        self._keeps_docs |= "__doc__" in chain
+        if root not in local and (root not in module.imports or root in self._rebound(module)):
+            self.follow(module.name, root)
+            return
+        source, attribute = local.get(root) or module.imports[root]
+        self._uses.add(f"{module.name}.{root} is {source}:{attribute or ''}")
+        path = source if attribute is None else f"{source}.{attribute}"
+        if attribute is not None and not self._is_module(path):
+            self.follow(source, attribute)
+            return
+        while rest and self._is_module(f"{path}.{rest[0]}"):
+            path = f"{path}.{rest.pop(0)}"
+            self._load(path)
+        self.follow(path, rest[0] if rest else _ALL)
+
+    @staticmethod
+    def _rebound(module: _Module) -> set[str]:
+        """The names that an import and another statement bind."""
+        return {
+            name
+            for name in module.imports.keys() & module.bindings.keys()
+            if any(not isinstance(module.statements[n], ast.Import | ast.ImportFrom) for n in module.bindings[name])
+        }
+
+    def _check_call(self, module: _Module, call: ast.Call) -> None:
+        name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+        where = f"{module.path.name}, line {call.lineno}"
+        if name in _IMPORTING:
+            asked = call.args[0] if call.args else None
+            if isinstance(asked, ast.Constant) and isinstance(asked.value, str) and not asked.value.startswith("."):
+                self.follow(asked.value, _ALL)
+            else:
+                self._unknown[f"{where}: {name} of a computed name"] = None
+        elif name in _COMPUTED:
+            self._unknown[f"{where}: {name}"] = None
+        elif name == "globals":
+            self.follow(module.name, _ALL)
+
+    def _note(self, module: _Module, node: ast.Attribute | ast.Name) -> None:
+        name = node.id if isinstance(node, ast.Name) else node.attr
+        if name in _READING:
+            self._reads[f"{module.path.name}, line {node.lineno}: {name}"] = None
+
+
+def _bound(statement: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement binds where it stands, not those inside functions and classes."""
+    if isinstance(statement, _SCOPES):
+        yield statement.name
+        return
+    todo: list[ast.AST] = [statement]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.alias):
+            yield node.asname or node.name.partition(".")[0]
+        elif isinstance(node, _SCOPES):
+            yield node.name
+            continue
+        elif isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            continue
+        todo += ast.iter_child_nodes(node)
+
+
+def _chain(node: ast.Attribute) -> list[str] | None:
+    """``a.b.c`` as its names; None when it does not start at a name."""
+    names = [node.attr]
+    inner: ast.expr = node.value
+    while isinstance(inner, ast.Attribute):
+        names.append(inner.attr)
+        inner = inner.value
+    return [inner.id, *reversed(names)] if isinstance(inner, ast.Name) else None
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _is_main(statement: ast.stmt) -> bool:
+    """Whether this is ``if __name__ == "__main__"``, which does not run when the file is imported."""
+    return (
+        isinstance(statement, ast.If)
+        and not statement.orelse
+        and isinstance(statement.test, ast.Compare)
+        and isinstance(statement.test.left, ast.Name)
+        and statement.test.left.id == "__name__"
+        and isinstance(statement.test.ops[0], ast.Eq)
+    )
+
+
+def _is_for_types_only(statement: ast.stmt) -> bool:
+    if not isinstance(statement, ast.If) or statement.orelse:
+        return False
+    test = statement.test
+    return (test.id if isinstance(test, ast.Name) else getattr(test, "attr", "")) == "TYPE_CHECKING"
+
+
+def _watches_subclasses(statement: ast.stmt) -> bool:
+    if not isinstance(statement, ast.ClassDef):
+        return False
+    methods = {node.name for node in statement.body if isinstance(node, _SCOPES)}
+    return any(keyword.arg == "metaclass" for keyword in statement.keywords) or "__init_subclass__" in methods
+
+
+def _canonical(node: object, keeps_docs: bool) -> object:
+    """Return a syntax tree as plain data that is the same on every version of Python; layout is not in it."""
+    if isinstance(node, ast.AST):
+        told: list[object] = [type(node).__name__]
+        for name, value in ast.iter_fields(node):
+            if name in ("ctx", "type_comment", "kind") or value is None or value == []:
+                continue
+            if name == "body" and isinstance(node, _SCOPES) and not keeps_docs and _is_text(value[0]):
+                value = value[1:]
+            told.append([name, _canonical(value, keeps_docs)])
+        return told
+    if isinstance(node, list):
+        return [_canonical(one, keeps_docs) for one in node]
+    return repr(node)

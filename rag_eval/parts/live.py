@@ -1,0 +1,167 @@
+"""Objects as they are in memory: what they are called, and the digest of their code and state."""
+
+import functools
+import hashlib
+import re
+import types
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from pathlib import PurePath
+from typing import Any
+
+from rag_eval.disk.files import data_sha256
+
+_PLAIN = (str, bytes, int, float, complex, bool, type(None), PurePath, re.Pattern, Enum)
+_SIZES = ("chunk_size", "chunk_overlap", "max_chunk_size", "tokens_per_chunk", "size", "overlap")
+
+
+def object_name(source: object) -> str:
+    """Name an object by its class and settings, or a function by its module and name.
+
+    Sizes are written out and other settings are told apart by a digest:
+    ``TokenChunker(chunk_size=400, chunk_overlap=0, settings=1f0c9a7e)``.
+    """
+    if isinstance(source, functools.partial):
+        bound = [repr(value) for value in source.args] + [f"{key}={value!r}" for key, value in source.keywords.items()]
+        return f"{object_name(source.func)}({', '.join(bound)})"
+    owner = getattr(source, "__self__", None)
+    if owner is not None and hasattr(owner, "__dict__") and hasattr(source, "__name__"):
+        return f"{object_name(owner)}.{source.__name__}"
+    if hasattr(source, "__qualname__"):
+        module = getattr(source, "__module__", None)
+        return f"{module}.{source.__qualname__}" if module else str(source.__qualname__)
+    settings = {key.lstrip("_"): value for key, value in sorted(getattr(source, "__dict__", {}).items())}
+    shown = [f"{key}={settings.pop(key)}" for key in _SIZES if isinstance(settings.get(key), int | float)]
+    described = [f"{key}={text}" for key, value in settings.items() if (text := _describe(value))]
+    if described:
+        shown.append(f"settings={hashlib.sha256('; '.join(described).encode('utf-8', 'replace')).hexdigest()[:8]}")
+    return f"{type(source).__name__}({', '.join(shown)})"
+
+
+def _describe(value: object) -> str:
+    """Return a setting as text that is the same in every process; empty where there is no such text."""
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{getattr(value, '__module__', '')}.{value.__qualname__}"
+    text = repr(value)
+    return type(value).__qualname__ if " at 0x" in text or isinstance(value, set | frozenset) else text
+
+
+def live_identity(source: object) -> str:
+    """Return what decides the results of an object: its own ``identity``, or else the digest of its code and state.
+
+    The state of an object with a ``name`` is its name: objects of one class and name are interchangeable.
+    """
+    own, name = getattr(source, "identity", None), getattr(source, "name", None)
+    if isinstance(own, str):
+        return own
+    is_named = isinstance(name, str) and bool(name) and not isinstance(source, type)
+    return data_sha256([name, live_digest(type(source))] if is_named else [object_name(source), live_digest(source)])
+
+
+def live_digest(*objects: object) -> str:
+    """Return the digest of the code and state of objects: another as soon as one of them would do something else.
+
+    To the code belong the functions, classes and plain constants of its own module that it uses, and what those use.
+    State that cannot be compared, such as a connection, makes the digest one of a kind.
+    """
+    live = _Live()
+    return data_sha256([live.of(one) for one in objects])
+
+
+class _Live:
+    """Objects as plain data, everything in it once."""
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
+
+    def of(self, value: Any) -> Any:
+        """Return what decides the behaviour of a value."""
+        if isinstance(value, _PLAIN):
+            return f"{type(value).__name__} {value!r}"
+        if isinstance(value, list | tuple):
+            return [type(value).__name__, *map(self.of, value)]
+        if isinstance(value, set | frozenset):
+            return [type(value).__name__, *sorted(map(repr, value))]
+        if isinstance(value, Mapping):
+            return {repr(key): self.of(one) for key, one in value.items()}
+        if id(value) in self._seen:
+            return "again"
+        self._seen.add(id(value))
+        if isinstance(value, functools.partial):
+            return ["partial", self.of(value.func), self.of(value.args), self.of(value.keywords)]
+        if isinstance(value, types.MethodType):
+            return ["method", self.of(value.__func__), self.of(value.__self__)]
+        if isinstance(value, types.FunctionType):
+            return ["function", *self._function(value)]
+        if isinstance(value, type):
+            return ["class", *self._class(value)]
+        if isinstance(value, types.BuiltinFunctionType | types.ModuleType):
+            return ["built in", value.__name__]
+        return ["object", self.of(type(value)), self._state(value)]
+
+    def _function(self, call: types.FunctionType) -> Iterator[Any]:
+        yield f"{call.__module__}.{call.__qualname__}"
+        yield _code(call.__code__)
+        yield self.of(call.__defaults__ or ())
+        yield self.of(call.__kwdefaults__ or {})
+        yield [self.of(cell.cell_contents) for cell in call.__closure__ or () if _is_filled(cell)]
+        for name in sorted(_names(call.__code__) & call.__globals__.keys()):
+            used = call.__globals__[name]
+            is_own = getattr(used, "__module__", None) == call.__module__
+            if isinstance(used, _PLAIN) or (isinstance(used, types.FunctionType | type) and is_own):
+                yield [name, self.of(used)]
+
+    def _class(self, kind: type) -> Iterator[Any]:
+        """The methods of a class and of those of its module that it derives from."""
+        yield f"{kind.__module__}.{kind.__qualname__}"
+        for base in kind.__mro__:
+            if base.__module__ == kind.__module__ != "builtins":
+                for found in vars(base).values():
+                    method = getattr(found, "fget", None) or getattr(found, "__func__", found)
+                    if isinstance(method, types.FunctionType):
+                        yield self.of(method)
+
+    def _state(self, value: Any) -> Any:
+        own = getattr(value, "identity", None)
+        if isinstance(own, str):
+            return own
+        if hasattr(value, "__getstate__") and type(value).__module__.partition(".")[0] in _UNCOMPARABLE:
+            return f"unknown {uuid.uuid4().hex}"
+        if hasattr(value, "__dict__"):
+            return {name: self.of(one) for name, one in vars(value).items()}
+        shown = repr(value)
+        return f"unknown {uuid.uuid4().hex}" if " at 0x" in shown else shown
+
+
+_UNCOMPARABLE = frozenset({"_io", "_socket", "_ssl", "_thread", "asyncio", "httpx", "openai", "socket", "ssl"})
+
+
+def _code(code: types.CodeType) -> list[Any]:
+    constants = [
+        _code(one) if isinstance(one, types.CodeType) else _stable(one)
+        for one in code.co_consts
+        if one is not code.co_name
+    ]
+    return [code.co_code.hex(), constants, list(code.co_names)]
+
+
+def _stable(value: Any) -> Any:
+    """A constant as text that is the same in every process: the order of a set is not."""
+    if isinstance(value, tuple | frozenset):
+        parts = [str(_stable(part)) for part in value]
+        return [type(value).__name__, *(sorted(parts) if isinstance(value, frozenset) else parts)]
+    return repr(value)
+
+
+def _names(code: types.CodeType) -> set[str]:
+    inner: Iterable[set[str]] = [_names(one) for one in code.co_consts if isinstance(one, types.CodeType)]
+    return {*code.co_names}.union(*inner)
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018  # reading is the question
+    except ValueError:
+        return False
+    return True
