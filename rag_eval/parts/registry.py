@@ -241,7 +241,7 @@ def _read_grid(value: object, place: Place, kind: Kind, faults: Faults, *, is_gr
         return _read_reference(name, settings, place, named, kind, faults, is_grid=is_grid)
     if name not in kind.types:
         meant = suggestion(name, kind.types)
-        own = ", or module:Name for your own"
+        own = ", or module:Name for your own" if kind.foreign else ""
         raise named.fault(f"there is no {kind.name} {preview(name)}{meant}: {choices(kind.types, name)}{own}")
     cls = kind.load(name)
     known = settings_of(cls)
