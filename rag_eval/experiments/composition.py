@@ -36,7 +36,7 @@ class _Composed:
     def __init__(self, evaluators: Sequence[Any], name: str | None = None) -> None:
         if not evaluators:
             raise ConfigurationError(f"{type(self).__name__} has no evaluators: give at least one")
-        self.parts = named_evaluators(evaluators)
+        self.parts = tuple(named_evaluators(evaluators))
         self.name = name or type(self).__name__
         self.instant = all(part.instant for part in self.parts)
 

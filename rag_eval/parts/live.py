@@ -6,6 +6,7 @@ import re
 import types
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import PurePath
 from typing import Any
@@ -59,26 +60,32 @@ def live_identity(source: object) -> str:
     return data_sha256([name, live_digest(type(source))] if is_named else [object_name(source), live_digest(source)])
 
 
-def live_digest(*objects: object) -> str:
+def live_digest(*objects: object, is_reused: bool = True) -> str:
     """Return the digest of the code and state of objects: another as soon as one of them would do something else.
 
     To the code belong the functions, classes and plain constants of its own module that it uses, and what those use.
-    State that cannot be compared, such as a connection, makes the digest one of a kind.
+    State that cannot be compared, such as a connection, makes the digest one of a kind, so that no result is reused.
+    Where nothing ``is_reused`` but the work of one interrupted run, such state and all that may change while it runs,
+    such as lists, count as their type.
     """
-    live = _Live()
+    live = _Live(is_reused)
     return data_sha256([live.of(one) for one in objects])
 
 
 class _Live:
     """Objects as plain data, everything in it once."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_reused: bool) -> None:
+        self._is_reused = is_reused
         self._seen: set[int] = set()
+        self._kept: list[object] = []  # so that no id is used again
 
     def of(self, value: Any) -> Any:
         """Return what decides the behaviour of a value."""
         if isinstance(value, _PLAIN):
             return f"{type(value).__name__} {value!r}"
+        if not self._is_reused and isinstance(value, list | set | Mapping):
+            return type(value).__name__  # its content may change while it runs
         if isinstance(value, list | tuple):
             return [type(value).__name__, *map(self.of, value)]
         if isinstance(value, set | frozenset):
@@ -88,8 +95,9 @@ class _Live:
         if id(value) in self._seen:
             return "again"
         self._seen.add(id(value))
+        self._kept.append(value)
         if isinstance(value, functools.partial):
-            return ["partial", self.of(value.func), self.of(value.args), self.of(value.keywords)]
+            return ["partial", self.of(value.func), self.of(value.args), self.of(tuple(value.keywords.items()))]
         if isinstance(value, types.MethodType):
             return ["method", self.of(value.__func__), self.of(value.__self__)]
         if isinstance(value, types.FunctionType):
@@ -104,12 +112,13 @@ class _Live:
         yield f"{call.__module__}.{call.__qualname__}"
         yield _code(call.__code__)
         yield self.of(call.__defaults__ or ())
-        yield self.of(call.__kwdefaults__ or {})
+        yield self.of(tuple((call.__kwdefaults__ or {}).items()))
         yield [self.of(cell.cell_contents) for cell in call.__closure__ or () if _is_filled(cell)]
         for name in sorted(_names(call.__code__) & call.__globals__.keys()):
             used = call.__globals__[name]
             is_own = getattr(used, "__module__", None) == call.__module__
-            if isinstance(used, _PLAIN) or (isinstance(used, types.FunctionType | type) and is_own):
+            is_constant = isinstance(used, (*_PLAIN, tuple, frozenset))
+            if is_constant or (isinstance(used, types.FunctionType | type) and is_own):
                 yield [name, self.of(used)]
 
     def _class(self, kind: type) -> Iterator[Any]:
@@ -126,12 +135,15 @@ class _Live:
         own = getattr(value, "identity", None)
         if isinstance(own, str):
             return own
-        if hasattr(value, "__getstate__") and type(value).__module__.partition(".")[0] in _UNCOMPARABLE:
-            return f"unknown {uuid.uuid4().hex}"
-        if hasattr(value, "__dict__"):
+        if is_dataclass(value):
+            return {one.name: self.of(getattr(value, one.name)) for one in fields(value)}
+        is_plain = type(value).__module__.partition(".")[0] not in _UNCOMPARABLE
+        if hasattr(value, "__dict__") and is_plain:
             return {name: self.of(one) for name, one in vars(value).items()}
         shown = repr(value)
-        return f"unknown {uuid.uuid4().hex}" if " at 0x" in shown else shown
+        if is_plain and " at 0x" not in shown:
+            return shown
+        return f"unknown {uuid.uuid4().hex}" if self._is_reused else "unknown"
 
 
 _UNCOMPARABLE = frozenset({"_io", "_socket", "_ssl", "_thread", "asyncio", "httpx", "openai", "socket", "ssl"})
