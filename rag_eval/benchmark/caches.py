@@ -11,8 +11,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from rag_eval.chunking.chunker import PositionAwareChunker
+from rag_eval.chunking.placement import ChunkerPositionAdapter
 from rag_eval.disk.files import data_sha256
 from rag_eval.disk.rows import KEY, KeyedRows, Row, keys_from_hex, nanoseconds
+from rag_eval.parts.objects import check_unchanged
 from rag_eval.retrieval.retriever import C, Reranker, reranked
 from rag_eval.tables import metadata_to_json, schema_of
 from rag_eval.types.chunks import PositionAwareChunk
@@ -22,16 +24,20 @@ from rag_eval.types.ids import text_sha256
 logger = logging.getLogger("rag_eval.benchmark")
 
 CUTS = schema_of(
-    document_sha256=KEY, starts=pa.list_(pa.int64()), ends=pa.list_(pa.int64()), metadata=pa.list_(pa.string())
+    document_sha256=KEY,
+    starts=pa.list_(pa.int64()),
+    ends=pa.list_(pa.int64()),
+    metadata=pa.list_(pa.string()),
+    skipped=pa.int64(),
 )
 
 
 def cut_once(
     folder: Path, chunker: PositionAwareChunker, documents: Sequence[Document], *, refresh: bool = False
-) -> tuple[list[PositionAwareChunk], int]:
-    """The chunks of all documents, in order, and how many documents had to be cut; ``refresh`` cuts them all.
+) -> tuple[list[PositionAwareChunk], int, int]:
+    """The chunks of all documents, in order, how many documents had to be cut, and how many pieces had no sure place.
 
-    The folder keeps what one chunker has cut.
+    The folder keeps what one chunker has cut; ``refresh`` cuts all documents.
     """
     cuts = KeyedRows(folder, CUTS)
     began = time.time_ns()
@@ -39,21 +45,30 @@ def cut_once(
     known = {} if refresh else cuts.get(digests)
     fresh: dict[str, Row] = {}
     chunks: list[PositionAwareChunk] = []
+    skipped = 0
     for document, digest in zip(documents, digests, strict=True):
         kept = fresh.get(digest) or known.get(digest)
         made = None if kept is None else _chunks_at(document, kept)
         if made is None:
-            made = chunker.chunk_with_positions(document)
-            fresh[digest] = {
+            # In place of a warning for each piece, a run shows their number.
+            if isinstance(chunker, ChunkerPositionAdapter):
+                made, lost = chunker.placed(document)
+            else:
+                made, lost = chunker.chunk_with_positions(document), []
+            fresh[digest] = kept = {
                 "starts": [chunk.start for chunk in made],
                 "ends": [chunk.end for chunk in made],
                 "metadata": [metadata_to_json(chunk.metadata, f"a chunk of {document.id!r}") for chunk in made],
+                "skipped": len(lost),
             }
         chunks += made
+        skipped += kept["skipped"] if kept else 0
+    if fresh:
+        check_unchanged(getattr(chunker, "chunker", chunker))
     cuts.put(fresh)
     if refresh or fresh.keys() & known.keys():
         cuts.retire(keys_from_hex(list(fresh)), began)
-    return chunks, len(fresh)
+    return chunks, len(fresh), skipped
 
 
 def _chunks_at(document: Document, cuts: Row) -> list[PositionAwareChunk] | None:
@@ -117,6 +132,7 @@ class CachedReranker:
         started = time.perf_counter()
         order = reranked(self.reranker, query, chunks)
         row = {"order": order, "seconds": time.perf_counter() - started}
+        check_unchanged(self.reranker)
         self._rows.put({key: row}, self._since_ns)
         with self._guard:
             self.fresh += 1

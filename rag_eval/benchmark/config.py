@@ -183,8 +183,8 @@ class BenchmarkConfig(Settings):
     stores: list[StorePart] = Field(
         default_factory=lambda: [STORE.make("lancedb")],
         min_length=1,
-        description="What searches the vectors: LanceDB, with or without an index. A benchmark has no other store, "
-        "because its indexes are kept for later runs.",
+        description="What searches the vectors. The indexes of LanceDB are kept for later runs, of other stores the "
+        "hits.",
     )
     retrieval: list[RetrievalMode] = Field(default=["vector"], min_length=1, description="How chunks are found.")
     rerankers: list[RerankerPart] = Field(

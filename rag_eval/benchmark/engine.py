@@ -14,7 +14,7 @@ from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import Configuration
 from rag_eval.benchmark.references import BenchmarkInputs
 from rag_eval.benchmark.stage import Context, Shards, Stage
-from rag_eval.parts import Searching, has_location, without
+from rag_eval.parts import Searching, has_location, keeps_data, without
 from rag_eval.retrieval.retriever import Retriever
 from rag_eval.tables import TruthTables
 from rag_eval.types.ids import EvaluationType
@@ -60,10 +60,14 @@ def evaluate(
         chunks = run(stages.chunk, inputs.documents, parts.chunker, inputs.truth if level == "chunk-level" else None)
         if parts.embedder is not None:
             embeddings = run(stages.embed, chunks, parts.embedder)
-            # An index does not depend on what only a search uses; a store that is filled in place is taken as it is.
-            as_filled = parts.store if has_location(parts.store) else without(parts.store, Searching)
-            index = run(stages.index, chunks, embeddings, as_filled)
-            hits["vector"] = run(stages.retrieve_by_vector, chunks, index, queries, parts.embedder, parts.store, depth)
+            searched = queries, parts.embedder, parts.store, depth
+            if keeps_data(parts.store):
+                # An index does not depend on what only a search uses; one that is filled in place is taken as it is.
+                as_filled = parts.store if has_location(parts.store) else without(parts.store, Searching)
+                index = run(stages.index, chunks, embeddings, as_filled)
+                hits["vector"] = run(stages.retrieve_by_vector, chunks, index, *searched)
+            else:
+                hits["vector"] = run(stages.index_and_retrieve, chunks, embeddings, *searched)
         if parts.retrieval in ("bm25", "hybrid"):
             hits["words"] = run(stages.retrieve_by_words, chunks, queries, depth)
         if len(hits) > 1:

@@ -14,7 +14,7 @@ from rag_eval.benchmark.engine import Evaluated
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, Effort, IndexRef, TableRef, TruthSource
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import BenchmarkFailedError, ConfigurationError
-from rag_eval.formatting import choices
+from rag_eval.formatting import choices, counted
 from rag_eval.metrics.metric import ALL, MIN, higher_is_better, score_name, split_name
 from rag_eval.metrics.score_tables import average_scores
 from rag_eval.stats.comparison import best_first
@@ -70,12 +70,13 @@ class StageWork(_Outcome):
 
 
 class ChunkStatistics(_Outcome):
-    """How many chunks there are, and how long they are in characters."""
+    """How many chunks there are, how long they are in characters, and how many pieces were left out besides."""
 
     count: int
     mean: float
     shortest: int
     longest: int
+    skipped: int = 0
 
 
 class ConfigurationOutcome(_Outcome):
@@ -101,6 +102,19 @@ class ConfigurationOutcome(_Outcome):
     latency_ms: float | None
     tokens: int | None
     cost: float | None
+    unplaced: int = 0
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about what was left out, or counts although it is not in the documents."""
+        told = []
+        if self.chunks.skipped:
+            pieces = counted(self.chunks.skipped, "pieces")
+            told.append(f"{self.name}: {pieces} of its chunks have no sure place in their document and were left out.")
+        if self.unplaced:
+            answers = f"{self.unplaced:,} of {self.hits.rows:,} answers"
+            told.append(f"{self.name}: {answers} are not in the documents, and count as text that is not relevant.")
+        return told
 
 
 class ConfigurationFailure(_Outcome):
@@ -214,6 +228,7 @@ def summarise(
             mean=pc.mean(lengths).as_py() or 0.0,
             shortest=extremes["min"],
             longest=extremes["max"],
+            skipped=sum(effort.skipped for effort in efforts),
         ),
         chunk_tables=list(evaluated.chunks),
         index=evaluated.index,

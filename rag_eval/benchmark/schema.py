@@ -18,7 +18,7 @@ def benchmark_schema() -> Schema:
         if key in SECTIONS:
             properties[key] = described | one_or_more(kind_schema(SECTIONS[key], definitions))
         elif get_origin(field.annotation) is list:
-            properties[key] = described | one_or_more(plain[key]["items"], {"uniqueItems": key != "retrieval"})
+            properties[key] = described | one_or_more(plain[key]["items"], {"uniqueItems": True})
         else:
             bare = {
                 name: value for name, value in plain[key].items() if name not in ("title", "description", "default")
@@ -88,6 +88,8 @@ DESCRIPTIONS = {
     "total": "How many units there are.",
     "unit": "What is counted.",
     "query_seconds": "The part of the time that grows with the queries.",
+    "skipped": "How many pieces of the chunker have no sure place in their document and were left out.",
+    "unplaced": "How many answers of a whole system are not in the documents.",
     "made": "When it was made.",
     "count": "How many chunks there are.",
     "mean": "Their mean length in characters.",

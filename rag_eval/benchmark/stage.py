@@ -31,6 +31,7 @@ from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
 from rag_eval.embedding.embedder import Embedder, ReportsUsage
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import digest, fresh, identity, is_part, is_remote, located, replaced
+from rag_eval.parts.objects import check_unchanged
 from rag_eval.retrieval.retriever import Reranker, usable_chunker
 from rag_eval.stores.store import VectorStore
 from rag_eval.tables import TruthTables, has_places
@@ -67,7 +68,8 @@ class Stage:
     def __call__(self, workspace: Workspace, *inputs: Any) -> Any:
         """Run the step on references into a workspace, and return references to what it made there.
 
-        They say when that began and how long it took, also to whoever uses them again.
+        They say when that began and how long it took, also to whoever uses them again. Raises ``ConfigurationError``
+        when the code of a part changed meanwhile.
         """
         begun, started = datetime.now(UTC), time.perf_counter()
         given = [_read(workspace, one) for one in inputs]
@@ -78,6 +80,7 @@ class Stage:
         # All of it counts as the first shard's: the effort of a list is the sum.
         efforts = [Effort(fresh=0, total=0, unit=total.unit) for _ in refs]
         efforts[:1] = [total.model_copy(update={"seconds": seconds})]
+        check_unchanged(inputs)
         kept = [ref.model_copy(update={"made": begun, "effort": one}) for ref, one in zip(refs, efforts, strict=False)]
         return kept if isinstance(made, list) else kept[0]
 
@@ -134,16 +137,15 @@ def _kept(workspace: Workspace, kind: str, made: Any) -> Made:
     return workspace.write_table(kind, made)
 
 
-CUTS_VERSION = 1
+CUTS_VERSION = 2
 """Raise it whenever a chunker cuts otherwise than before: kept cuts of another version are not used."""
 
 
 class Cuts(NamedTuple):
-    """The chunks that a chunker made of documents, and how many it left out for lack of a sure place."""
+    """The chunks that a chunker made of documents, and what that took."""
 
     chunker: str
     chunks: list[PositionAwareChunk]
-    skipped: int
     effort: Effort
 
 
@@ -173,8 +175,8 @@ class Context:
                     for chunk in cut:
                         document.check_span(chunk.to_span())
                 chunks += cut
-            effort = Effort(fresh=count, total=count, unit="documents")
-            return Cuts(name, chunks, getattr(used, "skipped_chunks", 0), effort)
+            skipped = getattr(used, "skipped_chunks", 0)
+            return Cuts(name, chunks, Effort(fresh=count, total=count, unit="documents", skipped=skipped))
         with ExitStack() as stack:
             asked = None
             # Vectors that are made here are not kept: most chunkers ask for a vector of every sentence, once.
@@ -183,10 +185,10 @@ class Context:
             made_by = f"{digest(chunker)} v{CUTS_VERSION}"
             folder = identity_folder(self.workspace.root / "cache" / "chunks", made_by, name)
             stack.enter_context(self.workspace.growing(folder))
-            used = chunker if asked is None else replaced(chunker, embedder=asked)
-            chunks, new = cut_once(folder, used, documents, refresh=self.workspace.refresh)
+            used = as_position_aware(chunker if asked is None else replaced(chunker, embedder=asked))
+            chunks, new, skipped = cut_once(folder, used, documents, refresh=self.workspace.refresh)
         charged = spent(asked) if asked and new else {}
-        return Cuts(name, chunks, 0, Effort(fresh=new, total=count, unit="documents", **charged))
+        return Cuts(name, chunks, Effort(fresh=new, total=count, unit="documents", skipped=skipped, **charged))
 
     @contextmanager
     def embedder(self, embedder: Any) -> Iterator[Embedder]:
@@ -215,6 +217,19 @@ class Context:
             closing(CachedReranker(own, folder, self.workspace.made_since)) as asking,
         ):
             yield asking
+
+    @contextmanager
+    def store(self, store: Any) -> Iterator[VectorStore]:
+        """The store, empty, for one filling and its searches; in a workspace one of its own, which is emptied again."""
+        used: Any = store if self.workspace is None else fresh(store)
+        # An object of a module is one for all configurations: they take turns.
+        with getattr(used, "turn", None) or nullcontext():
+            used.clear()
+            try:
+                yield used
+            finally:
+                if self.workspace is not None:
+                    used.clear()
 
     def filled(self, store: Any, rows: int, fill: Callable[[VectorStore], None]) -> VectorStore | IndexRef:
         """The store with so many rows that ``fill`` puts into it; in a workspace, the index that it is there."""

@@ -4,8 +4,6 @@ They write nothing; ``stage`` says how a workspace keeps what they make. Tables 
 vectors come as lists of shards, whose rows stand in the order of the documents.
 """
 
-import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -102,7 +100,7 @@ def chunk(
         check_chunker(truth, cuts[0].chunker)
         chunks = [without_positions(one.chunks) for one in cuts]
     if not any(chunks):
-        raise no_chunks(cuts[0].chunker, sum(map(len, read)), sum(one.skipped for one in cuts))
+        raise no_chunks(cuts[0].chunker, sum(map(len, read)), sum(one.effort.skipped for one in cuts))
     if truth is not None:
         check_chunk_ids(truth, [one for shard in chunks for one in shard])
     return [chunks_to_table(shard) for shard in chunks], Effort.total_of([one.effort for one in cuts])
@@ -141,18 +139,11 @@ def index(chunks: Shards, embeddings: Shards, store: Any, *, context: Context) -
 
 
 def _fill(store: VectorStore, chunks: pa.Table, vectors: "TextVectors") -> None:
-    """Raises ``OSError`` when the disk does not take the chunks, which LanceDB says in words."""
     if not isinstance(store, LanceDBVectorStore):
         store.add(chunks_from_table(chunks), vectors.of(searched_texts(chunks).to_pylist()))
         return
     parts = (chunks.slice(begin, ROWS_AT_ONCE) for begin in range(0, chunks.num_rows, ROWS_AT_ONCE))
-    try:
-        store.add_tables((part, vectors.of(searched_texts(part).to_pylist())) for part in parts)
-    except RuntimeError as error:
-        code = re.search(r"LanceError\(IO\).*\(os error (\d+)\)", str(error))
-        if code is None:
-            raise
-        raise OSError(int(code[1]), os.strerror(int(code[1]))) from None
+    store.add_tables((part, vectors.of(searched_texts(part).to_pylist())) for part in parts)
 
 
 class TextVectors:
@@ -179,13 +170,29 @@ class TextVectors:
 def retrieve_by_vector(
     chunks: Shards, index: Any, searches: pa.Table, embedder: Any, store: Any, depth: int, *, context: Context
 ) -> tuple[pa.Table, Effort]:
-    """The nearest chunks of every search."""
-    asked, table = as_searches(searches), pa.concat_tables(chunks)
+    """The nearest chunks of every search, by an index."""
+    return _nearest(pa.concat_tables(chunks), context.opened(store, index), searches, embedder, depth, context)
+
+
+@stage("hits", version=1)
+def index_and_retrieve(
+    chunks: Shards, embeddings: Shards, searches: pa.Table, embedder: Any, store: Any, depth: int, *, context: Context
+) -> tuple[pa.Table, Effort]:
+    """The nearest chunks of every search, by a store of which no index is kept."""
+    table, vectors = pa.concat_tables(chunks), TextVectors(pa.concat_tables(embeddings))
+    with context.store(store) as used:
+        _fill(used, table, vectors)
+        return _nearest(table, used, searches, embedder, depth, context)
+
+
+def _nearest(
+    table: pa.Table, store: VectorStore, searches: pa.Table, embedder: Any, depth: int, context: Context
+) -> tuple[pa.Table, Effort]:
+    asked = as_searches(searches)
     with context.embedder(embedder) as used:
         vectors = embed_queries(used, asked.column("text").to_pylist())
-    opened = context.opened(store, index)
     ranking, effort = context.answered(
-        asked, lambda some: search_vectors(opened, vectors[: some.num_rows], depth, table.num_rows), used
+        asked, lambda some: search_vectors(store, vectors[: some.num_rows], depth, table.num_rows), used
     )
     return hits_at("vector", table, asked, ranking), effort
 

@@ -310,6 +310,18 @@ class ChunkerPositionAdapter:
 
     def chunk_with_positions(self, doc: Document) -> list[PositionAwareChunk]:
         """Return the located chunks in the order given; warns (``SkippedChunkWarning``) of each one without a place."""
+        chunks, skipped = self.placed(doc)
+        for text in skipped:
+            warnings.warn(
+                f"{self.name} gave a chunk with no sure place in {doc.id!r}, which is left out: "
+                f"{preview(text, _PREVIEW)}",
+                SkippedChunkWarning,
+                stacklevel=2,
+            )
+        return chunks
+
+    def placed(self, doc: Document) -> tuple[list[PositionAwareChunk], list[str]]:
+        """Return the located chunks in the order given, and the texts of those without a place."""
         placements = place(doc.content, self.chunker.pieces(doc.content))
         cuts = [placement.cut for placement in placements if placement.cut is not None]
         report = PlacementReport(
@@ -323,14 +335,8 @@ class ChunkerPositionAdapter:
         )
         with self._lock:
             self._reports[doc.id] = report
-        for skipped in (placement.piece.text for placement in placements if placement.cut is None):
-            shown = preview(skipped, _PREVIEW)
-            warnings.warn(
-                f"{self.name} gave a chunk with no sure place in {doc.id!r}, which is left out: {shown}",
-                SkippedChunkWarning,
-                stacklevel=2,
-            )
-        return [doc.chunk_at(*cut) for cut in cuts]
+        skipped = [placement.piece.text for placement in placements if placement.cut is None]
+        return [doc.chunk_at(*cut) for cut in cuts], skipped
 
 
 def as_position_aware(chunker: object, name: str | None = None) -> PositionAwareChunker:

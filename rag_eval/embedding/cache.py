@@ -34,6 +34,7 @@ from rag_eval.embedding.embedder import (
 )
 from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.parts import digest, is_remote
+from rag_eval.parts.objects import check_unchanged
 from rag_eval.types.ids import text_sha256
 
 KEEP_EVERY = 1_024
@@ -268,10 +269,12 @@ class CachedEmbedder:
                 ready += batch
                 done.update(batch)
                 if len(ready) >= self._keep_every or is_remote(self._embedder):
+                    check_unchanged(self._embedder)
                     kept.keep(digests[ready], vectors[[rows[place] for place in ready]], self._since_ns)
                     ready = []
         finally:
             if vectors is not None and ready:
+                check_unchanged(self._embedder)
                 kept.keep(digests[ready], vectors[[rows[place] for place in ready]], self._since_ns)
         if vectors is None or len(done) != len(places):
             raise ConfigurationError(f"the embedder {self.name} gave {len(done)} vectors for {len(places)} texts")

@@ -123,7 +123,8 @@ def _hashable(value: object) -> object:
 class Setting:
     """A setting of a part as its class declares it.
 
-    ``type`` has the constraints; ``kind`` is the ``Kind`` of a setting that is a part itself, else None.
+    ``type`` has the constraints; ``kind`` is the ``Kind`` of a setting that is a part itself, ``items`` that of the
+    parts in a list, else None.
     """
 
     name: str
@@ -133,6 +134,7 @@ class Setting:
     aspects: frozenset[Aspect]
     kind: Any
     is_list: bool
+    items: Any = None
 
     @property
     def is_required(self) -> bool:
@@ -165,6 +167,7 @@ def _read_fields(cls: Any) -> dict[str, Setting]:
             aspects=frozenset(one for one in info.metadata if isinstance(one, Aspect)),
             kind=next((one.kind for one in info.metadata if hasattr(one, "kind")), None),
             is_list=isinstance(origin, type) and issubclass(origin, Sequence),
+            items=next((one.items for one in info.metadata if hasattr(one, "items")), None),
         )
     return found
 
@@ -224,6 +227,8 @@ def shown(value: object) -> str:
         return value if _PLAIN.fullmatch(value) else json.dumps(value, ensure_ascii=False)
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
+    if isinstance(value, list | tuple) and any(is_part(one) or hasattr(one, "origin") for one in value):
+        return f"[{' + '.join(map(label, value))}]"
     if value is None or isinstance(value, int | float | list | tuple | Mapping):
         return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"))
     return f"({label(value)})"
@@ -234,7 +239,8 @@ def as_data(candidate: object) -> dict[str, Any]:
     data: dict[str, Any] = {"type": type_name(candidate)}
     origin = getattr(candidate, "origin", None)
     if origin is not None:
-        return data | dict(_plain(origin.settings))
+        version = {} if origin.version is None else {"code_version": origin.version}
+        return data | version | dict(_plain(origin.settings))
     if candidate is None or is_part(candidate):
         for name, one in settings_of(type(candidate)).items():
             value = getattr(candidate, name)
@@ -273,7 +279,8 @@ def identity(candidate: object) -> dict[str, Any]:
         for name, one in settings_of(type(candidate)).items():
             if Running not in one.aspects:
                 value = getattr(candidate, name)
-                known[name] = identity(value) if one.kind else _plain(value)
+                inside = [identity(each) for each in value] if one.items else _plain(value)
+                known[name] = identity(value) if one.kind else inside
     return known or {"identity": live_identity(candidate)}
 
 
@@ -291,8 +298,19 @@ def _version(package: str) -> str | None:
 
 def is_remote(candidate: object) -> bool:
     """Whether a part, or one inside it, says that it uses the network."""
-    nested = (getattr(candidate, name) for name, one in settings_of(type(candidate)).items() if one.kind)
-    return getattr(candidate, "remote", False) is True or any(map(is_remote, nested))
+    return any(getattr(one, "remote", False) is True for one in parts_in(candidate))
+
+
+def parts_in(value: Any) -> Iterator[Any]:
+    """Yield an object and the parts in its settings, all the way down; of a list, those of its items."""
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from parts_in(one)
+        return
+    yield value
+    for name, setting in settings_of(type(value)).items():
+        if setting.kind or setting.items:
+            yield from parts_in(getattr(value, name))
 
 
 def without(candidate: T, aspect: Aspect) -> T:
@@ -317,6 +335,11 @@ def has_location(candidate: object) -> bool:
     return any(getattr(candidate, name) is not None for name in _locations(candidate))
 
 
+def keeps_data(candidate: object) -> bool:
+    """Whether a part can be told where to keep its data."""
+    return bool(_locations(candidate))
+
+
 def _locations(candidate: object) -> list[str]:
     return [name for name, one in fields_of(type(candidate)).items() if Location in one.aspects]
 
@@ -328,4 +351,5 @@ def replaced(candidate: T, **settings: object) -> T:
 
 def fresh(candidate: T) -> T:
     """Return a part of its own with the same settings, which has used nothing yet; itself where it is no part."""
-    return replaced(candidate) if is_part(candidate) else candidate
+    anew = getattr(candidate, "anew", None)
+    return cast("T", anew()) if callable(anew) else replaced(candidate) if is_part(candidate) else candidate

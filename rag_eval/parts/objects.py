@@ -20,7 +20,7 @@ from rag_eval.disk.files import data_sha256, file_sha256
 from rag_eval.errors import ConfigurationError, RagEvalError, as_sentence, preview
 from rag_eval.formatting import suggestion
 from rag_eval.parts.code import Code, UserModules, find_module, read_code
-from rag_eval.parts.definition import shown
+from rag_eval.parts.definition import parts_in, shown
 from rag_eval.parts.live import live_identity, object_name
 
 CODE_VERSION = "code_version"
@@ -42,7 +42,7 @@ class Origin:
     """A ``module:Name`` with settings, as a file has it, and what its code was when it was read.
 
     ``code`` is the digest of the code, or the version that was given for it; one of a kind where neither is known, so
-    that nothing is reused.
+    that nothing is reused: ``notes`` say where. ``reads`` says where the code reads what the digest does not see.
     """
 
     reference: str
@@ -52,6 +52,7 @@ class Origin:
     version: str | None = None
     notes: tuple[str, ...] = field(default=(), compare=False)
     completes: bool = False
+    reads: tuple[str, ...] = field(default=(), compare=False)
 
     def __hash__(self) -> int:
         return hash((self.reference, self.code))
@@ -78,17 +79,19 @@ def load(
     not there, the import or the call fails, or the settings do not fit.
     """
     found, code = find(reference, folder)
-    made, codes, unknown = dict(settings), [code.digest], list(code.unknown)
+    made, codes, unknown, reads = dict(settings), [code.digest], list(code.unknown), list(code.reads)
     for key, value in settings.items():
         if isinstance(value, Mapping) and is_reference(value.get("type")):
             inner = {name: one for name, one in value.items() if name != "type"}
             made[key], origin = load(value["type"], inner, folder)
             codes.append(origin.code)
             unknown += origin.notes
+            reads += origin.reads
     notes = () if version is not None else tuple(unknown)
     read = codes[0] if len(codes) == 1 else data_sha256(codes)
     known = version if version is not None else f"unknown {uuid.uuid4().hex}" if notes else read
-    origin = Origin(reference, folder, dict(settings), known, version, notes, completes)
+    told = () if version is not None else tuple(reads)
+    origin = Origin(reference, folder, dict(settings), known, version, notes, completes, told)
     return _made(found, made, reference, completes), origin
 
 
@@ -285,6 +288,10 @@ class Foreign:
         except Exception as error:  # whatever a user's part raises
             raise ConfigurationError(f"the {self.kind} {self.label} failed ({as_sentence(error)})") from error
 
+    def anew(self) -> Self:
+        """Return the same object as a part that has kept nothing of it yet."""
+        return type(self)(self.source, self.origin, self._name)
+
     def close(self) -> None:
         """Close the object where it can be."""
         close = getattr(self.source, "close", None)
@@ -311,6 +318,31 @@ class Foreign:
         origin.check_unchanged()
         source, _ = load(origin.reference, origin.settings, origin.folder, origin.version, completes=origin.completes)
         return cls(source, origin, name)
+
+
+def check_unchanged(value: object) -> None:
+    """Raise ``ConfigurationError`` when the code of a part, or of one inside it, is another than when it was read."""
+    for one in parts_in(value):
+        if isinstance(one, Foreign) and one.origin is not None:
+            one.origin.check_unchanged()
+
+
+def notices(value: object) -> list[str]:
+    """Return a sentence for each part whose code cannot be known, or reads what its digest does not see."""
+    told: dict[str, None] = {}
+    for one in parts_in(value):
+        origin = one.origin if isinstance(one, Foreign) else None
+        if origin is not None and origin.notes:
+            told[
+                f"the code of {origin.reference} cannot be known ({origin.notes[0]}): what it makes is not reused; "
+                f"give {CODE_VERSION}: beside its type, and another one whenever it changes"
+            ] = None
+        if origin is not None and origin.reads:
+            told[
+                f"{origin.reference} reads what its digest does not see ({origin.reads[0]}): when that changes, run "
+                "with --refresh, or give the object an identity"
+            ] = None
+    return list(told)
 
 
 def _reloaded(cls: type[Foreign], origin: Origin, name: str | None) -> Foreign:

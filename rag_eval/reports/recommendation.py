@@ -61,7 +61,8 @@ def recommend(outcome: BenchmarkOutcome, ranking: Sequence[Placed]) -> Recommend
     else:
         headline = f"Ship {best.name}."
         sentences = [f"It {found}", *_equals(ranking, tokens), _rivals(ranking), *_leaner(ranking, tokens)]
-    return Recommendation(headline, sentences + cautions(outcome, first) + failures)
+    notes = [note for one in outcome.configurations for note in one.notes]
+    return Recommendation(headline, sentences + cautions(outcome, first) + notes + failures)
 
 
 def finding(metric: str, estimate: Estimate) -> str:

@@ -1,4 +1,4 @@
-"""Keeping vectors and finding the nearest; a store of the benchmark is added by its file and its line here."""
+"""Keeping vectors and finding the nearest; a store is added by its file and its line here."""
 
 from rag_eval.parts import Kind
 
@@ -7,8 +7,12 @@ INDEX = Kind("index", {"none": None, "ivf-pq": "rag_eval.stores.lance:IvfPq", "h
 
 STORE = Kind(
     "store",
-    {"lancedb": "rag_eval.stores.lance:LanceDBVectorStore"},
+    {
+        "lancedb": "rag_eval.stores.lance:LanceDBVectorStore",
+        "memory": "rag_eval.stores.memory:InMemoryVectorStore",
+        "chroma": "rag_eval.stores.chroma:ChromaVectorStore",
+    },
     foreign="rag_eval.stores.foreign_stores:ForeignStore",
     completes=True,
 )
-"""The stores of a benchmark, which keeps its indexes for later runs."""
+"""What keeps vectors and finds the nearest. A benchmark keeps the indexes of LanceDB, and of other stores the hits."""

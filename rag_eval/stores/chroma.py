@@ -7,14 +7,18 @@ import importlib
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
+from pydantic import Field
 
 from rag_eval.embedding.embedder import Vectors
 from rag_eval.errors import ConfigurationError, TableError
+from rag_eval.parts import PythonOnly, part
+from rag_eval.parts.settings import Name
 from rag_eval.stores.exact_search import BuiltInStore, Candidates, score_margin
 from rag_eval.stores.store import AnyChunk, Integers, Places
 from rag_eval.tables import metadata_to_json
@@ -25,18 +29,22 @@ FOUND_AT_ONCE = 8192
 SPARE = 16
 
 
+@part
 class ChromaVectorStore(BuiltInStore):
-    """One collection of chunks and vectors, in memory or in a folder; for one writer at a time.
+    """A Chroma collection of chunks and vectors, in memory or in a folder; for one writer at a time.
 
     The graph may miss chunks, more of them where many vectors are equal: what it finds is scored and ordered by the
-    rule of every store, what it misses is missing.
+    rule of every store, what it misses is missing. ``folder`` need not exist yet; without one the collection is in
+    memory and nobody else's. Raises ``ConfigurationError`` when chromadb is not installed.
     """
 
-    def __init__(self, folder: str | Path | None = None, *, collection: str = "chunks") -> None:
-        """Use a collection in ``folder``, which need not exist yet; without one, of its own in memory.
+    packages = ("chromadb",)
 
-        Raises ``ConfigurationError`` when chromadb is not installed.
-        """
+    folder: Annotated[str | Path | None, PythonOnly, Field(description="Where the collection is kept.")] = None
+    _: KW_ONLY
+    collection: Annotated[Name, PythonOnly, Field(description="The name of the collection.")] = "chunks"
+
+    def __post_init__(self) -> None:
         try:
             chromadb: Any = importlib.import_module("chromadb")
         except ImportError as error:
@@ -45,6 +53,7 @@ class ChromaVectorStore(BuiltInStore):
             ) from None
         settings = chromadb.Settings(anonymized_telemetry=False)
         self._client: Any
+        folder, collection = self.folder, self.collection
         if folder is None:
             self._client = chromadb.EphemeralClient(settings=settings)
             collection = f"{collection}-{uuid.uuid4().hex}"  # Chroma's clients in memory share their collections

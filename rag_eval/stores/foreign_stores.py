@@ -103,10 +103,12 @@ class ForeignStore(Foreign):
             if not isinstance(given, Iterable) or isinstance(given, str):
                 raise ConfigurationError(f"the store {self.label} gave {preview(repr(given))}: give a list of chunks")
             pairs = [self._read(one) for one in given]
-        hits = []
+        hits: list[StoreHit] = []
         for rank, (number, score) in enumerate(pairs[:k], start=1):
             if not isinstance(number, int) or not 0 <= number < len(self._chunks):
                 raise ConfigurationError(f"the store {self.label} found a chunk that it was not given: {number!r}")
+            if any(hit.number == number for hit in hits):
+                raise ConfigurationError(f"the store {self.label} found chunk number {number} twice in one search")
             hits.append(StoreHit(self._chunks[number], number, 1 / rank if score is None else float(score)))
         return hits
 

@@ -5,8 +5,11 @@ out zero vectors without a word, the dot product keeps them, at score 0.
 """
 
 import json
+import os
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY
 from functools import cached_property
 from pathlib import Path
@@ -134,6 +137,18 @@ TILES = Blocks(queries=1024)
 IDENTITY = b"rag_eval.table"
 
 
+@contextmanager
+def _disk_errors() -> Iterator[None]:
+    """Raise ``OSError`` for what LanceDB says in words when the disk does not take something."""
+    try:
+        yield
+    except RuntimeError as error:
+        code = re.search(r"LanceError\(IO\).*\(os error (\d+)\)", str(error))
+        if code is None:
+            raise
+        raise OSError(int(code[1]), os.strerror(int(code[1]))) from None
+
+
 @part
 class LanceDBVectorStore(BuiltInStore):
     """One table of chunks and vectors in a LanceDB database; for one writer at a time.
@@ -211,15 +226,16 @@ class LanceDBVectorStore(BuiltInStore):
         """Keep the rows of a chunks table, with places or with ordinals, and their vectors; raises as ``add`` does.
 
         It comes in parts, one at a time in memory, and an index is built at the end. When a part is refused, those
-        before it are kept, without an index.
+        before it are kept, without an index. Raises ``OSError`` when the disk does not take them.
         """
         self._load()
-        for chunks, vectors in parts:
-            check_schema(chunks, CHUNKS, "chunks")
-            units = self._checked(chunks.num_rows, vectors)
-            if chunks.num_rows:
-                self._append(rows_of_table(chunks), units, with_table(self._places, chunks))
-        self._build_index()
+        with _disk_errors():
+            for chunks, vectors in parts:
+                check_schema(chunks, CHUNKS, "chunks")
+                units = self._checked(chunks.num_rows, vectors)
+                if chunks.num_rows:
+                    self._append(rows_of_table(chunks), units, with_table(self._places, chunks))
+            self._build_index()
 
     def take(self, numbers: Integers, columns: Sequence[str]) -> pa.Table:
         """Columns of the table for the chunks of these numbers, in the order asked for."""

@@ -1,23 +1,30 @@
 """Vectors in memory, searched exactly: the default of the library."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from rag_eval.embedding.embedder import Vectors
+from rag_eval.parts import PythonOnly, part
 from rag_eval.stores.exact_search import DEFAULT, Blocks, BuiltInStore, Candidates, near_pairs
 from rag_eval.stores.store import AnyChunk, Integers, Places
 
 
+@part
 class InMemoryVectorStore(BuiltInStore):
-    """One matrix of unit vectors, multiplied tile by tile.
+    """One matrix of unit vectors in memory, searched exactly.
 
     A search needs memory for one tile of scores and the candidates, never for all queries times all chunks; ``blocks``
     says how much that is.
     """
 
-    def __init__(self, *, blocks: Blocks = DEFAULT) -> None:
-        self._blocks = blocks
+    _: KW_ONLY
+    blocks: Annotated[Blocks, PythonOnly, Field(description="How much is multiplied at once.")] = DEFAULT
+
+    def __post_init__(self) -> None:
         self.clear()
 
     @property
@@ -48,11 +55,11 @@ class InMemoryVectorStore(BuiltInStore):
         return self._parts[0]
 
     def _candidates(self, units: Vectors, k: int) -> Iterator[Candidates]:
-        for queries, numbers in near_pairs(units, k, self._tiles, self._blocks):
+        for queries, numbers in near_pairs(units, k, self._tiles, self.blocks):
             yield from self._scored(units, queries, numbers)
 
     def _tiles(self) -> Iterator[tuple[Integers, Vectors]]:
         matrix = self._matrix()
-        for begin in range(0, len(matrix), self._blocks.rows):
-            rows = matrix[begin : begin + self._blocks.rows]
+        for begin in range(0, len(matrix), self.blocks.rows):
+            rows = matrix[begin : begin + self.blocks.rows]
             yield np.arange(begin, begin + len(rows)), rows

@@ -57,7 +57,7 @@ WRONG = [
     "chunkers: markdown\nembedders: {type: openai, api_key: x}",
     "chunkers: markdown\nembedders: {type: openai, base_url: 'http://user:word@host/v1'}",
     "chunkers: markdown\nembedders: {type: openai, too_long: cut}",
-    "chunkers: markdown\nstores: memory",
+    "chunkers: markdown\nstores: shelf",
     "chunkers: markdown\nstores: {type: lancedb, index: {type: hnsw, nprobes: 0}}",
     "chunkers: markdown\nrerankers: {type: lexical, b: 2}",
     "chunkers: markdown\nretrieval: []",

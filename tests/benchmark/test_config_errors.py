@@ -92,7 +92,7 @@ WRONG_SETTINGS = {
         "embedders.normalize: expected true or false, found 1"
     ),
     "embedders: {type: local, model: m}": "embedders.model: local has no such key: use one of type",
-    "stores: memory": f"stores: there is no store 'memory': use one of lancedb{OWN}",
+    "stores: shelf": f"stores: there is no store 'shelf': use one of lancedb, memory, chroma{OWN}",
     "stores: {type: lancedb, index: [none, hnws]}": (
         "stores.index[1]: there is no index 'hnws' (did you mean hnsw?): use one of none, ivf-pq, hnsw"
     ),

@@ -41,7 +41,7 @@ def test_the_registries_hold_the_parts_under_their_types() -> None:
         *("markdown", "semantic", "cluster-semantic"),
     ]
     assert list(EMBEDDER.types) == ["local", "openai", "sentence-transformers"]
-    assert list(STORE.types) == ["lancedb"]
+    assert list(STORE.types) == ["lancedb", "memory", "chroma"]
     assert list(RERANKER.types) == ["none", "lexical", "cohere", "cross-encoder"]
     assert [kind.name for kind in SECTIONS.values()] == ["chunker", "embedder", "store", "reranker"]
     for kind, name in EVERY:
