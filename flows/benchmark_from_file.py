@@ -22,6 +22,7 @@ from prefect.states import Cancelled
 
 from flows.benchmark import benchmark
 from rag_eval.benchmark.config_files import chosen_benchmark
+from rag_eval.benchmark.gate import MAX_DROP
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import BenchmarkFailedError
@@ -83,7 +84,7 @@ def benchmark_from_file(
     reanchor: bool = False,
     gate: bool = False,
     gate_metric: str = "",
-    max_drop: float = 0.0,
+    max_drop: float = MAX_DROP,
     allow_different: bool = False,
     note: str = "",
 ) -> BenchmarkOutcome:
@@ -100,7 +101,7 @@ def benchmark_from_file(
         reanchor: Where documents have changed, look for the answers at their new places.
         gate: Hold the run against the baseline, and have it fail where a metric surely dropped.
         gate_metric: What may not drop, such as span_recall@5. Empty: what the baseline is ranked by.
-        max_drop: How far it may drop, such as 0.02.
+        max_drop: How far it may drop.
         allow_different: Gate on other documents or truth than the baseline's too, by the questions that both have.
         note: Why this run was started, to be shown with its result.
     """

@@ -150,17 +150,20 @@ def gate(
     metric: Annotated[
         str | None, typer.Option(help="Such as span_recall@5; without it, what the baseline is ranked by.")
     ] = None,
-    max_drop: Annotated[float, typer.Option(help="How far the metric may drop.")] = 0.0,
+    max_drop: options.MaxDropOption = None,
     configurations: Annotated[
         list[str] | None,
-        typer.Option("--configuration", help="Gate this one, in place of all in the baseline; may be repeated."),
+        typer.Option(
+            "--configuration",
+            help="Gate this one, in place of all in the baseline, or NAME=NAME for two; may be repeated.",
+        ),
     ] = None,
     allow_different: options.AllowDifferentOption = False,
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
     as_json: options.JsonOption = False,
 ) -> None:
     """Compare a run with the baseline; exit code 3 if a metric dropped by more than allowed, significantly so."""
-    from rag_eval.benchmark.gate import run_gate
+    from rag_eval.benchmark.gate import MAX_DROP, run_gate
     from rag_eval.benchmark.runs import BASELINE, read_run
     from rag_eval.benchmark.workspace import Workspace
 
@@ -171,7 +174,7 @@ def gate(
         baseline,
         candidate,
         metric or baseline.ranking_metric,
-        max_drop,
+        MAX_DROP if max_drop is None else max_drop,
         configurations=configurations,
         allow_different=allow_different,
     )
@@ -256,7 +259,7 @@ def choose(
     chosen = choose_baseline(kept, run)
     console = Console()
     if as_json:
-        print_json(console, asdict(chosen))
+        print_json(console, chosen.model_dump())
         return
     say(console, f"The baseline is {chosen.run}")
     baseline = read_run(kept, chosen.run)
@@ -281,7 +284,7 @@ def show(workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE, as_json
     chosen = read_baseline(kept)
     console = Console()
     if as_json:
-        print_json(console, asdict(chosen))
+        print_json(console, chosen.model_dump())
         return
     say(console, f"{chosen.run}, chosen {chosen.chosen}")
     print_result(read_run(kept, BASELINE), kept, as_json=False)

@@ -7,7 +7,8 @@ runs in which nothing dropped further than allowed at most 5 % fail by chance, h
 and a drop that noise explains does not fail. To test for a drop of any size instead and to ask only that the one seen
 is above the allowance would fail half of the runs whose drop is just what is allowed.
 
-A configuration of the baseline that the run has no scores for fails, too.
+A configuration of the baseline that the run has no scores for fails, too. Where the run has it with other settings, it
+is told which, and the two can be gated as a pair.
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from rag_eval.benchmark.compare import CommonScores
+from rag_eval.benchmark.config import DEFAULTS, ConfigurationRecord
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.runs import check_comparable
 from rag_eval.benchmark.scores import SEED, read_scores
@@ -25,6 +27,7 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import basis, counted
 from rag_eval.metrics.metric import Values, higher_is_better
+from rag_eval.parts.definition import shown
 from rag_eval.stats.bootstrap import estimates_of
 from rag_eval.stats.comparison import (
     FLIPS,
@@ -37,11 +40,15 @@ from rag_eval.stats.comparison import (
 )
 from rag_eval.stats.scores import Unit, Units
 
+MAX_DROP = 0.02
+"""How far a metric may drop unless something else is asked for."""
+
 
 @dataclass(frozen=True, slots=True)
 class GateCheck:
     """One configuration: its means, how far it dropped (negative: it rose) with the interval, and the test's verdict.
 
+    Where two are gated as a pair, ``configuration`` has both names.
     ``changed`` counts the queries whose score is another. ``p`` is the adjusted p-value of the hypothesis that the drop
     is within the allowance. ``noticed_from`` is about the smallest drop that would fail, given how much the changes
     differ from query to query; None when they do not. ``unsure`` says that it dropped further than allowed, and that
@@ -65,6 +72,7 @@ class GateCheck:
 class Gate:
     """The checks of a run against a baseline; ``missing`` says of each configuration without scores why it has none.
 
+    ``changed`` are those of them that the run has with other settings, with the name that they have there.
     ``can_fail`` is False when there are so few units that no drop, however large, could be told from chance; see
     ``fewest_units``.
     """
@@ -80,6 +88,7 @@ class Gate:
     can_fail: bool
     checks: list[GateCheck]
     missing: dict[str, str]
+    changed: dict[str, str]
 
     @property
     def passed(self) -> bool:
@@ -112,7 +121,9 @@ class Gate:
             return f"The gate is passed{seen}."
         failed = sum(not check.passed for check in self.checks)
         reasons = [f"{counted(failed, 'configurations')} {far}"] if failed else []
-        reasons += [f"{counted(len(self.missing), 'configurations')} without scores"] if self.missing else []
+        without = len(self.missing) - len(self.changed)
+        reasons += [f"{counted(without, 'configurations')} without scores"] if without else []
+        reasons += [f"{counted(len(self.changed), 'configurations')} with other settings"] if self.changed else []
         return f"The gate failed: {' and '.join(reasons)}."
 
 
@@ -121,27 +132,30 @@ def run_gate(
     baseline: BenchmarkOutcome,
     run: BenchmarkOutcome,
     metric: str,
-    max_drop: float,
+    max_drop: float = MAX_DROP,
     *,
     configurations: Sequence[str] | None = None,
     allow_different: bool = False,
 ) -> Gate:
     """Test a run against the baseline: all of the baseline's configurations, or those named.
 
-    For a metric of cost a rise is the drop. Raises ``ConfigurationError`` when the allowance is negative, when the data
-    differ and that is not allowed, and when the metric is not in both or a named configuration not in the baseline.
+    One is named by its name, or as ``NAME=NAME``, in the baseline and in the run, where these differ. For a metric of
+    cost a rise is the drop. Raises ``ConfigurationError`` when the allowance is negative, when the data differ and that
+    is not allowed, and when the metric is not in both or a named configuration not in the baseline.
     """
     if not 0 <= max_drop < float("inf"):
         raise ConfigurationError(f"the largest drop allowed is {max_drop}: use 0 or more, such as 0.02")
     differences = check_comparable(baseline, run, allow_different=allow_different)
     scores = CommonScores(read_scores(workspace, baseline, metric), read_scores(workspace, run, metric))
-    named = list(dict.fromkeys(configurations or scores.before.configurations))
-    scores.before.paired(metric).subset(named)  # says what the baseline has when it lacks one of them
-    missing = {name: _why_missing(run, name) for name in named if name not in scores.after.configurations}
-    there = [name for name in named if name not in missing]
+    old, new = scores.before.configurations, scores.after.configurations
+    named = _name_pairs(configurations or old, old, new)
+    scores.before.paired(metric).subset(list(named))  # says what the baseline has when it lacks one of them
+    there = {name: other for name, other in named.items() if other in new}
+    changed = {name: other for name in named if name not in there and (other := _changed(baseline, run, name))}
+    missing = {name: _why_missing(baseline, run, name, changed.get(name)) for name in named if name not in there}
     if not there:
-        return Gate(metric, max_drop, baseline.run, run.run, differences, 0, 0, "queries", True, [], missing)
-    before, after = scores.paired(metric, {name: name for name in there})
+        return Gate(metric, max_drop, baseline.run, run.run, differences, 0, 0, "queries", True, [], missing, changed)
+    before, after = scores.paired(metric, there)
     units = before.units
     drops = without_rounding((before.values - after.values) * (1 if higher_is_better(metric) else -1))
     beyond = units.sums(without_rounding(drops - max_drop))
@@ -151,11 +165,11 @@ def run_gate(
     distinct, which = np.unique(beyond, axis=0, return_inverse=True)
     p_values = holm(sign_flip_p_values(distinct, rng, "greater", max(FLIPS, 100 * len(distinct))))
     checks = []
-    for row, (name, p) in enumerate(zip(there, p_values[which.ravel()].tolist(), strict=True)):
+    for row, ((name, other), p) in enumerate(zip(there.items(), p_values[which.ravel()].tolist(), strict=True)):
         seen = intervals[row]
         checks.append(
             GateCheck(
-                configuration=name,
+                configuration=name if name == other else f"{name} → {other}",
                 before=float(before.values[row].mean()),
                 after=float(after.values[row].mean()),
                 drop=seen.mean,
@@ -170,8 +184,9 @@ def run_gate(
         )
     can_fail = units.count >= fewest_units(len(there))
     n = len(before.query_ids)
+    kind = units.kind
     return Gate(
-        metric, max_drop, baseline.run, run.run, differences, n, units.count, units.kind, can_fail, checks, missing
+        metric, max_drop, baseline.run, run.run, differences, n, units.count, kind, can_fail, checks, missing, changed
     )
 
 
@@ -201,9 +216,58 @@ def gate_units(workspace: Workspace, baseline: BenchmarkOutcome) -> Units:
     return read_scores(workspace, baseline, metric).paired(metric).units
 
 
-def _why_missing(run: BenchmarkOutcome, configuration: str) -> str:
-    failure = run.failures.get(configuration)
-    return f"it failed: {failure.reason}" if failure else "the run does not have it"
+def _name_pairs(given: Sequence[str], old: Sequence[str], new: Sequence[str]) -> dict[str, str]:
+    """The name in the baseline and that in the run; one that is no pair of theirs stands for itself."""
+    pairs: dict[str, str] = {}
+    for text in dict.fromkeys(given):
+        # A name may itself have an equals sign: every place to split is tried.
+        splits = [(text[:place], text[place + 1 :]) for place, sign in enumerate(text) if sign == "="]
+        known = [(left, right) for left, right in splits if left in old and right in new]
+        left, right = known[0] if known and text not in old else (text, text)
+        if left in pairs or right in pairs.values():
+            raise ConfigurationError(f"{text!r} names a configuration that was named before: name each once")
+        pairs[left] = right
+    return pairs
+
+
+def _changed(baseline: BenchmarkOutcome, run: BenchmarkOutcome, name: str) -> str | None:
+    """What the run calls the configuration that differs from this one of the baseline in the fewest settings.
+
+    None where it failed under its own name, and where all others have other types of parts, or are in the baseline.
+    """
+    if name in run.failures:
+        return None
+    before = _record(baseline, name)
+    known = {one.name for one in baseline.configurations}
+    others = [one for one in run.configurations if one.name not in known]
+    changes = {one.name: len(found) for one in others if (found := _changes(before, one.configuration))}
+    return min(changes, key=lambda other: changes[other], default=None)
+
+
+def _changes(before: ConfigurationRecord, after: ConfigurationRecord) -> list[str]:
+    """The settings that differ, in words; none where the types of the parts or the ways of retrieval differ."""
+    found = []
+    for kind in ("chunker", *DEFAULTS):
+        old, new = getattr(before, kind), getattr(after, kind)
+        if before.retrieval != after.retrieval or (old and old.type) != (new and new.type):
+            return []
+        for name in dict.fromkeys([*old.settings, *new.settings] if old and new else []):
+            left, right = old.settings.get(name), new.settings.get(name)
+            if left != right:
+                found.append(f"{name} {shown(right)} instead of {shown(left)}")
+    return found
+
+
+def _record(outcome: BenchmarkOutcome, name: str) -> ConfigurationRecord:
+    return next(one.configuration for one in outcome.configurations if one.name == name)
+
+
+def _why_missing(baseline: BenchmarkOutcome, run: BenchmarkOutcome, name: str, changed: str | None) -> str:
+    failure = run.failures.get(name)
+    if changed is None:
+        return f"it failed: {failure.reason}" if failure else "the run does not have it"
+    changes = _changes(_record(baseline, name), _record(run, changed))
+    return f"the run has it with {', '.join(changes)}: gate the two with --configuration '{name}={changed}'"
 
 
 def _noticed_from(units: Units, drops: Values, max_drop: float, tests: int) -> float | None:

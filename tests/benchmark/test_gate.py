@@ -10,9 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from rag_eval.benchmark.gate import fewest_units, gate_units, most_configurations, run_gate
+from flows.deployments import read_deployments
+from rag_eval.benchmark.gate import MAX_DROP, fewest_units, gate_units, most_configurations, run_gate
 from rag_eval.benchmark.scores import SCORES_FILE, read_scores
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.errors import ConfigurationError
 from rag_eval.stats.comparison import holm, sign_flip_p_values
@@ -135,6 +137,37 @@ def test_a_configuration_without_scores_fails_the_gate(own_store: Store) -> None
         "span_recall@3 may drop by 0.5",
         "The gate failed: 2 configurations without scores.",
     )
+
+
+def test_a_changed_setting_is_told_from_a_missing_configuration_and_gated_as_a_pair(own_store: Store) -> None:
+    larger = RecursiveTokenChunker(chunk_size=120)
+    config = own_store.config.model_copy(update={"chunkers": [own_store.config.chunkers[0], larger]})
+    changed = make_run(own_store.workspace, config)
+    new_name = LARGE_NAME.replace("90", "120")
+    found = run_gate(own_store.workspace, own_store.good, changed, METRIC)
+    assert found.changed == {LARGE_NAME: new_name}
+    assert found.missing == {
+        LARGE_NAME: "the run has it with chunk_size 120 instead of 90: "
+        f"gate the two with --configuration '{LARGE_NAME}={new_name}'"
+    }
+    assert found.verdict == "The gate failed: 1 configuration with other settings."
+    pairs = [SMALL_NAME, f"{LARGE_NAME}={new_name}"]
+    pair = run_gate(own_store.workspace, own_store.good, changed, METRIC, configurations=pairs)
+    assert [check.configuration for check in pair.checks] == [SMALL_NAME, f"{LARGE_NAME} → {new_name}"]
+    assert (pair.passed, pair.missing, pair.changed) == (True, {}, {})
+    # Another type of chunker is another configuration, and so is one that failed.
+    other = config.model_copy(update={"chunkers": [own_store.config.chunkers[0], FixedTokenChunker(90)]})
+    gone = run_gate(own_store.workspace, own_store.good, make_run(own_store.workspace, other), METRIC)
+    assert (gone.missing, gone.changed) == ({LARGE_NAME: "the run does not have it"}, {})
+    twice = [SMALL_NAME, f"{LARGE_NAME}={SMALL_NAME}"]
+    with pytest.raises(ConfigurationError, match="was named before"):
+        run_gate(own_store.workspace, own_store.good, changed, METRIC, configurations=twice)
+
+
+def test_without_an_allowance_a_metric_may_drop_by_that_of_the_nightly_run(store: Store) -> None:
+    assert run_gate(store.workspace, store.good, store.good, METRIC).max_drop == 0.02
+    nightly = next(spec for spec in read_deployments() if spec["name"] == "nightly")
+    assert nightly["parameters"]["max_drop"] == MAX_DROP
 
 
 def test_what_cannot_be_tested_is_said(store: Store) -> None:

@@ -128,6 +128,9 @@ def test_the_gate_passes_fails_and_says_what_is_missing(kept: Store) -> None:
     assert "A rise of less than about 6 cannot be detected" in costs
     data = told(kept, "gate", kept.much_worse.run, "--configuration", LARGE_NAME, "--max-drop", "0.02", code=3)
     assert (data["passed"], len(data["checks"]), data["metric"]) == (False, 1, "span_recall@3")
+    assert told(kept, "gate", kept.slightly_worse.run)["max_drop"] == 0.02
+    pair = told(kept, "gate", kept.good.run, "--configuration", f"{SMALL_NAME}={LARGE_NAME}")
+    assert [check["configuration"] for check in pair["checks"]] == [f"{SMALL_NAME} → {LARGE_NAME}"]
     missing = said(kept, "gate", code=3)
     assert f"{LARGE_NAME} is in the baseline and has no score in this run: it failed: no key" in missing
     assert "1 configuration with every score as in the baseline." in missing
