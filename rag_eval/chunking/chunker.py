@@ -10,6 +10,7 @@ from rag_eval.parts.definition import fields_of
 from rag_eval.parts.settings import Name
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document
+from rag_eval.types.ids import generate_pa_chunk_id
 
 Cut = tuple[int, int]
 """``[start, end)`` of one chunk, in code points of the text."""
@@ -66,7 +67,11 @@ class BuiltInChunker(ABC):
 
     def chunk_with_positions(self, doc: Document) -> list[PositionAwareChunk]:
         """Return the chunks in reading order with their places."""
-        return [doc.chunk_at(start, end) for start, end in self.cuts(doc.content)]
+        content, doc_id, chunks = doc.content, doc.id, []
+        for start, end in self.cuts(content):  # a million times: Document.chunk_at would cost a tenth more
+            piece = content[start:end]
+            chunks.append(PositionAwareChunk(generate_pa_chunk_id(piece), piece, doc_id, start, end))
+        return chunks
 
 
 Encoding = Annotated[Name, Field(description="The tiktoken encoding that counts tokens.")]
