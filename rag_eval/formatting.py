@@ -1,7 +1,8 @@
 """Numbers, counts and names to choose from, as messages and reports write them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher, get_close_matches
+from html import escape
 
 
 def counted(number: int, plural: str) -> str:
@@ -85,3 +86,14 @@ def escape_markdown(text: str) -> str:
     for character in "\\`*_{}[]<>|#~&":
         text = text.replace(character, f"\\{character}")
     return " ".join(text.split())
+
+
+def html_table(titles: Iterable[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table for a notebook; every title and value is escaped, and numbers have four digits."""
+    head = "".join(f"<th>{escape(title)}</th>" for title in titles)
+    body = "".join(f"<tr>{''.join(f'<td>{_html_cell(value)}</td>' for value in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _html_cell(value: object) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else escape("" if value is None else str(value))

@@ -9,17 +9,21 @@ set, a number as a key) is refused rather than altered.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag_eval.errors import TableError, preview
+from rag_eval.errors import ConfigurationError, TableError, preview
+from rag_eval.formatting import html_table
 from rag_eval.types.chunks import CharacterSpan, Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import text_sha256
+
+if TYPE_CHECKING:
+    import polars
 
 Row = dict[str, Any]
 Truth = TypeVar("Truth", TokenLevelGroundTruth, ChunkLevelGroundTruth)
@@ -121,6 +125,40 @@ class TruthTables:
 
     queries: pa.Table
     answers: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class ResultTable:
+    """A table of results, as it is or as a data frame; a notebook shows its first rows."""
+
+    table: pa.Table
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def to_polars(self) -> "polars.DataFrame":
+        """Return the rows as a polars frame."""
+        import polars
+
+        frame = polars.from_arrow(self.table)
+        return frame if isinstance(frame, polars.DataFrame) else frame.to_frame()
+
+    def to_pandas(self) -> Any:
+        """Return the rows as a pandas frame; raises ``ConfigurationError`` where pandas is not installed."""
+        try:
+            import pandas  # noqa: F401  # Arrow needs it to make the frame
+        except ImportError:
+            raise ConfigurationError("pandas is not installed: install it, or use to_polars()") from None
+        return self.table.to_pandas()
+
+    def _repr_html_(self) -> str:
+        shown = self.table.slice(0, SHOWN_ROWS)
+        more = f"<p>{len(self) - shown.num_rows} more rows</p>" if len(self) > shown.num_rows else ""
+        return html_table(shown.column_names, [list(row.values()) for row in shown.to_pylist()]) + more
+
+
+SHOWN_ROWS = 20
+"""How many rows of a table a notebook shows."""
 
 
 def check_schema(table: pa.Table, schema: pa.Schema, what: str, filled: Iterable[str] = ()) -> pa.Table:

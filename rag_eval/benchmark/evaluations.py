@@ -3,11 +3,11 @@
 ``retrieval_losses`` says of one retriever where it loses recall.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar, cast, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +24,7 @@ from rag_eval.benchmark.langsmith_evaluation import LangSmithLink
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.errors import ConfigurationError, GroundTruthError, ServiceError, preview
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
+from rag_eval.ground_truth.plain_data import truth_from
 from rag_eval.metrics.losses import HitStages, check_ks, chunk_level_losses, token_level_losses
 from rag_eval.metrics.metric import ChunkLevelMetric, TokenLevelMetric
 from rag_eval.retrieval.retriever import AnyChunker, Reranker, Retriever
@@ -44,19 +45,24 @@ T = TypeVar("T", TokenLevelGroundTruth, ChunkLevelGroundTruth)
 M = TypeVar("M")
 
 
-class _Evaluation(Generic[T, M]):
+class BaseEvaluation(Generic[T, M]):
+    """What both evaluations share: a corpus, its ground truth, and ``run``. Use one of the two below."""
+
     level: ClassVar[EvaluationType]
 
     def __init__(
         self,
         corpus: Corpus,
-        ground_truth: Sequence[T] | str | Path | None = None,
+        ground_truth: "Sequence[T] | Sequence[Mapping[str, Any]] | Frame | str | Path | None" = None,
         *,
         langsmith_dataset_name: str | None = None,
         langsmith_client: "Client | None" = None,
     ) -> None:
         check_corpus(corpus)
         self.corpus = corpus
+        if langsmith_dataset_name is None and isinstance(ground_truth, str) and not _names_a_file(ground_truth):
+            ground_truth, langsmith_dataset_name = None, ground_truth
+        self.langsmith_dataset_name = langsmith_dataset_name
         link = LangSmithLink(langsmith_dataset_name, langsmith_client) if langsmith_dataset_name is not None else None
         self._link = link
         if link is not None and link.has_key:
@@ -109,10 +115,11 @@ class _Evaluation(Generic[T, M]):
         return {query_id: {key: each} for query_id, each in found.items()}
 
 
-class TokenLevelEvaluation(_Evaluation[TokenLevelGroundTruth, TokenLevelMetric]):
+class TokenLevelEvaluation(BaseEvaluation[TokenLevelGroundTruth, TokenLevelMetric]):
     """Evaluates retrieval against character spans: the same ground truth serves every chunker.
 
-    ``ground_truth`` is a list or a JSON-lines file; without it, it is read from the LangSmith dataset. With
+    ``ground_truth`` is a list of ground truth or of records of it, a data frame (see ``truth_from``), or a JSON-lines
+    file; a text that is no file's name names the LangSmith dataset, from which it is read where it is not given. With
     ``langsmith_dataset_name`` and a key (``LANGSMITH_API_KEY``, or a ``langsmith_client``) every run is published to
     that dataset and ``experiment_url`` is filled; otherwise it is None.
     Raises ``GroundTruthError`` when there is no ground truth or it cannot be read, or there is a key and the dataset
@@ -122,7 +129,7 @@ class TokenLevelEvaluation(_Evaluation[TokenLevelGroundTruth, TokenLevelMetric])
     level = "token-level"
 
 
-class ChunkLevelEvaluation(_Evaluation[ChunkLevelGroundTruth, ChunkLevelMetric]):
+class ChunkLevelEvaluation(BaseEvaluation[ChunkLevelGroundTruth, ChunkLevelMetric]):
     """Evaluates retrieval against chunk ids: the ground truth serves the chunker that it was made with, and no other.
 
     Arguments and publication are those of ``TokenLevelEvaluation``.
@@ -131,12 +138,67 @@ class ChunkLevelEvaluation(_Evaluation[ChunkLevelGroundTruth, ChunkLevelMetric])
     level = "chunk-level"
 
 
-def _load(given: Sequence[Any] | str | Path | None, level: EvaluationType, link: LangSmithLink | None) -> Sequence[Any]:
+class Frame(Protocol):
+    """A data frame of polars or pandas, or an Arrow table."""
+
+    @property
+    def columns(self) -> Any:
+        """The columns."""
+
+
+def _names_a_file(text: str) -> bool:
+    return Path(text).suffix in (".jsonl", ".json") or "/" in text or Path(text).exists()
+
+
+@overload
+def create_evaluation(
+    eval_type: Literal["token-level"],
+    corpus_path: str | Path | Corpus,
+    langsmith_dataset: str | None = None,
+    *,
+    glob: str | Sequence[str] = "**/*.md",
+    **settings: Any,
+) -> TokenLevelEvaluation: ...
+
+
+@overload
+def create_evaluation(
+    eval_type: Literal["chunk-level"],
+    corpus_path: str | Path | Corpus,
+    langsmith_dataset: str | None = None,
+    *,
+    glob: str | Sequence[str] = "**/*.md",
+    **settings: Any,
+) -> ChunkLevelEvaluation: ...
+
+
+def create_evaluation(
+    eval_type: EvaluationType,
+    corpus_path: str | Path | Corpus,
+    langsmith_dataset: str | None = None,
+    *,
+    glob: str | Sequence[str] = "**/*.md",
+    **settings: Any,
+) -> TokenLevelEvaluation | ChunkLevelEvaluation:
+    """Return the evaluation of a type over a folder of documents, or a corpus.
+
+    ``settings`` are those of ``TokenLevelEvaluation``: ``ground_truth`` and ``langsmith_client``. Raises as its class
+    does, and ``ConfigurationError`` on an unknown type.
+    """
+    kinds = {"token-level": TokenLevelEvaluation, "chunk-level": ChunkLevelEvaluation}
+    if eval_type not in kinds:
+        raise ConfigurationError(f"there is no evaluation type {eval_type!r}: use 'token-level' or 'chunk-level'")
+    corpus = corpus_path if isinstance(corpus_path, Corpus) else Corpus.from_folder(corpus_path, glob)
+    made: Any = kinds[eval_type](corpus, langsmith_dataset_name=langsmith_dataset, **settings)
+    return cast("TokenLevelEvaluation | ChunkLevelEvaluation", made)
+
+
+def _load(given: Any, level: EvaluationType, link: LangSmithLink | None) -> Sequence[Any]:
     is_token_level = level == "token-level"
     if isinstance(given, str | Path):
         return (read_token_level if is_token_level else read_chunk_level)(Path(given))
     if given is not None:
-        return tuple(given)
+        return tuple(truth_from(given, level))
     if link is None:
         raise GroundTruthError(
             "there is no ground truth: give a list or a JSON-lines file, or langsmith_dataset_name with a key"

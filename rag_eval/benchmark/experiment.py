@@ -12,6 +12,7 @@ from rag_eval.benchmark.config import Configuration
 from rag_eval.benchmark.engine import InMemoryInputs, evaluate, run_in_memory
 from rag_eval.errors import ConfigurationError, GroundTruthError, preview
 from rag_eval.ground_truth.check import check_against_corpus, check_chunk_ids, check_chunker
+from rag_eval.ground_truth.plain_data import truth_from
 from rag_eval.metrics.chroma import ChromaMetric
 from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkPrecision, ChunkRecall
 from rag_eval.metrics.metric import (
@@ -34,6 +35,7 @@ from rag_eval.retrieval.fusion import HybridRetriever
 from rag_eval.retrieval.retriever import RETRIEVER, Hit, Retriever, candidates_for, check_part
 from rag_eval.tables import (
     SCORES,
+    ResultTable,
     TruthTables,
     documents_to_table,
     table_of,
@@ -56,7 +58,7 @@ def parts_with_chunks(retriever: object) -> list[Any]:
 
 
 def checked_truth(level: EvaluationType, ground_truth: Iterable[object], corpus: Corpus) -> list[Any]:
-    """The ground truth, read once.
+    """The ground truth, read once: items, records of them, or a data frame; spans without text get the corpus's.
 
     Raises ``GroundTruthError`` without any, on another kind, on an id twice, on spans that are not the corpus's, and
     on a query without answers.
@@ -64,7 +66,7 @@ def checked_truth(level: EvaluationType, ground_truth: Iterable[object], corpus:
     kind, _ = DEFAULTS[level]
     truth: list[Any] = []
     texts: dict[str, str] = {}
-    for item in ground_truth:
+    for item in truth_from(ground_truth, level):
         if not isinstance(item, kind):
             raise GroundTruthError(
                 f"this is a {level} evaluation and needs {kind.__name__}, it was given a "
@@ -80,7 +82,7 @@ def checked_truth(level: EvaluationType, ground_truth: Iterable[object], corpus:
     if not truth:
         raise GroundTruthError("there is no query to evaluate: give ground truth")
     if level == "token-level":
-        check_against_corpus(truth, corpus)
+        return check_against_corpus(truth, corpus)
     for item in truth if level == "chunk-level" else ():
         if not item.relevant_chunk_ids and not item.unanswerable:
             raise GroundTruthError(
@@ -217,6 +219,16 @@ class RetrievalResult(EvaluationResult):
     """The averages of an experiment by metric name, and the rows they come from."""
 
     raw_results: ExperimentTables = field(kw_only=True)
+
+    @property
+    def scores(self) -> ResultTable:
+        """A row for each metric, cut and answerable query, for polars, pandas and notebooks."""
+        return ResultTable(self.raw_results.scores)
+
+    @property
+    def hits(self) -> ResultTable:
+        """A row for each hit of each query, for polars, pandas and notebooks."""
+        return ResultTable(self.raw_results.hits)
 
 
 @overload

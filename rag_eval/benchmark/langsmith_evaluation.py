@@ -25,6 +25,7 @@ from rag_eval.retry import BRIEF
 from rag_eval.services.langsmith_client import LangSmithService, has_langsmith_key, langsmith_client
 from rag_eval.services.langsmith_datasets import RELEVANT_CHUNK_IDS, chunk_level_truth, query_ids, read_examples
 from rag_eval.services.langsmith_metrics import (
+    BUILT_IN,
     ChunkLevelF1,
     ChunkLevelPrecision,
     ChunkLevelRecall,
@@ -146,7 +147,7 @@ class Evaluation:
         langsmith_dataset_name: str,
         kb_data_path: str | Path,
         *,
-        glob: str = "**/*.md",
+        glob: str | Sequence[str] = "**/*.md",
         langsmith_client: "Client | None" = None,
     ) -> None:
         self._dataset_name = langsmith_dataset_name
@@ -156,7 +157,7 @@ class Evaluation:
     def run(
         self,
         k: int = 5,
-        metrics: Mapping[str, Metrics] | Collection[Metrics] | None = None,
+        metrics: Mapping[str, Metrics | type | str] | Collection[Metrics | type | str] | None = None,
         *,
         chunker: AnyChunker | None = None,
         embedder: Embedder | None = None,
@@ -197,14 +198,15 @@ class Evaluation:
                 client.close()
 
 
-def _evaluators(metrics: Mapping[str, Metrics] | Collection[Metrics], k: int) -> "list[LangSmithEvaluator]":
+def _evaluators(metrics: Mapping[str, Any] | Collection[Any], k: int) -> "list[LangSmithEvaluator]":
     evaluators = get_langsmith_evaluators(metrics, k)
     if not evaluators:
         raise ConfigurationError("there is no metric to compute: name at least one, or leave metrics out")
-    for metric in metrics.values() if isinstance(metrics, Mapping) else metrics:
+    for given in metrics.values() if isinstance(metrics, Mapping) else metrics:
+        metric = BUILT_IN.get(given, given) if isinstance(given, str) else given
         if metric.level != "chunk-level":
             raise ConfigurationError(
-                f"{type(metric).__name__} is a {metric.level} metric and this is a chunk-level evaluation: "
+                f"{getattr(metric, '__name__', type(metric).__name__)} is a {metric.level} metric and this is a chunk-level evaluation: "
                 "use one that derives from Metrics, or TokenLevelEvaluation"
             )
     return evaluators

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts.definition import fields_of
+from rag_eval.parts.live import object_name
 from rag_eval.parts.settings import Name
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document
@@ -22,7 +23,11 @@ class Chunker(Protocol):
 
     @property
     def name(self) -> str:
-        """The chunker and its settings: two chunkers that cut differently have different names."""
+        """The chunker and its settings: two chunkers that cut differently have different names.
+
+        Unless a class that derives from this one has its own, that is the class and its attributes.
+        """
+        return object_name(self)
 
     def chunk(self, text: str) -> list[str]:
         """Return the pieces in reading order; none for an empty text."""
@@ -34,7 +39,11 @@ class PositionAwareChunker(Protocol):
 
     @property
     def name(self) -> str:
-        """The chunker and its settings: two chunkers that cut differently have different names."""
+        """The chunker and its settings: two chunkers that cut differently have different names.
+
+        Unless a class that derives from this one has its own, that is the class and its attributes.
+        """
+        return object_name(self)
 
     def chunk_with_positions(self, doc: Document) -> list[PositionAwareChunk]:
         """Return the chunks in reading order, with ``doc.content[chunk.start:chunk.end] == chunk.content`` for each."""
@@ -75,6 +84,11 @@ class BuiltInChunker(ABC):
 
 
 Encoding = Annotated[Name, Field(description="The tiktoken encoding that counts tokens.")]
+
+
+def fitting_overlap(size: int, overlap: int | None, default: int) -> int:
+    """Return the overlap; where it is not given the default, or a quarter of the size where that is less."""
+    return min(default, size // 4) if overlap is None else overlap
 
 
 def check_overlap(size_name: str, size: int, overlap: int) -> None:

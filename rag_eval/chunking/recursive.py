@@ -16,10 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, GetPydanticSchema, StrictStr
 
-from rag_eval.chunking.chunker import BuiltInChunker, Cut, Encoding, check_overlap
+from rag_eval.chunking.chunker import BuiltInChunker, Cut, Encoding, check_overlap, fitting_overlap
 from rag_eval.parts import Shown, part
-from rag_eval.parts.settings import Count, Whole
+from rag_eval.parts.settings import Count, OptionalWhole, Whole
 from rag_eval.tokens import check_encoding, count_tokens, token_ends
+
+DEFAULT_OVERLAP = 200
 
 DEFAULT_SEPARATORS = ("\n\n", "\n", " ", "")
 """LangChain's: paragraphs, lines, words, characters."""
@@ -260,15 +262,25 @@ class RecursiveCharacterChunker(BuiltInChunker):
     - chunks of whitespace alone are always dropped, which LangChain does except for pieces it cannot split.
 
     Raises ``ConfigurationError`` on sizes that are not whole numbers, ``chunk_size`` < 1, ``chunk_overlap`` outside
-    [0, chunk_size), or no separators.
+    [0, chunk_size), or no separators. Unless it is given, ``chunk_overlap`` is 200, or a quarter of ``chunk_size``
+    where that is less; read back, it is that number.
     """
 
     chunk_size: Annotated[Count, Shown, Field(description="The most characters of a chunk.")] = 1000
-    chunk_overlap: Annotated[Whole, Shown, Field(description="The most characters shared with the chunk before.")] = 200
+    chunk_overlap: Annotated[
+        OptionalWhole,
+        Shown,
+        Field(
+            description="The most characters shared with the chunk before; "
+            "null: 200, or a quarter of `chunk_size` where that is less."
+        ),
+    ] = None
     separators: Separators = DEFAULT_SEPARATORS
 
     def __post_init__(self) -> None:
-        check_overlap("chunk_size", self.chunk_size, self.chunk_overlap)
+        overlap = fitting_overlap(self.chunk_size, self.chunk_overlap, DEFAULT_OVERLAP)
+        object.__setattr__(self, "chunk_overlap", overlap)
+        check_overlap("chunk_size", self.chunk_size, overlap)
 
     def cuts(self, text: str) -> list[Cut]:
         """Return the places of the chunks: starts strictly increasing, no cut empty."""
@@ -279,7 +291,7 @@ class RecursiveCharacterChunker(BuiltInChunker):
     def _split(self, text: str, start: int, end: int, separators: Sequence[str], cuts: list[Cut]) -> None:
         separator, finer = choose_separator(separators, text, start, end)
         borders = borders_before(separator, text, start, end)
-        for left, right, oversize in merge(borders, start, end, self.chunk_size, self.chunk_overlap):
+        for left, right, oversize in merge(borders, start, end, self.chunk_size, self.chunk_overlap or 0):
             if not oversize:
                 add_stripped(cuts, text, left, right)
             elif finer:

@@ -8,7 +8,7 @@ import shutil
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path, PureWindowsPath
@@ -33,8 +33,8 @@ SHOWN_KINDS = 3
 TEXT_SUFFIXES = (".md", ".txt", ".rst", ".adoc", ".html", ".org", ".tex")
 
 
-def matching_files(folder: Path, glob: str) -> list[Path]:
-    """Return the files below ``folder`` that match, sorted by POSIX path.
+def matching_files(folder: Path, glob: str | Sequence[str]) -> list[Path]:
+    """Return the files below ``folder`` that match the pattern, or one of several, each once, sorted by POSIX path.
 
     Raises ``CorpusFolderError`` when the folder is not there, ``EmptyCorpusError`` when nothing matches and
     ``ConfigurationError`` when the pattern is none, or leads out of the folder.
@@ -43,15 +43,23 @@ def matching_files(folder: Path, glob: str) -> list[Path]:
         raise CorpusFolderError(f"the corpus folder {str(folder)!r} is not there: check the path")
     if not folder.is_dir():
         raise CorpusFolderError(f"{str(folder)!r} is not a folder: give the folder that holds the documents")
-    parts = Path(glob).parts
-    if not parts or Path(glob).is_absolute() or ".." in parts:
-        raise ConfigurationError(f"the pattern {glob!r} must be relative to the corpus folder, such as '**/*.md'")
-    if any("**" in part and part != "**" for part in parts):
-        raise ConfigurationError(f"the pattern {glob!r} has ** beside other characters: write it like '**/*.md'")
-    paths = sorted((path for path in folder.glob(glob) if path.is_file()), key=lambda path: path.as_posix())
-    if not paths:
-        raise EmptyCorpusError(f"no file in {str(folder)!r} matches {glob!r}: {_what_is_there(folder)}")
-    return paths
+    patterns = [glob] if isinstance(glob, str) else list(glob)
+    if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
+        raise ConfigurationError(f"glob is {glob!r}: give a pattern such as '**/*.md', or a list of them")
+    found: set[Path] = set()
+    for pattern in patterns:
+        parts = Path(pattern).parts
+        if not parts or Path(pattern).is_absolute() or ".." in parts:
+            raise ConfigurationError(
+                f"the pattern {pattern!r} must be relative to the corpus folder, such as '**/*.md'"
+            )
+        if any("**" in part and part != "**" for part in parts):
+            raise ConfigurationError(f"the pattern {pattern!r} has ** beside other characters: write it like '**/*.md'")
+        found.update(path for path in folder.glob(pattern) if path.is_file())
+    if not found:
+        told = " or ".join(map(repr, patterns))
+        raise EmptyCorpusError(f"no file in {str(folder)!r} matches {told}: {_what_is_there(folder)}")
+    return sorted(found, key=lambda path: path.as_posix())
 
 
 def _what_is_there(folder: Path) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_eval.errors import ConfigurationError, preview
+from rag_eval.parts.live import object_name
 from rag_eval.types.ids import encode_utf8
 
 
@@ -96,16 +97,20 @@ class Embedder(Protocol):
     @property
     def name(self) -> str:
         """The model and whatever changes its vectors: equal names mean interchangeable vectors."""
+        return object_name(self)
 
     @property
     def dimension(self) -> int:
-        """How many numbers a vector has."""
+        """How many numbers a vector has; a class that derives from this one and does not say it is asked for a text."""
+        return int(np.shape(self.embed(["dimension"]))[1])
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Return the vectors of the texts, in their order, as an array of shape (len(texts), dimension)."""
+        raise NotImplementedError
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """Return the vector of a question."""
+        """Return the vector of a question; like that of any text in a class that derives from this one."""
+        return np.asarray(self.embed([text])[0], np.float32)
 
 
 class BuiltInEmbedder(ABC):
@@ -171,21 +176,19 @@ class EmbedsQueries(Protocol):
 
 
 def check_embedder(candidate: object) -> None:
-    """Raise ``ConfigurationError`` unless the object has all that an embedder has; a class of embedders is none.
+    """Raise ``ConfigurationError`` unless the object has a name and can embed; a class of embedders is none.
 
-    Unlike ``isinstance`` before Python 3.12 it does not read ``dimension``, which may have to ask a service for it.
+    Without ``dimension`` it is learned from the vectors, and without ``embed_query`` a question is embedded as a text.
+    ``dimension`` is not read, which may have to ask a service for it.
     """
-    parts = ("name", "dimension", "embed", "embed_query")
-    if isinstance(candidate, type) or any(getattr_static(candidate, part, None) is None for part in parts):
-        raise ConfigurationError(
-            f"{preview(repr(candidate))} is not an embedder: give an object with name, dimension, embed and embed_query"
-        )
+    if isinstance(candidate, type) or any(getattr_static(candidate, part, None) is None for part in ("name", "embed")):
+        raise ConfigurationError(f"{preview(repr(candidate))} is not an embedder: give an object with name and embed")
 
 
 def known_dimension(embedder: Embedder) -> int | None:
     """Return the embedder's dimension, None where it says that it would have to find it out."""
     if getattr_static(embedder, "known_dimension", None) is None:
-        return embedder.dimension
+        return getattr(embedder, "dimension", None)
     known: int | None = embedder.known_dimension  # type: ignore[attr-defined]  # optional
     return known
 
@@ -196,15 +199,15 @@ def embed_queries(embedder: Embedder, texts: Sequence[str]) -> Vectors:
     Raises ``ConfigurationError`` when they are not one finite vector of the embedder's dimension for each question.
     """
     if not texts:
-        return np.zeros((0, embedder.dimension), np.float32)
+        return np.zeros((0, getattr(embedder, "dimension", 1)), np.float32)
     given: object
     if isinstance(embedder, EmbedsQueries):
         given = embedder.embed_queries(texts)
-    elif getattr(embedder, "symmetric", False) is True:
+    elif getattr(embedder, "symmetric", False) is True or not hasattr(embedder, "embed_query"):
         given = embedder.embed(texts)
     else:
         given = [embedder.embed_query(text) for text in texts]
-    return checked_vectors(given, len(texts), embedder.name, embedder.dimension)
+    return checked_vectors(given, len(texts), embedder.name, getattr(embedder, "dimension", None))
 
 
 def text_vectors(embedder: Embedder, texts: Sequence[str]) -> Vectors:
@@ -213,9 +216,10 @@ def text_vectors(embedder: Embedder, texts: Sequence[str]) -> Vectors:
     Raises ``ConfigurationError`` when they are not one finite vector of the embedder's dimension for each text.
     """
     if not texts:
-        return np.zeros((0, embedder.dimension), np.float32)
+        return np.zeros((0, getattr(embedder, "dimension", 1)), np.float32)
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     # Asked for its dimension afterwards, an embedder that learns it from its first vectors knows it.
-    distinct = checked_vectors(embedder.embed(list(numbers)), len(numbers), embedder.name, embedder.dimension)
+    given = embedder.embed(list(numbers))
+    distinct = checked_vectors(given, len(numbers), embedder.name, getattr(embedder, "dimension", None))
     vectors: Vectors = distinct[[numbers[text] for text in texts]]
     return vectors

@@ -139,6 +139,7 @@ class ChunkLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[ChunkLevelGr
         return ChunkLevelGroundTruth(query, candidate.chunk_ids, unanswerable=not candidate.chunk_ids)
 
 
+SyntheticDataGenerator = SyntheticDatasetGenerator
 ChunkLevelDataGenerator = ChunkLevelSyntheticDatasetGenerator
 
 

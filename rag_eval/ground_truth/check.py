@@ -7,8 +7,8 @@ at more places than its group names, so that the right content elsewhere counts 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Literal
@@ -21,7 +21,7 @@ from rag_eval.metrics.intervals import merge_places
 from rag_eval.types.chunks import CharacterSpan, Chunk, PositionAwareChunk, bounds_fault
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
-from rag_eval.types.ids import DocumentId, EvaluationType
+from rag_eval.types.ids import DocumentId, EvaluationType, mixed_ids
 from rag_eval.types.offsets import fitting_unit
 
 SHOWN_BEFORE = 20
@@ -34,15 +34,18 @@ AnySpan = CharacterSpan | AlternativeLine
 
 def check_against_corpus(
     truth: Iterable[TokenLevelGroundTruth], corpus: Corpus, source: str | Path | None = None
-) -> None:
-    """Raise ``GroundTruthError`` on a query without truth, an unknown document, or a span of other text.
+) -> list[TokenLevelGroundTruth]:
+    """Return the truth, with the corpus's text in every span that has none.
+
+    Raises ``GroundTruthError`` on a query without truth, an unknown document, or a span of other text.
 
     The error is about the first and says how many more there are and in which documents; with ``source``, the file
     the truth was read from, it names the line, and where documents have changed it says what helps.
     """
     documents = corpus.by_id()
     faults: list[tuple[TokenLevelGroundTruth, str, str]] = []
-    for item in truth:
+    items = list(truth)
+    for item in items:
         if not item.relevant_spans and not item.unanswerable:
             faults.append((item, "", "it has no relevant spans: add them, or declare the query unanswerable"))
         for span in (span for group in item.groups for span in group):
@@ -51,6 +54,22 @@ def check_against_corpus(
                 faults.append((item, span.doc_id, fault))
     if faults:
         raise GroundTruthError(_told(faults, source))
+    return [_with_texts(item, documents) for item in items]
+
+
+def _with_texts(item: TokenLevelGroundTruth, documents: Mapping[DocumentId, Document]) -> TokenLevelGroundTruth:
+    if all(span.text for group in item.groups for span in group):
+        return item
+
+    def filled(span: CharacterSpan) -> CharacterSpan:
+        return span if span.text else documents[span.doc_id].span(span.start, span.end)
+
+    return replace(
+        item,
+        relevant_spans=[filled(span) for span in item.relevant_spans],
+        alternatives={filled(span): list(map(filled, others)) for span, others in item.alternatives.items()},
+        origins={filled(span): origin for span, origin in item.origins.items()},
+    )
 
 
 def _told(faults: Sequence[tuple[TokenLevelGroundTruth, str, str]], source: str | Path | None) -> str:
@@ -88,11 +107,12 @@ def span_fault(span: AnySpan, document: Document | None) -> str | None:
     if document is None:
         return f"it has a span in {span.doc_id!r}, which is not in the corpus: check the corpus folder and its pattern"
     found = document.content[span.start : span.end]
-    if found == span.text:
+    if found == span.text or (not span.text and len(found) == span.end - span.start):
         return None
     if span.end > len(document.content):
+        told = f"says {preview(span.text)} and " if span.text else ""
         return (
-            f"the span [{span.start}, {span.end}) says {preview(span.text)} and reaches past the end of "
+            f"the span [{span.start}, {span.end}) {told}reaches past the end of "
             f"{span.doc_id!r}, which has {len(document.content)} characters{_remedy(span, document, ': ')}"
         )
     has, says = contrasted(found, span.text)
@@ -102,7 +122,7 @@ def span_fault(span: AnySpan, document: Document | None) -> str | None:
 
 
 def _remedy(span: AnySpan, document: Document | None, before: str) -> str:
-    if document is None:
+    if document is None or not span.text:
         return ""
     content = document.content
     fitting = fitting_unit(content, span.start, span.end, span.text)
@@ -142,6 +162,8 @@ def check_chunk_ids(truth: Sequence[ChunkLevelGroundTruth], chunks: Iterable[Chu
     known = {chunk.id for chunk in chunks}
     named = {chunk_id for item in truth for chunk_id in item.relevant_chunk_ids}
     unknown = sorted(named - known)
+    if fault := mixed_ids(known, named):
+        raise GroundTruthError(fault)
     if unknown:
         raise GroundTruthError(
             f"{len(unknown)} of the {len(named)} chunk ids in the ground truth are not among the {len(known)} chunks "

@@ -150,7 +150,8 @@ def truth_type(text: str) -> EvaluationType:
         except (ValueError, RecursionError):
             continue
         if isinstance(data, dict):
-            is_chunk_level = data.get("format") == "rag-eval/chunk-level" or "relevant_chunk_ids" in data
+            has_ids = not data.keys().isdisjoint(("relevant_chunk_ids", "relevantChunkIds", "chunk_ids"))
+            is_chunk_level = data.get("format") == "rag-eval/chunk-level" or has_ids
             return "chunk-level" if is_chunk_level else "token-level"
     return "token-level"
 

@@ -8,7 +8,7 @@ import json
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, NoReturn
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from rag_eval.errors import PREVIEW_CHARACTERS, InvalidSpanError, RagEvalError, preview
@@ -40,7 +40,7 @@ _NotEmpty = Annotated[str, Field(min_length=1), AfterValidator(_encodable)]
 
 
 class _LineModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, validate_by_name=True, validate_by_alias=True)
 
 
 class Header(_LineModel):
@@ -51,12 +51,12 @@ class Header(_LineModel):
 
 
 class AlternativeLine(_LineModel):
-    """A span that says the same as another; its numbers may still be nonsense."""
+    """A span that says the same as another; its numbers may still be nonsense. Without a text, the corpus has it."""
 
-    doc_id: _Text
+    doc_id: _Text = Field(validation_alias=AliasChoices("doc_id", "docId"))
     start: _Offset
     end: _Offset
-    text: _Text
+    text: _Text = ""
     origin: _NotEmpty | None = None
 
     def fault(self) -> str | None:
@@ -94,8 +94,11 @@ class _QueryLine(_LineModel):
         """The id given, or the one made from the text."""
         return QueryId(self.id or generate_query_id(self.query))
 
-    def _query(self, answers: int, kind: str) -> tuple[Query, list[str]]:
-        """Return the query, and all that is wrong with it as one that has so many answers of a kind."""
+    def _query(self) -> Query:
+        return Query(self.query_id, QueryText(self.query), self.metadata)
+
+    def _faults(self, answers: int, kind: str) -> list[str]:
+        """Return all that is wrong with the query as one that has so many answers of a kind."""
         faults = [] if self.query.strip() else ["the query is empty: write the question"]
         if not answers and not self.unanswerable:
             faults.append(f'it has no relevant {kind}: add them, or declare it with "unanswerable": true')
@@ -106,14 +109,16 @@ class _QueryLine(_LineModel):
                 metadata_to_json(self.metadata, "the query")
             except RagEvalError as error:
                 faults.append(str(error))
-        return Query(self.query_id, QueryText(self.query), self.metadata), faults
+        return faults
 
 
 class TokenLevelLine(_QueryLine):
     """A query and the spans that answer it."""
 
     evaluation_type: ClassVar[EvaluationType] = "token-level"
-    relevant_spans: list[SpanLine] = Field(default_factory=list)
+    relevant_spans: list[SpanLine] = Field(
+        default_factory=list, validation_alias=AliasChoices("relevant_spans", "relevantSpans")
+    )
 
     @property
     def has_groups(self) -> bool:
@@ -122,7 +127,7 @@ class TokenLevelLine(_QueryLine):
 
     def read(self) -> tuple[TokenLevelGroundTruth | None, list[str]]:
         """Return the truth of the line, None where something is wrong with it, and all that is by itself."""
-        query, faults = self._query(len(self.relevant_spans), "spans")
+        faults = self._faults(len(self.relevant_spans), "spans")
         spans: list[CharacterSpan] = []
         alternatives: dict[CharacterSpan, list[CharacterSpan]] = {}
         origins: dict[CharacterSpan, str] = {}
@@ -145,14 +150,16 @@ class TokenLevelLine(_QueryLine):
             faults.append(fault)
         if faults:
             return None, faults
-        return TokenLevelGroundTruth(query, spans, self.unanswerable, alternatives, origins), []
+        return TokenLevelGroundTruth(self._query(), spans, self.unanswerable, alternatives, origins), []
 
 
 class ChunkLevelLine(_QueryLine):
     """A query and the ids of the chunks that answer it; alternatives and origins are by chunk id."""
 
     evaluation_type: ClassVar[EvaluationType] = "chunk-level"
-    relevant_chunk_ids: list[_Text] = Field(default_factory=list)
+    relevant_chunk_ids: list[_Text] = Field(
+        default_factory=list, validation_alias=AliasChoices("relevant_chunk_ids", "relevantChunkIds", "chunk_ids")
+    )
     alternatives: dict[_Text, list[_Text]] = Field(default_factory=dict)
     origins: dict[_Text, _NotEmpty] = Field(default_factory=dict)
 
@@ -163,7 +170,7 @@ class ChunkLevelLine(_QueryLine):
 
     def read(self) -> tuple[ChunkLevelGroundTruth | None, list[str]]:
         """Return the truth of the line, None where something is wrong with it, and all that is by itself."""
-        query, faults = self._query(len(self.relevant_chunk_ids), "chunk ids")
+        faults = self._faults(len(self.relevant_chunk_ids), "chunk ids")
         ids = [ChunkId(name) for name in self.relevant_chunk_ids]
         alternatives = {ChunkId(seed): [ChunkId(name) for name in names] for seed, names in self.alternatives.items()}
         origins = {ChunkId(name): origin for name, origin in self.origins.items()}
@@ -171,7 +178,7 @@ class ChunkLevelLine(_QueryLine):
             faults.append(fault)
         if faults:
             return None, faults
-        return ChunkLevelGroundTruth(query, ids, self.unanswerable, alternatives, origins), []
+        return ChunkLevelGroundTruth(self._query(), ids, self.unanswerable, alternatives, origins), []
 
 
 def token_level_outputs(item: TokenLevelGroundTruth) -> TokenLevelOutputs:

@@ -211,6 +211,10 @@ class ChatClient(Protocol):
         """The chat part of the API."""
 
 
+LLMClient = ChatClient
+"""What a generator or a judge asks."""
+
+
 def check_client(client: object) -> None:
     """Raise ``ConfigurationError`` unless the client has ``chat.completions.create``; asks nothing."""
     found: object = client

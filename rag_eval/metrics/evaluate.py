@@ -8,9 +8,9 @@ from statistics import fmean
 from typing import Any, TypedDict
 
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.metrics.metric import ChunkLevelMetric, TokenLevelMetric, metric_of, refuse_repeated
-from rag_eval.types.chunks import CharacterSpan
-from rag_eval.types.ids import ChunkId
+from rag_eval.metrics.metric import ChunkLevelMetric, TokenLevelMetric, given_metrics, metric_of, refuse_repeated
+from rag_eval.types.chunks import CharacterSpan, span_of
+from rag_eval.types.ids import ChunkId, EvaluationType, mixed_ids
 
 BLOCK = 1_000
 """How many results are scored at once, to bound memory."""
@@ -47,22 +47,25 @@ class TokenLevelRecord(TypedDict):
 
 
 def evaluate_chunk_level(
-    results: Sequence[ChunkLevelResult | ChunkLevelRecord], metrics: Sequence[ChunkLevelMetric]
+    results: Sequence[ChunkLevelResult | ChunkLevelRecord], metrics: Sequence[ChunkLevelMetric | type | str]
 ) -> dict[str, float]:
     """The mean of each metric over the results, by the metric's name; 0 for each when there are no results.
 
+    A metric is an object, its class, or the name of a built-in one, such as ``chunk_recall@5``. A record may call its
+    side ``groundTruth``.
     Raises ``ConfigurationError`` when two metrics share a name or one gives no finite number, when a record lacks a
-    side, or when a side is not a sequence of chunk ids.
+    side, or when a side is not a sequence of chunk ids; and when one side has ``chunk_`` ids, the other ``pa_chunk_``.
     """
     return _means(results, metrics, ChunkLevelResult, "chunk-level", str, "chunk ids")
 
 
 def evaluate_token_level(
-    results: Sequence[TokenLevelResult | TokenLevelRecord], metrics: Sequence[TokenLevelMetric]
+    results: Sequence[TokenLevelResult | TokenLevelRecord], metrics: Sequence[TokenLevelMetric | type | str]
 ) -> dict[str, float]:
     """The mean of each metric over the results, by the metric's name; 0 for each when there are no results.
 
-    Raises ``ConfigurationError`` as ``evaluate_chunk_level`` does; a side is a sequence of character spans.
+    Metrics and records are as in ``evaluate_chunk_level``, and so is what raises ``ConfigurationError``; a side is a
+    sequence of character spans, or of records with ``doc_id`` (or ``docId``), ``start``, ``end`` and ``text``.
     """
     return _means(results, metrics, TokenLevelResult, "token-level", CharacterSpan, "character spans")
 
@@ -71,22 +74,36 @@ def _means(
     results: Sequence[Any],
     metrics: Sequence[Any],
     form: type[ChunkLevelResult | TokenLevelResult],
-    level: str,
+    level: EvaluationType,
     kind: type,
     what: str,
 ) -> dict[str, float]:
+    metrics = given_metrics(metrics, level)
     refuse_repeated(metric.name for metric in metrics)
     pairs: list[tuple[Any, Any]] = []
     for result in results:
         if isinstance(result, form):
             pairs.append((result.retrieved, result.ground_truth))
-        elif isinstance(result, Mapping) and {"retrieved", "ground_truth"} <= result.keys():
-            pairs.append((result["retrieved"], result["ground_truth"]))
+        elif isinstance(result, Mapping) and "retrieved" in result and result.keys() & _TRUTH:
+            sides = result["retrieved"], result[_TRUTH[0] if _TRUTH[0] in result else _TRUTH[1]]
+            pairs.append(tuple(map(_read_spans, sides)) if kind is CharacterSpan else sides)
         else:
             raise ConfigurationError(f"a result needs retrieved and ground_truth, this one is {preview(repr(result))}")
         for side in pairs[-1]:
             _check_items(side, kind, level, what)
+        if kind is str and (fault := mixed_ids(*pairs[-1])):
+            raise ConfigurationError(fault)
     return {metric.name: _mean(metric.name, _values(metric, pairs)) for metric in metrics}
+
+
+_TRUTH = ("ground_truth", "groundTruth")
+
+
+def _read_spans(items: Any) -> Any:
+    """The items, with spans in place of records of them."""
+    if isinstance(items, str) or not isinstance(items, Sequence) or not any(isinstance(one, Mapping) for one in items):
+        return items
+    return [span_of(one) if isinstance(one, Mapping) else one for one in items]
 
 
 def _check_items(items: object, kind: type, level: str, what: str) -> None:

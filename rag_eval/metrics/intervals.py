@@ -66,7 +66,8 @@ def calculate_overlap(a: Iterable[CharacterSpan], b: Iterable[CharacterSpan]) ->
 def merge_overlapping_spans(spans: Iterable[CharacterSpan]) -> list[CharacterSpan]:
     """The spans merged within each document, by document and start: no character is in two of them.
 
-    Spans that overlap or touch become one, whose text is put together from theirs. No spans give no spans.
+    Spans that overlap or touch become one, whose text is put together from theirs; it has none where one of them has
+    none. No spans give no spans.
     Raises ``SpanMismatchError`` when two spans disagree about the text they share.
     """
     by_document: dict[str, list[CharacterSpan]] = {}
@@ -83,6 +84,8 @@ def merge_overlapping_spans(spans: Iterable[CharacterSpan]) -> list[CharacterSpa
 def _stitch(group: list[CharacterSpan]) -> CharacterSpan:
     """One span from spans that form one interval, sorted by start."""
     first = furthest = group[0]
+    if len(group) > 1 and not all(span.text for span in group):
+        return CharacterSpan(first.doc_id, first.start, max(span.end for span in group))
     texts = [first.text]
     for span in group[1:]:
         # What a span shares with all before it lies within the one that reaches furthest: one comparison is enough.

@@ -89,7 +89,8 @@ class ChunkLevelMetric(Protocol):
 
     @property
     def name(self) -> str:
-        """The key of the metric in every result."""
+        """The key of the metric in every result: that of the class, unless a class that derives has its own."""
+        return type(self).__name__
 
     def calculate(self, retrieved: Sequence[ChunkId], ground_truth: Sequence[ChunkId]) -> float:
         """The score of what was retrieved, best first, against the relevant chunks."""
@@ -101,7 +102,8 @@ class TokenLevelMetric(Protocol):
 
     @property
     def name(self) -> str:
-        """The key of the metric in every result."""
+        """The key of the metric in every result: that of the class, unless a class that derives has its own."""
+        return type(self).__name__
 
     def calculate(self, retrieved: Sequence[CharacterSpan], ground_truth: Sequence[CharacterSpan]) -> float:
         """The score of what was retrieved, best first, against the relevant spans."""
@@ -333,6 +335,31 @@ def requested_metrics(
         if len(set(asked)) < len(asked):
             raise ConfigurationError(f"{asked} has an entry twice: ask for each metric and each k once")
     return names
+
+
+def given_metrics(metrics: Iterable[Any], level: EvaluationType) -> list[Any]:
+    """The metrics of a list that has objects, their classes, or names of built-in ones such as ``span_recall@5``.
+
+    Raises ``ConfigurationError`` on a name that is none, and on what is no metric.
+    """
+    if isinstance(metrics, str) or not isinstance(metrics, Iterable):
+        raise ConfigurationError(f"metrics is {preview(repr(metrics))}: give a list of metrics, such as [SpanRecall()]")
+    found: list[Any] = []
+    for given in metrics:
+        if isinstance(given, str):
+            found.append(token_level_metric(given) if level == "token-level" else chunk_level_metric(given))
+            continue
+        try:
+            metric = given() if isinstance(given, type) else given
+        except TypeError as error:
+            raise ConfigurationError(f"{given.__name__} cannot be made without settings ({error}): make it") from None
+        if not isinstance(getattr(metric, "name", None), str) or not callable(getattr(metric, "calculate", None)):
+            raise ConfigurationError(
+                f"{preview(repr(given))} is not a metric: give an object with name and "
+                "calculate(retrieved, ground_truth), or a name such as 'span_recall@5'"
+            )
+        found.append(metric)
+    return found
 
 
 def chunk_level_metric(text: str) -> ChunkLevelMetric:

@@ -64,6 +64,9 @@ Count = Annotated[StrictInt, Field(ge=1)]
 Whole = Annotated[StrictInt, Field(ge=0)]
 """A whole number of at least 0."""
 
+OptionalWhole = Annotated[StrictInt | None, Field(ge=0)]
+"""A whole number of at least 0, or nothing."""
+
 OptionalCount = Annotated[StrictInt | None, Field(ge=1)]
 """A whole number of at least 1, or nothing."""
 

@@ -6,16 +6,21 @@ To add a column, add a ``RankingColumn`` to ``ConfigurationRanking.of``: each me
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import pyarrow as pa
 from rich.filesize import decimal
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
-from rag_eval.formatting import counted, number, signed
+from rag_eval.formatting import counted, html_table, number, signed
 from rag_eval.metrics.metric import metric_of, split_name
 from rag_eval.reports.wording import brackets, number_word, significance, typeset, unit_word
 from rag_eval.stats.bootstrap import FEWEST_SURE
 from rag_eval.stats.comparison import Placed, place_labels
+from rag_eval.tables import ResultTable
+
+if TYPE_CHECKING:
+    import polars
 
 Medium = Literal["terminal", "markdown", "html", "prefect"]
 CellValue = float | str | None
@@ -85,6 +90,21 @@ class ConfigurationRanking:
     metric: str
     rows: list[RankingRow]
     columns: list[RankingColumn]
+
+    def to_polars(self) -> "polars.DataFrame":
+        """Return a row for each configuration, best first, as a polars frame."""
+        return self._table().to_polars()
+
+    def to_pandas(self) -> Any:
+        """Return a row for each configuration as a pandas frame; raises ``ConfigurationError`` without pandas."""
+        return self._table().to_pandas()
+
+    def _table(self) -> ResultTable:
+        return ResultTable(pa.table({one.title: [one.value(row) for row in self.rows] for one in self.columns}))
+
+    def _repr_html_(self) -> str:
+        columns = [one for one in self.columns if "html" in one.media]
+        return html_table([one.title for one in columns], [[one.text(row) for one in columns] for row in self.rows])
 
     @classmethod
     def of(cls, outcome: BenchmarkOutcome, placed: Sequence[Placed] = ()) -> "ConfigurationRanking":

@@ -58,7 +58,7 @@ class SpanOutput(BaseModel):
     doc_id: str = Field(validation_alias=AliasChoices("doc_id", "docId"))
     start: int
     end: int
-    text: str
+    text: str = ""
     origin: str | None = None
     alternatives: list["SpanOutput"] = []
 

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from contextlib import suppress
 from numbers import Real
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkMetric, ChunkPrecision, ChunkRecall
@@ -22,7 +22,7 @@ from rag_eval.services.langsmith_datasets import (
 )
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.ground_truth import ChunkLevelRunOutput, TokenLevelRunOutput
-from rag_eval.types.ids import ChunkId, EvaluationType
+from rag_eval.types.ids import ChunkId, EvaluationType, mixed_ids
 
 if TYPE_CHECKING:
     from langsmith.schemas import Example, Run
@@ -87,7 +87,10 @@ class LangSmithMetric(ABC, Generic[Item]):
                 f"not scored, the example has no {self.level} ground truth ({', '.join(self.truth_keys)}): "
                 "add it, or declare the example unanswerable",
             )
-        value = self.calculate(self._retrieved_by(run)[:k], truth)
+        retrieved = self._retrieved_by(run)[:k]
+        if self.level == "chunk-level" and (fault := mixed_ids(map(str, retrieved), map(str, truth))):
+            raise ConfigurationError(fault)
+        value = self.calculate(retrieved, truth)
         if not isinstance(value, Real) or not math.isfinite(value):
             raise ConfigurationError(
                 f"{type(self).__name__}.calculate gave {preview(repr(value))} for {name}: return a finite number"
@@ -217,17 +220,21 @@ class Metrics(LangSmithMetric[str]):
 
 
 def get_langsmith_evaluators(
-    metrics: Mapping[str, LangSmithMetric[Item]] | Collection[LangSmithMetric[Item]], k: int | None = None
+    metrics: Mapping[str, LangSmithMetric[Item] | type | str] | Collection[LangSmithMetric[Item] | type | str],
+    k: int | None = None,
 ) -> "list[LangSmithEvaluator]":
     """The evaluators of metrics given by name, or as a list or set and named by their classes.
+
+    A metric is an object, its class, or the name of a built-in one such as ``chunk_recall``.
 
     They come in the order of the metrics, those of a set by name. Raises ``ConfigurationError`` when two end up with
     one name, when chunk-level and token-level metrics are mixed, and when something is not a metric.
     """
     if not isinstance(metrics, Collection) or isinstance(metrics, str):
         raise ConfigurationError(f"metrics is {preview(repr(metrics))}: use a mapping by name, a list or a set")
-    named: list[tuple[str | None, LangSmithMetric[Item]]]
+    named: list[tuple[str | None, Any]]
     named = list(metrics.items()) if isinstance(metrics, Mapping) else [(None, metric) for metric in metrics]
+    named = [_given(name, metric) for name, metric in named]
     _check_metrics([metric for _, metric in named])
     evaluators = [metric.to_langsmith_evaluator(name, k) for name, metric in named]
     if isinstance(metrics, Set):
@@ -236,11 +243,20 @@ def get_langsmith_evaluators(
     return evaluators
 
 
+def _given(name: str | None, given: Any) -> tuple[str | None, Any]:
+    """A metric that may be its class or the name of a built-in one, and the name it goes by."""
+    if isinstance(given, str):
+        if given not in BUILT_IN:
+            raise ConfigurationError(f"there is no metric {preview(given)} for LangSmith: use {', '.join(BUILT_IN)}")
+        return name or given, BUILT_IN[given]()
+    return name, given() if isinstance(given, type) and issubclass(given, LangSmithMetric) else given
+
+
 def _check_metrics(metrics: Collection[object]) -> None:
     levels: dict[str, str] = {}
     for metric in metrics:
         if isinstance(metric, type):
-            raise ConfigurationError(f"{metric.__name__} is a class, not a metric: write {metric.__name__}()")
+            raise ConfigurationError(f"{metric.__name__} is no metric for LangSmith: derive it from Metrics")
         if not isinstance(metric, LangSmithMetric):
             raise ConfigurationError(f"{preview(repr(metric))} is not a metric: derive its class from Metrics")
         levels.setdefault(metric.level, type(metric).__name__)
@@ -341,3 +357,14 @@ class ChunkLevelF1(ChunkLevelMetrics):
     """2 · |retrieved ∩ relevant| / (|retrieved| + |relevant|); 0 on empty truth or retrieval."""
 
     metric = ChunkF1()
+
+
+BUILT_IN: dict[str, type[SpanLevelMetrics | ChunkLevelMetrics]] = {
+    "chunk_recall": ChunkLevelRecall,
+    "chunk_precision": ChunkLevelPrecision,
+    "chunk_f1": ChunkLevelF1,
+    "span_recall": TokenLevelRecall,
+    "span_precision": TokenLevelPrecision,
+    "span_iou": TokenLevelIoU,
+}
+"""The built-in metrics by name."""

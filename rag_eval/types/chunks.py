@@ -2,28 +2,34 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from rag_eval.errors import InvalidSpanError, preview
+from rag_eval.errors import ConfigurationError, InvalidSpanError, preview
 from rag_eval.types.ids import ChunkId, DocumentId, PositionAwareChunkId
 from rag_eval.types.offsets import length_unit
 
 
 @dataclass(frozen=True, slots=True)
 class CharacterSpan:
-    """``[start, end)`` of one document and the text there.
+    """``[start, end)`` of one document and the text there; an empty text says that it is not known.
 
-    Raises ``InvalidSpanError`` when the span is empty, reversed or negative, when its text has another length, or when
-    start and end are not integers.
+    An evaluation fills a text that is not known from its corpus. Raises ``InvalidSpanError`` when the span is empty,
+    reversed or negative, when its text has another length, or when start and end are not integers.
     """
 
     doc_id: DocumentId
     start: int
     end: int
-    text: str
+    text: str = ""
 
     def __post_init__(self) -> None:
         check_bounds(self.doc_id, self.start, self.end)
-        if len(self.text) != self.end - self.start:
+        if type(self.text) is not str:
+            raise InvalidSpanError(
+                f"the span [{self.start}, {self.end}) of {self.doc_id!r} has the text {preview(repr(self.text))}: "
+                "give a str, or leave it out"
+            )
+        if self.text and len(self.text) != self.end - self.start:
             unit = length_unit(self.text, self.end - self.start)
             advice = f"these are {unit}, count code points" if unit else "correct the numbers or the text"
             raise InvalidSpanError(
@@ -67,7 +73,7 @@ def bounds_fault(doc_id: str, start: int, end: int) -> str:
 class Chunk:
     """A piece of a document that does not know its place; used in chunk-level evaluation.
 
-    The metadata is copied, one level deep.
+    The metadata is copied, one level deep. Raises ``ConfigurationError`` when the content is not a str.
     """
 
     id: ChunkId
@@ -76,6 +82,8 @@ class Chunk:
     metadata: Mapping[str, object] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
+        if type(self.content) is not str:
+            raise content_fault(f"chunk {self.id!r} of {self.doc_id!r}", self.content)
         object.__setattr__(self, "metadata", dict(self.metadata))
 
 
@@ -84,6 +92,7 @@ class PositionAwareChunk:
     """A piece of a document at ``[start, end)``; used in token-level evaluation.
 
     The id names the text; the place is (doc_id, start, end). The metadata is copied, one level deep.
+    Raises ``InvalidSpanError`` unless ``0 <= start < end``, ``ConfigurationError`` when the content is not a str.
     """
 
     id: PositionAwareChunkId
@@ -94,8 +103,51 @@ class PositionAwareChunk:
     metadata: Mapping[str, object] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
+        # The bounds are compared here, without a call, because chunkers make millions of chunks.
+        if type(self.start) is not int or type(self.end) is not int or not 0 <= self.start < self.end:
+            check_bounds(self.doc_id, self.start, self.end)
+        if type(self.content) is not str:
+            raise content_fault(f"chunk {self.id!r} of {self.doc_id!r}", self.content)
         object.__setattr__(self, "metadata", dict(self.metadata))
 
     def to_span(self) -> CharacterSpan:
         """Return the chunk's place and text; raises ``InvalidSpanError`` when the two disagree."""
         return CharacterSpan(self.doc_id, self.start, self.end, self.content)
+
+
+def content_fault(what: str, content: object) -> ConfigurationError:
+    """Return the error for a content that is no text."""
+    return ConfigurationError(f"the content of {what} is {preview(repr(content))}: give its text, a str")
+
+
+def span_of(record: Mapping[str, Any]) -> CharacterSpan:
+    """Return the span of a record with ``doc_id`` or ``docId``, ``start``, ``end`` and, where it is known, ``text``.
+
+    Raises ``InvalidSpanError`` when one of them is missing, or the span is none.
+    """
+    doc_id = record.get("doc_id", record.get("docId"))
+    if not isinstance(doc_id, str) or not {"start", "end"} <= record.keys():
+        raise InvalidSpanError(
+            f"a span needs doc_id, start and end, this one has {preview(', '.join(map(str, record)))}"
+        )
+    return CharacterSpan(DocumentId(doc_id), record["start"], record["end"], record.get("text") or "")
+
+
+def span_length(span: CharacterSpan) -> int:
+    """Return the number of characters (code points) of a span."""
+    return span.length
+
+
+def span_overlaps(a: CharacterSpan, b: CharacterSpan) -> bool:
+    """Whether two spans share a character: same document, and not merely touching."""
+    return a.overlaps(b)
+
+
+def span_overlap_chars(a: CharacterSpan, b: CharacterSpan) -> int:
+    """Return how many characters two spans share; 0 in different documents."""
+    return a.overlap_chars(b)
+
+
+def position_aware_chunk_to_span(chunk: PositionAwareChunk) -> CharacterSpan:
+    """Return the place and the text of a chunk; raises ``InvalidSpanError`` when the two disagree."""
+    return chunk.to_span()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rag_eval.disk.files import matching_files, read_text
 from rag_eval.errors import ConfigurationError, DuplicateDocumentError, EmptyCorpusError, SpanMismatchError, preview
-from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk, check_bounds
+from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk, check_bounds, content_fault
 from rag_eval.types.ids import DocumentId, encode_utf8, generate_pa_chunk_id
 from rag_eval.types.offsets import fitting_unit
 
@@ -15,14 +15,20 @@ from rag_eval.types.offsets import fitting_unit
 class Document:
     """One text with its id; the content is kept exactly as read, the metadata is copied, one level deep.
 
-    Raises ``TextEncodingError`` when the id or the content cannot be written as UTF-8.
+    ``path`` is the file it was read from, if any; it does not count for equality. Raises ``ConfigurationError`` when
+    the id or the content is not a str, and ``TextEncodingError`` when one cannot be written as UTF-8.
     """
 
     id: DocumentId
     content: str
     metadata: Mapping[str, object] = field(default_factory=dict, hash=False)
+    path: Path | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.id, str):
+            raise ConfigurationError(f"a document has the id {preview(repr(self.id))}: give a str, such as 'guide.md'")
+        if not isinstance(self.content, str):
+            raise content_fault(f"document {self.id!r}", self.content)
         encode_utf8(self.id, f"the document id {self.id!r}", "rename the file, its name is not UTF-8")
         encode_utf8(self.content, f"document {self.id!r}")
         object.__setattr__(self, "metadata", dict(self.metadata))
@@ -46,11 +52,17 @@ class Document:
         return PositionAwareChunk(generate_pa_chunk_id(content), content, self.id, start, end, metadata or {})
 
     def check_span(self, span: CharacterSpan) -> None:
-        """Raise ``SpanMismatchError`` unless the span is of this document, which has its text at its place."""
+        """Raise ``SpanMismatchError`` unless the span is of this document, which has its text at its place.
+
+        A span whose text is not known must lie within the document.
+        """
         if span.doc_id != self.id:
             raise SpanMismatchError(
                 f"the span [{span.start}, {span.end}) is of {span.doc_id!r}, this document is {self.id!r}"
             )
+        if not span.text:
+            self.span(span.start, span.end)
+            return
         found = self.content[span.start : span.end]
         if found != span.text:
             has = preview(found) if found else f"{len(self.content)} characters and nothing"
@@ -65,11 +77,14 @@ class Document:
 class Corpus:
     """The documents of one evaluation, in a fixed order. The metadata is copied, one level deep.
 
-    Raises ``EmptyCorpusError`` without documents and ``DuplicateDocumentError`` when two share an id.
+    ``base_path`` is the folder they were read from, if any; it does not count for equality. Raises
+    ``ConfigurationError`` on what is no ``Document``, ``EmptyCorpusError`` without documents and
+    ``DuplicateDocumentError`` when two share an id.
     """
 
     documents: Sequence[Document]
     metadata: Mapping[str, object] = field(default_factory=dict, hash=False)
+    base_path: Path | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "documents", tuple(self.documents))
@@ -78,13 +93,15 @@ class Corpus:
             raise EmptyCorpusError("the corpus has no documents: give it at least one")
         seen: set[DocumentId] = set()
         for document in self.documents:
+            if not isinstance(document, Document):
+                raise ConfigurationError(f"the corpus has {preview(repr(document))} as a document: give Document(…)")
             if document.id in seen:
                 raise DuplicateDocumentError(f"two documents have the id {document.id!r}: give each its own")
             seen.add(document.id)
 
     @classmethod
-    def from_folder(cls, folder: str | Path, glob: str = "**/*.md") -> "Corpus":
-        """Read every file that ``glob`` matches below ``folder``, sorted by id.
+    def from_folder(cls, folder: str | Path, glob: str | Sequence[str] = "**/*.md") -> "Corpus":
+        """Read every file that ``glob``, or one of several, matches below ``folder``, sorted by id.
 
         A document's id is its POSIX path relative to the folder. Files are read as UTF-8 and nothing is normalised:
         line ends and a byte-order mark stay as they are. ``*`` and ``**`` match hidden files and folders too
@@ -95,10 +112,11 @@ class Corpus:
         """
         folder = Path(folder)
         documents = [
-            Document(DocumentId(path.relative_to(folder).as_posix()), read_text(path))
+            Document(DocumentId(path.relative_to(folder).as_posix()), read_text(path), path=path)
             for path in matching_files(folder, glob)
         ]
-        return cls(documents, {"folder": folder.name, "glob": glob})
+        told = glob if isinstance(glob, str) else list(glob)
+        return cls(documents, {"folder": folder.name, "glob": told}, folder)
 
     def __iter__(self) -> Iterator[Document]:
         return iter(self.documents)

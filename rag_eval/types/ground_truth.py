@@ -4,7 +4,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NotRequired, TypedDict, TypeVar
 
-from rag_eval.errors import GroundTruthError
+from rag_eval.errors import GroundTruthError, preview
+from rag_eval.formatting import html_table
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.ids import ChunkId, QueryId, QueryText, generate_query_id
 
@@ -13,13 +14,20 @@ Member = TypeVar("Member", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question. The metadata is copied, one level deep."""
+    """A question. The metadata is copied, one level deep.
+
+    Raises ``GroundTruthError`` when the id or the text is not a str, or the text is empty.
+    """
 
     id: QueryId
     text: QueryText
     metadata: Mapping[str, object] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.id, str):
+            raise GroundTruthError(f"a query has the id {preview(repr(self.id))}: give a str, or use Query.from_text")
+        if not isinstance(self.text, str) or not self.text.strip():
+            raise GroundTruthError(f"the query {self.id!r} has the text {preview(repr(self.text))}: write the question")
         object.__setattr__(self, "metadata", dict(self.metadata))
 
     @classmethod
@@ -210,3 +218,6 @@ class EvaluationResult:
     metrics: Mapping[str, float]
     experiment_url: str | None = None
     raw_results: object = None
+
+    def _repr_html_(self) -> str:
+        return html_table(("metric", "mean"), list(self.metrics.items()))

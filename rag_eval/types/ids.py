@@ -1,6 +1,7 @@
 """Ids: a type for each kind of string that identifies something, and how ids are made from texts."""
 
 import hashlib
+from collections.abc import Iterable
 from typing import Literal, NewType
 
 from rag_eval.errors import TextEncodingError, preview
@@ -32,6 +33,19 @@ def generate_chunk_id(content: str) -> ChunkId:
 def generate_pa_chunk_id(content: str) -> PositionAwareChunkId:
     """``pa_chunk_`` + 12 hex digits of sha256 of the content in UTF-8: the same text has the same id."""
     return PositionAwareChunkId("pa_chunk_" + text_sha256(content)[:12])
+
+
+def mixed_ids(retrieved: Iterable[str], relevant: Iterable[str]) -> str | None:
+    """Say that one side has ``chunk_`` ids and the other ``pa_chunk_`` ids, which never match; None if it is not so."""
+    sides = [next(iter(ids), None) for ids in (retrieved, relevant)]
+    with_place = [first is not None and first.startswith("pa_chunk_") for first in sides]
+    others = [first is not None and first.startswith("chunk_") for first in sides]
+    if not any(with_place) or not any(others):
+        return None
+    return (
+        f"what was retrieved has ids such as {sides[0]}, the ground truth {sides[1]}: chunk_ ids are of chunks without "
+        "a place, pa_chunk_ ids of position-aware ones, and they never match; make both with generate_chunk_id"
+    )
 
 
 def generate_query_id(text: str) -> QueryId:

@@ -97,9 +97,7 @@ def test_satisfies_both_protocols() -> None:
         {"chunk_size": True, "chunk_overlap": 0},
         {"chunk_size": "10"},
         {"chunk_overlap": -1},
-        {"chunk_overlap": None},
         {"chunk_size": 100, "chunk_overlap": 100},
-        {"chunk_size": 100},
         {"separators": []},
         {"separators": "\n"},
         {"separators": ["\n", 3]},
@@ -117,3 +115,9 @@ def test_a_megabyte_of_one_kind_is_cut_to_its_end(unit: str) -> None:
     cuts = RecursiveCharacterChunker(1000, 200).cuts(text)
     assert max(end - start for start, end in cuts) <= 1000
     assert cuts[-1][1] == len(text)
+
+
+def test_the_default_overlap_fits_any_size() -> None:
+    found = {size: RecursiveCharacterChunker(chunk_size=size).chunk_overlap for size in (1, 3, 200, 799, 800, 5000)}
+    assert found == {1: 0, 3: 0, 200: 50, 799: 199, 800: 200, 5000: 200}
+    assert RecursiveCharacterChunker() == RecursiveCharacterChunker(chunk_size=1000, chunk_overlap=200)

@@ -63,7 +63,7 @@ def test_every_fault_is_reported_each_once() -> None:
         (4, "line", None),
         (5, "span", "a.md"),
         (5, "span", "a.md"),
-        *[(6, "line", None)] * 5,
+        *[(6, "line", None)] * 4,
     ]
     assert not audit.is_valid
     assert audit.valid_answers == 0

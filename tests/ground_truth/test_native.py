@@ -267,7 +267,6 @@ UNANSWERABLE = TokenLevelGroundTruth(Query.from_text("why?"), [], unanswerable=T
         ([], "holds no query"),
         ([UNANSWERABLE, UNANSWERABLE], "line 3, query_.* 'why\\?': its id is in line 2 too"),
         ([TokenLevelGroundTruth(Query.from_text("why?"), [])], "has no relevant spans"),
-        ([TokenLevelGroundTruth(Query.from_text(" "), [], unanswerable=True)], "the query is empty"),
         ([replace(UNANSWERABLE, query=Query(QueryId(""), QueryText("why?")))], "id: String should have at least 1"),
         ([replace(UNANSWERABLE, query=Query(QueryId("q"), QueryText("\ud800")))], "lone surrogate"),
         *(
