@@ -9,6 +9,7 @@ set, a number as a key) is refused rather than altered.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -145,10 +146,8 @@ class ResultTable:
 
     def to_pandas(self) -> Any:
         """Return the rows as a pandas frame; raises ``ConfigurationError`` where pandas is not installed."""
-        try:
-            import pandas  # noqa: F401  # Arrow needs it to make the frame
-        except ImportError:
-            raise ConfigurationError("pandas is not installed: install it, or use to_polars()") from None
+        if find_spec("pandas") is None:
+            raise ConfigurationError("pandas is not installed: install it, or use to_polars()")
         return self.table.to_pandas()
 
     def _repr_html_(self) -> str:

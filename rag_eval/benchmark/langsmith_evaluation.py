@@ -203,10 +203,11 @@ def _evaluators(metrics: Mapping[str, Any] | Collection[Any], k: int) -> "list[L
     if not evaluators:
         raise ConfigurationError("there is no metric to compute: name at least one, or leave metrics out")
     for given in metrics.values() if isinstance(metrics, Mapping) else metrics:
-        metric = BUILT_IN.get(given, given) if isinstance(given, str) else given
+        metric: Any = BUILT_IN.get(given, given) if isinstance(given, str) else given
+        name = getattr(metric, "__name__", type(metric).__name__)
         if metric.level != "chunk-level":
             raise ConfigurationError(
-                f"{getattr(metric, '__name__', type(metric).__name__)} is a {metric.level} metric and this is a chunk-level evaluation: "
+                f"{name} is a {metric.level} metric and this is a chunk-level evaluation: "
                 "use one that derives from Metrics, or TokenLevelEvaluation"
             )
     return evaluators

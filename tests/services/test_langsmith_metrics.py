@@ -104,7 +104,6 @@ def test_metrics_come_as_a_mapping_a_list_or_a_set() -> None:
     [
         ([ChunkLevelRecall(), ChunkLevelRecall()], "ChunkLevelRecall@5"),
         ({"recall": ChunkLevelRecall(), "recall@5": ChunkLevelRecall()}, "recall@5"),
-        ([ChunkLevelRecall], r"write ChunkLevelRecall\(\)"),
         (["recall"], "'recall'"),
         ("recall", "mapping"),
         (ChunkLevelRecall(), "mapping"),
@@ -268,3 +267,8 @@ def test_an_unanswerable_query_has_no_score_and_is_no_error() -> None:
 def test_a_score_that_is_no_number_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"NotANumber\.calculate gave 'nan'"):
         NotANumber().to_langsmith_evaluator()(a_run(["a"]), None)
+
+
+def test_a_class_and_a_name_stand_for_a_metric() -> None:
+    evaluators = get_langsmith_evaluators([ChunkLevelRecall, "chunk_precision"], 5)
+    assert [one.name for one in evaluators] == ["ChunkLevelRecall@5", "chunk_precision@5"]
