@@ -117,7 +117,7 @@ def retry_after_of(headers: Any) -> float | None:
             return seconds
     try:
         return max(0.0, parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, OverflowError):  # no date, or one of a year that no clock has
         return None
 
 

@@ -40,5 +40,5 @@ def assigned(option: str, text: str, example: str) -> tuple[str, Any]:
         raise ConfigurationError(f"{option} {text!r} has no value: write it like {option} {example}")
     try:
         return name, json.loads(value)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return name, value

@@ -5,6 +5,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -43,11 +44,12 @@ def encode(value: object) -> bytes:
 
 def decode(line: bytes) -> Any:
     """What a line of JSON holds; raises ``ValueError`` when it is none."""
+    # Of an integer beyond 64 bits the fast decoder would make a float; escaped surrogates it does not take.
+    if not _LONG_NUMBER.search(line):
+        with suppress(orjson.JSONDecodeError):
+            return orjson.loads(line)
     try:
-        # Of an integer beyond 64 bits the fast decoder would make a float.
-        return json.loads(line) if _LONG_NUMBER.search(line) else orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return json.loads(line)  # escaped surrogates
+        return json.loads(line)
     except RecursionError:
         raise ValueError("lists or objects stand too deep in each other") from None
 

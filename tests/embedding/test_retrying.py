@@ -3,7 +3,7 @@ import threading
 import pytest
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.retry import Failure, RetryPolicy, status_may_pass
+from rag_eval.retry import Failure, RetryPolicy, retry_after_of, status_may_pass
 
 PASSING = Failure("busy", "wait", may_pass=True)
 
@@ -68,3 +68,21 @@ def test_policies_that_cannot_be_used_are_refused(settings: dict[str, int]) -> N
 def test_which_answers_may_pass(status: int, may_pass: bool) -> None:
     assert status_may_pass(status) == may_pass
     assert [status_may_pass(other) for other in (425, 429, 499, 500, 503)] == [True, True, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "2.5"}, 2.5),
+        ({"retry-after": "9", "retry-after-ms": "40"}, 0.04),
+        ({"retry-after": "Mon, 01 Jan 2001 00:00:00 GMT"}, 0.0),
+        ({"retry-after": "-1"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "Mon, 01 Jan 99999999999999 00:00:00 GMT"}, None),
+        ({"retry-after": "Mon, 01 Jan 2026 00:00:00 +99999999999999999"}, None),
+    ],
+)
+def test_what_a_service_asks_to_wait_is_read_whatever_it_says(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after_of(headers) == seconds

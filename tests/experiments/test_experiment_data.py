@@ -77,6 +77,11 @@ def test_rows_come_from_parquet() -> None:
     [
         ("a.jsonl", b'{"input": 1}\n{"inp', "line 2 of 'a.jsonl' is not JSON"),
         ("a.jsonl", b"[1]\n", "line 1 of 'a.jsonl' is not an object"),
+        (
+            "a.jsonl",
+            b"[" * 100_000 + b"]" * 100_000,
+            "line 1 of 'a.jsonl' is not JSON: lists or objects stand",
+        ),
         ("a.csv", b"input,output\na\n", "line 2 of 'a.csv' does not have the header's 2 cells"),
         ("a.csv", b"input,output\na,b,c\n", "line 2 of 'a.csv' does not have the header's 2 cells"),
         ("a.parquet", b"none", "'a.parquet' is not Parquet"),

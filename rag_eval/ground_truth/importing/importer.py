@@ -134,6 +134,8 @@ def json_file(path: Path) -> Any:
         ) from None
     except RecursionError:
         raise GroundTruthError(f"{str(path)!r} has objects too deep in each other: check the file") from None
+    except ValueError:
+        raise GroundTruthError(f"{str(path)!r} has a number of too many digits: check the file") from None
 
 
 def json_lines(path: Path, notes: ImportNotes) -> Iterator[tuple[str, dict[str, Any]]]:

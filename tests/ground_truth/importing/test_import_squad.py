@@ -108,3 +108,6 @@ def test_a_file_of_another_kind_and_a_title_that_leads_out_are_named(tmp_path: P
     paragraph = {"context": SECOND, "qas": []}
     with pytest.raises(GroundTruthError, match="leads out of its folder"):
         read_squad(source(tmp_path / "x.json", paragraph, title="../../x"))
+    (tmp_path / "x.json").write_text(f'{{"data": [{"1" * 5_000}]}}')
+    with pytest.raises(GroundTruthError, match="has a number of too many digits"):
+        read_squad(tmp_path / "x.json")
