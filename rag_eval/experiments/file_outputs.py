@@ -1,6 +1,7 @@
 """The results of an experiment as a JSON file, as a page to read, and its averages as Markdown."""
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import count, islice
@@ -177,6 +178,9 @@ def _shown(value: object) -> str:
     return whole if len(whole) <= LONGEST_TEXT else whole[: LONGEST_TEXT - 1] + "…"
 
 
+_ADDRESS = re.compile(r"https://[\w.~:/?#@!$&'*+,;=%-]+", re.ASCII)
+
+
 def experiment_markdown(result: ExperimentResult) -> str:
     """A table of the averages with n and interval, what failed, and where the results are."""
     lines = [f"## {escape_markdown(result.name)}", "", "| score | mean | 95 % interval | n |", "|---|---:|---:|---:|"]
@@ -185,9 +189,9 @@ def experiment_markdown(result: ExperimentResult) -> str:
         lines.append(f"| {escape_markdown(key)} | {average.mean:.3f} | {interval} | {average.n} |")
     lines += ["", f"{counted(result.total, 'samples')} in {result.seconds:.1f} s.", ""]
     lines += [f"- {escape_markdown(place)} failed {counted(count, 'times')}" for place, count in result.errors.items()]
-    return "\n".join([*lines, *(f"- {name}: {_place(place)}" for name, place in result.saved.items())])
+    return "\n".join([*lines, *(f"- {escape_markdown(name)}: {_place(place)}" for name, place in result.saved.items())])
 
 
 def _place(place: str) -> str:
-    # A page of a server cannot link to a file.
-    return f"[open]({place})" if place.startswith("https://") and " " not in place else escape_markdown(place)
+    # A page of a server cannot link to a file, and what ends a link would begin markup of the service's own.
+    return f"[open]({place})" if _ADDRESS.fullmatch(place) else escape_markdown(place)

@@ -24,6 +24,8 @@ from rag_eval.experiments.results import ItemResult, Row
 
 FOLDER = ".unfinished"
 LEFT_DAYS = 30
+HEADER, SAMPLE = {"run", "started"}, {"index", "row", "item"}
+"""The keys of the first line, and of those after it."""
 
 
 class ItemLog(Sequence[ItemResult]):
@@ -163,7 +165,7 @@ def _locked(path: Path) -> int | None:
 
 
 def _survey(descriptor: int) -> tuple[dict[str, Any], "array[int]"]:
-    """The header and where each sample stands; what a kill left half written is cut off."""
+    """The header and where each sample stands; what a kill left half written, or is no line of ours, is cut off."""
     places: array[int] = array("q")
     header: dict[str, Any] | None = None
     end = 0
@@ -174,7 +176,7 @@ def _survey(descriptor: int) -> tuple[dict[str, Any], "array[int]"]:
                 record = decode(line) if line.endswith(b"\n") else None
             except ValueError:
                 record = None
-            if not isinstance(record, dict):
+            if not isinstance(record, dict) or not (SAMPLE if header else HEADER) <= record.keys():
                 break
             if header is None:
                 header = record

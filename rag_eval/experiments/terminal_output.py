@@ -72,8 +72,12 @@ def _lines(item: ItemResult, result: ExperimentResult, titles: list[str], *, is_
 def one_line(value: object) -> str:
     """A value on one line, cut, without control characters."""
     text = value if isinstance(value, str) else encode(value).decode()
-    line = "".join(sign if sign.isprintable() else " " for sign in text[: 4 * WIDEST_TEXT])
+    line = _printable(text[: 4 * WIDEST_TEXT])
     return line if len(line) <= WIDEST_TEXT and len(text) <= WIDEST_TEXT else line[: WIDEST_TEXT - 1] + "…"
+
+
+def _printable(text: str) -> str:
+    return "".join(sign if sign.isprintable() else " " for sign in text)
 
 
 SHOWN_SAMPLES = 20
@@ -147,12 +151,12 @@ class TerminalOutput(Output):
         """What failed, how often, and the whole message of the first failure."""
         index, error = self._first[place]
         what = f"task {error.task}" if error.evaluator is None else f"evaluator {error.evaluator} of {error.task}"
-        reason = "".join(sign if sign.isprintable() else " " for sign in error.message)
         times = "once" if count == 1 else counted(count, "times")
-        return f"{what} failed {times}, first in sample {index + 1}: {reason}"
+        return f"{what} failed {times}, first in sample {index + 1}: {error.message}"
 
     def _print(self, line: str) -> None:
-        self._console.print(Text(line), soft_wrap=True)
+        # Names and addresses come from services and files: nothing in them steers the terminal.
+        self._console.print(Text("\n".join(map(_printable, line.split("\n")))), soft_wrap=True)
 
 
 def shown_average(average: Average) -> str:

@@ -125,6 +125,23 @@ def test_a_line_that_was_cut_is_done_again(tmp_path: Path) -> None:
     again.close()
 
 
+@pytest.mark.parametrize("line", [b'{"index": 2}\n', b'{"row": "x"}\n', b"[]\n", b"{}\n"])
+def test_what_is_no_line_of_a_log_ends_it(tmp_path: Path, line: bytes) -> None:
+    log = open_log(tmp_path, "strange", "f" * 64)
+    log.add(item(0), {"input": 0})
+    log.close()
+    (path,) = (tmp_path / FOLDER).iterdir()
+    kept = path.read_bytes()
+    path.write_bytes(kept + line)
+    again = open_log(tmp_path, "strange", "f" * 64)
+    assert (list(again), again.run, path.read_bytes()) == ([item(0)], log.run, kept)
+    again.close()
+    path.write_bytes(line + kept)
+    anew = open_log(tmp_path, "strange", "f" * 64)
+    assert (len(anew), anew.run == log.run) == (0, False)
+    anew.close()
+
+
 def test_a_row_that_changed_is_done_again(tmp_path: Path) -> None:
     log = open_log(tmp_path, "changed", "f" * 64)
     log.add(item(0), {"input": "before"})

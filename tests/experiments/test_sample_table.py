@@ -15,8 +15,10 @@ from rag_eval.experiments.evaluators import (
     ExactMatch,
     LevenshteinSimilarity,
 )
+from rag_eval.experiments.file_outputs import experiment_markdown
 from rag_eval.experiments.running import evaluatorq
 from rag_eval.experiments.terminal_output import TerminalOutput
+from rag_eval.formatting import escape_markdown
 
 TEXTS = ["When does the last ferry leave?", "[bold]x[/bold] \x1b[31m红色的字很长很长很长很长很长", "boom", "🛳️", ""]
 EVALUATORS = [ExactMatch, LevenshteinSimilarity, BLEU, CosineSimilarity, Contains]
@@ -68,3 +70,39 @@ def test_scores_stand_in_columns_where_they_fit_and_else_below_each_other() -> N
     assert "Scores" in narrow[1]
     assert "ExactMatch   1.00" in narrow[3]
     assert any("✗ ValueEr" in line and "ExactMatch failed" in line for line in narrow)
+
+
+def test_what_outputs_and_names_hold_does_not_steer_the_terminal() -> None:
+    class Placed:
+        name = "mine\x1b[2J"
+
+        def handle(self, results: Any) -> str:
+            return "https://service/\x9b2J\x1b]0;owned"
+
+    shown = io.StringIO()
+    evaluatorq(
+        "name\x1b[31m",
+        data=[{"input": "x"}],
+        tasks=[concise],
+        outputs=[Placed(), TerminalOutput(Console(file=shown, width=80))],
+    )
+    assert "mine [2J: https://service/ 2J ]0;owned" in shown.getvalue()
+    assert "name [31m completed" in shown.getvalue()
+    assert all(line.isprintable() for line in shown.getvalue().split("\n"))
+
+
+@pytest.mark.parametrize(
+    "address", ["https://x)<img/src=x>", "https://x)[y](javascript:z)", "https://a\n\n# b", "file:///x"]
+)
+def test_an_address_that_would_end_its_link_is_text(address: str) -> None:
+    class Placed:
+        name = "<b>"
+
+        def handle(self, results: Any) -> str:
+            return address
+
+    result = evaluatorq("t", data=[{"input": "x"}], tasks=[concise], outputs=[Placed()])
+    *_, last = experiment_markdown(result).split("\n")
+    assert last == f"- \\<b\\>: {escape_markdown(address)}"
+    result.saved["<b>"] = "https://service/a?b=c%2Cd#e"
+    assert experiment_markdown(result).endswith("- \\<b\\>: [open](https://service/a?b=c%2Cd#e)")
