@@ -77,7 +77,7 @@ class GenerationOptions(Settings):
     encoding: Annotated[Name, AfterValidator(_known_encoding)] = Field(
         default="o200k_base", description="The tiktoken encoding that counts tokens."
     )
-    seed: StrictInt | None = Field(default=None, ge=0, lt=2**31, description="Decides what is left to chance.")
+    seed: StrictInt | None = Field(default=None, ge=0, lt=2**31, description="Random seed.")
     temperature: float | None = Field(default=None, ge=0, le=2, description="The temperature of the model.")
     max_output_tokens: StrictInt | None = Field(
         default=None, ge=16, description="The most tokens of one answer; null: what the service allows."

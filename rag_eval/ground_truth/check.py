@@ -160,7 +160,7 @@ def check_chunker(truth: Sequence[ChunkLevelGroundTruth], chunker_name: str) -> 
 def check_chunk_ids(truth: Sequence[ChunkLevelGroundTruth], chunks: Iterable[Chunk | PositionAwareChunk]) -> None:
     """Raise ``GroundTruthError``, with the count, when the truth names chunks that the corpus does not have."""
     known = {chunk.id for chunk in chunks}
-    named = {chunk_id for item in truth for chunk_id in item.relevant_chunk_ids}
+    named = {chunk_id for item in truth for group in item.groups for chunk_id in group}
     unknown = sorted(named - known)
     if fault := mixed_ids(known, named):
         raise GroundTruthError(fault)

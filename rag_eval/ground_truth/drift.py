@@ -30,8 +30,8 @@ LostReason = Literal["deleted", "rewritten", "ambiguous", "not-found", "document
 apart; it is nowhere, and the old document is not at hand; the corpus has no such document."""
 
 Way = Literal["unchanged", "diff", "text", "gone"]
-"""How the spans of a document were carried: it bears them all out; through the difference to the version they were
-made on; without that version, by looking for their text; not at all, the corpus has no such document."""
+"""How the spans of a document were carried: it has the text of all of them; through the difference to the version they
+were made on; without that version, by looking for their text; not at all, the corpus has no such document."""
 
 STATUSES: tuple[Status, ...] = ("kept", "moved", "altered", "lost")
 
@@ -374,7 +374,8 @@ def _joined(earlier: list[TokenLevelGroundTruth], lost: Sequence[TokenLevelGroun
     found = {item.query.id: item for item in earlier}
     for item in lost:
         known = found.setdefault(item.query.id, item)
-        groups = {group[0]: group for group in (*item.groups, *known.groups)}
-        ordered = [groups[span] for span in dict.fromkeys((*known.relevant_spans, *item.relevant_spans))]
-        found[item.query.id] = _with_groups(known, ordered, {**item.origins, **known.origins})
+        groups: dict[CharacterSpan, list[CharacterSpan]] = {}
+        for seed, *members in (*known.groups, *item.groups):
+            groups.setdefault(seed, [seed]).extend(members)
+        found[item.query.id] = _with_groups(known, list(groups.values()), {**item.origins, **known.origins})
     return list(found.values())

@@ -4,10 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval import CharacterSpan, Corpus, Document, DocumentId, Query, TokenLevelGroundTruth
+from rag_eval import (
+    CharacterSpan,
+    Chunk,
+    ChunkLevelGroundTruth,
+    Corpus,
+    Document,
+    DocumentId,
+    Query,
+    TokenLevelGroundTruth,
+)
 from rag_eval.errors import GroundTruthError
-from rag_eval.ground_truth.check import check_against_corpus, span_fault
+from rag_eval.ground_truth.check import check_against_corpus, check_chunk_ids, span_fault
 from rag_eval.ground_truth.files import read_token_level
+from rag_eval.types.ids import ChunkId
 
 CORPUS = Corpus([Document(DocumentId("a.md"), "one two three")])
 QUERY = Query.from_text("why?")
@@ -27,6 +37,14 @@ def test_alternatives_are_checked_like_spans() -> None:
     bad = CharacterSpan(DocumentId("a.md"), 0, 3, "two")
     with pytest.raises(GroundTruthError, match=r"'a\.md' has 'one' at \[0, 3\), the span says 'two'"):
         check_against_corpus([TokenLevelGroundTruth(QUERY, [good], alternatives={good: [bad]})], CORPUS)
+
+
+def test_alternatives_that_are_no_chunks_are_named() -> None:
+    there, copy, gone = ChunkId("chunk_a"), ChunkId("chunk_b"), ChunkId("chunk_c")
+    chunks = [Chunk(one, "text", DocumentId("a.md")) for one in (there, copy)]
+    check_chunk_ids([ChunkLevelGroundTruth(QUERY, [there], alternatives={there: [copy]})], chunks)
+    with pytest.raises(GroundTruthError, match=r"1 of the 3 chunk ids in the ground truth are not .* first chunk_c"):
+        check_chunk_ids([ChunkLevelGroundTruth(QUERY, [there], alternatives={there: [copy, gone]})], chunks)
 
 
 def test_truth_that_its_corpus_bears_out_passes() -> None:

@@ -177,6 +177,20 @@ def test_groups_go_on_with_the_members_that_are_left(tmp_path: Path) -> None:
     assert read_token_level(place) == [lost]
 
 
+def test_members_that_one_group_loses_one_after_the_other_are_all_kept(tmp_path: Path) -> None:
+    text = "one two. one two. one two"
+    first, second, third = (CharacterSpan(A, at, at + 7, "one two") for at in (0, 9, 18))
+    path, gone = tmp_path / "truth.jsonl", corpus(c="x")
+    for members, origins in (([second], {}), ([third], {third: "copy"})):
+        other = query("where?", CharacterSpan(DocumentId("c.md"), 0, 1, "x"))
+        truth = [replace(query("why?", first), alternatives={first: members}, origins=origins), other]
+        write_token_level(path, truth)
+        place = keep_reanchored(reanchor(truth, gone, {A: [text]}), path, path)
+    assert place is not None
+    (lost,) = read_token_level(place)
+    assert (lost.groups, lost.origins) == ([(first, second, third)], {third: "copy"})
+
+
 def test_truth_of_which_nothing_is_left_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "truth.jsonl"
     with pytest.raises(GroundTruthError, match="not one of the 1 queries has a span that is in the corpus"):
