@@ -274,17 +274,19 @@ def match_queries(
 ) -> "tuple[list[Example | None], list[Example]]":
     """For each query, by id and text, its example or None; and the examples that are of none.
 
-    An example that was made elsewhere has no id of ours: it is known by its text. Raises ``GroundTruthError`` naming an
-    example that has no query.
+    An example that was made elsewhere has no id of ours: it is known by its text. Of two examples of one query the
+    second is of none. Raises ``GroundTruthError`` naming an example that has no query.
     """
     known: dict[str, Example] = {}
+    second: list[Example] = []
     for query_id, example in zip(query_ids(examples, dataset_name), examples, strict=True):
-        known.setdefault(query_id, example)
+        if known.setdefault(query_id, example) is not example:
+            second.append(example)
     found = [known.pop(query_id, None) for query_id, _ in queries]
     for number, (_, text) in enumerate(queries):
         if found[number] is None:
             found[number] = known.pop(generate_query_id(text), None)
-    return found, list(known.values())
+    return found, [*known.values(), *second]
 
 
 def check_type(examples: "Sequence[Example]", wanted: EvaluationType, dataset_name: str) -> None:

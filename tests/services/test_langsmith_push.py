@@ -103,6 +103,23 @@ def test_what_was_deleted_can_be_pushed_again(server: LangSmithServer, service: 
     assert examples_of(server).keys() == {"one?", "two?"}
 
 
+def test_a_second_example_of_a_query_is_another_one(
+    server: LangSmithServer, service: LangSmithService, client: Client
+) -> None:
+    (item,) = spans_of("one?")
+    push_truth(service, "spans", [item])
+    record = record_of(item)
+    client.create_example(
+        inputs=record["inputs"],
+        reference_outputs=record["outputs"],
+        metadata=record["metadata"],
+        dataset_name="spans",
+    )
+    assert counts(push_truth(service, "spans", [item])) == (0, 0, 1, 0, 1)
+    assert counts(push_truth(service, "spans", [item], delete_others=True)) == (0, 0, 1, 1, 0)
+    assert len(pull_truth(service, "spans")) == len(server.api.examples) == 1
+
+
 def test_the_split_that_somebody_chose_there_stays(
     server: LangSmithServer, service: LangSmithService, client: Client
 ) -> None:
