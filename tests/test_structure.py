@@ -141,6 +141,23 @@ def faults() -> Iterator[str]:
         yield "share of imports"
 
 
+def test_every_name_in_a_registry_is_there() -> None:
+    texts = {
+        (module, node.value)
+        for module in sources()
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    named = [(module, text) for module, text in texts if re.fullmatch(r"(rag_eval|tasks|flows)(\.\w+)+:\w+", text)]
+    missing = [(module, text) for module, text in sorted(named) if not hasattr(*_module_and_name(text))]
+    assert (len(named) > 40, missing) == (True, [])
+
+
+def _module_and_name(path: str) -> tuple[object, str]:
+    module, _, name = path.partition(":")
+    return importlib.import_module(module) if module in sources() else None, name
+
+
 def test_every_package_has_its_layer() -> None:
     assert {package_of(module) for module in sources()} == set(LAYER)
 

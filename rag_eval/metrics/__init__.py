@@ -28,5 +28,4 @@ METRIC = Kind(
         "recall_token_area": "rag_eval.metrics.budget:RecallTokenArea",
         "tokens_within_budget": "rag_eval.metrics.budget:TokensWithinBudget",
     },
-    foreign="rag_eval.metrics.foreign:ForeignMetric",
 )
