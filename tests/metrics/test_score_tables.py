@@ -327,3 +327,12 @@ def test_tables_in_several_pieces_score_as_in_one() -> None:
     pieces = pa.concat_tables([run.hits.slice(0, 1), run.hits.slice(1, 0), run.hits.slice(1)])
     assert pieces.column("start").num_chunks > 1
     assert np.array_equal(score(case(hits=pieces)).column("value"), score(run).column("value"))
+
+
+def test_a_cut_beyond_the_most_that_min_stands_for_reads_all_its_hits() -> None:
+    document = Document(DocumentId("long.md"), "0123456789" * 6)
+    truth = truth_to_tables([TokenLevelGroundTruth(query(0), [document.span(0, 50)])])
+    hits = hits_table([(query(0).id, rank, document.span(rank - 1, rank)) for rank in range(1, 51)])
+    for k in (20, 21, 40):
+        scores = score_token_level(hits, truth, ["span_recall"], ks=[k])
+        assert scores.column("value").to_pylist() == [k / 50]

@@ -160,3 +160,26 @@ def test_a_splitter_that_loses_nothing_is_certified_so_on_repetitive_reports() -
     certificate = certify(splitter, {"finance": path.read_bytes().decode("utf-8")})
     assert failures(certificate, "coverage") == 0
     assert certificate.skipped_chunks == 0
+
+
+def test_a_haystack_splitter_is_warmed_up_before_it_is_run() -> None:
+    from haystack import Document as HaystackDocument
+    from haystack import component
+
+    @component
+    class Lines:
+        ready = False
+
+        def warm_up(self) -> None:
+            self.ready = True
+
+        @component.output_types(documents=list[HaystackDocument])
+        def run(self, documents: list[HaystackDocument]) -> dict[str, list[HaystackDocument]]:
+            if not self.ready:
+                raise RuntimeError("run before it was warmed up")
+            lines = [line for one in documents for line in (one.content or "").splitlines()]
+            return {"documents": [HaystackDocument(content=line) for line in lines]}
+
+    document = Document(DocumentId("a.md"), "one\ntwo\none")
+    chunks = ChunkerPositionAdapter(Lines()).chunk_with_positions(document)
+    assert [(chunk.start, chunk.end) for chunk in chunks] == [(0, 3), (4, 7), (8, 11)]

@@ -77,6 +77,12 @@ def test_equal_scores_are_no_difference() -> None:
     found = one_comparison([0.2] * 12, [0.2] * 12)
     assert (found.difference, found.p, found.p_adjusted, found.effect_size) == (0, 1, 1, 0)
     assert (found.low, found.high, found.verdict) == (0, 0, "no difference shown")
+    assert found.is_same
+
+
+@pytest.mark.parametrize("after", [[0.2, 0.3], [0.1, 0.2], [0.1, 0.3]])
+def test_one_query_that_scores_otherwise_makes_two_configurations_differ(after: list[float]) -> None:
+    assert not one_comparison([0.2, 0.2], after).is_same
 
 
 def test_a_shift_of_every_query_is_sure_and_has_no_effect_size() -> None:
