@@ -62,8 +62,10 @@ def test_configurations_are_paired_by_name_or_as_asked(store: Store) -> None:
     pairs = name_pairs(good, good, [f"{SMALL_NAME}={LARGE_NAME}"])
     (row,) = compare_runs(store.workspace, good, good, pairs=pairs, metrics=["span_precision@1"]).rows
     assert (row.before, row.after, row.comparison.verdict) == (SMALL_NAME, LARGE_NAME, "worse")
+    assert (row.name, found.rows[0].name) == (f"{SMALL_NAME} → {LARGE_NAME}", SMALL_NAME)
     assert name_pairs(good, failed, [SMALL_NAME]) == {SMALL_NAME: SMALL_NAME}
-    with pytest.raises(ConfigurationError, match=re.escape(f"'{LARGE_NAME}' is no configuration of both runs")):
+    missing = rf"'{re.escape(LARGE_NAME)}' is no configuration of both runs.*: both have {re.escape(SMALL_NAME)}; two"
+    with pytest.raises(ConfigurationError, match=missing):
         name_pairs(good, failed, [LARGE_NAME])
     with pytest.raises(ConfigurationError, match="named before: name each once"):
         name_pairs(good, good, [SMALL_NAME, f"{SMALL_NAME}={LARGE_NAME}"])

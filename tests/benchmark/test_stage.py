@@ -1,16 +1,18 @@
 """What a key varies on, and what not."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import SECTIONS
-from rag_eval.benchmark.references import CorpusSource, Effort, IndexRef, TableRef, TruthRef
+from rag_eval.benchmark.references import CorpusSource, Effort, IndexRef, TableRef, TruthRef, TruthSource
 from rag_eval.benchmark.stage import Context, Stage, key_part, stage
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveCharacterChunker, RecursiveTokenChunker
@@ -18,10 +20,16 @@ from rag_eval.chunking.semantic import SemanticChunker
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.embedding.sentence_transformers import SentenceTransformersEmbedder
-from rag_eval.errors import ConfigurationError
+from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError
+from rag_eval.ground_truth.files import write_chunk_level
 from rag_eval.parts import Running, Searching, replaced, settings_of, without
 from rag_eval.retrieval.rerankers import CohereReranker
 from rag_eval.stores.lance import Hnsw, IvfPq, LanceDBVectorStore
+from rag_eval.stores.memory import InMemoryVectorStore
+from rag_eval.stores.store import VectorStore
+from rag_eval.types.chunks import Chunk
+from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query
+from rag_eval.types.ids import ChunkId, DocumentId, QueryId, QueryText
 
 TABLE = TableRef(uri="tables/a.arrow", digest="a" * 64, rows=3)
 OTHER = TableRef(uri="tables/b.arrow", digest="b" * 64, rows=3)
@@ -178,3 +186,43 @@ def test_what_has_no_digest_is_refused() -> None:
 
     with pytest.raises(ConfigurationError, match="a set cannot be part of a cache key"):
         careless.key({1})
+
+
+def test_documents_that_changed_since_their_digest_was_taken_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("One.")
+    source = CorpusSource.of(tmp_path, "*.md")
+    ((shard,), _) = stages.load_corpus.compute(source, context=Context())
+    assert shard.column("content").to_pylist() == ["One."]
+    (tmp_path / "a.md").write_text("Two.")
+    with pytest.raises(ArtifactError, match=r"the corpus folder .* changed while it was read: run again"):
+        stages.load_corpus.compute(source, context=Context())
+
+
+def test_ground_truth_that_changed_since_its_digest_was_taken_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "truth.jsonl"
+    answered = ChunkLevelGroundTruth(Query(QueryId("q"), QueryText("Who?")), [ChunkId("chunk_0123456789ab")])
+    write_chunk_level(path, [answered])
+    source = TruthSource.of(path)
+    truth, effort = stages.load_ground_truth.compute(source, [], "chunk-level", context=Context())
+    assert (truth.queries.num_rows, effort.total) == (1, 1)
+    path.write_text(path.read_text().replace("Who?", "When?"))
+    with pytest.raises(ArtifactError, match=r"the ground-truth file .* changed while it was read: run again"):
+        stages.load_ground_truth.compute(source, [], "chunk-level", context=Context())
+
+
+def test_ground_truth_without_an_answerable_query_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "truth.jsonl"
+    write_chunk_level(path, [ChunkLevelGroundTruth(Query(QueryId("q"), QueryText("Who?")), [], True)])
+    with pytest.raises(GroundTruthError, match=r"every query of .* is declared unanswerable: there is nothing"):
+        stages.load_ground_truth.compute(TruthSource.of(path), [], "chunk-level", context=Context())
+
+
+def test_a_store_in_memory_holds_what_it_was_filled_with_last() -> None:
+    store, vector = InMemoryVectorStore(), np.ones(2, np.float32)
+
+    def fill(name: str) -> Callable[[VectorStore], None]:
+        return lambda empty: empty.add([Chunk(ChunkId("chunk_0123456789ab"), "x", DocumentId(name))], vector[None])
+
+    for name in ("a.md", "b.md"):
+        assert Context().filled(store, 1, fill(name)) is store
+        assert [hit.chunk.doc_id for hit in store.search(vector, 9)] == [name]

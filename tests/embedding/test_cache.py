@@ -6,11 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_eval.disk.rows import MANY_FILES, Keys, prefixes_of
+from rag_eval.disk.rows import KEY, MANY_FILES, Keys, prefixes_of, write_table
 from rag_eval.embedding.cache import CachedEmbedder, CacheStatistics, EmbeddingCache, VectorRows
 from rag_eval.embedding.embedder import Embedder, Usage, Vectors, check_embedder
 from rag_eval.embedding.local import LocalEmbedder
@@ -301,3 +302,29 @@ def test_prefixes_sort_as_the_bytes_do() -> None:
     digests = np.random.default_rng(1).integers(0, 256, (500, 32), dtype=np.uint8)
     by_bytes = sorted(range(500), key=lambda row: digests[row].tobytes())
     assert np.argsort(prefixes_of(digests)).tolist() == by_bytes
+
+
+@pytest.mark.parametrize(("key", "number"), [(KEY, pa.float64()), (pa.binary(), pa.float32())])
+def test_a_file_with_other_columns_is_dropped_said_and_made_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, key: pa.DataType, number: pa.DataType
+) -> None:
+    own = OwnEmbedder()
+    cached = CachedEmbedder(own, EmbeddingCache(tmp_path))
+    cached.embed(TEXTS[:3])
+    (path,) = segment_files(tmp_path)
+    table = pa.ipc.open_file(path.read_bytes()).read_all()
+    columns = [table.column(0).cast(key), table.column(1).cast(pa.list_(number, own.dimension))]
+    other = pa.table(columns, names=table.column_names)
+    path.unlink()
+    path = write_table(path.parent, other.schema, [other])
+    assert np.array_equal(cached.embed(TEXTS[:3]), OwnEmbedder().embed(TEXTS[:3]))
+    assert own.embedded == TEXTS[:3] * 2
+    assert f"{path} was cut or altered (its columns are others)" in caplog.text
+    assert not path.exists()
+
+
+def test_small_files_are_merged_all_at_once_and_again_only_when_there_are_many(tmp_path: Path) -> None:
+    cached = CachedEmbedder(OwnEmbedder(), EmbeddingCache(tmp_path))
+    for written in range(1, 2 * MANY_FILES + 1):
+        cached.embed([f"query {written}"])
+        assert len(segment_files(tmp_path)) == (written if written <= MANY_FILES else written - MANY_FILES)

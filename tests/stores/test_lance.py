@@ -212,3 +212,11 @@ def test_a_single_query_to_a_small_index(tmp_path: Path) -> None:
     store = LanceDBVectorStore(tmp_path, index=Hnsw())
     store.add(chunks(3), np.eye(3, 16, dtype=np.float32))
     assert store.search(np.eye(3, 16, dtype=np.float32)[1], 1)[0].number == 1
+
+
+def test_what_another_store_added_meanwhile_is_seen_before_adding_tables(tmp_path: Path) -> None:
+    one, two = LanceDBVectorStore(tmp_path), LanceDBVectorStore(tmp_path)
+    two.add([chunk("b.md", 0)], vectors([[1, 0]]))
+    one.add_tables([(chunks_to_table([chunk("a.md", 0)]), vectors([[1, 0]]))])
+    assert [hit.chunk.doc_id for hit in one.search(vectors([1, 0]), 9)] == ["a.md", "b.md"]
+    assert len(LanceDBVectorStore(tmp_path)) == 2

@@ -108,3 +108,10 @@ def test_a_change_that_may_be_before_or_after_a_span_does_not_cut_it(
 )
 def test_what_began_and_ended_with_whole_words_goes_on_doing_so(new: str, text: str, found: str) -> None:
     assert carried(OLD, new, text)[1] == found
+
+
+@pytest.mark.parametrize(("kept", "status"), [(6, "altered"), (5, "altered"), (4, "lost")])
+def test_a_span_of_which_half_is_left_is_altered_and_with_less_it_is_lost(kept: int, status: str) -> None:
+    before, after = "Before the span. ", " After the span."
+    new = before + "abcdefghij"[:kept] + "0123456789"[kept:] + after
+    assert carried(before + "abcdefghij" + after, new, "abcdefghij")[0] == status

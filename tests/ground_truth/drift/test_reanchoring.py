@@ -73,6 +73,8 @@ def test_without_the_old_text_a_span_is_found_by_its_text_or_lost() -> None:
         ("lost", "ambiguous"),
     ]
     assert report.documents[0].way == "text"
+    other_text = reanchor(twice, corpus(a=NEW_A, b=OLD_B), {A: ["Of another document."]})
+    assert (other_text.spans, other_text.documents[0].way) == (report.spans, "text")
     stays = reanchor([query("two?", span("one two", "two"), span("one two", "one"))], corpus(a="six two two"))
     assert [(one.status, one.reason) for one in stays.spans] == [("kept", None), ("lost", "not-found")]
 
