@@ -68,11 +68,21 @@ class SpanOutput(BaseModel):
         return CharacterSpan(DocumentId(self.doc_id), self.start, self.end, self.text)
 
 
-class _ChunkGroups(BaseModel):
+class ChunkGroups(BaseModel):
+    """The groups of chunk ids in the outputs of an example; of other keys nothing is asked."""
+
     model_config = ConfigDict(strict=True)
 
     alternatives: dict[str, list[str]] = {}
     origins: dict[str, str] = {}
+
+    @classmethod
+    def of(cls, example: "Example | None") -> "ChunkGroups":
+        """Read them, none without an example; raises ``GroundTruthError`` on what is no group."""
+        try:
+            return cls.model_validate((example.outputs if example else None) or {})
+        except ValidationError as reason:
+            raise GroundTruthError(_sentence(reason)) from None
 
 
 def _query_of(example: "Example") -> Query:
@@ -138,6 +148,14 @@ def as_chunk_id(item: object) -> str:
 def as_span(item: object) -> CharacterSpan:
     """Return the span of a record; raises ``ValidationError`` or ``InvalidSpanError`` on what is none."""
     return SpanOutput.model_validate(item).span
+
+
+def span_and_alternatives(item: object) -> list[CharacterSpan]:
+    """Return the span of a record and its alternatives, nothing where it has none: its shape may be the user's own."""
+    if not isinstance(item, Mapping) or not item.get("alternatives"):
+        return []
+    record = SpanOutput.model_validate(item)
+    return [member.span for member in (record, *record.alternatives)]
 
 
 def _sentence(reason: Exception) -> str:
@@ -248,10 +266,7 @@ def chunk_level_truth(examples: "Sequence[Example]", dataset_name: str) -> list[
 
     def read(example: "Example") -> ChunkLevelGroundTruth:
         ids = [ChunkId(name) for name in relevant_items(example, RELEVANT_CHUNK_IDS, as_chunk_id)]
-        try:
-            groups = _ChunkGroups.model_validate(example.outputs or {})
-        except ValidationError as reason:
-            raise GroundTruthError(_sentence(reason)) from None
+        groups = ChunkGroups.of(example)
         return ChunkLevelGroundTruth(
             _query_of(example),
             ids,

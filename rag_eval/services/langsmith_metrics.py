@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkMetric, ChunkPrecision, ChunkRecall
+from rag_eval.metrics.intervals import calculate_overlap
 from rag_eval.metrics.metric import check_cut, refuse_repeated, split_name
 from rag_eval.metrics.span_metrics import SpanIoU, SpanMetric, SpanPrecision, SpanRecall
 from rag_eval.services.langsmith_datasets import (
     RELEVANT_CHUNK_IDS,
     RELEVANT_SPANS,
+    ChunkGroups,
     as_chunk_id,
     as_span,
     is_unanswerable,
     read_items,
     relevant_items,
+    span_and_alternatives,
 )
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.ground_truth import ChunkLevelRunOutput, TokenLevelRunOutput
@@ -59,6 +62,14 @@ class LangSmithMetric(ABC, Generic[Item]):
     @abstractmethod
     def _ground_truth(self, example: "Example | None") -> list[Item]: ...
 
+    @abstractmethod
+    def _alternatives(self, example: "Example | None") -> Mapping[Item, Sequence[Item]]:
+        """What says the same as a relevant item, in the groups of the example."""
+
+    @abstractmethod
+    def _covered(self, item: Item, retrieved: list[Item]) -> float:
+        """The share of an item that what was retrieved covers."""
+
     def to_langsmith_evaluator(self, metric_name: str | None = None, k: int | None = None) -> "LangSmithEvaluator":
         """An evaluator for LangSmith's ``evaluate``; called with (run, example) it gives the feedback.
 
@@ -90,6 +101,10 @@ class LangSmithMetric(ABC, Generic[Item]):
         retrieved = self._retrieved_by(run)[:k]
         if self.level == "chunk-level" and (fault := mixed_ids(map(str, retrieved), map(str, truth))):
             raise ConfigurationError(fault)
+        alternatives = self._alternatives(example)
+        if alternatives:  # a group is covered by its best covered member, of equal ones the first
+            groups = [(item, *alternatives.get(item, ())) for item in truth]
+            truth = [max(group, key=lambda member: self._covered(member, retrieved)) for group in groups]
         value = self.calculate(retrieved, truth)
         if not isinstance(value, Real) or not math.isfinite(value):
             raise ConfigurationError(
@@ -218,6 +233,12 @@ class Metrics(LangSmithMetric[str]):
     def _ground_truth(self, example: "Example | None") -> list[str]:
         return self.extract_ground_truth_chunks_ids(example)
 
+    def _alternatives(self, example: "Example | None") -> Mapping[str, Sequence[str]]:
+        return ChunkGroups.of(example).alternatives
+
+    def _covered(self, item: str, retrieved: list[str]) -> float:
+        return float(item in retrieved)
+
 
 def get_langsmith_evaluators(
     metrics: Mapping[str, LangSmithMetric[Item] | type | str] | Collection[LangSmithMetric[Item] | type | str],
@@ -296,6 +317,13 @@ class TokenLevelMetrics(LangSmithMetric[CharacterSpan]):
 
     def _ground_truth(self, example: "Example | None") -> list[CharacterSpan]:
         return self.extract_ground_truth_spans(example)
+
+    def _alternatives(self, example: "Example | None") -> Mapping[CharacterSpan, Sequence[CharacterSpan]]:
+        groups = relevant_items(example, self.truth_keys, span_and_alternatives)
+        return {group[0]: group[1:] for group in groups if group}
+
+    def _covered(self, item: CharacterSpan, retrieved: list[CharacterSpan]) -> float:
+        return calculate_overlap([item], retrieved) / item.length
 
 
 class SpanLevelMetrics(TokenLevelMetrics):

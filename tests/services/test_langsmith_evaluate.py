@@ -250,6 +250,6 @@ evaluate(lambda inputs: {"chunk_ids": []}, data="questions", evaluators=[feedbac
 MIXED = """from rag_eval.services.langsmith_metrics import ChunkLevelRecall, TokenLevelRecall, get_langsmith_evaluators
 
 get_langsmith_evaluators([ChunkLevelRecall(), TokenLevelRecall()], k=5)
-get_langsmith_evaluators(["recall"], k=5)
+get_langsmith_evaluators([5], k=5)
 get_langsmith_evaluators([TokenLevelRecall()], k=5)
 """

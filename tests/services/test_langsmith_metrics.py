@@ -14,6 +14,7 @@ from rag_eval.services.langsmith_metrics import (
     ChunkLevelPrecision,
     ChunkLevelRecall,
     Metrics,
+    TokenLevelPrecision,
     TokenLevelRecall,
     get_langsmith_evaluators,
 )
@@ -238,6 +239,31 @@ def test_what_was_retrieved_is_cut_at_k() -> None:
         0.0, 0.5, 1.0, 1.0,
     ]  # fmt: skip
     assert Retrieved().to_langsmith_evaluator(k=2)(run, None) == {"key": "Retrieved@2", "score": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("retrieved", "score"), [(["a"], 0.5), (["copy"], 0.5), (["copy", "a"], 0.5), (["b", "copy"], 1)]
+)
+def test_a_group_of_chunk_ids_is_found_by_any_of_them(retrieved: list[str], score: float) -> None:
+    example = an_example({"relevant_chunk_ids": ["a", "b"], "alternatives": {"a": ["other", "copy"]}})
+    assert ChunkLevelRecall().to_langsmith_evaluator()(a_run(retrieved), example)["score"] == score
+    bad = an_example({"relevant_chunk_ids": ["a"], "alternatives": {"a": "copy"}})
+    with pytest.raises(GroundTruthError, match=r"alternatives\.a: "):
+        ChunkLevelRecall().to_langsmith_evaluator()(a_run(retrieved), bad)
+
+
+def test_a_group_of_spans_is_covered_by_its_best_covered_member() -> None:
+    first, copy, other = record(0, 4), record(10, 14), record(20, 24)
+    example = an_example({"relevant_spans": [first | {"alternatives": [copy]}, other]})
+    recall, precision = (kind().to_langsmith_evaluator() for kind in (TokenLevelRecall, TokenLevelPrecision))
+    for found, expected in (
+        ([record(10, 14)], (0.5, 1.0)),
+        ([record(0, 1), record(10, 13)], (3 / 8, 3 / 4)),
+        ([record(0, 4), record(10, 14)], (0.5, 0.5)),
+        ([record(30, 34)], (0.0, 0.0)),
+    ):
+        run = a_run({"retrieved_spans": found})
+        assert (recall(run, example)["score"], precision(run, example)["score"]) == expected
 
 
 def test_a_failed_run_has_no_score() -> None:
