@@ -57,7 +57,7 @@ def test_chunks_survive(doc: Document, meta: dict[str, object]) -> None:
 def test_ground_truth_survives(items: list[tuple[str, dict[str, object], Document]]) -> None:
     by_span, by_chunk = [], []
     for text, meta, doc in items:
-        query = Query.from_text(text, meta)
+        query = Query.from_text(f"{text}?", meta)
         spans = [doc.span(i, i + 1) for i in range(len(doc.content))]
         by_span.append(TokenLevelGroundTruth(query, spans, unanswerable=not spans))
         by_chunk.append(ChunkLevelGroundTruth(query, [generate_chunk_id(s.text) for s in spans], not spans))
@@ -120,7 +120,10 @@ def test_a_column_that_stands_twice_is_refused() -> None:
 
 @pytest.mark.parametrize(("start", "end"), [(-5, 2), (-3, 0), (0, 2), (3, 0)])
 def test_a_place_that_does_not_fit_its_text_is_refused(start: int, end: int) -> None:
-    table = t.chunks_to_table([PositionAwareChunk(generate_pa_chunk_id("one"), "one", DocumentId("a.md"), start, end)])
+    table = t.chunks_to_table([PositionAwareChunk(generate_pa_chunk_id("one"), "one", DocumentId("a.md"), 0, 3)])
+    for name, value in (("start", start), ("end", end)):
+        number = table.schema.get_field_index(name)
+        table = table.set_column(number, table.schema.field(name), pa.array([value], pa.int64()))
     with pytest.raises(TableError, match=r"of 'a\.md' as the place of 'one', which is 3 characters long"):
         t.chunks_from_table(table)
 
