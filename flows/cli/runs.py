@@ -98,22 +98,23 @@ def _print_history(console: Console, found: "History", what: str, last: int) -> 
     # Narrow headings leave room for names, so that a terminal of 80 columns breaks them between words.
     heading = found.metric.replace("_", "_\n").replace("@", "\n@")
     columns = {"run": False, what.replace(" ", "\n"): False, heading: True, "95 %\ninterval": True, "change": True}
-    several = len({entry.data for entry in found.entries}) > 1
-    table = plain_table(None, columns | ({"data": True} if several else {}), fixed="run")
+    marks = {name: {getattr(entry, name) for entry in found.entries} for name in ("data", "grid")}
+    several = [name for name, values in marks.items() if len(values) > 1]
+    table = plain_table(None, columns | dict.fromkeys(several, True), fixed="run")
     names = [entry.run for entry in found.entries]
-    before: dict[str, float] = {}
+    before: dict[object, float] = {}
     for entry in found.entries:
         run = _short_name(entry.run, names)
         failed = f", {entry.failures} failed" if entry.failures else ""
         cells = ["–", "–", ""]
         if entry.estimate is not None:
             mean = entry.estimate.mean
-            change = signed(mean - before[entry.data], mean) if entry.data in before else ""
+            change = signed(mean - before[entry.comparable], mean) if entry.comparable in before else ""
             cells = [number(mean), interval(entry.estimate.low, entry.estimate.high), change]
-            before[entry.data] = mean
+            before[entry.comparable] = mean
         name = Text(visible(entry.configuration or "no score") + failed)
-        data = [entry.data] if several else []
-        table.add_row(Text(run + (" *" if entry.is_baseline else "")), name, *cells, *data)
+        marked = [str(getattr(entry, mark)) for mark in several]
+        table.add_row(Text(run + (" *" if entry.is_baseline else "")), name, *cells, *marked)
     if found.entries:
         console.print(table)
     shown = {entry.data: entry for entry in found.entries}
@@ -121,12 +122,15 @@ def _print_history(console: Console, found: "History", what: str, last: int) -> 
         digests = f"corpus {entry.corpus_digest[:12]}…, truth {entry.truth_digest[:12]}…"
         size = f"{counted(entry.documents, 'documents')}, {counted(entry.queries, 'queries')}"
         say(console, f"{letter}: {size} ({digests})")
+    if "grid" in several:
+        say(console, "The best of another grid is one of other configurations: follow one with --configuration")
     if any(entry.is_baseline for entry in found.entries):
         console.print("* the baseline")
     trend = [entry.estimate.mean for entry in found.trend() if entry.estimate is not None]
     if len(trend) > 1:
-        bars, letter = sparkline(trend), found.trend()[-1].data
-        say(console, f"{bars}  {found.metric} on data {letter}: {number(trend[0])} to {number(trend[-1])}")
+        bars, latest = sparkline(trend), found.trend()[-1]
+        where = f"data {latest.data}" + (f", grid {latest.grid}" if "grid" in several else "")
+        say(console, f"{bars}  {found.metric} on {where}: {number(trend[0])} to {number(trend[-1])}")
     if found.earlier:
         more = f"rag-eval history --last {last + found.earlier}"
         console.print(f"{counted(found.earlier, 'earlier runs')}: {more}", highlight=False)

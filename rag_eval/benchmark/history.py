@@ -23,12 +23,14 @@ class HistoryEntry:
     """A run: its best configuration by the metric (or the one followed), and the estimate of that.
 
     ``configuration`` and ``estimate`` are None when the run has no score by the metric. ``data`` is a letter: runs with
-    the same letter were measured on the same documents and the same truth.
+    the same letter were measured on the same documents and the same truth. ``grid`` is a number: the best of runs with
+    the same number are of the same configurations; None where one configuration is followed.
     """
 
     run: str
     started: str
     data: str
+    grid: int | None
     documents: int
     queries: int
     corpus_digest: str
@@ -38,6 +40,11 @@ class HistoryEntry:
     configuration: str | None
     estimate: Estimate | None
     is_baseline: bool
+
+    @property
+    def comparable(self) -> tuple[str, int | None]:
+        """What entries have in common whose estimates can be compared: the data, and the grid that has the best."""
+        return self.data, self.grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +57,9 @@ class History:
     unreadable: list[str]
 
     def trend(self) -> list[HistoryEntry]:
-        """The entries that have a score and the data of the latest such entry, so that they can be compared."""
+        """The entries that have a score and can be compared with the latest such entry."""
         scored = [entry for entry in self.entries if entry.estimate is not None]
-        return [entry for entry in scored if entry.data == scored[-1].data]
+        return [entry for entry in scored if entry.comparable == scored[-1].comparable]
 
 
 def history(
@@ -79,15 +86,16 @@ def history(
             unreadable.append(str(error))
     chosen = metric or next((one.ranking_metric for one in reversed(outcomes) if one.configurations), "")
     baseline, problem = _baseline(workspace)
-    letters = _letters(outcomes)
+    letters, grids = _letters(outcomes), _grids(outcomes)
     entries = []
-    for outcome, letter in zip(outcomes, letters, strict=True):
+    for outcome, letter, grid in zip(outcomes, letters, grids, strict=True):
         followed, figure = _followed(workspace, outcome, chosen, configuration)
         entries.append(
             HistoryEntry(
                 run=outcome.run,
                 started=outcome.started.isoformat(timespec="seconds"),
                 data=letter,
+                grid=None if configuration else grid,
                 documents=outcome.documents,
                 queries=outcome.answerable,
                 corpus_digest=outcome.corpus.digest,
@@ -160,6 +168,13 @@ def _letters(outcomes: Sequence[BenchmarkOutcome]) -> list[str]:
             kinds.append(outcome)
         letters.append(chr(ord("A") + place) if place < 26 else f"Z{place - 25}")
     return letters
+
+
+def _grids(outcomes: Sequence[BenchmarkOutcome]) -> list[int]:
+    """A number for each run, 1 for the configurations of the first, those that failed included."""
+    known: dict[frozenset[str], int] = {}
+    grids = [frozenset([*(one.name for one in outcome.configurations), *outcome.failures]) for outcome in outcomes]
+    return [known.setdefault(grid, len(known) + 1) for grid in grids]
 
 
 def _nothing_found(outcomes: Sequence[BenchmarkOutcome], metric: str | None, configuration: str | None) -> str:

@@ -119,12 +119,12 @@ def gate_markdown(found: Gate) -> str:
 
 
 def trend_markdown(found: History) -> str:
-    """The runs on the same data, the latest first, each with its best configuration and the change."""
+    """The runs of the same grid on the same data, the latest first, each with its best configuration and the change."""
     trend = found.trend()
     means = [entry.estimate.mean for entry in trend if entry.estimate is not None]
     bars = f": `{sparkline(means)}`" if len(means) > 1 else ""
     lines = [
-        f"{found.metric} on the same documents and questions{bars}",
+        f"{found.metric} on the same documents, questions and configurations{bars}",
         "",
         "| run | best configuration | mean | 95 % interval | change |",
         "|---|---|--:|--:|--:|",

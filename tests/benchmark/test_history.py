@@ -68,6 +68,20 @@ def test_runs_on_other_data_are_marked_and_kept_out_of_the_trend(own_store: Stor
     assert found.entries[4].documents == 7
 
 
+def test_the_best_of_another_grid_is_marked_and_kept_out_of_the_trend(own_store: Store) -> None:
+    small = own_store.config.model_copy(update={"chunkers": own_store.config.chunkers[:1]})
+    fewer = make_run(own_store.workspace, small)
+    found = history(own_store.workspace)
+    assert [entry.grid for entry in found.entries] == [1, 1, 1, 1, 2]  # one that failed is in the grid all the same
+    assert [entry.run for entry in found.trend()] == [fewer.run]
+    make_run(own_store.workspace, own_store.config)
+    assert len(history(own_store.workspace).trend()) == 5
+    # One configuration is the same in every grid.
+    followed = history(own_store.workspace, configuration=SMALL_NAME)
+    assert {entry.grid for entry in followed.entries} == {None}
+    assert len(followed.trend()) == 6
+
+
 def test_a_run_that_cannot_be_read_is_named_and_passed_over(own_store: Store) -> None:
     path = own_store.workspace.runs / own_store.slightly_worse.run / SUMMARY
     path.write_text(json.dumps({"schema_version": 7}))

@@ -88,6 +88,18 @@ def test_history_fits_a_terminal_of_80_columns(kept: Store, tmp_path: Path) -> N
     assert nothing.count("is not JSON") == 5
 
 
+def test_history_gives_no_change_between_the_bests_of_two_grids(kept: Store, tmp_path: Path) -> None:
+    own = renamed(kept, tmp_path / "own")
+    make_run(own.workspace, own.config.model_copy(update={"chunkers": own.config.chunkers[:1]}))
+    shown = said(own, "history")
+    assert "grid" in shown
+    assert "The best of another grid is one of other configurations" in shown
+    assert " on data A" not in shown  # there is nothing to compare the last run with
+    followed = said(own, "history", "--configuration", SMALL_NAME)
+    assert "grid" not in followed
+    assert "span_recall@3 on data A: " in followed
+
+
 def test_the_baseline_is_shown(kept: Store) -> None:
     assert told(kept, "baseline", "show")["run"] == kept.good.run
     assert kept.good.run in said(kept, "baseline", "show")
