@@ -25,6 +25,7 @@ from flows.cli.processes import Stopped, leave, stop_on_signals
 from flows.cli.publish import publish
 from flows.cli.runs import cache, history, report, show
 from flows.cli.truth import app as truth_app
+from rag_eval.disk.files import disk_fault
 from rag_eval.errors import BenchmarkFailedError, ExperimentFailedError, RagEvalError, as_sentence, shown_sentences
 
 EVALUATE, MONITOR, REFERENCE = "Evaluate", "Evaluate continuously", "Reference"
@@ -88,11 +89,14 @@ def main() -> None:
         _say(f"stopped; {stop.consequence}")
         leave(stop.exit_code)
     except RagEvalError as error:
-        _say(*shown_sentences(error))
+        # Where each configuration has its own reason, the last line still says that it is the disk.
+        told = disk_fault(error) if isinstance(error, BenchmarkFailedError) else None
+        _say(*shown_sentences(error), *([told] if told else []))
         leave(1 if isinstance(error, BenchmarkFailedError | ExperimentFailedError) else 2)
     except Exception as error:  # noqa: BLE001  # the last place where a fault of ours can be put into a sentence
-        _say(f"{as_sentence(error)}; run with --debug before the command to see where")
-        leave(1)
+        told = disk_fault(error)
+        _say(told or f"{as_sentence(error)}; run with --debug before the command to see where")
+        leave(1 if told is None else 2)
 
 
 def _say(*sentences: str) -> None:

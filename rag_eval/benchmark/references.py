@@ -7,8 +7,16 @@ from typing import Annotated
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict
 
 from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.disk.files import data_sha256, file_sha256, files_sha256, matching_files, stays_inside, unreadable
-from rag_eval.errors import GroundTruthError
+from rag_eval.disk.files import (
+    data_sha256,
+    file_sha256,
+    files_sha256,
+    kind_of,
+    matching_files,
+    stays_inside,
+    unreadable,
+)
+from rag_eval.errors import CorpusError, GroundTruthError
 from rag_eval.retrieval.retriever import candidates_for
 from rag_eval.types.ids import EvaluationType
 
@@ -137,10 +145,14 @@ class TruthSource(Reference):
     @classmethod
     def of(cls, path: Path) -> "TruthSource":
         """The file as it is now; raises ``GroundTruthError`` when it is missing or unreadable."""
-        if not path.is_file():
-            raise GroundTruthError(f"the ground-truth file {str(path)!r} is not there: check the path")
         try:
+            if kind_of(path) != "file":
+                raise GroundTruthError(
+                    f"the ground-truth file {str(path)!r} is not there or is no file: check the path"
+                )
             return cls(path=path, digest=file_sha256(path))
+        except CorpusError as error:
+            raise GroundTruthError(str(error)) from None
         except OSError as error:
             raise GroundTruthError(
                 f"the ground-truth file {str(path)!r} cannot be read ({error.strerror}): check the file and its rights"

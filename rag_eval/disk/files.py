@@ -5,14 +5,15 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path, PureWindowsPath
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from rag_eval.errors import (
     ArtifactError,
@@ -21,11 +22,15 @@ from rag_eval.errors import (
     CorpusFolderError,
     EmptyCorpusError,
     TextEncodingError,
+    preview,
 )
 
 SCRATCH_PREFIX = ".part-"
 """How half-written files are called; whatever is left of them after a kill may be removed."""
 SCRATCH_SECONDS = 86_400
+
+FOLLOW_LINKS = "RAG_EVAL_FOLLOW_LINKS"
+"""The environment variable that allows documents to be links to files outside of their folder."""
 
 MOST_COUNTED = 10_000
 """How many files of a folder are looked at to say what it holds."""
@@ -33,15 +38,31 @@ SHOWN_KINDS = 3
 TEXT_SUFFIXES = (".md", ".txt", ".rst", ".adoc", ".html", ".org", ".tex")
 
 
+def kind_of(path: Path) -> Literal["file", "folder", "device"] | None:
+    """Tell what is at a path, links followed; a pipe or a socket counts as a device, None is nothing.
+
+    Raises ``CorpusError`` when the system does not tell.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise unreadable(path, error) from None
+    return "file" if stat.S_ISREG(mode) else "folder" if stat.S_ISDIR(mode) else "device"
+
+
 def matching_files(folder: Path, glob: str | Sequence[str]) -> list[Path]:
     """Return the files below ``folder`` that match the pattern, or one of several, each once, sorted by POSIX path.
 
-    Raises ``CorpusFolderError`` when the folder is not there, ``EmptyCorpusError`` when nothing matches and
-    ``ConfigurationError`` when the pattern is none, or leads out of the folder.
+    Raises ``CorpusFolderError`` when the folder is not there, ``CorpusError`` when a folder that may hold some cannot
+    be read, or a file is a link that leads out of the folder (unless ``FOLLOW_LINKS``), ``EmptyCorpusError`` when
+    nothing matches and ``ConfigurationError`` when the pattern is none, or leads out of the folder.
     """
-    if not folder.exists():
+    kind = kind_of(folder)
+    if kind is None:
         raise CorpusFolderError(f"the corpus folder {str(folder)!r} is not there: check the path")
-    if not folder.is_dir():
+    if kind != "folder":
         raise CorpusFolderError(f"{str(folder)!r} is not a folder: give the folder that holds the documents")
     patterns = [glob] if isinstance(glob, str) else list(glob)
     if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
@@ -55,11 +76,47 @@ def matching_files(folder: Path, glob: str | Sequence[str]) -> list[Path]:
             )
         if any("**" in part and part != "**" for part in parts):
             raise ConfigurationError(f"the pattern {pattern!r} has ** beside other characters: write it like '**/*.md'")
-        found.update(path for path in folder.glob(pattern) if path.is_file())
+        try:
+            _check_folders(folder, parts)
+            found.update(path for path in folder.glob(pattern) if path.is_file())
+        except OSError as error:
+            raise unreadable(Path(error.filename or folder), error) from None
     if not found:
         told = " or ".join(map(repr, patterns))
         raise EmptyCorpusError(f"no file in {str(folder)!r} matches {told}: {_what_is_there(folder)}")
-    return sorted(found, key=lambda path: path.as_posix())
+    paths = sorted(found, key=lambda path: path.as_posix())
+    if not os.environ.get(FOLLOW_LINKS):
+        _check_links(folder, paths)
+    return paths
+
+
+def _check_folders(folder: Path, parts: Sequence[str]) -> None:
+    """Raise ``OSError`` on a folder that cannot be read where the pattern looks: a glob takes it for an empty one."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    fixed = list(takewhile(lambda part: not set(part) & set("*?["), parts[:-1]))
+    start = folder.joinpath(*fixed)
+    depth = float("inf") if "**" in parts else len(parts) - 1 - len(fixed)
+    for parent, folders, _ in os.walk(start, onerror=refuse) if start.is_dir() else ():
+        if len(Path(parent).relative_to(start).parts) >= depth:
+            folders.clear()
+
+
+def _check_links(folder: Path, paths: Iterable[Path]) -> None:
+    """Raise ``CorpusError`` on a file that is elsewhere: a link must not pass off any file as a document."""
+    home = os.path.realpath(folder)
+    real: dict[Path, str] = {}
+    for path in paths:
+        if path.parent not in real:
+            real[path.parent] = os.path.realpath(path.parent)
+        target = os.path.realpath(path) if path.is_symlink() else os.path.join(real[path.parent], path.name)
+        if os.path.commonpath([home, target]) != home:
+            raise CorpusError(
+                f"{str(path)!r} is in truth {target!r}, outside of the corpus folder: put a copy in its place, or set "
+                f"{FOLLOW_LINKS}=1 to follow links that lead out"
+            )
 
 
 def _what_is_there(folder: Path) -> str:
@@ -76,8 +133,11 @@ def _what_is_there(folder: Path) -> str:
 def read_text(path: Path) -> str:
     """Return the file's text, decoded as UTF-8 and otherwise untouched.
 
-    Raises ``TextEncodingError`` when it is not UTF-8 and ``CorpusError`` when the file cannot be read.
+    Raises ``TextEncodingError`` when it is not UTF-8 and ``CorpusError`` when the file cannot be read. A pipe or a
+    device is refused before it is opened: it may never end.
     """
+    if kind_of(path) == "device":
+        raise CorpusError(f"{str(path)!r} is a pipe or a device: give a file")
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -93,6 +153,8 @@ def read_text(path: Path) -> str:
 
 def unreadable(path: Path, error: OSError) -> CorpusError:
     """Return the error for a file of a corpus that the system does not let us read."""
+    if error.errno == errno.ENAMETOOLONG:
+        return CorpusError(f"the path {preview(str(path))} is too long for this system: give a shorter one")
     return CorpusError(f"{str(path)!r} cannot be read ({error.strerror}): check the file and its rights")
 
 
@@ -112,6 +174,23 @@ def write_atomically(path: Path, data: bytes) -> None:
         os.replace(scratch, path)
 
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def disk_fault(error: BaseException) -> str | None:
+    """Say of an error, whatever raised it, that the disk is full or a path is too long; None of any other."""
+    chain: BaseException | None = error
+    while chain is not None:
+        number = chain.errno if isinstance(chain, OSError) else None
+        # SQLite, LanceDB and others say it in words alone.
+        if number in FULL or "disk is full" in str(chain) or "No space left on device" in str(chain):
+            return "the disk is full: make room, then run again; what was finished is kept"
+        if number == errno.ENAMETOOLONG and isinstance(chain, OSError):
+            return str(unreadable(Path(chain.filename or ""), chain))
+        chain = chain.__cause__ or chain.__context__
+    return None
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Raise ``ArtifactError`` in place of an ``OSError`` of the block, which writes to ``path``."""
@@ -119,7 +198,7 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        advice = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "check the place"
+        advice = "make room" if error.errno in FULL else "check the place"
         raise ArtifactError(f"{str(path)!r} cannot be written ({reason}): {advice}, then run again") from None
 
 
@@ -128,7 +207,9 @@ def check_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ArtifactError(f"the folder {str(folder)!r} cannot be made ({error.strerror}): use another") from None
+        advice = "make room" if error.errno in FULL else "use another"
+        shown = preview(str(folder)) if error.errno == errno.ENAMETOOLONG else repr(str(folder))
+        raise ArtifactError(f"the folder {shown} cannot be made ({error.strerror}): {advice}") from None
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ArtifactError(f"the folder {str(folder)!r} cannot be written to: change its rights, or use another")
 

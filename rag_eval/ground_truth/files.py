@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from rag_eval.disk.files import read_text, write_atomically
+from rag_eval.disk.files import kind_of, read_text, write_atomically
 from rag_eval.errors import CorpusError, GroundTruthError, RagEvalError, preview
 from rag_eval.ground_truth.records import (
     ChunkLevelLine,
@@ -57,11 +57,12 @@ def read_chunk_level(path: str | Path) -> list[ChunkLevelGroundTruth]:
 def read_truth_text(path: str | Path) -> str:
     """Read a ground-truth file without its byte-order mark; raises ``GroundTruthError`` when it cannot be read."""
     path = Path(path)
-    if path.is_dir():
-        raise GroundTruthError(f"{str(path)!r} is a folder: give the ground-truth file in it")
-    if not path.exists():
-        raise GroundTruthError(f"the ground-truth file {str(path)!r} is not there: check the path")
     try:
+        kind = kind_of(path)
+        if kind == "folder":
+            raise GroundTruthError(f"{str(path)!r} is a folder: give the ground-truth file in it")
+        if kind is None:
+            raise GroundTruthError(f"the ground-truth file {str(path)!r} is not there: check the path")
         return read_text(path).removeprefix(BYTE_ORDER_MARK)
     except CorpusError as error:
         raise GroundTruthError(str(error)) from None

@@ -105,10 +105,10 @@ class Corpus:
 
         A document's id is its POSIX path relative to the folder. Files are read as UTF-8 and nothing is normalised:
         line ends and a byte-order mark stay as they are. ``*`` and ``**`` match hidden files and folders too
-        (``.git/notes.md``). A link to a file is read like a file, under the link's own path; ``**`` does not enter a
-        folder that is a link.
-        Raises ``CorpusFolderError``, ``EmptyCorpusError``, ``TextEncodingError``, ``CorpusError`` on a file that
-        cannot be read, or ``ConfigurationError`` on a pattern that is none.
+        (``.git/notes.md``). A link to a file of the folder is read like a file, under the link's own path; one that
+        leads out of it is refused, unless ``RAG_EVAL_FOLLOW_LINKS`` is set; ``**`` does not enter a folder that is a
+        link. Raises ``CorpusFolderError``, ``EmptyCorpusError``, ``TextEncodingError``, ``CorpusError`` on a file or a
+        folder that cannot be read, or ``ConfigurationError`` on a pattern that is none.
         """
         folder = Path(folder)
         documents = [

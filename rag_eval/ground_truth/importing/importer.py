@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rag_eval.disk.files import read_text
+from rag_eval.disk.files import kind_of, read_text
 from rag_eval.errors import CorpusError, GroundTruthError, preview
 from rag_eval.ground_truth.locating import Hint, Located, Locator
 from rag_eval.ground_truth.records import line_faults, parsed_line
@@ -116,9 +116,9 @@ def _escaped(doc_id: str) -> str:
 
 def source_text(path: Path) -> str:
     """Read a file's text without its byte-order mark; raises ``GroundTruthError`` when it cannot be read."""
-    if not path.is_file():
-        raise GroundTruthError(f"{str(path)!r} is not there or is no file: check the path")
     try:
+        if kind_of(path) != "file":
+            raise GroundTruthError(f"{str(path)!r} is not there or is no file: check the path")
         return read_text(path).removeprefix("\ufeff")
     except CorpusError as error:
         raise GroundTruthError(str(error)) from None
@@ -132,6 +132,8 @@ def json_file(path: Path) -> Any:
         raise GroundTruthError(
             f"{str(path)!r} is not JSON ({error.msg} in line {error.lineno}): check that it is whole"
         ) from None
+    except ValueError:
+        raise GroundTruthError(f"{str(path)!r} has a number of thousands of digits: check the file") from None
     except RecursionError:
         raise GroundTruthError(f"{str(path)!r} has objects too deep in each other: check the file") from None
     except ValueError:
