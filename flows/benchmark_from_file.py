@@ -25,6 +25,7 @@ from rag_eval.benchmark.config_files import chosen_benchmark
 from rag_eval.benchmark.gate import MAX_DROP
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.disk.files import sweep_scratch
 from rag_eval.errors import BenchmarkFailedError
 from tasks.artifacts import hold_against_baseline, show_report
 
@@ -113,6 +114,7 @@ def benchmark_from_file(
         glob or None,
     )
     kept = Workspace.at(workspace, refresh=refresh)
+    sweep_scratch(kept.root)
     try:
         outcome = benchmark(config, kept, reanchor, runner)
     except BenchmarkFailedError as error:

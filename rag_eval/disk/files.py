@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import platform
 import shutil
 import stat
 import time
@@ -221,7 +222,7 @@ def scratch_path(folder: Path) -> Iterator[Path]:
     Raises ``ArtifactError`` when the folder cannot be made or written to.
     """
     check_folder(folder)
-    path = folder / f"{SCRATCH_PREFIX}{os.getpid()}-{uuid.uuid4().hex}"
+    path = folder / f"{SCRATCH_PREFIX}{_host()}-{os.getpid()}-{uuid.uuid4().hex}"
     try:
         yield path
     finally:
@@ -229,14 +230,37 @@ def scratch_path(folder: Path) -> Iterator[Path]:
 
 
 def sweep_scratch(folder: Path) -> None:
-    """Remove what killed writers left half written below a folder more than a day ago; a folder in use stays."""
+    """Remove what killed writers left half written below a folder.
+
+    What a process of this machine left goes when that has ended. Of others that cannot be known: theirs goes when it
+    was not changed for a day.
+    """
     limit = time.time() - SCRATCH_SECONDS
     for parent, folders, files in os.walk(folder):
         scratch = [name for name in (*folders, *files) if name.startswith(SCRATCH_PREFIX)]
         folders[:] = [name for name in folders if name not in scratch]
         for path in (Path(parent, name) for name in scratch):
-            if _last_change(path) < limit:
+            if _is_abandoned(path.name) or _last_change(path) < limit:
                 _remove(path)
+
+
+def _host() -> str:
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+
+
+def _is_abandoned(name: str) -> bool:
+    """Whether the writer was a process of this machine that has ended."""
+    host, _, rest = name.removeprefix(SCRATCH_PREFIX).partition("-")
+    pid = rest.partition("-")[0]
+    if host != _host() or not (pid.isascii() and pid.isdigit()) or os.name != "posix":
+        return False
+    try:
+        os.kill(int(pid), 0)  # asks whether it is there, and does nothing to it
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
 
 
 def _last_change(path: Path) -> float:

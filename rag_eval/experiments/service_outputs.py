@@ -128,7 +128,10 @@ class OrqOutput(Output):
         self._outbox.put(ORQ_CHANNEL, key, payload)
         reasons = {one.key: one.reason for one in self._outbox.deliver({ORQ_CHANNEL: self._sender})}
         receipt = self._outbox.receipt(ORQ_CHANNEL, key)
-        return _waits(reasons.get(key)) if receipt is None else str(receipt.details.get("url") or "sent")
+        if receipt is None:
+            return _waits(reasons.get(key))
+        note = receipt.details.get("note")
+        return str(receipt.details.get("url") or (f"sent, but {note}" if note else "sent"))
 
 
 def orq_payload(result: ExperimentResult) -> dict[str, Any]:

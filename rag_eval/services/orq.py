@@ -131,10 +131,11 @@ def _post(address: str, headers: Mapping[str, str], body: bytes, timeout: float)
     if not answer.is_success:
         may_pass, after = status_may_pass(answer.status_code), retry_after_of(answer.headers)
         return Failure(f"it answered {answer.status_code}", "try again later", may_pass, after)
+    # It took the results: whatever it says about them, sending them again would make a second experiment.
     try:
         told = answer.json()
     except ValueError:
-        return Failure("its answer is not JSON", "check the address")
+        return {"url": None, "rows": None, "note": "its answer is not JSON: check the address"}
     if not isinstance(told, dict):
-        return Failure("its answer is not an object", "check the address")
+        return {"url": None, "rows": None, "note": "its answer is not an object: check the address"}
     return {"url": told.get("experiment_url"), "rows": told.get("rows_created")}

@@ -79,13 +79,6 @@ def test_a_path_that_is_too_long_is_one_short_sentence(tmp_path: Path) -> None:
         assert len(str(caught.value)) < 200
 
 
-def test_a_number_of_thousands_of_digits_is_said(tmp_path: Path) -> None:
-    path = tmp_path / "squad.json"
-    path.write_text(f'{{"data": {"1" * 5_000}}}')
-    with pytest.raises(GroundTruthError, match="has a number of thousands of digits: check the file"):
-        json_file(path)
-
-
 def test_a_link_out_of_the_corpus_is_refused_unless_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     docs, secret = tmp_path / "docs", tmp_path / "secret.txt"
     (docs / "sub").mkdir(parents=True)

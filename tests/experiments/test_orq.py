@@ -24,7 +24,7 @@ from rag_eval.experiments.terminal_output import TerminalOutput
 from rag_eval.retry import RetryPolicy
 from rag_eval.services.orq import ORQ_CHANNEL, orq_sender
 from rag_eval.services.outbox import Outbox
-from tests.doubles.loopback import refused_url
+from tests.doubles.loopback import Request, refused_url
 from tests.doubles.orq_server import KEY, RECEIVE, OrqServer, data_point
 
 QUICK = RetryPolicy(max_retries=2, backoff=0.01, max_backoff=0.02, give_up_after=20)
@@ -119,6 +119,24 @@ def test_what_is_not_taken_waits_in_the_outbox(
     everything = capsys.readouterr().out + "".join(path.read_text() for path in Path().rglob("*") if path.is_file())
     assert "another-secret-key" not in everything
     assert KEY not in everything
+
+
+class ProxiedOrqServer(OrqServer):
+    """Takes experiments and answers with a page."""
+
+    def respond(self, request: Request) -> tuple[int, bytes, dict[str, str]] | None:
+        super().respond(request)
+        return 200, b"<html>welcome</html>", {}
+
+
+def test_an_answer_that_is_not_json_is_not_asked_for_again(orq: OrqServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ProxiedOrqServer() as server:
+        monkeypatch.setenv("ORQ_BASE_URL", server.url)
+        settings = ExperimentSettings()
+        result = run(outputs=[OrqOutput(settings, policy=QUICK)])
+        assert result.saved["orq.ai"] == "sent, but its answer is not JSON: check the address"
+        assert Outbox(Path(".rag-eval/outbox")).deliver({ORQ_CHANNEL: orq_sender(server.url)}) == []
+        assert len(server.experiments) == len(server.requests) == 1
 
 
 def test_half_a_character_of_a_model_is_sent(orq: OrqServer) -> None:

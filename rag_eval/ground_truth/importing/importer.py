@@ -132,8 +132,6 @@ def json_file(path: Path) -> Any:
         raise GroundTruthError(
             f"{str(path)!r} is not JSON ({error.msg} in line {error.lineno}): check that it is whole"
         ) from None
-    except ValueError:
-        raise GroundTruthError(f"{str(path)!r} has a number of thousands of digits: check the file") from None
     except RecursionError:
         raise GroundTruthError(f"{str(path)!r} has objects too deep in each other: check the file") from None
     except ValueError:
