@@ -30,7 +30,7 @@ from rag_eval.disk.rows import identity_folder
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
 from rag_eval.embedding.embedder import Embedder, ReportsUsage
 from rag_eval.errors import ConfigurationError
-from rag_eval.parts import digest, fresh, identity, is_part, is_remote, located, replaced
+from rag_eval.parts import digest, fresh, identity, is_part, is_remote, located, replaced, versions_of
 from rag_eval.parts.objects import check_unchanged
 from rag_eval.retrieval.retriever import Reranker, usable_chunker
 from rag_eval.stores.store import VectorStore
@@ -57,12 +57,15 @@ class Stage:
     """What it makes in a workspace: a reference, or a list of them, one for each shard."""
     kind: str = ""
     """What kind of tables a workspace keeps it as."""
+    packages: tuple[str, ...] = ()
+    """Those that decide what it makes, beside those of its parts: their versions are in the key."""
 
     def key(self, *inputs: Any) -> str:
         """Return the key of the work that a call with these inputs is; safe as a file name."""
         call = inspect.signature(self.compute).bind(*inputs, context=None)
         call.apply_defaults()
         named = {name: value for name, value in call.arguments.items() if name != "context"}
+        named |= {"packages": versions_of(self.packages)} if self.packages else {}
         return f"{self.name}-v{self.version}-{data_sha256(key_part(named))[:40]}"
 
     def __call__(self, workspace: Workspace, *inputs: Any) -> Any:
@@ -85,14 +88,16 @@ class Stage:
         return kept if isinstance(made, list) else kept[0]
 
 
-def stage(kind: str, *, version: int, makes: Any = TableRef) -> Callable[[Callable[..., Any]], Stage]:
+def stage(
+    kind: str, *, version: int, makes: Any = TableRef, packages: tuple[str, ...] = ()
+) -> Callable[[Callable[..., Any]], Stage]:
     """Make a function a stage under its own name; raise the version whenever its result would change.
 
     The function is given tables where a call of the stage has references, and a keyword ``context``. It returns a
     table, a list of shards, ground truth or a filled store, and the effort; a large shard may come in parts, one at a
     time in memory, and then the effort is a function to be called at the end.
     """
-    return lambda function: Stage(function.__name__.replace("_", "-"), version, function, makes, kind)
+    return lambda function: Stage(function.__name__.replace("_", "-"), version, function, makes, kind, packages)
 
 
 def key_part(value: object) -> object:

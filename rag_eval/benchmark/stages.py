@@ -250,7 +250,7 @@ def ask_system(
     return Context().answered(queries, ask)
 
 
-@stage("scores", version=3)
+@stage("scores", version=3, packages=("tiktoken",))  # which counts the tokens of budgets and contexts
 def score(
     passages: pa.Table,
     truth: TruthTables,

@@ -262,6 +262,12 @@ class OpenAIEmbedder(BuiltInEmbedder):
         return name
 
     @property
+    def packages(self) -> tuple[str, ...]:
+        """What cuts texts to the limit; where none is cut, no package decides a vector."""
+        is_cut = self.too_long == "truncate" and self._limits.max_tokens_per_text is not None
+        return ("tiktoken",) if is_cut else ()
+
+    @property
     def dimension(self) -> int:
         """How many numbers a vector has: known, or learned from the first answer, which this asks for if need be."""
         if self._dimension is None:

@@ -112,7 +112,7 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
     """
 
     symmetric = False  # models may put different prompts before texts and questions
-    packages = ("sentence-transformers", "transformers", "torch")
+    packages = ("sentence-transformers", "transformers", "tokenizers", "torch")
 
     model: Annotated[str | Encoder, name_or_object("encode"), Shown, Field(description="The model's name or folder.")]
     _: KW_ONLY

@@ -28,6 +28,7 @@ from rag_eval.parts.definition import (
     replaced,
     settings_of,
     type_name,
+    versions_of,
     without,
 )
 from rag_eval.parts.registry import Kind, PartOf, PartRecord, describe
@@ -58,5 +59,6 @@ __all__ = [
     "replaced",
     "settings_of",
     "type_name",
+    "versions_of",
     "without",
 ]

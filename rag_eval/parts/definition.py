@@ -8,7 +8,7 @@ import functools
 import json
 import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from importlib.metadata import PackageNotFoundError, version
@@ -274,7 +274,7 @@ def identity(candidate: object) -> dict[str, Any]:
         known["type"] = type_name(candidate)
         if candidate is not None and path_of(candidate) not in REGISTERED:
             known["code"] = live_digest(type(candidate))
-        packages = {name: _version(name) for name in getattr(candidate, "packages", ())}
+        packages = versions_of(getattr(candidate, "packages", ()))
         known |= {"packages": packages} if packages else {}
         for name, one in settings_of(type(candidate)).items():
             if Running not in one.aspects:
@@ -289,11 +289,15 @@ def digest(candidate: object) -> str:
     return data_sha256(identity(candidate))
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+def versions_of(packages: Iterable[str]) -> dict[str, str | None]:
+    """Return the installed version of each package, None where it is not there."""
+    found: dict[str, str | None] = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    return found
 
 
 def is_remote(candidate: object) -> bool:

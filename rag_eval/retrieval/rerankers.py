@@ -163,7 +163,7 @@ class CrossEncoderReranker:
     Raises ``ConfigurationError`` when the extra is missing, the model is not there, or a score is not a number.
     """
 
-    packages = ("sentence-transformers", "transformers", "torch")
+    packages = ("sentence-transformers", "transformers", "tokenizers", "torch")
 
     model: Annotated[
         str | CrossEncoderModel, name_or_object("predict"), Shown, Field(description="The model's name or folder.")

@@ -1,0 +1,77 @@
+"""An upgrade of a package that decides a result gives its parts and stages other keys, and leaves the rest alone."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_eval.benchmark import stages
+from rag_eval.benchmark.references import TableRef, TruthRef
+from rag_eval.chunking import CHUNKER
+from rag_eval.embedding import EMBEDDER
+from rag_eval.parts import Kind, digest
+from rag_eval.retrieval import RERANKER
+from rag_eval.stores import STORE
+
+TRANSFORMERS = {"sentence-transformers", "transformers", "tokenizers", "torch"}
+DECIDING: list[tuple[Kind, str, dict[str, Any], set[str]]] = [
+    (CHUNKER, "fixed-token", {}, {"tiktoken"}),
+    (CHUNKER, "recursive-token", {}, {"tiktoken"}),
+    (CHUNKER, "recursive-character", {}, set()),
+    (CHUNKER, "markdown", {}, set()),
+    (CHUNKER, "sentence", {}, set()),
+    (CHUNKER, "semantic", {}, {"wordllama", "tokenizers"}),
+    (CHUNKER, "cluster-semantic", {}, {"wordllama", "tokenizers"}),
+    (EMBEDDER, "local", {}, {"wordllama", "tokenizers"}),
+    (EMBEDDER, "openai", {}, set()),
+    (EMBEDDER, "openai", {"too_long": "truncate"}, {"tiktoken"}),
+    (
+        EMBEDDER,
+        "sentence-transformers",
+        {"model": "m"},
+        TRANSFORMERS,
+    ),
+    (STORE, "lancedb", {}, {"lancedb"}),
+    (STORE, "chroma", {}, {"chromadb"}),
+    (RERANKER, "lexical", {}, set()),
+    (RERANKER, "cross-encoder", {"model": "m"}, TRANSFORMERS),
+]
+PACKAGES = sorted(set().union(*(packages for *_, packages in DECIDING)))
+
+
+def upgrade(package: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have another version of a package be the installed one."""
+    metadata = folder / f"{package.replace('-', '_')}-999.0.dist-info" / "METADATA"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 999.0\n")
+    monkeypatch.syspath_prepend(str(folder))
+
+
+def digests() -> list[str]:
+    return [digest(kind.make({"type": name} | settings)) for kind, name, settings, _ in DECIDING]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_an_upgrade_changes_the_parts_that_it_decides(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    before = digests()
+    upgrade(package, tmp_path, monkeypatch)
+    changed = [old != new for old, new in zip(before, digests(), strict=True)]
+    assert changed == [package in packages for *_, packages in DECIDING]
+
+
+def test_scores_count_tokens_and_so_depend_on_the_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = TableRef(digest="d", uri="tables/t", rows=1)
+    truth = TruthRef(evaluation_type="token-level", queries=table, answers=table)
+
+    def keys() -> tuple[str, str]:
+        scored = stages.score.key(table, truth, [table], [table], ["span_recall"], [5])
+        return scored, stages.retrieve_by_words.key([table], table, 50)
+
+    before = keys()
+    upgrade("tiktoken", tmp_path, monkeypatch)
+    after = keys()
+    assert after[0] != before[0]
+    assert after[1] == before[1]
