@@ -74,12 +74,14 @@ def run(
         raise failure
 
 
-def validate(config: Annotated[Path, typer.Argument(help="Benchmark file (YAML or TOML).")]) -> None:
+def validate(
+    config: Annotated[Path, typer.Argument(help="Benchmark file (YAML or TOML).", callback=options.benchmark_file)],
+) -> None:
     """Check a benchmark file, its documents and its ground truth, and list its configurations."""
     from rag_eval.benchmark.config_files import load_config
 
     chosen = load_config(config)
-    check_files(chosen)
+    documents, queries = check_files(chosen)
     console, configurations = Console(), chosen.configurations()
     table = plain_table(None, {"#": True, "configuration": False})
     for number, configuration in enumerate(configurations, start=1):
@@ -87,6 +89,7 @@ def validate(config: Annotated[Path, typer.Argument(help="Benchmark file (YAML o
     console.print(table)
     ks = ", ".join(map(str, chosen.k))
     say(console, f"{counted(len(configurations), 'configurations')}, {chosen.evaluation_type}, k = {ks}")
+    say(console, f"{counted(documents, 'documents')}, {counted(queries, 'queries')}")
 
 
 class StartedRun:
@@ -126,8 +129,10 @@ class StartedRun:
             thread.join(CANCEL_SECONDS)
 
 
-def check_files(config: "BenchmarkConfig", workspace: "Workspace | None" = None, *, reanchor: bool = False) -> None:
-    """Read the documents and the truth, and raise all that is wrong with them, or with the name of the workspace.
+def check_files(
+    config: "BenchmarkConfig", workspace: "Workspace | None" = None, *, reanchor: bool = False
+) -> tuple[int, int]:
+    """Count the documents and the queries; raise all that is wrong with them, or with the name of the workspace.
 
     For a run that carries spans over, say what becomes of them.
     """
@@ -148,19 +153,22 @@ def check_files(config: "BenchmarkConfig", workspace: "Workspace | None" = None,
         corpus = Corpus.from_folder(config.corpus, config.glob)
     with faults.noted():
         if is_chunk_level:
-            read_chunk_level(config.ground_truth)
+            queries = len(read_chunk_level(config.ground_truth))
         else:
             truth = read_token_level(config.ground_truth)
+            queries = len(truth)
     faults.raise_any()
+    counts = len(corpus), queries
     if is_chunk_level:
-        return
+        return counts
     if workspace is None or not reanchor:
         check_against_corpus(truth, corpus, config.ground_truth)
-        return
+        return counts
     report = reanchor_for_run(workspace, truth, corpus)
     if not report.is_unchanged:
         words = f"spans carried over for this run: {summary(report)}; rag-eval truth reanchor keeps them"
         say(Console(stderr=True), f"rag-eval: {words}")
+    return counts
 
 
 def _run(config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool, runner: str) -> "BenchmarkOutcome":

@@ -1,6 +1,7 @@
 """Options and arguments that several commands share."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +25,22 @@ CorpusOption = Annotated[Path | None, typer.Option(help="Folder of documents, ov
 TruthOption = Annotated[Path | None, typer.Option(help="Ground-truth file, overriding the benchmark's.")]
 GlobOption = Annotated[str | None, typer.Option(help="Pattern of the document files, overriding the benchmark's.")]
 DocumentGlobOption = Annotated[str, typer.Option("--glob", help="Pattern of the document files.")]
-ConfigArgument = Annotated[Path | None, typer.Argument(help="Benchmark file (YAML or TOML); by default the sample.")]
+
+
+def benchmark_file(path: Path | None) -> Path | None:
+    """The path of a benchmark file as it is given; raises ``ConfigurationError`` on a folder."""
+    if path is not None and path.is_dir():
+        raise ConfigurationError(
+            f"{str(path)!r} is a folder: give a benchmark file; for a folder of documents write "
+            f"rag-eval run --corpus {shlex.quote(str(path))} --truth FILE"
+        )
+    return path
+
+
+ConfigArgument = Annotated[
+    Path | None,
+    typer.Argument(help="Benchmark file (YAML or TOML); by default the sample.", callback=benchmark_file),
+]
 RunnerOption = Annotated[str, typer.Option(help="Task runner for the configurations: threads, processes, dask or ray.")]
 CronOption = Annotated[str | None, typer.Option(help="Cron schedule of the nightly run, such as '0 3 * * *'.")]
 GateMetricOption = Annotated[

@@ -35,8 +35,12 @@ def print_result(outcome: BenchmarkOutcome, workspace: Workspace, *, as_json: bo
         return
     if shown.configurations:
         _print_ranking(console, shown, workspace)
+    failed: dict[str, list[str]] = {}
     for name, failure in shown.failures.items():
-        text = Text(f"failed: {visible(name)}: {visible(failure.reason)}", style="red")
+        failed.setdefault(failure.reason, []).append(name)
+    for reason, (first, *others) in failed.items():
+        more = f" and {counted(len(others), 'others')}" if others else ""
+        text = Text(f"failed: {visible(first)}{more}: {visible(reason)}", style="red")
         console.print(text, soft_wrap=not console.is_terminal)
     if shown.unanswerable:
         console.print(f"Declared unanswerable, not in the averages: {shown.unanswerable}.", highlight=False)

@@ -7,7 +7,7 @@ at more places than its group names, so that the right content elsewhere counts 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -49,7 +49,7 @@ def check_against_corpus(
         if not item.relevant_spans and not item.unanswerable:
             faults.append((item, "", "it has no relevant spans: add them, or declare the query unanswerable"))
         for span in (span for group in item.groups for span in group):
-            fault = span_fault(span, documents.get(span.doc_id))
+            fault = span_fault(span, documents.get(span.doc_id), documents)
             if fault is not None:
                 faults.append((item, span.doc_id, fault))
     if faults:
@@ -97,15 +97,15 @@ def _told(faults: Sequence[tuple[TokenLevelGroundTruth, str, str]], source: str 
     return f"{place}: {fault}{others}{advice if is_drifted else ''}"
 
 
-def span_fault(span: AnySpan, document: Document | None) -> str | None:
+def span_fault(span: AnySpan, document: Document | None, known: Container[str] = ()) -> str | None:
     """Say why a span is not its document's text, with both texts and where the text really is; None when it is.
 
-    ``document`` is the one with the span's ``doc_id``, None where the corpus has none.
+    ``document`` is the one with the span's ``doc_id``, None where the corpus has none; ``known`` are the ids it has.
     """
     if not 0 <= span.start < span.end:
         return bounds_fault(span.doc_id, span.start, span.end) + _remedy(span, document, "; ")
     if document is None:
-        return f"it has a span in {span.doc_id!r}, which is not in the corpus: check the corpus folder and its pattern"
+        return f"it has a span in {span.doc_id!r}, which is not in the corpus: {_known_id(span.doc_id, known)}"
     found = document.content[span.start : span.end]
     if found == span.text or (not span.text and len(found) == span.end - span.start):
         return None
@@ -119,6 +119,15 @@ def span_fault(span: AnySpan, document: Document | None) -> str | None:
     return (
         f"{span.doc_id!r} has {has} at [{span.start}, {span.end}), the span says {says}{_remedy(span, document, ': ')}"
     )
+
+
+def _known_id(written: str, known: Container[str]) -> str:
+    # People write the path as they see it, with the corpus folder in front.
+    parts = written.removeprefix("./").split("/")
+    meant = next((name for cut in range(len(parts)) if (name := "/".join(parts[cut:])) in known), None)
+    if meant is None:
+        return "check the id, the corpus folder and its glob"
+    return f"write {meant!r}, the path inside the corpus folder"
 
 
 def _remedy(span: AnySpan, document: Document | None, before: str) -> str:
@@ -278,7 +287,7 @@ def audit_token_level(text: str, corpus: Corpus) -> TruthAudit:
         for span in line.record.relevant_spans if line.record else []:
             for member in span.members:
                 document = documents.get(DocumentId(member.doc_id))
-                fault = span_fault(member, document)
+                fault = span_fault(member, document, documents)
                 if fault is None:
                     valid.append((line, span, member))
                 else:

@@ -366,7 +366,7 @@ def check_not_empty(report: ReanchorReport) -> None:
     if not report.truth:
         raise GroundTruthError(
             f"not one of the {len(report.unanswered)} queries has a span that is in the corpus: "
-            "check the corpus folder and its pattern"
+            "check the corpus folder and its glob"
         )
 
 

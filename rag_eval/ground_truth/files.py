@@ -68,11 +68,24 @@ def read_truth_text(path: str | Path) -> str:
         raise GroundTruthError(str(error)) from None
 
 
+def _is_list(text: str) -> bool:
+    if not text.lstrip().startswith("["):
+        return False
+    try:
+        return isinstance(json.loads(text), list)
+    except (ValueError, RecursionError):
+        return False
+
+
 def truth_lines(text: str, kind: type[Line]) -> Iterator[ParsedLine[Line]]:
     """Parse every line of a file but its header and the empty ones, with all that is wrong with each by itself.
 
-    A header that does not fit is a line without a record.
+    A header that does not fit is a line without a record, and so is a file that is one JSON list.
     """
+    if _is_list(text):
+        fault = "the file is one JSON list: write its objects one a line, without brackets and commas around them"
+        yield ParsedLine(1, None, None, [fault], None)
+        return
     lines: dict[str, int] = {}
     is_first, version = True, 2
     for number, line in enumerate(text.split("\n"), start=1):

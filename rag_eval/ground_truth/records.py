@@ -223,6 +223,8 @@ def line_faults(error: ValueError | RecursionError | RagEvalError) -> list[str]:
 
 
 def _said(fault: ErrorDetails) -> str:
+    if fault["type"] == "missing":
+        return "it is missing: add it"
     if fault["type"] != "extra_forbidden":
         return fault["msg"]
     kinds: tuple[type[_LineModel], ...] = (TokenLevelLine, ChunkLevelLine)

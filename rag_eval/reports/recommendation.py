@@ -97,7 +97,7 @@ def cautions(outcome: BenchmarkOutcome, estimate: Estimate) -> list[str]:
     k, counts = split_name(outcome.ranking_metric)[1].hits, [one.chunks.count for one in outcome.configurations]
     concerned = [count for count in counts if k is not None and k >= TRIVIAL_SHARE * count]
     if concerned:
-        whose = f" (so in {len(concerned)} of {len(counts)} configurations)" * (len(concerned) < len(counts))
+        whose = f" (in {len(concerned)} of {len(counts)} configurations)" * (len(concerned) < len(counts))
         little = f"k = {k} of {counted(min(counts), 'chunks')} says little{whose}"
         found.append(f"{little}: use more documents, smaller chunks or a smaller k.")
     # Chunkers that cut these documents alike make one and the same contestant.
@@ -106,7 +106,7 @@ def cautions(outcome: BenchmarkOutcome, estimate: Estimate) -> list[str]:
         by_chunks.setdefault(digest_of(one.chunk_tables), {})[one.configuration.chunker.label] = None
     same = [f"{other} cuts the same as {first}" for first, *others in by_chunks.values() for other in others]
     rest = [f"so do {len(same) - MOST_NAMED} more"] if len(same) > MOST_NAMED else []
-    return found + ([f"{'; '.join(same[:MOST_NAMED] + rest)}: leave one of each out."] if same else [])
+    return found + ([f"{'; '.join(same[:MOST_NAMED] + rest)}: leave one of them out."] if same else [])
 
 
 def _equals(ranking: Sequence[Placed], tokens: Mapping[str, float]) -> list[str]:

@@ -50,15 +50,19 @@ def test_a_failing_configuration_is_exit_1_and_a_wrong_span_one_sentence(tmp_pat
 
     (tmp_path / "t.jsonl").write_text(f'{{"query": "which?", "relevant_spans": [{span.replace("two", "one")}]}}')
     (tmp_path / "b.yaml").write_text(
-        "corpus: docs\nground_truth: t.jsonl\nchunkers: markdown\nembedders: [local, openai]\n"
+        "corpus: docs\nground_truth: t.jsonl\nchunkers: markdown\n"
+        "embedders: [local, openai]\nretrieval: [vector, hybrid]\n"
     )
     failed = rag_eval("run", "b.yaml", "--json", cwd=tmp_path)
     assert failed.returncode == 1, failed.stderr
     outcome = json.loads(failed.stdout)
-    assert [one["name"] for one in outcome["configurations"]] == ["markdown 1000, vector"]
+    assert [one["name"] for one in outcome["configurations"]] == ["markdown 1000, vector", "markdown 1000, hybrid"]
     assert "OPENAI_API_KEY" in str(outcome["failures"])
-    assert "1 of 2 configurations failed" in failed.stderr
+    assert "2 of 4 configurations failed" in failed.stderr
     assert "Traceback" not in failed.stderr
+    (reason,) = (line for line in rag_eval("show", cwd=tmp_path).stdout.splitlines() if line.startswith("failed: "))
+    assert reason.startswith("failed: markdown 1000, vector, openai text-embedding-3-small and 1 other: ")
+    assert reason.endswith("set OPENAI_API_KEY")
 
 
 @pytest.mark.parametrize(
@@ -66,6 +70,11 @@ def test_a_failing_configuration_is_exit_1_and_a_wrong_span_one_sentence(tmp_pat
     [
         (["run", "--corpus", "nowhere", "--truth", "t.jsonl"], "nowhere' is not there: check the path"),
         (["run", "--corpus", "."], "corpus and truth go together"),
+        (
+            ["run", "."],
+            "'.' is a folder: give a benchmark file; for a folder of documents write rag-eval run --corpus .",
+        ),
+        (["validate", "."], "'.' is a folder: give a benchmark file"),
         (["run", "--corpus", ".", "--truth", "t.jsonl"], "no file in"),
         (["run", "--corpus", ".", "--glob", "*.txt", "--truth", "none.jsonl"], "none.jsonl' is not there"),
         (["run", "--corpus", "caf\udce9", "--truth", "t.jsonl"], "UTF-8 cannot hold: rename the folder or the file"),
@@ -139,7 +148,7 @@ def test_what_there_is_can_be_listed(tmp_path: Path) -> None:
     assert refused.returncode == 2
     assert "there is no kind of part 'chunkrs' (did you mean chunker?): use one of chunker, " in refused.stderr
     listed = rag_eval("validate", str(BENCHMARK), cwd=tmp_path).stdout
-    assert "12 configurations, token-level, k = 1, 3, 5, 10" in listed
+    assert "12 configurations, token-level, k = 1, 3, 5, 10\n14 documents, 72 queries\n" in listed
 
 
 def test_help_names_no_type_of_a_switch(tmp_path: Path) -> None:

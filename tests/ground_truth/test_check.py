@@ -54,7 +54,11 @@ def test_truth_that_its_corpus_bears_out_passes() -> None:
 @pytest.mark.parametrize(
     ("item", "reason"),
     [
-        (truth("b.md", 4, 7, "two"), r"span in 'b\.md', which is not in the corpus"),
+        (
+            truth("b.md", 4, 7, "two"),
+            r"span in 'b\.md', which is not in the corpus: check the id, the corpus folder and",
+        ),
+        (truth("./docs/a.md", 4, 7, "two"), r"not in the corpus: write 'a\.md', the path inside the corpus folder"),
         (truth("a.md", 4, 7, "ten"), r"'a\.md' has 'two' at \[4, 7\), the span says 'ten'"),
         (truth("a.md", 10, 17, "reeeeee"), "'reeeeee' and reaches past the end"),
         (TokenLevelGroundTruth(QUERY, []), "has no relevant spans"),

@@ -143,6 +143,17 @@ def test_version_1_has_no_groups(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_file_that_is_one_list_is_one_fault(tmp_path: Path, indent: int | None) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text(json.dumps([{"query": "why?", "relevant_spans": [SPAN]}] * 2, indent=indent))
+    with pytest.raises(
+        GroundTruthError, match=r"line 1: the file is one JSON list: write its objects one a line"
+    ) as told:
+        read_token_level(path)
+    assert "line 2" not in str(told.value)
+
+
 def test_a_file_without_header_or_ids_is_read(tmp_path: Path) -> None:
     path = write(tmp_path / "t.jsonl", {"query": "why?", "relevant_spans": [SPAN]})
     path.write_text("\n" + path.read_text() + "\n\n")
@@ -157,7 +168,7 @@ def test_a_file_without_header_or_ids_is_read(tmp_path: Path) -> None:
         ("{broken", r"line 2: not JSON .* write one JSON object a line"),
         ('["a list"]', r"line 2: the line: Input should be a valid dictionary"),
         ('{"query": "why?"}', r"line 2, query_\w{8} 'why\?': it has no relevant spans: add them, or declare"),
-        ('{"relevant_spans": []}', r"line 2: query: Field required"),
+        ('{"relevant_spans": []}', r"line 2: query: it is missing: add it"),
         (
             '{"query": "why?", "unanswerable": true, "id": ""}',
             r"line 2, 'why\?': id: String should have at least 1 character",

@@ -115,7 +115,7 @@ def test_what_makes_a_ranking_say_little_is_said(outcome: BenchmarkOutcome) -> N
         "One question says nothing about others: ask more.",
         "k = 5 of 7 chunks says little: use more documents, smaller chunks or a smaller k.",
         f"{twin.configuration.chunker.label} cuts the same as {few.configuration.chunker.label}: "
-        "leave one of each out.",
+        "leave one of them out.",
     ]
     assert cautions(small, replace(SURE, units=3, unit="queries"))[0].endswith("holds for these documents only.")
     assert cautions(outcome, SURE) == []
