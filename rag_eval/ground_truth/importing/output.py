@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
 from rag_eval.disk.files import scratch_path, write_atomically, writing
-from rag_eval.errors import ArtifactError, ConfigurationError
+from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError, preview
 from rag_eval.ground_truth.check import count_occurrences
 from rag_eval.ground_truth.files import write_truth
 from rag_eval.ground_truth.importing.importer import ImportedTruth, refuse_traversal
@@ -25,6 +25,8 @@ def write_corpus(folder: Path, documents: Sequence[Document], *, overwrite: bool
     """
     for document in documents:
         refuse_traversal(document.id)
+        if Path(document.id).anchor:  # joined to the folder, it would take the folder's place
+            raise GroundTruthError(f"the document id {preview(document.id)} leads out of its folder: make it relative")
     if not folder.exists():
         with scratch_path(folder.parent) as scratch:
             for document in documents:

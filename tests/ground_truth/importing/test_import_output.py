@@ -104,8 +104,9 @@ def test_places_that_cannot_be_written_are_named(tmp_path: Path) -> None:
         write_import(found, tmp_path)
     with pytest.raises(ConfigurationError, match="has no documents"):
         write_import(ImportedTruth(TRUTH, ImportNotes()), tmp_path / "t.jsonl", tmp_path / "c")
-    with pytest.raises(GroundTruthError, match="leads out of its folder"):
-        write_corpus(tmp_path / "c", [Document(DocumentId("../out.md"), "x")])
+    for doc_id in ("../out.md", str(tmp_path / "out.md")):
+        with pytest.raises(GroundTruthError, match="leads out of its folder"):
+            write_corpus(tmp_path / "c", [Document(DocumentId(doc_id), "x")])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
 
 
