@@ -139,6 +139,7 @@ def check_files(
     from rag_eval.benchmark.truth_versions import reanchor_for_run
     from rag_eval.ground_truth.check import check_against_corpus
     from rag_eval.ground_truth.files import read_chunk_level, read_token_level
+    from rag_eval.parts import check_extras
 
     is_chunk_level = config.evaluation_type == "chunk-level"
     if is_chunk_level and reanchor:
@@ -148,6 +149,9 @@ def check_files(
         with faults.noted():
             # They are written down, in a run's summary and to Prefect.
             encode_utf8(str(path), f"the path {str(path)!r}", "rename the folder or the file, its name is not UTF-8")
+    for part in (*config.chunkers, *config.embedders, *config.stores, *config.rerankers):
+        with faults.noted():
+            check_extras(part)
     faults.raise_any()
     with faults.noted():
         corpus = Corpus.from_folder(config.corpus, config.glob)

@@ -269,6 +269,11 @@ _embedding_cache = functools.cache(EmbeddingCache)
 
 
 def spent(part: object) -> dict[str, Any]:
-    """Tokens and cost of a part since it was built: None where it does not tell."""
+    """Tokens and cost of a part since it was built: None where it does not tell.
+
+    Tokens found in a cache count like those read now, so that they are the same number whatever was kept; they cost
+    nothing.
+    """
     usage = part.usage if isinstance(part, ReportsUsage) else None
-    return {"tokens": usage.tokens if usage else None, "cost": usage.cost if usage else None}
+    tokens = part.tokens_read if isinstance(part, CachedEmbedder) else usage.tokens if usage else None
+    return {"tokens": tokens, "cost": usage.cost if usage else None}

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from rag_eval.disk.locks import in_turn
 from rag_eval.disk.rows import KEY, KeyedRows, Keys, Lease, RowFile, identity_folder, keys_from_hex, locate, nanoseconds
 from rag_eval.embedding.embedder import (
+    CountsTokens,
     Embedder,
     EmbedsAsReady,
     ReportsUsage,
@@ -171,6 +172,7 @@ class CachedEmbedder:
         self._counting = threading.Lock()
         self.statistics = CacheStatistics()
         """Hits and misses of all calls so far."""
+        self._kept_tokens: int | None = 0
         self.symmetric = getattr(embedder, "symmetric", False) is True
         """The embedder's."""
 
@@ -198,6 +200,15 @@ class CachedEmbedder:
         if isinstance(self._embedder, ReportsUsage):
             return self._embedder.usage
         return Usage(requests=0, texts=self.statistics.misses, tokens=None, cost=None)
+
+    @property
+    def tokens_read(self) -> int | None:
+        """The tokens of all texts asked for, of each call the distinct ones once, made now or found in the cache.
+
+        So it is the same number whatever was kept; None where the embedder does not tell.
+        """
+        fresh = self.usage.tokens
+        return None if fresh is None or self._kept_tokens is None else fresh + self._kept_tokens
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Return the vectors of the texts, in their order; equal texts are embedded once."""
@@ -240,7 +251,12 @@ class CachedEmbedder:
             sources = [first.setdefault(digests[place].tobytes(), place) for place in missing]
             places = list(first.values())
             hits, misses = len(texts) - len(places), len(places)
+            reused = list(dict.fromkeys(texts[place] for place in np.flatnonzero(found).tolist()))
+            counted = self._embedder.count_tokens(reused) if isinstance(self._embedder, CountsTokens) else None
             with self._counting:
+                known = counted if counted is not None or reused else 0
+                is_known = self._kept_tokens is not None and known is not None
+                self._kept_tokens = (self._kept_tokens or 0) + (known or 0) if is_known else None
                 self.statistics = CacheStatistics(self.statistics.hits + hits, self.statistics.misses + misses)
             logger.debug("embedding cache: %d hits, %d misses (%s)", hits, misses, self.name)
             if places:

@@ -81,6 +81,14 @@ class ReportsUsage(Protocol):
         """All that was used so far."""
 
 
+@runtime_checkable
+class CountsTokens(Protocol):
+    """An embedder that can count what it would read of texts without embedding them. Optional."""
+
+    def count_tokens(self, texts: Sequence[str]) -> int | None:
+        """Return how many tokens it reads of the texts; None where it does not know."""
+
+
 Vectors = NDArray[np.float32]
 """One vector a row."""
 

@@ -58,6 +58,15 @@ class LocalEmbedder(BuiltInEmbedder):
             self._count(texts=len(batch), tokens=tokens)
         return vectors
 
+    def count_tokens(self, texts: Sequence[str]) -> int:
+        """How many tokens it reads of the texts."""
+        tokenizer = _model()[0]
+        encoded = (
+            tokenizer.encode_batch_fast(list(texts[begin : begin + BATCH]), add_special_tokens=False)
+            for begin in range(0, len(texts), BATCH)
+        )
+        return sum(len(one.ids) for batch in encoded for one in batch)
+
 
 @cache
 def _model() -> "tuple[Tokenizer, Vectors]":

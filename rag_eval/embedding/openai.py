@@ -5,7 +5,7 @@ from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
-from dataclasses import KW_ONLY, InitVar, dataclass, fields
+from dataclasses import KW_ONLY, InitVar, dataclass, fields, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -275,6 +275,12 @@ class OpenAIEmbedder(BuiltInEmbedder):
         if self._dimension is None:
             raise ServiceError(f"{self.name} answered without telling how many numbers a vector has")
         return self._dimension
+
+    def count_tokens(self, texts: Sequence[str]) -> int:
+        """How many tokens it reads of the texts, by its tiktoken encoding and cut as it would cut them."""
+        limits = replace(self._limits, max_tokens=None)
+        batches = make_batches(texts, range(len(texts)), limits, self.too_long, self.model)
+        return sum(count_tokens(text, limits.encoding) for batch in batches for text in batch.texts)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """The vectors of the texts, in their order; no texts ask for nothing."""

@@ -187,6 +187,19 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
         self._count(texts=len(texts), tokens=self._count_tokens(model, texts))
         return vectors
 
+    @property
+    def extra(self) -> tuple[str, str] | None:
+        """What loads a model by its name; an object is there already."""
+        return ("sentence-transformers", "sentence_transformers") if isinstance(self.model, str) else None
+
+    def count_tokens(self, texts: Sequence[str]) -> int | None:
+        """How many tokens it reads of the texts, without its prompts; None where that cannot be told here."""
+        try:
+            model = self._model()
+        except ConfigurationError:  # kept vectors are of use without it
+            return None
+        return self._count_tokens(model, texts)
+
     def _count_tokens(self, model: Encoder, texts: Sequence[str]) -> int | None:
         """The tokens that the model read of the texts, without its prompts."""
         tokenizer = getattr(model, "tokenizer", None)

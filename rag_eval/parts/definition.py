@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import PurePath
 from typing import Annotated, Any, TypeVar, cast, dataclass_transform, get_origin
 
@@ -19,7 +20,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from rag_eval.disk.files import data_sha256
-from rag_eval.errors import Faults
+from rag_eval.errors import ConfigurationError, Faults
 from rag_eval.parts.live import live_digest, live_identity
 from rag_eval.parts.settings import Place, reason_of, unknown_key
 
@@ -315,6 +316,17 @@ def parts_in(value: Any) -> Iterator[Any]:
     for name, setting in settings_of(type(value)).items():
         if setting.kind or setting.items:
             yield from parts_in(getattr(value, name))
+
+
+def check_extras(candidate: Any) -> None:
+    """Raise ``ConfigurationError`` when a part, or one inside it, needs an extra that is not installed; import nothing.
+
+    A part says in ``extra`` which one, and the module that it brings.
+    """
+    for one in parts_in(candidate):
+        name, module = getattr(one, "extra", None) or ("", "")
+        if module and find_spec(module) is None:
+            raise ConfigurationError(f"{label(one)} needs the extra {name}: pip install 'rag-eval[{name}]'")
 
 
 def without(candidate: T, aspect: Aspect) -> T:

@@ -214,7 +214,7 @@ COST_COLUMNS = (
         "tokens read",
         lambda row: row.outcome.tokens,
         "{:,}".format,
-        explanation="Tokens that models read when the work was done",
+        explanation="Tokens that models read of the chunks and questions, kept vectors included",
     ),
     _cost_column(
         "index",

@@ -54,6 +54,7 @@ class CohereReranker:
     """
 
     remote = True
+    extra = ("cohere", "cohere")
     cost = "by the search, as Cohere charges it"
 
     model: Annotated[Name, Shown, Field(description="The model's name.")] = DEFAULT_MODEL
@@ -187,6 +188,11 @@ class CrossEncoderReranker:
         if self.given_name or not isinstance(self.model, str):
             return self.given_name or type(self.model).__name__
         return model_name(self.model)
+
+    @property
+    def extra(self) -> tuple[str, str] | None:
+        """What loads a model by its name; an object is there already."""
+        return ("sentence-transformers", "sentence_transformers") if isinstance(self.model, str) else None
 
     @property
     def remote(self) -> bool:

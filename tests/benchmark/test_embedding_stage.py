@@ -34,3 +34,16 @@ def test_kept_vectors_are_checked_once_in_a_process(tmp_path: Path) -> None:
     before = psutil.Process().io_counters().read_chars
     stages.embed(workspace, [few], LocalEmbedder())
     assert psutil.Process().io_counters().read_chars - before < kept / 10
+
+
+def test_tokens_read_are_the_same_number_whatever_was_kept(tmp_path: Path) -> None:
+    at_once, in_two = Workspace(root=tmp_path / "a"), Workspace(root=tmp_path / "b")
+    (whole,) = stages.embed(at_once, [chunk_table(at_once, 300)], LocalEmbedder())
+    (part,) = stages.embed(in_two, [chunk_table(in_two, 200)], LocalEmbedder())
+    (rest,) = stages.embed(in_two, [chunk_table(in_two, 300)], LocalEmbedder())
+    assert whole.effort is not None
+    assert part.effort is not None
+    assert rest.effort is not None
+    assert (whole.effort.fresh, rest.effort.fresh) == (300, 100)
+    assert rest.effort.tokens == whole.effort.tokens
+    assert 0 < (part.effort.tokens or 0) < (whole.effort.tokens or 0)

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,19 @@ def test_validate_lists_every_mistake(tmp_path: Path) -> None:
         "docs'",
         "t.jsonl'",
     ]
+
+
+@pytest.mark.skipif(find_spec("sentence_transformers") is not None, reason="the extra is installed")
+def test_validate_says_which_extra_is_not_installed(tmp_path: Path) -> None:
+    parts = "embedders: {type: sentence-transformers, model: some/model}\nrerankers: {type: cross-encoder, model: m}\n"
+    (tmp_path / "b.yaml").write_text(TWO + parts)
+    done = rag_eval("validate", "b.yaml", cwd=tmp_path)
+    needs = "needs the extra sentence-transformers: pip install 'rag-eval[sentence-transformers]'"
+    assert done.stderr.splitlines() == [
+        f"rag-eval: sentence-transformers some/model {needs}",
+        f"rag-eval: cross-encoder m {needs}",
+    ]
+    assert done.returncode == 2
 
 
 def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:

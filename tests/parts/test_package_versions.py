@@ -9,7 +9,8 @@ from rag_eval.benchmark import stages
 from rag_eval.benchmark.references import TableRef, TruthRef
 from rag_eval.chunking import CHUNKER
 from rag_eval.embedding import EMBEDDER
-from rag_eval.parts import Kind, digest
+from rag_eval.errors import ConfigurationError
+from rag_eval.parts import Kind, check_extras, digest
 from rag_eval.retrieval import RERANKER
 from rag_eval.stores import STORE
 
@@ -75,3 +76,18 @@ def test_scores_count_tokens_and_so_depend_on_the_tokenizer(tmp_path: Path, monk
     after = keys()
     assert after[0] != before[0]
     assert after[1] == before[1]
+
+
+def test_an_extra_that_is_missing_is_said_wherever_the_part_is() -> None:
+    class Needy:
+        name, dimension, extra = "needy", 2, ("some-extra", "no_such_module_here")
+
+        def embed(self, texts: Any) -> Any:
+            raise NotImplementedError
+
+        def embed_query(self, text: str) -> Any:
+            raise NotImplementedError
+
+    with pytest.raises(ConfigurationError, match=r"needs the extra some-extra: pip install 'rag-eval\[some-extra\]'"):
+        check_extras(Needy())
+    check_extras([CHUNKER.make("semantic"), EMBEDDER.make("local"), None])
