@@ -18,6 +18,7 @@ CHROMIUM_ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
+    "--host-resolver-rules=MAP *.test 127.0.0.1",  # names that are no names of this machine, and lead to it
 ]
 
 # The machine may be slow: that says nothing about the code.

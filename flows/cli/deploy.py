@@ -10,8 +10,10 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import psutil
 import typer
@@ -19,7 +21,16 @@ from rich.console import Console
 
 from flows.cli import options
 from flows.cli.console import print_notes, say
-from flows.cli.prefect_home import QUIET, prefect_home, use_own_server, use_template
+from flows.cli.prefect_home import (
+    kept_key,
+    key_file,
+    new_key,
+    prefect_home,
+    runs_token,
+    server_settings,
+    use_own_server,
+    use_template,
+)
 from flows.cli.processes import descendants, end_all, leaving, watched
 from rag_eval.disk.locks import try_lock
 from rag_eval.documents.watch import CorpusWatch
@@ -123,13 +134,13 @@ def up(
     parameters = deployment_parameters(config, corpus, truth, glob, workspace, runner, gate_metric, max_drop)
     home = prefect_home(place)
     ended = "server, worker and watcher have ended; what was finished is kept"
-    with try_lock(home / "up.lock") as is_free, leaving(ended):
+    with try_lock(home / "up.lock") as is_free, leaving(ended), ExitStack() as kept:
         if not is_free:  # two would stop each other's runs
             raise ConfigurationError(f"rag-eval up goes on already in {place.address!r}: stop it, or use another")
         group = ProcessGroup(home)
         try:
             with console.status("Starting …"):
-                api, is_ours = start_server(group, home, place.runs, port)
+                api, is_ours = start_server(group, kept, home, place.runs, port)
                 from flows.deployments import deploy, next_runs
 
                 if is_ours:
@@ -140,6 +151,7 @@ def up(
             ui = api.removesuffix("/api")
             rows = {
                 "UI": ui,
+                **sign_in_row(api, console),
                 "nightly": f"{next_runs(ids['nightly'])} UTC",
                 "from the UI": f"{ui}/deployments/deployment/{ids['adhoc']}/run",
                 "on change": f"watching {chosen.corpus}" if watch else "when `rag-eval watch` tells of one",
@@ -172,17 +184,32 @@ def attend(group: ProcessGroup, documents: CorpusWatch | None, console: Console)
         stop.set()
 
 
-def start_server(group: ProcessGroup, home: Path, runs: Path, port: int) -> tuple[str, bool]:
+def sign_in_row(api: str, console: Console) -> dict[str, str]:
+    """Where a person signs in to a server that ``rag-eval up`` started: the address, or, in a log, its file."""
+    from flows.cli.server import running_key
+    from flows.cli.server_gate import SIGN_IN_PATH
+
+    key = running_key(api)
+    if key is None:
+        return {}
+    if console.is_terminal:
+        return {"sign in": f"{api.removesuffix('/api')}{SIGN_IN_PATH}#{key}"}
+    return {"sign in": f"with the address in {key_file(urlsplit(api).port or 80)}"}
+
+
+def start_server(group: ProcessGroup, kept: ExitStack, home: Path, runs: Path, port: int) -> tuple[str, bool]:
     """Find or start the server; gives back its address, and whether it was started here and serves ``runs`` too.
 
-    It was not where the user named one, or one answers there already. Raises ``ServiceError`` when it does not
-    start, ``ConfigurationError`` when the port is not free.
+    It was not where the user named one, or one of his runs there already. Its key is in a file while ``kept`` is open.
+    Raises ``ServiceError`` when it does not start, ``ConfigurationError`` when the port is not free.
     """
-    from flows.cli.server import RUNS_PATH, answers, named_server
+    from flows.cli.server import RUNS_PATH, RUNS_TOKEN, answers, is_open_to_us, named_server, use_lasting
+    from flows.cli.server_gate import SIGN_IN_PATH
 
-    api = named_server() or f"http://127.0.0.1:{port}/api"
-    os.environ.update({**QUIET, **os.environ, "PREFECT_API_URL": api})
-    if answers(api, 2.0):
+    named = named_server()
+    api = named or f"http://127.0.0.1:{port}/api"
+    if named or is_open_to_us(api):
+        use_lasting(api)
         return api, False
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -190,15 +217,17 @@ def start_server(group: ProcessGroup, home: Path, runs: Path, port: int) -> tupl
             probe.bind(("127.0.0.1", port))
         except OSError:
             raise ConfigurationError(
-                f"port {port} is in use, and not by a Prefect server: give another --port"
+                f"port {port} is in use, and not by a Prefect server of yours: give another --port"
             ) from None
-    use_own_server(home, api)
+    key, token = new_key(), runs_token(home)
+    use_own_server(home, api, key)
+    kept.enter_context(kept_key(port, f"http://127.0.0.1:{port}{SIGN_IN_PATH}#{key}"))
     database = home / "prefect.db"
     if not database.exists():
         use_template(database)
-    settings = {"PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database}"}
+    settings = server_settings(key, database) | {RUNS_TOKEN: token}
     group.start("server", ["127.0.0.1", str(port), str(runs)], settings, lambda: answers(api, 2.0))
-    os.environ["RAG_EVAL_RUNS_URL"] = api.removesuffix("/api") + RUNS_PATH
+    os.environ["RAG_EVAL_RUNS_URL"] = f"http://127.0.0.1:{port}{RUNS_PATH}/{token}"
     return api, True
 
 

@@ -3,17 +3,23 @@
 Prefect trusts its home: it runs what ``logging.yml``, profiles and the deployments in the database tell it to. So the
 home is never in the workspace, which may come from anybody, but among the user's own files. A migrated database is
 kept as a template, because making one takes longer than anything else in the start of a server.
+
+Whoever may ask a server of ours has its key: a new one at each start, in the environment of our processes and, for the
+commands that look for a running ``rag-eval up``, in a file that the user alone can read.
 """
 
 import logging
 import os
+import secrets
 import shutil
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rag_eval.disk.files import data_sha256, file_sha256, scratch_path, sweep_scratch
+from rag_eval.disk.files import data_sha256, file_sha256, scratch_path, sweep_scratch, writing
 from rag_eval.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -49,12 +55,86 @@ def prefect_home(workspace: "Workspace") -> Path:
     return home
 
 
-def use_own_server(home: Path, api: str) -> None:
+USER = "rag-eval"
+"""Prefect wants a name before the password."""
+
+
+def new_key() -> str:
+    """A key for one start of a server."""
+    return secrets.token_urlsafe(32)
+
+
+def server_settings(key: str, database: Path) -> dict[str, str]:
+    """The settings of a server of ours alone, for its environment."""
+    return {
+        "PREFECT_SERVER_API_AUTH_STRING": f"{USER}:{key}",
+        "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database}",
+        # Wherever the page comes from: else the UI would ask port 4200, or another name of this machine.
+        "PREFECT_SERVER_UI_API_URL": "/api",
+    }
+
+
+def key_file(port: int) -> Path:
+    """Where the address that signs in to the server of the user on a port is kept, its key after the ``#``."""
+    return _user_folder("XDG_STATE_HOME", ".local/state") / "servers" / str(port)
+
+
+@contextmanager
+def kept_key(port: int, address: str) -> Iterator[None]:
+    """Keep the address that signs in, for the user alone, during the block.
+
+    Raises ``ArtifactError`` when it cannot be written.
+    """
+    file = key_file(port)
+    write_secret(file, address)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            if file.read_text(encoding="utf-8") == address:
+                file.unlink()
+
+
+def find_key(port: int) -> str | None:
+    """The key of the server that ``rag-eval up`` started on a port, if it did; one that was killed leaves its key."""
+    try:
+        return key_file(port).read_text(encoding="utf-8").rpartition("#")[2]
+    except (OSError, ValueError):
+        return None
+
+
+def write_secret(file: Path, text: str) -> None:
+    """Write a file that the user alone can read, whole or not at all; raises ``ArtifactError`` when that fails."""
+    with writing(file):
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with scratch_path(file.parent) as scratch, writing(file):
+        with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
+            opened.write(text)
+        os.replace(scratch, file)
+
+
+def runs_token(home: Path) -> str:
+    """The part of the reports' address that nobody can guess; lasting, because pages of runs link to it."""
+    file = home / "runs.token"
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError:
+        write_secret(file, new_key())
+        return file.read_text(encoding="utf-8")
+
+
+def use_key(key: str) -> None:
+    """Have Prefect, which is imported later, and our children sign in with this key."""
+    os.environ["PREFECT_API_AUTH_STRING"] = f"{USER}:{key}"
+
+
+def use_own_server(home: Path, api: str, key: str) -> None:
     """Point Prefect, which is imported later, and its children to a server of ours and what it keeps."""
     # The user's profiles belong to another home and another server.
     for name in ("PREFECT_PROFILE", "PREFECT_PROFILES_PATH"):
         os.environ.pop(name, None)
     os.environ.update({**QUIET, **os.environ, "PREFECT_HOME": str(home.absolute()), "PREFECT_API_URL": api})
+    use_key(key)
 
 
 def use_template(database: Path) -> bool:

@@ -1,6 +1,7 @@
 """Which Prefect server a command uses: the one the user named, one that answers on this machine, or a temporary one."""
 
 import asyncio
+import base64
 import gc
 import itertools
 import os
@@ -14,6 +15,7 @@ import tempfile
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,10 +25,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
-from starlette.routing import Mount
+from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from flows.cli.prefect_home import QUIET, keep_template, prefect_home, use_own_server, use_template
+from flows.cli.prefect_home import (
+    QUIET,
+    USER,
+    find_key,
+    keep_template,
+    new_key,
+    prefect_home,
+    server_settings,
+    use_key,
+    use_own_server,
+    use_template,
+)
+from flows.cli.server_gate import SIGN_IN_PATH, LoopbackGate, sign_in
 from rag_eval.disk.files import SCRATCH_PREFIX
 from rag_eval.errors import ServiceError, preview
 
@@ -114,6 +128,7 @@ class RunPages(StaticFiles):
         """A file, in a sandbox."""
         response = super().file_response(*args, **kwargs)
         response.headers["Content-Security-Policy"] = "sandbox allow-scripts allow-popups"
+        response.headers["Referrer-Policy"] = "no-referrer"  # the address is the only key to it
         return response
 
 
@@ -134,6 +149,9 @@ def start_attended(arguments: list[str], log: Path, settings: Mapping[str, str])
         )
 
 
+RUNS_TOKEN = "RAG_EVAL_RUNS_TOKEN"  # noqa: S105  # the name of the variable that holds it
+
+
 def serve(host: str, port: str, runs: str | None = None) -> None:
     """Be a Prefect server, and serve the folders of runs beside it, until told to stop."""
     gc.disable()  # importing it makes 400,000 objects, which all stay: looking through them is a fifth of its start
@@ -141,11 +159,13 @@ def serve(host: str, port: str, runs: str | None = None) -> None:
     from prefect.server.api.server import create_app
 
     app = create_app()
+    # Before the UI, which answers to every path; the folder may come later.
+    app.router.routes.insert(0, Route(SIGN_IN_PATH, sign_in))
     if runs is not None:
-        # Before the UI, which answers to every path; the folder may come later.
-        app.router.routes.insert(0, Mount(RUNS_PATH, app=RunPages(directory=runs, check_dir=False)))
+        pages = RunPages(directory=runs, check_dir=False)
+        app.router.routes.insert(0, Mount(f"{RUNS_PATH}/{os.environ[RUNS_TOKEN]}", app=pages))
     _collect_garbage_aside()
-    uvicorn.run(RepeatedRequests(app), host=host, port=int(port), log_level="error")
+    uvicorn.run(LoopbackGate(RepeatedRequests(app)), host=host, port=int(port), log_level="error")
 
 
 def _collect_garbage_aside() -> None:
@@ -211,6 +231,9 @@ def free_port() -> int:
 
 
 LOCAL_API = "http://127.0.0.1:4200/api"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+LISTENING = "0A"
+"""The state of a socket that listens, in the tables of the kernel."""
 START_SECONDS = 180.0
 ASK_PREFECT = "from prefect.settings import get_current_settings as s; print(s().api.url or '')"
 
@@ -276,13 +299,12 @@ def temporary_server(home: Path) -> Iterator[PrefectServer]:
         is_migrated = use_template(folder / DATABASE)
         port = free_port()
         api = f"http://127.0.0.1:{port}/api"
-        use_own_server(home, api)
+        key = new_key()
+        use_own_server(home, api, key)
         # Nobody can read them there; what is still to be sent when the server has ended would be tried for a minute.
         os.environ["PREFECT_LOGGING_TO_API_ENABLED"] = "false"
-        settings = BARE | {
-            "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{folder / DATABASE}",
-            "PREFECT_SERVER_DATABASE_MIGRATE_ON_START": "false" if is_migrated else "true",
-        }
+        migrate = {"PREFECT_SERVER_DATABASE_MIGRATE_ON_START": "false" if is_migrated else "true"}
+        settings = BARE | server_settings(key, folder / DATABASE) | migrate
         process = start_attended(["server", "127.0.0.1", str(port)], folder / LOG, settings)
         try:
             yield PrefectServer(api, process, folder, is_migrated)
@@ -317,10 +339,63 @@ def use_lasting_server() -> str:
 
 
 def _lasting_server() -> str | None:
-    api = named_server() or (LOCAL_API if answers(LOCAL_API, 2.0) else None)
+    api = named_server() or (LOCAL_API if is_open_to_us(LOCAL_API) else None)
     if api is not None:
-        os.environ.update({**QUIET, **os.environ, "PREFECT_API_URL": api})
+        use_lasting(api)
     return api
+
+
+def use_lasting(api: str) -> None:
+    """Point Prefect to a server that runs already, with its key where ``rag-eval up`` started it."""
+    os.environ.update({**QUIET, **os.environ, "PREFECT_API_URL": api})
+    key = running_key(api)
+    if key is not None:
+        use_key(key)
+
+
+def running_key(api: str) -> str | None:
+    """The key of the server there, where a ``rag-eval up`` of this user started it."""
+    address = urllib.parse.urlsplit(without_credentials(api))
+    with suppress(ValueError):  # a port that is none
+        key = find_key(address.port or 80) if address.hostname in LOOPBACK else None
+        if key and not admits(api, None) and admits(api, f"{USER}:{key}"):
+            return key
+    return None
+
+
+def is_open_to_us(api: str) -> bool:
+    """Whether a server that the user did not name is one to use: his own or root's, which lets us in.
+
+    A worker does what its server says, so another user's is not.
+    """
+    port = urllib.parse.urlsplit(api).port or 80
+    if not answers(api, 2.0) or not _listeners(port) <= {os.getuid(), 0}:
+        return False
+    return admits(api, os.environ.get("PREFECT_API_AUTH_STRING")) or running_key(api) is not None
+
+
+def _listeners(port: int) -> set[int]:
+    """The users who listen on a port of this machine; empty where the system does not tell."""
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with suppress(OSError):
+            for line in Path(table).read_text(encoding="ascii").splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
+                    found.add(int(fields[7]))
+    return found
+
+
+def admits(api: str, credentials: str | None) -> bool:
+    """Whether the server there answers who has these credentials, ``user:password``."""
+    request = urllib.request.Request(f"{without_credentials(api).rstrip('/')}/admin/version")  # noqa: S310  # by rule
+    if credentials is not None:
+        request.add_header("Authorization", f"Basic {base64.b64encode(credentials.encode()).decode()}")
+    try:
+        with urllib.request.urlopen(request, timeout=10.0) as answer:  # noqa: S310  # http by rule
+            return bool(answer.status == 200)
+    except (OSError, ValueError, HTTPException):
+        return False
 
 
 def named_server() -> str | None:

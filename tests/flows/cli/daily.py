@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import httpx
 
+from flows.cli.prefect_home import USER, find_key, key_file
 from flows.cli.server import free_port
 from tests.flows.benchmarks import folder_of
 from tests.flows.cli.commands import started, wait_for
@@ -31,12 +32,22 @@ class Daily:
         return f"http://127.0.0.1:{self.port}"
 
     @property
+    def sign_in(self) -> str:
+        """The address that opens the dashboard."""
+        return key_file(self.port).read_text()
+
+    @property
+    def auth(self) -> tuple[str, str]:
+        """What the server asks for."""
+        return USER, find_key(self.port) or ""
+
+    @property
     def said(self) -> str:
         return (self.folder / "said").read_text()
 
     def ask(self, path: str, **body: Any) -> Any:
         """What the server answers to a POST."""
-        answer = httpx.post(f"{self.ui}/api{path}", json=body, timeout=60)
+        answer = httpx.post(f"{self.ui}/api{path}", json=body, auth=self.auth, timeout=60)
         answer.raise_for_status()
         return answer.json()
 

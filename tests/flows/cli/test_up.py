@@ -13,6 +13,7 @@ import httpx
 import psutil
 import pytest
 
+from flows.cli.prefect_home import key_file
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.runs import read_run
 from rag_eval.benchmark.workspace import Workspace
@@ -43,6 +44,8 @@ def field(name: str) -> str:
 
 def test_what_is_up_is_said_and_is_there(daily: Daily) -> None:
     assert f"UI           {daily.ui}" in daily.said
+    # It goes to a file here, which may be a log: the key does not.
+    assert f"sign in      with the address in {key_file(daily.port)}" in daily.said
     assert "nightly      0 3 * * * UTC" in daily.said
     assert f"watching {daily.folder / 'docs'}" in daily.said
     found = daily.ask("/deployments/filter", sort="NAME_ASC")
@@ -68,6 +71,8 @@ def test_a_person_runs_it_from_the_form_and_reads_the_report(daily: Daily, chrom
     adhoc = daily.deployment("adhoc")["id"]
     page = chromium.new_page(viewport={"width": 1300, "height": 1000})
     page.set_default_timeout(60_000)
+    page.goto(daily.sign_in)
+    page.wait_for_url("**/dashboard**")
     page.goto(f"{daily.ui}/deployments/deployment/{adhoc}/run")
     # Every parameter is a field of its own, with its meaning; none is JSON to write.
     expect(page.get_by_text("A folder of documents, in place of the benchmark file's.")).to_be_visible()
@@ -123,7 +128,7 @@ def test_events_in_a_burst_start_one_run(daily: Daily) -> None:
     }
     for _ in range(5):
         told = [event | {"id": str(uuid.uuid4()), "occurred": datetime.now(UTC).isoformat()}]
-        httpx.post(f"{daily.ui}/api/events", json=told, timeout=30).raise_for_status()
+        httpx.post(f"{daily.ui}/api/events", json=told, auth=daily.auth, timeout=30).raise_for_status()
     runs = daily.finished("on-corpus-change", before + 1)
     assert [run["parameters"]["note"] for run in runs[before:]] == ["told from elsewhere"]
     assert daily.runs("on-corpus-change", "SCHEDULED", "PENDING", "RUNNING") == []
@@ -137,9 +142,9 @@ def test_runs_that_wait_while_another_begins_are_called_off(daily: Daily) -> Non
     path = f"{daily.ui}/api/deployments/{daily.deployment('on-corpus-change')['id']}/create_flow_run"
     for number in range(3):
         body = {"parameters": {"corpus": corpus, "note": str(number)}, "state": {"type": "SCHEDULED"}}
-        httpx.post(path, json=body, headers=headers, timeout=30).raise_for_status()
+        httpx.post(path, json=body, headers=headers, auth=daily.auth, timeout=30).raise_for_status()
     other = {"parameters": {"corpus": corpus, "glob": "**/00*.md"}, "state": {"type": "SCHEDULED"}}
-    httpx.post(path, json=other, headers=headers, timeout=30).raise_for_status()
+    httpx.post(path, json=other, headers=headers, auth=daily.auth, timeout=30).raise_for_status()
     ended = daily.until(lambda: len(found := daily.runs("on-corpus-change", "CANCELLED")) == 2 and found)
     assert all(run["state"]["message"].startswith("its changes are in on-corpus-change docs") for run in ended)
     # Of the three that ask for the same one has run; the one that asks for something else has too.
@@ -172,14 +177,15 @@ def test_what_dies_is_named_and_what_is_killed_leaves_nothing(tmp_path: Path) ->
     # It comes up again where it was; a run that was going on is over, and holds up no other.
     second = come_up(tmp_path, first.port, "--no-watch")
     adhoc = second.deployment("adhoc")["id"]
-    answer = httpx.post(f"{second.ui}/api/deployments/{adhoc}/create_flow_run", json={}, timeout=30)
+    answer = httpx.post(f"{second.ui}/api/deployments/{adhoc}/create_flow_run", json={}, auth=second.auth, timeout=30)
     second.until(lambda: second.runs("adhoc", "RUNNING"))
     family = {child.pid: child for child in psutil.Process(second.process.pid).children(recursive=True)}
     os.kill(second.process.pid, signal.SIGKILL)
     second.process.communicate()
     wait_for(lambda: not any(map(is_running, family)), 60)
     third = come_up(tmp_path, first.port, "--no-watch")
-    state = httpx.get(f"{third.ui}/api/flow_runs/{answer.json()['id']}", timeout=30).json()["state"]
+    found = httpx.get(f"{third.ui}/api/flow_runs/{answer.json()['id']}", auth=third.auth, timeout=30)
+    state = found.json()["state"]
     third.process.send_signal(signal.SIGINT)
     third.process.communicate(timeout=60)
     assert third.process.returncode == 130

@@ -1,0 +1,488 @@
+"""Web pages and other users of the machine get nothing from a server of ours, and its user gets in with one click.
+
+Every attack is first shown to succeed on a plain Prefect server, so that one that fails means something.
+"""
+
+import base64
+import json
+import os
+import pty
+import re
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import httpx
+import psutil
+import pytest
+
+from flows.cli.prefect_home import USER, kept_key, key_file, prefect_home, use_template
+from flows.cli.server import answers, free_port, is_open_to_us, running_key, temporary_server
+from rag_eval.benchmark.workspace import Workspace
+from tests.flows.benchmarks import folder_of
+from tests.flows.cli.commands import CLEAN, rag_eval, started, wait_for
+from tests.flows.cli.daily import BENCHMARK, DEPLOYMENTS, Daily
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+NOBODY = 65534
+SERVERS = ("up", "run")
+PLAIN = "import sys, uvicorn; from prefect.server.api.server import create_app; \
+uvicorn.run(create_app(), port=int(sys.argv[1]), log_level='error')"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server, and what opens it."""
+
+    port: int
+    auth: tuple[str, str] | None = field(repr=False)
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def ask(self, path: str) -> Any:
+        answer = httpx.post(f"{self.address}/api{path}", json={}, auth=self.auth, timeout=60)
+        answer.raise_for_status()
+        return answer.json()
+
+    def counts(self) -> dict[str, int]:
+        return {kind: self.ask(f"/{kind}/count") for kind in ("flows", "deployments", "flow_runs")}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """A Prefect server as it comes."""
+    folder, port = tmp_path_factory.mktemp("plain"), free_port()
+    use_template(folder / "prefect.db")
+    settings = {
+        "PREFECT_HOME": str(folder),
+        "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{folder / 'prefect.db'}",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    }
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen([sys.executable, "-c", PLAIN, str(port)], env=CLEAN | settings, stderr=log)
+    wait_for(lambda: answers(f"http://127.0.0.1:{port}/api", 2.0) or process.poll() is not None, 180)
+    yield Target(port, None)
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture(scope="module")
+def daily(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daily]:
+    """``rag-eval up`` in a terminal."""
+    folder, port = tmp_path_factory.mktemp("daily"), free_port()
+    folder_of(folder, 2)
+    (folder / "b.yaml").write_text(BENCHMARK)
+    (folder / "said").write_text("")
+    ours, theirs = pty.openpty()
+
+    def drain() -> None:
+        with suppress(OSError), (folder / "said").open("ab", buffering=0) as said:  # the terminal ends with the process
+            while read := os.read(ours, 4096):
+                said.write(read)
+
+    threading.Thread(target=drain, daemon=True).start()
+    with os.fdopen(theirs, "w") as terminal:
+        process = started("up", "b.yaml", "--port", str(port), "--no-watch", cwd=folder, stderr=terminal)
+    up = Daily(process, folder, port)
+    wait_for(lambda: "on change" in up.said or process.poll() is not None, 240)
+    assert process.poll() is None, up.said
+    yield up
+    if process.poll() is None:
+        process.terminate()
+        process.communicate(timeout=60)
+    os.close(ours)
+
+
+@pytest.fixture(scope="module")
+def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """The server of ``rag-eval run``."""
+    with patch.dict(os.environ), temporary_server(tmp_path_factory.mktemp("run")) as server:
+        server.wait()
+        user, _, key = os.environ["PREFECT_API_AUTH_STRING"].partition(":")
+        yield Target(int(server.api.split(":")[2].split("/")[0]), (user, key))
+
+
+@pytest.fixture(params=SERVERS)
+def target(request: pytest.FixtureRequest) -> Target:
+    if request.param == "run":
+        return request.getfixturevalue("temporary")  # type: ignore[no-any-return]  # of a fixture above
+    daily: Daily = request.getfixturevalue("daily")
+    return Target(daily.port, daily.auth)
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[int]:
+    """The port of somebody else's web site, with a page that is sandboxed and one that is not."""
+
+    class Pages(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            if self.path == "/sandboxed":
+                self.send_header("Content-Security-Policy", "sandbox allow-scripts allow-forms")
+            self.end_headers()
+            self.wfile.write(b"<!doctype html><title>A page</title><body></body>")
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield int(server.server_address[1])
+    server.shutdown()
+    server.server_close()
+
+
+# Each way gives "read" when it got something that the server said, "open" for a websocket, else nothing.
+ATTACK = """
+async ([api, name]) => {
+  const found = {};
+  const body = way => JSON.stringify({name: `${name}-${way}`});
+  const within = promise => Promise.race([promise, new Promise(end => setTimeout(end, 8000))]);
+  const tried = async (way, get) => {
+    try { found[way] = (await within(get())) || ""; } catch (error) { found[way] = ""; }
+  };
+  const fetched = async (path, options) => {
+    const answer = await fetch(api + path, options);
+    return answer.ok && (await answer.text()) ? "read" : "";
+  };
+  const loaded = (make) => new Promise(end => {
+    const frame = document.createElement("iframe");
+    frame.name = "f" + Math.random();
+    document.body.append(frame);
+    frame.onload = () => {
+      let text = "";
+      try { text = frame.contentDocument.body.textContent; } catch (error) { }
+      if (text) end(/answers only its own pages/.test(text) ? "" : "read");
+    };
+    make(frame);
+    setTimeout(() => end(""), 3000);
+  });
+  const posted = (way, enctype) => loaded(frame => {
+    const form = document.createElement("form");
+    Object.assign(form, {method: "post", action: api + "/flows/", enctype, target: frame.name});
+    const field = document.createElement("input");
+    field.name = `{"name": "${name}-${way}", "labels": {"a": "`;
+    field.value = `"}}`;
+    form.append(field);
+    document.body.append(form);
+    form.submit();
+  });
+  const opened = (path, protocols) => new Promise(end => {
+    const socket = new WebSocket(api.replace("http", "ws") + path, protocols);
+    socket.onopen = () => { socket.send("{}"); end("open"); };
+    socket.onerror = () => end("");
+  });
+  const post = (way, options) => fetched("/flows/", {method: "POST", body: body(way), ...options});
+  const bytes = way => new TextEncoder().encode(body(way));
+  const typed = {headers: {"Content-Type": "application/json"}};
+  await Promise.all([
+    tried("text", () => post("text", {})),
+    tried("untyped", () => post("untyped", {body: bytes("untyped")})),
+    tried("untyped-blind", () => post("untyped-blind", {body: bytes("untyped-blind"), mode: "no-cors"})),
+    tried("json", () => post("json", typed)),
+    tried("beacon", async () => { navigator.sendBeacon(api + "/flows/", bytes("beacon")); }),
+    tried("get", () => fetched("/admin/version", {})),
+    tried("get-blind", () => fetched("/admin/version", {mode: "no-cors"})),
+    tried("get-health", () => fetched("/health", {})),
+    tried("frame", () => loaded(frame => { frame.src = api + "/admin/version"; })),
+    tried("frame-page", () => loaded(frame => { frame.src = api.replace("/api", "/ui-settings"); })),
+    tried("form-text", () => posted("form-text", "text/plain")),
+    tried("form-encoded", () => posted("form-encoded", "application/x-www-form-urlencoded")),
+    tried("form-parts", () => posted("form-parts", "multipart/form-data")),
+    tried("socket-events", () => opened("/events/in")),
+    tried("socket-logs", () => opened("/logs/out", "prefect")),
+  ]);
+  return found;
+}
+"""
+ATTACKERS = ("another port", "another site", "sandboxed", "rebinding")
+
+
+def attacking_page(browser: "Browser", attacker: str, site: int, target: Target) -> "tuple[Page, str]":
+    """A page of the attacker, and the address by which it reaches the server's API."""
+    page = browser.new_page()
+    if attacker == "rebinding":
+        # Its name led to the attacker's machine before, and leads to this one now. Whatever the server says to it, a
+        # script that was loaded before has this origin.
+        origin = f"http://rebound.test:{target.port}"
+        page.goto(f"{origin}/api/health")
+        return page, f"{origin}/api"
+    addresses = {
+        "another port": f"http://127.0.0.1:{site}/",
+        "another site": f"http://evil.test:{site}/",
+        "sandboxed": f"http://127.0.0.1:{site}/sandboxed",
+    }
+    page.goto(addresses[attacker])
+    return page, f"{target.address}/api"
+
+
+def attack(browser: "Browser", attacker: str, site: int, target: Target) -> tuple[set[str], set[str]]:
+    """The ways by which an attacker read something or opened a websocket, and those by which he wrote."""
+    page, api = attacking_page(browser, attacker, site, target)
+    name = attacker.replace(" ", "-")
+    got = page.evaluate(ATTACK, [api, name])
+    page.context.close()
+    names = [flow["name"] for flow in target.ask("/flows/filter")]
+    written = {flow.removeprefix(f"{name}-") for flow in names if flow.startswith(f"{name}-")}
+    return {way for way, found in got.items() if found}, written
+
+
+@pytest.mark.parametrize("attacker", ATTACKERS)
+def test_a_page_reads_and_writes_on_a_plain_prefect_server(
+    plain: Target, chromium: "Browser", site: int, attacker: str
+) -> None:
+    read, written = attack(chromium, attacker, site, plain)
+    assert {"get", "get-health", "socket-events", "socket-logs"} <= read
+    assert {"untyped", "untyped-blind"} <= written
+
+
+@pytest.mark.parametrize("attacker", ATTACKERS)
+def test_a_page_reads_and_writes_nothing_on_ours(target: Target, chromium: "Browser", site: int, attacker: str) -> None:
+    before = target.counts()
+    assert attack(chromium, attacker, site, target) == (set(), set())
+    assert target.counts() == before
+
+
+def test_a_link_opens_the_dashboard_and_nothing_of_the_api(target: Target, chromium: "Browser", site: int) -> None:
+    page = chromium.new_page()
+    for path, status in (("/", 200), ("/api/admin/version", 403), ("/api/health", 403)):
+        page.goto(f"http://evil.test:{site}/")
+        with page.expect_navigation() as answer:
+            page.evaluate("address => { location.href = address; }", target.address + path)
+        assert answer.value is not None
+        assert answer.value.status == status, path
+    page.context.close()
+
+
+def test_a_person_gets_in_with_one_click(daily: Daily, chromium: "Browser") -> None:
+    from playwright.sync_api import expect
+
+    (address,) = set(re.findall(r"sign in +(http://\S+#[\w-]+)", daily.said))
+    assert address == daily.sign_in
+    page = chromium.new_page(viewport={"width": 1300, "height": 1000})
+    page.set_default_timeout(60_000)
+    # Without the key there is nothing but a form that asks for it.
+    page.goto(f"{daily.ui}/deployments")
+    page.wait_for_url("**/login**")
+    # An address of an earlier start says so, and is of no use.
+    page.goto(daily.sign_in.partition("#")[0] + "#of-yesterday")
+    expect(page.get_by_text("This address is of an earlier start")).to_be_visible()
+    assert page.evaluate("localStorage.getItem('prefect-password')") is None
+    page.goto("about:blank")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(address)
+    page.wait_for_url("**/dashboard**")
+    key = daily.auth[1]
+    assert key not in page.url
+    page.goto(f"{daily.ui}/deployments")
+    for name in DEPLOYMENTS:
+        expect(page.get_by_text(name, exact=True).first).to_be_visible()
+    assert {url.split("/")[2] for url in asked if url.startswith("http")} == {f"127.0.0.1:{daily.port}"}
+    page.context.close()
+
+
+OWN = "http://127.0.0.1"
+NAVIGATION = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "path", "status"),
+    [
+        ({}, "/api/admin/version", 200),
+        ({"Host": "localhost:1"}, "/api/admin/version", 200),
+        ({"Host": "LOCALHOST"}, "/api/admin/version", 200),
+        ({"Host": "[::1]:4200"}, "/api/admin/version", 200),
+        ({"Host": "127.0.0.1", "Origin": OWN}, "/api/admin/version", 200),
+        ({"Sec-Fetch-Site": "none"}, "/api/admin/version", 200),
+        ({"Sec-Fetch-Site": "same-origin"}, "/api/admin/version", 200),
+        (NAVIGATION, "/rag-eval/sign-in", 200),
+        ({"Host": ""}, "/api/health", 403),
+        ({"Host": "evil.test"}, "/api/health", 403),
+        ({"Host": "127.0.0.1.evil.test"}, "/api/health", 403),
+        ({"Host": "evil.test@127.0.0.1"}, "/api/health", 403),
+        ({"Host": "127.0.0.1:80:80"}, "/api/health", 403),
+        ({"Host": "127.0.0.2"}, "/api/health", 403),
+        ({"Host": "0.0.0.0"}, "/api/health", 403),  # noqa: S104  # nothing is bound
+        ({"Host": "127.0.0.1", "Origin": "null"}, "/api/health", 403),
+        ({"Host": "127.0.0.1", "Origin": "https://127.0.0.1"}, "/api/health", 403),
+        ({"Host": "127.0.0.1", "Origin": "http://127.0.0.1:81"}, "/api/health", 403),
+        ({"Host": "127.0.0.1", "Origin": "http://localhost"}, "/api/health", 403),
+        ({"Host": "127.0.0.1", "Origin": ""}, "/api/health", 403),
+        ({"Sec-Fetch-Site": "same-site"}, "/api/health", 403),
+        ({"Sec-Fetch-Site": "cross-site"}, "/", 403),
+        ({"Sec-Fetch-Site": "none, cross-site"}, "/", 403),
+        (NAVIGATION, "/api/health", 403),
+        (NAVIGATION, "/%61pi/health", 403),
+        (NAVIGATION, "//api/health", 403),
+        (NAVIGATION | {"Sec-Fetch-Dest": "iframe"}, "/", 403),
+        (NAVIGATION | {"Sec-Fetch-Mode": "no-cors"}, "/", 403),
+        (NAVIGATION | {"Host": "evil.test"}, "/", 403),
+    ],
+)
+def test_what_a_request_must_say_of_itself(temporary: Target, headers: dict[str, str], path: str, status: int) -> None:
+    answer = httpx.get(f"{temporary.address}{path}", headers=headers, auth=temporary.auth, timeout=60)
+    assert answer.status_code == status
+
+
+@pytest.mark.parametrize("path", ["/", "/rag-eval/sign-in", "/api/flows/"])
+def test_only_a_get_may_come_from_another_page(temporary: Target, path: str) -> None:
+    for method in ("POST", "PUT", "DELETE", "OPTIONS", "HEAD"):
+        answer = httpx.request(method, f"{temporary.address}{path}", headers=NAVIGATION, auth=temporary.auth)
+        assert answer.status_code == 403
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [],
+        ["Host: 127.0.0.1", "Host: 127.0.0.1"],
+        ["Host: 127.0.0.1", "Host: evil.test"],
+        ["Host: 127.0.0.1", "Origin: http://127.0.0.1", "Origin: http://evil.test"],
+        ["Host: 127.0.0.1", "Sec-Fetch-Site: none", "Sec-Fetch-Site: cross-site"],
+        ["Host: 127.0.0.1", "Origin: http://evil.test", "Upgrade: websocket", "Connection: Upgrade"],
+    ],
+)
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_headers_that_are_missing_or_doubled_are_refused(temporary: Target, lines: list[str], version: str) -> None:
+    with socket.create_connection(("127.0.0.1", temporary.port), timeout=30) as connection:
+        connection.sendall("\r\n".join([f"GET /api/health HTTP/{version}", *lines, "", ""]).encode())
+        first = connection.makefile("rb").readline()
+    assert first.split()[1] in (b"400", b"403")
+
+
+AS_ANOTHER = """
+import encodings.idna, http.client, json, os, socket, sys, urllib.error, urllib.request
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+found = {}
+for address in sys.argv[2:]:
+    try:
+        found[address] = urllib.request.urlopen(address, timeout=60).status
+    except urllib.error.HTTPError as error:
+        found[address] = error.code
+for path in json.loads(sys.argv[1]):
+    try:
+        found[path] = open(path, "rb").read(1).decode()
+    except OSError as error:
+        found[path] = type(error).__name__
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("path", ["/api/admin/version", "/api/flows/00000000-0000-0000-0000-000000000000"])
+def test_without_the_key_nothing_is_told(target: Target, path: str) -> None:
+    for auth in (None, (USER, ""), (USER, "x" * 43), ("", (target.auth or ("", ""))[1])):
+        assert httpx.get(target.address + path, auth=auth, timeout=60).status_code == 401
+    assert httpx.get(target.address + path, auth=target.auth, timeout=60).status_code in (200, 404)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_another_user_of_the_machine_gets_neither_in_nor_at_the_key(daily: Daily) -> None:
+    workspace = Workspace(root=daily.folder / ".rag-eval")
+    home = prefect_home(workspace)
+    (workspace.runs / "some-run").mkdir(parents=True)
+    (workspace.runs / "some-run" / "report.html").write_text("texts of documents")
+    token = (home / "runs.token").read_text()
+    report = f"{daily.ui}/rag-eval/runs/{token}/some-run/report.html"
+    assert httpx.get(report).text == "texts of documents"
+    assert "sandbox" in httpx.get(report).headers["Content-Security-Policy"]
+    assert httpx.get(report, headers={"Host": "evil.test"}).status_code == 403
+    family = [daily.process.pid, *(child.pid for child in psutil.Process(daily.process.pid).children(recursive=True))]
+    secrets = [key_file(daily.port), home / "runs.token", home / "prefect.db", home / "server.log"]
+    paths = [*map(str, secrets), *(f"/proc/{pid}/environ" for pid in family)]
+    addresses = [f"{daily.ui}/api/admin/version", report.replace(token, "x" * 43), report.replace(f"{token}/", "")]
+    # It drops its rights by itself: the interpreter may be where another user cannot start it.
+    done = subprocess.run(
+        [sys.executable, "-c", AS_ANOTHER, json.dumps(paths), *addresses],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found.pop(addresses[0]) == 401
+    assert found.pop(addresses[1]) == 404
+    assert found.pop(addresses[2]) == 404
+    assert found == dict.fromkeys(paths, "PermissionError")
+    for secret in secrets[:2]:
+        assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+
+
+def test_a_server_of_another_user_is_not_used_unless_named(temporary: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PREFECT_API_AUTH_STRING")
+    api = f"{temporary.address}/api"
+    assert not is_open_to_us(api)  # it lets nobody in without its key, as another user's would
+    with kept_key(temporary.port, "#of-an-earlier-start"):
+        assert not is_open_to_us(api)
+        assert running_key(api) is None
+    assert temporary.auth is not None
+    with kept_key(temporary.port, f"#{temporary.auth[1]}"):
+        assert is_open_to_us(api)
+        assert running_key(api) == temporary.auth[1]
+        assert running_key(f"http://example.test:{temporary.port}/api") is None
+    assert not key_file(temporary.port).exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_a_server_that_lets_everybody_in_is_used_if_it_is_ours(plain: Target) -> None:
+    assert is_open_to_us(f"{plain.address}/api")
+    code = "import os; os.setuid(65534); from http.server import *; import sys\n" + (
+        "class Yes(BaseHTTPRequestHandler):\n"
+        "    def do_GET(self): self.send_response(200); self.end_headers(); self.wfile.write(b'true')\n"
+        "HTTPServer(('127.0.0.1', int(sys.argv[1])), Yes).serve_forever()\n"
+    )
+    port = free_port()
+    other = subprocess.Popen([sys.executable, "-c", code, str(port)], stderr=subprocess.DEVNULL)
+    wait_for(lambda: answers(f"http://127.0.0.1:{port}/api", 2.0) or other.poll() is not None)
+    try:
+        assert not is_open_to_us(f"http://127.0.0.1:{port}/api")
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_the_commands_find_the_key_of_a_server_that_is_up(daily: Daily) -> None:
+    """A run by the worker, a deployment by hand, and the key in no file, argument or output."""
+    named = {"PREFECT_API_URL": f"{daily.ui}/api"}
+    done = rag_eval("deploy", "b.yaml", cwd=daily.folder, **named)
+    assert done.returncode == 0, done.stderr
+    ran = rag_eval("run", "b.yaml", cwd=daily.folder, **named)
+    assert ran.returncode == 0, ran.stderr
+    refused = rag_eval("deploy", "b.yaml", cwd=daily.folder, XDG_STATE_HOME=str(daily.folder / "other"), **named)
+    assert refused.returncode != 0
+    run = daily.ask(f"/deployments/{daily.deployment('adhoc')['id']}/create_flow_run")
+    (run,) = daily.finished("adhoc", 1)
+    assert run["state"]["type"] == "COMPLETED", run["state"]["message"]
+
+    key = daily.auth[1]
+    forms = [key.encode(), base64.b64encode(f"{USER}:{key}".encode())]
+    folders = [prefect_home(Workspace(root=daily.folder / ".rag-eval")), daily.folder / ".rag-eval"]
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    assert {"prefect.db", "server.log", "worker.log"} <= {path.name for path in files}
+    assert [path for path in files if any(form in path.read_bytes() for form in forms)] == []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            assert not any(form.decode() in argument for form in forms for argument in process.cmdline())
+    told = "".join(each.stdout + each.stderr for each in (done, ran, refused))
+    assert not any(form.decode() in told for form in forms)
+
+
+def test_the_key_ends_with_the_server(daily: Daily) -> None:
+    assert key_file(daily.port).exists()
+    daily.process.terminate()
+    daily.process.communicate(timeout=60)
+    assert not key_file(daily.port).exists()
