@@ -75,8 +75,9 @@ def tag_run(*tags: str) -> None:
 def configuration_tags(configuration: Configuration) -> list[str]:
     """Return the kinds of parts that a configuration has, such as ``retrieval:hybrid``."""
     parts = {
-        "chunker": type_name(configuration.chunker),
-        "retrieval": configuration.retrieval,
+        "chunker": configuration.chunker and type_name(configuration.chunker),
+        "retrieval": configuration.retrieval and type_name(configuration.retrieval),
+        "system": configuration.system and type_name(configuration.system),
         "embedder": configuration.embedder and type_name(configuration.embedder),
         "reranker": type_name(configuration.reranker),
     }

@@ -59,6 +59,8 @@ def run(
     kept = Workspace.at(workspace, refresh=refresh)
     # What is wrong with the files is said before a server is started.
     check_files(chosen, kept, reanchor=reanchor)
+    for notice in chosen.notices():
+        say(Console(stderr=True), f"rag-eval: {notice}")
     with scratch_path(kept.root):
         sweep_scratch(kept.root)
     kept.keep(kept.root / ".gitignore", b"*\n")  # also says early when a bucket cannot be written to
@@ -90,6 +92,8 @@ def validate(
     ks = ", ".join(map(str, chosen.k))
     say(console, f"{counted(len(configurations), 'configurations')}, {chosen.evaluation_type}, k = {ks}")
     say(console, f"{counted(documents, 'documents')}, {counted(queries, 'queries')}")
+    for notice in chosen.notices():
+        say(console, f"Note: {notice}.")
 
 
 class StartedRun:

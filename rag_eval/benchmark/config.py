@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -24,9 +24,11 @@ from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices, suggestion
 from rag_eval.metrics.metric import LARGEST_CUT, MetricName, metric_names, metric_of, parse_metric_name
 from rag_eval.parts import PartOf, PartRecord, label
+from rag_eval.parts.objects import notices
 from rag_eval.parts.settings import Name, Settings
-from rag_eval.retrieval import RERANKER
+from rag_eval.retrieval import RERANKER, RETRIEVER, SYSTEM
 from rag_eval.retrieval.retriever import Reranker
+from rag_eval.retrieval.searching import HybridSearch, searches_by_vector
 from rag_eval.stores import STORE
 from rag_eval.stores.store import VectorStore
 from rag_eval.tokens import check_encoding
@@ -61,12 +63,17 @@ DEFAULT_METRICS: dict[EvaluationType, list[str]] = {
 """What is measured unless something else is asked for."""
 
 
-RetrievalMode = Literal["vector", "bm25", "hybrid"]
-
 MAX_CONFIGURATIONS = 1_000
 """More than that is taken for a mistake in a grid."""
 
-SECTIONS = {"chunkers": CHUNKER, "embedders": EMBEDDER, "stores": STORE, "rerankers": RERANKER}
+SECTIONS = {
+    "chunkers": CHUNKER,
+    "embedders": EMBEDDER,
+    "stores": STORE,
+    "retrieval": RETRIEVER,
+    "rerankers": RERANKER,
+    "system": SYSTEM,
+}
 """The sections of a benchmark that list parts."""
 
 DEFAULTS = {"embedder": "local", "store": "lancedb exact", "reranker": "none"}
@@ -75,59 +82,87 @@ DEFAULTS = {"embedder": "local", "store": "lancedb exact", "reranker": "none"}
 ChunkerPart = Annotated[PositionAwareChunker, PartOf(CHUNKER)]
 EmbedderPart = Annotated[Embedder, PartOf(EMBEDDER)]
 StorePart = Annotated[VectorStore, PartOf(STORE)]
+RetrieverPart = Annotated[Any, PartOf(RETRIEVER)]
 RerankerPart = Annotated[Reranker | None, PartOf(RERANKER)]
+SystemPart = Annotated[Any, PartOf(SYSTEM)]
 
 
 class _Named(Settings):
     """What a configuration and the record of one have in common."""
 
     chunker: Any
-    retrieval: str
+    retrieval: Any
     embedder: Any
     store: Any
     reranker: Any
+    system: Any = None
 
     @property
     def name(self) -> str:
         """What no other configuration is called: chunker and mode, then the parts that are not the default."""
+        if self.system is not None:
+            return label(self.system)
         parts = [(kind, getattr(self, kind)) for kind in DEFAULTS]
         others = [label(part) for kind, part in parts if part is not None and label(part) != DEFAULTS[kind]]
-        return ", ".join([label(self.chunker), self.retrieval, *others])
+        return ", ".join([label(self.chunker), label(self.retrieval), *others])
 
 
 class ConfigurationRecord(_Named):
     """A configuration as a run keeps it: what its parts were called, their settings and digests."""
 
-    chunker: PartRecord
-    retrieval: str
+    chunker: PartRecord | None
+    retrieval: PartRecord | None
     embedder: PartRecord | None
     store: PartRecord | None
-    reranker: PartRecord
+    reranker: PartRecord | None
+    system: PartRecord | None = None
 
 
 class Configuration(_Named):
-    """One way to chunk, search and rerank; BM25 has neither embedder nor store, and None reranks nothing."""
+    """One way to chunk, search and rerank, or a whole system in the place of all of it.
 
-    chunker: ChunkerPart
-    retrieval: RetrievalMode
-    embedder: EmbedderPart | None
-    store: StorePart | None
-    reranker: RerankerPart
+    What does not search by vectors has neither embedder nor store, and None reranks nothing.
+    """
+
+    chunker: ChunkerPart | None = None
+    retrieval: RetrieverPart | None = None
+    embedder: EmbedderPart | None = None
+    store: StorePart | None = None
+    reranker: RerankerPart = None
+    system: SystemPart | None = None
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
+        others = (self.chunker, self.retrieval, self.embedder, self.store, self.reranker)
+        if self.system is not None:
+            if any(part is not None for part in others):
+                raise ValueError("a whole system has no other parts: leave them None")
+            return self
+        if self.chunker is None or self.retrieval is None:
+            raise ValueError("a configuration needs a chunker and how it retrieves, or a whole system")
+        by_vector = searches_by_vector(self.retrieval)
         for part, given in (("embedder", self.embedder), ("store", self.store)):
-            if self.retrieval == "bm25" and given is not None:
-                raise ValueError(f"bm25 has no {part}: leave it None")
-            if self.retrieval != "bm25" and given is None:
-                raise ValueError(f"{self.retrieval} lacks its {part}: give one")
+            if not by_vector and given is not None:
+                raise ValueError(f"{label(self.retrieval)} has no {part}: leave it None")
+            if by_vector and given is None:
+                raise ValueError(f"{label(self.retrieval)} lacks its {part}: give one")
         return self
+
+    @property
+    def searches(self) -> list[Any]:
+        """The retrievers of which the rankings are fused; the one where there is one."""
+        return self.retrieval.retrievers if isinstance(self.retrieval, HybridSearch) else [self.retrieval]
 
     def record(self) -> ConfigurationRecord:
         """Return what a run keeps of it."""
+        if self.system is not None:
+            system = PartRecord.of(SYSTEM, self.system)
+            return ConfigurationRecord(
+                chunker=None, retrieval=None, embedder=None, store=None, reranker=None, system=system
+            )
         return ConfigurationRecord(
             chunker=PartRecord.of(CHUNKER, self.chunker),
-            retrieval=self.retrieval,
+            retrieval=PartRecord.of(RETRIEVER, self.retrieval),
             embedder=None if self.embedder is None else PartRecord.of(EMBEDDER, self.embedder),
             store=None if self.store is None else PartRecord.of(STORE, self.store),
             reranker=PartRecord.of(RERANKER, self.reranker),
@@ -176,7 +211,9 @@ class BenchmarkConfig(Settings):
     glob: Name = Field(default="**/*.md", description="Which files of the folder are documents.")
     ground_truth: InputPath = Field(description="The file of questions and what answers them.")
     evaluation_type: EvaluationType = Field(default="token-level", description="What is scored: spans, or chunk ids.")
-    chunkers: list[ChunkerPart] = Field(min_length=1, description="How documents are cut.")
+    chunkers: list[ChunkerPart] = Field(
+        default_factory=list, description="How documents are cut; needed unless there is a system."
+    )
     embedders: list[EmbedderPart] = Field(
         default_factory=lambda: [EMBEDDER.make("local")], min_length=1, description="What turns texts into vectors."
     )
@@ -186,9 +223,14 @@ class BenchmarkConfig(Settings):
         description="What searches the vectors. The indexes of LanceDB are kept for later runs, of other stores the "
         "hits.",
     )
-    retrieval: list[RetrievalMode] = Field(default=["vector"], min_length=1, description="How chunks are found.")
+    retrieval: list[RetrieverPart] = Field(
+        default_factory=lambda: [RETRIEVER.make("vector")], min_length=1, description="How chunks are found."
+    )
     rerankers: list[RerankerPart] = Field(
         default=[None], min_length=1, description="What puts the chunks found into a better order."
+    )
+    system: list[SystemPart] = Field(
+        default_factory=list, description="Whole retrieval systems, ranked beside the configurations."
     )
     k: list[Annotated[StrictInt, Field(ge=1, le=LARGEST_CUT)]] = Field(
         default=[5], min_length=1, description="How many hits count, in increasing order."
@@ -230,9 +272,11 @@ class BenchmarkConfig(Settings):
 
     @model_validator(mode="after")
     def _check_count(self) -> Self:
-        modes = set(self.retrieval)
-        searched = len(modes - {"bm25"}) * len(set(self.embedders)) * len(set(self.stores))
-        count = len(set(self.chunkers)) * len(set(self.rerankers)) * (searched + len(modes & {"bm25"}))
+        if not self.chunkers and not self.system:
+            raise ValueError("there is nothing to compare: give chunkers, or a system")
+        by_vector = [searches_by_vector(one) for one in dict.fromkeys(self.retrieval)]
+        searched = sum(by_vector) * len(set(self.embedders)) * len(set(self.stores))
+        count = len(set(self.chunkers)) * len(set(self.rerankers)) * (searched + by_vector.count(False))
         if count > MAX_CONFIGURATIONS:
             raise ValueError(f"the grid has {count:,} configurations: at most {MAX_CONFIGURATIONS:,} are run at once")
         return self
@@ -241,11 +285,16 @@ class BenchmarkConfig(Settings):
         """Every way to compare, each once: chunkers slowest, then modes, embedders, stores and rerankers."""
         ways: dict[Configuration, None] = {}
         for chunker, mode in product(self.chunkers, self.retrieval):
-            searched = [(None, None)] if mode == "bm25" else product(self.embedders, self.stores)
+            searched = product(self.embedders, self.stores) if searches_by_vector(mode) else [(None, None)]
             for (embedder, store), reranker in product(searched, self.rerankers):
                 way = Configuration(chunker=chunker, retrieval=mode, embedder=embedder, store=store, reranker=reranker)
                 ways[way] = None
-        return list(ways)
+        return [*ways, *(Configuration(system=one) for one in dict.fromkeys(self.system))]
+
+    def notices(self) -> list[str]:
+        """Return what to know of parts that are not built in: code that cannot be known, or that reads other things."""
+        listed = (self.chunkers, self.embedders, self.stores, self.retrieval, self.rerankers, self.system)
+        return notices([part for parts in listed for part in parts])
 
 
 PartsData = list[dict[str, Any]]
@@ -262,8 +311,9 @@ class BenchmarkRecord(Settings):
     chunkers: PartsData
     embedders: PartsData
     stores: PartsData
-    retrieval: list[RetrievalMode]
+    retrieval: PartsData
     rerankers: PartsData
+    system: PartsData = Field(default_factory=list)
     k: list[int]
     metrics: list[str]
     fetch_k: int | None

@@ -128,7 +128,7 @@ def _check_scalars(data: object, name: str) -> None:
         raise ConfigurationError(f"{name}: a whole number has more than 64 bits: give a smaller one")
 
 
-LISTS = ("retrieval", "k", "metrics")
+LISTS = ("k", "metrics")
 PATHS = ("corpus", "ground_truth")
 
 
@@ -150,7 +150,9 @@ def load_config(path: str | Path) -> BenchmarkConfig:
             if key not in allowed:
                 raise unknown_key(root, key, "a benchmark", allowed)
             place = root.key(key)
-            if key in SECTIONS:
+            if key == "system" and value == []:
+                settings[key] = []
+            elif key in SECTIONS:
                 grids = read_grids(value, place, SECTIONS[key], faults)
                 size = sum(grid.size for grid in grids)
                 if size > MAX_CONFIGURATIONS:

@@ -14,8 +14,9 @@ from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import Configuration
 from rag_eval.benchmark.references import BenchmarkInputs
 from rag_eval.benchmark.stage import Context, Shards, Stage
-from rag_eval.parts import Searching, has_location, keeps_data, without
+from rag_eval.parts import Searching, has_location, keeps_data, label, without
 from rag_eval.retrieval.retriever import Retriever
+from rag_eval.retrieval.searching import HybridSearch, VectorSearch, WordSearch
 from rag_eval.tables import TruthTables
 from rag_eval.types.ids import EvaluationType
 
@@ -55,7 +56,7 @@ def evaluate(
     level, queries, depth = inputs.evaluation_type, inputs.truth.queries, inputs.depth
     hits: dict[str, Any] = {}
     chunks, index = (), None
-    if isinstance(searched_by, Configuration):
+    if isinstance(searched_by, Configuration) and searched_by.system is None:
         parts = searched_by
         chunks = run(stages.chunk, inputs.documents, parts.chunker, inputs.truth if level == "chunk-level" else None)
         if parts.embedder is not None:
@@ -68,14 +69,18 @@ def evaluate(
                 hits["vector"] = run(stages.retrieve_by_vector, chunks, index, *searched)
             else:
                 hits["vector"] = run(stages.index_and_retrieve, chunks, embeddings, *searched)
-        if parts.retrieval in ("bm25", "hybrid"):
-            hits["words"] = run(stages.retrieve_by_words, chunks, queries, depth)
-        if len(hits) > 1:
-            hits["fused"] = run(stages.fuse, list(hits.values()), queries, depth)
+        for one in parts.searches:
+            if isinstance(one, WordSearch):
+                hits["words"] = run(stages.retrieve_by_words, chunks, queries, depth)
+            elif not isinstance(one, VectorSearch):
+                hits[label(one)] = run(stages.retrieve, chunks, queries, one, depth)
+        if isinstance(parts.retrieval, HybridSearch):
+            hits["fused"] = run(stages.fuse, list(hits.values()), queries, parts.retrieval.fusion, depth)
         if parts.reranker is not None:
             hits["reranked"] = run(stages.rerank, list(hits.values())[-1], chunks, queries, parts.reranker)
     else:
-        hits["retrieved"] = run(stages.ask_system, inputs.documents, queries, searched_by, level, depth)
+        system = searched_by.system if isinstance(searched_by, Configuration) else searched_by
+        hits["retrieved"] = run(stages.ask_system, inputs.documents, queries, system, level, depth)
     final = list(hits.values())[-1]
     scores = run(stages.score, final, inputs.truth, inputs.documents, chunks, inputs.metrics, inputs.ks)
     return Evaluated(hits, scores, chunks, index)

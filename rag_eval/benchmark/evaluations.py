@@ -28,6 +28,7 @@ from rag_eval.ground_truth.plain_data import truth_from
 from rag_eval.metrics.losses import HitStages, check_ks, chunk_level_losses, token_level_losses
 from rag_eval.metrics.metric import ChunkLevelMetric, TokenLevelMetric
 from rag_eval.retrieval.retriever import AnyChunker, Reranker, Retriever
+from rag_eval.retrieval.searching import VectorSearch
 from rag_eval.retrieval.vector import VectorRAGRetriever
 from rag_eval.services.langsmith_datasets import chunk_level_truth, token_level_truth
 from rag_eval.stores.memory import InMemoryVectorStore
@@ -90,7 +91,7 @@ class BaseEvaluation(Generic[T, M]):
             chunker, embedder, store, reranker, evaluation_type=self.level
         )
         parts = Configuration.model_construct(
-            chunker=chunker, retrieval="vector", embedder=embedder, store=store, reranker=reranker
+            chunker=chunker, retrieval=VectorSearch(), embedder=embedder, store=store, reranker=reranker
         )
         result = run_with(self.level, self.corpus, self.ground_truth, parts, metrics, k)
         if self._link is None or not self._link.has_key:

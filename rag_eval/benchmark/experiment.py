@@ -31,6 +31,7 @@ from rag_eval.metrics.metric import (
 )
 from rag_eval.metrics.score_tables import average_scores, score_chunk_level, score_token_level
 from rag_eval.metrics.span_metrics import SpanIoU, SpanPrecision, SpanRecall
+from rag_eval.metrics.table_rows import with_own_places
 from rag_eval.retrieval.fusion import HybridRetriever
 from rag_eval.retrieval.retriever import RETRIEVER, Hit, Retriever, candidates_for, check_part
 from rag_eval.tables import (
@@ -335,6 +336,9 @@ class _Scoring:
         anything but a finite number.
         """
         is_placed = self.level == "token-level"
+        if is_placed:
+            passages, apart = with_own_places(passages)
+            documents = [*documents, *apart]
         answerable = [item for item in self.truth if not item.unanswerable]
         texts = {document.id: document.content for document in documents}
         retrieved: dict[str, list[Any]] = {item.query.id: [] for item in self.truth}

@@ -1,5 +1,6 @@
 """What a retriever found, as tables."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.retrieval.fusion import fuse
 from rag_eval.retrieval.retriever import Hit, Numbers, Ranking, Reranker, place_of, rerank
+from rag_eval.retrieval.systems import SystemAnswer
 from rag_eval.tables import (
     HITS,
     PLACE,
@@ -20,7 +21,7 @@ from rag_eval.tables import (
 )
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ground_truth import Query
-from rag_eval.types.ids import EvaluationType
+from rag_eval.types.ids import EvaluationType, generate_chunk_id
 
 IDENTITY = ["doc_id", "start", "end", "ordinal", "chunk_id"]
 """The columns by which a hit is the chunk that it is."""
@@ -47,13 +48,14 @@ def hits_of(hits: pa.Table, searches: pa.Table) -> pa.Table:
     return hits.filter(pc.is_in(hits.column("query_id"), searches.column("query_id").combine_chunks()))
 
 
-def fuse_tables(rankings: Sequence[pa.Table], searches: pa.Table, depth: int) -> pa.Table:
-    """Several tables of hits as one, by reciprocal rank fusion; equal scores by place."""
+def fuse_tables(rankings: Sequence[pa.Table], searches: pa.Table, fusion: Any, depth: int) -> pa.Table:
+    """Several tables of hits as one; equal scores by place."""
     import polars as pl
 
     hits = [pl.DataFrame(ranking.select(IDENTITY)) for ranking in rankings]
     places = pl.concat(hits).unique().sort([name for name in IDENTITY if name != "chunk_id"])
-    fused = fuse([_ranking(*pair, searches) for pair in zip(rankings, _rows_of(hits, places), strict=True)], depth)
+    found = [_ranking(*pair, searches) for pair in zip(rankings, _rows_of(hits, places), strict=True)]
+    fused = fusion.fuse(found, searches.num_rows, depth)
     return hits_at("fused", places.to_arrow(), searches, fused)
 
 
@@ -85,6 +87,24 @@ def _rows_of(hits: Sequence[Any], places: Any) -> list[Numbers]:
 def _ranking(hits: pa.Table, rows: Numbers, searches: pa.Table) -> Ranking:
     number = pc.index_in(hits.column("query_id"), value_set=searches.column("query_id").combine_chunks())
     return Ranking(number.to_numpy().astype(np.int64), rows.astype(np.int64), hits.column("score").to_numpy())
+
+
+def answers_table(level: EvaluationType, query_ids: Sequence[str], found: Sequence[Sequence[SystemAnswer]]) -> pa.Table:
+    """What a whole system answered: at its place, or with its text alone; at chunk level by the ids of the texts."""
+    rows: list[tuple[object, ...]] = []
+    for query_id, answers in zip(query_ids, found, strict=True):
+        for rank, one in enumerate(answers, start=1):
+            span, chunk_id, text = one.span, None, one.text
+            if level == "chunk-level":
+                is_id = one.chunk_id is None and _CHUNK_ID.fullmatch(one.text)
+                span, chunk_id = None, one.chunk_id or (one.text if is_id else generate_chunk_id(one.text))
+            place = (None, None, None, text) if span is None else (span.doc_id, span.start, span.end, None)
+            rows.append((query_id, rank, 1 / rank if one.score is None else one.score, chunk_id, *place))
+    columns = ("query_id", "rank", "score", "chunk_id", *PLACE, "text")
+    return table_of(HITS, rows, columns, variant=0, stage=RETRIEVED)
+
+
+_CHUNK_ID = re.compile("chunk_[0-9a-f]{12}")
 
 
 def hits_table(

@@ -18,6 +18,7 @@ from rag_eval.formatting import choices, counted
 from rag_eval.metrics.metric import ALL, MIN, higher_is_better, score_name, split_name
 from rag_eval.metrics.score_tables import average_scores
 from rag_eval.stats.comparison import best_first
+from rag_eval.tables import CHUNKS
 
 DECIDING = (
     "rag-eval",
@@ -211,7 +212,12 @@ def summarise(
 ) -> ConfigurationOutcome:
     """The averages of a configuration's scores, and what its stages took."""
     averages = average_scores(workspace.read_table(evaluated.scores)).to_pylist()
-    lengths = pc.utf8_length(workspace.read_tables(evaluated.chunks).column("content"))
+    cut = workspace.read_tables(evaluated.chunks) if evaluated.chunks else CHUNKS.empty_table()
+    lengths = pc.utf8_length(cut.column("content"))
+    final = list(evaluated.hits.values())[-1]
+    # Without a place and without an id of a chunk, a hit is a text alone.
+    found = workspace.read_table(final)
+    unplaced = pc.and_(pc.is_null(found.column("start")), pc.is_null(found.column("chunk_id")))
     extremes = pc.min_max(lengths).as_py() if len(lengths) else {"min": 0, "max": 0}
     efforts = [stage.effort for stage in stages.values() if stage.effort is not None]
     tokens = [effort.tokens for effort in efforts if effort.tokens is not None]
@@ -232,13 +238,14 @@ def summarise(
         ),
         chunk_tables=list(evaluated.chunks),
         index=evaluated.index,
-        hits=list(evaluated.hits.values())[-1],
+        hits=final,
         hits_by_stage=dict(evaluated.hits),
         scores=evaluated.scores,
         stages=stages,
         latency_ms=round(1_000 * answering / asked, 6) if asked else None,
         tokens=sum(tokens) if len(tokens) == len(efforts) else None,
         cost=sum(costs) if len(costs) == len(efforts) else None,
+        unplaced=pc.sum(unplaced).as_py() or 0,
     )
 
 

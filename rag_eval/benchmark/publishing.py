@@ -155,7 +155,8 @@ def _scored(
         found = hits[row["query_id"]]
         if len(found) < max(outcome.inputs.ks):
             place = {key: row[key] for key in ("doc_id", "start", "end")}
-            text = "" if by_chunk else contents[row["doc_id"]][row["start"] : row["end"]]
+            is_slice = not by_chunk and row["start"] is not None
+            text = contents[row["doc_id"]][row["start"] : row["end"]] if is_slice else row["text"] or ""
             found.append(row["chunk_id"] if by_chunk else {**place, "text": text})
     key = "retrieved_chunk_ids" if by_chunk else "retrieved_spans"
     return [

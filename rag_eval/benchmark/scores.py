@@ -27,7 +27,7 @@ from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.stats.bootstrap import Estimate, estimates_of
 from rag_eval.stats.comparison import Placed, rank
 from rag_eval.stats.scores import PairedScores, main_documents
-from rag_eval.tables import TruthTables, as_passages, check_schema, documents_from_table, schema_of
+from rag_eval.tables import CHUNKS, TruthTables, as_passages, check_schema, documents_from_table, schema_of
 
 SEED = 0
 """Of every resampling: the same scores give the same intervals and p-values."""
@@ -119,7 +119,7 @@ def collect_scores(
             if is_token_level:
                 scored = score_token_level(passages, tables, budget_metrics(), documents=documents)
             else:
-                chunks = workspace.read_tables(one.chunk_tables)
+                chunks = workspace.read_tables(one.chunk_tables) if one.chunk_tables else CHUNKS.empty_table()
                 scored = score_chunk_level(passages, tables, budget_metrics(), chunks=chunks)
             _, at_budgets = _by_metric(scored, query_ids, one.name)
         parts.append(np.concatenate([values, at_budgets]))
@@ -136,9 +136,9 @@ def _scored_queries(workspace: Workspace, outcome: BenchmarkOutcome, truth: Trut
     documents: Mapping[str, str] = {}
     if outcome.inputs.evaluation_type == "token-level":
         documents = main_documents(answers)
-    elif outcome.configurations:
+    elif cut := next((one.chunk_tables for one in outcome.configurations if one.chunk_tables), None):
         # Ground truth in chunk ids fits the chunks of one chunker, so those of all configurations are the same.
-        documents = main_documents(answers, workspace.read_tables(outcome.configurations[0].chunk_tables))
+        documents = main_documents(answers, workspace.read_tables(cut))
     rows = [row for row in truth.queries.to_pylist() if not row["unanswerable"]]
     return [ScoredQuery(row["query_id"], row["text"], documents.get(row["query_id"], "")) for row in rows]
 

@@ -5,13 +5,14 @@ vectors come as lists of shards, whose rows stand in the order of the documents.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from rag_eval.benchmark.caches import CachedReranker
-from rag_eval.benchmark.hits import fuse_tables, hits_at, hits_of, hits_table, rerank_table
+from rag_eval.benchmark.hits import answers_table, fuse_tables, hits_at, hits_of, hits_table, rerank_table
 from rag_eval.benchmark.references import CorpusSource, Effort, IndexRef, TableRef, TruthRef, TruthSource
 from rag_eval.benchmark.stage import Context, Shards, spent, stage
 from rag_eval.benchmark.truth_versions import reanchor_for_run
@@ -22,8 +23,10 @@ from rag_eval.errors import ArtifactError, GroundTruthError
 from rag_eval.ground_truth.check import check_against_corpus, check_chunk_ids, check_chunker
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
+from rag_eval.parts import label
 from rag_eval.retrieval.bm25 import BM25Index, search_words
-from rag_eval.retrieval.retriever import Retriever, checked_hits, in_place_order, no_chunks, without_positions
+from rag_eval.retrieval.retriever import Ranking, Retriever, checked_hits, in_place_order, no_chunks, without_positions
+from rag_eval.retrieval.systems import AnswerReader
 from rag_eval.retrieval.vector import search_vectors
 from rag_eval.stores.lance import LanceDBVectorStore
 from rag_eval.stores.store import VectorStore
@@ -206,11 +209,27 @@ def retrieve_by_words(chunks: Shards, searches: pa.Table, depth: int, *, context
     return hits_at("words", table, asked, ranking), effort
 
 
-@stage("hits", version=2)
-def fuse(rankings: Shards, searches: pa.Table, depth: int, *, context: Context) -> tuple[pa.Table, Effort]:
-    """Several rankings as one, by reciprocal rank fusion."""
+@stage("hits", version=1)
+def retrieve(
+    chunks: Shards, searches: pa.Table, retriever: Any, depth: int, *, context: Context
+) -> tuple[pa.Table, Effort]:
+    """What a retriever that is not built in finds among the chunks for every search."""
+    asked, table = as_searches(searches), pa.concat_tables(chunks)
+    read, texts = chunks_from_table(table), asked.column("text").to_pylist()
+
+    def ask(some: pa.Table) -> Ranking:
+        found = retriever.search_chunks(read, texts[: some.num_rows], depth)
+        return Ranking.of((np.array([n for n, _ in one], np.int64), np.array([s for _, s in one])) for one in found)
+
+    ranking, effort = Context().answered(asked, ask)
+    return hits_at(label(retriever), table, asked, ranking), effort
+
+
+@stage("hits", version=3)
+def fuse(rankings: Shards, searches: pa.Table, fusion: Any, depth: int, *, context: Context) -> tuple[pa.Table, Effort]:
+    """Several rankings as one."""
     return context.answered(
-        as_searches(searches), lambda some: fuse_tables([hits_of(one, some) for one in rankings], some, depth)
+        as_searches(searches), lambda some: fuse_tables([hits_of(one, some) for one in rankings], some, fusion, depth)
     )
 
 
@@ -231,23 +250,33 @@ def rerank(
 
 @stage("hits", version=1)
 def ask_system(
-    documents: Shards, queries: pa.Table, system: Retriever[Any], level: EvaluationType, depth: int, *, context: Context
+    documents: Shards, queries: pa.Table, system: Any, level: EvaluationType, depth: int, *, context: Context
 ) -> tuple[pa.Table, Effort]:
-    """What a whole retrieval system finds in the documents, which it is given to index; raises as it does.
+    """What a whole retrieval system finds in the documents, which it is given to index if it takes them.
 
-    Raises ``ConfigurationError`` when it does not keep its word.
+    A text without a sure place among the documents keeps its rank. Raises as the system does, and
+    ``ConfigurationError`` when it does not keep its word.
     """
     corpus = Corpus([document for shard in documents for document in documents_from_table(shard)])
-    system.index(corpus)
     kind = PositionAwareChunk if level == "token-level" else Chunk
+    reader = AnswerReader(system.name, corpus.documents)
 
     def ask(some: pa.Table) -> pa.Table:
         asked = queries_from_table(some)
+        if not isinstance(system, Retriever):
+            texts = [query.text for query in asked]
+            search_many = getattr(system, "search_many", None)
+            given = search_many(texts, depth) if search_many else [system.search(text, depth) for text in texts]
+            read = [reader.read_all(one, query.id, depth) for query, one in zip(asked, given, strict=True)]
+            return answers_table(level, [query.id for query in asked], read)
         found = checked_hits(system.retrieve(asked, depth), len(asked), system.name, kind)
         return hits_table(level, asked, found, corpus)
 
     # Timed as in memory, wherever it is: a system is not asked once more for a rehearsal.
-    return Context().answered(queries, ask)
+    with getattr(system, "turn", None) or nullcontext():
+        if hasattr(system, "index"):
+            system.index(corpus)
+        return Context().answered(queries, ask)
 
 
 @stage("scores", version=3, packages=("tiktoken",))  # which counts the tokens of budgets and contexts
@@ -268,6 +297,6 @@ def score(
     if hasattr(metrics, "score"):  # objects in place of names
         return metrics.score(found, truth, read), effort
     if has_places(truth.answers):
-        table = pa.concat_tables(chunks)
+        table = pa.concat_tables(chunks) if chunks else None
         return score_token_level(found, truth, metrics, ks, documents=read, chunks=table), effort
     return score_chunk_level(found, truth, metrics, ks), effort

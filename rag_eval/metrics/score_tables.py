@@ -29,7 +29,7 @@ from rag_eval.metrics.metric import (
 )
 from rag_eval.metrics.span_metrics import TokenUnit
 from rag_eval.metrics.sweep import SpanRows, SpanSweep, line_of, touching_chunks
-from rag_eval.metrics.table_rows import TableRows, read_rows
+from rag_eval.metrics.table_rows import TableRows, read_rows, with_own_places
 from rag_eval.tables import CHUNKS, SCORES, TruthTables, check_schema, schema_of
 from rag_eval.tokens import count_tokens
 from rag_eval.types.documents import Document
@@ -67,6 +67,8 @@ def score_token_level(
     truth that is not declared unanswerable.
     """
     read = None if documents is None else list(documents)
+    hits, apart = with_own_places(hits)
+    read = read if read is None else read + apart
     return _score("token-level", hits, truth, requested_metrics(metrics, ks, "token-level"), read, chunks, block_rows)
 
 

@@ -14,7 +14,8 @@ from rag_eval.errors import GroundTruthError, TableError
 from rag_eval.metrics.metric import LARGEST_CUT, MAX_MIN_K, MIN, Counts, Cut
 from rag_eval.metrics.sweep import SpanRows, SpanSweep
 from rag_eval.tables import CHUNKS, PASSAGES, PLACE, QUERIES, TRUTH, TruthTables, check_schema
-from rag_eval.types.ids import EvaluationType
+from rag_eval.types.documents import Document
+from rag_eval.types.ids import DocumentId, EvaluationType, text_sha256
 
 Rows = Counts | slice
 """Which rows of a table, and in which order; a slice where it is in that order already, so that nothing is copied."""
@@ -59,6 +60,29 @@ class TableRows:
         is_first = np.append(True, (group[:, 1:] != group[:, :-1]).any(axis=0))
         best = order[is_first[: len(order)]]
         return truth.take(best, np.searchsorted(truth.query[best], np.arange(len(truth.offsets))))
+
+
+def with_own_places(passages: pa.Table) -> tuple[pa.Table, list[Document]]:
+    """The passages with a place for those that have none: all of a document of their own, which no truth can touch.
+
+    And these documents, equal texts being one.
+    """
+    unplaced = passages.column("start").is_null()
+    if not pc.any(unplaced).as_py():
+        return passages, []
+    texts = [text or " " for text in pc.fill_null(passages.column("text"), "").to_pylist()]
+    own = {text: Document(DocumentId(f"\0{text_sha256(text)}"), text) for text in dict.fromkeys(texts)}
+    filled = {
+        "doc_id": pa.array([own[text].id for text in texts], pa.string()),
+        "start": pa.array([0] * len(texts), pa.int64()),
+        "end": pa.array([len(text) for text in texts], pa.int64()),
+    }
+    for name, values in filled.items():
+        place = passages.schema.get_field_index(name)
+        column = pc.if_else(unplaced, values, passages.column(name))
+        passages = passages.set_column(place, passages.schema.field(name), column)
+    used = {text for text, is_own in zip(texts, unplaced.to_pylist(), strict=True) if is_own}
+    return passages, [own[text] for text in used]
 
 
 def read_rows(

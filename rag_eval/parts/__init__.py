@@ -32,13 +32,14 @@ from rag_eval.parts.definition import (
     versions_of,
     without,
 )
-from rag_eval.parts.registry import Kind, PartOf, PartRecord, describe
+from rag_eval.parts.registry import Kind, PartOf, PartRecord, PartsOf, describe
 
 __all__ = [
     "Kind",
     "Location",
     "PartOf",
     "PartRecord",
+    "PartsOf",
     "PythonOnly",
     "Running",
     "Searching",

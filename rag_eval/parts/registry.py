@@ -125,6 +125,25 @@ class PartOf:
             raise ValueError("; ".join(sentences(error))) from None
 
 
+@dataclass(frozen=True)
+class PartsOf:
+    """Mark a field that is a list of parts: ``Annotated[list[Any], PartsOf(RETRIEVER)]``; else as ``PartOf``."""
+
+    items: Kind
+
+    def __get_pydantic_core_schema__(self, _: object, __: object) -> CoreSchema:
+        serialization = core_schema.plain_serializer_function_ser_schema(lambda parts: [as_data(one) for one in parts])
+        return core_schema.no_info_plain_validator_function(self._checked, serialization=serialization)
+
+    def __get_pydantic_json_schema__(self, _: object, __: object) -> Schema:
+        return {"type": "array", "minItems": 1}  # its items may be of the kind that is being described
+
+    def _checked(self, value: object) -> object:
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"expected a list, found {value_in_words(value)}")
+        return [PartOf(self.items)._checked(one) for one in value]
+
+
 def _named(path: str) -> Any:
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)
@@ -302,6 +321,15 @@ def _read_axis(setting: Setting, value: object, place: Place, faults: Faults, *,
         return [_read_grid(value, place, setting.kind, faults, is_grid=False)]
     if value == []:
         raise place.fault(EMPTY_GRID)
+    if setting.items is not None and isinstance(value, list):
+        lists = value if all(isinstance(one, list) for one in value) else [value]
+        made: list[Value | Grid] = []
+        for items in lists:
+            grids = [
+                _read_grid(one, place.item(n), setting.items, faults, is_grid=False) for n, one in enumerate(items)
+            ]
+            made.append(Value([part for grid in grids for part in grid.parts(faults)], place))
+        return made
     is_one = setting.is_list and isinstance(value, list) and not all(isinstance(item, list) for item in value)
     if not is_grid or not isinstance(value, list) or is_one:
         return [Value(value, place)]
@@ -384,6 +412,7 @@ def _type_schema(kind: Kind, name: str, definitions: dict[str, Schema] | None) -
         described: Schema = {"description": one.description, "title": key}
         if one.default is not None and not one.is_required:
             default = type_name(one.default) if one.kind else one.default
+            default = [type_name(each) for each in one.default] if one.items else default  # type: ignore[attr-defined]  # a list of parts
             described["default"] = list(default) if isinstance(default, tuple) else default
         properties[key] = described | (item if definitions is None else one_or_more(item))
     return {

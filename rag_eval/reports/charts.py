@@ -17,6 +17,7 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.metrics.budget import BUDGETS, RecallWithinTokens, TokensWithinBudget
 from rag_eval.metrics.losses import LOSS_PARTS, HitStages, average_losses, chunk_level_losses, token_level_losses
 from rag_eval.metrics.metric import higher_is_better, split_name
+from rag_eval.parts import label
 from rag_eval.reports.ranking import without_hits
 from rag_eval.stats.bootstrap import Estimate
 from rag_eval.tables import TruthTables
@@ -210,6 +211,8 @@ def loss_rows(
     losses_of = token_level_losses if truth.evaluation_type == "token-level" else chunk_level_losses
     by_name = {one.name: one for one in outcome.configurations}
     for one in configurations:
+        if one.configuration.system is not None:
+            continue  # it does not tell what it searched
         # The hits of exact search, as far as the run has them, of the index that was used, and after reranking.
         found = [hits for stage, hits in one.hits_by_stage.items() if stage != "reranked"][-1]
         parts, exact = one.configuration, found
@@ -342,7 +345,7 @@ def _lines(rows: Rows, x: Drawn, y: Drawn) -> Drawn:
 
 def _series(one: ConfigurationOutcome) -> dict[str, Any]:
     """The configuration of a row, its chunker, and the rest of its name."""
-    chunker = one.configuration.chunker.label
+    chunker = label(one.configuration.system or one.configuration.chunker)
     return {"configuration": one.name, "chunker": chunker, "search": one.name.removeprefix(f"{chunker}, ")}
 
 

@@ -26,7 +26,7 @@ from rag_eval.metrics.metric import Counts, higher_is_better, metric_of, split_n
 from rag_eval.reports.html import Section
 from rag_eval.reports.ranking import without_hits
 from rag_eval.reports.text_ranges import MOST_CHARACTERS, Ranges, choose_texts, cut_texts, touching
-from rag_eval.tables import has_places
+from rag_eval.tables import CHUNKS, PLACE, has_places, table_of
 from rag_eval.types.ids import EvaluationType
 
 MOST_QUERIES = 50_000
@@ -77,10 +77,12 @@ def questions_of(
     """
 
     def tables(one: ConfigurationOutcome, known: RunScores, name: str) -> ConfigurationTables:
-        hits, chunks = workspace.read_table(one.hits), workspace.read_tables(one.chunk_tables)
-        return ConfigurationTables(
-            name, hits, chunks, digest_of(one.chunk_tables), known, known.configurations.index(one.name)
-        )
+        hits, place = workspace.read_table(one.hits), known.configurations.index(one.name)
+        if one.chunk_tables:
+            chunks = workspace.read_tables(one.chunk_tables)
+            return ConfigurationTables(name, hits, chunks, digest_of(one.chunk_tables), known, place)
+        hits, chunks = returned_chunks(hits)
+        return ConfigurationTables(name, hits, chunks, one.hits.digest, known, place)
 
     truth, ranked, notes = outcome.inputs.truth, outcome.ranked(), []
     configurations = [tables(one, scores, one.name) for one in ranked]
@@ -221,6 +223,29 @@ class TextUnits:
             return np.stack([document, *(rows.column(name).to_numpy() for name in ("start", "end"))], axis=1)
         number = _numbers(rows.column("chunk_id"), self.ids)
         return np.stack([number, np.zeros_like(number), self.lengths[number]], axis=1)
+
+
+def returned_chunks(hits: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The hits of a whole system that can be drawn, and what it returned as chunks, each once.
+
+    At token level those are the hits with a place, at chunk level all, numbered as chunks of one document.
+    """
+    if hits.column("chunk_id").null_count:
+        hits = hits.filter(pc.is_valid(hits.column("start")))
+        places = sorted(set(zip(*(hits.column(name).to_pylist() for name in PLACE), strict=True)))
+        rows = [("", *place, number, "") for number, place in enumerate(places)]
+        names = ("chunk_id", *PLACE, "ordinal", "content")
+        return hits, table_of(CHUNKS, rows, names, metadata="{}")
+    ids = pc.unique(hits.column("chunk_id"))
+    numbers = pc.index_in(hits.column("chunk_id"), value_set=ids).cast(pa.int64())
+    for name, column in (("ordinal", numbers), ("doc_id", pa.repeat(_RETURNED, hits.num_rows))):
+        hits = hits.set_column(hits.schema.get_field_index(name), hits.schema.field(name), column)
+    texts = dict(zip(hits.column("chunk_id").to_pylist(), hits.column("text").to_pylist(), strict=True))
+    rows = [(one, _RETURNED, number, texts[one] or "") for number, one in enumerate(ids.to_pylist())]
+    return hits, table_of(CHUNKS, rows, ("chunk_id", "doc_id", "ordinal", "content"), metadata="{}")
+
+
+_RETURNED = "returned by the system"
 
 
 def _texts_concerned(questions: Questions) -> TextUnits:

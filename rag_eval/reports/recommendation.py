@@ -8,6 +8,7 @@ from rag_eval.benchmark.references import digest_of
 from rag_eval.formatting import counted, singular
 from rag_eval.metrics.metric import higher_is_better, metric_of, split_name
 from rag_eval.metrics.span_metrics import TokensRetrieved
+from rag_eval.parts import label
 from rag_eval.reports.wording import be, listed, number_word, unit_word
 from rag_eval.stats.bootstrap import Estimate
 from rag_eval.stats.comparison import EQUAL_WITHIN, Placed, shared_places
@@ -94,7 +95,8 @@ def cautions(outcome: BenchmarkOutcome, estimate: Estimate) -> list[str]:
         every = f"Every {singular(unit_word(estimate))} scores the same"
         found.append(f"{every}: the interval has no width, and says nothing of how sure that is.")
     # Where the hits are so many of the chunks, every search finds nearly everything.
-    k, counts = split_name(outcome.ranking_metric)[1].hits, [one.chunks.count for one in outcome.configurations]
+    parted = [one for one in outcome.configurations if one.configuration.system is None]
+    k, counts = split_name(outcome.ranking_metric)[1].hits, [one.chunks.count for one in parted]
     concerned = [count for count in counts if k is not None and k >= TRIVIAL_SHARE * count]
     if concerned:
         whose = f" (in {len(concerned)} of {len(counts)} configurations)" * (len(concerned) < len(counts))
@@ -102,8 +104,8 @@ def cautions(outcome: BenchmarkOutcome, estimate: Estimate) -> list[str]:
         found.append(f"{little}: use more documents, smaller chunks or a smaller k.")
     # Chunkers that cut these documents alike make one and the same contestant.
     by_chunks: dict[str, dict[str, None]] = {}
-    for one in outcome.configurations:
-        by_chunks.setdefault(digest_of(one.chunk_tables), {})[one.configuration.chunker.label] = None
+    for one in parted:
+        by_chunks.setdefault(digest_of(one.chunk_tables), {})[label(one.configuration.chunker)] = None
     same = [f"{other} cuts the same as {first}" for first, *others in by_chunks.values() for other in others]
     rest = [f"so do {len(same) - MOST_NAMED} more"] if len(same) > MOST_NAMED else []
     return found + ([f"{'; '.join(same[:MOST_NAMED] + rest)}: leave one of them out."] if same else [])

@@ -13,9 +13,20 @@ RERANKER = Kind(
     foreign="rag_eval.retrieval.foreign_retrieval:ForeignReranker",
 )
 
+FUSION = Kind(
+    "fusion",
+    {"rrf": "rag_eval.retrieval.searching:ReciprocalRankFusion"},
+    foreign="rag_eval.retrieval.searching:ForeignFusion",
+)
+"""What makes one ranking of several."""
+
 RETRIEVER = Kind(
     "retriever",
-    {},
+    {
+        "vector": "rag_eval.retrieval.searching:VectorSearch",
+        "bm25": "rag_eval.retrieval.searching:WordSearch",
+        "hybrid": "rag_eval.retrieval.searching:HybridSearch",
+    },
     foreign="rag_eval.retrieval.foreign_retrieval:ForeignRetriever",
     completes=True,
 )

@@ -136,7 +136,7 @@ class ForeignStore(Foreign):
             self._used = self.ask(self._make) if is_callable_part(self.source) else self.source
             if not is_callable_part(self.source):
                 for name in _EMBEDDING:  # an object that was made with an embedder of its own
-                    if hasattr(self.source, "add_documents") and hasattr(self.source, name):
+                    if hasattr(self.source, "add_documents") and name in getattr(self.source, "__dict__", {}):
                         setattr(self.source, name, self._known)
         return self._used
 

@@ -118,7 +118,7 @@ def test_a_configuration_has_the_parts_that_its_mode_needs(parts: dict[str, Any]
         ({"k": [5, 3]}, r"increasing order, each once, found \[5, 3\]"),
         ({"k": [3, 3]}, r"increasing order, each once, found \[3, 3\]"),
         ({"k": [1, 10], "fetch_k": 9}, "fetch_k is 9 and the largest k is 10"),
-        ({"chunkers": []}, "at least 1 item"),
+        ({"chunkers": []}, "nothing to compare: give chunkers, or a system"),
         ({"retrieval": []}, "at least 1 item"),
         ({"metrics": []}, "at least 1 item"),
         ({"metrics": ["span_recall", "span_recall"]}, "span_recall stands twice"),

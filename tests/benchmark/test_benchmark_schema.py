@@ -15,7 +15,7 @@ from rag_eval.benchmark.config import DEFAULT_METRICS, SECTIONS
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.schema import benchmark_schema
 from rag_eval.errors import ConfigurationError
-from rag_eval.parts import is_remote, settings_of
+from rag_eval.parts import is_remote, label, settings_of
 from tests.benchmark.conftest import Write
 
 VALIDATOR = Draft202012Validator(benchmark_schema())
@@ -123,7 +123,7 @@ def test_the_sample_is_a_benchmark_of_every_mode_that_the_schema_takes() -> None
     config = load_config(sample.BENCHMARK)
     ways = config.configurations()
     assert 8 <= len(ways) <= 12
-    assert {way.retrieval for way in ways} == {"vector", "bm25", "hybrid"}
+    assert {label(way.retrieval) for way in ways} == {"vector", "bm25", "hybrid"}
     assert not any(is_remote(part) for way in ways for part in (way.chunker, way.embedder, way.reranker))
     assert (config.corpus, config.ground_truth) == (sample.CORPUS, sample.GROUND_TRUTH)
     assert config.corpus.is_dir()

@@ -100,8 +100,12 @@ WRONG_SETTINGS = {
         "rerankers[0]: expected a reranker, by name or with settings, found nothing: "
         "use one of none, lexical, cohere, cross-encoder"
     ),
-    "retrieval: [vector, bm52]": "retrieval[1]: expected 'vector', 'bm25' or 'hybrid', found the text 'bm52'",
-    "retrieval: vectors": "retrieval: expected 'vector', 'bm25' or 'hybrid', found the text 'vectors'",
+    "retrieval: [vector, bm52]": (
+        f"retrieval[1]: there is no retriever 'bm52' (did you mean bm25?): use one of vector, bm25, hybrid{OWN}"
+    ),
+    "retrieval: vectors": (
+        f"retrieval: there is no retriever 'vectors' (did you mean vector?): use one of vector, bm25, hybrid{OWN}"
+    ),
     "retrieval: []": "retrieval: an empty grid: give at least one value",
     "evaluation_type: tokens": ("evaluation_type: expected 'chunk-level' or 'token-level', found the text 'tokens'"),
     "k: 0": "k: expected a number of at least 1, found 0",
@@ -158,7 +162,7 @@ def test_a_wrong_setting_is_named_with_its_place(write: Write, setting: str) -> 
     [
         ("ground_truth: t\nchunkers: markdown", "corpus: it is missing: give a value"),
         ("corpus: c\nchunkers: markdown", "ground_truth: it is missing: give a value"),
-        ("corpus: c\nground_truth: t", "chunkers: it is missing: give a value"),
+        ("corpus: c\nground_truth: t", "there is nothing to compare: give chunkers, or a system"),
         ("corpus: ''\nground_truth: t\nchunkers: markdown", "corpus: expected a path, found the text ''"),
         ("corpus: 3\nground_truth: t\nchunkers: markdown", "corpus: expected a path, found 3"),
         ("corpus: c\nground_truth: [t]\nchunkers: markdown", "ground_truth: expected a path, found a list"),

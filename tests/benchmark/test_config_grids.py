@@ -15,6 +15,7 @@ from rag_eval.chunking.sentence import SentenceChunker
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.retrieval.rerankers import LexicalReranker
+from rag_eval.retrieval.searching import WordSearch
 from rag_eval.stores.lance import Hnsw, LanceDBVectorStore
 from tests.benchmark.conftest import Write
 
@@ -85,7 +86,7 @@ rerankers: [none, {type: lexical, k1: [1, 2.5], b: 0.5}]
 @pytest.mark.parametrize("chunkers", ["markdown", "[markdown]", "{type: markdown}", "[{type: markdown}]"])
 def test_a_name_alone_means_default_settings_and_one_part_needs_no_list(write: Write, chunkers: str) -> None:
     config = load_config(write(f"chunkers: {chunkers}\nretrieval: bm25\nk: 3\nmetrics: span_iou\n"))
-    assert (config.chunkers, config.retrieval, config.k) == ([MarkdownChunker()], ["bm25"], [3])
+    assert (config.chunkers, config.retrieval, config.k) == ([MarkdownChunker()], [WordSearch()], [3])
     assert config.metrics == ["span_iou"]
 
 

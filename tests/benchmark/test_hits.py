@@ -9,6 +9,7 @@ from rag_eval import Chunk, Document, DocumentId, LexicalReranker, Query, Recurs
 from rag_eval.benchmark.hits import fuse_tables, hits_at, rerank_table
 from rag_eval.retrieval.fusion import fuse
 from rag_eval.retrieval.retriever import Ranking
+from rag_eval.retrieval.searching import ReciprocalRankFusion
 from rag_eval.tables import HITS, QUERIES, chunks_to_table, table_of
 
 DOC = Document(
@@ -53,7 +54,7 @@ def reciprocal_ranks(rankings: list[list[int]]) -> list[tuple[int, float]]:
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(rankings, st.integers(1, 6))
 def test_hits_are_fused_by_their_reciprocal_ranks(found: list[tuple[list[int], ...]], depth: int) -> None:
-    fused = fuse_tables([as_table(ranking) for ranking in found], QUERIES_TABLE, depth)
+    fused = fuse_tables([as_table(ranking) for ranking in found], QUERIES_TABLE, ReciprocalRankFusion(), depth)
     assert fused.schema.equals(HITS)
     arrays = fuse([as_ranking(ranking) for ranking in found], depth)
     assert arrays.scores.tolist() == fused.column("score").to_pylist()
@@ -76,7 +77,7 @@ def test_a_reranker_reorders_all_hits() -> None:
 def test_hits_without_places_are_fused_and_reranked_by_their_ordinals() -> None:
     plain = chunks_to_table([Chunk(generate_chunk_id(c.content), c.content, c.doc_id, {"ordinal": n}) for n, c in enumerate(CHUNKS)])  # fmt: skip  # noqa: E501
     both = [hits_at("made", plain, QUERIES_TABLE, as_ranking(one)) for one in (([0, 1], [2]), ([1, 3], []))]
-    fused = fuse_tables(both, QUERIES_TABLE, 9)
+    fused = fuse_tables(both, QUERIES_TABLE, ReciprocalRankFusion(), 9)
     assert fused.column("ordinal").to_pylist() == [1, 0, 3, 2]
     reranked = rerank_table(fused, plain, QUERIES_TABLE, LexicalReranker())
     assert sorted(reranked.column("ordinal").to_pylist()[:3]) == [0, 1, 3]

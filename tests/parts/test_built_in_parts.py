@@ -43,7 +43,10 @@ def test_the_registries_hold_the_parts_under_their_types() -> None:
     assert list(EMBEDDER.types) == ["local", "openai", "sentence-transformers"]
     assert list(STORE.types) == ["lancedb", "memory", "chroma"]
     assert list(RERANKER.types) == ["none", "lexical", "cohere", "cross-encoder"]
-    assert [kind.name for kind in SECTIONS.values()] == ["chunker", "embedder", "store", "reranker"]
+    assert [kind.name for kind in SECTIONS.values()] == [
+        *("chunker", "embedder", "store"),
+        *("retriever", "reranker", "system"),
+    ]
     for kind, name in EVERY:
         if (path := kind.types[name]) is not None:
             assert REGISTERED[path] == (kind.name, name)

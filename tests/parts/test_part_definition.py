@@ -219,7 +219,7 @@ def test_a_record_is_read_without_its_part() -> None:
     record = PartRecord.of(EMBEDDER, LocalEmbedder())
     assert (record.kind, record.type, record.label, record.settings) == ("embedder", "local", "local", {})
     foreign = record.model_copy(update={"type": "no_such_module:Thing", "label": "thing 7"})
-    made = {"chunker": foreign, "retrieval": "bm25", "embedder": None, "store": None, "reranker": foreign}
+    made = {"chunker": foreign, "retrieval": foreign, "embedder": None, "store": None, "reranker": foreign}
     text = ConfigurationRecord.model_validate(made).model_dump_json()
     assert ConfigurationRecord.model_validate_json(text, strict=True).name == "thing 7, bm25, thing 7"
 
