@@ -258,7 +258,8 @@ class Foreign:
     def label(self) -> str:
         """The reference with the settings given, or the name."""
         if self.origin is None:
-            return self.name
+            own = getattr(self.source, "label", None)
+            return own if isinstance(own, str) else self.name
         given = [f"{key}={shown(value)}" for key, value in self.origin.settings.items()]
         return " ".join([self._name or self.origin.reference, *given])
 

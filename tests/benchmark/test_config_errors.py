@@ -170,7 +170,7 @@ def test_a_wrong_setting_is_named_with_its_place(write: Write, setting: str) -> 
     ],
 )
 def test_documents_truth_and_chunkers_are_needed(write: Write, text: str, expected: str) -> None:
-    assert message_of(write, text, bare=True).startswith(f"bench.yaml, {expected}")
+    assert message_of(write, text, bare=True).removeprefix("bench.yaml")[2:].startswith(expected)
 
 
 @pytest.mark.parametrize("section", ["embedders: {type: openai, api_key: geheim}", "api_key: geheim"])

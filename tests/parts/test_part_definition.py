@@ -221,7 +221,7 @@ def test_a_record_is_read_without_its_part() -> None:
     foreign = record.model_copy(update={"type": "no_such_module:Thing", "label": "thing 7"})
     made = {"chunker": foreign, "retrieval": foreign, "embedder": None, "store": None, "reranker": foreign}
     text = ConfigurationRecord.model_validate(made).model_dump_json()
-    assert ConfigurationRecord.model_validate_json(text, strict=True).name == "thing 7, bm25, thing 7"
+    assert ConfigurationRecord.model_validate_json(text, strict=True).name == "thing 7, thing 7, thing 7"
 
 
 def test_the_record_of_a_configuration_has_its_name_and_its_settings() -> None:
