@@ -9,6 +9,7 @@ import pytest
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.reports.report import build_report
 from rag_eval.reports.write import keep_report, write_report
+from rag_eval.retrieval import RETRIEVER
 from tests.reports.conftest import Kept, Opened
 from tests.reports.report_runs import run
 from tests.reports.test_report_files import BROKEN, SMALL
@@ -268,7 +269,8 @@ ODD = [
 
 @pytest.mark.parametrize("metrics", ODD)
 def test_any_metrics_make_a_report(open_report: OpenReport, tmp_path: Path, metrics: list[str]) -> None:
-    config = SMALL.model_copy(update={"metrics": metrics, "k": [1, 5], "retrieval": ["bm25", "vector"]})
+    retrieval = [RETRIEVER.make(name) for name in ("bm25", "vector")]
+    config = SMALL.model_copy(update={"metrics": metrics, "k": [1, 5], "retrieval": retrieval})
     workspace = Workspace(root=tmp_path)
     kept = Kept(workspace, run(config, workspace))
     keep_report(workspace, kept.outcome)

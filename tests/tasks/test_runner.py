@@ -80,7 +80,10 @@ def test_what_a_priced_service_took_is_known_on_reuse_too(server: OpenAIServer, 
     grown = embedding(workspace, priced, [*TEXTS, "four"]).work["embed"].effort
     assert grown is not None
     assert (grown.fresh, grown.total) == (1, 4)
-    assert 0 < (grown.tokens or 0) < first.effort.tokens
+    # All four were read, and one was paid for.
+    assert (grown.tokens or 0) > first.effort.tokens
+    assert grown.cost is not None
+    assert 0 < grown.cost < first.effort.cost
 
 
 def test_a_service_that_stays_away_fails_with_the_work_counted(server: OpenAIServer, tmp_path: Path) -> None:
