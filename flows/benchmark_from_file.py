@@ -102,7 +102,7 @@ def benchmark_from_file(
         reanchor: Where documents have changed, look for the answers at their new places.
         gate: Hold the run against the baseline, and have it fail where a metric surely dropped.
         gate_metric: What may not drop, such as span_recall@5. Empty: what the baseline is ranked by.
-        max_drop: How far it may drop.
+        max_drop: How far it may drop, such as 0.02.
         allow_different: Gate on other documents or truth than the baseline's too, by the questions that both have.
         note: Why this run was started, to be shown with its result.
     """
