@@ -59,7 +59,7 @@ def _rows_of(kind: str) -> list[dict[str, Any]]:
     from rag_eval.experiments.composition import EVALUATORS
     from rag_eval.metrics.metric import metric_names, metric_of
     from rag_eval.parts import describe
-    from rag_eval.parts.registry import first_line
+    from rag_eval.parts.kinds import first_line
     from rag_eval.retrieval import RERANKER
     from rag_eval.stores import INDEX, STORE
 

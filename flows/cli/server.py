@@ -141,7 +141,8 @@ def start_attended(arguments: list[str], log: Path, settings: Mapping[str, str])
     with log.open("wb") as output:
         return subprocess.Popen(  # noqa: S603  # our own module
             [sys.executable, "-m", "flows.cli.server", str(os.getpid()), *arguments],
-            env={**os.environ, **settings},
+            # Safe: a folder of the user's called flows, where the command was given, is not taken for ours.
+            env={**os.environ, "PYTHONSAFEPATH": "1", **settings},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

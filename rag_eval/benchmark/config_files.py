@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from rag_eval import sample
 from rag_eval.benchmark.config import MAX_CONFIGURATIONS, SECTIONS, BenchmarkConfig
 from rag_eval.errors import ConfigurationError, Faults, preview
-from rag_eval.parts.registry import read_grids
+from rag_eval.parts.kinds import read_grids
 from rag_eval.parts.settings import Place, reason_of, unknown_key
 
 MAX_BYTES = 2**18

@@ -3,6 +3,8 @@
 ``retrieval_losses`` says of one retriever where it loses recall.
 """
 
+import asyncio
+import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -21,16 +23,21 @@ from rag_eval.benchmark.experiment import (
 )
 from rag_eval.benchmark.hits import hits_table
 from rag_eval.benchmark.langsmith_evaluation import LangSmithLink
+from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.errors import ConfigurationError, GroundTruthError, ServiceError, preview
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 from rag_eval.ground_truth.plain_data import truth_from
 from rag_eval.metrics.losses import HitStages, check_ks, chunk_level_losses, token_level_losses
 from rag_eval.metrics.metric import ChunkLevelMetric, TokenLevelMetric
+from rag_eval.parts import Kind
+from rag_eval.retrieval import RERANKER
+from rag_eval.retrieval.foreign_retrieval import takes_arguments
 from rag_eval.retrieval.retriever import AnyChunker, Reranker, Retriever
 from rag_eval.retrieval.searching import VectorSearch
 from rag_eval.retrieval.vector import VectorRAGRetriever
 from rag_eval.services.langsmith_datasets import chunk_level_truth, token_level_truth
+from rag_eval.stores import STORE
 from rag_eval.stores.memory import InMemoryVectorStore
 from rag_eval.stores.store import VectorStore
 from rag_eval.tables import chunks_to_table, truth_to_tables
@@ -82,10 +89,17 @@ class BaseEvaluation(Generic[T, M]):
     ) -> RetrievalResult:
         """Chunk, embed, index, retrieve and score; see ``run_experiment`` for the result, the metrics and the errors.
 
-        Unless given, the store is in memory. For character spans a plain chunker is wrapped by
-        ``ChunkerPositionAdapter``, a position-aware one is used as it is.
+        Unless given, the store is in memory; store and k may also stand in the other order. For character spans a plain
+        chunker is wrapped by ``ChunkerPositionAdapter``, a position-aware one is used as it is. Embedders, stores and
+        rerankers of other libraries are taken as they are, and coroutines are awaited.
         """
-        store = InMemoryVectorStore() if vector_store is None else vector_store
+        if not isinstance(k, int | Sequence):
+            k, vector_store = 5 if vector_store is None else vector_store, k
+        store = InMemoryVectorStore() if vector_store is None else taken(STORE, vector_store, "add", "search_many")
+        embedder = taken(EMBEDDER, embedder, "name", "embed")
+        if reranker is not None:
+            is_whole = takes_arguments(getattr(reranker, "rerank", None), 3)
+            reranker = taken(RERANKER, reranker, *(("name", "rerank") if is_whole else ()))
         # It checks the parts, and has the name of all of them as one.
         whole: VectorRAGRetriever[Any] = VectorRAGRetriever(
             chunker, embedder, store, reranker, evaluation_type=self.level
@@ -101,6 +115,10 @@ class BaseEvaluation(Generic[T, M]):
         url = self._link.publish("rag-eval", self._outputs(counted), tables.scores, {"retriever": whole.name})
         return replace(result, experiment_url=url)
 
+    async def arun(self, *args: Any, **settings: Any) -> RetrievalResult:
+        """Return what ``run`` gives, from inside a running event loop, which goes on meanwhile."""
+        return await asyncio.to_thread(self.run, *args, **settings)
+
     def _outputs(self, hits: pa.Table) -> dict[QueryId, dict[str, object]]:
         """What was retrieved for each query, as LangSmith is told."""
         documents = self.corpus.by_id()
@@ -114,6 +132,16 @@ class BaseEvaluation(Generic[T, M]):
             found[row["query_id"]].append(span)
         key = "retrieved_chunk_ids" if self.level == "chunk-level" else "retrieved_spans"
         return {query_id: {key: each} for query_id, each in found.items()}
+
+
+def taken(kind: Kind, part: Any, *members: str) -> Any:
+    """Return an object as a part; itself where it has these members, none of them a coroutine, or is no such part."""
+    found = [inspect.getattr_static(part, member, None) for member in members]
+    if members and all(one is not None and not inspect.iscoroutinefunction(one) for one in found):
+        return part
+    with suppress(ConfigurationError):  # which is told by the check of the part
+        return kind.take(part)
+    return part
 
 
 class TokenLevelEvaluation(BaseEvaluation[TokenLevelGroundTruth, TokenLevelMetric]):

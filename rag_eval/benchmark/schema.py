@@ -5,7 +5,7 @@ from typing import get_origin
 
 from rag_eval.benchmark.config import MAX_CONFIGURATIONS, METRICS, SECTIONS, BenchmarkConfig
 from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.parts.registry import Schema, kind_schema, one_or_more
+from rag_eval.parts.kinds import Schema, kind_schema, one_or_more
 
 
 def benchmark_schema() -> Schema:

@@ -32,7 +32,7 @@ from rag_eval.parts.definition import (
     versions_of,
     without,
 )
-from rag_eval.parts.registry import Kind, PartOf, PartRecord, PartsOf, describe
+from rag_eval.parts.kinds import Kind, PartOf, PartRecord, PartsOf, describe
 
 __all__ = [
     "Kind",

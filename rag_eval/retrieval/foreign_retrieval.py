@@ -49,7 +49,7 @@ class ForeignReranker(Foreign):
     def _order(self, query: str, chunks: Sequence[Any]) -> Iterable[Any]:
         source, texts, numbers = self.source, [chunk.content for chunk in chunks], range(len(chunks))
         if callable(getattr(source, "rerank", None)):
-            takes_count = _takes(source.rerank, 3)
+            takes_count = takes_arguments(source.rerank, 3)
             given = self.ask(source.rerank, query, list(chunks), *([len(chunks)] if takes_count else []))
         elif callable(getattr(source, "compress_documents", None)):
             made = importlib.import_module("langchain_core.documents").Document
@@ -226,7 +226,7 @@ def text_of(answer: Any) -> str | None:
     return None
 
 
-def _takes(function: Callable[..., Any], count: int) -> bool:
+def takes_arguments(function: Any, count: int) -> bool:
     """Whether a function takes so many arguments by position."""
     signature = signature_of(function)
     if signature is None:
