@@ -17,8 +17,11 @@ CONFIDENCE = 0.95
 FEWEST_SURE = 10
 """From so many documents on an interval covers at its nominal rate, with fewer a little less often."""
 
-# Draws at a time: few enough for the processor's cache and for a matrix product in one thread.
-_BLOCK = 32_000
+# Draws at a time: few enough for the processor's cache.
+_DRAWS = 32_000
+# Multiplications at a time: above, BLAS wakes more threads than the product is worth; but some resamples at least, so
+# that the totals are not read anew for each.
+_PRODUCT, _FEWEST = 2**20, 8
 # Rows at a time, to bound memory.
 _ROWS = 500
 
@@ -27,7 +30,7 @@ def bootstrap_means(values: Values, units: Units, rng: np.random.Generator, resa
     """The mean of each row in each resample: resamples × rows. ``values`` has one column a query."""
     totals = np.vstack([units.sums(values), units.sizes]).T.copy()
     found = np.empty((resamples, totals.shape[1]))
-    block = max(1, _BLOCK // units.count)
+    block = max(_FEWEST, min(_DRAWS, _PRODUCT // totals.shape[1]) // units.count)
     weights = np.empty((block, units.count))
     # Every resample of a block counts in a row of its own.
     row_starts = np.arange(block)[:, None] * units.count

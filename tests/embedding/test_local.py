@@ -4,10 +4,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rag_eval import Embedder, LocalEmbedder
+from rag_eval.embedding import local
 from rag_eval.embedding.embedder import ReportsUsage, Usage, embed_queries
-from rag_eval.embedding.local import BATCH
+from rag_eval.embedding.local import BATCH, MOST_WORDS, token_ids
 from rag_eval.errors import ConfigurationError
 
 
@@ -70,3 +73,36 @@ def test_it_can_be_pickled_and_its_questions_are_texts() -> None:
     embedder = pickle.loads(pickle.dumps(LocalEmbedder()))  # noqa: S301  # our own bytes
     assert np.array_equal(embed_queries(embedder, ["noon"]), embedder.embed(["noon"]))
     assert embed_queries(embedder, []).shape == (0, 256)
+
+
+def as_the_tokenizer_has_it(text: str) -> list[int]:
+    ids: list[int] = local._model().tokenizer.encode(text, add_special_tokens=False).ids
+    return ids
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", " ", "   lead", "trail   ", "a  b   c", "\n\n", " \n \n", "x\r\ny;\r\n z", "\t tab\tin"),
+        *("👩🏽\u200d🚀 漢字", "▁▁ odd▁word", "<s> hi </s>"),
+        *("<unk>a", "e\u0301\u200b \u00a0x", "a" * 3000, " " * 100 + "x", "\n" * 50 + "x"),
+    ],
+)
+def test_words_give_the_tokens_of_the_whole_text(text: str) -> None:
+    assert token_ids(text) == as_the_tokenizer_has_it(text)
+    if text:
+        mean = local._model().weights[as_the_tokenizer_has_it(text)].mean(axis=0)
+        assert np.array_equal(LocalEmbedder().embed_query(text), mean / np.linalg.norm(mean))
+
+
+@given(st.text(st.sampled_from(" \n\r\t▁ab.,;é漢👩\u0301\u00a0<s>/"), max_size=40))
+def test_any_text_is_split_as_the_tokenizer_does(text: str) -> None:
+    assert token_ids(text) == as_the_tokenizer_has_it(text)
+
+
+def test_words_are_forgotten_when_there_are_too_many() -> None:
+    words = local._model().words
+    words.clear()
+    words.update({str(number): [] for number in range(MOST_WORDS)})
+    assert token_ids("noon tide") == as_the_tokenizer_has_it("noon tide")
+    assert len(words) <= 2
