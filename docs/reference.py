@@ -11,16 +11,13 @@ from typing import Any
 from typer.main import get_command
 
 from flows.cli.main import app
-from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.chunking import CHUNKER
-from rag_eval.embedding import EMBEDDER
+from rag_eval.benchmark.config import SECTIONS, BenchmarkConfig
 from rag_eval.metrics import METRIC
 from rag_eval.parts import Kind, describe, label
-from rag_eval.retrieval import RERANKER
-from rag_eval.stores import STORE
+from rag_eval.retrieval import FUSION
 
 PAGE = Path(__file__).with_name("reference.md")
-KINDS = (CHUNKER, EMBEDDER, STORE, RERANKER)
+KINDS = (*(one.kind for one in SECTIONS.values()), FUSION)
 
 EXIT_CODES = """\
 Exit codes: 0 done; 1 a configuration, a check or a call failed, or something still waits to be sent (the rest is

@@ -25,7 +25,7 @@ from prefect.futures import PrefectFuture, as_completed
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
-from rag_eval.benchmark.config import Configuration
+from rag_eval.benchmark.config import SECTIONS, Configuration
 from rag_eval.benchmark.gate import run_gate
 from rag_eval.benchmark.history import history
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
@@ -74,14 +74,8 @@ def tag_run(*tags: str) -> None:
 
 def configuration_tags(configuration: Configuration) -> list[str]:
     """Return the kinds of parts that a configuration has, such as ``retrieval:hybrid``."""
-    parts = {
-        "chunker": configuration.chunker and type_name(configuration.chunker),
-        "retrieval": configuration.retrieval and type_name(configuration.retrieval),
-        "system": configuration.system and type_name(configuration.system),
-        "embedder": configuration.embedder and type_name(configuration.embedder),
-        "reranker": type_name(configuration.reranker),
-    }
-    return [f"{part}:{kind}" for part, kind in parts.items() if kind not in (None, "none")]
+    parts = {one.field: one.of(configuration) for one in SECTIONS.values()}
+    return [f"{field}:{type_name(part)}" for field, part in parts.items() if part is not None]
 
 
 def as_each_completes(futures: Sequence[PrefectFuture[T]], key: str, description: str) -> Iterator[PrefectFuture[T]]:

@@ -153,7 +153,7 @@ def check_files(
         with faults.noted():
             # They are written down, in a run's summary and to Prefect.
             encode_utf8(str(path), f"the path {str(path)!r}", "rename the folder or the file, its name is not UTF-8")
-    for part in (*config.chunkers, *config.embedders, *config.stores, *config.rerankers):
+    for part in config.parts():
         with faults.noted():
             check_extras(part)
     faults.raise_any()

@@ -15,7 +15,7 @@ from flows.cli.console import print_json
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices, suggestion
 
-KINDS = ("chunker", "embedder", "store", "index", "reranker", "metric", "evaluator")
+KINDS = ("chunker", "retriever", "embedder", "store", "index", "fusion", "reranker", "system", "metric", "evaluator")
 ROOM = 36
 """How many characters a description needs beside its setting; with less it goes below."""
 
@@ -54,14 +54,13 @@ def schema(
 
 def _rows_of(kind: str) -> list[dict[str, Any]]:
     """The parts of a kind as plain data."""
-    from rag_eval.chunking import CHUNKER
-    from rag_eval.embedding import EMBEDDER
+    from rag_eval.benchmark.config import SECTIONS
     from rag_eval.experiments.composition import EVALUATORS
     from rag_eval.metrics.metric import metric_names, metric_of
     from rag_eval.parts import describe
     from rag_eval.parts.kinds import first_line
-    from rag_eval.retrieval import RERANKER
-    from rag_eval.stores import INDEX, STORE
+    from rag_eval.retrieval import FUSION
+    from rag_eval.stores import INDEX
 
     if kind == "metric":
         known = (*metric_names("token-level"), *metric_names("chunk-level"))
@@ -71,7 +70,8 @@ def _rows_of(kind: str) -> list[dict[str, Any]]:
             {"name": name, "summary": first_line(evaluator), "settings": _parameters(evaluator)}
             for name, evaluator in EVALUATORS.items()
         ]
-    (registered,) = (one for one in (CHUNKER, EMBEDDER, STORE, INDEX, RERANKER) if one.name == kind)
+    known_kinds = [*(one.kind for one in SECTIONS.values()), INDEX, FUSION]
+    (registered,) = (one for one in known_kinds if one.name == kind)
     return [one.as_data() for one in describe(registered)]
 
 

@@ -1,5 +1,7 @@
 """What a benchmark is to compare."""
 
+import math
+from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -23,7 +25,7 @@ from rag_eval.embedding.embedder import Embedder
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices, suggestion
 from rag_eval.metrics.metric import LARGEST_CUT, MetricName, metric_names, metric_of, parse_metric_name
-from rag_eval.parts import PartOf, PartRecord, label
+from rag_eval.parts import Kind, PartOf, PartRecord, label
 from rag_eval.parts.objects import notices
 from rag_eval.parts.settings import Name, Settings
 from rag_eval.retrieval import RERANKER, RETRIEVER, SYSTEM
@@ -66,18 +68,62 @@ DEFAULT_METRICS: dict[EvaluationType, list[str]] = {
 MAX_CONFIGURATIONS = 1_000
 """More than that is taken for a mistake in a grid."""
 
-SECTIONS = {
-    "chunkers": CHUNKER,
-    "embedders": EMBEDDER,
-    "stores": STORE,
-    "retrieval": RETRIEVER,
-    "rerankers": RERANKER,
-    "system": SYSTEM,
-}
-"""The sections of a benchmark that list parts."""
 
-DEFAULTS = {"embedder": "local", "store": "lancedb exact", "reranker": "none"}
-"""The labels that the name of a configuration leaves out."""
+@dataclass(frozen=True)
+class PartSection:
+    """One kind of part in a benchmark: a row here, and a field of its own in the four models below.
+
+    A file lists the parts under the key of the row in ``SECTIONS``; a configuration has one of them in ``field``.
+    ``plain`` is the label that the name of a configuration leaves out: None where it is always told. Parts that only
+    searches by vectors use are ``by_vector``. All are axes of the grid but whole systems, which are ``beside`` it.
+    """
+
+    field: str
+    kind: Kind
+    description: str
+    default: str | None = None
+    plain: str | None = None
+    by_vector: bool = False
+    beside: bool = False
+
+    def listed(self) -> Any:
+        """Return the field of a benchmark that lists such parts, by default the one that ``default`` names."""
+        if self.default is None:
+            return Field(default_factory=list, description=self.description)
+        return Field(default_factory=lambda: [self.kind.make(self.default)], min_length=1, description=self.description)
+
+    def of(self, configuration: object) -> Any:
+        """Return the part of this kind that a configuration, or the record of one, has."""
+        return getattr(configuration, self.field)
+
+    def has(self, retrieval: Any) -> bool:
+        """Whether a configuration that retrieves like this has such a part."""
+        return not self.beside and (not self.by_vector or searches_by_vector(retrieval))
+
+
+SECTIONS = {
+    "chunkers": PartSection("chunker", CHUNKER, "How documents are cut; needed unless there is a system."),
+    "retrieval": PartSection("retrieval", RETRIEVER, "How chunks are found.", default="vector"),
+    "embedders": PartSection(
+        "embedder", EMBEDDER, "What turns texts into vectors.", default="local", plain="local", by_vector=True
+    ),
+    "stores": PartSection(
+        "store",
+        STORE,
+        "What searches the vectors. The indexes of LanceDB are kept for later runs, of other stores the hits.",
+        default="lancedb",
+        plain="lancedb exact",
+        by_vector=True,
+    ),
+    "rerankers": PartSection(
+        "reranker", RERANKER, "What puts the chunks found into a better order.", default="none", plain="none"
+    ),
+    "system": PartSection("system", SYSTEM, "Whole retrieval systems, ranked beside the configurations.", beside=True),
+}
+"""The sections of a benchmark that list parts, in the order of the grid: the first changes slowest."""
+
+AXES = [one for one in SECTIONS.values() if not one.beside]
+MODE = AXES.index(SECTIONS["retrieval"])
 
 ChunkerPart = Annotated[PositionAwareChunker, PartOf(CHUNKER)]
 EmbedderPart = Annotated[Embedder, PartOf(EMBEDDER)]
@@ -90,31 +136,24 @@ SystemPart = Annotated[Any, PartOf(SYSTEM)]
 class _Named(Settings):
     """What a configuration and the record of one have in common."""
 
-    chunker: Any
-    retrieval: Any
-    embedder: Any
-    store: Any
-    reranker: Any
-    system: Any = None
-
     @property
     def name(self) -> str:
         """What no other configuration is called: chunker and mode, then the parts that are not the default."""
-        if self.system is not None:
-            return label(self.system)
-        parts = [(kind, getattr(self, kind)) for kind in DEFAULTS]
-        others = [label(part) for kind, part in parts if part is not None and label(part) != DEFAULTS[kind]]
-        return ", ".join([label(self.chunker), label(self.retrieval), *others])
+        if (system := SECTIONS["system"].of(self)) is not None:
+            return label(system)
+        always = [label(one.of(self)) for one in AXES if one.plain is None]
+        told = [(label(part), one.plain) for one in AXES if one.plain and (part := one.of(self)) is not None]
+        return ", ".join([*always, *(text for text, plain in told if text != plain)])
 
 
 class ConfigurationRecord(_Named):
     """A configuration as a run keeps it: what its parts were called, their settings and digests."""
 
-    chunker: PartRecord | None
-    retrieval: PartRecord | None
-    embedder: PartRecord | None
-    store: PartRecord | None
-    reranker: PartRecord | None
+    chunker: PartRecord | None = None
+    retrieval: PartRecord | None = None
+    embedder: PartRecord | None = None
+    store: PartRecord | None = None
+    reranker: PartRecord | None = None
     system: PartRecord | None = None
 
 
@@ -133,19 +172,18 @@ class Configuration(_Named):
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
-        others = (self.chunker, self.retrieval, self.embedder, self.store, self.reranker)
         if self.system is not None:
-            if any(part is not None for part in others):
+            if any(one.of(self) is not None for one in AXES):
                 raise ValueError("a whole system has no other parts: leave them None")
             return self
         if self.chunker is None or self.retrieval is None:
             raise ValueError("a configuration needs a chunker and how it retrieves, or a whole system")
-        by_vector = searches_by_vector(self.retrieval)
-        for part, given in (("embedder", self.embedder), ("store", self.store)):
-            if not by_vector and given is not None:
-                raise ValueError(f"{label(self.retrieval)} has no {part}: leave it None")
-            if by_vector and given is None:
-                raise ValueError(f"{label(self.retrieval)} lacks its {part}: give one")
+        for one in AXES:
+            given, is_used = one.of(self), one.has(self.retrieval)
+            if not is_used and given is not None:
+                raise ValueError(f"{label(self.retrieval)} has no {one.field}: leave it None")
+            if is_used and given is None and None not in one.kind.types.values():
+                raise ValueError(f"{label(self.retrieval)} lacks its {one.field}: give one")
         return self
 
     @property
@@ -155,18 +193,9 @@ class Configuration(_Named):
 
     def record(self) -> ConfigurationRecord:
         """Return what a run keeps of it."""
-        if self.system is not None:
-            system = PartRecord.of(SYSTEM, self.system)
-            return ConfigurationRecord(
-                chunker=None, retrieval=None, embedder=None, store=None, reranker=None, system=system
-            )
-        return ConfigurationRecord(
-            chunker=PartRecord.of(CHUNKER, self.chunker),
-            retrieval=PartRecord.of(RETRIEVER, self.retrieval),
-            embedder=None if self.embedder is None else PartRecord.of(EMBEDDER, self.embedder),
-            store=None if self.store is None else PartRecord.of(STORE, self.store),
-            reranker=PartRecord.of(RERANKER, self.reranker),
-        )
+        had = [one for one in SECTIONS.values() if one.beside == (self.system is not None)]
+        parts = [one for one in had if one.beside or one.has(self.retrieval)]
+        return ConfigurationRecord.model_validate({one.field: PartRecord.of(one.kind, one.of(self)) for one in parts})
 
 
 def _check_path(path: object) -> object:
@@ -211,27 +240,12 @@ class BenchmarkConfig(Settings):
     glob: Name = Field(default="**/*.md", description="Which files of the folder are documents.")
     ground_truth: InputPath = Field(description="The file of questions and what answers them.")
     evaluation_type: EvaluationType = Field(default="token-level", description="What is scored: spans, or chunk ids.")
-    chunkers: list[ChunkerPart] = Field(
-        default_factory=list, description="How documents are cut; needed unless there is a system."
-    )
-    embedders: list[EmbedderPart] = Field(
-        default_factory=lambda: [EMBEDDER.make("local")], min_length=1, description="What turns texts into vectors."
-    )
-    stores: list[StorePart] = Field(
-        default_factory=lambda: [STORE.make("lancedb")],
-        min_length=1,
-        description="What searches the vectors. The indexes of LanceDB are kept for later runs, of other stores the "
-        "hits.",
-    )
-    retrieval: list[RetrieverPart] = Field(
-        default_factory=lambda: [RETRIEVER.make("vector")], min_length=1, description="How chunks are found."
-    )
-    rerankers: list[RerankerPart] = Field(
-        default=[None], min_length=1, description="What puts the chunks found into a better order."
-    )
-    system: list[SystemPart] = Field(
-        default_factory=list, description="Whole retrieval systems, ranked beside the configurations."
-    )
+    chunkers: list[ChunkerPart] = SECTIONS["chunkers"].listed()
+    retrieval: list[RetrieverPart] = SECTIONS["retrieval"].listed()
+    embedders: list[EmbedderPart] = SECTIONS["embedders"].listed()
+    stores: list[StorePart] = SECTIONS["stores"].listed()
+    rerankers: list[RerankerPart] = SECTIONS["rerankers"].listed()
+    system: list[SystemPart] = SECTIONS["system"].listed()
     k: list[Annotated[StrictInt, Field(ge=1, le=LARGEST_CUT)]] = Field(
         default=[5], min_length=1, description="How many hits count, in increasing order."
     )
@@ -274,27 +288,36 @@ class BenchmarkConfig(Settings):
     def _check_count(self) -> Self:
         if not self.chunkers and not self.system:
             raise ValueError("there is nothing to compare: give chunkers, or a system")
-        by_vector = [searches_by_vector(one) for one in dict.fromkeys(self.retrieval)]
-        searched = sum(by_vector) * len(set(self.embedders)) * len(set(self.stores))
-        count = len(set(self.chunkers)) * len(set(self.rerankers)) * (searched + by_vector.count(False))
+        sizes = {one.field: len(set(listed)) for one, listed in self._axes.items()}
+        others = [one for one in AXES if one.field != "retrieval"]
+        count = sum(math.prod(sizes[one.field] for one in others if one.has(mode)) for mode in set(self.retrieval))
         if count > MAX_CONFIGURATIONS:
             raise ValueError(f"the grid has {count:,} configurations: at most {MAX_CONFIGURATIONS:,} are run at once")
         return self
 
+    @property
+    def _axes(self) -> dict[PartSection, list[Any]]:
+        return {one: getattr(self, key) for key, one in SECTIONS.items() if not one.beside}
+
     def configurations(self) -> list[Configuration]:
-        """Every way to compare, each once: chunkers slowest, then modes, embedders, stores and rerankers."""
-        ways: dict[Configuration, None] = {}
-        for chunker, mode in product(self.chunkers, self.retrieval):
-            searched = product(self.embedders, self.stores) if searches_by_vector(mode) else [(None, None)]
-            for (embedder, store), reranker in product(searched, self.rerankers):
-                way = Configuration(chunker=chunker, retrieval=mode, embedder=embedder, store=store, reranker=reranker)
-                ways[way] = None
-        return [*ways, *(Configuration(system=one) for one in dict.fromkeys(self.system))]
+        """Every way to compare, each once: the sections in their order, the first changing slowest."""
+        is_used = any(map(searches_by_vector, self.retrieval))
+        axes = [listed if is_used or not one.by_vector else [None] for one, listed in self._axes.items()]
+        ways: dict[tuple[Any, ...], None] = {}
+        for parts in product(*axes):
+            mode = parts[MODE]
+            ways[tuple(part if one.has(mode) else None for one, part in zip(AXES, parts, strict=True))] = None
+        fields = [one.field for one in AXES]
+        made = [Configuration.model_validate(dict(zip(fields, parts, strict=True))) for parts in ways]
+        return [*made, *(Configuration(system=one) for one in dict.fromkeys(self.system))]
+
+    def parts(self) -> list[Any]:
+        """Return all parts that are listed, in the order of their sections."""
+        return [part for key in SECTIONS for part in getattr(self, key)]
 
     def notices(self) -> list[str]:
         """Return what to know of parts that are not built in: code that cannot be known, or that reads other things."""
-        listed = (self.chunkers, self.embedders, self.stores, self.retrieval, self.rerankers, self.system)
-        return notices([part for parts in listed for part in parts])
+        return notices(self.parts())
 
 
 PartsData = list[dict[str, Any]]
@@ -309,9 +332,9 @@ class BenchmarkRecord(Settings):
     ground_truth: Path
     evaluation_type: EvaluationType
     chunkers: PartsData
+    retrieval: PartsData
     embedders: PartsData
     stores: PartsData
-    retrieval: PartsData
     rerankers: PartsData
     system: PartsData = Field(default_factory=list)
     k: list[int]

@@ -150,10 +150,10 @@ def load_config(path: str | Path) -> BenchmarkConfig:
             if key not in allowed:
                 raise unknown_key(root, key, "a benchmark", allowed)
             place = root.key(key)
-            if key == "system" and value == []:
+            if key in SECTIONS and SECTIONS[key].beside and value == []:
                 settings[key] = []
             elif key in SECTIONS:
-                grids = read_grids(value, place, SECTIONS[key], faults)
+                grids = read_grids(value, place, SECTIONS[key].kind, faults)
                 size = sum(grid.size for grid in grids)
                 if size > MAX_CONFIGURATIONS:
                     limit = f"at most {MAX_CONFIGURATIONS:,} are compared at once"

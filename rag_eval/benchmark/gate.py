@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from rag_eval.benchmark.compare import CommonScores
-from rag_eval.benchmark.config import DEFAULTS, ConfigurationRecord
+from rag_eval.benchmark.config import AXES, ConfigurationRecord
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.runs import check_comparable
 from rag_eval.benchmark.scores import SEED, read_scores
@@ -247,8 +247,8 @@ def _changed(baseline: BenchmarkOutcome, run: BenchmarkOutcome, name: str) -> st
 def _changes(before: ConfigurationRecord, after: ConfigurationRecord) -> list[str]:
     """The settings that differ, in words; none where the types of the parts or the ways of retrieval differ."""
     found = []
-    for kind in ("chunker", *DEFAULTS):
-        old, new = getattr(before, kind), getattr(after, kind)
+    for section in AXES:
+        old, new = section.of(before), section.of(after)
         if before.retrieval != after.retrieval or (old and old.type) != (new and new.type):
             return []
         for name in dict.fromkeys([*old.settings, *new.settings] if old and new else []):

@@ -16,7 +16,7 @@ def benchmark_schema() -> Schema:
     for key, field in BenchmarkConfig.model_fields.items():
         described = {"description": field.description}
         if key in SECTIONS:
-            properties[key] = described | one_or_more(kind_schema(SECTIONS[key], definitions))
+            properties[key] = described | one_or_more(kind_schema(SECTIONS[key].kind, definitions))
         elif get_origin(field.annotation) is list:
             properties[key] = described | one_or_more(plain[key]["items"], {"uniqueItems": True})
         else:
@@ -112,14 +112,8 @@ DESCRIPTIONS = {
     "type": "The name of the part, or where its class is.",
     "label": "What the part is called in tables.",
     "settings": "The settings of the part.",
-    "chunker": "How documents were cut.",
-    "retrieval": "How chunks were found.",
-    "system": "The whole system in the place of the other parts; null where there is none.",
-    "embedder": "What turned texts into vectors; null for BM25.",
-    "store": "What searched the vectors; null for BM25.",
-    "reranker": "What put the chunks found into a better order.",
     "answers": "The spans or chunk ids that answer the queries.",
-}
+} | {one.field: one.description for one in SECTIONS.values()}
 """What each field of the outcome means; a field of a setting has its description where it is declared."""
 
 OVERRIDES = {

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rag_eval.benchmark.config import DEFAULTS
+from rag_eval.benchmark.config import SECTIONS
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.scores import RunScores
 from rag_eval.benchmark.workspace import Workspace
@@ -217,8 +217,8 @@ def loss_rows(
         found = [hits for stage, hits in one.hits_by_stage.items() if stage != "reranked"][-1]
         parts, exact = one.configuration, found
         if parts.store is not None:
-            kinds = ("reranker", "store")
-            plain = {kind: getattr(parts, kind).model_copy(update={"label": DEFAULTS[kind]}) for kind in kinds}
+            others = [SECTIONS[name] for name in ("rerankers", "stores")]
+            plain = {one.field: one.of(parts).model_copy(update={"label": one.plain}) for one in others}
             sibling = by_name.get(parts.model_copy(update=plain).name)
             exact = sibling.hits if sibling else found
         stages = HitStages(*map(workspace.read_table, (exact, found, one.hits)))

@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from rag_eval.benchmark.config import BenchmarkConfig, Configuration
+from rag_eval.benchmark.config import (
+    SECTIONS,
+    BenchmarkConfig,
+    BenchmarkRecord,
+    Configuration,
+    ConfigurationRecord,
+)
 from rag_eval.chunking import CHUNKER
 from rag_eval.chunking.markdown import MarkdownChunker
 from rag_eval.chunking.recursive import RecursiveTokenChunker
@@ -19,7 +25,7 @@ from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.errors import ConfigurationError
-from rag_eval.parts import Kind, Setting, settings_of
+from rag_eval.parts import Kind, Setting, label, settings_of
 from rag_eval.retrieval import RERANKER
 from rag_eval.retrieval.rerankers import LexicalReranker
 from rag_eval.stores import STORE
@@ -48,6 +54,15 @@ def test_the_defaults_need_nothing_but_documents_truth_and_chunkers() -> None:
             reranker=None,
         )
     ]
+
+
+def test_every_section_of_parts_is_a_field_of_the_models_and_default_labels_are_left_out() -> None:
+    for model in (BenchmarkConfig, BenchmarkRecord):
+        assert [name for name in model.model_fields if name in SECTIONS] == list(SECTIONS)
+    for model in (Configuration, ConfigurationRecord):
+        assert list(model.model_fields) == [one.field for one in SECTIONS.values()]
+    for one in SECTIONS.values():
+        assert one.plain in (None, one.default and label(one.kind.make(one.default)))
 
 
 def test_the_default_metrics_follow_the_evaluation_type() -> None:

@@ -133,7 +133,7 @@ WRONG_SETTINGS = {
         f"chunkers, corpus, stores or {len(BenchmarkConfig.model_fields) - 6} others"
     ),
     "1: 2": (
-        "'1': a benchmark has no such key: use one of corpus, glob, ground_truth, evaluation_type, chunkers, embedders "
+        "'1': a benchmark has no such key: use one of corpus, glob, ground_truth, evaluation_type, chunkers, retrieval "
         f"or {len(BenchmarkConfig.model_fields) - 6} others"
     ),
 }

@@ -220,6 +220,7 @@ def test_a_run_has_a_name_and_tags_and_its_tasks_have_none(tmp_path: Path) -> No
         "chunker:recursive-token",
         "retrieval:hybrid",
         "embedder:local",
+        "store:lancedb",
         "reranker:lexical",
     }
     assert all(run["tags"] == [] for run in asked("task_runs", "EXPECTED_START_TIME_DESC"))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flows.cli import parts as cli_parts
 from rag_eval.benchmark.config import SECTIONS
 from rag_eval.chunking import CHUNKER
 from rag_eval.chunking.recursive import RecursiveTokenChunker
@@ -19,16 +20,20 @@ from rag_eval.embedding.sentence_transformers import SentenceTransformersEmbedde
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import Kind, as_data, describe, is_remote, label, located, replaced
 from rag_eval.parts.definition import REGISTERED
-from rag_eval.retrieval import RERANKER
+from rag_eval.retrieval import FUSION, RERANKER
 from rag_eval.retrieval.rerankers import CohereReranker, CrossEncoderReranker, LexicalReranker
 from rag_eval.stores import INDEX, STORE
 from rag_eval.stores.lance import Hnsw, IvfPq, LanceDBVectorStore
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
 
-KINDS = (CHUNKER, EMBEDDER, STORE, INDEX, RERANKER)
+KINDS = (*(one.kind for one in SECTIONS.values()), INDEX, FUSION)
 EVERY = [(kind, name) for kind in KINDS for name in kind.types]
-NEEDED = {"sentence-transformers": {"model": "m"}, "cross-encoder": {"model": "m"}}
+NEEDED = {
+    "sentence-transformers": {"model": "m"},
+    "cross-encoder": {"model": "m"},
+    "http": {"url": "http://localhost:1"},
+}
 
 
 def made(kind: Kind, name: str) -> Any:
@@ -43,10 +48,7 @@ def test_the_registries_hold_the_parts_under_their_types() -> None:
     assert list(EMBEDDER.types) == ["local", "openai", "sentence-transformers"]
     assert list(STORE.types) == ["lancedb", "memory", "chroma"]
     assert list(RERANKER.types) == ["none", "lexical", "cohere", "cross-encoder"]
-    assert [kind.name for kind in SECTIONS.values()] == [
-        *("chunker", "embedder", "store"),
-        *("retriever", "reranker", "system"),
-    ]
+    assert {kind.name for kind in KINDS} == set(cli_parts.KINDS) - {"metric", "evaluator"}
     for kind, name in EVERY:
         if (path := kind.types[name]) is not None:
             assert REGISTERED[path] == (kind.name, name)
@@ -97,7 +99,7 @@ def test_labels_show_what_is_not_the_default(part: object, named: str) -> None:
 
 
 def test_only_what_uses_the_network_is_remote() -> None:
-    assert {name for kind, name in EVERY if is_remote(made(kind, name))} == {"openai", "cohere"}
+    assert {name for kind, name in EVERY if is_remote(made(kind, name))} == {"openai", "cohere", "http"}
     assert is_remote(SentenceTransformersEmbedder(model="m", local_files_only=False))
     assert is_remote(CrossEncoderReranker(model="m", allow_download=True))
     assert is_remote(SemanticChunker(embedder=OpenAIEmbedder()))
