@@ -22,11 +22,12 @@ def generate(config: GenerationConfig, workspace: Workspace) -> GenerationReport
         config: What to generate, from which documents, with which model.
         workspace: Where answers are kept between runs.
     """
-    generator = config.generator(workspace.root)
+    generator = config.generator(workspace.root, storage=workspace.storage)
     try:
-        assignments = plan(generator, config.queries_per_doc)
-        replies = ask_all(generator, assignments)
-        verdicts = ask_all(generator, verify(generator, replies))
+        with workspace.growing(workspace.root / "cache" / "answers"):
+            assignments = plan(generator, config.queries_per_doc)
+            replies = ask_all(generator, assignments)
+            verdicts = ask_all(generator, verify(generator, replies))
         truth = assemble(generator, assignments, replies, verdicts)
         config.write(truth)
         if config.upload:

@@ -16,6 +16,7 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import choices, cost_in_words, counted
 
 if TYPE_CHECKING:
+    from rag_eval.benchmark.workspace import Workspace
     from rag_eval.generation.levels import GenerationConfig
     from rag_eval.generation.report import GenerationReport
 
@@ -155,8 +156,9 @@ def generate(
     if settings and chunker is None:
         raise ConfigurationError("--set goes with a built-in chunker: name it with --chunker")
     own = find_chunker(chunker, settings or []) if chunker else None
-    kept = Workspace.at(workspace).root
-    run_generation(config, kept, own, Console(stderr=True), ask=not yes, dry=dry_run, as_json=as_json)
+    kept = Workspace.at(workspace)
+    with kept.growing(kept.root / "cache" / "answers"):
+        run_generation(config, kept, own, Console(stderr=True), ask=not yes, dry=dry_run, as_json=as_json)
 
 
 def chosen_config(given: dict[str, Any], kinds: dict[str, Any], others: list[str]) -> "GenerationConfig":
@@ -189,7 +191,7 @@ def chosen_config(given: dict[str, Any], kinds: dict[str, Any], others: list[str
 
 def run_generation(
     config: "GenerationConfig",
-    workspace: Path,
+    workspace: "Workspace",
     chunker: Any,
     console: Console,
     *,
@@ -211,7 +213,7 @@ def run_generation(
         cost = generator.report.total.fresh.cost
         bar.update(asking, completed=done, total=total, paid="" if cost is None else cost_in_words(cost))
 
-    generator = config.generator(workspace, told, chunker)
+    generator = config.generator(workspace.root, told, chunker, workspace.storage)
     with console.status("Reading the documents …"):
         estimate = generator.estimate(config.queries_per_doc)
     if dry and as_json:
@@ -233,8 +235,8 @@ def run_generation(
     if ask and estimate.calls > estimate.cached and sys.stdin.isatty() and console.is_terminal:
         typer.confirm("Ask now?", abort=True, err=True)
     # Out of version control, and without what killed writers left.
-    write_atomically(workspace / ".gitignore", b"*\n")
-    sweep_scratch(workspace)
+    write_atomically(workspace.root / ".gitignore", b"*\n")
+    sweep_scratch(workspace.root)
     truth: list[Any] = []
     try:
         with bar:

@@ -14,6 +14,7 @@ from rag_eval.chunking.chunker import PositionAwareChunker
 from rag_eval.chunking.placement import ChunkerPositionAdapter
 from rag_eval.disk.files import data_sha256
 from rag_eval.disk.rows import KEY, KeyedRows, Row, keys_from_hex, nanoseconds
+from rag_eval.disk.storage import Storage
 from rag_eval.parts.objects import check_unchanged
 from rag_eval.retrieval.retriever import C, Reranker, reranked
 from rag_eval.tables import metadata_to_json, schema_of
@@ -95,8 +96,14 @@ class CachedReranker:
     many questions it was asked, ``seconds`` how long all answers took when they were given.
     """
 
-    def __init__(self, reranker: Reranker, folder: Path, made_since: datetime | None = None) -> None:
-        self.reranker, self._rows = reranker, KeyedRows(folder, RANKINGS)
+    def __init__(
+        self,
+        reranker: Reranker,
+        folder: Path,
+        made_since: datetime | None = None,
+        storage: Storage | None = None,
+    ) -> None:
+        self.reranker, self._rows = reranker, KeyedRows(folder, RANKINGS, storage)
         self._since_ns = nanoseconds(made_since)
         self._guard = threading.Lock()
         self._replaced: list[str] = []

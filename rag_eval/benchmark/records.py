@@ -20,7 +20,6 @@ from rag_eval.benchmark.housekeeping import mark_used
 from rag_eval.benchmark.references import IndexRef, TableRef
 from rag_eval.benchmark.stage import Stage
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.disk.locks import in_turn
 from rag_eval.errors import ArtifactError
 
 R = TypeVar("R")
@@ -84,14 +83,14 @@ _guard = threading.Lock()
 
 @contextmanager
 def alone(workspace: Workspace, key: str, on_wait: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """Keep all others from the work with this key: another thread or process waits, and then finds it done.
+    """Keep all others from the work with this key: a thread, process or machine waits, and then finds it done.
 
     ``on_wait`` is called when another process is at work on it. The file that is locked exists only meanwhile.
     """
     with _guard:  # a lock is forgotten when nobody holds or awaits it
         at_work = _keys_at_work.setdefault((str(workspace.root), key), threading.Lock())
     # The file alone would do, but some file systems know no locks.
-    with at_work, in_turn(workspace.root / "locks" / key, on_wait):
+    with at_work, workspace.storage.alone(workspace.root / "locks" / key, on_wait):
         yield
 
 

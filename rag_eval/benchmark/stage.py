@@ -201,7 +201,7 @@ class Context:
         if self.workspace is None:
             yield embedder
             return
-        cache = _embedding_cache(self.workspace.root / "cache" / "embeddings")
+        cache = _embedding_cache(self.workspace.root / "cache" / "embeddings", self.workspace.storage)
         cached = CachedEmbedder(fresh(embedder), cache, made_since=self.workspace.made_since)
         with ExitStack() as stack:
             for folder in cached.folders:
@@ -219,7 +219,7 @@ class Context:
         with (
             own if isinstance(own, AbstractContextManager) else nullcontext(),  # its connection ends with it
             self.workspace.growing(folder),
-            closing(CachedReranker(own, folder, self.workspace.made_since)) as asking,
+            closing(CachedReranker(own, folder, self.workspace.made_since, self.workspace.storage)) as asking,
         ):
             yield asking
 

@@ -194,7 +194,7 @@ class Workspace(BaseModel):
             )
 
     def _name(self, path: Path) -> str:
-        return path.absolute().relative_to(self.root.absolute()).as_posix()
+        return self.storage.name_of(path)
 
     def _damage_here(self, ref: TableRef | IndexRef) -> str | None:
         path = self.root / ref.uri

@@ -13,8 +13,8 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,7 +25,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rag_eval.disk.files import Stamp, file_sha256, kept_sha256, remember, scratch_path, sweep_scratch, writing
-from rag_eval.disk.locks import in_turn
+from rag_eval.disk.storage import Storage
 from rag_eval.errors import ArtifactError, ConfigurationError
 
 KEY_BYTES = 32
@@ -42,9 +42,6 @@ Keys = NDArray[np.uint8]
 """sha256 digests, one a row of 32 bytes."""
 
 Row = Mapping[str, Any]
-Lease = Callable[[Path, Callable[[], object], threading.Event | None], AbstractContextManager[None]]
-"""Keeps all others from the work that a path stands for, as ``in_turn`` does for the threads of one machine."""
-
 logger = logging.getLogger(__name__)
 
 
@@ -157,26 +154,39 @@ class KeyedRows:
     """The rows of one folder; ``schema`` is that of its files, the first column the key.
 
     Rows of equal keys are interchangeable; where they are not, ``retire`` the old ones once the new ones are added.
-    ``lease`` is how work is kept from being done twice. Raises ``ConfigurationError`` when the folder is a file.
+    ``storage`` is that of the workspace the folder is in, if it is in one. Raises ``ConfigurationError`` when the
+    folder is a file.
     """
 
-    def __init__(self, folder: Path, schema: pa.Schema, lease: Lease = in_turn) -> None:
+    def __init__(self, folder: Path, schema: pa.Schema, storage: Storage | None = None) -> None:
         if folder.exists() and not folder.is_dir():
             raise ConfigurationError(f"{str(folder)!r} is not a folder: give one for what is kept")
         self.folder = folder
-        self._schema, self._lease = schema, lease
+        self._schema, self._storage = schema, storage or Storage(folder.parent)
+        self._at_work = 0  # how many blocks make rows that others wait for
         self._lock = threading.Lock()  # guards this object, not the folder
         self._open: dict[str, RowFile] = {}
         self._refused: dict[str, Stamp] = {}
 
-    def alone(self, name: str = "", stopped: threading.Event | None = None) -> AbstractContextManager[None]:
+    @contextmanager
+    def alone(self, name: str = "", stopped: threading.Event | None = None) -> Iterator[None]:
         """Make rows that nobody else makes meanwhile, of the whole folder or under a name; ``stopped`` ends the wait.
 
-        Whoever waited looks again before making anything: what it wants may be there by then.
+        Whoever waited looks again before making anything: what it wants may be there by then. Rows that are added
+        inside are kept with the workspace at once: what was paid for outlives its machine.
         """
         # Beside the folder, which holds what is kept and nothing else.
         lock = self.folder.with_name("-".join(part for part in (self.folder.name, name) if part) + ".lock")
-        return self._lease(lock, lambda: None, stopped)
+        with self._storage.alone(lock, stopped=stopped) as others:
+            if others:
+                self._storage.bring_missing(self._storage.name_of(self.folder))
+            with self._lock:
+                self._at_work += 1
+            try:
+                yield
+            finally:
+                with self._lock:
+                    self._at_work -= 1
 
     def get(self, digests: Sequence[str], since_ns: int = 0) -> dict[str, Row]:
         """Return the rows of these keys in hex that were made since then, by key; without the key's own column."""
@@ -211,7 +221,7 @@ class KeyedRows:
                 if kept.any():  # as old as they were
                     columns = file.table.drop_columns([self._schema.names[0]]).filter(pa.array(kept))
                     self._write(file.keys[kept], columns, file.stamp.made_ns)
-                file.path.unlink(missing_ok=True)
+                self._remove(file.path)
 
     def files(self, since_ns: int = 0) -> list[RowFile]:
         """Return the files as they are now on the disk, as far as they were made since then, the newest first."""
@@ -237,7 +247,15 @@ class KeyedRows:
         sorted_columns = columns.combine_chunks().take(pa.array(first)).combine_chunks()
         table = sorted_columns.add_column(0, self._schema.field(0), column).replace_schema_metadata(None)
         # By this machine's clock: that which files are stamped with lags behind it, and on a network drive is another.
-        return write_table(self.folder, table.schema, [table], time.time_ns() if made_ns is None else made_ns)
+        path = write_table(self.folder, table.schema, [table], time.time_ns() if made_ns is None else made_ns)
+        if self._at_work:
+            self._storage.send(self._storage.name_of(path))
+        return path
+
+    def _remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+        if self._at_work:
+            self._storage.drop(self._storage.name_of(path))
 
     def _merge_small_files(self, since_ns: int) -> None:
         """Merge once there are many, each row again only when its file has grown severalfold.
@@ -261,7 +279,7 @@ class KeyedRows:
         path = self._write(keys, columns, chosen[-1].stamp.made_ns)
         for file in chosen:
             if file.path != path:
-                file.path.unlink(missing_ok=True)
+                self._remove(file.path)
 
     @contextmanager
     def _tidying(self) -> Iterator[None]:

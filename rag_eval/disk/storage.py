@@ -1,13 +1,15 @@
 """A workspace in a bucket, with a folder of this machine as a copy of what was read and written here.
 
 Tables, indexes, vectors and cuts are named by their content, so a copy is never stale, and machines that write at once
-put the same bytes under the same names. What a killed run made is in the copy, and is sent by the next.
+put the same bytes under the same names. What a killed run made is in the copy, and is sent by the next. What was paid
+for is sent at once, by the machine whose turn it is.
 """
 
 import os
 import re
 import shutil
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rag_eval.disk.files import SCRATCH_PREFIX, data_sha256, scratch_path, stays_inside, writing
+from rag_eval.disk.leases import LeaseFolder, LeasePlace, free_content, is_shared, leased
+from rag_eval.disk.locks import in_turn
 from rag_eval.errors import ConfigurationError, ServiceError
 from rag_eval.retry import STORAGE_ATTEMPTS
 
@@ -89,6 +93,32 @@ class Storage:
         """Where the files are kept, for people."""
         return str(self._root)
 
+    def name_of(self, path: Path) -> str:
+        """Return the name of a file or a folder below the workspace's."""
+        return path.absolute().relative_to(self._root.absolute()).as_posix()
+
+    @contextmanager
+    def alone(
+        self, path: Path, on_wait: Callable[[], object] = lambda: None, stopped: threading.Event | None = None
+    ) -> Iterator[bool]:
+        """Keep all others from the work that a path stands for; tells whether other machines may have done it.
+
+        Threads and processes of this machine take turns by a lock on the path, machines by a lease, where they share
+        the workspace: it is in a bucket, or in a folder of a network drive. While others are at it, that is said once
+        to ``on_wait``; setting ``stopped`` ends the wait. Raises ``ServiceError`` when the bucket fails.
+        """
+        with in_turn(path, on_wait, stopped):
+            if self._leases is None:
+                yield False
+            else:
+                with leased(self._leases, f"leases/{self.name_of(path)}", on_wait, stopped) as is_shared_work:
+                    yield is_shared_work
+
+    @cached_property
+    def _leases(self) -> LeasePlace | None:
+        """What machines take turns by; None where only this one works."""
+        return LeaseFolder(self._root) if is_shared(self._root) else None
+
     def bring(self, name: str) -> bool:
         """Put the kept file into the folder, in place of the one there; False when there is none to bring."""
         return False
@@ -105,6 +135,9 @@ class Storage:
 
     def ensure(self, name: str) -> None:
         """Send a file or a folder that is not kept, or not in full."""
+
+    def drop(self, name: str) -> None:
+        """Keep a file no longer, which is not in the folder any more."""
 
     def names(self, folder: str) -> set[str]:
         """Return the files below a folder, in the workspace's folder or kept; others may add and remove some."""
@@ -177,6 +210,61 @@ class Bucket:
             except FileNotFoundError:
                 return
 
+    def read(self, name: str) -> tuple[str, bytes] | None:
+        """Return the mark and the content of a lease; None when there is no such lease."""
+        found = self._ask_lease("get_object", name)
+        return None if found is None else (found["ETag"], found["Body"].read())
+
+    def create(self, name: str, content: bytes) -> str | None:
+        """Write a lease that is not there, and return its mark; None when there is one."""
+        made = self._ask_lease("put_object", name, Body=content, IfNoneMatch="*")
+        return None if made is None else str(made["ETag"])
+
+    def replace(self, name: str, content: bytes, mark: str) -> str | None:
+        """Write a lease in place of that of this mark, and return the new mark; None when it is another by now."""
+        made = self._ask_lease("put_object", name, Body=content, IfMatch=mark)
+        return None if made is None else str(made["ETag"])
+
+    def release(self, name: str, mark: str) -> None:
+        """Make a lease of this mark free; it stays as such, because few services remove on a condition."""
+        self.replace(name, free_content(), mark)
+
+    def _ask_lease(self, what: str, name: str, **given: Any) -> Any | None:
+        """The answer; None when there is nothing of that name, or another was sooner."""
+        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+
+        bucket, _, key = self.location.key(name).partition("/")
+        try:
+            return getattr(self._conditional, what)(Bucket=bucket, Key=key, **given)
+        except ClientError as error:
+            code = str(error.response.get("Error", {}).get("Code"))
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            if status in (404, 409, 412) and code != "NoSuchBucket":
+                return None
+            known = "NO_SUCH_BUCKET" if code == "NoSuchBucket" else code
+            raise ServiceError(self._sentence(known, status in (401, 403))) from None
+        except BotoCoreError as error:
+            is_refused = isinstance(error, NoCredentialsError | PartialCredentialsError)
+            raise ServiceError(self._sentence("NETWORK_CONNECTION", is_refused)) from None
+
+    @cached_property
+    def _conditional(self) -> Any:
+        """A client that writes on a condition, which pyarrow's does not: it would overwrite another's lease."""
+        from botocore.config import Config
+        from botocore.session import get_session
+
+        return get_session().create_client(
+            "s3",
+            endpoint_url=endpoint(),
+            region_name=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
+            config=Config(
+                connect_timeout=CONNECT_SECONDS,
+                read_timeout=REQUEST_SECONDS,
+                retries={"total_max_attempts": STORAGE_ATTEMPTS, "mode": "standard"},
+                s3={"addressing_style": "path"} if endpoint() else None,
+            ),
+        )
+
     @cached_property
     def _system(self) -> Any:
         """The client, once it is known that the bucket is there: a list of files in no bucket would be empty."""
@@ -205,7 +293,7 @@ class Bucket:
                 raise  # of this machine's own files
             raise ServiceError(self._sentence(code[1], "HTTP response code: 403" in str(error))) from None
 
-    def _sentence(self, code: str, forbidden: bool) -> str:
+    def _sentence(self, code: str, forbidden: bool = False) -> str:
         where = str(self.location)
         if code == "NO_SUCH_BUCKET":
             return f"the bucket of {where!r} is not there: make it, or check its name and AWS_ENDPOINT_URL"
@@ -227,6 +315,10 @@ class BucketCopy(Storage):
     def address(self) -> str:
         """The bucket and the path in it."""
         return str(self._bucket.location)
+
+    @cached_property
+    def _leases(self) -> LeasePlace:
+        return self._bucket
 
     def bring(self, name: str) -> bool:
         """Fetch a file; False when the bucket has none."""
@@ -271,6 +363,10 @@ class BucketCopy(Storage):
         if sizes != {one: file.size for one, file in self._bucket.files(name).items()}:
             self.send(name)
 
+    def drop(self, name: str) -> None:
+        """Remove a file from the bucket."""
+        self._bucket.remove(name)
+
     def names(self, folder: str) -> set[str]:
         """Return the files below a folder, here and in the bucket."""
         return self._bucket.files(folder).keys() | self._names(folder)
@@ -284,7 +380,7 @@ class BucketCopy(Storage):
         try:
             yield
         finally:
-            now = self._names(name)
+            now, kept = self._names(name), self._bucket.files(name)
             for one in sorted(now - kept.keys()):
                 with suppress(FileNotFoundError):  # merged by another run into a file that it sends itself
                     self._bucket.put(self._root / one, one)

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rag_eval.disk.locks import in_turn
-from rag_eval.disk.rows import KEY, KeyedRows, Keys, Lease, RowFile, identity_folder, keys_from_hex, locate, nanoseconds
+from rag_eval.disk.rows import KEY, KeyedRows, Keys, RowFile, identity_folder, keys_from_hex, locate, nanoseconds
+from rag_eval.disk.storage import Storage
 from rag_eval.embedding.embedder import (
     CountsTokens,
     Embedder,
@@ -47,8 +47,8 @@ logger = logging.getLogger(__name__)
 class VectorRows(KeyedRows):
     """Vectors by the sha256 of their text; all of one folder have one dimension."""
 
-    def __init__(self, folder: Path, lease: Lease = in_turn) -> None:
-        super().__init__(folder, pa.schema([("text_sha256", KEY)]), lease)
+    def __init__(self, folder: Path, storage: Storage | None = None) -> None:
+        super().__init__(folder, pa.schema([("text_sha256", KEY)]), storage)
 
     def fits(self, schema: pa.Schema) -> bool:
         """Tell whether these are digests and vectors, of whatever dimension."""
@@ -96,7 +96,7 @@ class VectorRows(KeyedRows):
         try:
             for file in self.files():
                 if file.table.schema.field("vector").type.list_size != vectors.shape[1]:
-                    file.path.unlink(missing_ok=True)
+                    self._remove(file.path)
             self.add(digests, pa.table({"vector": column}), since_ns)
         except (OSError, ArtifactError) as error:
             logger.warning("%d vectors could not be kept in %s: %s", len(digests), self.folder, error)
@@ -118,14 +118,15 @@ class EmbeddingCache:
     """A folder of vectors that any number of threads and processes may use at once.
 
     Each embedder's vectors lie in a folder of their own. A file that was cut or altered is dropped, said in the log,
-    and what it held is embedded again. Raises ``ConfigurationError`` when the folder is a file.
+    and what it held is embedded again. ``storage`` is that of the workspace the folder is in, if it is in one. Raises
+    ``ConfigurationError`` when the folder is a file.
     """
 
-    def __init__(self, folder: str | Path, lease: Lease = in_turn) -> None:
+    def __init__(self, folder: str | Path, storage: Storage | None = None) -> None:
         self.folder = Path(folder)
         if self.folder.exists() and not self.folder.is_dir():
             raise ConfigurationError(f"{str(self.folder)!r} is not a folder: give one for the embedding cache")
-        self._lease = lease
+        self._storage = storage
         self._collections: dict[Path, VectorRows] = {}
         self._lock = threading.Lock()
 
@@ -138,7 +139,7 @@ class EmbeddingCache:
         folder = folder.with_name(f"{folder.name}-queries") if queries else folder
         with self._lock:
             if folder not in self._collections:
-                self._collections[folder] = VectorRows(folder, self._lease)
+                self._collections[folder] = VectorRows(folder, self._storage)
             return self._collections[folder]
 
 
@@ -147,11 +148,11 @@ class CachedEmbedder:
 
     New vectors are kept in blocks of about ``keep_every`` while embedding goes on, so that a crash or an error loses
     at most one block. With ``made_since`` only vectors kept since then are used; others are made anew and replaced.
-    Those of a ``remote`` embedder are kept as they come, and made one call at a time, over all threads and processes
-    of a machine, so that no text is paid for twice. What tells its vectors from all others is its identity, which of
-    an embedder that is no part is its ``identity`` or its ``name``: that must hold every setting that changes them.
-    Raises what the embedder raises; ``ConfigurationError`` when it gives the wrong number or size of vectors, or NaN,
-    which are not kept; ``ArtifactError`` when its vectors differ in size from those kept.
+    Those of a ``remote`` embedder are kept as they come, and made one call at a time, over all threads, processes and
+    machines that share the cache, so that no text is paid for twice. What tells its vectors from all others is its
+    identity, which of an embedder that is no part is its ``identity`` or its ``name``: that must hold every setting
+    that changes them. Raises what the embedder raises; ``ConfigurationError`` when it gives the wrong number or size
+    of vectors, or NaN, which are not kept; ``ArtifactError`` when its vectors differ in size from those kept.
     """
 
     def __init__(

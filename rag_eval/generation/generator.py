@@ -8,6 +8,7 @@ from typing import ClassVar, Generic, TypedDict, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict
 
+from rag_eval.disk.storage import Storage
 from rag_eval.embedding.embedder import Embedder, check_embedder
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError
@@ -78,6 +79,7 @@ class GeneratorSettings(TypedDict, total=False):
     concurrency: int
     retries: RetryPolicy | None
     workspace: str | Path
+    storage: Storage | None
     on_progress: OnProgress
 
 
@@ -112,6 +114,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         concurrency: int = 4,
         retries: RetryPolicy | None = None,
         workspace: str | Path = DEFAULT_WORKSPACE,
+        storage: Storage | None = None,
         on_progress: OnProgress = lambda done, total: None,
     ) -> None:
         check_client(llm_client)
@@ -127,7 +130,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         self._retries = retries or RetryPolicy()
         self._workspace = Path(workspace).absolute()
         self._on_progress = on_progress
-        self._cache = AnswerCache(self._workspace / "cache" / "answers")
+        self._cache = AnswerCache(self._workspace / "cache" / "answers", storage)
         self._planner = Planner(server_of(llm_client), model, Prompts.load(prompts), self._options, self.answer)
         self._metadata: dict[str, object] = {}
         self._start()

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Unpack
 from pydantic import Field, StrictInt
 
 from rag_eval.chunking import CHUNKER
+from rag_eval.disk.storage import Storage
 from rag_eval.errors import GroundTruthError
 from rag_eval.generation.candidates import AnyQuestion, Candidate, DropError
 from rag_eval.generation.generator import GeneratorSettings, OnProgress, SyntheticDatasetGenerator
@@ -181,8 +182,11 @@ class GenerationConfig(Settings):
         workspace: Path,
         on_progress: OnProgress = lambda done, total: None,
         chunker: AnyChunker | None = None,
+        storage: Storage | None = None,
     ) -> SyntheticDatasetGenerator[Any]:
         """Return the generator, with a ``chunker`` in place of the configured one if it is given.
+
+        ``storage`` is that of the workspace, where that may be a bucket.
 
         Reads the documents, and raises ``CorpusError`` or ``ConfigurationError``.
         """
@@ -193,6 +197,7 @@ class GenerationConfig(Settings):
             **{name: getattr(self, name) for name in same},
             "retries": RetryPolicy(max_retries=self.max_retries),
             "workspace": workspace,
+            "storage": storage,
             "on_progress": on_progress,
         }
         used = chunker or self.chunker

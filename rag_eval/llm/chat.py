@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rag_eval.disk.files import check_folder, data_sha256
 from rag_eval.disk.rows import KEY, KeyedRows, keys_from_hex
+from rag_eval.disk.storage import Storage
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.llm.client import DEFAULT_HOST, CallFailure, OpenAIClient, failure_of, part_of
 from rag_eval.tokens import count_tokens
@@ -116,10 +117,13 @@ LOCK_DIGITS = 3
 
 
 class AnswerCache:
-    """A folder of answers; raises ``ConfigurationError`` when it is a file."""
+    """A folder of answers, in the workspace of a ``storage`` if one is given.
 
-    def __init__(self, folder: Path) -> None:
-        self._rows = KeyedRows(folder, ANSWERS)
+    Raises ``ConfigurationError`` when the folder is a file.
+    """
+
+    def __init__(self, folder: Path, storage: Storage | None = None) -> None:
+        self._rows = KeyedRows(folder, ANSWERS, storage)
 
     def find(self, digest: str, max_output_tokens: int | None = None) -> Answer | None:
         """Return the kept answer to the request of this digest, if it would be the answer under this limit too."""

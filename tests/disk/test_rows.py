@@ -2,10 +2,7 @@
 
 import hashlib
 import logging
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -111,20 +108,6 @@ def test_a_planted_file_that_is_no_table_is_dropped_and_said(tmp_path: Path, cap
         assert KeyedRows(tmp_path, SCHEMA).get([key(1)]) == {}
     assert "holds no Arrow table" in caplog.text
     assert list(tmp_path.iterdir()) == []
-
-
-def test_another_way_to_be_alone_can_be_given(tmp_path: Path) -> None:
-    taken: list[str] = []
-
-    @contextmanager
-    def lease(path: Path, on_wait: Callable[[], object], stopped: threading.Event | None) -> Iterator[None]:
-        taken.append(path.name)
-        yield
-
-    rows = KeyedRows(tmp_path / "model", SCHEMA, lease)
-    with rows.alone(), rows.alone("abc"):
-        pass
-    assert taken == ["model.lock", "model-abc.lock"]
 
 
 def test_a_folder_is_named_by_the_whole_identity(tmp_path: Path) -> None:
