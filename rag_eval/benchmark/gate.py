@@ -1,7 +1,7 @@
 """The gate: fail a run whose metric dropped below the baseline's by significantly more than is allowed.
 
-For each configuration the hypothesis is that the metric dropped by no more than is allowed. It is tested one-sided, by
-flipping the signs of what each document's queries lost beyond the allowance, and the p-values are adjusted (Holm) over
+For each configuration the hypothesis is that the metric dropped by no more than is allowed. It is tested one-sided on
+what each document's queries lost beyond the allowance (``rise_p_values``), and the p-values are adjusted (Holm) over
 the configurations; those that lost the same in every document count as one. The gate fails where p < 0.05. So of the
 runs in which nothing dropped further than allowed at most 5 % fail by chance, however many configurations there are;
 and a drop that noise explains does not fail. To test for a drop of any size instead and to ask only that the one seen
@@ -35,7 +35,7 @@ from rag_eval.stats.comparison import (
     SIGNIFICANCE,
     holm,
     is_significant,
-    sign_flip_p_values,
+    rise_p_values,
     without_rounding,
 )
 from rag_eval.stats.scores import Unit, Units
@@ -163,7 +163,7 @@ def run_gate(
     intervals = estimates_of(drops, units, rng)
     # Configurations that lost the same are one hypothesis: to count it twice would only hide a drop.
     distinct, which = np.unique(beyond, axis=0, return_inverse=True)
-    p_values = holm(sign_flip_p_values(distinct, rng, "greater", max(FLIPS, 100 * len(distinct))))
+    p_values = holm(rise_p_values(distinct, rng, max(FLIPS, 100 * len(distinct))))
     checks = []
     for row, ((name, other), p) in enumerate(zip(there.items(), p_values[which.ravel()].tolist(), strict=True)):
         seen = intervals[row]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from rag_eval.stats.comparison import SIGNIFICANCE, Alternative, holm, is_significant, sign_flip_p_values
+from rag_eval.stats.comparison import SIGNIFICANCE, Alternative, holm, is_significant, rise_p_values, sign_flip_p_values
 
 
 @pytest.mark.parametrize("alternative", ["two-sided", "greater"])
@@ -96,3 +96,33 @@ def test_a_drop_of_just_what_is_allowed_is_seldom_called_larger(documents: int) 
             seen += failed and extra > 0
     assert alarms / simulations < 0.05 + 3 * np.sqrt(0.05 * 0.95 / simulations), alarms / simulations
     assert seen / simulations > (0.8 if documents == 8 else 0.99), seen / simulations
+
+
+def test_a_rise_is_tested_by_resampling_too() -> None:
+    sums = np.array([[0.3, 0.1, -0.05, 0.4, 0.2, 0.15, -0.9, 0.35, 0.3, 0.25], [0.1] * 10, [0.0] * 10, [-0.2] * 10])
+    found = rise_p_values(sums, np.random.default_rng(3), 4_000)
+    rng, row = np.random.default_rng(3), sums[0]
+
+    def in_errors(values: np.ndarray, mean: float) -> float:
+        return (values.mean() - mean) / (values.std(ddof=1) / np.sqrt(len(values)))
+
+    drawn = [in_errors(rng.choice(row, len(row)), row.mean()) for _ in range(4_000)]
+    resampled = np.mean(np.array(drawn) >= in_errors(row, 0.0))
+    flipped = sign_flip_p_values(sums, np.random.default_rng(3), "greater", 4_000)
+    # One unit that fell far makes the resampled p-value the larger one.
+    assert resampled > flipped[0] + 0.02
+    assert found[0] == pytest.approx(resampled, abs=0.02)
+    # What is the same in every unit strays nowhere.
+    assert found[1] == pytest.approx(max(flipped[1], 1 / 4_001))
+    assert found[2:].tolist() == [1.0, 1.0]
+    assert rise_p_values(np.array([[1.0]]), np.random.default_rng(3)).tolist() == [0.5]
+
+
+def test_skewed_differences_are_seldom_taken_for_a_rise() -> None:
+    # Twelve tests on the same fourteen documents, whose differences have mean 0 and a long tail of falls.
+    rng = np.random.default_rng(5)
+    sums = 4.0 - rng.gamma(4.0, 1.0, (200, 12, 14))
+    flipped = np.mean([holm(sign_flip_p_values(one, rng, "greater", 2_000)).min() < SIGNIFICANCE for one in sums])
+    both = np.mean([holm(rise_p_values(one, rng, 2_000)).min() < SIGNIFICANCE for one in sums])
+    assert both < 0.75 * flipped
+    assert both < 0.1
