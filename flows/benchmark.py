@@ -9,7 +9,8 @@ from rag_eval.benchmark import engine, stages
 from rag_eval.benchmark.config import THREADS, BenchmarkConfig, Configuration
 from rag_eval.benchmark.housekeeping import notice_first_version
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome, conclude, keep_outcome, summarise
-from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TruthSource
+from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
+from rag_eval.benchmark.truth_stages import ground_truth
 from rag_eval.benchmark.workspace import Workspace
 from tasks.artifacts import (
     benchmark_run_name,
@@ -51,17 +52,16 @@ def benchmark(
     workspace = workspace.model_copy(update={"begun": started})
     notice_first_version(workspace)
     tag_run("rag-eval", config.evaluation_type)
-    corpus, truth_file = CorpusSource.of(config.corpus, config.glob), TruthSource.of(config.ground_truth)
-    run = StageRunner(workspace)
+    corpus, run = CorpusSource.of(config.corpus, config.glob), StageRunner(workspace)
     documents = run(stages.load_corpus, corpus)
-    truth = run(stages.load_ground_truth, truth_file, documents, config.evaluation_type, reanchor)
+    truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, reanchor)
     inputs = BenchmarkInputs.of(config, documents, truth)
     configurations = config.configurations()
     with task_runner(runner) as side_by_side:
         parts = {"workspace": unmapped(workspace), "configuration": configurations, "inputs": unmapped(inputs)}
         evaluations = side_by_side.map(evaluate, parts)
         done, failed = gather(configurations, evaluations, elsewhere=runner != THREADS)
-    outcome = keep_outcome(workspace, started, config, corpus, truth_file, inputs, done, failed, run.work)
+    outcome = keep_outcome(workspace, started, config, corpus, inputs, done, failed, run.work)
     report_run(workspace, outcome)
     if config.langsmith_dataset is not None:
         publish(workspace, outcome, config.langsmith_dataset, return_state=True)  # a run is complete without it

@@ -96,7 +96,9 @@ class ArtifactError(RagEvalError):
 
 
 class ServiceError(RagEvalError):
-    """A remote service failed, or answered something that cannot be used."""
+    """A remote service failed, or answered something that cannot be used; ``may_pass`` where it is only away."""
+
+    may_pass = False
 
 
 class RequestRefusedError(ServiceError):

@@ -20,7 +20,7 @@ from prefect.states import Completed
 
 from rag_eval.benchmark.outcome import StageWork, Work
 from rag_eval.benchmark.records import alone, find_record, keep_record
-from rag_eval.benchmark.references import effort_of
+from rag_eval.benchmark.references import Observation, effort_of
 from rag_eval.benchmark.stage import Stage
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationFailedError, RequestRefusedError, ServiceError, as_sentence
@@ -87,6 +87,10 @@ def room_to_compute(*, remote: bool) -> AbstractContextManager[object]:
     return nullcontext() if remote else _computing
 
 
+def _renewed(value: Any) -> Any:
+    return value.renewed() if isinstance(value, Observation) else value
+
+
 class StageRunner:
     """Runs stages in one workspace; ``work`` says for each whether it computed or a kept result served."""
 
@@ -107,47 +111,54 @@ class StageRunner:
     def __call__(self, stage: Stage, *inputs: Any) -> Any:
         """The stage's result; raises what the stage raised."""
         started = time.perf_counter()
+        # A stage that runs again in the same place, such as for a second file of ground truth, has a number.
+        again = sum(name.partition(" ")[0] == stage.name for name in self.work)
+        shown = f"{stage.name} {again + 1}" if again else stage.name
         work: Work = "failed"
         result: Any = None
         failure: Exception | None = None
-        self._tell(stage.name, "started")
+        self._tell(shown, "started")
         try:
-            state = self._state_of(stage, *inputs)
+            state = self._state_of(stage, shown, *inputs)
             result = state.result()
             work = "reused" if state.name == CACHED else "computed"
         except Exception as error:  # noqa: BLE001  # raised again once it is told
             failure = error
         effort = None if failure else effort_of(result)
-        self.work[stage.name] = StageWork(work=work, effort=effort, seconds=round(time.perf_counter() - started, 3))
-        self._tell(stage.name, work, as_sentence(failure) if failure else None)
+        self.work[shown] = StageWork(work=work, effort=effort, seconds=round(time.perf_counter() - started, 3))
+        self._tell(shown, work, as_sentence(failure) if failure else None)
         if failure is not None:
             raise failure
         return result
 
-    def _state_of(self, stage: Stage, *inputs: Any) -> State[Any]:
+    def _state_of(self, stage: Stage, shown: str, *inputs: Any) -> State[Any]:
         """The state of the task that gives the kept result of the stage, else does the work and keeps it.
 
         A stage with a part that uses the network is tried again when the service fails, unless it refuses what it is
         sent; no other is.
         """
-        workspace, key = self._workspace, stage.key(*inputs)
+        workspace = self._workspace
         remote = any(is_remote(one) if is_part(one) else getattr(one, "remote", False) for one in inputs)
 
         def look_up_or_compute() -> Any:
-            found = find_record(workspace, stage, key)
-            if found is not None:
-                return Completed(name=CACHED, data=found, message=key)
-            with room_to_compute(remote=remote):
-                made = stage(workspace, *inputs)
-            keep_record(workspace, stage, key, made)
-            return made
+            looked = stage.looked(workspace, *inputs)
+            key = stage.key(*looked)
+            with self._alone(shown, key):
+                found = find_record(workspace, stage, key)
+                if found is not None:
+                    return Completed(name=CACHED, data=found, message=key)
+                with room_to_compute(remote=remote):
+                    made = stage(workspace, *looked)
+                # What it looked at may have grown by the work itself.
+                keep_record(workspace, stage, stage.key(*(_renewed(one) for one in looked)), made)
+                return made
 
         def is_tried_again(task: Task[Any, Any], run: TaskRun, state: State[Any]) -> bool:
             # Prefect asks before every new attempt: the one moment to say so.
             error = state.result(raise_on_failure=False)
             if not isinstance(error, ServiceError) or isinstance(error, RequestRefusedError):
                 return False
-            self._tell(stage.name, "retrying", as_sentence(error))
+            self._tell(shown, "retrying", as_sentence(error))
             return True
 
         task = Task(
@@ -161,8 +172,7 @@ class StageRunner:
             retry_delay_seconds=self._retry_delays,
             retry_condition_fn=is_tried_again,
         )
-        with self._alone(stage.name, key):
-            return task(return_state=True)
+        return task(return_state=True)
 
     @contextmanager
     def accounting(self) -> Iterator[Self]:

@@ -5,7 +5,7 @@ What is not needed to start a server is imported while that starts, which takes 
 
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
@@ -83,7 +83,7 @@ def validate(
     from rag_eval.benchmark.config_files import load_config
 
     chosen = load_config(config)
-    documents, queries = check_files(chosen)
+    documents, queries, elsewhere = check_files(chosen)
     console, configurations = Console(), chosen.configurations()
     table = plain_table(None, {"#": True, "configuration": False})
     for number, configuration in enumerate(configurations, start=1):
@@ -92,7 +92,7 @@ def validate(
     ks = ", ".join(map(str, chosen.k))
     say(console, f"{counted(len(configurations), 'configurations')}, {chosen.evaluation_type}, k = {ks}")
     say(console, f"{counted(documents, 'documents')}, {counted(queries, 'queries')}")
-    for notice in chosen.notices():
+    for notice in (*elsewhere, *chosen.notices()):
         say(console, f"Note: {notice}.")
 
 
@@ -133,23 +133,32 @@ class StartedRun:
             thread.join(CANCEL_SECONDS)
 
 
+class CheckedFiles(NamedTuple):
+    """How many documents and queries there are, and what is to be known of queries that are elsewhere."""
+
+    documents: int
+    queries: int
+    notes: list[str]
+
+
 def check_files(
     config: "BenchmarkConfig", workspace: "Workspace | None" = None, *, reanchor: bool = False
-) -> tuple[int, int]:
+) -> CheckedFiles:
     """Count the documents and the queries; raise all that is wrong with them, or with the name of the workspace.
 
-    For a run that carries spans over, say what becomes of them.
+    For a run that carries spans over, say what becomes of them. No service is asked for anything.
     """
-    from rag_eval.benchmark.truth_versions import reanchor_for_run
+    from rag_eval.benchmark.truth_stages import reanchor_for_run
     from rag_eval.ground_truth.check import check_against_corpus
-    from rag_eval.ground_truth.files import read_chunk_level, read_token_level
+    from rag_eval.ground_truth.sources import FileTruth, read_truth
     from rag_eval.parts import check_extras
 
     is_chunk_level = config.evaluation_type == "chunk-level"
     if is_chunk_level and reanchor:
         raise ConfigurationError("--reanchor carries character spans over, and this truth is chunk ids: leave it out")
-    faults = Faults()
-    for path in (config.corpus, config.ground_truth, *([workspace.root] if workspace else [])):
+    faults, notes = Faults(), []
+    files = [source.path for source in config.ground_truth if isinstance(source, FileTruth)]
+    for path in (config.corpus, *files, *([workspace.root] if workspace else [])):
         with faults.noted():
             # They are written down, in a run's summary and to Prefect.
             encode_utf8(str(path), f"the path {str(path)!r}", "rename the folder or the file, its name is not UTF-8")
@@ -159,24 +168,25 @@ def check_files(
     faults.raise_any()
     with faults.noted():
         corpus = Corpus.from_folder(config.corpus, config.glob)
-    with faults.noted():
-        if is_chunk_level:
-            queries = len(read_chunk_level(config.ground_truth))
-        else:
-            truth = read_token_level(config.ground_truth)
-            queries = len(truth)
+    truth: dict[Path, Any] = {}
+    for path in files:
+        with faults.noted():
+            truth[path] = read_truth(path, config.evaluation_type)
     faults.raise_any()
-    counts = len(corpus), queries
-    if is_chunk_level:
-        return counts
-    if workspace is None or not reanchor:
-        check_against_corpus(truth, corpus, config.ground_truth)
-        return counts
-    report = reanchor_for_run(workspace, truth, corpus)
-    if not report.is_unchanged:
-        words = f"spans carried over for this run: {summary(report)}; rag-eval truth reanchor keeps them"
-        say(Console(stderr=True), f"rag-eval: {words}")
-    return counts
+    for source in config.ground_truth:
+        if not isinstance(source, FileTruth):
+            with faults.noted():
+                notes.append(source.check(corpus, config.evaluation_type))
+    faults.raise_any()
+    for path, items in {} if is_chunk_level else truth.items():
+        if workspace is None or not reanchor:
+            check_against_corpus(items, corpus, path)
+            continue
+        report = reanchor_for_run(workspace, items, corpus)
+        if not report.is_unchanged:
+            words = f"spans carried over for this run: {summary(report)}; rag-eval truth reanchor keeps them"
+            say(Console(stderr=True), f"rag-eval: {words}")
+    return CheckedFiles(len(corpus), sum(map(len, truth.values())), notes)
 
 
 def _run(config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool, runner: str) -> "BenchmarkOutcome":

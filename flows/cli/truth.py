@@ -49,7 +49,7 @@ def import_(
 ) -> None:
     """Convert ground truth of another format to a native file; exit code 1 if something had to be left out."""
     from rag_eval.ground_truth.importing.output import write_import
-    from rag_eval.services.langsmith_datasets import read_langsmith
+    from rag_eval.services.langsmith_truth import read_langsmith
 
     found = import_truth(kind, source, {"langsmith": read_langsmith}, corpus=corpus, glob=glob, split=split)
     summary = write_import(found, output, corpus_output, overwrite=overwrite)
@@ -104,7 +104,7 @@ def pull(
 ) -> None:
     """Write the ground truth of a LangSmith dataset to a file."""
     from rag_eval.ground_truth.files import write_truth
-    from rag_eval.services.langsmith_datasets import read_langsmith
+    from rag_eval.services.langsmith_truth import read_langsmith
 
     if output.exists() and not overwrite:
         raise ConfigurationError(f"{str(output)!r} is there already: give another --output, or --overwrite")
@@ -295,7 +295,7 @@ def reanchor(
     Spans follow the differences to an earlier version, from --old or from earlier runs in the workspace. Without one, a
     span is found by its text. Only the lines of queries whose spans change are rewritten.
     """
-    from rag_eval.benchmark.truth_versions import document_versions
+    from rag_eval.benchmark.truth_stages import document_versions
     from rag_eval.benchmark.workspace import Workspace
     from rag_eval.ground_truth import drift
     from rag_eval.ground_truth.files import read_token_level

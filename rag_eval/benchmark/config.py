@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from rag_eval.benchmark.truth_sources import TruthSources
 from rag_eval.chunking import CHUNKER
 from rag_eval.chunking.chunker import PositionAwareChunker
 from rag_eval.embedding import EMBEDDER
@@ -238,7 +239,10 @@ class BenchmarkConfig(Settings):
 
     corpus: InputPath = Field(description="The folder of the documents.")
     glob: Name = Field(default="**/*.md", description="Which files of the folder are documents.")
-    ground_truth: InputPath = Field(description="The file of questions and what answers them.")
+    ground_truth: Annotated[list[Any], TruthSources()] = Field(
+        description="Where the questions and what answers them come from: a file, {langsmith: name}, or a list of "
+        "sources, which are joined."
+    )
     evaluation_type: EvaluationType = Field(default="token-level", description="What is scored: spans, or chunk ids.")
     chunkers: list[ChunkerPart] = SECTIONS["chunkers"].listed()
     retrieval: list[RetrieverPart] = SECTIONS["retrieval"].listed()
@@ -317,7 +321,7 @@ class BenchmarkConfig(Settings):
 
     def notices(self) -> list[str]:
         """Return what to know of parts that are not built in: code that cannot be known, or that reads other things."""
-        return notices(self.parts())
+        return notices([*self.ground_truth, *self.parts()])
 
 
 PartsData = list[dict[str, Any]]
@@ -329,7 +333,7 @@ class BenchmarkRecord(Settings):
 
     corpus: Path
     glob: str
-    ground_truth: Path
+    ground_truth: Path | PartsData
     evaluation_type: EvaluationType
     chunkers: PartsData
     retrieval: PartsData

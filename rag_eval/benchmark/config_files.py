@@ -9,7 +9,9 @@ from pydantic import ValidationError
 
 from rag_eval import sample
 from rag_eval.benchmark.config import MAX_CONFIGURATIONS, SECTIONS, BenchmarkConfig
+from rag_eval.benchmark.truth_sources import read_sources
 from rag_eval.errors import ConfigurationError, Faults, preview
+from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.parts.kinds import read_grids
 from rag_eval.parts.settings import Place, reason_of, unknown_key
 
@@ -129,7 +131,6 @@ def _check_scalars(data: object, name: str) -> None:
 
 
 LISTS = ("k", "metrics")
-PATHS = ("corpus", "ground_truth")
 
 
 def load_config(path: str | Path) -> BenchmarkConfig:
@@ -161,7 +162,9 @@ def load_config(path: str | Path) -> BenchmarkConfig:
                 settings[key] = list(dict.fromkeys(part for grid in grids for part in grid.parts(faults)))
             elif key in LISTS:
                 settings[key] = value if isinstance(value, list) else [value]
-            elif key in PATHS and isinstance(value, str) and value:
+            elif key == "ground_truth":
+                settings[key] = read_sources(value, place)
+            elif key == "corpus" and isinstance(value, str) and value:
                 settings[key] = str(path.absolute().parent / value)
             else:
                 settings[key] = value
@@ -170,7 +173,7 @@ def load_config(path: str | Path) -> BenchmarkConfig:
     except ValidationError as error:
         for fault in error.errors():
             # A section that lacks its faulty parts, and a default that waits for a sound setting, are no mistakes.
-            is_noted = bool(fault["loc"]) and fault["loc"][0] in SECTIONS and fault["loc"][0] in data
+            is_noted = bool(fault["loc"]) and fault["loc"][0] in (*SECTIONS, "ground_truth") and fault["loc"][0] in data
             if not is_noted and fault["type"] != "default_factory_not_called":
                 steps = fault["loc"]  # in the file a single value may stand for a list
                 inside = steps if steps and isinstance(data.get(steps[0]), list) else steps[:1]
@@ -196,9 +199,9 @@ def chosen_benchmark(
     if langsmith_dataset is not None and not langsmith_dataset.strip():
         raise ConfigurationError("the dataset to publish to has no name: give that of a LangSmith dataset")
     chosen = load_config(file or sample.BENCHMARK)
-    given: dict[str, Path | str | None] = {
+    given: dict[str, Any] = {
         "corpus": corpus and corpus.absolute(),
-        "ground_truth": truth and truth.absolute(),
+        "ground_truth": truth and [FileTruth(truth.absolute())],
         "glob": glob,
         "langsmith_dataset": langsmith_dataset,
     }

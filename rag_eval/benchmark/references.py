@@ -2,21 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict
 
 from rag_eval.benchmark.config import BenchmarkConfig
-from rag_eval.disk.files import (
-    data_sha256,
-    file_sha256,
-    files_sha256,
-    kind_of,
-    matching_files,
-    stays_inside,
-    unreadable,
-)
-from rag_eval.errors import CorpusError, GroundTruthError
+from rag_eval.disk.files import data_sha256, files_sha256, matching_files, stays_inside, unreadable
+from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.retrieval.retriever import candidates_for
 from rag_eval.types.ids import EvaluationType
 
@@ -76,10 +68,14 @@ class Effort(_Frozen):
 
 
 class Made(_Frozen):
-    """What a stage made, with when that began and what it took; both are kept with it and are no part of a key."""
+    """What a stage made, with when that began, what it took, and the digest of what it was read from outside.
+
+    All of these are kept with it and are no part of a key.
+    """
 
     made: AwareDatetime | None = None
     effort: Effort | None = None
+    source: str | None = None
 
 
 def effort_of(result: Made | Sequence[Made]) -> Effort | None:
@@ -138,25 +134,37 @@ class CorpusSource(Reference):
 
 
 class TruthSource(Reference):
-    """A ground-truth file outside the workspace, as it was when its digest was taken."""
+    """Where the ground truth of a run came from: a file as it was, or sources by name and what was joined of them."""
 
-    path: Path
+    path: Path | None = None
+    name: str = ""
 
     @classmethod
-    def of(cls, path: Path) -> "TruthSource":
-        """The file as it is now; raises ``GroundTruthError`` when it is missing or unreadable."""
-        try:
-            if kind_of(path) != "file":
-                raise GroundTruthError(
-                    f"the ground-truth file {str(path)!r} is not there or is no file: check the path"
-                )
-            return cls(path=path, digest=file_sha256(path))
-        except CorpusError as error:
-            raise GroundTruthError(str(error)) from None
-        except OSError as error:
-            raise GroundTruthError(
-                f"the ground-truth file {str(path)!r} cannot be read ({error.strerror}): check the file and its rights"
-            ) from None
+    def of(cls, config: BenchmarkConfig, truth: TruthRef) -> "TruthSource":
+        """The sources of a benchmark of which this is the truth."""
+        files = [one.path for one in config.ground_truth if isinstance(one, FileTruth)]
+        if len(config.ground_truth) == 1 and files and truth.source is not None:
+            return cls(path=files[0], name=str(files[0]), digest=truth.source)
+        name = ", ".join(one.title for one in config.ground_truth)
+        return cls(name=name, digest=data_sha256([truth.queries.digest, truth.answers.digest]))
+
+
+class Observation(Reference):
+    """A source of ground truth as it was when it was looked at, with what was found."""
+
+    source: Any
+    level: EvaluationType
+    found: Any
+
+    @classmethod
+    def of(cls, source: Any, level: EvaluationType) -> "Observation":
+        """The source as it is now; raises as its ``observe`` does."""
+        found = source.observe(level)
+        return cls(digest=found.digest, source=source, level=level, found=found)
+
+    def renewed(self) -> "Observation":
+        """The source as it is after it was read: another one only where reading it makes it grow."""
+        return Observation.of(self.source, self.level) if getattr(self.source, "grows", False) else self
 
 
 class BenchmarkInputs(BaseModel):

@@ -5,6 +5,7 @@ from typing import get_origin
 
 from rag_eval.benchmark.config import MAX_CONFIGURATIONS, METRICS, SECTIONS, BenchmarkConfig
 from rag_eval.benchmark.outcome import BenchmarkOutcome
+from rag_eval.benchmark.truth_sources import sources_schema
 from rag_eval.parts.kinds import Schema, kind_schema, one_or_more
 
 
@@ -15,7 +16,9 @@ def benchmark_schema() -> Schema:
     properties: dict[str, Schema] = {}
     for key, field in BenchmarkConfig.model_fields.items():
         described = {"description": field.description}
-        if key in SECTIONS:
+        if key == "ground_truth":
+            properties[key] = described | sources_schema()
+        elif key in SECTIONS:
             properties[key] = described | one_or_more(kind_schema(SECTIONS[key].kind, definitions))
         elif get_origin(field.annotation) is list:
             properties[key] = described | one_or_more(plain[key]["items"], {"uniqueItems": True})
@@ -24,8 +27,7 @@ def benchmark_schema() -> Schema:
                 name: value for name, value in plain[key].items() if name not in ("title", "description", "default")
             }
             properties[key] = described | bare
-    for path in ("corpus", "ground_truth"):
-        properties[path] = {"description": properties[path]["description"], "type": "string", "minLength": 1}
+    properties["corpus"] = {"description": properties["corpus"]["description"], "type": "string", "minLength": 1}
     properties["metrics"] = {"description": properties["metrics"]["description"]}
     chunk_level = {"properties": {"evaluation_type": {"const": "chunk-level"}}, "required": ["evaluation_type"]}
     return {
@@ -60,7 +62,7 @@ DESCRIPTIONS = {
     "seconds": "How long it took; of a stage, how long the run waited for it.",
     "versions": "Python and the packages that can change a number.",
     "corpus": "The folder of documents as it was.",
-    "ground_truth": "The ground-truth file as it was.",
+    "ground_truth": "Where the ground truth came from, as it was.",
     "config": "What was asked for.",
     "documents": "How many documents there are.",
     "answerable": "How many queries are scored.",
@@ -100,7 +102,8 @@ DESCRIPTIONS = {
     "checksum": "The sha256 of the files of the index.",
     "folder": "Where the folder was.",
     "glob": "Which files of the folder are documents.",
-    "path": "Where the file was.",
+    "path": "Where the file was; null where it is not one file.",
+    "source": "The digest of what outside the workspace it was read from; null where it was made from what is in it.",
     "uri": "Where it is, relative to the workspace.",
     "rows": "How many rows it has.",
     "size": "Its size in bytes.",

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pydantic import BaseModel
 
 from rag_eval.benchmark.caches import CachedReranker, cut_once
-from rag_eval.benchmark.references import Effort, IndexRef, Made, Reference, TableRef, TruthRef
+from rag_eval.benchmark.references import Effort, IndexRef, Made, Observation, Reference, TableRef, TruthRef
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.chunker import BuiltInChunker
 from rag_eval.chunking.placement import as_position_aware
@@ -59,6 +59,8 @@ class Stage:
     """What kind of tables a workspace keeps it as."""
     packages: tuple[str, ...] = ()
     """Those that decide what it makes, beside those of its parts: their versions are in the key."""
+    looks: Callable[..., tuple[Any, ...]] | None = None
+    """Looks at what is outside the workspace: gives the inputs with what it found in the place of where to look."""
 
     def key(self, *inputs: Any) -> str:
         """Return the key of the work that a call with these inputs is; safe as a file name."""
@@ -68,15 +70,20 @@ class Stage:
         named |= {"packages": versions_of(self.packages)} if self.packages else {}
         return f"{self.name}-v{self.version}-{data_sha256(key_part(named))[:40]}"
 
-    def __call__(self, workspace: Workspace, *inputs: Any) -> Any:
+    def looked(self, workspace: Workspace, *inputs: Any) -> tuple[Any, ...]:
+        """Return the inputs, with what is found outside the workspace in the place of where to look."""
+        return inputs if self.looks is None else self.looks(workspace, *inputs)
+
+    def __call__(self, workspace: Workspace, *given: Any) -> Any:
         """Run the step on references into a workspace, and return references to what it made there.
 
         They say when that began and how long it took, also to whoever uses them again. Raises ``ConfigurationError``
         when the code of a part changed meanwhile.
         """
         begun, started = datetime.now(UTC), time.perf_counter()
-        given = [_read(workspace, one) for one in inputs]
-        made, effort = self.compute(*given, context=Context(workspace, self.key(*inputs)))
+        inputs = self.looked(workspace, *given)
+        context = Context(workspace, self.key(*inputs))
+        made, effort = self.compute(*(_read(workspace, one) for one in inputs), context=context)
         refs = [_kept(workspace, self.kind, one) for one in (made if isinstance(made, list) else [made])]
         total = effort() if callable(effort) else effort
         seconds = round(time.perf_counter() - started, 6)
@@ -84,12 +91,21 @@ class Stage:
         efforts = [Effort(fresh=0, total=0, unit=total.unit) for _ in refs]
         efforts[:1] = [total.model_copy(update={"seconds": seconds})]
         check_unchanged(inputs)
-        kept = [ref.model_copy(update={"made": begun, "effort": one}) for ref, one in zip(refs, efforts, strict=False)]
+        outside = next((one.digest for one in inputs if isinstance(one, Observation)), None)
+        kept = [
+            ref.model_copy(update={"made": begun, "effort": one, "source": outside})
+            for ref, one in zip(refs, efforts, strict=False)
+        ]
         return kept if isinstance(made, list) else kept[0]
 
 
 def stage(
-    kind: str, *, version: int, makes: Any = TableRef, packages: tuple[str, ...] = ()
+    kind: str,
+    *,
+    version: int,
+    makes: Any = TableRef,
+    packages: tuple[str, ...] = (),
+    looks: Callable[..., tuple[Any, ...]] | None = None,
 ) -> Callable[[Callable[..., Any]], Stage]:
     """Make a function a stage under its own name; raise the version whenever its result would change.
 
@@ -97,7 +113,7 @@ def stage(
     table, a list of shards, ground truth or a filled store, and the effort; a large shard may come in parts, one at a
     time in memory, and then the effort is a function to be called at the end.
     """
-    return lambda function: Stage(function.__name__.replace("_", "-"), version, function, makes, kind, packages)
+    return lambda function: Stage(function.__name__.replace("_", "-"), version, function, makes, kind, packages, looks)
 
 
 def key_part(value: object) -> object:

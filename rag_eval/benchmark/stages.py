@@ -13,15 +13,13 @@ import pyarrow as pa
 
 from rag_eval.benchmark.caches import CachedReranker
 from rag_eval.benchmark.hits import answers_table, fuse_tables, hits_at, hits_of, hits_table, rerank_table
-from rag_eval.benchmark.references import CorpusSource, Effort, IndexRef, TableRef, TruthRef, TruthSource
+from rag_eval.benchmark.references import CorpusSource, Effort, IndexRef, TableRef
 from rag_eval.benchmark.stage import Context, Shards, spent, stage
-from rag_eval.benchmark.truth_versions import reanchor_for_run
 from rag_eval.disk.files import contents_sha256
 from rag_eval.embedding.cache import CachedEmbedder
 from rag_eval.embedding.embedder import Vectors, embed_queries, text_vectors
-from rag_eval.errors import ArtifactError, GroundTruthError
-from rag_eval.ground_truth.check import check_against_corpus, check_chunk_ids, check_chunker
-from rag_eval.ground_truth.files import read_chunk_level, read_token_level
+from rag_eval.errors import ArtifactError
+from rag_eval.ground_truth.check import check_chunk_ids, check_chunker
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.parts import label
 from rag_eval.retrieval.bm25 import BM25Index, search_words
@@ -43,7 +41,6 @@ from rag_eval.tables import (
     queries_from_table,
     searched_texts,
     truth_from_tables,
-    truth_to_tables,
 )
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
@@ -61,28 +58,6 @@ def load_corpus(source: CorpusSource, *, context: Context) -> tuple[list[pa.Tabl
     if contents_sha256((document.id, text_sha256(document.content)) for document in corpus) != source.digest:
         raise ArtifactError(f"the corpus folder {str(source.folder)!r} changed while it was read: run again")
     return [documents_to_table(corpus)], Effort(fresh=len(corpus), total=len(corpus), unit="documents")
-
-
-@stage("truth", version=2, makes=TruthRef)
-def load_ground_truth(
-    source: TruthSource, documents: Shards, evaluation_type: EvaluationType, reanchor: bool = False, *, context: Context
-) -> tuple[TruthTables, Effort]:
-    """Read the ground truth; spans are held against the documents, or with ``reanchor`` carried over to them."""
-    if evaluation_type == "token-level":
-        spans = read_token_level(source.path)
-        corpus = Corpus(documents_from_table(pa.concat_tables(documents)))
-        spans = list(reanchor_for_run(context.workspace, spans, corpus).truth) if reanchor else spans
-        check_against_corpus(spans, corpus, source.path)
-        truth = truth_to_tables(spans)
-    else:
-        truth = truth_to_tables(read_chunk_level(source.path))
-    if all(truth.queries.column("unanswerable").to_pylist()):
-        raise GroundTruthError(
-            f"every query of {str(source.path)!r} is declared unanswerable: there is nothing to score"
-        )
-    if TruthSource.of(source.path).digest != source.digest:
-        raise ArtifactError(f"the ground-truth file {str(source.path)!r} changed while it was read: run again")
-    return truth, Effort(fresh=truth.queries.num_rows, total=truth.queries.num_rows, unit="queries")
 
 
 @stage("chunks", version=2, makes=list[TableRef])

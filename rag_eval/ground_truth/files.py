@@ -249,11 +249,17 @@ def _line(item: Truth) -> str:
         raise GroundTruthError(f"{name} cannot be kept as JSON: {error}") from None
 
 
+def truth_text(truth: Sequence[Truth]) -> str:
+    """Return the text of a file of this ground truth, of which there is at least one query."""
+    version = 2 if any(item.alternatives or item.origins for item in truth) else 1
+    level: EvaluationType = "token-level" if isinstance(truth[0], TokenLevelGroundTruth) else "chunk-level"
+    return "\n".join([header_line(level, version), *map(_line, truth), ""])
+
+
 def _write(path: str | Path, items: Sequence[Truth], kind: type[Line], text: str | None = None) -> None:
     """Write the items as a new file, or as the text that they were given."""
     if text is None:
-        version = 2 if any(item.alternatives or item.origins for item in items) else 1
-        text = "\n".join([header_line(kind.evaluation_type, version), *map(_line, items), ""])
+        text = truth_text(items) if items else f"{header_line(kind.evaluation_type)}\n"
     for item, read in zip(items, _sound(text.removeprefix(BYTE_ORDER_MARK), path, kind), strict=True):
         if read != item:
             raise GroundTruthError(

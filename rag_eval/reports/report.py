@@ -68,7 +68,7 @@ def facts(outcome: BenchmarkOutcome) -> dict[str, str]:
         "took": f"{outcome.seconds:.1f} seconds",
         "corpus": f"{outcome.corpus.folder} ({outcome.corpus.glob})",
         "corpus, sha256": outcome.corpus.digest,
-        "ground truth": str(outcome.ground_truth.path),
+        "ground truth": outcome.ground_truth.name or str(outcome.ground_truth.path),
         "ground truth, sha256": outcome.ground_truth.digest,
         "benchmark, sha256": data_sha256(outcome.config.model_dump(mode="json", exclude={"corpus", "ground_truth"})),
         "work": f"{counted(computed, 'stages')} computed, {reused:,} reused",

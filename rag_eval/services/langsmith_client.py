@@ -32,6 +32,20 @@ def langsmith_client(
     The key and the endpoint default to ``LANGSMITH_API_KEY`` and ``LANGSMITH_ENDPOINT``, the endpoint further to the
     vendor's own; ``options`` are further arguments of the client. Runs and feedback are uploaded in the background,
     where it only logs what fails, and tells the option ``tracing_error_callback``.
+    Raises as ``langsmith_access`` does.
+    """
+    key, url = langsmith_access(api_key, endpoint)
+    if timeout_seconds <= 0:
+        raise ConfigurationError(f"the time-out for LangSmith is {timeout_seconds} seconds: use more than 0")
+    from langsmith import Client
+
+    waits = {"timeout_ms": max(1, round(timeout_seconds * 1000))}
+    return Client(api_url=url.rstrip("/"), api_key=key, disable_prompt_cache=True, **(waits | options))
+
+
+def langsmith_access(api_key: str | None = None, endpoint: str | None = None) -> tuple[str, str]:
+    """Return the key and the address, those given or those of the environment; nothing is asked.
+
     Raises ``ConfigurationError`` without a key or with an endpoint that is no web address.
     """
     key = (api_key or os.environ.get("LANGSMITH_API_KEY") or "").strip()
@@ -46,12 +60,7 @@ def langsmith_client(
         raise ConfigurationError(
             f"the LangSmith endpoint at {preview(host)} is no web address: it starts with http:// or https://"
         )
-    if timeout_seconds <= 0:
-        raise ConfigurationError(f"the time-out for LangSmith is {timeout_seconds} seconds: use more than 0")
-    from langsmith import Client
-
-    waits = {"timeout_ms": max(1, round(timeout_seconds * 1000))}
-    return Client(api_url=url.rstrip("/"), api_key=key, disable_prompt_cache=True, **(waits | options))
+    return key, url
 
 
 class LangSmithService:
@@ -106,8 +115,11 @@ class LangSmithService:
         answer = self._patience.run(attempt, threading.Event())
         if not isinstance(answer, Failure):
             return answer
-        kind = RequestRefusedError if answer.is_refusal else ServiceError
-        raise kind(f"{problem} ({answer.reason}): {answer.advice}")
+        error = (RequestRefusedError if answer.is_refusal else ServiceError)(
+            f"{problem} ({answer.reason}): {answer.advice}"
+        )
+        error.may_pass = answer.may_pass
+        raise error
 
     def close(self) -> None:
         """End the client's connections and threads."""

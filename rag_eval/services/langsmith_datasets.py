@@ -2,10 +2,8 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid5
 
@@ -13,7 +11,6 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from rag_eval.disk.files import data_sha256
 from rag_eval.errors import GroundTruthError, InvalidSpanError, RagEvalError, preview
-from rag_eval.ground_truth.importing.importer import ImportedTruth, ImportNotes
 from rag_eval.ground_truth.records import chunk_level_outputs, token_level_outputs
 from rag_eval.services.langsmith_client import LangSmithService
 from rag_eval.types.chunks import CharacterSpan
@@ -204,44 +201,6 @@ def read_examples(service: LangSmithService, dataset_name: str) -> "list[Example
     return examples
 
 
-def pull_truth(service: LangSmithService, dataset_name: str) -> GroundTruth:
-    """Return the ground truth of a dataset, of either type, in the order of the query ids.
-
-    Raises ``GroundTruthError`` when there is no such dataset, or an example of it cannot be used; ``ServiceError`` when
-    LangSmith fails.
-    """
-    examples = read_examples(service, dataset_name)
-    kinds = {kind for example in examples for kind in TRUTH_KEYS if _has(example, kind)}
-    if len(kinds) != 1:
-        problem = "both token-level and chunk-level" if kinds else "neither token-level nor chunk-level"
-        raise GroundTruthError(
-            f"the LangSmith dataset {dataset_name!r} holds {problem} ground truth: its examples need "
-            "outputs.relevant_spans, or all of them outputs.relevant_chunk_ids"
-        )
-    truth: GroundTruth
-    if kinds == {"token-level"}:
-        truth = sorted(token_level_truth(examples, dataset_name), key=lambda item: item.query.id)
-    else:
-        truth = sorted(chunk_level_truth(examples, dataset_name), key=lambda item: item.query.id)
-    for first, second in pairwise(item.query.id for item in truth):
-        if first == second:
-            raise GroundTruthError(
-                f"two examples of the LangSmith dataset {dataset_name!r} are the query {first}: "
-                "merge what is relevant to it into one"
-            )
-    return truth
-
-
-def read_langsmith(dataset_name: str) -> ImportedTruth:
-    """Import the ground truth of a dataset, with the key and the endpoint of the environment.
-
-    Raises ``ConfigurationError`` without a key, ``GroundTruthError`` when the dataset cannot be used and
-    ``ServiceError`` when LangSmith fails.
-    """
-    with closing(LangSmithService.connect()) as service:
-        return ImportedTruth(pull_truth(service, dataset_name), ImportNotes())
-
-
 def token_level_truth(examples: "Sequence[Example]", dataset_name: str) -> list[TokenLevelGroundTruth]:
     """Return the examples as token-level ground truth; raises ``GroundTruthError`` naming the example."""
 
@@ -308,7 +267,7 @@ def check_type(examples: "Sequence[Example]", wanted: EvaluationType, dataset_na
     """Raise ``GroundTruthError`` when an example is of the other type."""
     other: EvaluationType = "chunk-level" if wanted == "token-level" else "token-level"
     for example in examples:
-        if not _has(example, wanted) and _has(example, other):
+        if not has_truth(example, wanted) and has_truth(example, other):
             raise GroundTruthError(
                 f"the LangSmith dataset {dataset_name!r} holds {other} ground truth "
                 f"({preview(', '.join(example.outputs or {}))}) and the evaluation is {wanted}: "
@@ -316,7 +275,8 @@ def check_type(examples: "Sequence[Example]", wanted: EvaluationType, dataset_na
             )
 
 
-def _has(example: "Example", kind: EvaluationType) -> bool:
+def has_truth(example: "Example", kind: EvaluationType) -> bool:
+    """Whether an example has what such ground truth is kept under."""
     return any(key in (example.outputs or {}) for key in TRUTH_KEYS[kind])
 
 

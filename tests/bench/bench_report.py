@@ -21,7 +21,7 @@ from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.engine import Evaluated
 from rag_eval.benchmark.hits import hits_at
 from rag_eval.benchmark.outcome import BenchmarkOutcome, keep_outcome, summarise
-from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TableRef, TruthRef, TruthSource
+from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TableRef, TruthRef
 from rag_eval.benchmark.stages import score
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
@@ -121,8 +121,8 @@ def make_run(workspace: Workspace, queries: int) -> BenchmarkOutcome:
         hits = workspace.write_table("hits", make_hits(chunks, truth, tables.queries, size, rng))
         scores = score(workspace, hits, truth_ref, inputs.documents, [chunk_ref], inputs.metrics, inputs.ks)
         done.append(summarise(workspace, configuration, Evaluated({"words": hits}, scores, [chunk_ref]), {}))
-    sources = CorpusSource(folder=folder, glob="**/*.md", digest="0" * 64), TruthSource(path=folder, digest="0" * 64)
-    return keep_outcome(workspace, datetime.now(UTC), config, *sources, inputs, done, {}, {})
+    source = CorpusSource(folder=folder, glob="**/*.md", digest="0" * 64)
+    return keep_outcome(workspace, datetime.now(UTC), config, source, inputs, done, {}, {})
 
 
 def _windows(corpus: Corpus, size: int) -> pa.Table:

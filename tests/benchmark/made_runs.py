@@ -20,8 +20,9 @@ from rag_eval.benchmark.outcome import (
     keep_outcome,
     summarise,
 )
-from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TableRef, TruthSource
+from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TableRef
 from rag_eval.benchmark.scores import keep_scores
+from rag_eval.benchmark.truth_stages import load_ground_truth
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 
@@ -85,9 +86,9 @@ def make_run(
 ) -> BenchmarkOutcome:
     """Run the benchmark and keep it; a share of the queries finds nothing, and the configurations named fail."""
     started = datetime.now(UTC)
-    corpus, truth_file = CorpusSource.of(config.corpus, config.glob), TruthSource.of(config.ground_truth)
+    corpus = CorpusSource.of(config.corpus, config.glob)
     documents = stages.load_corpus(workspace, corpus)
-    truth = stages.load_ground_truth(workspace, truth_file, documents, config.evaluation_type)
+    truth = load_ground_truth(workspace, config.ground_truth[0], documents, config.evaluation_type)
     inputs = BenchmarkInputs.of(config, documents, truth)
     done: list[ConfigurationOutcome] = []
     failures = {}
@@ -102,7 +103,7 @@ def make_run(
         hits = _lose(workspace, hits, inputs.truth.queries, lost)
         scores = stages.score(workspace, hits, inputs.truth, inputs.documents, chunks, inputs.metrics, inputs.ks)
         done.append(summarise(workspace, configuration, Evaluated({"words": hits}, scores, chunks), {}))
-    outcome = keep_outcome(workspace, started, config, corpus, truth_file, inputs, done, failures, {})
+    outcome = keep_outcome(workspace, started, config, corpus, inputs, done, failures, {})
     if with_scores:
         keep_scores(workspace, outcome)
     return outcome

@@ -25,6 +25,7 @@ from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.errors import ConfigurationError
+from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.parts import Kind, Setting, label, settings_of
 from rag_eval.retrieval import RERANKER
 from rag_eval.retrieval.rerankers import LexicalReranker
@@ -42,7 +43,11 @@ def benchmark(**given: Any) -> BenchmarkConfig:
 
 def test_the_defaults_need_nothing_but_documents_truth_and_chunkers() -> None:
     config = benchmark()
-    assert (config.corpus, config.glob, config.ground_truth) == (Path("docs"), "**/*.md", Path("truth.jsonl"))
+    assert (config.corpus, config.glob, config.ground_truth) == (
+        Path("docs"),
+        "**/*.md",
+        [FileTruth(Path("truth.jsonl"))],
+    )
     assert (config.evaluation_type, config.k, config.fetch_k) == ("token-level", [5], None)
     assert config.metrics == ["span_recall", "span_precision", "span_iou"]
     assert config.configurations() == [

@@ -15,6 +15,7 @@ from rag_eval.benchmark.config import DEFAULT_METRICS, SECTIONS
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.schema import benchmark_schema
 from rag_eval.errors import ConfigurationError
+from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.parts import is_remote, label, settings_of
 from tests.benchmark.conftest import Write
 
@@ -36,6 +37,15 @@ RIGHT = [
     "chunkers: sentence\nmetrics: [span_recall, span_iou(cl100k_base), chroma_iou@min, precision_omega]",
     "chunkers: sentence\nevaluation_type: chunk-level\nmetrics: [chunk_recall, chunk_mrr]",
 ]
+
+TRUTH = [
+    "t.jsonl",
+    "{langsmith: reviewed}",
+    "{langsmith: {dataset: reviewed}}",
+    "{type: langsmith, dataset: reviewed}",
+    "[t.jsonl, {langsmith: reviewed}, {file: u.jsonl}]",
+]
+NO_TRUTH = ["5", "''", "[]", "{langsmiht: x}", "{langsmith: ''}", "{langsmith: {dataset: x, more: 1}}", "[[t.jsonl]]"]
 
 WRONG = [
     "k: 5",
@@ -98,6 +108,17 @@ def test_it_refuses_what_the_loader_refuses(write: Write, text: str) -> None:
     assert not VALIDATOR.is_valid(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
+def test_it_takes_and_refuses_sources_of_ground_truth_as_the_loader_does(write: Write) -> None:
+    for text in (*TRUTH, *NO_TRUTH):
+        path = write(f"corpus: docs\nchunkers: markdown\nground_truth: {text}", bare=True)
+        assert VALIDATOR.is_valid(yaml.safe_load(path.read_text(encoding="utf-8"))) is (text in TRUTH), text
+        if text in TRUTH:
+            load_config(path)
+            continue
+        with pytest.raises(ConfigurationError):
+            load_config(path)
+
+
 def test_it_takes_toml(write: Write) -> None:
     path = write('chunkers = ["markdown", {type = "sentence", max_chunk_size = [100, 200]}]', "bench.toml")
     VALIDATOR.validate(tomllib.loads(path.read_text(encoding="utf-8")))
@@ -125,8 +146,8 @@ def test_the_sample_is_a_benchmark_of_every_mode_that_the_schema_takes() -> None
     assert 8 <= len(ways) <= 12
     assert {label(way.retrieval) for way in ways} == {"vector", "bm25", "hybrid"}
     assert not any(is_remote(part) for way in ways for part in (way.chunker, way.embedder, way.reranker))
-    assert (config.corpus, config.ground_truth) == (sample.CORPUS, sample.GROUND_TRUTH)
+    assert (config.corpus, config.ground_truth) == (sample.CORPUS, [FileTruth(sample.GROUND_TRUTH)])
     assert config.corpus.is_dir()
-    assert config.ground_truth.is_file()
+    assert config.ground_truth[0].path.is_file()
     assert config.metrics == [*DEFAULT_METRICS["token-level"], "span_ndcg", "tokens_retrieved"]
     assert config.k == [1, 3, 5, 10]

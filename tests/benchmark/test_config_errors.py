@@ -165,7 +165,24 @@ def test_a_wrong_setting_is_named_with_its_place(write: Write, setting: str) -> 
         ("corpus: c\nground_truth: t", "there is nothing to compare: give chunkers, or a system"),
         ("corpus: ''\nground_truth: t\nchunkers: markdown", "corpus: expected a path, found the text ''"),
         ("corpus: 3\nground_truth: t\nchunkers: markdown", "corpus: expected a path, found 3"),
-        ("corpus: c\nground_truth: [t]\nchunkers: markdown", "ground_truth: expected a path, found a list"),
+        (
+            "corpus: c\nground_truth: 3\nchunkers: markdown",
+            "ground_truth: expected the path of a file, {langsmith: name}",
+        ),
+        ("corpus: c\nground_truth: ''\nchunkers: markdown", "ground_truth: expected a path, found the text ''"),
+        ("corpus: c\nground_truth: []\nchunkers: markdown", "ground_truth: the list is empty: give the path of a file"),
+        ("corpus: c\nground_truth: [t, t]\nchunkers: markdown", "ground_truth: file t stands twice: join each source"),
+        ("corpus: c\nground_truth: [t, [u]]\nchunkers: markdown", "ground_truth[1]: expected the path of a file"),
+        (
+            "corpus: c\nground_truth: {langsmiht: x}\nchunkers: markdown",
+            "ground_truth.langsmiht: a truth source has no such key (did you mean langsmith?)",
+        ),
+        (
+            "corpus: c\nground_truth: {langsmith: ''}\nchunkers: markdown",
+            "ground_truth.langsmith.dataset: expected text that is not empty, found the text ''",
+        ),
+        ("corpus: c\nground_truth: {type: langsmith}\nchunkers: markdown", "ground_truth.dataset: it is missing: give"),
+        ("corpus: c\nground_truth: {type: 'no:Nix'}\nchunkers: markdown", "ground_truth.type: there is no module 'no'"),
         ('corpus: "a\\0b"\nground_truth: t\nchunkers: markdown', "corpus: expected a path"),
     ],
 )

@@ -14,6 +14,7 @@ from rag_eval.chunking.semantic import ClusterSemanticChunker, SemanticChunker
 from rag_eval.chunking.sentence import SentenceChunker
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.embedding.openai import OpenAIEmbedder
+from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.retrieval.rerankers import LexicalReranker
 from rag_eval.retrieval.searching import WordSearch
 from rag_eval.stores.lance import Hnsw, LanceDBVectorStore
@@ -152,9 +153,9 @@ def test_the_dump_of_a_loaded_benchmark_loads_as_the_same(write: Write, tmp_path
 
 def test_paths_start_at_the_folder_of_the_file(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = load_config(write("chunkers: markdown"))
-    assert (config.corpus, config.ground_truth) == (tmp_path / "docs", tmp_path / "truth.jsonl")
+    assert (config.corpus, config.ground_truth) == (tmp_path / "docs", [FileTruth(tmp_path / "truth.jsonl")])
     absolute = load_config(write("corpus: /data\nground_truth: .\nchunkers: markdown", bare=True))
-    assert (absolute.corpus, absolute.ground_truth) == (Path("/data"), tmp_path)
+    assert (absolute.corpus, absolute.ground_truth) == (Path("/data"), [FileTruth(tmp_path)])
     monkeypatch.chdir(tmp_path.parent)
     relative = load_config(Path(tmp_path.name) / "bench.yaml")
     assert relative == absolute

@@ -11,12 +11,14 @@ from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import BenchmarkConfig, Configuration
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.engine import Evaluated, InMemoryInputs, evaluate, run_in_memory
-from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TruthSource
+from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, Observation
 from rag_eval.benchmark.stage import Stage
+from rag_eval.benchmark.truth_stages import load_ground_truth
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.errors import ConfigurationError
 from rag_eval.ground_truth.files import write_chunk_level
+from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from rag_eval.stores.memory import InMemoryVectorStore
 from rag_eval.tables import HITS as HITS_SCHEMA
@@ -67,7 +69,7 @@ def in_memory(configuration: Configuration, inputs: BenchmarkInputs, workspace: 
 def test_a_notebook_a_benchmark_and_shards_give_the_same_hits_and_scores(tmp_path: Path, level: str) -> None:
     config, workspace = benchmark(tmp_path, level), Workspace(root=tmp_path / "work")
     documents = stages.load_corpus(workspace, CorpusSource.of(config.corpus, config.glob))
-    truth = stages.load_ground_truth(workspace, TruthSource.of(config.ground_truth), documents, config.evaluation_type)
+    truth = load_ground_truth(workspace, config.ground_truth[0], documents, config.evaluation_type)
     inputs = BenchmarkInputs.of(config, documents, truth)
 
     def run(stage: Stage, *given: Any) -> Any:
@@ -95,12 +97,12 @@ def test_a_notebook_a_benchmark_and_shards_give_the_same_hits_and_scores(tmp_pat
 
 def test_the_files_of_a_benchmark_are_read_without_a_workspace_too(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path)
-    corpus, truth = CorpusSource.of(CORPUS, "**/*.md"), TruthSource.of(GROUND_TRUTH)
+    corpus, truth = CorpusSource.of(CORPUS, "**/*.md"), Observation.of(FileTruth(GROUND_TRUTH), "token-level")
     (documents,) = run_in_memory(stages.load_corpus, corpus)
-    read = run_in_memory(stages.load_ground_truth, truth, [documents], "token-level", True)
+    read = run_in_memory(load_ground_truth, truth, [documents], "token-level", True)
     kept = stages.load_corpus(workspace, corpus)
     assert documents.equals(workspace.read_tables(kept))
-    ref = stages.load_ground_truth(workspace, truth, kept, "token-level", True)
+    ref = load_ground_truth(workspace, truth, kept, "token-level", True)
     assert read.queries.equals(workspace.read_table(ref.queries))
     assert read.answers.equals(workspace.read_table(ref.answers))
 
@@ -130,6 +132,6 @@ def test_a_whole_system_is_asked_once_in_a_workspace_too(tmp_path: Path) -> None
 
     workspace, system = Workspace(root=tmp_path), Silent()
     documents = stages.load_corpus(workspace, CorpusSource.of(CORPUS, "**/*.md"))
-    truth = stages.load_ground_truth(workspace, TruthSource.of(GROUND_TRUTH), documents, "token-level")
+    truth = load_ground_truth(workspace, FileTruth(GROUND_TRUTH), documents, "token-level")
     found = stages.ask_system(workspace, documents, truth.queries, system, "token-level", 5)
     assert (system.asked, found.rows, found.effort.total) == (1, 0, truth.queries.rows)

@@ -5,11 +5,12 @@ import pyarrow as pa
 import pytest
 
 from rag_eval import Corpus, Document, DocumentId
-from rag_eval.benchmark.references import CorpusSource, TruthSource
-from rag_eval.benchmark.stages import load_corpus, load_ground_truth
-from rag_eval.benchmark.truth_versions import document_versions
+from rag_eval.benchmark.references import CorpusSource
+from rag_eval.benchmark.stages import load_corpus
+from rag_eval.benchmark.truth_stages import document_versions, load_ground_truth
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import GroundTruthError
+from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.tables import documents_to_table
 
 A, B = DocumentId("a.md"), DocumentId("b.md")
@@ -57,7 +58,7 @@ def test_the_stage_stops_at_truth_that_no_longer_matches_unless_it_is_carried_ov
 
     def load(reanchor: bool) -> list[dict[str, object]]:
         documents = load_corpus(workspace, CorpusSource.of(folder, "*.md"))
-        found = load_ground_truth(workspace, TruthSource.of(truth), documents, "token-level", reanchor)
+        found = load_ground_truth(workspace, FileTruth(truth), documents, "token-level", reanchor)
         rows: list[dict[str, object]] = workspace.read_table(found.answers).to_pylist()
         return rows
 

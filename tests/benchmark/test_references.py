@@ -3,9 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.benchmark.references import CorpusSource, TruthSource
+from rag_eval.benchmark.references import CorpusSource
 from rag_eval.disk.files import contents_sha256, files_sha256
 from rag_eval.errors import CorpusError, GroundTruthError
+from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ids import text_sha256
 
@@ -31,7 +32,7 @@ def test_the_names_count_too(tmp_path: Path) -> None:
 
 def test_a_truth_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(GroundTruthError, match=r"truth\.jsonl' is not there"):
-        TruthSource.of(tmp_path / "truth.jsonl")
+        FileTruth(tmp_path / "truth.jsonl").observe("token-level")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
@@ -41,4 +42,4 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"a\.md' cannot be read \(Permission denied\)"):
         CorpusSource.of(tmp_path, "*.md")
     with pytest.raises(GroundTruthError, match=r"a\.md' cannot be read \(Permission denied\)"):
-        TruthSource.of(tmp_path / "a.md")
+        FileTruth(tmp_path / "a.md").observe("token-level")

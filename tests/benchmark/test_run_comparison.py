@@ -106,8 +106,9 @@ def test_what_was_read_counts_and_not_how_the_file_was_written(own_store: Store,
 
 def test_runs_that_share_no_query_or_no_evaluation_type_are_never_compared(own_store: Store, tmp_path: Path) -> None:
     config = write_data(tmp_path / "other", documents=2, queries=1)
-    text = config.ground_truth.read_text(encoding="utf-8").replace('"id": "q', '"id": "other')
-    config.ground_truth.write_text(text, encoding="utf-8")
+    truth = tmp_path / "other" / "truth.jsonl"
+    text = truth.read_text(encoding="utf-8").replace('"id": "q', '"id": "other')
+    truth.write_text(text, encoding="utf-8")
     other = make_run(own_store.workspace, config)
     with pytest.raises(ConfigurationError, match="no query in common"):
         compare_runs(own_store.workspace, own_store.good, other, allow_different=True)

@@ -12,8 +12,9 @@ import pytest
 
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import SECTIONS
-from rag_eval.benchmark.references import CorpusSource, Effort, IndexRef, TableRef, TruthRef, TruthSource
+from rag_eval.benchmark.references import CorpusSource, Effort, IndexRef, Observation, TableRef, TruthRef
 from rag_eval.benchmark.stage import Context, Stage, key_part, stage
+from rag_eval.benchmark.truth_stages import load_ground_truth
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveCharacterChunker, RecursiveTokenChunker
 from rag_eval.chunking.semantic import SemanticChunker
@@ -22,18 +23,22 @@ from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.embedding.sentence_transformers import SentenceTransformersEmbedder
 from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError
 from rag_eval.ground_truth.files import write_chunk_level
+from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.parts import Running, Searching, replaced, settings_of, without
 from rag_eval.retrieval.rerankers import CohereReranker
 from rag_eval.stores.lance import Hnsw, IvfPq, LanceDBVectorStore
 from rag_eval.stores.memory import InMemoryVectorStore
 from rag_eval.stores.store import VectorStore
+from rag_eval.tables import documents_to_table
 from rag_eval.types.chunks import Chunk
+from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query
 from rag_eval.types.ids import ChunkId, DocumentId, QueryId, QueryText
 
 TABLE = TableRef(uri="tables/a.arrow", digest="a" * 64, rows=3)
 OTHER = TableRef(uri="tables/b.arrow", digest="b" * 64, rows=3)
 SMALL, LARGE = RecursiveTokenChunker(chunk_size=100), RecursiveTokenChunker(chunk_size=200)
+DOCUMENTS = [documents_to_table(Corpus([Document(DocumentId("a.md"), "One.")]))]
 LOCAL, LANCE = LocalEmbedder(), LanceDBVectorStore()
 
 
@@ -202,19 +207,20 @@ def test_ground_truth_that_changed_since_its_digest_was_taken_is_refused(tmp_pat
     path = tmp_path / "truth.jsonl"
     answered = ChunkLevelGroundTruth(Query(QueryId("q"), QueryText("Who?")), [ChunkId("chunk_0123456789ab")])
     write_chunk_level(path, [answered])
-    source = TruthSource.of(path)
-    truth, effort = stages.load_ground_truth.compute(source, [], "chunk-level", context=Context())
+    source, documents = Observation.of(FileTruth(path), "chunk-level"), DOCUMENTS
+    truth, effort = load_ground_truth.compute(source, documents, "chunk-level", context=Context())
     assert (truth.queries.num_rows, effort.total) == (1, 1)
     path.write_text(path.read_text().replace("Who?", "When?"))
     with pytest.raises(ArtifactError, match=r"the ground-truth file .* changed while it was read: run again"):
-        stages.load_ground_truth.compute(source, [], "chunk-level", context=Context())
+        load_ground_truth.compute(source, documents, "chunk-level", context=Context())
 
 
 def test_ground_truth_without_an_answerable_query_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "truth.jsonl"
     write_chunk_level(path, [ChunkLevelGroundTruth(Query(QueryId("q"), QueryText("Who?")), [], True)])
+    source, documents = Observation.of(FileTruth(path), "chunk-level"), DOCUMENTS
     with pytest.raises(GroundTruthError, match=r"every query of .* is declared unanswerable: there is nothing"):
-        stages.load_ground_truth.compute(TruthSource.of(path), [], "chunk-level", context=Context())
+        load_ground_truth.compute(source, documents, "chunk-level", context=Context())
 
 
 def test_a_store_in_memory_holds_what_it_was_filled_with_last() -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.benchmark.references import TruthSource
 from rag_eval.disk.files import FOLLOW_LINKS, disk_fault
 from rag_eval.errors import CorpusError, GroundTruthError
 from rag_eval.ground_truth.files import read_token_level
 from rag_eval.ground_truth.importing.importer import json_file
+from rag_eval.ground_truth.sources import FileTruth, Observed
 from rag_eval.types.documents import Corpus
 
 ROOT = Path(__file__).parents[2]
@@ -66,14 +66,18 @@ def test_pipes_and_devices_are_refused_at_once(tmp_path: Path) -> None:
         with pytest.raises(GroundTruthError, match="is a pipe or a device: give a file"):
             read_token_level(path)
         with pytest.raises(GroundTruthError, match="is not there or is no file"):
-            TruthSource.of(path)
+            observe(path)
         with pytest.raises(GroundTruthError, match="is not there or is no file"):
             json_file(path)
 
 
+def observe(path: Path) -> Observed:
+    return FileTruth(path).observe("token-level")
+
+
 def test_a_path_that_is_too_long_is_one_short_sentence(tmp_path: Path) -> None:
     long = tmp_path / ("a" * 5_000)
-    for read in (Corpus.from_folder, read_token_level, TruthSource.of, json_file):
+    for read in (Corpus.from_folder, read_token_level, observe, json_file):
         with pytest.raises((CorpusError, GroundTruthError), match="is too long for this system") as caught:
             read(long)
         assert len(str(caught.value)) < 200

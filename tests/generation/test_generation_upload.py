@@ -8,8 +8,8 @@ from langsmith import utils as langsmith_utils
 
 from rag_eval import GenerationOptions, TokenLevelSyntheticDatasetGenerator
 from rag_eval.services.langsmith_client import LangSmithService
-from rag_eval.services.langsmith_datasets import pull_truth
 from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL
+from rag_eval.services.langsmith_truth import pull_truth
 from rag_eval.services.outbox import Outbox
 from tests.doubles.langsmith_server import KEY, LangSmithServer
 from tests.generation.corpora import harbours

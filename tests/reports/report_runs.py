@@ -12,8 +12,9 @@ from rag_eval.benchmark.outcome import (
     keep_outcome,
     summarise,
 )
-from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TruthSource
+from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
 from rag_eval.benchmark.stage import Stage
+from rag_eval.benchmark.truth_stages import load_ground_truth
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import RagEvalError
 
@@ -21,9 +22,9 @@ from rag_eval.errors import RagEvalError
 def run(config: BenchmarkConfig, workspace: Workspace) -> BenchmarkOutcome:
     """Run a benchmark and keep its outcome; a configuration that fails is among the failures."""
     started = datetime.now(UTC)
-    corpus, truth_file = CorpusSource.of(config.corpus, config.glob), TruthSource.of(config.ground_truth)
+    corpus = CorpusSource.of(config.corpus, config.glob)
     documents = stages.load_corpus(workspace, corpus)
-    truth = stages.load_ground_truth(workspace, truth_file, documents, config.evaluation_type)
+    truth = load_ground_truth(workspace, config.ground_truth[0], documents, config.evaluation_type)
     inputs = BenchmarkInputs.of(config, documents, truth)
     done, failed = [], {}
     for configuration in config.configurations():
@@ -32,7 +33,7 @@ def run(config: BenchmarkConfig, workspace: Workspace) -> BenchmarkOutcome:
         except RagEvalError as error:
             record = configuration.record()
             failed[configuration.name] = ConfigurationFailure(configuration=record, reason=str(error), stages={})
-    return keep_outcome(workspace, started, config, corpus, truth_file, inputs, done, failed, {})
+    return keep_outcome(workspace, started, config, corpus, inputs, done, failed, {})
 
 
 def evaluate(workspace: Workspace, configuration: Configuration, inputs: BenchmarkInputs) -> ConfigurationOutcome:

@@ -9,7 +9,8 @@ from langsmith.schemas import DataType
 
 from rag_eval.errors import GroundTruthError, TextEncodingError
 from rag_eval.services.langsmith_client import LangSmithService
-from rag_eval.services.langsmith_datasets import PushReport, pull_truth, push_records, push_truth, record_of
+from rag_eval.services.langsmith_datasets import PushReport, push_records, push_truth, record_of
+from rag_eval.services.langsmith_truth import pull_truth
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import ChunkId
 from tests.doubles.langsmith_server import LangSmithServer

@@ -1,0 +1,185 @@
+"""The stages that ground truth comes by: each source loaded, pulled or generated, what they give joined.
+
+Spans are held against the documents, or carried over to them with the earlier versions that runs left in a workspace.
+"""
+
+import logging
+import re
+from collections.abc import Collection, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rag_eval.benchmark.references import Effort, Observation, TableRef, TruthRef
+from rag_eval.benchmark.stage import Context, Shards, stage
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.disk.files import data_sha256
+from rag_eval.disk.rows import read_table
+from rag_eval.errors import ArtifactError, GroundTruthError, ServiceError, TableError
+from rag_eval.ground_truth.check import check_against_corpus
+from rag_eval.ground_truth.drift import ReanchorReport, check_not_empty, documents_that_no_longer_match, reanchor
+from rag_eval.ground_truth.files import truth_text
+from rag_eval.ground_truth.sources import FileTruth, Observed, Surroundings, join_truth, read_truth
+from rag_eval.tables import TruthTables, documents_from_table, truth_from_tables, truth_to_tables
+from rag_eval.types.documents import Corpus
+from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
+from rag_eval.types.ids import DocumentId, EvaluationType, text_sha256
+
+logger = logging.getLogger("rag_eval.benchmark")
+
+
+def ground_truth(
+    run: Any, sources: Sequence[Any], documents: list[TableRef], level: EvaluationType, reanchor: bool = False
+) -> TruthRef:
+    """Load every source by the stage that it names, and join them where there are several.
+
+    Spans are held against the documents, or with ``reanchor`` carried over to them.
+    """
+    found: list[TruthRef] = []
+    for source in sources:
+        own = replace(load_ground_truth, name=source.stage)
+        found.append(run(own, source, documents, level, reanchor, len(sources) == 1))
+    if len(found) == 1:
+        return found[0]
+    joined: TruthRef = run(join_ground_truth, found, [source.title for source in sources], level)
+    return joined
+
+
+def _look(workspace: Workspace, source: Any, documents: Any, level: EvaluationType, *others: Any) -> tuple[Any, ...]:
+    seen = source if isinstance(source, Observation) else observed(workspace, source, level)
+    return (seen, documents, level, *others)
+
+
+def observed(workspace: Workspace, source: Any, level: EvaluationType) -> Observation:
+    """Look at a source; what it holds elsewhere is kept in the workspace, as the file that ``kept_truth`` names.
+
+    Where it cannot be reached, what was pulled last is used, which the log says. Raises as the source's ``observe``
+    does: a source that refuses, or of which nothing was pulled before, is an error.
+    """
+    path = kept_truth(workspace, source)
+    try:
+        seen = Observation.of(source, level)
+    except ServiceError as error:
+        if not error.may_pass or not workspace.newest(path).is_file():
+            raise
+        truth = read_truth(path, level)
+        logger.warning("%s, so the questions that were pulled from it last are used: %s", error, path)
+        found = Observed(data_sha256(truth_text(truth)), truth)
+        return Observation(digest=found.digest, source=source, level=level, found=found)
+    if seen.found.truth is not None:
+        text = truth_text(seen.found.truth).encode()
+        if not workspace.newest(path).is_file() or path.read_bytes() != text:
+            workspace.keep(path, text)
+    return seen
+
+
+def kept_truth(workspace: Workspace, source: Any) -> Path:
+    """Return the file in a workspace that has what was last pulled from a source, to be read and copied."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", source.title).strip("-.")[:80]
+    told = name if name == source.title.replace(" ", "-") else f"{name}-{text_sha256(source.title)[:8]}"
+    return workspace.root / "truth" / f"{told}.jsonl"
+
+
+@stage("truth", version=3, makes=TruthRef, looks=_look)
+def load_ground_truth(
+    source: Observation,
+    documents: Shards,
+    evaluation_type: EvaluationType,
+    reanchor: bool = False,
+    alone: bool = True,
+    *,
+    context: Context,
+) -> tuple[TruthTables, Effort]:
+    """Read the ground truth of one source.
+
+    Spans are held against the documents, or with ``reanchor`` carried over to them. ``alone`` says that it is all
+    there is.
+    """
+    part, corpus = source.source, Corpus(documents_from_table(pa.concat_tables(documents)))
+    reading = part.read(source.found, corpus, evaluation_type, _around(context))
+    truth = list(reading.truth)
+    if evaluation_type == "token-level":
+        truth = list(reanchor_for_run(context.workspace, truth, corpus).truth) if reanchor else truth
+        truth = list(_held_against(part, truth, corpus))
+    tables = truth_to_tables(truth)
+    if alone:
+        _check_answerable(tables, part.title)
+    count = tables.queries.num_rows
+    return tables, Effort(fresh=reading.fresh, total=count, unit="queries", tokens=reading.tokens, cost=reading.cost)
+
+
+def _around(context: Context) -> Surroundings:
+    workspace = context.workspace
+    return Surroundings(
+        folder=Path() if workspace is None else workspace.root,
+        growing=(lambda _: nullcontext()) if workspace is None else workspace.growing,
+        carry=lambda truth, corpus: reanchor_for_run(workspace, truth, corpus),
+    )
+
+
+def _held_against(part: Any, truth: Sequence[TokenLevelGroundTruth], corpus: Corpus) -> Sequence[TokenLevelGroundTruth]:
+    if isinstance(part, FileTruth):
+        return check_against_corpus(truth, corpus, part.path)
+    try:
+        return check_against_corpus(truth, corpus)
+    except GroundTruthError as error:
+        drifted = documents_that_no_longer_match(truth, corpus)
+        advice = "; rag-eval run --reanchor carries spans over to documents that have changed" if drifted else ""
+        raise GroundTruthError(f"{part.title}, {error}{advice}") from None
+
+
+def _check_answerable(truth: TruthTables, title: str) -> None:
+    if all(truth.queries.column("unanswerable").to_pylist()):
+        raise GroundTruthError(f"every query of {title} is declared unanswerable: there is nothing to score")
+
+
+@stage("truth", version=1, makes=TruthRef)
+def join_ground_truth(
+    truth: Sequence[TruthTables], titles: Sequence[str], evaluation_type: EvaluationType, *, context: Context
+) -> tuple[TruthTables, Effort]:
+    """Join what several sources gave, each query once; what has no origin gets the title of its source."""
+    kind: Any = TokenLevelGroundTruth if evaluation_type == "token-level" else ChunkLevelGroundTruth
+    read = [truth_from_tables(one, kind) for one in truth]
+    joined = truth_to_tables(join_truth(list(zip(titles, read, strict=True))))
+    _check_answerable(joined, " and ".join(titles))
+    count = joined.queries.num_rows
+    return joined, Effort(fresh=count, total=count, unit="queries")
+
+
+def document_versions(workspace: Workspace, doc_ids: Collection[DocumentId]) -> dict[DocumentId, list[str]]:
+    """Return the texts that documents had in the runs of a workspace, the last used first, each once.
+
+    A workspace that does not exist has none. Tables that are gone, altered or of another shape are skipped.
+    """
+    workspace.storage.bring_missing("tables/documents")
+    paths = [path for path in (workspace.root / "tables" / "documents").glob("*.arrow") if path.is_file()]
+    wanted = pa.array(sorted(doc_ids), pa.string())
+    found: dict[DocumentId, list[str]] = {}
+    for path in sorted(paths, key=lambda path: (-path.stat().st_mtime_ns, path.name)):
+        try:
+            table = read_table(path)
+            documents = documents_from_table(table.filter(pc.is_in(table.column("doc_id"), wanted)))
+        except (OSError, KeyError, pa.ArrowException, ArtifactError, TableError):
+            continue
+        for document in documents:
+            versions = found.setdefault(document.id, [])
+            if document.content not in versions:
+                versions.append(document.content)
+    return found
+
+
+def reanchor_for_run(
+    workspace: Workspace | None, truth: Sequence[TokenLevelGroundTruth], corpus: Corpus
+) -> ReanchorReport:
+    """Carry ground truth over to the corpus, with the versions of documents that a workspace has.
+
+    Raises ``GroundTruthError`` when no query is left.
+    """
+    drifted = documents_that_no_longer_match(truth, corpus)
+    report = reanchor(truth, corpus, document_versions(workspace, drifted) if workspace and drifted else None)
+    check_not_empty(report)
+    return report

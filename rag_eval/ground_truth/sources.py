@@ -1,0 +1,178 @@
+"""Where the ground truth of a benchmark comes from: sources are parts, and what several give is joined.
+
+A source is looked at before it is read: what ``observe`` finds has the digest of all that its truth depends on beside
+the documents, so that truth that is kept is read again only where its source is another than it was.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+from pydantic import Field
+
+from rag_eval.disk.files import file_sha256, kind_of
+from rag_eval.errors import ArtifactError, ConfigurationError, CorpusError, GroundTruthError, preview
+from rag_eval.ground_truth.drift import ReanchorReport
+from rag_eval.ground_truth.files import Truth, read_chunk_level, read_token_level
+from rag_eval.ground_truth.plain_data import truth_from
+from rag_eval.parts import Shown, part
+from rag_eval.parts.objects import Foreign, Origin, check_unchanged
+from rag_eval.types.documents import Corpus
+from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
+from rag_eval.types.ids import EvaluationType
+
+
+class Observed(NamedTuple):
+    """A source as it was when it was looked at; ``truth`` is what it held, where looking is reading."""
+
+    digest: str
+    truth: Sequence[Truth] | None = None
+
+
+class Reading(NamedTuple):
+    """What a source gave, how many queries of it are new, and what models read and charged for them."""
+
+    truth: Sequence[Truth]
+    fresh: int
+    tokens: int | None = 0
+    cost: float | None = 0.0
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Where a source is read: a folder for what it keeps, and how spans are carried over to documents that changed.
+
+    ``growing`` is entered by whoever works on a folder in it, so that other machines get what is added.
+    """
+
+    folder: Path
+    growing: Callable[[Path], AbstractContextManager[None]]
+    carry: Callable[[Sequence[TokenLevelGroundTruth], Corpus], ReanchorReport] = field(repr=False)
+
+
+@part
+class FileTruth:
+    """A ground-truth file: JSON lines, one query a line."""
+
+    path: Annotated[Path, Shown] = Field(description="The file.")
+
+    stage: ClassVar[str] = "load-ground-truth"
+
+    @property
+    def title(self) -> str:
+        """What it is called in messages, tables and origins."""
+        return f"file {self.path.name}"
+
+    def observe(self, level: EvaluationType) -> Observed:
+        """The file as it is now; raises ``GroundTruthError`` when it is missing or unreadable."""
+        try:
+            if kind_of(self.path) != "file":
+                raise GroundTruthError(
+                    f"the ground-truth file {str(self.path)!r} is not there or is no file: check the path"
+                )
+            return Observed(file_sha256(self.path))
+        except CorpusError as error:
+            raise GroundTruthError(str(error)) from None
+        except OSError as error:
+            raise GroundTruthError(
+                f"the ground-truth file {str(self.path)!r} cannot be read ({error.strerror}): "
+                "check the file and its rights"
+            ) from None
+
+    def read(self, observed: Observed, corpus: Corpus, level: EvaluationType, around: Surroundings) -> Reading:
+        """The truth of the file; raises ``GroundTruthError``, and ``ArtifactError`` when the file changed meanwhile."""
+        truth = read_truth(self.path, level)
+        if self.observe(level) != observed:
+            raise ArtifactError(f"the ground-truth file {str(self.path)!r} changed while it was read: run again")
+        return Reading(truth, len(truth))
+
+
+def read_truth(path: Path, level: EvaluationType) -> Sequence[Truth]:
+    """Read a file of this level; raises as ``read_token_level`` does."""
+    return read_token_level(path) if level == "token-level" else read_chunk_level(path)
+
+
+class ForeignTruth(Foreign):
+    """A source that is not built in: a function of the corpus, or an object with ``load(corpus)``.
+
+    It gives ground truth, records of it, or a data frame: see ``truth_from``. Raises ``ConfigurationError`` when it can
+    be asked for none.
+    """
+
+    kind = "truth source"
+    stage: ClassVar[str] = "load-ground-truth"
+
+    def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
+        super().__init__(source, origin, name)
+        load = getattr(source, "load", None) or (source if callable(source) else None)
+        if not callable(load):
+            raise ConfigurationError(
+                f"{preview(repr(source))} gives no ground truth: give a function of the corpus, or an object with load"
+            )
+        self._load: Callable[[Corpus], Any] = load
+
+    @property
+    def title(self) -> str:
+        """Its label."""
+        return self.label
+
+    def check(self, corpus: Corpus, level: EvaluationType) -> str:
+        """Say what a run will do."""
+        return f"{self.title} is asked for its questions when it runs"
+
+    def observe(self, level: EvaluationType) -> Observed:
+        """The digest of its code and settings, or what it gives as its ``identity``."""
+        return Observed(self.identity)
+
+    def read(self, observed: Observed, corpus: Corpus, level: EvaluationType, around: Surroundings) -> Reading:
+        """What it gives for the corpus; raises ``GroundTruthError`` on what is no truth of this level."""
+        truth: list[Any] = list(truth_from(self.ask(self._load, corpus), level))
+        check_unchanged(self)
+        if not truth:
+            raise GroundTruthError(f"{self.title} gave no query: have it give ground truth")
+        return Reading(truth, len(truth))
+
+
+def join_truth(sources: Sequence[tuple[str, Sequence[Truth]]]) -> list[Truth]:
+    """Join what sources gave, in their order; each has a title, which is the origin of what has none.
+
+    A question that two sources have, by its id or by its words, is taken once, from the first, where both have the
+    same answers. Raises ``GroundTruthError`` when they have not, or when one id stands for two questions.
+    """
+    joined: list[Truth] = []
+    by_id: dict[str, tuple[str, Truth]] = {}
+    by_words: dict[str, tuple[str, Truth]] = {}
+    for title, truth in sources:
+        before_ids, before_words = dict(by_id), dict(by_words)
+        for item in truth:
+            words = " ".join(item.query.text.casefold().split())
+            known = before_ids.get(item.query.id) or before_words.get(words)
+            if known is None:
+                joined.append(_with_origin(item, title))
+                by_id[item.query.id] = by_words[words] = (title, item)
+                continue
+            first, other = known
+            if " ".join(other.query.text.casefold().split()) != words:
+                raise GroundTruthError(
+                    f"{first} and {title} have different questions with the id {item.query.id!r}, "
+                    f"{preview(other.query.text)} and {preview(item.query.text)}: give each its own id"
+                )
+            if _answers(other) != _answers(item):
+                raise GroundTruthError(
+                    f"{first} and {title} both have the question {preview(item.query.text)}, with different answers: "
+                    "remove it from one of them"
+                )
+    return joined
+
+
+def _answers(item: Truth) -> object:
+    return item.unanswerable, frozenset(frozenset(group) for group in item.groups)
+
+
+def _with_origin(item: Truth, title: str) -> Truth:
+    members: Iterable[Any] = (one for group in item.groups for one in group)
+    if isinstance(item, ChunkLevelGroundTruth):
+        return replace(item, origins={one: item.origins.get(one, title) for one in members})
+    return replace(item, origins={one: item.origins.get(one, title) for one in members})
