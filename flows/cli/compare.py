@@ -1,4 +1,4 @@
-"""``rag-eval compare``, ``gate`` and ``baseline``: two runs or configurations, a run and the baseline."""
+"""``rag-eval compare``, ``gate``, ``plan`` and ``baseline``: two runs or configurations, a run and the baseline."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +10,7 @@ from rich.text import Text
 
 from flows.cli import options
 from flows.cli.console import plain_table, print_json, say, visible
-from rag_eval.errors import ArtifactError
+from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.formatting import basis, counted, interval, number, p_value, signed
 
 if TYPE_CHECKING:
@@ -225,6 +225,65 @@ def _print_gate(console: Console, found: "Gate") -> None:
         return
     shipped = "; or gate what you ship: rag-eval gate --configuration NAME" if found.missing and found.checks else ""
     say(console, f"If this is intended: rag-eval baseline set {found.run}{shipped}")
+
+
+def plan(
+    run: Annotated[str, typer.Argument(help="latest, baseline, a run's name, or the start of it.")] = "latest",
+    drop: Annotated[float, typer.Option(help="The drop to notice.")] = 0.05,
+    power: Annotated[float, typer.Option(help="With which probability it is to be noticed.")] = 0.8,
+    together: Annotated[int, typer.Option(min=1, help="How many configurations are gated together.")] = 1,
+    max_drop: options.MaxDropOption = None,
+    configuration: Annotated[
+        str | None,
+        typer.Option(help="Learn from the differences of these two, NAME=NAME; by default the first two of the run."),
+    ] = None,
+    metric: Annotated[str | None, typer.Option(help="Such as span_recall@5; by default what ranks the run.")] = None,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Compute how many questions it takes for the gate to notice a drop, and what the present ones can notice."""
+    import numpy as np
+
+    from rag_eval.benchmark.compare import CommonScores, name_pairs
+    from rag_eval.benchmark.gate import MAX_DROP
+    from rag_eval.benchmark.runs import read_run
+    from rag_eval.benchmark.scores import SEED, read_scores
+    from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.stats.power import FEWEST_PILOT, Pilot, plan_questions
+
+    kept, allowed = Workspace.at(workspace), MAX_DROP if max_drop is None else max_drop
+    pilot_run = read_run(kept, run)
+    by = metric or pilot_run.ranking_metric
+    ranked = [one.name for one in pilot_run.ranked()]
+    if configuration is None and len(ranked) < 2:
+        raise ConfigurationError(f"{pilot_run.run} has one configuration: a plan is learned from two that differ")
+    pairs = name_pairs(pilot_run, pilot_run, [configuration]) if configuration else {ranked[0]: ranked[1]}
+    scores = read_scores(kept, pilot_run, by)
+    before, after = CommonScores(scores, scores).paired(by, pairs)
+    pilot = Pilot((before.values - after.values)[0], before.units)
+    found = plan_questions(pilot, drop, allowed, power, np.random.default_rng(SEED), together)
+    console = Console(highlight=False)
+    if as_json:
+        print_json(console, asdict(found))
+        return
+    ((old, new),) = pairs.items()
+    say(console, f"Learned from {old} and {new} in {pilot_run.run}, by {by}")
+    asked = basis(found.questions, found.documents, pilot.units.kind)
+    sure = f"with a probability of {power:.0%}, {number(allowed)} being allowed"
+    console.print(f"{asked}: the gate notices a drop from {number(found.noticed)} on {sure}.")
+    table = plain_table(
+        f"To notice a drop of {number(drop)}", {"questions a document": True, "documents": True, "questions": True}
+    )
+    for each, documents in found.needed.items():
+        table.add_row(str(each), *(("more than a million", "–") if documents is None else _both(documents, each)))
+    console.print(table)
+    if found.documents < FEWEST_PILOT:
+        few = counted(found.documents, pilot.units.kind)
+        say(console, f"A pilot of {few} can mislead: plan again when there are {FEWEST_PILOT}.", "yellow")
+
+
+def _both(documents: int, each: int) -> tuple[str, str]:
+    return f"{documents:,}", f"{documents * each:,}"
 
 
 def too_few(units: int, unit: "Unit", configurations: int) -> str:

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 from flows.cli.benchmark import run, validate
 from flows.cli.certify import certify
 from flows.cli.compare import app as baseline_app
-from flows.cli.compare import compare, gate
+from flows.cli.compare import compare, gate, plan
 from flows.cli.console import visible
 from flows.cli.deploy import deploy, up, watch
 from flows.cli.experiment import app as experiment_app
@@ -69,7 +69,7 @@ def everywhere(
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     EVALUATE: (run, validate, show, report, generate, certify),
-    MONITOR: (up, watch, deploy, history, compare, gate, publish, cache),
+    MONITOR: (up, watch, deploy, history, compare, gate, plan, publish, cache),
     REFERENCE: (parts, schema),
 }
 for panel, commands in PANELS.items():

@@ -215,3 +215,18 @@ def test_exit_codes_of_the_program(kept: Store, arguments: list[str], code: int,
     assert done.returncode == code, done.stderr
     assert sentence in done.stderr
     assert len(done.stderr.splitlines()) == (1 if sentence else 0)
+
+
+def test_a_plan_says_what_the_questions_notice_and_how_many_it_takes(kept: Store) -> None:
+    told = said(kept, "plan", "--drop", "0.2", "--configuration", f"{SMALL_NAME}={LARGE_NAME}", kept.good.run)
+    assert f"Learned from {SMALL_NAME} and {LARGE_NAME}" in told
+    assert "the gate notices a drop from" in told
+    assert "To notice a drop of 0.200" in told
+    assert "can mislead" in told
+    data = json.loads(said(kept, "plan", kept.good.run, "--json"))
+    assert data["needed"]["10"] <= data["needed"]["1"]
+
+
+def test_a_plan_asks_for_two_configurations_that_differ(kept: Store) -> None:
+    with pytest.raises(ConfigurationError, match="one configuration: a plan is learned from two"):
+        said(kept, "plan", "latest")
