@@ -18,7 +18,7 @@ from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.errors import ConfigurationError
 from rag_eval.stats.comparison import holm, sign_flip_p_values
-from tests.benchmark.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
+from tests.benchmark.made_runs import LARGE, LARGE_NAME, SMALL, SMALL_NAME, Store, make_run, write_data
 
 METRIC = "span_recall@3"
 
@@ -155,7 +155,18 @@ def test_a_changed_setting_is_told_from_a_missing_configuration_and_gated_as_a_p
     pair = run_gate(own_store.workspace, own_store.good, changed, METRIC, configurations=pairs)
     assert [check.configuration for check in pair.checks] == [SMALL_NAME, f"{LARGE_NAME} → {new_name}"]
     assert (pair.passed, pair.missing, pair.changed) == (True, {}, {})
-    # Another type of chunker is another configuration, and so is one that failed.
+    # Of several that changed, the one with the fewest other settings is it, wherever it stands.
+    further = RecursiveTokenChunker(chunk_size=120, chunk_overlap=10)
+    for chunkers in ([further, larger], [larger, further]):
+        several = make_run(own_store.workspace, config.model_copy(update={"chunkers": [SMALL, *chunkers]}))
+        nearest = run_gate(own_store.workspace, own_store.good, several, METRIC)
+        assert nearest.changed == {LARGE_NAME: new_name}
+    # Another type of chunker is another configuration, and so is one that failed, whatever else was changed.
+    both = own_store.config.model_copy(update={"chunkers": [SMALL, LARGE, larger]})
+    failed = run_gate(
+        own_store.workspace, own_store.good, make_run(own_store.workspace, both, failing=[LARGE_NAME]), METRIC
+    )
+    assert (failed.missing, failed.changed) == ({LARGE_NAME: "it failed: no key"}, {})
     other = config.model_copy(update={"chunkers": [own_store.config.chunkers[0], FixedTokenChunker(90)]})
     gone = run_gate(own_store.workspace, own_store.good, make_run(own_store.workspace, other), METRIC)
     assert (gone.missing, gone.changed) == ({LARGE_NAME: "the run does not have it"}, {})

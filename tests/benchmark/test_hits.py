@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval import Chunk, Document, DocumentId, LexicalReranker, Query, RecursiveCharacterChunker, generate_chunk_id
-from rag_eval.benchmark.hits import fuse_tables, hits_at, rerank_table
+from rag_eval.benchmark.hits import answers_table, fuse_tables, hits_at, rerank_table
 from rag_eval.retrieval.fusion import fuse
 from rag_eval.retrieval.retriever import Ranking
 from rag_eval.retrieval.searching import ReciprocalRankFusion
+from rag_eval.retrieval.systems import SystemAnswer
 from rag_eval.tables import HITS, QUERIES, chunks_to_table, table_of
 
 DOC = Document(
@@ -90,3 +91,26 @@ def test_a_ranking_is_cut_by_search() -> None:
     assert ranking.first(2).chunks.tolist() == [2, 0]
     assert [part.tolist() for part in ranking.by_search(3)] == [[2, 0, 1], [], []]
     assert Ranking.of([]).hits([], 2) == [[], []]
+
+
+def test_at_chunk_level_an_answer_of_a_system_is_an_id_it_gives_an_id_as_text_or_that_of_its_text() -> None:
+    known = generate_chunk_id("one")
+    answers = [
+        SystemAnswer(DOC.span(0, 9), DOC.content[:9], None),
+        SystemAnswer(None, known, 0.7),
+        SystemAnswer(None, known, None, "an id of its own"),
+        SystemAnswer(None, f"{known} and more", None),
+    ]
+    rows = answers_table("chunk-level", [ASKED[0].id], [answers]).to_pylist()
+    assert [row["chunk_id"] for row in rows] == [
+        generate_chunk_id(DOC.content[:9]),
+        known,
+        "an id of its own",
+        generate_chunk_id(f"{known} and more"),
+    ]
+    assert [(row["rank"], row["score"]) for row in rows] == [(1, 1), (2, 0.7), (3, 1 / 3), (4, 1 / 4)]
+    assert {(row["doc_id"], row["start"], row["end"]) for row in rows} == {(None, None, None)}
+    # With spans, what has a place is there and needs no text; what has none keeps its text.
+    (placed, bare) = answers_table("token-level", [ASKED[0].id], [answers[:2]]).to_pylist()
+    assert (placed["doc_id"], placed["start"], placed["end"], placed["text"]) == (DOC.id, 0, 9, None)
+    assert (bare["doc_id"], bare["text"], bare["chunk_id"]) == (None, known, None)

@@ -105,6 +105,18 @@ def test_a_shard_that_is_gone_has_all_computed_again(workspace: Workspace, caplo
     assert "count-in-shards is computed again" in caplog.text
 
 
+@pytest.mark.parametrize("part", ["queries", "answers"])
+def test_a_table_inside_of_what_was_made_that_is_gone_has_it_computed_again(
+    workspace: Workspace, caplog: pytest.LogCaptureFixture, part: str
+) -> None:
+    key = read_truth.key()
+    made = read_truth(workspace)
+    keep_record(workspace, read_truth, key, made)
+    (workspace.root / getattr(made, part).uri).unlink()
+    assert find_record(workspace, read_truth, key) is None
+    assert f"{getattr(made, part).uri} is gone from the workspace" in caplog.text
+
+
 def with_result(change: Callable[[dict[str, object], Path], object]) -> Callable[[bytes, Path], bytes]:
     def altered(record: bytes, canary: Path) -> bytes:
         content = json.loads(record)

@@ -43,6 +43,16 @@ def test_a_worse_run_is_worse_and_a_slightly_worse_one_cannot_be_told_apart(stor
     assert {row.comparison.verdict for row in back.rows} == {"better"}
 
 
+def test_the_configurations_of_a_metric_come_best_first(store: Store) -> None:
+    found = compare_runs(store.workspace, store.good, store.much_worse)
+    for metric in found.metrics:
+        rows = found.by_metric(metric)
+        assert {(row.metric, row.after) for row in rows} == {(metric, SMALL_NAME), (metric, LARGE_NAME)}
+    # Large chunks bring more of what is sought and of everything else: fewer tokens are better.
+    assert [row.after for row in found.by_metric("span_recall@3")] == [LARGE_NAME, SMALL_NAME]
+    assert [row.after for row in found.by_metric("tokens_retrieved@3")] == [SMALL_NAME, LARGE_NAME]
+
+
 def test_single_queries_are_given_worst_first(store: Store) -> None:
     found = compare_runs(store.workspace, store.slightly_worse, store.much_worse, metrics=["span_recall@3"])
     changes = found.query_changes(found.rows[1])

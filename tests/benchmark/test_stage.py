@@ -67,6 +67,20 @@ def test_a_key_varies_on_the_stage_and_its_version() -> None:
     assert len({made.key(TABLE) for made in (one, two, renamed)}) == 3
 
 
+def test_a_search_is_made_once_before_any_is_timed_in_a_workspace_alone(tmp_path: Path) -> None:
+    searches, asked = pa.table({"query_id": ["a", "b", "c"]}), []
+
+    def answer(table: pa.Table) -> int:
+        asked.append(table.column("query_id").to_pylist())
+        return len(asked)
+
+    assert Context(Workspace(root=tmp_path)).answered(searches, answer)[0] == 2
+    assert asked == [["a"], ["a", "b", "c"]]
+    found, effort = Context().answered(searches, answer)
+    assert (found, effort.fresh, effort.total, effort.unit) == (3, 3, 3, "queries")
+    assert asked[2:] == [["a", "b", "c"]]
+
+
 def test_a_key_varies_on_the_model_behind_a_setting() -> None:
     """A package that brings other weights brings another name, wherever the embedder stands."""
     packages = {"wordllama": version("wordllama"), "tokenizers": version("tokenizers")}

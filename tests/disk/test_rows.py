@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rag_eval.disk.rows import KEY, MANY_FILES, KeyedRows, identity_folder, keys_from_hex, write_table
+from rag_eval.disk.rows import KEY, MANY_FILES, KeyedRows, Keys, identity_folder, keys_from_hex, write_table
 from rag_eval.errors import ArtifactError, ConfigurationError
 
 SCHEMA = pa.schema([pa.field("key", KEY, nullable=False), pa.field("value", pa.int64(), nullable=False)])
@@ -46,6 +46,25 @@ def test_a_row_that_is_replaced_is_gone_and_its_neighbours_stay(tmp_path: Path) 
     assert values(KeyedRows(tmp_path, SCHEMA), 3) == [0, 10, 2]
     assert sorted(len(file) for file in rows.files()) == [1, 2]
     assert values(rows, 3, began) == [None, 10, None]  # what stays is as old as it was
+
+
+def test_who_finds_a_row_retired_by_another_meanwhile_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Overtaken(KeyedRows):
+        """Another retires the same rows just before its own file goes."""
+
+        def _write(self, keys: Keys, columns: pa.Table, made_ns: int | None = None) -> Path:
+            if made_ns is not None:
+                KeyedRows(tmp_path, SCHEMA).retire(gone, began)
+            return super()._write(keys, columns, made_ns)
+
+    rows, gone = Overtaken(tmp_path, SCHEMA), keys_from_hex([key(1), key(4)])
+    for first in (0, 3):
+        rows.put({key(first + n): {"value": first + n} for n in range(3)})
+    began = time.time_ns()
+    with caplog.at_level(logging.WARNING):
+        rows.retire(gone, began)
+    assert caplog.text == ""
+    assert values(rows, 6) == [0, None, 2, 3, None, 5]
 
 
 def test_many_files_become_few_and_the_newest_of_equal_keys_wins(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """Rerankers, retrievers and stores of other libraries and of users, as they are."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -216,6 +217,24 @@ def test_stores_find_what_ours_finds(place: Place) -> None:
             store.clear()
             store.add(CHUNKS, VECTORS)
             assert store.search_many(queries, 3).numbers.tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    "as_given", [lambda chunk, score: SimpleNamespace(chunk=chunk, score=score), lambda *pair: pair]
+)
+def test_what_a_store_finds_may_come_with_a_score(as_given: Callable[[Any, float], Any]) -> None:
+    class Scoring(Plain):
+        name = "scoring"
+
+        def search(self, query_embedding: np.ndarray, k: int) -> list[Any]:
+            return [as_given(one, 0.5 - place) for place, one in enumerate(super().search(query_embedding, k))]
+
+    scoring, plain = ForeignStore(Scoring()), ForeignStore(Plain())
+    for store in (scoring, plain):
+        store.add(CHUNKS, VECTORS)
+    assert [hit.chunk for hit in scoring.search(VECTORS[0], 3)] == [hit.chunk for hit in plain.search(VECTORS[0], 3)]
+    assert [hit.score for hit in scoring.search(VECTORS[0], 3)] == [0.5, -0.5, -1.5]
+    assert [hit.score for hit in plain.search(VECTORS[0], 3)] == [1, 1 / 2, 1 / 3]
 
 
 def test_a_store_that_finds_what_it_was_not_given_is_named() -> None:
