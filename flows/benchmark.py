@@ -31,7 +31,12 @@ def evaluate_configuration(
     """Chunk, retrieve, rerank and score with one configuration."""
     tag_run(*configuration_tags(configuration))
     with StageRunner(workspace, configuration.name).accounting() as run:
-        outcome = summarise(workspace, configuration, engine.evaluate(run, configuration, inputs), run.work)
+
+        def measure() -> ConfigurationOutcome:
+            evaluated = engine.evaluate(run, configuration, inputs)
+            return summarise(workspace, configuration, evaluated, run.work, inputs.evaluation_type)
+
+        outcome = run.mending(measure)
         show_configuration(outcome)
         return outcome
 

@@ -16,6 +16,7 @@
         TableError
         ConfigurationError
         ArtifactError
+            DamagedError
         ServiceError
             RequestRefusedError
         ConfigurationFailedError
@@ -93,6 +94,10 @@ class ConfigurationError(RagEvalError):
 
 class ArtifactError(RagEvalError):
     """Stored work is gone, altered or unreadable."""
+
+
+class DamagedError(ArtifactError):
+    """A table or an index that a stage made is gone or altered, and can be made again."""
 
 
 class ServiceError(RagEvalError):

@@ -5,13 +5,14 @@ with the key of the work as its message, when there is one.
 """
 
 import functools
+import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from prefect import Task
 from prefect.cache_policies import NO_CACHE
@@ -23,9 +24,12 @@ from rag_eval.benchmark.records import alone, find_record, keep_record
 from rag_eval.benchmark.references import Observation, effort_of
 from rag_eval.benchmark.stage import Stage
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.errors import ConfigurationFailedError, RequestRefusedError, ServiceError, as_sentence
+from rag_eval.errors import ConfigurationFailedError, DamagedError, RequestRefusedError, ServiceError, as_sentence
 from rag_eval.parts import is_part, is_remote
 from rag_eval.retry import STAGE_DELAYS
+
+R = TypeVar("R")
+logger = logging.getLogger("rag_eval.benchmark")
 
 Status = Literal["started", "waiting", "retrying", "computed", "reused", "failed"]
 
@@ -33,6 +37,8 @@ CACHED = "Cached"
 """The name of the state of a stage whose result was kept, as Prefect itself calls it."""
 
 ELSEWHERE = "another process is at work on it"
+MOST_MENDED = 8
+"""As many stages as a configuration has; each may be damaged."""
 TOLD_AFTER = 2.0
 """Seconds of waiting for another process that are nobody's concern."""
 
@@ -107,6 +113,7 @@ class StageRunner:
         self._retry_delays = list(retry_delays)
         self._told_after = told_after
         self.work: dict[str, StageWork] = {}
+        self._before: dict[str, StageWork] = {}  # what was computed before work was begun again
 
     def __call__(self, stage: Stage, *inputs: Any) -> Any:
         """The stage's result; raises what the stage raised."""
@@ -125,11 +132,28 @@ class StageRunner:
         except Exception as error:  # noqa: BLE001  # raised again once it is told
             failure = error
         effort = None if failure else effort_of(result)
-        self.work[shown] = StageWork(work=work, effort=effort, seconds=round(time.perf_counter() - started, 3))
+        seconds = round(time.perf_counter() - started, 3)
+        done = StageWork(work=work, effort=effort, seconds=seconds)
+        self.work[shown] = self._before.get(shown, done) if work == "reused" else done
         self._tell(shown, work, as_sentence(failure) if failure else None)
         if failure is not None:
             raise failure
         return result
+
+    def mending(self, work: Callable[[], R]) -> R:
+        """Return what work with these stages gives; where a kept table turns out to be damaged, begin again.
+
+        It is no longer found by then, so that the stage that made it makes it anew. Raises ``DamagedError`` when that
+        is of no use: it is none of these stages' own, or as many as there are were damaged.
+        """
+        for _ in range(MOST_MENDED):
+            try:
+                return work()
+            except DamagedError as error:
+                logger.warning("%s", error)
+                self._before |= {name: done for name, done in self.work.items() if done.work == "computed"}
+                self.work = {}
+        return work()
 
     def _state_of(self, stage: Stage, shown: str, *inputs: Any) -> State[Any]:
         """The state of the task that gives the kept result of the stage, else does the work and keeps it.

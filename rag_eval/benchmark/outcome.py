@@ -12,13 +12,14 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints
 from rag_eval.benchmark.config import BenchmarkConfig, BenchmarkRecord, Configuration, ConfigurationRecord
 from rag_eval.benchmark.engine import Evaluated
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, Effort, IndexRef, TableRef, TruthSource
+from rag_eval.benchmark.stages import read_chunks
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import BenchmarkFailedError, ConfigurationError
 from rag_eval.formatting import choices, counted
 from rag_eval.metrics.metric import ALL, MIN, higher_is_better, score_name, split_name
 from rag_eval.metrics.score_tables import average_scores
 from rag_eval.stats.comparison import best_first
-from rag_eval.tables import CHUNKS
+from rag_eval.types.ids import EvaluationType
 
 DECIDING = (
     "rag-eval",
@@ -209,11 +210,15 @@ def summarise(
     configuration: Configuration,
     evaluated: Evaluated,
     stages: dict[str, StageWork],
+    level: EvaluationType,
 ) -> ConfigurationOutcome:
     """The averages of a configuration's scores, and what its stages took."""
     averages = average_scores(workspace.read_table(evaluated.scores)).to_pylist()
-    cut = workspace.read_tables(evaluated.chunks) if evaluated.chunks else CHUNKS.empty_table()
-    lengths = pc.utf8_length(cut.column("content"))
+    cut = read_chunks(workspace, evaluated.chunks, level)
+    is_placed = level == "token-level"
+    lengths = (
+        pc.subtract(cut.column("end"), cut.column("start")) if is_placed else pc.utf8_length(cut.column("content"))
+    )
     final = list(evaluated.hits.values())[-1]
     # Without a place and without an id of a chunk, a hit is a text alone.
     found = workspace.read_table(final)

@@ -46,7 +46,8 @@ def find_record(workspace: Workspace, stage: Stage, key: str) -> Any | None:
     """Return the kept result of the work with this key, marked as used with all it refers to; None when there is none.
 
     One that was cut or altered, or that refers to files that are gone, altered or outside the workspace, is dropped
-    and reported in the log. One that is older than a refresh allows counts as none.
+    and reported in the log. One that is older than a refresh allows counts as none. What only a bucket has is not
+    fetched: that is for whoever reads it.
     """
     path = workspace.kept(record_path(workspace, key))
     if not path.exists() and not path.is_symlink():
@@ -56,13 +57,13 @@ def find_record(workspace: Workspace, stage: Stage, key: str) -> Any | None:
     if kept is not None and since is not None and any(one.made is None or one.made < since for one in shards):
         return None
     references = list(_references(kept))
-    damage = (problem for ref in references if (problem := workspace.damage(ref)))
+    damage = (problem for ref in references if (problem := workspace.lack(ref)))
     problem = f"the record {key} was cut or altered" if kept is None else next(damage, None)
     if problem is not None:
         logger.warning("%s: %s is computed again", problem, stage.name)
         _drop(workspace, path)
         return None
-    for used in (*(workspace.root / ref.uri for ref in references), path):
+    for used in (*(workspace.root / ref.uri for ref in references if workspace.is_here(ref)), path):
         mark_used(used)
         workspace.ensure(used)
     return kept
@@ -75,6 +76,16 @@ def keep_record(workspace: Workspace, stage: Stage, key: str, result: Any) -> No
         workspace.keep(record_path(workspace, key), record.model_dump_json().encode())
     except ArtifactError as error:
         logger.warning("the record of %s was not kept, so that the next run computes it again: %s", stage.name, error)
+
+
+def made_once(workspace: Workspace, stage: Stage, *inputs: Any) -> Any:
+    """Return what a stage makes of these inputs: what is kept of it, else made and kept now."""
+    key = stage.key(*inputs)
+    found = find_record(workspace, stage, key)
+    if found is None:
+        found = stage(workspace, *inputs)
+        keep_record(workspace, stage, key, found)
+    return found
 
 
 _keys_at_work: "WeakValueDictionary[tuple[str, str], threading.Lock]" = WeakValueDictionary()

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.runs import read_run, run_names, truth_digests
+from rag_eval.benchmark.stages import read_chunks
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ConfigurationError, TableError, preview
 from rag_eval.formatting import choices, suggestion
@@ -27,7 +28,7 @@ from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.stats.bootstrap import Estimate, estimates_of
 from rag_eval.stats.comparison import Placed, rank
 from rag_eval.stats.scores import PairedScores, main_documents
-from rag_eval.tables import CHUNKS, TruthTables, as_passages, check_schema, documents_from_table, schema_of
+from rag_eval.tables import TruthTables, as_passages, check_schema, documents_from_table, schema_of
 
 SEED = 0
 """Of every resampling: the same scores give the same intervals and p-values."""
@@ -119,7 +120,7 @@ def collect_scores(
             if is_token_level:
                 scored = score_token_level(passages, tables, budget_metrics(), documents=documents)
             else:
-                chunks = workspace.read_tables(one.chunk_tables) if one.chunk_tables else CHUNKS.empty_table()
+                chunks = read_chunks(workspace, one.chunk_tables, "chunk-level")
                 scored = score_chunk_level(passages, tables, budget_metrics(), chunks=chunks)
             _, at_budgets = _by_metric(scored, query_ids, one.name)
         parts.append(np.concatenate([values, at_budgets]))
@@ -138,7 +139,7 @@ def _scored_queries(workspace: Workspace, outcome: BenchmarkOutcome, truth: Trut
         documents = main_documents(answers)
     elif cut := next((one.chunk_tables for one in outcome.configurations if one.chunk_tables), None):
         # Ground truth in chunk ids fits the chunks of one chunker, so those of all configurations are the same.
-        documents = main_documents(answers, workspace.read_tables(cut))
+        documents = main_documents(answers, read_chunks(workspace, cut, "chunk-level"))
     rows = [row for row in truth.queries.to_pylist() if not row["unanswerable"]]
     return [ScoredQuery(row["query_id"], row["text"], documents.get(row["query_id"], "")) for row in rows]
 

@@ -13,8 +13,10 @@ import pyarrow as pa
 
 from rag_eval.benchmark.caches import CachedReranker
 from rag_eval.benchmark.hits import answers_table, fuse_tables, hits_at, hits_of, hits_table, rerank_table
+from rag_eval.benchmark.records import made_once
 from rag_eval.benchmark.references import CorpusSource, Effort, IndexRef, TableRef
 from rag_eval.benchmark.stage import Context, Shards, spent, stage
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import contents_sha256
 from rag_eval.embedding.cache import CachedEmbedder
 from rag_eval.embedding.embedder import Vectors, embed_queries, text_vectors
@@ -29,6 +31,7 @@ from rag_eval.retrieval.vector import search_vectors
 from rag_eval.stores.lance import LanceDBVectorStore
 from rag_eval.stores.store import VectorStore
 from rag_eval.tables import (
+    CHUNKS,
     TruthTables,
     as_passages,
     as_searches,
@@ -82,6 +85,31 @@ def chunk(
     if truth is not None:
         check_chunk_ids(truth, [one for shard in chunks for one in shard])
     return [chunks_to_table(shard) for shard in chunks], Effort.total_of([one.effort for one in cuts])
+
+
+@stage("places", version=1, makes=list[TableRef])
+def places(chunks: Shards, *, context: Context) -> tuple[list[pa.Table], Effort]:
+    """The chunks without their texts, which the documents have: all that reports need, and a fraction of the bytes."""
+    bare = [_without_texts(table) for table in chunks]
+    return bare, Effort(fresh=len(bare), total=len(bare), unit="tables")
+
+
+def _without_texts(table: pa.Table) -> pa.Table:
+    empty = {"content": "", "searched": None, "metadata": "{}"}
+    for name, value in empty.items():
+        column = pa.repeat(pa.scalar(value, table.schema.field(name).type), table.num_rows)
+        table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), column)
+    return table
+
+
+def read_chunks(workspace: Workspace, shards: Sequence[TableRef], level: EvaluationType) -> pa.Table:
+    """Where the chunks are; where they have no places, at chunk level, the chunks themselves.
+
+    Raises ``ArtifactError`` when they are gone.
+    """
+    if not shards:
+        return CHUNKS.empty_table()
+    return workspace.read_tables(made_once(workspace, places, list(shards)) if level == "token-level" else shards)
 
 
 @stage("embeddings", version=2, makes=list[TableRef])

@@ -22,7 +22,7 @@ from rag_eval.benchmark.references import IndexRef, TableRef
 from rag_eval.disk.files import files_sha256, kept_sha256, scratch_path, write_atomically, writing
 from rag_eval.disk.rows import nanoseconds, read_table, write_table
 from rag_eval.disk.storage import Bucket, BucketCopy, BucketLocation, Storage
-from rag_eval.errors import ArtifactError
+from rag_eval.errors import ArtifactError, DamagedError
 
 
 class Workspace(BaseModel):
@@ -143,11 +143,29 @@ class Workspace(BaseModel):
         return pa.concat_tables([self.read_table(shard) for shard in shards])
 
     def path(self, ref: TableRef | IndexRef) -> Path:
-        """Return where a table or an index is; raises ``ArtifactError`` when it is gone or is not what was written."""
+        """Return where a table or an index is, fetched first where only the bucket has it.
+
+        Raises ``DamagedError`` when it is gone or is not what was written; then nobody will take it for kept any more.
+        """
         problem = self.damage(ref)
         if problem:
-            raise ArtifactError(f"{problem}: run again to make it anew")
+            for name in self.storage.names(ref.uri) if isinstance(ref, IndexRef) else (ref.uri,):
+                self.storage.drop(name)
+            raise DamagedError(f"{problem}: run again to make it anew")
         return self.root / ref.uri
+
+    def is_here(self, ref: TableRef | IndexRef) -> bool:
+        """Whether this machine has the work behind a reference, whole or not."""
+        return (self.root / ref.uri).exists()
+
+    def lack(self, ref: TableRef | IndexRef) -> str | None:
+        """As ``damage``, for work that need not be here: what only the bucket has is known to be there, not fetched."""
+        if self.is_here(ref):
+            return self.damage(ref)
+        size = self.storage.size(ref.uri)
+        if size is None or (isinstance(ref, IndexRef) and size != ref.size):
+            return f"{ref.uri} is gone from the workspace {self.address!r}"
+        return None
 
     def write_index(self, digest: str, rows: int, build: Callable[[Path], None]) -> IndexRef:
         """Keep the index that ``build`` makes in the folder it is given, and return its reference.

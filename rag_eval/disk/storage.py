@@ -119,6 +119,10 @@ class Storage:
         """What machines take turns by; None where only this one works."""
         return LeaseFolder(self._root) if is_shared(self._root) else None
 
+    def size(self, name: str) -> int | None:
+        """Return how many bytes a kept file, or a kept folder, has that may have to be brought; None without one."""
+        return None
+
     def bring(self, name: str) -> bool:
         """Put the kept file into the folder, in place of the one there; False when there is none to bring."""
         return False
@@ -319,6 +323,14 @@ class BucketCopy(Storage):
     @cached_property
     def _leases(self) -> LeasePlace:
         return self._bucket
+
+    def size(self, name: str) -> int | None:
+        """How many bytes the bucket has; None without a file or folder of this name."""
+        size = self._bucket.size(name)
+        if size is not None:
+            return size
+        sizes = [file.size for file in self._bucket.files(name).values()]
+        return sum(sizes) if sizes else None
 
     def bring(self, name: str) -> bool:
         """Fetch a file; False when the bucket has none."""

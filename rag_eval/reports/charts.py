@@ -13,6 +13,7 @@ import numpy as np
 from rag_eval.benchmark.config import SECTIONS
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.scores import RunScores
+from rag_eval.benchmark.stages import read_chunks
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.metrics.budget import BUDGETS, RecallWithinTokens, TokensWithinBudget
 from rag_eval.metrics.losses import LOSS_PARTS, HitStages, average_losses, chunk_level_losses, token_level_losses
@@ -222,7 +223,7 @@ def loss_rows(
             sibling = by_name.get(parts.model_copy(update=plain).name)
             exact = sibling.hits if sibling else found
         stages = HitStages(*map(workspace.read_table, (exact, found, one.hits)))
-        chunks = workspace.read_tables(one.chunk_tables)
+        chunks = read_chunks(workspace, one.chunk_tables, truth.evaluation_type)
         for means in average_losses(losses_of(chunks, tables, stages, outcome.config.k)).to_pylist():
             shares = {"found": means["final_recall"], **{part: means[part] for part in LOSS_PARTS}}
             for order, part in enumerate(PARTS):

@@ -19,6 +19,7 @@ from rag_eval.benchmark.compare import RunComparison
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.references import digest_of
 from rag_eval.benchmark.scores import RunScores
+from rag_eval.benchmark.stages import read_chunks
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, TableError
 from rag_eval.metrics.formulas import Recall
@@ -76,15 +77,17 @@ def questions_of(
     The latter are left out where their hits are of other text, or gone.
     """
 
+    truth = outcome.inputs.truth
+
     def tables(one: ConfigurationOutcome, known: RunScores, name: str) -> ConfigurationTables:
         hits, place = workspace.read_table(one.hits), known.configurations.index(one.name)
         if one.chunk_tables:
-            chunks = workspace.read_tables(one.chunk_tables)
+            chunks = read_chunks(workspace, one.chunk_tables, truth.evaluation_type)
             return ConfigurationTables(name, hits, chunks, digest_of(one.chunk_tables), known, place)
         hits, chunks = returned_chunks(hits)
         return ConfigurationTables(name, hits, chunks, one.hits.digest, known, place)
 
-    truth, ranked, notes = outcome.inputs.truth, outcome.ranked(), []
+    ranked, notes = outcome.ranked(), []
     configurations = [tables(one, scores, one.name) for one in ranked]
     if compared is not None:
         before, pairs = compared.before, {row.before for row in compared.rows}

@@ -25,6 +25,10 @@ def digests(outcome: BenchmarkOutcome) -> list[tuple[str, str, str]]:
     return [(one.chunk_tables[0].digest, one.hits.digest, one.scores.digest) for one in outcome.configurations]
 
 
+def copied(root: Path) -> set[str]:
+    return {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
+
+
 @pytest.fixture(scope="module")
 def on_threads(prefect_server: None, tmp_path_factory: pytest.TempPathFactory) -> BenchmarkOutcome:
     return benchmark(TWO, Workspace(root=tmp_path_factory.mktemp("threads")))
@@ -71,6 +75,10 @@ def test_a_bucket_serves_machines_that_share_nothing_else(
     s3.on_machine("two")
     elsewhere = Workspace.at(ADDRESS)
     assert benchmark(TWO, elsewhere).work() == (0, 12)
+    # What the report shows was fetched, and the records; no vectors, no indexes, no texts of chunks.
+    fetched = {"/".join(name.split("/")[:2]) for name in copied(elsewhere.root) if name.startswith("tables")}
+    assert fetched == {f"tables/{kind}" for kind in ("documents", "hits", "places", "queries", "scores", "truth")}
+    assert not any(name.startswith(("indexes", "cache/embeddings", "cache/chunks")) for name in copied(elsewhere.root))
     assert read_run(elsewhere, first.run) == first
     assert (elsewhere.runs / first.run / "summary.json").is_file()
     larger = TWO.model_copy(update={"chunkers": [*TWO.chunkers, RecursiveTokenChunker(chunk_size=400)]})
