@@ -114,7 +114,9 @@ def config_rows() -> Iterator[tuple[str, ...]]:
     for name, field in BenchmarkConfig.model_fields.items():
         value = getattr(least, name)
         values = value if isinstance(value, list) else [] if value is None else [value]
-        shown = ", ".join(f"`{one if isinstance(one, str | int) else label(one)}`" for one in values)
+        nothing = SECTIONS[name].default if name in SECTIONS else None
+        told = [one if isinstance(one, str | int) else nothing if one is None else label(one) for one in values]
+        shown = ", ".join(f"`{one}`" for one in told)
         yield f"`{name}`", field.description or "", "required" if field.is_required() else shown
 
 

@@ -88,8 +88,9 @@ PASSAGES = schema_of(
     tokens=pa.int32(),
     hit_ranks=pa.list_(pa.int32()),
 )
-"""What a model would be given, best first: what is scored, budgeted and drawn. Empty are ``text`` where it is the slice
-at the place, ``tokens`` where they were not counted, and ``hit_ranks`` where the passage is the hit of its own rank."""
+"""What a model would be given for each hit, best first: what is scored, budgeted and drawn. Empty are ``text`` where it
+is the slice at the place, ``tokens`` where they were not counted, and ``hit_ranks`` where the passage is the hit of its
+own rank. Where they are given, passages of one query that overlap or touch are one, at the rank of the best."""
 
 TRUTH = schema_of(
     "doc_id start end text chunk_id origin",

@@ -10,10 +10,10 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
-from rag_eval.generation.asking import Asker
 from rag_eval.generation.generator import SyntheticDatasetGenerator
-from rag_eval.generation.questions import Assignment, Reply
+from rag_eval.generation.questions import Assignment
 from rag_eval.generation.report import GenerationReport
+from rag_eval.llm.asking import Asker, Reply
 from rag_eval.reports.markdown import generation_markdown
 from tasks.artifacts import as_each_completes, best_effort
 

@@ -128,5 +128,23 @@ def test_the_benchmark_file_is_valid(tmp_path: Path) -> None:
     assert len(load_config(tmp_path / "benchmark.yaml").configurations()) == 18
 
 
+OWN = """\
+def place(chunk): return "a place"
+def expand(question): return [question]
+def words(text): return text.split()
+class Overlap:
+    def search(self, query, k): return []
+"""
+
+
+def test_the_benchmark_files_about_retrieval_are_valid(tmp_path: Path) -> None:
+    (tmp_path / "my_parts.py").write_text(OWN)
+    found = blocks(ROOT / "docs" / "retrieval.md", "yaml")
+    assert len(found) >= 3
+    for text in found:
+        (tmp_path / "benchmark.yaml").write_text(text)
+        assert len(load_config(tmp_path / "benchmark.yaml").configurations()) > 1
+
+
 def test_the_sample_document_named_is_there() -> None:
     assert (CORPUS / "fares-and-ticketing.md").is_file()

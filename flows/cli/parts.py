@@ -15,7 +15,21 @@ from flows.cli.console import print_json
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices, suggestion
 
-KINDS = ("chunker", "retriever", "embedder", "store", "index", "fusion", "reranker", "system", "metric", "evaluator")
+KINDS = (
+    "chunker",
+    "context",
+    "retriever",
+    "embedder",
+    "store",
+    "index",
+    "fusion",
+    "rewriter",
+    "reranker",
+    "passage",
+    "system",
+    "metric",
+    "evaluator",
+)
 ROOM = 36
 """How many characters a description needs beside its setting; with less it goes below."""
 

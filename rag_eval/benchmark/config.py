@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from rag_eval.benchmark.truth_sources import TruthSources
-from rag_eval.chunking import CHUNKER
+from rag_eval.chunking import CHUNKER, CONTEXT
 from rag_eval.chunking.chunker import PositionAwareChunker
 from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import Embedder
@@ -29,7 +29,7 @@ from rag_eval.metrics.metric import LARGEST_CUT, MetricName, metric_names, metri
 from rag_eval.parts import Kind, PartOf, PartRecord, label
 from rag_eval.parts.objects import notices
 from rag_eval.parts.settings import Name, Settings
-from rag_eval.retrieval import RERANKER, RETRIEVER, SYSTEM
+from rag_eval.retrieval import PASSAGE, RERANKER, RETRIEVER, REWRITER, SYSTEM
 from rag_eval.retrieval.retriever import Reranker
 from rag_eval.retrieval.searching import HybridSearch, searches_by_vector
 from rag_eval.stores import STORE
@@ -104,6 +104,9 @@ class PartSection:
 
 SECTIONS = {
     "chunkers": PartSection("chunker", CHUNKER, "How documents are cut; needed unless there is a system."),
+    "context": PartSection(
+        "context", CONTEXT, "What is searched around a chunk, and not returned.", default="none", plain="none"
+    ),
     "retrieval": PartSection("retrieval", RETRIEVER, "How chunks are found.", default="vector"),
     "embedders": PartSection(
         "embedder", EMBEDDER, "What turns texts into vectors.", default="local", plain="local", by_vector=True
@@ -116,8 +119,14 @@ SECTIONS = {
         plain="lancedb exact",
         by_vector=True,
     ),
+    "queries": PartSection(
+        "queries", REWRITER, "What is searched in the place of a question.", default="as-asked", plain="none"
+    ),
     "rerankers": PartSection(
         "reranker", RERANKER, "What puts the chunks found into a better order.", default="none", plain="none"
+    ),
+    "returns": PartSection(
+        "returns", PASSAGE, "What is returned for a hit, scored and paid for.", default="hit", plain="none"
     ),
     "system": PartSection("system", SYSTEM, "Whole retrieval systems, ranked beside the configurations.", beside=True),
 }
@@ -131,6 +140,9 @@ EmbedderPart = Annotated[Embedder, PartOf(EMBEDDER)]
 StorePart = Annotated[VectorStore, PartOf(STORE)]
 RetrieverPart = Annotated[Any, PartOf(RETRIEVER)]
 RerankerPart = Annotated[Reranker | None, PartOf(RERANKER)]
+ContextPart = Annotated[Any, PartOf(CONTEXT)]
+QueriesPart = Annotated[Any, PartOf(REWRITER)]
+ReturnsPart = Annotated[Any, PartOf(PASSAGE)]
 SystemPart = Annotated[Any, PartOf(SYSTEM)]
 
 
@@ -151,24 +163,31 @@ class ConfigurationRecord(_Named):
     """A configuration as a run keeps it: what its parts were called, their settings and digests."""
 
     chunker: PartRecord | None = None
+    context: PartRecord | None = None
     retrieval: PartRecord | None = None
     embedder: PartRecord | None = None
     store: PartRecord | None = None
+    queries: PartRecord | None = None
     reranker: PartRecord | None = None
+    returns: PartRecord | None = None
     system: PartRecord | None = None
 
 
 class Configuration(_Named):
     """One way to chunk, search and rerank, or a whole system in the place of all of it.
 
-    What does not search by vectors has neither embedder nor store, and None reranks nothing.
+    What does not search by vectors has neither embedder nor store. Without the others chunks and questions are searched
+    as they are, nothing is reranked, and the hits themselves are returned.
     """
 
     chunker: ChunkerPart | None = None
+    context: ContextPart = None
     retrieval: RetrieverPart | None = None
     embedder: EmbedderPart | None = None
     store: StorePart | None = None
+    queries: QueriesPart = None
     reranker: RerankerPart = None
+    returns: ReturnsPart = None
     system: SystemPart | None = None
 
     @model_validator(mode="after")
@@ -245,10 +264,13 @@ class BenchmarkConfig(Settings):
     )
     evaluation_type: EvaluationType = Field(default="token-level", description="What is scored: spans, or chunk ids.")
     chunkers: list[ChunkerPart] = SECTIONS["chunkers"].listed()
+    context: list[ContextPart] = SECTIONS["context"].listed()
     retrieval: list[RetrieverPart] = SECTIONS["retrieval"].listed()
     embedders: list[EmbedderPart] = SECTIONS["embedders"].listed()
     stores: list[StorePart] = SECTIONS["stores"].listed()
+    queries: list[QueriesPart] = SECTIONS["queries"].listed()
     rerankers: list[RerankerPart] = SECTIONS["rerankers"].listed()
+    returns: list[ReturnsPart] = SECTIONS["returns"].listed()
     system: list[SystemPart] = SECTIONS["system"].listed()
     k: list[Annotated[StrictInt, Field(ge=1, le=LARGEST_CUT)]] = Field(
         default=[5], min_length=1, description="How many hits count, in increasing order."
@@ -292,6 +314,11 @@ class BenchmarkConfig(Settings):
     def _check_count(self) -> Self:
         if not self.chunkers and not self.system:
             raise ValueError("there is nothing to compare: give chunkers, or a system")
+        if self.evaluation_type == "chunk-level" and any(one is not None for one in self.returns):
+            raise ValueError(
+                "returns gives more text than a chunk, and the ground truth of chunk-level evaluation is ids of "
+                "chunks: leave returns out, or evaluate at token level"
+            )
         sizes = {one.field: len(set(listed)) for one, listed in self._axes.items()}
         others = [one for one in AXES if one.field != "retrieval"]
         count = sum(math.prod(sizes[one.field] for one in others if one.has(mode)) for mode in set(self.retrieval))
@@ -336,10 +363,13 @@ class BenchmarkRecord(Settings):
     ground_truth: Path | PartsData
     evaluation_type: EvaluationType
     chunkers: PartsData
+    context: PartsData = Field(default_factory=list)
     retrieval: PartsData
     embedders: PartsData
     stores: PartsData
+    queries: PartsData = Field(default_factory=list)
     rerankers: PartsData
+    returns: PartsData = Field(default_factory=list)
     system: PartsData = Field(default_factory=list)
     k: list[int]
     metrics: list[str]

@@ -38,30 +38,41 @@ class InMemoryInputs:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What the stages made, as tables or references: ``hits`` by the name of their stage, the last ones scored."""
+    """What the stages made, as tables or references: ``hits`` by the name of their stage.
+
+    ``passages`` are scored where there are some, else the last hits. ``searches`` are what was searched where that is
+    not the questions as asked.
+    """
 
     hits: Mapping[str, Any]
     scores: Any
     chunks: Sequence[Any] = ()
     index: Any | None = None
+    searches: Any | None = None
+    passages: Any | None = None
 
 
 def evaluate(
     run: Run, searched_by: Configuration | Retriever[Any], inputs: BenchmarkInputs | InMemoryInputs
 ) -> Evaluated:
-    """Chunk, embed, index, retrieve, fuse, rerank and score with one configuration.
+    """Chunk, put context, embed, index, rewrite, retrieve, fuse, rerank, return and score with one configuration.
 
     A whole retrieval system in its place indexes and retrieves by itself.
     """
     level, queries, depth = inputs.evaluation_type, inputs.truth.queries, inputs.depth
     hits: dict[str, Any] = {}
-    chunks, index = (), None
+    chunks, index, searches, passages = (), None, None, None
     if isinstance(searched_by, Configuration) and searched_by.system is None:
         parts = searched_by
         chunks = run(stages.chunk, inputs.documents, parts.chunker, inputs.truth if level == "chunk-level" else None)
+        if parts.context is not None:
+            chunks = run(stages.contextualise, chunks, inputs.documents, parts.context)
+        asked = queries
+        if parts.queries is not None:
+            asked = searches = run(stages.rewrite, queries, parts.queries)
         if parts.embedder is not None:
             embeddings = run(stages.embed, chunks, parts.embedder)
-            searched = queries, parts.embedder, parts.store, depth
+            searched = asked, parts.embedder, parts.store, depth
             if keeps_data(parts.store):
                 # An index does not depend on what only a search uses; one that is filled in place is taken as it is.
                 as_filled = parts.store if has_location(parts.store) else without(parts.store, Searching)
@@ -71,19 +82,24 @@ def evaluate(
                 hits["vector"] = run(stages.index_and_retrieve, chunks, embeddings, *searched)
         for one in parts.searches:
             if isinstance(one, WordSearch):
-                hits["words"] = run(stages.retrieve_by_words, chunks, queries, depth)
+                hits["words"] = run(stages.retrieve_by_words, chunks, asked, depth)
             elif not isinstance(one, VectorSearch):
-                hits[label(one)] = run(stages.retrieve, chunks, queries, one, depth)
+                hits[label(one)] = run(stages.retrieve, chunks, asked, one, depth)
         if isinstance(parts.retrieval, HybridSearch):
-            hits["fused"] = run(stages.fuse, list(hits.values()), queries, parts.retrieval.fusion, depth)
+            hits["fused"] = run(stages.fuse, list(hits.values()), asked, parts.retrieval.fusion, depth)
+        if searches is not None and parts.queries.several:
+            hits["variants"] = run(stages.fuse_searches, list(hits.values())[-1], queries, depth)
         if parts.reranker is not None:
             hits["reranked"] = run(stages.rerank, list(hits.values())[-1], chunks, queries, parts.reranker)
+        if parts.returns is not None:
+            found = list(hits.values())[-1]
+            passages = run(stages.return_passages, found, chunks, inputs.documents, parts.returns)
     else:
         system = searched_by.system if isinstance(searched_by, Configuration) else searched_by
         hits["retrieved"] = run(stages.ask_system, inputs.documents, queries, system, level, depth)
-    final = list(hits.values())[-1]
-    scores = run(stages.score, final, inputs.truth, inputs.documents, chunks, inputs.metrics, inputs.ks)
-    return Evaluated(hits, scores, chunks, index)
+    returned = list(hits.values())[-1] if passages is None else passages
+    scores = run(stages.score, returned, inputs.truth, inputs.documents, chunks, inputs.metrics, inputs.ks)
+    return Evaluated(hits, scores, chunks, index, searches, passages)
 
 
 def run_in_memory(stage: Stage, *inputs: Any) -> Any:

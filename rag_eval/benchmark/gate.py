@@ -27,7 +27,7 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import basis, counted
 from rag_eval.metrics.metric import Values, higher_is_better
-from rag_eval.parts.definition import shown
+from rag_eval.parts.definition import NONE, shown
 from rag_eval.stats.bootstrap import estimates_of
 from rag_eval.stats.comparison import (
     FLIPS,
@@ -249,7 +249,7 @@ def _changes(before: ConfigurationRecord, after: ConfigurationRecord) -> list[st
     found = []
     for section in AXES:
         old, new = section.of(before), section.of(after)
-        if before.retrieval != after.retrieval or (old and old.type) != (new and new.type):
+        if before.retrieval != after.retrieval or (old.type if old else NONE) != (new.type if new else NONE):
             return []
         for name in dict.fromkeys([*old.settings, *new.settings] if old and new else []):
             left, right = old.settings.get(name), new.settings.get(name)

@@ -34,8 +34,7 @@ def hits_at(stage: str, chunks: pa.Table, searches: pa.Table, ranking: Ranking) 
     """The hits of a stage; the ranking numbers the rows of ``chunks`` and of ``searches``."""
     found = chunks.select(IDENTITY).take(pa.array(ranking.chunks))
     columns = {name: found.column(name) for name in IDENTITY} | {
-        "query_id": searches.column("query_id").take(pa.array(ranking.searches)),
-        "variant": 0,
+        **{name: searches.column(name).take(pa.array(ranking.searches)) for name in ("query_id", "variant")},
         "rank": ranking.ranks.astype(np.int32),
         "score": ranking.scores,
         "stage": stage,
@@ -45,10 +44,34 @@ def hits_at(stage: str, chunks: pa.Table, searches: pa.Table, ranking: Ranking) 
 
 def hits_of(hits: pa.Table, searches: pa.Table) -> pa.Table:
     """The hits of these searches."""
-    return hits.filter(pc.is_in(hits.column("query_id"), searches.column("query_id").combine_chunks()))
+    return hits.filter(pc.is_valid(_numbers(hits, searches)))
 
 
-def fuse_tables(rankings: Sequence[pa.Table], searches: pa.Table, fusion: Any, depth: int) -> pa.Table:
+def _numbers(hits: pa.Table, searches: pa.Table) -> pa.ChunkedArray:
+    """The number of each hit's search, by query and variant; null where it is none of them."""
+    if not pc.any(pc.not_equal(searches.column("variant"), 0)).as_py():
+        return pc.index_in(hits.column("query_id"), value_set=searches.column("query_id").combine_chunks())
+    keys = [
+        pc.binary_join_element_wise(one.column("query_id"), one.column("variant").cast(pa.string()), "\0")
+        for one in (hits, searches)
+    ]
+    return pc.index_in(keys[0], value_set=keys[1].combine_chunks())
+
+
+def fuse_variants(hits: pa.Table, queries: pa.Table, fusion: Any, depth: int) -> pa.Table:
+    """The hits of all variants of each query as one ranking."""
+    column, place = hits.column("variant"), hits.schema.get_field_index("variant")
+    rankings = []
+    for variant in sorted(pc.unique(column).to_pylist()):
+        one = hits.filter(pc.equal(column, variant))
+        alone = pa.repeat(pa.scalar(0, pa.int32()), one.num_rows)
+        rankings.append(one.set_column(place, hits.schema.field(place), alone))
+    return fuse_tables(rankings, queries, fusion, depth, "variants")
+
+
+def fuse_tables(
+    rankings: Sequence[pa.Table], searches: pa.Table, fusion: Any, depth: int, stage: str = "fused"
+) -> pa.Table:
     """Several tables of hits as one; equal scores by place."""
     import polars as pl
 
@@ -56,7 +79,7 @@ def fuse_tables(rankings: Sequence[pa.Table], searches: pa.Table, fusion: Any, d
     places = pl.concat(hits).unique().sort([name for name in IDENTITY if name != "chunk_id"])
     found = [_ranking(*pair, searches) for pair in zip(rankings, _rows_of(hits, places), strict=True)]
     fused = fusion.fuse(found, searches.num_rows, depth)
-    return hits_at("fused", places.to_arrow(), searches, fused)
+    return hits_at(stage, places.to_arrow(), searches, fused)
 
 
 def rerank_table(hits: pa.Table, chunks: pa.Table, searches: pa.Table, reranker: Reranker) -> pa.Table:
@@ -85,8 +108,9 @@ def _rows_of(hits: Sequence[Any], places: Any) -> list[Numbers]:
 
 
 def _ranking(hits: pa.Table, rows: Numbers, searches: pa.Table) -> Ranking:
-    number = pc.index_in(hits.column("query_id"), value_set=searches.column("query_id").combine_chunks())
-    return Ranking(number.to_numpy().astype(np.int64), rows.astype(np.int64), hits.column("score").to_numpy())
+    return Ranking(
+        _numbers(hits, searches).to_numpy().astype(np.int64), rows.astype(np.int64), hits.column("score").to_numpy()
+    )
 
 
 def answers_table(level: EvaluationType, query_ids: Sequence[str], found: Sequence[Sequence[SystemAnswer]]) -> pa.Table:

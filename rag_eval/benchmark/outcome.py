@@ -81,6 +81,14 @@ class ChunkStatistics(_Outcome):
     skipped: int = 0
 
 
+FALLBACKS = {
+    "contextualise": "chunks are searched without a context, because the model gave none that can be used.",
+    "rewrite": "questions are searched as they are asked, because nothing usable was given in their place.",
+    "return-passages": "hits are returned as they are, because what they are in is beyond the limit.",
+}
+"""What it means that a stage of this name fell back."""
+
+
 class ConfigurationOutcome(_Outcome):
     """One configuration: its averages by metric@k, over how many queries, its tables, and the work it took.
 
@@ -88,6 +96,8 @@ class ConfigurationOutcome(_Outcome):
     left out, with all queries asked in one go; None without queries. ``tokens`` and ``cost`` (US dollars) are what its
     stages used when they were computed, vectors found in the cache being free; None where a part does not tell.
     ``index`` is None for BM25. ``hits`` are those of the last of the stages, which are all in ``hits_by_stage``.
+    ``searches`` are what was searched, None for the questions as asked; ``passages`` what was returned, None for the
+    hits.
     """
 
     name: str
@@ -105,11 +115,22 @@ class ConfigurationOutcome(_Outcome):
     tokens: int | None
     cost: float | None
     unplaced: int = 0
+    searches: TableRef | None = None
+    passages: TableRef | None = None
+
+    @property
+    def returned(self) -> TableRef:
+        """What was scored: the passages, or the hits where they are returned as they are."""
+        return self.hits if self.passages is None else self.passages
 
     @property
     def notes(self) -> list[str]:
-        """Sentences about what was left out, or counts although it is not in the documents."""
+        """Sentences about what was left out, fell back, or counts although it is not in the documents."""
         told = []
+        for stage, sentence in FALLBACKS.items():
+            effort = self.stages[stage].effort if stage in self.stages else None
+            if effort is not None and effort.fallbacks:
+                told.append(f"{self.name}: {effort.fallbacks:,} of {effort.total:,} {sentence}")
         if self.chunks.skipped:
             pieces = counted(self.chunks.skipped, "pieces")
             told.append(f"{self.name}: {pieces} of its chunks have no sure place in their document and were left out.")
@@ -209,7 +230,7 @@ def summarise(
     workspace: Workspace,
     configuration: Configuration,
     evaluated: Evaluated,
-    stages: dict[str, StageWork],
+    work: dict[str, StageWork],
     level: EvaluationType,
 ) -> ConfigurationOutcome:
     """The averages of a configuration's scores, and what its stages took."""
@@ -224,7 +245,7 @@ def summarise(
     found = workspace.read_table(final)
     unplaced = pc.and_(pc.is_null(found.column("start")), pc.is_null(found.column("chunk_id")))
     extremes = pc.min_max(lengths).as_py() if len(lengths) else {"min": 0, "max": 0}
-    efforts = [stage.effort for stage in stages.values() if stage.effort is not None]
+    efforts = [stage.effort for stage in work.values() if stage.effort is not None]
     tokens = [effort.tokens for effort in efforts if effort.tokens is not None]
     costs = [effort.cost for effort in efforts if effort.cost is not None]
     asked = max((effort.total for effort in efforts if effort.unit == "queries"), default=0)
@@ -246,11 +267,13 @@ def summarise(
         hits=final,
         hits_by_stage=dict(evaluated.hits),
         scores=evaluated.scores,
-        stages=stages,
+        stages=work,
         latency_ms=round(1_000 * answering / asked, 6) if asked else None,
         tokens=sum(tokens) if len(tokens) == len(efforts) else None,
         cost=sum(costs) if len(costs) == len(efforts) else None,
         unplaced=pc.sum(unplaced).as_py() or 0,
+        searches=evaluated.searches,
+        passages=evaluated.passages,
     )
 
 

@@ -151,7 +151,7 @@ def _scored(
         scores[row["query_id"]][score_name(row["metric"], row["cut"], row["size"])] = row["value"]
     hits: dict[str, list[object]] = {one.query.id: [] for one in truth}
     by_chunk = outcome.inputs.evaluation_type == "chunk-level"
-    for row in workspace.read_table(done.hits).sort_by("rank").to_pylist():
+    for row in workspace.read_table(done.returned).sort_by("rank").to_pylist():
         found = hits[row["query_id"]]
         if len(found) < max(outcome.inputs.ks):
             place = {key: row[key] for key in ("doc_id", "start", "end")}

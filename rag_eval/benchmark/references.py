@@ -39,7 +39,8 @@ class Effort(_Frozen):
     ``tokens`` is what models read and ``cost`` what they charged for it, in US dollars: None where that is not known.
     ``query_seconds`` is the part of a search or a reranking that grows with the queries: no reading of tables, no
     building of an index, and no embedding of queries, whose vectors are kept from run to run. ``skipped`` is how many
-    pieces of a chunker have no sure place in their document and were left out.
+    pieces of a chunker have no sure place in their document and were left out; ``fallbacks`` how often what was to be
+    made could not be, and what it was to be made of stands in its place.
     """
 
     fresh: int
@@ -50,6 +51,7 @@ class Effort(_Frozen):
     cost: float | None = 0.0
     query_seconds: float = 0.0
     skipped: int = 0
+    fallbacks: int = 0
 
     @classmethod
     def total_of(cls, efforts: "Sequence[Effort]") -> "Effort":
@@ -64,6 +66,7 @@ class Effort(_Frozen):
             cost=None if None in costs else sum(filter(None, costs)),
             query_seconds=sum(one.query_seconds for one in efforts),
             skipped=sum(one.skipped for one in efforts),
+            fallbacks=sum(one.fallbacks for one in efforts),
         )
 
 

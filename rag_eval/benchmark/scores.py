@@ -102,7 +102,7 @@ def collect_scores(
 ) -> RunScores:
     """Collect every score, and those at token budgets; raises ``ArtifactError`` when a table is gone.
 
-    ``known`` has scores at token budgets, budgets × queries, by the digest of the hits they were made from.
+    ``known`` has scores at token budgets, budgets × queries, by the digest of what they were made from.
     """
     truth = outcome.inputs.truth
     is_token_level = truth.evaluation_type == "token-level"
@@ -114,9 +114,9 @@ def collect_scores(
     parts = []
     for one in outcome.configurations:
         metrics, values = _by_metric(workspace.read_table(one.scores), query_ids, one.name)
-        at_budgets = (known or {}).get(one.hits.digest)
+        at_budgets = (known or {}).get(one.returned.digest)
         if at_budgets is None:
-            passages = as_passages(workspace.read_table(one.hits))
+            passages = as_passages(workspace.read_table(one.returned))
             if is_token_level:
                 scored = score_token_level(passages, tables, budget_metrics(), documents=documents)
             else:
@@ -289,4 +289,4 @@ def _known_at_budgets(workspace: Workspace, outcome: BenchmarkOutcome) -> dict[s
     if not same or before.versions != outcome.versions or not set(wanted) <= set(scores.metrics):
         return {}
     rows = [scores.metrics.index(metric) for metric in wanted]
-    return {one.hits.digest: scores.values[rows, place] for place, one in enumerate(before.configurations)}
+    return {one.returned.digest: scores.values[rows, place] for place, one in enumerate(before.configurations)}

@@ -15,9 +15,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import BaseModel
 
 from rag_eval.benchmark.caches import CachedReranker, cut_once
@@ -30,6 +33,7 @@ from rag_eval.disk.rows import identity_folder
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
 from rag_eval.embedding.embedder import Embedder, ReportsUsage
 from rag_eval.errors import ConfigurationError
+from rag_eval.llm.writing import Answers
 from rag_eval.parts import digest, fresh, identity, is_part, is_remote, located, replaced, versions_of
 from rag_eval.parts.objects import check_unchanged
 from rag_eval.retrieval.retriever import Reranker, usable_chunker
@@ -240,6 +244,17 @@ class Context:
             yield asking
 
     @contextmanager
+    def answers(self) -> Iterator[Answers]:
+        """What models are asked by; a workspace keeps every answer."""
+        with ExitStack() as stack:
+            if self.workspace is None:
+                yield Answers(Path(stack.enter_context(TemporaryDirectory())))
+                return
+            folder = self.workspace.root / "cache" / "answers"
+            stack.enter_context(self.workspace.growing(folder))
+            yield Answers(folder)
+
+    @contextmanager
     def store(self, store: Any) -> Iterator[VectorStore]:
         """The store, empty, for one filling and its searches; in a workspace one of its own, which is emptied again."""
         used: Any = store if self.workspace is None else fresh(store)
@@ -275,7 +290,7 @@ class Context:
             answer(searches.slice(0, 1))
         started = time.perf_counter()
         found = answer(searches)
-        seconds, count = round(time.perf_counter() - started, 6), searches.num_rows
+        seconds, count = round(time.perf_counter() - started, 6), len(pc.unique(searches.column("query_id")))
         charged = {} if asked is None else spent(asked)
         return found, Effort(fresh=count, total=count, unit="queries", query_seconds=seconds, **charged)
 

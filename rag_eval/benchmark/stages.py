@@ -4,34 +4,51 @@ They write nothing; ``stage`` says how a workspace keeps what they make. Tables 
 vectors come as lists of shards, whose rows stand in the order of the documents.
 """
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rag_eval.benchmark.caches import CachedReranker
-from rag_eval.benchmark.hits import answers_table, fuse_tables, hits_at, hits_of, hits_table, rerank_table
+from rag_eval.benchmark.hits import (
+    answers_table,
+    fuse_tables,
+    fuse_variants,
+    hits_at,
+    hits_of,
+    hits_table,
+    rerank_table,
+)
 from rag_eval.benchmark.records import made_once
 from rag_eval.benchmark.references import CorpusSource, Effort, IndexRef, TableRef
 from rag_eval.benchmark.stage import Context, Shards, spent, stage
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.chunking.context import CutDocument
 from rag_eval.disk.files import contents_sha256
 from rag_eval.embedding.cache import CachedEmbedder
 from rag_eval.embedding.embedder import Vectors, embed_queries, text_vectors
 from rag_eval.errors import ArtifactError
 from rag_eval.ground_truth.check import check_chunk_ids, check_chunker
+from rag_eval.llm.writing import Answers
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.parts import label
 from rag_eval.retrieval.bm25 import BM25Index, search_words
 from rag_eval.retrieval.retriever import Ranking, Retriever, checked_hits, in_place_order, no_chunks, without_positions
+from rag_eval.retrieval.searching import ReciprocalRankFusion
 from rag_eval.retrieval.systems import AnswerReader
 from rag_eval.retrieval.vector import search_vectors
 from rag_eval.stores.lance import LanceDBVectorStore
 from rag_eval.stores.store import VectorStore
 from rag_eval.tables import (
     CHUNKS,
+    PASSAGES,
+    PLACE,
+    SEARCHES,
     TruthTables,
     as_passages,
     as_searches,
@@ -43,10 +60,12 @@ from rag_eval.tables import (
     has_places,
     queries_from_table,
     searched_texts,
+    table_of,
+    table_with,
     truth_from_tables,
 )
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
-from rag_eval.types.documents import Corpus
+from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth
 from rag_eval.types.ids import EvaluationType, text_sha256
 
@@ -110,6 +129,54 @@ def read_chunks(workspace: Workspace, shards: Sequence[TableRef], level: Evaluat
     if not shards:
         return CHUNKS.empty_table()
     return workspace.read_tables(made_once(workspace, places, list(shards)) if level == "token-level" else shards)
+
+
+@stage("chunks", version=1, makes=list[TableRef])
+def contextualise(chunks: Shards, documents: Shards, around: Any, *, context: Context) -> tuple[list[pa.Table], Effort]:
+    """The chunks with what is searched of them; their places, texts and ids stay what they are."""
+    read = {document.id: document for shard in documents for document in documents_from_table(shard)}
+    made, column = [], CHUNKS.get_field_index("searched")
+    with context.answers() as answers:
+        for shard in chunks:
+            cut = [
+                CutDocument(read[doc_id], *zip(*rows, strict=True))
+                for doc_id, rows in groupby(_with_places(shard), key=lambda row: row[2].doc_id)
+            ]
+            texts = [text for one in around.searched(cut, answers) for text in one]
+            made.append(shard.set_column(column, CHUNKS.field(column), pa.array(texts, pa.large_string())))
+    count = sum(shard.num_rows for shard in made)
+    return made, _asked(answers, count, "chunks") if answers.total else Effort(fresh=count, total=count, unit="chunks")
+
+
+def _with_places(chunks: pa.Table) -> Iterator[tuple[str, tuple[int, int] | None, Any]]:
+    for one in chunks_from_table(chunks):
+        yield one.content, (one.start, one.end) if isinstance(one, PositionAwareChunk) else None, one
+
+
+def _asked(answers: Answers, count: int, unit: str, seconds: float = 0.0) -> Effort:
+    """What asking models about so many things took; ``seconds`` are those of the answers that were not kept."""
+    each = seconds / answers.fresh if answers.fresh else 0.0
+    return Effort(
+        fresh=min(answers.fresh, count),
+        total=count,
+        unit=unit,
+        tokens=answers.tokens,
+        cost=answers.cost,
+        query_seconds=round(each * count, 6),
+        fallbacks=answers.missing,
+    )
+
+
+@stage("searches", version=1)
+def rewrite(queries: pa.Table, rewriter: Any, *, context: Context) -> tuple[pa.Table, Effort]:
+    """What is searched for every question, one text or several."""
+    ids, questions = (queries.column(name).to_pylist() for name in ("query_id", "text"))
+    started = time.perf_counter()
+    with context.answers() as answers:
+        found = rewriter.searches(questions, answers)
+    rows = [(one, variant, text) for one, texts in zip(ids, found, strict=True) for variant, text in enumerate(texts)]
+    made = table_of(SEARCHES, rows, ("query_id", "variant", "text"))
+    return made, _asked(answers, len(ids), "queries", time.perf_counter() - started)
 
 
 @stage("embeddings", version=2, makes=list[TableRef])
@@ -236,6 +303,17 @@ def fuse(rankings: Shards, searches: pa.Table, fusion: Any, depth: int, *, conte
     )
 
 
+@stage("hits", version=1)
+def fuse_searches(hits: pa.Table, queries: pa.Table, depth: int, *, context: Context) -> tuple[pa.Table, Effort]:
+    """The hits of all searches of a question as one ranking, by reciprocal rank."""
+    fusion, asked = ReciprocalRankFusion(), as_searches(queries)
+    return context.answered(asked, lambda some: fuse_variants(_of_queries(hits, some), some, fusion, depth))
+
+
+def _of_queries(hits: pa.Table, queries: pa.Table) -> pa.Table:
+    return hits.filter(pc.is_in(hits.column("query_id"), queries.column("query_id").combine_chunks()))
+
+
 @stage("hits", version=3)
 def rerank(
     hits: pa.Table, chunks: Shards, searches: pa.Table, reranker: Any, *, context: Context
@@ -280,6 +358,54 @@ def ask_system(
         if hasattr(system, "index"):
             system.index(corpus)
         return Context().answered(queries, ask)
+
+
+@stage("passages", version=1, packages=("tiktoken",))  # which counts the tokens of limits
+def return_passages(
+    hits: pa.Table, chunks: Shards, documents: Shards, returns: Any, *, context: Context
+) -> tuple[pa.Table, Effort]:
+    """What is returned for every hit, at its rank; the hit itself, counted, where that is beyond the limit."""
+    read: dict[str, Document] = {one.id: one for shard in documents for one in documents_from_table(shard)}
+    started = time.perf_counter()
+    places: dict[str, list[tuple[int, int]]] = {}
+    for doc_id, *place in _columns(pa.concat_tables(chunks), *PLACE):
+        places.setdefault(doc_id, []).append((place[0], place[1]))
+    found: dict[str, set[int]] = {}
+    for doc_id, ordinal in _columns(hits, "doc_id", "ordinal"):
+        found.setdefault(doc_id, set()).add(ordinal)
+    returned = {
+        doc_id: returns.passages(read[doc_id], places[doc_id], sorted(ordinals)) for doc_id, ordinals in found.items()
+    }
+    given = [returned[doc_id][ordinal] for doc_id, ordinal in _columns(hits, "doc_id", "ordinal")]
+    starts, ends = (
+        zip(
+            *(
+                place or places[doc_id][ordinal]
+                for place, (doc_id, ordinal) in zip(given, _columns(hits, "doc_id", "ordinal"), strict=True)
+            ),
+            strict=True,
+        )
+        if given
+        else ((), ())
+    )
+    ranks = hits.column("rank")
+    columns = {name: hits.column(name) for name in ("query_id", "rank", "doc_id")} | {
+        "start": pa.array(starts, pa.int64()),
+        "end": pa.array(ends, pa.int64()),
+        "hit_ranks": pa.array([[rank] for rank in ranks.to_pylist()], PASSAGES.field("hit_ranks").type),
+    }
+    effort = Effort(
+        fresh=hits.num_rows,
+        total=hits.num_rows,
+        unit="hits",
+        query_seconds=round(time.perf_counter() - started, 6),
+        fallbacks=given.count(None),
+    )
+    return table_with(PASSAGES, columns, hits.num_rows), effort
+
+
+def _columns(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
+    return zip(*(table.column(name).to_pylist() for name in names), strict=True)
 
 
 @stage("scores", version=3, packages=("tiktoken",))  # which counts the tokens of budgets and contexts

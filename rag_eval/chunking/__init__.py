@@ -15,3 +15,16 @@ CHUNKER = Kind(
     },
     foreign="rag_eval.chunking.foreign_chunkers:take_chunker",
 )
+
+CONTEXT = Kind(
+    "context",
+    {
+        "none": None,
+        "headings": "rag_eval.chunking.context:HeadingContext",
+        "neighbours": "rag_eval.chunking.context:NeighbourContext",
+        "written": "rag_eval.chunking.context:WrittenContext",
+    },
+    foreign="rag_eval.chunking.context:ForeignContext",
+    nothing="A chunk is searched as it is.",
+)
+"""What is searched around a chunk."""

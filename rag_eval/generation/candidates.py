@@ -16,12 +16,12 @@ from rag_eval.generation.questions import (
     BareQuestion,
     Brief,
     ChunkQuestion,
-    Reply,
     SpanQuestion,
     Verdict,
 )
 from rag_eval.generation.report import Reason, quoted
 from rag_eval.ground_truth.locating import How
+from rag_eval.llm.asking import Reply
 from rag_eval.llm.chat import AnswerFault
 from rag_eval.retrieval.bm25 import words
 from rag_eval.stores.exact_search import row_dots, unit_vectors

@@ -17,7 +17,6 @@ from rag_eval.generation.questions import (
     Brief,
     ChunkQuestion,
     ChunkQuestions,
-    Reply,
     SpanQuestion,
     SpanQuestions,
     label,
@@ -26,6 +25,7 @@ from rag_eval.generation.report import Reason
 from rag_eval.generation.windows import Window, chunk_windows, text_windows
 from rag_eval.ground_truth.files import write_truth
 from rag_eval.ground_truth.locating import Hint, Located, Locator, Rejected
+from rag_eval.llm.asking import Reply
 from rag_eval.llm.chat import ChatClient, ChatService
 from rag_eval.llm.cost import Prices
 from rag_eval.parts import PartOf

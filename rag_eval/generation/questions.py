@@ -19,7 +19,8 @@ from rag_eval.embedding.embedder import Embedder
 from rag_eval.errors import ConfigurationError, CorpusError, preview
 from rag_eval.generation.options import GenerationOptions
 from rag_eval.generation.windows import Window, related_groups, spread
-from rag_eval.llm.chat import ChatRequest, UnusableAnswer, response_format
+from rag_eval.llm.asking import Asked, code_of
+from rag_eval.llm.chat import ChatRequest, response_format
 from rag_eval.types.ids import text_sha256
 
 Purpose = Literal["questions", "cross-document", "unanswerable", "verification"]
@@ -197,9 +198,6 @@ def _replacements(folder: Path, names: tuple[str, ...]) -> dict[str, str]:
         raise ConfigurationError(str(error)) from None
 
 
-CODE_DIGITS = 12
-
-
 def label(number: int) -> str:
     """Return what the document with this number, from 0, is called in a prompt."""
     return f"D{number + 1}"
@@ -207,7 +205,7 @@ def label(number: int) -> str:
 
 def shown_documents(windows: Sequence[Window]) -> str:
     """Return the windows with their labels and names; those of chunks with an id above each."""
-    code = _code([window.text for window in windows])
+    code = code_of([window.text for window in windows])
     parts = []
     for number, window in enumerate(windows):
         chunks = "\n".join(f"<<<{chunk.id} {code}>>>\n{chunk.content}" for chunk in window.chunks)
@@ -219,7 +217,7 @@ def shown_documents(windows: Sequence[Window]) -> str:
 
 def shown_passages(passages: Sequence[str]) -> str:
     """Passages of any documents, numbered."""
-    code = _code(passages)
+    code = code_of(passages)
     parts = [f"<<<passage {n} {code}>>>\n{text}\n<<<end {code}>>>" for n, text in enumerate(passages, start=1)]
     return "\n\n".join(parts)
 
@@ -235,36 +233,16 @@ def shown_briefs(briefs: Sequence[Brief], prompts: Prompts) -> str:
     return "\n".join(lines)
 
 
-def _code(texts: Sequence[str]) -> str:
-    code = text_sha256("\0".join(texts))[:CODE_DIGITS]
-    while any(code in text for text in texts):
-        code = text_sha256(code)[:CODE_DIGITS]
-    return code
-
-
 @dataclass(frozen=True)
-class Assignment:
+class Assignment(Asked):
     """Some questions to write about some windows; for ``verification``, one to judge.
 
-    ``about`` names it in messages, ``prompt_hash`` the texts that it was made with.
+    ``prompt_hash`` names the texts that it was made with.
     """
 
-    purpose: Purpose
-    about: str
-    request: ChatRequest
-    answer: type[AnswerModel]
     prompt_hash: str
     windows: tuple[Window, ...] = ()
     briefs: tuple[Brief, ...] = ()
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What came of an assignment: a usable answer, or None after all attempts; ``bad`` are those without use."""
-
-    assignment: Assignment
-    answer: AnswerModel | None
-    bad: tuple[UnusableAnswer, ...] = ()
 
 
 MOST_QUESTIONS = 10

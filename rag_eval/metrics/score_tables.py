@@ -8,6 +8,7 @@ no rows. Values equal those of the metrics' ``calculate``, whose formulas these 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -177,8 +178,15 @@ class _Tables:
             last = max(first + 1, min(last, first + most, queries))
             spent = None if tokens is None else tokens[hits.offsets[first] : hits.offsets[last]]
             least = None if fewest is None else fewest[first:last]
-            yield first, last, SpanSweep(hits.block(first, last), truth.block(first, last), tokens=spent, fewest=least)
+            sides = hits.block(first, last), truth.block(first, last)
+            yield first, last, SpanSweep(*sides, tokens=spent, fewest=least, is_merged=self._is_merged)
             first = last
+
+    @property
+    def _is_merged(self) -> bool:
+        """Whether passages that overlap or touch are one: those that are more than their hits."""
+        ranks = self.passages.column("hit_ranks")
+        return bool(ranks.null_count < len(ranks))
 
     def _tokens(self, names: Sequence[MetricName], unit: str | None) -> Counts:
         """The tokens of each passage; a passage beyond every cut of the metrics that count them has 0.
@@ -202,6 +210,8 @@ class _Tables:
         cuts = [other.cut for other in names if other.reads_tokens]
         whole = max((cut.hits or 0 for cut in cuts), default=0)
         budget = max((cut.size for cut in cuts if cut.kind == "tokens"), default=-1)
+        if self._is_merged:
+            return self._added_tokens(name, unit or DEFAULT_ENCODING, LARGEST_CUT if ALL in cuts else whole, budget)
         size = int(hits.end.max(initial=0)) + 1
         # Numbered starts leave room for the end in one integer.
         start = np.unique(doc * size + hits.start, return_inverse=True)[1]
@@ -217,6 +227,32 @@ class _Tables:
                 text = own[row] if row in own else self._text_at(row, texts, ids[hits.doc[row]], name)
                 counted[number] = count_tokens(text, unit or DEFAULT_ENCODING)
             costs[due] = counted[place[due]]
+        return costs
+
+    def _added_tokens(self, name: MetricName, encoding: str, whole: int, budget: int) -> Counts:
+        """What each passage adds to the tokens of those before it; 0 beyond ``whole`` ranks and the ``budget``."""
+        hits, texts, ids = self.rows.hits["hits"], self._texts(name), self.rows.ids.to_pylist()
+        places = list(zip(hits.doc.tolist(), hits.start.tolist(), hits.end.tolist(), strict=True))
+        costs = np.zeros(len(places), dtype=np.int64)
+
+        @cache
+        def tokens_of(doc: int, start: int, end: int) -> int:
+            return count_tokens(texts[ids[doc]][start:end], encoding)
+
+        for first, last in pairwise(hits.offsets.tolist()):
+            merged: dict[int, list[tuple[int, int]]] = {}
+            spent = 0
+            for row in range(first, last):
+                if row - first >= whole and spent > budget:
+                    break
+                doc, start, end = places[row]
+                self._text_at(row, texts, ids[doc], name)  # which refuses a place that is not there
+                near = [one for one in merged.get(doc, []) if one[0] <= end and start <= one[1]]
+                joined = min([start, *(one[0] for one in near)]), max([end, *(one[1] for one in near)])
+                if near != [joined]:
+                    costs[row] = tokens_of(doc, *joined) - sum(tokens_of(doc, *one) for one in near)
+                    merged[doc] = [one for one in merged.get(doc, []) if one not in near] + [joined]
+                    spent += int(costs[row])
         return costs
 
     def _texts(self, name: MetricName) -> Mapping[str, str]:

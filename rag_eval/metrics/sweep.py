@@ -118,12 +118,20 @@ class SpanSweep:
     """Lengths of hits and truth of a block of queries.
 
     ``tokens`` (of each hit's text) are needed for cuts by tokens and for costs, ``fewest`` (how many chunks touch the
-    truth) for the cut ``min``. Raises ``TableError`` when the block does not fit on the line.
+    truth) for the cut ``min``. Where the sweep ``is_merged``, hits that overlap are one. Raises ``TableError`` when the
+    block does not fit on the line.
     """
 
     def __init__(
-        self, hits: SpanRows, truth: SpanRows, *, tokens: Counts | None = None, fewest: Counts | None = None
+        self,
+        hits: SpanRows,
+        truth: SpanRows,
+        *,
+        tokens: Counts | None = None,
+        fewest: Counts | None = None,
+        is_merged: bool = False,
     ) -> None:
+        self._is_merged = is_merged
         self._rows, self._tokens, self._fewest = hits, tokens, fewest
         self._queries = len(hits.offsets) - 1
         self._depth = int(np.diff(hits.offsets).max(initial=0))
@@ -157,7 +165,9 @@ class SpanSweep:
         return self._found.length(self._reach(cut))
 
     def retrieved_total(self, cut: Cut) -> Counts:
-        """The summed length of the hits as given: an overlap counts again."""
+        """The summed length of the hits as given: an overlap counts again, unless overlapping ones are one."""
+        if self._is_merged:
+            return self.retrieved(cut)
         return at_rank(self._found.summed, self._reach(cut))
 
     @cached_property
@@ -199,7 +209,8 @@ class SpanSweep:
 
     def _reach(self, cut: Cut) -> Reach:
         if cut.kind == "tokens":
-            fitting: Counts = np.sum(self.spent[1:] <= cut.size, axis=0)
+            # Of two texts that become one, the tokens may be fewer: what did not fit before does not fit after.
+            fitting: Counts = np.sum(np.maximum.accumulate(self.spent[1:], axis=0) <= cut.size, axis=0)
             return fitting
         if cut.kind == "min":
             if self._fewest is None:

@@ -15,6 +15,7 @@ from pydantic_core import CoreSchema, core_schema
 from rag_eval.errors import ConfigurationError, Faults, preview, sentences
 from rag_eval.formatting import choices, suggestion
 from rag_eval.parts.definition import (
+    NONE,
     REGISTERED,
     Setting,
     as_data,
@@ -46,13 +47,15 @@ class Kind:
     """A kind of part, and where its built-in types are: ``name: "module:Class"``; None stands for no part at all.
 
     ``foreign`` names, as ``module:Name``, what makes a ``Foreign`` of this kind of an object that is not
-    built in; None where only built-in ones will do. ``completes`` says that it gives classes what they lack.
+    built in; None where only built-in ones will do. ``completes`` says that it gives classes what they lack, and
+    ``nothing`` what it means that there is no part.
     """
 
     name: str
     types: Mapping[str, str | None]
     foreign: str | None = None
     completes: bool = False
+    nothing: str = ""
 
     def __post_init__(self) -> None:
         REGISTERED.update({path: (self.name, name) for name, path in self.types.items() if path is not None})
@@ -258,6 +261,8 @@ def _read_grid(value: object, place: Place, kind: Kind, faults: Faults, *, is_gr
         raise named.fault(f"expected one name, found {value_in_words(name)}: {choices(kind.types)}")
     if is_reference(name):
         return _read_reference(name, settings, place, named, kind, faults, is_grid=is_grid)
+    if name == NONE and None in kind.types.values():
+        name = next(one for one, path in kind.types.items() if path is None)  # which may have a name of its own
     if name not in kind.types:
         meant = suggestion(name, kind.types)
         own = ", or module:Name for your own" if kind.foreign else ""
@@ -363,7 +368,7 @@ def describe(kind: Kind) -> list[PartDescription]:
         cls = kind.load(name)
         remote = inspect.getattr_static(cls, "remote", False)
         told = first_line(remote.fget) if isinstance(remote, property) else "yes" if remote else "no"
-        summary = first_line(cls) if cls is not None else f"No {kind.name}."
+        summary = first_line(cls) if cls is not None else kind.nothing or f"No {kind.name}."
         cost = getattr(cls, "cost", "nothing")
         found.append(PartDescription(name, summary, list(settings_of(cls).values()), told, cost))
     return found
@@ -417,7 +422,7 @@ def _type_schema(kind: Kind, name: str, definitions: dict[str, Schema] | None) -
         properties[key] = described | (item if definitions is None else one_or_more(item))
     return {
         "title": name,
-        "description": first_line(cls) if cls is not None else f"No {kind.name}.",
+        "description": first_line(cls) if cls is not None else kind.nothing or f"No {kind.name}.",
         "type": "object",
         "properties": properties,
         "required": ["type", *(key for key, one in settings.items() if one.is_required)],

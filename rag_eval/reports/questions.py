@@ -41,7 +41,8 @@ MOST_TAG_VALUES = 30
 class ConfigurationTables:
     """The tables of a configuration; the chunks have their digest too, since configurations share them.
 
-    ``place`` is that of the configuration among those of the scores.
+    ``place`` is that of the configuration among those of the scores. Where passages were returned, they stand for the
+    hits and for the chunks. ``searches`` are what was searched, where that is not the questions as asked.
     """
 
     name: str
@@ -50,6 +51,7 @@ class ConfigurationTables:
     chunks_digest: str
     scores: RunScores
     place: int
+    searches: pa.Table | None = None
 
 
 @dataclass(frozen=True)
@@ -80,12 +82,13 @@ def questions_of(
     truth = outcome.inputs.truth
 
     def tables(one: ConfigurationOutcome, known: RunScores, name: str) -> ConfigurationTables:
-        hits, place = workspace.read_table(one.hits), known.configurations.index(one.name)
-        if one.chunk_tables:
+        hits, place = workspace.read_table(one.returned), known.configurations.index(one.name)
+        searches = None if one.searches is None else workspace.read_table(one.searches)
+        if one.chunk_tables and one.passages is None:
             chunks = read_chunks(workspace, one.chunk_tables, truth.evaluation_type)
-            return ConfigurationTables(name, hits, chunks, digest_of(one.chunk_tables), known, place)
+            return ConfigurationTables(name, hits, chunks, digest_of(one.chunk_tables), known, place, searches)
         hits, chunks = returned_chunks(hits)
-        return ConfigurationTables(name, hits, chunks, one.hits.digest, known, place)
+        return ConfigurationTables(name, hits, chunks, one.returned.digest, known, place, searches)
 
     ranked, notes = outcome.ranked(), []
     configurations = [tables(one, scores, one.name) for one in ranked]
@@ -179,7 +182,10 @@ def pack_overlay(asked: Questions, most_characters: int = MOST_CHARACTERS) -> Ov
     metrics = {name: without_hits(name) for name in questions.metrics}
     manifest = {
         "unit": "character" if questions.evaluation_type == "token-level" else "chunk",
-        "configurations": [{"name": one.name, "chunks": number[one.chunks_digest]} for one in sides],
+        "configurations": [
+            {"name": one.name, "chunks": number[one.chunks_digest], "rewritten": one.searches is not None}
+            for one in sides
+        ],
         "second": _second([chunks[one.chunks_digest] for one in sides], hits),
         "ks": list(questions.ks),
         "k": split_name(questions.ranking_metric)[1].hits or depth,
@@ -206,6 +212,11 @@ def pack_overlay(asked: Questions, most_characters: int = MOST_CHARACTERS) -> Ov
         *(Section.of(f"chunks-{number[digest]}", ranges) for digest, (ranges, _) in shown.items()),
         *(Section.of(f"hits-{n}", shown[one.chunks_digest][1][hits[n]]) for n, one in enumerate(sides)),
         *(Section.of(f"scores-{n}", score_columns(one, ids, questions.metrics)) for n, one in enumerate(sides)),
+        *(
+            Section.of(f"searches-{n}", searched_texts_of(one.searches, questions.queries))
+            for n, one in enumerate(sides)
+            if one.searches is not None
+        ),
     ]
     return Overlay(manifest, sections, [*questions.notes, *note])
 
@@ -229,7 +240,7 @@ class TextUnits:
 
 
 def returned_chunks(hits: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The hits of a whole system that can be drawn, and what it returned as chunks, each once.
+    """The hits of a whole system, or the passages, that can be drawn, and what was returned as chunks, each once.
 
     At token level those are the hits with a place, at chunk level all, numbered as chunks of one document.
     """
@@ -334,6 +345,16 @@ def score_columns(one: ConfigurationTables, query_ids: pa.Array, names: Sequence
             values = scores.values[scores.metrics.index(name), one.place]
             columns[row, query[query >= 0]] = values[query >= 0]
     return columns
+
+
+def searched_texts_of(searches: pa.Table, queries: pa.Table) -> list[list[str]]:
+    """For each question the texts that were searched, itself left out."""
+    asked = dict(zip(*(queries.column(name).to_pylist() for name in ("query_id", "text")), strict=True))
+    texts: dict[str, list[str]] = {one: [] for one in asked}
+    for row in searches.to_pylist():
+        if row["query_id"] in asked and row["text"] != asked[row["query_id"]]:
+            texts[row["query_id"]].append(row["text"])
+    return list(texts.values())
 
 
 def kinds_of(queries: pa.Table) -> tuple[list[str], list[list[int]]]:

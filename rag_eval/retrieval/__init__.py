@@ -38,3 +38,28 @@ SYSTEM = Kind(
     foreign="rag_eval.retrieval.systems:ForeignSystem",
 )
 """Whole retrieval systems, which are given documents and asked queries."""
+
+REWRITER = Kind(
+    "rewriter",
+    {
+        "as-asked": None,
+        "rewritten": "rag_eval.retrieval.queries:RewrittenQueries",
+        "variants": "rag_eval.retrieval.queries:QueryVariants",
+        "hyde": "rag_eval.retrieval.queries:HypotheticalAnswers",
+    },
+    foreign="rag_eval.retrieval.queries:ForeignQueries",
+    nothing="Each question is searched as it is asked.",
+)
+"""What is searched in the place of a question."""
+
+PASSAGE = Kind(
+    "passage",
+    {
+        "hit": None,
+        "window": "rag_eval.retrieval.passages:WindowPassage",
+        "section": "rag_eval.retrieval.passages:SectionPassage",
+        "document": "rag_eval.retrieval.passages:DocumentPassage",
+    },
+    nothing="The chunk that was found.",
+)
+"""What is returned for a hit."""

@@ -129,11 +129,11 @@ WRONG_SETTINGS = {
     ),
     "glob: ''": "glob: expected text that is not empty, found the text ''",
     "embeders: local": (
-        "embeders: a benchmark has no such key (did you mean embedders?): use one of embedders, rerankers, metrics, "
-        f"chunkers, corpus, stores or {len(BenchmarkConfig.model_fields) - 6} others"
+        "embeders: a benchmark has no such key (did you mean embedders?): use one of embedders, rerankers, queries, "
+        f"returns, metrics, chunkers or {len(BenchmarkConfig.model_fields) - 6} others"
     ),
     "1: 2": (
-        "'1': a benchmark has no such key: use one of corpus, glob, ground_truth, evaluation_type, chunkers, retrieval "
+        "'1': a benchmark has no such key: use one of corpus, glob, ground_truth, evaluation_type, chunkers, context "
         f"or {len(BenchmarkConfig.model_fields) - 6} others"
     ),
 }

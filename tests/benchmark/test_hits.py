@@ -11,7 +11,7 @@ from rag_eval.retrieval.fusion import fuse
 from rag_eval.retrieval.retriever import Ranking
 from rag_eval.retrieval.searching import ReciprocalRankFusion
 from rag_eval.retrieval.systems import SystemAnswer
-from rag_eval.tables import HITS, QUERIES, chunks_to_table, table_of
+from rag_eval.tables import HITS, QUERIES, as_searches, chunks_to_table, table_of
 
 DOC = Document(
     DocumentId("a.md"), "the ferry leaves at noon. rye bread is baked at dawn. the captain drinks coffee. more"
@@ -19,7 +19,7 @@ DOC = Document(
 CHUNKS = RecursiveCharacterChunker(20, 0).chunk_with_positions(DOC)
 TABLE = chunks_to_table(CHUNKS)
 ASKED = [Query.from_text(text) for text in ("ferry at noon", "rye coffee")]
-QUERIES_TABLE = table_of(QUERIES, [(query.id, query.text, False, "{}") for query in ASKED])
+QUERIES_TABLE = as_searches(table_of(QUERIES, [(query.id, query.text, False, "{}") for query in ASKED]))
 rankings = st.lists(
     st.tuples(*(st.lists(st.integers(0, len(CHUNKS) - 1), unique=True) for _ in ASKED)), min_size=2, max_size=3
 )

@@ -6,8 +6,9 @@ from numpy.typing import NDArray
 
 from rag_eval import FilterOptions, GenerationOptions, LocalEmbedder
 from rag_eval.generation.candidates import Candidate, filtered, leakage
-from rag_eval.generation.questions import Assignment, Brief, Reply, SpanQuestions
+from rag_eval.generation.questions import Assignment, Brief, SpanQuestions
 from rag_eval.generation.windows import Window, related_groups
+from rag_eval.llm.asking import Reply
 from rag_eval.llm.chat import ChatRequest, response_format
 from rag_eval.types.ids import DocumentId
 

@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from rag_eval import GenerationOptions, Prices, TokenLevelSyntheticDatasetGenerator
-from rag_eval.generation.asking import worst_cost
+from rag_eval.llm.asking import worst_cost
 from tests.doubles.openai_server import Hang, OpenAIServer
 from tests.generation.corpora import PLACES, harbours
 

@@ -59,7 +59,7 @@ def test_a_part_survives_its_data_and_pickling(kind: Kind, name: str) -> None:
     part = made(kind, name)
     assert kind.make(as_data(part)) == part
     assert pickle.loads(pickle.dumps(part)) == part  # noqa: S301  # our own bytes
-    assert as_data(part)["type"] == name
+    assert as_data(part)["type"] == ("none" if part is None else name)
 
 
 def test_settings_reach_the_chunker() -> None:
@@ -99,7 +99,10 @@ def test_labels_show_what_is_not_the_default(part: object, named: str) -> None:
 
 
 def test_only_what_uses_the_network_is_remote() -> None:
-    assert {name for kind, name in EVERY if is_remote(made(kind, name))} == {"openai", "cohere", "http"}
+    assert {name for kind, name in EVERY if is_remote(made(kind, name))} == {
+        *("openai", "cohere", "http"),
+        *("written", "rewritten", "variants", "hyde"),
+    }
     assert is_remote(SentenceTransformersEmbedder(model="m", local_files_only=False))
     assert is_remote(CrossEncoderReranker(model="m", allow_download=True))
     assert is_remote(SemanticChunker(embedder=OpenAIEmbedder()))

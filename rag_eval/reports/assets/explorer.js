@@ -219,7 +219,14 @@ function sideHead(side, i, number, rows) {
     make("h4", {}, make("span", { className: `letter side-${i}` }, "AB"[i]), " ", side.name),
     make("p", { className: "counts" }, ...counts, unit),
     make("p", { className: "values" }, ...values),
+    ...searchedFor(side, number),
   );
+}
+
+/** What was searched in the place of the question, or beside it. */
+function searchedFor(side, number) {
+  const texts = side.searches?.[number] ?? [];
+  return texts.map((text) => make("p", { className: "small searched" }, "searched: ", make("q", { dir: "auto" }, text)));
 }
 
 /** How much of a kind there is; what is relevant is gone to by a click, one stretch after the other. */

@@ -12,12 +12,14 @@ async function loadQuestions() {
 
 /** Load the hits and chunks of a side. */
 async function loadSide(side) {
-  const [hits, chunks, scores] = await Promise.all([
+  const { name, chunks: cut, rewritten } = overlay.configurations[side];
+  const [hits, chunks, scores, searches] = await Promise.all([
     section(`hits-${side}`),
-    section(`chunks-${overlay.configurations[side].chunks}`),
+    section(`chunks-${cut}`),
     section(`scores-${side}`),
+    rewritten ? section(`searches-${side}`) : null,
   ]);
-  return { number: side, name: overlay.configurations[side].name, hits, chunks, scores };
+  return { number: side, name, hits, chunks, scores, searches };
 }
 
 /** The scores of a side by one metric, a value for each question; NaN where there is none. */

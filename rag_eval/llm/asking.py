@@ -4,19 +4,52 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import BaseModel
 
 from rag_eval.errors import ServiceError, preview
-from rag_eval.generation.questions import Assignment, Reply
 from rag_eval.llm.chat import Answer, AnswerCache, ChatClient, ChatRequest, UnusableAnswer, call, read_answer
 from rag_eval.llm.client import CallFailure
 from rag_eval.llm.cost import Budget, BudgetReachedError, Ledger, Prices
 from rag_eval.retry import Failure, RetryPolicy
+from rag_eval.types.ids import text_sha256
 
 DEFAULT_MOST_OUTPUT = 16_384
 """What an answer is feared to take when its length is not limited."""
 
 # Other tokenizers than ours make more tokens of a text.
 INPUT_MARGIN = 1.25
+
+CODE_DIGITS = 12
+
+
+def code_of(texts: Sequence[str]) -> str:
+    """Return a word that is in none of the texts, to mark in a prompt where they begin and end."""
+    code = text_sha256("\0".join(texts))[:CODE_DIGITS]
+    while any(code in text for text in texts):
+        code = text_sha256(code)[:CODE_DIGITS]
+    return code
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One thing to ask a model: what for, and what about, in messages; the request, and the form of its answer."""
+
+    purpose: str
+    about: str
+    request: ChatRequest
+    answer: type[BaseModel]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came of asking: a usable answer, or None after all attempts; ``bad`` are those without use."""
+
+    assignment: Any
+    answer: Any
+    bad: tuple[UnusableAnswer, ...] = ()
+
 
 OnReply = Callable[[Reply], None]
 
@@ -52,7 +85,7 @@ class Asker:
         self.stopped.set()
         self.budget.wait_until_idle(seconds)
 
-    def ask(self, assignment: Assignment) -> Reply | None:
+    def ask(self, assignment: Asked) -> Reply | None:
         """Return a reply with the first answer that can be used, or with none after so many attempts.
 
         None when it was not asked any more: the budget is reached, or asking was ended. Raises ``ServiceError`` when
@@ -72,7 +105,7 @@ class Asker:
             raise
         return Reply(assignment, None, tuple(bad))
 
-    def ask_at_once(self, assignments: Sequence[Assignment], on_reply: OnReply) -> list[Reply | None]:
+    def ask_at_once(self, assignments: Sequence[Asked], on_reply: OnReply) -> list[Reply | None]:
         """Return the replies in the order of the assignments, None for what was not asked any more.
 
         Raises ``ServiceError`` after the requests under way are finished.
@@ -91,7 +124,7 @@ class Asker:
                 raise
         return [future.result() for future in futures]
 
-    def _answer(self, assignment: Assignment, attempt: int) -> Answer:
+    def _answer(self, assignment: Asked, attempt: int) -> Answer:
         request = assignment.request
         digest = request.digest(attempt)
         kept = self.cache.find(digest, request.max_output_tokens)
@@ -104,7 +137,7 @@ class Asker:
         self.ledger.add_answer(assignment.purpose, kept, fresh=False)
         return kept
 
-    def _fresh(self, assignment: Assignment, attempt: int, digest: str) -> Answer:
+    def _fresh(self, assignment: Asked, attempt: int, digest: str) -> Answer:
         if self.stopped.is_set():
             raise AskingStoppedError
         answer = self.retries.run(lambda _: self._call(assignment, attempt, digest), self.stopped)
@@ -117,7 +150,7 @@ class Asker:
             )
         return answer
 
-    def _call(self, assignment: Assignment, attempt: int, digest: str) -> Answer | CallFailure:
+    def _call(self, assignment: Asked, attempt: int, digest: str) -> Answer | CallFailure:
         request, purpose = assignment.request, assignment.purpose
         with self._slots, self.budget.reserve(worst_cost(request, self.prices), self.stopped) as reservation:
             answer = call(self.client, request, attempt)

@@ -1,0 +1,189 @@
+"""Texts that a model writes for a part: a context for a chunk, another wording of a question.
+
+A part that asks is a ``TextWriter``, whose fields say whom and for how much. ``Answers`` asks, from the cache where it
+can, and counts what that took; what a model does not give is None, and the part says what stands in its place.
+"""
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+from pathlib import Path
+from string import Template
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictFloat
+
+from rag_eval.disk.files import data_sha256, read_text
+from rag_eval.errors import ConfigurationError
+from rag_eval.llm.asking import Asked, Asker, code_of
+from rag_eval.llm.chat import AnswerCache, ChatRequest, ChatService, is_openai, response_format, server_of
+from rag_eval.llm.cost import Budget, Ledger, Prices, list_prices
+from rag_eval.parts import Running, Shown, part
+from rag_eval.parts.settings import Address, Count, Name, Whole
+from rag_eval.retry import RetryPolicy
+
+FOLDER = Path(__file__).parent / "prompts"
+T = TypeVar("T", str, list[str])
+
+
+def usable(texts: Iterable[str]) -> list[str]:
+    """Return the texts that hold something, each once, without the whitespace around them."""
+    return list(dict.fromkeys(text.strip() for text in texts if text.strip()))
+
+
+def _some(given: T) -> T:
+    # Checked after the answer, and no part of the schema that is sent: not every server knows a least length.
+    if not usable([given] if isinstance(given, str) else given):
+        raise ValueError("it holds no text")
+    return given
+
+
+class WrittenText(BaseModel):
+    """One text that holds something."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    text: Annotated[str, AfterValidator(_some)]
+
+
+class WrittenTexts(BaseModel):
+    """Several texts, one of which holds something."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    texts: Annotated[list[str], AfterValidator(_some)]
+
+
+@part
+class TextWriter:
+    """A part that has a model write texts by OpenAI's protocol.
+
+    ``base_url`` defaults to ``OPENAI_BASE_URL``, then to OpenAI's own; the key is ``OPENAI_API_KEY``. Every answer is
+    kept, and nothing is asked twice. ``max_cost`` ends asking before it could be passed.
+    """
+
+    remote = True
+    cost = "by the token, as the model's prices say"
+    prompt = ""
+    """The file of the prompt, which subclasses name."""
+
+    model: Annotated[Name, Shown, Field(description="The model's name.")] = "gpt-4.1-mini"
+    _: KW_ONLY
+    base_url: Annotated[
+        Address | None,
+        Field(description="Where the service is, without credentials; null: OPENAI_BASE_URL, else OpenAI's own."),
+    ] = None
+    temperature: Annotated[
+        StrictFloat | None, Field(ge=0, le=2, description="The temperature of the model; null: the service's own.")
+    ] = None
+    max_output_tokens: Annotated[Count, Field(ge=16, description="The most tokens of one answer.")] = 1_000
+    attempts: Annotated[Count, Field(le=10, description="How often a text is asked for until it can be used.")] = 2
+    max_cost: Annotated[
+        StrictFloat | None, Running, Field(gt=0, description="US dollars that may be spent at most; null: no limit.")
+    ] = None
+    input_price: Annotated[
+        StrictFloat | None,
+        Running,
+        Field(ge=0, description="US dollars for a million tokens read; null: OpenAI's list price."),
+    ] = None
+    output_price: Annotated[
+        StrictFloat | None,
+        Running,
+        Field(ge=0, description="US dollars for a million tokens written; null: OpenAI's list price."),
+    ] = None
+    concurrency: Annotated[Count, Running, Field(description="How many requests run at once.")] = 4
+    timeout: Annotated[StrictFloat, Running, Field(gt=0, description="Seconds that one request may take.")] = 120.0
+    max_retries: Annotated[Whole, Running, Field(description="How often a failed request is sent again.")] = 5
+
+    def __post_init__(self) -> None:
+        if self.max_cost is not None and self.prices is None:
+            raise ConfigurationError(
+                f"a limit on the cost needs prices, and those of {self.model!r} are not known at this server: "
+                "give input_price and output_price"
+            )
+
+    @property
+    def identity(self) -> str:
+        """The digest of the prompt and of the server."""
+        return data_sha256([self.template("system"), self.template(self.prompt), server_of(self.client)])
+
+    @cached_property
+    def client(self) -> ChatService:
+        """The service, which needs no key before it is asked."""
+        return ChatService(self.base_url, self.timeout)
+
+    @property
+    def prices(self) -> Prices | None:
+        """Those given, or else OpenAI's own; None where they are not known."""
+        if self.input_price is not None and self.output_price is not None:
+            return Prices(input=self.input_price, output=self.output_price)
+        return list_prices(self.model) if is_openai(self.client) else None
+
+    def template(self, name: str) -> str:
+        """Return the text of a prompt."""
+        return read_text(FOLDER / f"{name}.md")
+
+    def request(self, answer: type[BaseModel], count: int = 0, **texts: str) -> ChatRequest:
+        """Return the request that has these texts, each between its marks, and the number, in the prompt."""
+        code = code_of(list(texts.values()))
+        marked = {name: f"<<<{name} {code}>>>\n{text}\n<<<end of {name} {code}>>>" for name, text in texts.items()}
+        return ChatRequest(
+            server=server_of(self.client),
+            model=self.model,
+            system=self.template("system").strip(),
+            user=Template(self.template(self.prompt)).substitute(marked, count=count).strip(),
+            response_format=response_format(answer),
+            settings={} if self.temperature is None else {"temperature": self.temperature},
+            max_output_tokens=self.max_output_tokens,
+        )
+
+
+@dataclass
+class Answers:
+    """Asks models for the parts of one stage; answers are kept in ``folder``, and what they took is counted.
+
+    ``tokens`` are those of all answers, kept ones too, ``cost`` (None: prices are not known) and ``fresh`` those of
+    now; ``missing`` is how many texts no model gave.
+    """
+
+    folder: Path
+    total: int = 0
+    fresh: int = 0
+    tokens: int = 0
+    cost: float | None = 0.0
+    missing: int = 0
+
+    def of(self, writer: TextWriter, asked: Sequence[tuple[str, ChatRequest]], answer: type[BaseModel]) -> list[Any]:
+        """Return the answers to requests, each with what it is about; None where none could be used.
+
+        Raises ``ServiceError`` when the service fails for good, and ``ConfigurationError`` when ``max_cost`` is
+        reached before all are answered: what was answered is kept.
+        """
+        purpose = writer.prompt
+        asker = Asker(
+            client=writer.client,
+            cache=AnswerCache(self.folder),
+            budget=Budget(writer.max_cost),
+            ledger=Ledger(writer.prices, [purpose]),
+            prices=writer.prices,
+            retries=RetryPolicy(max_retries=writer.max_retries),
+            attempts=writer.attempts,
+            concurrency=writer.concurrency,
+            stopped=threading.Event(),
+        )
+        replies = asker.ask_at_once([Asked(purpose, about, one, answer) for about, one in asked], lambda _: None)
+        paid = asker.ledger.entries[-1]
+        if asker.budget.is_reached:
+            done = len(replies) - replies.count(None)
+            raise ConfigurationError(
+                f"max_cost of {writer.model}, ${writer.max_cost:g}, is reached after {done:,} of {len(replies):,} "
+                "texts: raise it; what was answered is kept, and the same again goes on from there"
+            )
+        self.total += len(asked)
+        self.fresh += paid.fresh.calls
+        self.tokens += sum(one.input_tokens + one.output_tokens for one in (paid.fresh, paid.cached))
+        self.cost = None if self.cost is None or paid.fresh.cost is None else self.cost + paid.fresh.cost
+        answers = [None if reply is None else reply.answer for reply in replies]
+        self.missing += answers.count(None)
+        return answers

@@ -1,0 +1,87 @@
+"""Passages: what a model would be given for a hit, where that is more than the chunk that was found.
+
+A passage belongs to the hit that brings it. **A cut counts hits**: at k = 5 the passages of the first five hits are
+returned, and a budget of tokens takes passages in the order of their hits as long as they fit. Passages that overlap or
+touch are one, at the rank of its best hit: no character is returned, paid for or counted twice.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Protocol
+
+from pydantic import Field
+
+from rag_eval.chunking.headings import Outline
+from rag_eval.parts import Shown, part
+from rag_eval.parts.settings import Count, OptionalCount
+from rag_eval.tokens import count_tokens
+from rag_eval.types.documents import Document
+
+Place = tuple[int, int]
+
+
+class Returned(Protocol):
+    """What makes a passage of a hit."""
+
+    def passages(self, document: Document, chunks: Sequence[Place], hits: Sequence[int]) -> Mapping[int, Place | None]:
+        """Return the place of the passage of each hit, hits being numbers of the document's chunks in order.
+
+        None stands for a passage beyond the limit: the hit itself is returned, and counted.
+        """
+
+
+@part
+class WindowPassage:
+    """The chunk with its neighbours in the document."""
+
+    count: Annotated[Count, Shown, Field(description="How many chunks on each side.")] = 1
+
+    def passages(self, document: Document, chunks: Sequence[Place], hits: Sequence[int]) -> dict[int, Place | None]:
+        """Return the place of the passage of each hit."""
+        found: dict[int, Place | None] = {}
+        for hit in hits:
+            near = chunks[max(0, hit - self.count) : hit + self.count + 1]
+            found[hit] = min(start for start, _ in near), max(end for _, end in near)
+        return found
+
+
+MOST_TOKENS = 2_000
+ENCODING = "cl100k_base"
+"""What counts the tokens of a limit."""
+
+
+@part
+class SectionPassage:
+    """The section that the chunk is in, from its heading to the next; of a chunk that spans several, all of them."""
+
+    max_tokens: Annotated[
+        OptionalCount, Shown, Field(description="The most tokens of a section; of a longer one the hit is returned.")
+    ] = MOST_TOKENS
+    level: Annotated[Count, Field(le=6, description="The lowest level of a heading that begins a section.")] = 6
+
+    def passages(self, document: Document, chunks: Sequence[Place], hits: Sequence[int]) -> dict[int, Place | None]:
+        """Return the place of the passage of each hit; None where it is beyond the limit."""
+        outline = Outline(document)
+        places = {hit: outline.section(*chunks[hit], self.level) for hit in hits}
+        fitting = {place: _fits(document, place, self.max_tokens) for place in set(places.values())}
+        return {hit: place if fitting[place] else None for hit, place in places.items()}
+
+
+@part
+class DocumentPassage:
+    """The whole document that the chunk is in."""
+
+    max_tokens: Annotated[
+        OptionalCount, Shown, Field(description="The most tokens of a document; of a longer one the hit is returned.")
+    ] = MOST_TOKENS
+
+    def passages(self, document: Document, chunks: Sequence[Place], hits: Sequence[int]) -> dict[int, Place | None]:
+        """Return the place of the passage of each hit; None where it is beyond the limit."""
+        place = 0, len(document.content)
+        fits = _fits(document, place, self.max_tokens)
+        return dict.fromkeys(hits, place if fits else None)
+
+
+def _fits(document: Document, place: Place, max_tokens: int | None) -> bool:
+    # A token is at least a character's byte: a short text need not be counted.
+    text = document.content[slice(*place)]
+    return max_tokens is None or len(text.encode()) <= max_tokens or count_tokens(text, ENCODING) <= max_tokens

@@ -1,0 +1,183 @@
+"""What is returned for hits, against sets of characters: every metric, every cut, and the tokens that are paid for."""
+
+import math
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_eval.benchmark import stages
+from rag_eval.benchmark.engine import run_in_memory
+from rag_eval.benchmark.stage import Context
+from rag_eval.metrics.score_tables import score_token_level
+from rag_eval.retrieval.passages import DocumentPassage, SectionPassage, WindowPassage
+from rag_eval.tables import HITS, chunks_to_table, documents_to_table, table_of, truth_to_tables
+from rag_eval.tokens import count_tokens
+from rag_eval.types.documents import Corpus, Document
+from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
+from rag_eval.types.ids import DocumentId
+
+Characters = frozenset[tuple[int, int]]
+LINES = st.sampled_from(["# One\n", "## Two\n", "### Three\n", "a bee sees\n", "the sea 🐝🐝\n", "\n", "no, it is.\n"])
+TEXTS = st.lists(LINES, min_size=1, max_size=9).map("".join).filter(str.strip)
+RETURNS = (
+    *(WindowPassage(count) for count in (1, 2)),
+    *(SectionPassage(max_tokens=limit, level=level) for limit in (None, 12) for level in (1, 6)),
+    *(DocumentPassage(max_tokens=limit) for limit in (None, 15)),
+)
+KS = (1, 2, 3, 5)
+BUDGETS = (5, 20, 60)
+
+
+@dataclass(frozen=True)
+class Case:
+    documents: list[Document]
+    chunks: list[list[tuple[int, int]]]
+    hits: list[tuple[int, int]]
+    truth: list[tuple[int, int, int]]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    texts = draw(st.lists(TEXTS, min_size=1, max_size=2))
+    chunks = []
+    for text in texts:
+        starts = sorted(draw(st.sets(st.integers(0, len(text) - 1), min_size=1, max_size=6)))
+        ends = [draw(st.integers(start + 1, len(text))) for start in starts]
+        chunks.append(list(zip(starts, ends, strict=True)))
+    every = [(number, place) for number, places in enumerate(chunks) for place in range(len(places))]
+    hits = draw(st.permutations(every))[: draw(st.integers(0, len(every)))]
+    truth = []
+    for _ in range(draw(st.integers(1, 3))):
+        number = draw(st.integers(0, len(texts) - 1))
+        start = draw(st.integers(0, len(texts[number]) - 1))
+        truth.append((number, start, draw(st.integers(start + 1, len(texts[number])))))
+    documents = [Document(DocumentId(f"{number}.md"), text) for number, text in enumerate(texts)]
+    return Case(documents, chunks, list(hits), list(dict.fromkeys(truth)))
+
+
+def sections_of(text: str, level: int) -> list[int]:
+    """The number of the section of every character."""
+    numbers, number = [], 0
+    for line in text.splitlines(keepends=True):
+        marks = len(line) - len(line.lstrip("#"))
+        number += 0 < marks <= level
+        numbers += [number] * len(line)
+    return numbers
+
+
+def returned_for(case: Case, returns: Any, hit: tuple[int, int]) -> tuple[Characters, bool]:
+    """What is returned for one hit, and whether that is the hit for want of room."""
+    number, place = hit
+    text, chunks = case.documents[number].content, case.chunks[number]
+    found = set(range(*chunks[place]))
+    if isinstance(returns, WindowPassage):
+        near = chunks[max(0, place - returns.count) : place + returns.count + 1]
+        wide = set(range(min(start for start, _ in near), max(end for _, end in near)))
+    elif isinstance(returns, SectionPassage):
+        numbers = sections_of(text, returns.level)
+        held = {numbers[one] for one in found if text[one].strip()} or {numbers[one] for one in found}
+        within = range(min(held), max(held) + 1)
+        wide = found | {one for one, section in enumerate(numbers) if section in within}
+    else:
+        wide = set(range(len(text)))
+    limit = getattr(returns, "max_tokens", None)
+    is_beyond = limit is not None and count_tokens("".join(text[one] for one in sorted(wide)), "cl100k_base") > limit
+    return frozenset((number, one) for one in (found if is_beyond else wide)), is_beyond
+
+
+def tokens_of(case: Case, characters: Characters) -> int:
+    """The tokens of all runs of characters, each counted on its own."""
+    ordered, total = sorted(characters), 0
+    for _, run in groupby(enumerate(ordered), key=lambda one: (one[1][0], one[1][1] - one[0])):
+        places = [place for _, place in run]
+        text = case.documents[places[0][0]].content[places[0][1] : places[-1][1] + 1]
+        total += count_tokens(text, "cl100k_base")
+    return total
+
+
+def naive(case: Case, extents: list[Characters], metric: str, reach: int, ranks: int | None) -> float:
+    """A metric by its definition, with the passages of the first ``reach`` hits."""
+    unions = [frozenset[tuple[int, int]]().union(*extents[:rank]) for rank in range(reach + 1)]
+    truth = {(number, one) for number, start, end in case.truth for one in range(start, end)}
+    given = sum(end - start for _, start, end in case.truth)
+    retrieved, covered = unions[-1], len(unions[-1] & truth)
+    gains = [len(after & truth) - len(before & truth) for before, after in pairwise(unions)]
+    missed = sum((number, one) not in retrieved for number, start, end in case.truth for one in range(start, end))
+    if metric in ("span_recall", "chroma_recall"):
+        return covered / (len(truth) if metric == "span_recall" else given)
+    if metric in ("span_precision", "chroma_precision"):
+        return covered / len(retrieved) if retrieved else 0.0
+    if metric == "span_iou":
+        return covered / len(retrieved | truth) if retrieved else 0.0
+    if metric == "chroma_iou":
+        return covered / (len(retrieved) + missed)
+    if metric == "span_hit_rate":
+        return float(any(gains))
+    if metric == "span_mrr":
+        return max((1 / rank for rank, gain in enumerate(gains, start=1) if gain), default=0.0)
+    if metric == "span_map":
+        useful, total = 0, 0.0
+        for rank, gain in enumerate(gains, start=1):
+            useful += gain > 0
+            total += gain * useful / rank
+        return total / len(truth)
+    if metric == "span_ndcg":
+        by_document = sorted((sum(one[0] == n for one in truth) for n in range(len(case.documents))), reverse=True)
+        best = by_document if ranks is None else by_document[:ranks]
+        ideal = sum(gain / math.log2(rank + 1) for rank, gain in enumerate(best, start=1))
+        return sum(gain / math.log2(rank + 1) for rank, gain in enumerate(gains, start=1)) / ideal
+    assert metric == "tokens_retrieved"
+    return float(tokens_of(case, retrieved))
+
+
+METRICS = (
+    *("span_recall", "span_precision", "span_iou", "span_hit_rate", "span_mrr", "span_map", "span_ndcg"),
+    *("chroma_recall", "chroma_precision", "chroma_iou", "tokens_retrieved"),
+)
+CUTS = [("hits", k) for k in KS] + [("tokens", budget) for budget in BUDGETS]
+
+
+@pytest.mark.parametrize("returns", RETURNS, ids=repr)
+@settings(max_examples=50)
+@given(case=cases())
+def test_every_metric_at_every_cut_reads_the_merged_passages(returns: Any, case: Case) -> None:
+    corpus = Corpus(case.documents)
+    shards = [documents_to_table(corpus)]
+    cut = [one.chunk_at(*place) for one, places in zip(corpus, case.chunks, strict=True) for place in places]
+    rows = [
+        ("q", rank, 1 / rank, f"{number}.md", *case.chunks[number][place], place)
+        for rank, (number, place) in enumerate(case.hits, start=1)
+    ]
+    names = ("query_id", "rank", "score", "doc_id", "start", "end", "ordinal")
+    hits = table_of(HITS, rows, names, variant=0, stage="made")
+    spans = [case.documents[number].span(start, end) for number, start, end in case.truth]
+    truth = truth_to_tables([TokenLevelGroundTruth(Query("q", "?"), spans)])  # type: ignore[arg-type]  # a short id
+    passages, effort = stages.return_passages.compute(hits, [chunks_to_table(cut)], shards, returns, context=Context())
+
+    expected = [returned_for(case, returns, hit) for hit in case.hits]
+    assert effort.fallbacks == sum(is_beyond for _, is_beyond in expected)
+    extents = [characters for characters, _ in expected]
+    spent, fitting = [], []
+    for rank in range(1, len(extents) + 1):
+        spent.append(max([tokens_of(case, frozenset().union(*extents[:rank])), *spent[-1:]]))
+    fitting = [sum(one <= budget for one in spent) for budget in BUDGETS]
+
+    asked = [f"{metric}@{size}tokens" for metric in METRICS for size in BUDGETS]
+    scores = score_token_level(passages, truth, [*METRICS, *asked], KS, documents=corpus, chunks=chunks_to_table(cut))
+    found = {(row["metric"], row["cut"], row["size"]): row["value"] for row in scores.to_pylist()}
+    assert found.keys() == {(metric, *cut) for metric in METRICS for cut in CUTS}
+    for (metric, kind, size), value in found.items():
+        reach = min(size, len(extents)) if kind == "hits" else fitting[BUDGETS.index(size)]
+        wanted = naive(case, extents, metric, reach, size if kind == "hits" else None)
+        assert value == pytest.approx(wanted, abs=1e-12), (metric, kind, size)
+
+
+def test_no_hits_return_nothing() -> None:
+    corpus = Corpus([Document(DocumentId("a.md"), "text")])
+    cut = [chunks_to_table([corpus.documents[0].chunk_at(0, 4)])]
+    made = run_in_memory(stages.return_passages, HITS.empty_table(), cut, [documents_to_table(corpus)], WindowPassage())
+    assert made.num_rows == 0

@@ -1,0 +1,108 @@
+"""What is searched for a question: by a model, by a function, in one text or in several whose hits are fused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from rag_eval.benchmark import stages
+from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.engine import InMemoryInputs, evaluate, run_in_memory
+from rag_eval.benchmark.stage import Context
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.errors import ConfigurationError
+from rag_eval.ground_truth.files import read_token_level
+from rag_eval.reports.questions import searched_texts_of
+from rag_eval.retrieval import REWRITER
+from rag_eval.retrieval.queries import HypotheticalAnswers, QueryVariants, RewrittenQueries
+from rag_eval.sample import CORPUS, GROUND_TRUTH
+from rag_eval.tables import documents_to_table, truth_to_tables
+from rag_eval.types.documents import Corpus
+from tests.doubles.openai_chat import refusal
+from tests.doubles.openai_server import OpenAIServer
+
+TRUTH = truth_to_tables(read_token_level(GROUND_TRUTH))
+QUERIES = TRUTH.queries.slice(0, 4)
+QUESTIONS = QUERIES.column("text").to_pylist()
+
+
+def rewritten(part: Any, root: Path | None = None) -> tuple[list[tuple[int, str]], Any]:
+    context = Context() if root is None else Context(Workspace(root=root))
+    made, effort = stages.rewrite.compute(QUERIES, part, context=context)
+    return list(zip(made.column("variant").to_pylist(), made.column("text").to_pylist(), strict=True)), effort
+
+
+@pytest.mark.parametrize("cls", [RewrittenQueries, HypotheticalAnswers])
+def test_a_model_gives_another_text_and_else_the_question_is_searched_and_counted(tmp_path: Path, cls: Any) -> None:
+    with OpenAIServer() as server:
+        server.reply = lambda body: json.dumps({"text": " Better. "})
+        server.faults += [refusal("no"), refusal("no")]
+        part = cls("m", base_url=server.base_url, input_price=1.0, output_price=1.0, concurrency=1)
+        rows, effort = rewritten(part, tmp_path)
+        assert rows == [(0, QUESTIONS[0]), *[(0, "Better.")] * 3]
+        assert (effort.total, effort.unit, effort.fallbacks) == (4, "queries", 1)
+        assert effort.cost > 0
+        assert effort.query_seconds > 0
+        assert rewritten(part, tmp_path)[0] == rows
+        assert len(server.requests) == 5
+
+
+def test_variants_stand_beside_the_question_each_once(tmp_path: Path) -> None:
+    with OpenAIServer() as server:
+        server.reply = lambda body: json.dumps({"texts": ["One", "One ", "", "Two", "Three"]})
+        part = QueryVariants("m", base_url=server.base_url, count=2)
+        rows, effort = rewritten(part, tmp_path)
+        assert rows[:3] == [(0, QUESTIONS[0]), (1, "One"), (2, "Two")]
+        assert effort.fallbacks == 0
+        server.reply = lambda body: json.dumps({"texts": []})
+        rows, effort = rewritten(QueryVariants("n", base_url=server.base_url), tmp_path)
+        assert ([text for _, text in rows], effort.fallbacks) == (QUESTIONS, 4)
+
+
+def test_a_function_rewrites_and_anything_but_texts_is_refused() -> None:
+    assert rewritten(REWRITER.take(str.upper))[0] == [(0, text.upper()) for text in QUESTIONS]
+    rows, effort = rewritten(REWRITER.take(lambda text: [text, "ferry"] if text == QUESTIONS[0] else None))
+    assert rows == [(0, QUESTIONS[0]), (1, "ferry"), *((0, text) for text in QUESTIONS[1:])]
+    assert effort.fallbacks == 3
+    with pytest.raises(ConfigurationError, match="gave '3': give a text, or a list of texts"):
+        rewritten(REWRITER.take(lambda text: 3))
+
+
+def evaluated(**parts: Any) -> Any:
+    config = BenchmarkConfig.model_validate(
+        {"corpus": CORPUS, "ground_truth": GROUND_TRUTH, "stores": ["memory"]}
+        | {"chunkers": [{"type": "recursive-token", "chunk_size": 100}], "rerankers": ["lexical"]}
+        | {name: [part] for name, part in parts.items()}
+    )
+    documents = [documents_to_table(Corpus.from_folder(CORPUS))]
+    inputs = InMemoryInputs("token-level", documents, TRUTH, ["span_recall"], [5], 50)
+    return evaluate(run_in_memory, config.configurations()[0], inputs)
+
+
+@pytest.mark.parametrize("retrieval", ["vector", "bm25", "hybrid"])
+def test_variants_are_fused_to_one_ranking_and_equal_ones_change_nothing(retrieval: str) -> None:
+    alone = evaluated(retrieval=retrieval)
+    same = evaluated(retrieval=retrieval, queries=REWRITER.take(lambda text: text))
+    twice = evaluated(retrieval=retrieval, queries=REWRITER.take(lambda text: [text, f"{text} "]))
+    other = evaluated(retrieval=retrieval, queries=REWRITER.take(lambda text: [text, "ferry"]))
+    first = list(alone.hits)[-2]
+
+    def places(table: pa.Table) -> list[Any]:
+        return table.select(["query_id", "rank", "doc_id", "start", "end"]).sort_by("query_id").to_pylist()
+
+    assert alone.searches is None
+    assert list(same.hits)[-2:] == ["variants", "reranked"]
+    for made in (same, twice):
+        assert places(made.hits["variants"]) == places(alone.hits[first])
+        assert made.scores.equals(alone.scores)
+    assert set(other.hits[first].column("variant").to_pylist()) == {0, 1}
+    ranks = [row["rank"] for row in other.hits["variants"].to_pylist() if row["query_id"] == QUERIES[0][0].as_py()]
+    assert ranks == list(range(1, len(ranks) + 1))
+    assert places(other.hits["variants"]) != places(alone.hits[first])
+
+
+def test_the_report_shows_what_was_searched_beside_the_question() -> None:
+    made = run_in_memory(stages.rewrite, QUERIES, REWRITER.take(lambda text: [text, "ferry"]))
+    assert searched_texts_of(made, QUERIES) == [["ferry"]] * 4
