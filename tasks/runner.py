@@ -19,7 +19,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.states import Completed
 
-from rag_eval.benchmark.outcome import StageWork, Work
+from rag_eval.benchmark.outcome import StageWork, Work, name_of_work
 from rag_eval.benchmark.records import alone, find_record, keep_record
 from rag_eval.benchmark.references import Observation, effort_of
 from rag_eval.benchmark.stage import Stage
@@ -118,9 +118,7 @@ class StageRunner:
     def __call__(self, stage: Stage, *inputs: Any) -> Any:
         """The stage's result; raises what the stage raised."""
         started = time.perf_counter()
-        # A stage that runs again in the same place, such as for a second file of ground truth, has a number.
-        again = sum(name.partition(" ")[0] == stage.name for name in self.work)
-        shown = f"{stage.name} {again + 1}" if again else stage.name
+        shown = name_of_work(stage, self.work)
         work: Work = "failed"
         result: Any = None
         failure: Exception | None = None

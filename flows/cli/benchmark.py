@@ -16,7 +16,7 @@ from flows.cli.console import plain_table, print_notes, say, visible
 from flows.cli.processes import Stopped, leaving, watched
 from flows.cli.truth import summary
 from rag_eval.disk.files import scratch_path, sweep_scratch
-from rag_eval.errors import BenchmarkFailedError, ConfigurationError, Faults
+from rag_eval.errors import ArtifactError, BenchmarkFailedError, ConfigurationError, Faults
 from rag_eval.formatting import counted
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ids import encode_utf8
@@ -66,7 +66,7 @@ def run(
     kept.keep(kept.root / ".gitignore", b"*\n")  # also says early when a bucket cannot be written to
     failure: BenchmarkFailedError | None = None
     try:
-        outcome = _run(chosen, kept, reanchor, runner)
+        outcome = _reused(chosen, kept, reanchor) or _run(chosen, kept, reanchor, runner)
     except BenchmarkFailedError as error:
         failure, outcome = error, BenchmarkOutcome.model_validate_json(error.summary.read_bytes())
     from flows.cli.ranking import print_result
@@ -187,6 +187,23 @@ def check_files(
             words = f"spans carried over for this run: {summary(report)}; rag-eval truth reanchor keeps them"
             say(Console(stderr=True), f"rag-eval: {words}")
     return CheckedFiles(len(corpus), sum(map(len, truth.values())), notes)
+
+
+def _reused(config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool) -> "BenchmarkOutcome | None":
+    """The outcome of a run that has nothing to compute, and needs no server; None where one is there to show it."""
+    from flows.cli.server import has_lasting_server
+    from rag_eval.benchmark.outcome import reuse_outcome
+    from rag_eval.reports.write import keep_report
+
+    if workspace.refresh or config.langsmith_dataset or not workspace.runs.is_dir() or has_lasting_server():
+        return None
+    outcome = reuse_outcome(workspace, config, reanchor)
+    if outcome is not None:
+        try:
+            keep_report(workspace, outcome)
+        except ArtifactError as error:
+            say(Console(stderr=True), f"rag-eval: the report of {outcome.run} could not be written: {error}")
+    return outcome
 
 
 def _run(config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool, runner: str) -> "BenchmarkOutcome":

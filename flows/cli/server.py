@@ -339,6 +339,11 @@ def use_lasting_server() -> str:
     return without_credentials(api)
 
 
+def has_lasting_server() -> bool:
+    """Whether the user named a server, or has one on this machine."""
+    return bool(named_server()) or is_open_to_us(LOCAL_API)
+
+
 def _lasting_server() -> str | None:
     api = named_server() or (LOCAL_API if is_open_to_us(LOCAL_API) else None)
     if api is not None:

@@ -2,19 +2,33 @@
 
 import platform
 import secrets
+import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pyarrow.compute as pc
 from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints
 
+from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import BenchmarkConfig, BenchmarkRecord, Configuration, ConfigurationRecord
-from rag_eval.benchmark.engine import Evaluated
-from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, Effort, IndexRef, TableRef, TruthSource
+from rag_eval.benchmark.engine import Evaluated, evaluate
+from rag_eval.benchmark.records import find_record
+from rag_eval.benchmark.references import (
+    BenchmarkInputs,
+    CorpusSource,
+    Effort,
+    IndexRef,
+    TableRef,
+    TruthSource,
+    effort_of,
+)
+from rag_eval.benchmark.stage import Stage
 from rag_eval.benchmark.stages import read_chunks
+from rag_eval.benchmark.truth_stages import ground_truth
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.errors import BenchmarkFailedError, ConfigurationError
+from rag_eval.errors import ArtifactError, BenchmarkFailedError, ConfigurationError
 from rag_eval.formatting import choices, counted
 from rag_eval.metrics.metric import ALL, MIN, higher_is_better, score_name, split_name
 from rag_eval.metrics.score_tables import average_scores
@@ -217,8 +231,8 @@ class BenchmarkOutcome(_Outcome):
         found: dict[str, tuple[int, int, list[Effort]]] = {}
         done = [one.stages for one in self.configurations]
         failed = [failure.stages for failure in self.failures.values()]
-        for stages in (self.stages, *done, *failed):
-            for name, stage in stages.items():
+        for each in (self.stages, *done, *failed):
+            for name, stage in each.items():
                 computed, reused, efforts = found.get(name, (0, 0, []))
                 is_computed = stage.work != "reused"
                 fresh = [stage.effort] if is_computed and stage.effort is not None else []
@@ -309,6 +323,53 @@ def keep_outcome(
     )
     workspace.keep(workspace.runs / outcome.run / SUMMARY, outcome.model_dump_json(indent=2).encode())
     return outcome
+
+
+def name_of_work(stage: Stage, work: Mapping[str, StageWork]) -> str:
+    """What the next run of a stage is called; one that ran before in the same place, for other ground truth, is
+    numbered."""
+    before = sum(name.partition(" ")[0] == stage.name for name in work)
+    return f"{stage.name} {before + 1}" if before else stage.name
+
+
+class _KeptWork:
+    """Gives what a workspace has kept of each stage; ``work`` says what that was. Raises ``LookupError`` without it."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self.work: dict[str, StageWork] = {}
+
+    def __call__(self, stage: Stage, *inputs: Any) -> Any:
+        started = time.perf_counter()
+        key = stage.key(*stage.looked(self._workspace, *inputs))
+        found = find_record(self._workspace, stage, key)
+        if found is None:
+            raise LookupError(key)
+        seconds = round(time.perf_counter() - started, 3)
+        self.work[name_of_work(stage, self.work)] = StageWork(work="reused", effort=effort_of(found), seconds=seconds)
+        return found
+
+
+def reuse_outcome(workspace: Workspace, config: BenchmarkConfig, reanchor: bool = False) -> BenchmarkOutcome | None:
+    """The outcome of a run of which every stage is kept, kept as one that ends now; None where something is missing.
+
+    It is what the flow gives, without the flow: nothing is computed.
+    """
+    started = datetime.now(UTC)
+    run = _KeptWork(workspace)
+    try:
+        corpus = CorpusSource.of(config.corpus, config.glob)
+        documents = run(stages.load_corpus, corpus)
+        truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, reanchor)
+        inputs = BenchmarkInputs.of(config, documents, truth)
+        done = []
+        for configuration in config.configurations():
+            own = _KeptWork(workspace)
+            evaluated = evaluate(own, configuration, inputs)
+            done.append(summarise(workspace, configuration, evaluated, own.work, inputs.evaluation_type))
+    except (LookupError, ArtifactError):  # not kept, or not as it was written
+        return None
+    return keep_outcome(workspace, started, config, corpus, inputs, done, {}, run.work)
 
 
 def conclude(workspace: Workspace, outcome: BenchmarkOutcome) -> BenchmarkOutcome:
