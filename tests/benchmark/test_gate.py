@@ -192,8 +192,10 @@ def test_what_cannot_be_tested_is_said(store: Store) -> None:
         ConfigurationError, match=r"by 'recall@3' \(did you mean span_recall@3\?\): use one of .* others"
     ):
         run_gate(*arguments, "recall@3", 0.1)
-    with pytest.raises(ConfigurationError, match="there is no configuration 'markdown': use one of"):
-        run_gate(*arguments, METRIC, 0.1, configurations=["markdown"])
+    # Nor is a pair of which one run has only one half.
+    for unknown in ("markdown", f"{LARGE_NAME}=markdown", f"markdown={LARGE_NAME}"):
+        with pytest.raises(ConfigurationError, match=f"there is no configuration '{unknown}'.*: use one of"):
+            run_gate(*arguments, METRIC, 0.1, configurations=[unknown])
 
 
 def test_other_data_is_refused_unless_allowed(own_store: Store, tmp_path: Path) -> None:

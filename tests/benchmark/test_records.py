@@ -64,12 +64,15 @@ def kept(workspace: Workspace, upto: int = 3) -> tuple[str, Path]:
     [(count, (3,)), (count_in_shards, ([3, 0, 5],)), (count_in_shards, ([],)), (build, ()), (read_truth, ())],
     ids=["table", "shards", "no shard", "index", "truth"],
 )
-def test_what_was_kept_is_found_as_it_was(workspace: Workspace, made_by: Stage, arguments: tuple[object, ...]) -> None:
+def test_what_was_kept_is_found_as_it_was(
+    workspace: Workspace, made_by: Stage, arguments: tuple[object, ...], caplog: pytest.LogCaptureFixture
+) -> None:
     key = made_by.key(*arguments)
     assert find_record(workspace, made_by, key) is None
     made = made_by(workspace, *arguments)
     keep_record(workspace, made_by, key, made)
     assert find_record(workspace, made_by, key) == made
+    assert caplog.text == ""
 
 
 def test_a_list_of_shards_has_one_key_and_one_effort(workspace: Workspace) -> None:

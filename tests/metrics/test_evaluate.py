@@ -54,6 +54,8 @@ def test_plain_records_are_results_too() -> None:
     assert evaluate_chunk_level([ids], [ChunkRecall()]) == {"chunk_recall": 1.0}
     spans = {"retrieved": [span(0, 2)], "ground_truth": [span(0, 4)]}
     assert evaluate_token_level([spans], [SpanRecall()]) == {"span_recall": 0.5}
+    mixed = [span(0, 2), {"doc_id": "a.md", "start": 2, "end": 3, "text": "x"}]
+    assert evaluate_token_level([{**spans, "retrieved": mixed}], [SpanRecall()]) == {"span_recall": 0.75}  # type: ignore[typeddict-item]
 
 
 def test_no_results_are_zero_for_each_metric() -> None:

@@ -46,6 +46,16 @@ def test_text_that_was_moved_is_followed_and_a_new_copy_of_short_text_is_not() -
     assert carried(OLD, gone + "Coffee: 5 euro.", "5 euro.") == ("lost", "deleted")
 
 
+def test_every_one_of_several_moved_texts_is_followed_and_not_words_of_it_elsewhere() -> None:
+    wind, maps, lost = "Wind over 20 knots stops all traffic.", "Maps are in the hall.", "Lost items go to the office."
+    sold, noon = "Tickets are sold on board only.", "The ferry leaves at noon from Storvåg."
+    old = " ".join([wind, maps, lost, sold, noon])
+    new = " ".join([lost, maps, "Wind over 20 knots stops", wind.removeprefix("Wind "), noon, sold])
+    for text in (" over 20 knots st", " sold on board"):
+        start, moved = old.index(text), new.rindex(text)
+        assert Carrier(old, new).carry(start, start + len(text)).place == (moved, moved + len(text))
+
+
 def test_the_diff_tells_copies_apart() -> None:
     rows = "".join(f"Row {number}: the price is due at once.\n" for number in range(9))
     start = rows.index("the price", rows.index("Row 4"))

@@ -58,6 +58,16 @@ def test_blocks_that_are_shared_by_chance_are_used_up(old: str, new: str, expect
     assert settled(shared_blocks(old, new), old, new) == expected
 
 
+def test_blocks_of_text_that_repeats_do_not_overlap() -> None:
+    noon = "leaves at noon. "
+    old = f"{noon}ab ab {noon}{noon}ab {noon}of {noon}{noon}of xy of ab {noon}of of ab "
+    new = f"oon. ab ab {noon}leaveaves at es at noon. ab {noon}of at noon. {noon}of xy of ves at noon. of of ab "
+    for one, other in ((old, new), (new, old)):
+        found = shared_blocks(one, other)
+        check_valid(found, one, other)
+        assert [block.length for block in found] == [32, 33, 34, 22]
+
+
 @pytest.mark.parametrize("seed", range(100))
 def test_the_anchors_are_the_heaviest_chain(seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311  # seeded inputs
