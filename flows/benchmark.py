@@ -7,7 +7,7 @@ from prefect.cache_policies import NO_CACHE
 
 from rag_eval.benchmark import engine, stages
 from rag_eval.benchmark.config import THREADS, BenchmarkConfig, Configuration
-from rag_eval.benchmark.housekeeping import notice_first_version
+from rag_eval.benchmark.housekeeping import notice_first_version, using_workspace
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome, conclude, keep_outcome, summarise
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
 from rag_eval.benchmark.truth_stages import ground_truth
@@ -49,6 +49,7 @@ def evaluate(workspace: Workspace, configuration: Configuration, inputs: Benchma
 
 
 @flow(name="benchmark", flow_run_name=benchmark_run_name)
+@using_workspace
 def benchmark(
     config: BenchmarkConfig, workspace: Workspace, reanchor: bool = False, runner: str = THREADS
 ) -> BenchmarkOutcome:

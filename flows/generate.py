@@ -5,6 +5,7 @@ from typing import Any
 from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from rag_eval.benchmark.housekeeping import using_workspace
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.generation.levels import GenerationConfig
 from rag_eval.generation.report import GenerationReport
@@ -15,6 +16,7 @@ BATCHES_AT_ONCE: Any = ThreadPoolTaskRunner(max_workers=64)
 
 
 @flow(name="generate", flow_run_name="{config.output.name}", task_runner=BATCHES_AT_ONCE)
+@using_workspace
 def generate(config: GenerationConfig, workspace: Workspace) -> GenerationReport:
     """Write ground truth for a corpus; answers are kept in the workspace, and what was paid once is not paid again.
 

@@ -131,7 +131,7 @@ class StageRunner:
             failure = error
         effort = None if failure else effort_of(result)
         seconds = round(time.perf_counter() - started, 3)
-        done = StageWork(work=work, effort=effort, seconds=seconds)
+        done = StageWork(work=work, effort=effort, seconds=seconds, key=stage.key(*inputs))
         self.work[shown] = self._before.get(shown, done) if work == "reused" else done
         self._tell(shown, work, as_sentence(failure) if failure else None)
         if failure is not None:

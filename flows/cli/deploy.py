@@ -12,16 +12,18 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import psutil
 import typer
 from rich.console import Console
+from rich.filesize import decimal
 
 from flows.cli import options
 from flows.cli.console import print_notes, say
 from flows.cli.prefect_home import (
+    RETENTION,
     kept_key,
     key_file,
     new_key,
@@ -36,10 +38,14 @@ from rag_eval.disk.locks import try_lock
 from rag_eval.documents.watch import CorpusWatch
 from rag_eval.errors import ConfigurationError, RagEvalError, ServiceError
 
+if TYPE_CHECKING:
+    from rag_eval.benchmark.workspace import Workspace
+
 AGAIN_SECONDS = 5.0
 LOOK_SECONDS = 0.2
 START_SECONDS = 180.0
 STOP_SECONDS = 15.0
+DAY_SECONDS, BUSY_SECONDS = 86_400.0, 600.0
 WORKER_SETTINGS = {
     # Often enough that a run starts soon after it was asked for.
     "PREFECT_WORKER_QUERY_SECONDS": "2",
@@ -118,6 +124,7 @@ def up(
     max_drop: options.MaxDropOption = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the Prefect server and its UI.")] = 4200,
     watch: Annotated[bool, typer.Option("--watch/--no-watch", help="Run when documents change.")] = True,
+    keep: Annotated[float, typer.Option(min=0, help="Days after which unused work and runs go; 0 keeps all.")] = 90,
 ) -> None:
     """Run a benchmark every night, on demand from the Prefect UI and when documents change, until stopped."""
     from flows.cli.benchmark import check_files
@@ -159,10 +166,29 @@ def up(
             say(console, "rag-eval is up; Ctrl-C stops all of it", "bold")
             for name, where in rows.items():
                 say(console, f"  {name:13}{where}")
+            threading.Thread(target=tidy_daily, args=(place, keep, console), daemon=True).start()
             attend(group, documents, console)
         finally:
             with console.status("Stopping …"):
                 group.stop()
+
+
+def tidy_daily(workspace: "Workspace", days: float, console: Console) -> None:
+    """Remove every day, while no run is under way, what was not used for so many days; nothing where they are 0."""
+    from rag_eval.benchmark.housekeeping import prune
+
+    while days:
+        try:
+            gone = prune(workspace, days)
+            if gone:
+                told = ", ".join(f"{one.kind} {decimal(one.size)}" for one in gone)
+                _tell(console, f"removed what was not used for {days:g} days: {told}")
+            time.sleep(DAY_SECONDS)
+        except ConfigurationError:
+            time.sleep(BUSY_SECONDS)  # a run is under way
+        except RagEvalError as error:
+            _tell(console, f"nothing old was removed: {error}")
+            time.sleep(DAY_SECONDS)
 
 
 def attend(group: ProcessGroup, documents: CorpusWatch | None, console: Console) -> None:
@@ -225,7 +251,7 @@ def start_server(group: ProcessGroup, kept: ExitStack, home: Path, runs: Path, p
     database = home / "prefect.db"
     if not database.exists():
         use_template(database)
-    settings = server_settings(key, database) | {RUNS_TOKEN: token}
+    settings = server_settings(key, database) | RETENTION | {RUNS_TOKEN: token}
     group.start("server", ["127.0.0.1", str(port), str(runs)], settings, lambda: answers(api, 2.0))
     os.environ["RAG_EVAL_RUNS_URL"] = f"http://127.0.0.1:{port}{RUNS_PATH}/{token}"
     return api, True

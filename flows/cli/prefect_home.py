@@ -14,12 +14,13 @@ import secrets
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rag_eval.disk.files import data_sha256, file_sha256, scratch_path, sweep_scratch, writing
+from rag_eval.disk.locks import try_lock
 from rag_eval.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -53,6 +54,40 @@ def prefect_home(workspace: "Workspace") -> Path:
         ) from None
     sweep_scratch(home)
     return home
+
+
+RETENTION = {
+    # Ended runs, and events of runs, are of use as long as the runs of a workspace are looked at.
+    "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
+    "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(30 * 86_400),
+    "PREFECT_SERVER_EVENTS_RETENTION_PERIOD": "P30D",  # a number would stop the server from starting
+}
+"""The settings by which a lasting server removes what is old from its database."""
+
+
+def compact(workspace: "Workspace", *, dry_run: bool = False) -> int:
+    """Return how many bytes were freed in Prefect's files: pages of the database that are empty, and old templates.
+
+    Nothing is done while ``rag-eval up`` uses them, and with ``dry_run`` it is only counted.
+    """
+    home, freed = prefect_home(workspace), 0
+    database = home / "prefect.db"
+    with suppress(OSError, sqlite3.Error, ArtifactError), try_lock(home / "up.lock") as is_free:
+        if is_free and database.is_file():
+            with closing(sqlite3.connect(database)) as opened:
+                pages, size = (
+                    opened.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_size")
+                )
+                freed += pages * size
+                if pages and not dry_run:
+                    opened.execute("VACUUM")
+    current = set(_templates())
+    for path in set(_user_folder("XDG_CACHE_HOME", ".cache").glob("prefect-*.db")) - current:
+        with suppress(OSError):
+            freed += path.stat().st_size
+            if not dry_run:
+                path.unlink()
+    return freed
 
 
 USER = "rag-eval"

@@ -145,11 +145,17 @@ def _short_name(run: str, runs: list[str]) -> str:
 
 
 def cache(
-    prune: Annotated[float | None, typer.Option(min=0, help="Remove work not used for this many days.")] = None,
+    prune: Annotated[
+        float | None, typer.Option(min=0, help="Remove runs and work not used for this many days.")
+    ] = None,
     clear: Annotated[bool, typer.Option("--clear", help="Remove all work but the runs' summaries.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what --prune would remove, and remove nothing.")
+    ] = False,
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
 ) -> None:
     """Show what a workspace holds, and free space in it."""
+    from flows.cli.prefect_home import compact
     from rag_eval.benchmark import housekeeping
     from rag_eval.benchmark.workspace import Workspace
 
@@ -158,12 +164,27 @@ def cache(
         raise ConfigurationError(f"there is no workspace {kept.address!r}: run a benchmark first, or check the path")
     if prune is not None and clear:
         raise ConfigurationError("--prune and --clear do not go together: give one")
+    if dry_run and prune is None:
+        raise ConfigurationError("--dry-run goes with --prune: give the days too, such as --prune 30")
     console = Console()
     if kept.remote is not None:
         say(console, f"{kept.root}: this machine's copy of {kept.remote}, where nothing is removed")
     if clear or prune is not None:
-        gone = housekeeping.clear(kept) if prune is None else housekeeping.prune(kept, prune)
-        console.print(f"{gone.kind}: {counted(gone.files, 'files')}, {decimal(gone.size)}", highlight=False)
+        before = sum(one.size for one in housekeeping.holdings(kept))
+        gone = [housekeeping.clear(kept)] if prune is None else housekeeping.prune(kept, prune, dry_run=dry_run)
+        freed = compact(kept, dry_run=dry_run)
+        for one in gone:
+            say(
+                console,
+                f"{'would remove ' if dry_run else ''}{one.kind}: {counted(one.files, 'files')}, {decimal(one.size)}",
+            )
+        if freed:
+            say(console, f"{'could free ' if dry_run else 'freed '}{decimal(freed)} in Prefect's own files")
+        if not dry_run:
+            after = sum(one.size for one in housekeeping.holdings(kept))
+            say(console, f"before {decimal(before)}, now {decimal(after)}")
+        elif not gone:
+            say(console, "nothing to remove")
     table = plain_table(None, {"work": False, "files": True, "size": True})
     for holding in housekeeping.holdings(kept):
         table.add_row(holding.kind, f"{holding.files:,}", decimal(holding.size))

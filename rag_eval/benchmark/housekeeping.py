@@ -1,20 +1,33 @@
 """What a workspace holds, and making room in it. Everything but the runs' summaries can be made again.
 
 Other processes may add, rename and remove files meanwhile: what is gone by the time it is looked at counts for nothing.
-A folder that leads out of the workspace by a link is left alone.
+A folder that leads out of the workspace by a link is left alone. Nothing is removed while a run uses the workspace.
 """
 
+import functools
+import inspect
+import json
 import logging
 import os
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
 
+from rag_eval.benchmark import stages
+from rag_eval.benchmark.outcome import SUMMARY, BenchmarkOutcome
+from rag_eval.benchmark.records import record_path
+from rag_eval.benchmark.runs import has_baseline, read_baseline, read_summary
+from rag_eval.benchmark.stage import CUTS_VERSION
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.disk.files import touch
+from rag_eval.disk.files import data_sha256
+from rag_eval.disk.locks import in_turn, try_lock
+from rag_eval.disk.rows import identity_folder
+from rag_eval.errors import ArtifactError, ConfigurationError
 
 DIVIDED = ("tables", "cache")
 """The folders whose folders are told apart."""
@@ -24,7 +37,14 @@ FIRST_VERSION = ("results", "prefect")
 
 PRUNABLE = ("tables", "indexes", "records", *FIRST_VERSION)
 CLEARABLE = (*PRUNABLE, "cache")
+SENT = ("receipts", "failures", "unreadable")
+"""The folders of the outbox in which nothing waits."""
 SECONDS_A_DAY = 86_400
+DIGITS = 16
+"""How much of an identity is in the name of its folder."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 logger = logging.getLogger("rag_eval.benchmark")
 
@@ -52,24 +72,165 @@ def holdings(workspace: Workspace) -> list[Holding]:
     return [holding for holding in found if holding.files]
 
 
-def prune(workspace: Workspace, days: float) -> Holding:
-    """Remove tables, indexes and records that no run has used for so many days, and return what was removed.
+@dataclass
+class Needed:
+    """What stays whatever its age: runs, files that they refer to, and the caches of their parts."""
 
-    Vectors, cuts and the answers of rerankers stay, because they are what costs; the runs' summaries stay too.
+    runs: set[str] = field(default_factory=set)
+    files: set[str] = field(default_factory=set)
+    caches: set[str] = field(default_factory=set)
+
+
+def prune(workspace: Workspace, days: float, *, dry_run: bool = False) -> list[Holding]:
+    """Remove what no run has used for so many days, and return it by kind; a ``dry_run`` removes nothing.
+
+    Runs go by when they began; tables, indexes and records by when a run last used them; vectors, cuts and rankings
+    when no run that stays has their part; answers of models when none was added; of the outbox what was sent. The
+    baseline and the newest run of each benchmark stay, with all that they refer to, and so does what waits to be sent.
+    Raises ``ConfigurationError`` while a run uses the workspace, ``ArtifactError`` when the baseline cannot be read.
     """
-    limit = time.time() - days * SECONDS_A_DAY
-    gone = []
-    for folder in _own_folders(workspace, PRUNABLE):
-        for path in _children(folder) if folder.name == "indexes" else list(_files(folder)):
-            with suppress(FileNotFoundError):
-                if path.lstat().st_mtime < limit:
-                    gone.append(_removed(path))
-    return _total("pruned", gone)
+    with _nobody_in(workspace):
+        limit = time.time() - days * SECONDS_A_DAY
+        chosen: dict[str, list[Path]] = {}
+        needed = _needed(workspace, limit)
+        runs = [path.parent for path in _children_of(workspace, "runs", f"*/{SUMMARY}")]
+        chosen["runs"] = [path for path in runs if path.name not in needed.runs and _began(path) < limit]
+        for kind in PRUNABLE:
+            for folder in _own_folders(workspace, (kind,)):
+                found = _children(folder) if kind == "indexes" else list(_files(folder))
+                names = {path: path.relative_to(workspace.root).as_posix() for path in found}
+                chosen[kind] = [path for path in found if names[path] not in needed.files and _changed(path) < limit]
+        chosen["cache"] = [
+            folder
+            for folder in _children_of(workspace, "cache", "*/*") + _children_of(workspace, "cache", "answers")
+            if folder.is_dir()
+            and folder.name.removesuffix("-queries")[-DIGITS:] not in needed.caches
+            and max(map(_changed, _files(folder)), default=0.0) < limit
+        ]
+        sent = [path for kind in SENT for path in _children_of(workspace, "outbox", f"{kind}/*")]
+        chosen["outbox"] = [path for path in sent if _changed(path) < limit]
+        chosen["locks"] = [
+            path
+            for folder in _own_folders(workspace, ("locks", "leases"))
+            for path in _files(folder)
+            if path.parent.name != IN_USE and _changed(path) < time.time() - SECONDS_A_DAY
+        ]
+        take = _size_of if dry_run else _removed
+        return [_total(kind, [take(path) for path in paths]) for kind, paths in chosen.items() if paths]
+
+
+def _needed(workspace: Workspace, limit: float) -> Needed:
+    """What the baseline, the newest run of each benchmark, and the runs that began since then need."""
+    newest: dict[str, BenchmarkOutcome] = {}
+    needed = Needed()
+    baseline = read_baseline(workspace).run if has_baseline(workspace) else None
+    outcomes = []
+    for path in _children_of(workspace, "runs", f"*/{SUMMARY}"):
+        try:
+            outcomes.append(read_summary(path))
+        except ArtifactError:
+            needed.runs.add(path.parent.name)  # of another version, perhaps: not ours to judge
+    for one in sorted(outcomes, key=lambda one: one.started):
+        newest[data_sha256([str(one.config.corpus), one.config.evaluation_type, str(one.config.ground_truth)])] = one
+    stay = {one.run for one in newest.values()} | {baseline}
+    for one in outcomes:
+        if one.run in stay or one.started.timestamp() >= limit:
+            needed.caches |= {name for part in _parts_of(one) for name in _cache_names(part)}
+            needed.caches |= {"answers"} if "generate" in str(one.config.ground_truth) else set()  # which it extends
+        if one.run in stay:
+            needed.runs.add(one.run)
+            _need_files(workspace, one, needed)
+    return needed
+
+
+def _need_files(workspace: Workspace, outcome: BenchmarkOutcome, needed: Needed) -> None:
+    """Add the records of a run's stages, and every file that these or the run's summary refer to."""
+    work = [outcome.stages, *(one.stages for one in outcome.configurations)]
+    keys = {stage.key for stages_of_one in work for stage in stages_of_one.values() if stage.key}
+    keys |= {stages.places.key(list(one.chunk_tables)) for one in outcome.configurations if one.chunk_tables}
+    needed.files |= set(_uris(outcome.model_dump(mode="json")))
+    for path in (record_path(workspace, key) for key in keys):
+        with suppress(OSError, ValueError, RecursionError):
+            needed.files.add(path.relative_to(workspace.root).as_posix())
+            needed.files |= set(_uris(json.loads(path.read_bytes())))
+
+
+def _uris(data: object) -> Iterator[str]:
+    """The places that are written down anywhere in plain data."""
+    if isinstance(data, Mapping):
+        if isinstance(data.get("uri"), str):
+            yield data["uri"]
+        data = list(data.values())
+    for one in data if isinstance(data, list) else ():
+        yield from _uris(one)
+
+
+def _parts_of(outcome: BenchmarkOutcome) -> Iterator[Any]:
+    for one in outcome.configurations:
+        parts = one.configuration
+        yield from (part for part in (parts.chunker, parts.embedder, parts.reranker) if part is not None)
+
+
+def _cache_names(part: Any) -> Iterator[str]:
+    """How the names of the folders end in which the work of a part, vectors, cuts or rankings, is kept."""
+    for identity in (part.digest, f"{part.digest} v{CUTS_VERSION}"):
+        yield identity_folder(Path(), identity, "").name[-DIGITS:]
+
+
+IN_USE = "runs"
+
+
+@contextmanager
+def in_use(workspace: Workspace) -> Iterator[None]:
+    """Keep what a run uses from being pruned during the block; waits for a pruning that is under way."""
+    mark = workspace.root / "locks" / IN_USE / uuid.uuid4().hex
+    with ExitStack() as held:
+        with in_turn(_pruning(workspace)), suppress(ArtifactError):  # in a workspace that is read-only
+            held.enter_context(try_lock(mark))
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                mark.unlink(missing_ok=True)
+
+
+def using_workspace(work: Callable[P, R]) -> Callable[P, R]:
+    """Have a function use the workspace that it is given as ``workspace``, as ``in_use`` does."""
+
+    @functools.wraps(work)
+    def used(*args: P.args, **kwargs: P.kwargs) -> R:
+        with in_use(inspect.signature(work).bind(*args, **kwargs).arguments["workspace"]):
+            return work(*args, **kwargs)
+
+    return used
+
+
+@contextmanager
+def _nobody_in(workspace: Workspace) -> Iterator[None]:
+    """Keep runs from beginning; raises ``ConfigurationError`` while one is under way."""
+    with in_turn(_pruning(workspace)):
+        for mark in _children_of(workspace, "locks", f"{IN_USE}/*"):
+            with try_lock(mark) as is_free:
+                if not is_free:
+                    raise ConfigurationError(
+                        f"a run uses the workspace {workspace.address!r}, and nothing was removed: try again when it "
+                        "has ended"
+                    )
+            mark.unlink(missing_ok=True)  # of a run that was killed
+        yield
+
+
+def _pruning(workspace: Workspace) -> Path:
+    return workspace.root / "locks" / "prune"
 
 
 def clear(workspace: Workspace) -> Holding:
-    """Remove all work, all that costs included, and return what was removed; the runs' summaries stay."""
-    return _total("cleared", [_removed(folder) for folder in _own_folders(workspace, CLEARABLE)])
+    """Remove all work, all that costs included, and return what was removed; the runs' summaries stay.
+
+    Raises ``ConfigurationError`` while a run uses the workspace.
+    """
+    with _nobody_in(workspace):
+        return _total("cleared", [_removed(folder) for folder in _own_folders(workspace, CLEARABLE)])
 
 
 def notice_first_version(workspace: Workspace) -> None:
@@ -82,22 +243,40 @@ def notice_first_version(workspace: Workspace) -> None:
         )
 
 
-def mark_used(path: Path) -> None:
-    """Take note that kept work was used now, which keeps it from being pruned."""
-    with suppress(OSError):  # a workspace that is read-only can be used and not pruned
-        touch(path)
-
-
 def _own_folders(workspace: Workspace, kinds: tuple[str, ...]) -> list[Path]:
     folders = (workspace.root / kind for kind in kinds)
     return [folder for folder in folders if folder.is_dir() and workspace.contains(folder)]
 
 
+def _children_of(workspace: Workspace, kind: str, pattern: str) -> list[Path]:
+    return [path for folder in _own_folders(workspace, (kind,)) for path in sorted(folder.glob(pattern))]
+
+
+def _began(run: Path) -> float:
+    """When a run began; its summary, which was read before, may be gone by now."""
+    try:
+        return read_summary(run / SUMMARY).started.timestamp()
+    except ArtifactError:
+        return time.time()
+
+
+def _changed(path: Path) -> float:
+    """When a file was made or last used; what is gone by now is not old."""
+    try:
+        return path.lstat().st_mtime
+    except FileNotFoundError:
+        return time.time()
+
+
+def _size_of(path: Path) -> Holding:
+    is_folder = path.is_dir() and not path.is_symlink()
+    return _holding(path.name, _files(path) if is_folder else [path])
+
+
 def _removed(path: Path) -> Holding:
     """Remove a file, a folder or a link, and return what it took up."""
-    is_folder = path.is_dir() and not path.is_symlink()
-    holding = _holding(path.name, _files(path) if is_folder else [path])
-    if is_folder:
+    holding = _size_of(path)
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)

@@ -77,12 +77,14 @@ class _Outcome(BaseModel):
 class StageWork(_Outcome):
     """One stage of a run: whether its body ran, and how long the run waited for it.
 
-    ``effort`` is what it took when it was computed, in this run or, where it was reused, in an earlier one.
+    ``effort`` is what it took when it was computed, in this run or, where it was reused, in an earlier one. ``key`` is
+    that of the work, by which its record is kept.
     """
 
     work: Work
     effort: Effort | None
     seconds: float
+    key: str | None = None
 
 
 class ChunkStatistics(_Outcome):

@@ -16,7 +16,6 @@ from weakref import WeakValueDictionary
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from rag_eval.benchmark.housekeeping import mark_used
 from rag_eval.benchmark.references import IndexRef, TableRef
 from rag_eval.benchmark.stage import Stage
 from rag_eval.benchmark.workspace import Workspace
@@ -64,7 +63,7 @@ def find_record(workspace: Workspace, stage: Stage, key: str) -> Any | None:
         _drop(workspace, path)
         return None
     for used in (*(workspace.root / ref.uri for ref in references if workspace.is_here(ref)), path):
-        mark_used(used)
+        workspace.mark_used(used)
         workspace.ensure(used)
     return kept
 

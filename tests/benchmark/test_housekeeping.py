@@ -1,14 +1,23 @@
+import json
 import os
 import shutil
 import threading
 import time
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
-from rag_eval.benchmark.housekeeping import clear, holdings, mark_used, prune
+from rag_eval.benchmark.housekeeping import Holding, clear, holdings, in_use, prune
+from rag_eval.benchmark.runs import choose_baseline, read_run, run_names
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.disk.files import SCRATCH_PREFIX, sweep_scratch
+from rag_eval.disk.locks import in_turn
+from rag_eval.errors import ArtifactError, ConfigurationError
+from rag_eval.reports.report import build_report
+from tests.benchmark.made_runs import make_run, write_data
 
 OLD = time.time() - 10 * 86_400
 
@@ -48,15 +57,86 @@ def test_a_workspace_says_what_it_holds(tmp_path: Path) -> None:
     assert sum(holding.size for holding in found) == sum(path.stat().st_size for path in everything)
 
 
-def test_pruning_removes_what_was_not_used_and_keeps_vectors_and_runs(tmp_path: Path) -> None:
+def files(found: list[Holding]) -> dict[str, int]:
+    return {one.kind: one.files for one in found}
+
+
+def test_pruning_removes_what_was_not_used(tmp_path: Path) -> None:
     workspace = filled(tmp_path)
     used = next((tmp_path / "tables" / "chunks").iterdir())
-    mark_used(used)
-    assert prune(workspace, 30).files == 0
-    assert prune(workspace, 5).files == 6
+    workspace.mark_used(used)
+    assert prune(workspace, 30) == []
+    expected = {"tables": 2, "indexes": 1, "records": 1, "results": 1, "prefect": 1, "cache": 1}
+    before = holdings(workspace)
+    assert files(prune(workspace, 5, dry_run=True)) == expected
+    assert holdings(workspace) == before
+    assert files(prune(workspace, 5)) == expected
     left = {holding.kind for holding in holdings(workspace)}
-    assert left == {"tables/chunks", "cache", "cache/embeddings", "runs", "other files"}
+    assert left == {"tables/chunks", "cache", "runs", "other files"}  # a run that cannot be read is not judged
     assert used.exists()
+
+
+def age(root: Path, days: float) -> None:
+    """Have everything in a workspace be so many days older."""
+    for path in sorted(root.rglob("*")):
+        stamp = path.stat().st_mtime - days * 86_400
+        os.utime(path, (stamp, stamp))
+    for path in root.glob("runs/*/summary.json"):
+        data = json.loads(path.read_bytes())
+        data["started"] = (datetime.fromisoformat(data["started"]) - timedelta(days=days)).isoformat()
+        path.write_text(json.dumps(data))
+
+
+def test_the_baseline_and_the_newest_run_of_each_benchmark_stay_with_all_they_need(tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path / "work")
+    config, other = (write_data(tmp_path / name, documents=3, queries=2) for name in ("one", "other"))
+    runs = []
+    for one, chunk_size in ((config, 10), (config, 20), (config, 30), (other, 40)):
+        chunker = RecursiveTokenChunker(chunk_size=chunk_size)
+        runs.append(make_run(workspace, one.model_copy(update={"chunkers": [chunker]})))
+        age(workspace.root, 10)
+    choose_baseline(workspace, runs[0].run)
+    outbox = workspace.root / "outbox"
+    for name in ("parcels/waits.json", "receipts/sent.json"):
+        (outbox / name).parent.mkdir(parents=True, exist_ok=True)
+        (outbox / name).write_text("{}")
+    age(outbox, 50)
+    kept = [runs[0], runs[2], runs[3]]
+    gone = files(prune(workspace, 5))
+    assert (gone["runs"], gone["outbox"]) == (2, 1)  # a summary and its scores
+    assert run_names(workspace) == sorted(run.run for run in kept)
+    assert (outbox / "parcels" / "waits.json").exists()
+    for run in kept:
+        build_report(workspace, read_run(workspace, run.run))
+    with pytest.raises(ArtifactError, match="is gone"):
+        build_report(workspace, runs[1])
+
+
+def test_nothing_is_removed_from_under_a_run_and_a_killed_one_is_no_hindrance(tmp_path: Path) -> None:
+    workspace = filled(tmp_path)
+    with in_use(workspace), in_use(workspace):
+        for remove in (lambda: prune(workspace, 5), lambda: clear(workspace)):
+            with pytest.raises(ConfigurationError, match=r"a run uses the workspace .* try again when it has ended"):
+                remove()
+    assert len(holdings(workspace)) == 9
+    (tmp_path / "locks" / "runs" / "killed").write_text("")
+    assert prune(workspace, 5)
+    assert list((tmp_path / "locks" / "runs").iterdir()) == []
+
+
+def test_a_run_waits_for_a_pruning(tmp_path: Path) -> None:
+    workspace, begun = filled(tmp_path), threading.Event()
+
+    def run() -> None:
+        with in_use(workspace):
+            begun.set()
+
+    with in_turn(tmp_path / "locks" / "prune"):
+        waiting = threading.Thread(target=run)
+        waiting.start()
+        assert not begun.wait(0.2)
+    waiting.join()
+    assert begun.is_set()
 
 
 def test_clearing_takes_the_work_alone(tmp_path: Path) -> None:
