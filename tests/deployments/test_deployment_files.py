@@ -6,16 +6,18 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
 import httpx
+import kubernetes.client
 import pytest
 import yaml
 from prefect.events import DeploymentEventTrigger
 from prefect.flows import load_flow_from_entrypoint
 from prefect.settings import PREFECT_API_URL, Settings
-from prefect.utilities.templating import find_placeholders
+from prefect.utilities.templating import apply_values, find_placeholders
 from typer.main import get_command
 
 from flows.benchmark_from_file import Runner, benchmark_from_file
@@ -125,13 +127,46 @@ def test_deploying_twice_changes_nothing_and_kubernetes_gets_its_job(tmp_path: P
         )
     pool = httpx.get(f"{api}/work_pools/kubernetes", timeout=30).json()
     assert pool["type"] == "kubernetes"
-    # Prefect's Kubernetes worker insists on these.
-    manifest = pool["base_job_template"]["job_configuration"]["job_manifest"]
-    pod = manifest["spec"]["template"]["spec"]
-    assert {"parallelism", "completions", "restartPolicy"} <= set(pod)
-    assert pod["containers"][0]["name"] == "prefect-job"
     used = {found.name for found in find_placeholders(json.dumps(pool["base_job_template"]["job_configuration"]))}
     assert used == set(pool["base_job_template"]["variables"]["properties"])
+
+
+def test_the_kubernetes_job_holds_nothing_that_kubernetes_does_not_know() -> None:
+    template = json.loads((FOLDER / "kubernetes-job.json").read_text())
+    values = {name: one.get("default") for name, one in template["variables"]["properties"].items()}
+    values |= {"command": ["prefect", "flow-run", "execute"], "env": [], "labels": {"app": "rag-eval"}}
+    job = apply_values(template["job_configuration"]["job_manifest"], values)
+    strange = list(unknown_fields(job, "V1Job"))
+    assert strange == []
+    assert list(unknown_fields({"spec": {"template": {"spec": {"parallelism": 1}}}}, "V1Job")) == [
+        "spec.template.spec.parallelism"
+    ]
+    # Prefect's Kubernetes worker insists on these; where the job has the first two, it takes them for the pod's.
+    assert job["spec"]["parallelism"] == job["spec"]["completions"] == 1
+    pod = job["spec"]["template"]["spec"]
+    assert (pod["restartPolicy"], pod["containers"][0]["name"]) == ("Never", "prefect-job")
+    mounted = {one["name"] for one in pod["containers"][0]["volumeMounts"]}
+    assert mounted == {one["name"] for one in pod["volumes"]} == {"work", "cache"}
+
+
+def unknown_fields(data: Any, kind: str, place: str = "") -> Iterator[str]:
+    """The fields that the models of Kubernetes' own client do not have, and values that are of another kind."""
+    inner = re.fullmatch(r"(?i:(list|dict))[\[(](?:str, )?(\w+)[\])]", kind)
+    if inner:
+        assert isinstance(data, list if inner[1].lower() == "list" else dict), place
+        for name, one in enumerate(data) if isinstance(data, list) else data.items():
+            yield from unknown_fields(one, inner[2], f"{place}.{name}".lstrip("."))
+    elif hasattr(kubernetes.client, kind):
+        model = getattr(kubernetes.client, kind)
+        kinds = {written: model.openapi_types[name] for name, written in model.attribute_map.items()}
+        for name, one in data.items():
+            path = f"{place}.{name}".lstrip(".")
+            if name not in kinds:
+                yield path
+            else:
+                yield from unknown_fields(one, kinds[name], path)
+    else:
+        assert isinstance(data, {"str": str, "int": int, "bool": bool}[kind]), place
 
 
 def test_what_is_no_schedule_or_no_template_is_said(tmp_path: Path) -> None:
