@@ -274,7 +274,8 @@ def retrieval_losses(
     indexed: Retriever[Any] = retriever if level == "token-level" else CheckedSystem(retriever, truth)
     indexed.index(corpus)
     queries = [item.query for item in truth]
-    hits = HitStages(*(hits_table(level, queries, found, corpus) for found in retriever.stages(queries, max(ks))))
+    exact, found, final = (hits_table(level, queries, one, corpus) for one in retriever.stages(queries, max(ks)))
+    hits = HitStages({"vector": found, "reranked": final}, {"vector": exact})
     chunks = chunks_to_table(retriever.indexed_chunks())
     if level == "token-level":
         return token_level_losses(chunks, truth_to_tables(truth), hits, ks)

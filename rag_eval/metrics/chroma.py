@@ -50,7 +50,7 @@ class ChromaPrecision(ChromaMetric):
 
     @classmethod
     def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
-        return ratio(hits.covered(cut), hits.retrieved_total(cut), cls.empty)
+        return ratio(hits.relevant(cut), hits.retrieved_total(cut), cls.empty)
 
 
 class ChromaIoU(ChromaMetric):
@@ -61,7 +61,7 @@ class ChromaIoU(ChromaMetric):
 
     @classmethod
     def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
-        return ratio(hits.covered(cut), hits.retrieved_total(cut) + hits.uncovered_total(cut), cls.empty)
+        return ratio(hits.relevant(cut), hits.retrieved_total(cut) + hits.uncovered_total(cut), cls.empty)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,11 @@ from typing import ClassVar
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.formulas import F1, AveragePrecision, HitRate, NormalisedGain, Precision, Recall, ReciprocalRank
+from rag_eval.metrics.groups import sweep_places, ungrouped
 from rag_eval.metrics.metric import Cut, RetrievalMetric, Values
-from rag_eval.metrics.sweep import sweep_places
 from rag_eval.types.ids import ChunkId, EvaluationType
+
+IdOrGroup = ChunkId | tuple[ChunkId, ...]
 
 
 @dataclass(frozen=True)
@@ -25,16 +27,18 @@ class ChunkMetric(RetrievalMetric):
     levels: ClassVar[tuple[EvaluationType, ...]] = ("chunk-level",)
     k: int | Cut | None = None
 
-    def calculate(self, retrieved: Sequence[ChunkId], ground_truth: Sequence[ChunkId]) -> float:
-        """The metric for one query; raises as ``calculate_many`` does."""
+    def calculate(self, retrieved: Sequence[ChunkId], ground_truth: Sequence[IdOrGroup]) -> float:
+        """The metric for one query; a tuple of ids among the truth is a group. Raises as ``calculate_many`` does."""
         return float(self.calculate_many([(retrieved, ground_truth)])[0])
 
-    def calculate_many(self, cases: Sequence[tuple[Sequence[ChunkId], Sequence[ChunkId]]]) -> Values:
+    def calculate_many(self, cases: Sequence[tuple[Sequence[ChunkId], Sequence[IdOrGroup]]]) -> Values:
         """The metric for several queries at once; raises ``ConfigurationError`` at a budget, as ids tell no tokens."""
         if self.cut.kind == "tokens":
             raise ConfigurationError(f"{self.name} counts the tokens of chunks: score tables, with chunks=…")
-        hits, truth = ([[(one, 0, 1) for one in case[side]] for case in cases] for side in (0, 1))
-        return self.score(sweep_places(hits, truth), self.cut)
+        members = [ungrouped(truth) for _, truth in cases]
+        sides = [hits for hits, _ in cases], [ids for ids, _ in members]
+        hits, truth = ([[(str(one), 0, 1) for one in ids] for ids in side] for side in sides)
+        return self.score(sweep_places(hits, truth, groups=[numbers for _, numbers in members]), self.cut)
 
 
 class ChunkRecall(Recall, ChunkMetric):

@@ -1,8 +1,9 @@
 """The formulas of metrics, stated once for both levels: on lengths of spans and on numbers of chunks.
 
 A formula reads a sweep: arrays with one entry a query, or a row a rank and a column a query. The gain of a hit is what
-it adds to the truth that is covered. Sums over ranks are added rank by rank, so that one query has the same value, to
-the last bit, as among many.
+it adds to the truth that is covered. Where truth has groups (``rag_eval.metrics.groups``), what is found of the truth
+counts a group once, and a hit on any member of a group is relevant; without groups the two are the same. Sums over
+ranks are added rank by rank, so that one query has the same value, to the last bit, as among many.
 """
 
 import math
@@ -20,7 +21,7 @@ def ratio(part: Counts | Values, whole: Counts | Values, empty: float = 0.0) -> 
     return np.divide(part, whole, out=values, where=whole > 0)
 
 
-def discounted_gain(gains: Counts) -> Values:
+def discounted_gain(gains: Counts | Values) -> Values:
     """Σ gain(i) / log2(i + 1)."""
     values = np.zeros(gains.shape[1])
     for rank, gain in enumerate(gains, start=1):
@@ -43,7 +44,7 @@ class Precision(RetrievalMetric):
 
     @classmethod
     def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
-        return ratio(hits.covered(cut), hits.retrieved(cut), cls.empty)
+        return ratio(hits.relevant(cut), hits.retrieved(cut), cls.empty)
 
 
 class IoU(RetrievalMetric):
@@ -53,16 +54,19 @@ class IoU(RetrievalMetric):
 
     @classmethod
     def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
-        covered = hits.covered(cut)
-        return ratio(covered, hits.retrieved(cut) + hits.truth - covered, cls.empty)
+        return ratio(hits.relevant(cut), hits.retrieved(cut) + hits.truth - hits.covered(cut), cls.empty)
 
 
 class F1(RetrievalMetric):
-    """2 · |retrieved ∩ truth| / (|retrieved| + |truth|); 0 on empty truth, on empty retrieval and on both."""
+    """The harmonic mean of precision and recall: 2 · |retrieved ∩ truth| / (|retrieved| + |truth|) without groups.
+
+    0 on empty truth, on empty retrieval and on both.
+    """
 
     @classmethod
     def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
-        return ratio(2 * hits.covered(cut), hits.retrieved(cut) + hits.truth, cls.empty)
+        covered, relevant = hits.covered(cut), hits.relevant(cut)
+        return ratio(2 * relevant * covered, relevant * hits.truth + covered * hits.retrieved(cut), cls.empty)
 
 
 class HitRate(RetrievalMetric):
@@ -95,7 +99,7 @@ class ReciprocalRank(RetrievalMetric):
 
 
 class AveragePrecision(RetrievalMetric):
-    """Σ gain(i) · P(i) / |truth|, P(i) being the share of the first i ranks that have a gain; 0 on empty truth.
+    """Σ gain(i) · P(i) / |truth|, P(i) being the share of the first i ranks with new truth; 0 on empty truth.
 
     Cut at k the divisor stays the whole truth, as in trec_eval.
     C. Buckley, E. M. Voorhees, *Evaluating Evaluation Measure Stability*, 2000. The mean over queries is the MAP.
@@ -108,8 +112,8 @@ class AveragePrecision(RetrievalMetric):
         gains = hits.gains(cut)
         useful = np.zeros(gains.shape[1], dtype=np.int64)
         weighted = np.zeros(gains.shape[1])
-        for rank, gain in enumerate(gains, start=1):
-            useful += gain > 0
+        for rank, (gain, relevant) in enumerate(zip(gains, hits.relevant_gains(cut), strict=True), start=1):
+            useful += relevant > 0
             weighted += gain * (useful / rank)
         return ratio(weighted, hits.truth, cls.empty)
 

@@ -1,40 +1,56 @@
-"""Where recall is lost on the way from the documents to the hits.
+"""Where recall is lost on the way from the documents to what is handed on.
 
 Every recall below is that of one query; at token level it is ``span_recall`` in characters, at chunk level
-``chunk_recall``. *Oracle@all* is the recall if every chunk were retrieved, *oracle@k* the best that any choice of k
-chunks could reach, *exact@k*, *approximate@k* and *final@k* those of the first k hits of exact search, of the index
-that was really used, and after the reranker.
+``chunk_recall``, and at every stage a group of evidence is covered by the member that is covered best there.
+*Oracle@all* is the recall if every chunk were retrieved, *oracle@k* the best that any choice of k chunks could reach.
+*Searched@k* is the recall of the first k hits of exact search, of several retrievers (or variants of a query) that of
+the one that has most; *found@k* the same with the index that was really used; the others are those of the first k hits
+after the stage, or of the first k passages.
 
 ==============  ============================  ========================================================================
 part            formula                       what it tells
 ==============  ============================  ========================================================================
 ``uncovered``   1 - oracle@all                in no chunk at all: the chunker lost it, and nothing after can find it
 ``boundary``    oracle@all - oracle@k         spread over more than k chunks: cut otherwise, or retrieve more
-``search``      oracle@k - exact@k            in chunks that would have fitted, but others were nearer to the query
-``index``       exact@k - approximate@k       found by the exact search, missed by the approximate one
-``reranker``    approximate@k - final@k       moved out of the first k by the reranker
+``search``      oracle@k - searched@k         in chunks that would have fitted, but every retriever ranked others higher
+``index``       searched@k - found@k          found by the exact search, missed by the approximate one
+``fusion``      found@k - fused@k             a retriever had it in its first k, the fusion has not
+``selection``   fused@k - selected@k          dropped by a filter, a threshold, or as a near-duplicate
+``reranker``    selected@k - reranked@k       moved out of the first k by the reranker
+``return``      reranked@k - returned@k       lost by what is handed on in place of the hits
 ==============  ============================  ========================================================================
 
-The five add up to 1 - final@k. The first three are never negative. A negative ``reranker`` is a gain: it brought truth
-into the first k that had not been there. A negative ``index`` is luck: a hit that the exact search ranks lower holds
-more truth than the one that was missed. Without an approximate index, or without a reranker, that part is 0.
+They add up to 1 - the final recall. The first three are never negative. From ``fusion`` on a negative part is a gain:
+truth came into the first k that had not been there, such as that in a window around a hit. A negative ``index`` is
+luck: a hit that the exact search ranks lower holds more truth than the one that was missed. The part of a stage that
+there is not is 0.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise, product
+from math import prod
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rag_eval.errors import ConfigurationError, TableError
-from rag_eval.metrics.metric import ALL, Counts, Cut, check_cut
+from rag_eval.metrics.groups import GroupedSweep, WeightedSweep, sweep_of
+from rag_eval.metrics.metric import ALL, Cut, Values, check_cut
 from rag_eval.metrics.sweep import SpanRows, SpanSweep, touching_chunks
 from rag_eval.metrics.table_rows import TableRows, read_rows
-from rag_eval.tables import TruthTables, as_passages, check_schema, schema_of
+from rag_eval.tables import HITS, TruthTables, as_passages, check_schema, schema_of
 from rag_eval.types.ids import EvaluationType
 
-LOSS_PARTS = ("uncovered", "boundary", "search", "index", "reranker")
+LATER = {"fused": "fusion", "selected": "selection", "reranked": "reranker"}
+"""The stages after the first, by the name of their hits, and what each can lose; all others are searches."""
+
+VARIANTS = "variants"
+"""The hits of several variants of a query as one: a fusion too, of what may be fused already."""
+
+LOSS_PARTS = ("uncovered", "boundary", "search", "index", *LATER.values(), "return")
 """The parts, in the order in which they come about."""
 
 SHARES = (*LOSS_PARTS, "final_recall")
@@ -45,25 +61,59 @@ LOSSES = schema_of(query_id=pa.string(), k=pa.int32(), **dict.fromkeys(SHARES, p
 AVERAGE_LOSSES = schema_of(k=pa.int32(), **dict.fromkeys(SHARES, pa.float64()), n=pa.int64())
 """A row for each k: the means over n queries."""
 
+SEARCH_LOSSES = schema_of(query_id=pa.string(), k=pa.int32(), search=pa.string(), loss=pa.float64())
+"""A row for each search, k and answerable query: oracle@k less the recall of this search alone."""
+
+MOST_CHOICES = 64
+"""So many choices of one member for each group are tried for oracle@k; of more, those that one chunk covers best."""
+
 
 @dataclass(frozen=True)
 class HitStages:
-    """The hits of one retrieval at its three stages, each at least as deep as the largest k.
+    """The hits of one retrieval by stage, ``HITS`` tables that are at least as deep as the largest k.
 
-    They are ``HITS`` tables.
-    ``approximate`` is left out where the search is exact, ``final`` where nothing is reranked. A hit that was not
-    fetched counts as not found: where the exact hits are fewer than k, that is lost by the search.
+    Hits that are not those of a later stage (``LATER``) are those of a search; of several there is a fusion.
+    ``exact`` has the hits of exact search in the place of searches by an approximate index; ``passages``, of the schema
+    ``PASSAGES``, is left out where the hits themselves are handed on. A hit that was not fetched counts as not found.
     """
 
-    exact: pa.Table
-    approximate: pa.Table | None = None
-    final: pa.Table | None = None
+    hits: Mapping[str, pa.Table]
+    exact: Mapping[str, pa.Table] = field(default_factory=dict)
+    passages: pa.Table | None = None
+
+    @property
+    def searches(self) -> dict[str, pa.Table]:
+        """The hits of every search, one for each variant of the queries; those of exact search in ``exact``."""
+        return _by_variant({stage: table for stage, table in self.hits.items() if stage not in {*LATER, VARIANTS}})
 
     def tables(self) -> dict[str, pa.Table]:
-        """The hits, as passages, by the name of their stage; a stage that was left out has those of the one before."""
-        approximate = self.exact if self.approximate is None else self.approximate
-        final = approximate if self.final is None else self.final
-        return {"exact": as_passages(self.exact), "approximate": as_passages(approximate), "final": as_passages(final)}
+        """All hits as passages, by a name for messages."""
+        exact = {f"exact {name} hits": table for name, table in _by_variant(self.exact).items()}
+        later = {f"{stage} hits": self.hits[stage] for stage in LATER if stage in self.hits}
+        if VARIANTS in self.hits:  # in the place of what was fused for each variant apart
+            later = later | {"fused hits": self.hits[VARIANTS]}
+        every = {f"{name} hits": table for name, table in self.searches.items()} | exact | later
+        passages = {} if self.passages is None else {"passages": self.passages}
+        return {what: as_passages(table) for what, table in (every | passages).items()}
+
+
+def _by_variant(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    found = {}
+    for name, table in tables.items():
+        variants = sorted(pc.unique(check_schema(table, HITS, "hits").column("variant")).to_pylist())
+        if len(variants) < 2:
+            found[name] = table
+        for variant in variants if len(variants) > 1 else ():
+            found[f"{name} of variant {variant}"] = table.filter(pc.field("variant") == variant)
+    return found
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The parts of the loss, a ``LOSSES`` table, and the loss of each search alone, a ``SEARCH_LOSSES`` table."""
+
+    parts: pa.Table
+    searches: pa.Table
 
 
 def average_losses(losses: pa.Table) -> pa.Table:
@@ -99,7 +149,7 @@ def token_level_losses(chunks: pa.Table, truth: TruthTables, stages: HitStages, 
     wrong rank or names an unknown query, and on a hit that is not one of the chunks; ``GroundTruthError`` on a query
     without truth that is not declared unanswerable.
     """
-    return _losses("token-level", chunks, truth, stages, ks)
+    return losses_of("token-level", chunks, truth, stages, ks).parts
 
 
 def chunk_level_losses(chunks: pa.Table, truth: TruthTables, stages: HitStages, ks: Sequence[int]) -> pa.Table:
@@ -110,31 +160,86 @@ def chunk_level_losses(chunks: pa.Table, truth: TruthTables, stages: HitStages, 
     oracle@k = min(k, relevant ids among the chunks) / relevant ids. ``final_recall`` equals the ``chunk_recall`` of
     ``score_chunk_level``. Raises as ``token_level_losses`` does.
     """
-    return _losses("chunk-level", chunks, truth, stages, ks)
+    return losses_of("chunk-level", chunks, truth, stages, ks).parts
 
 
-def _losses(
+def losses_of(
     level: EvaluationType, chunks: pa.Table, truth: TruthTables, stages: HitStages, ks: Sequence[int]
-) -> pa.Table:
+) -> Losses:
+    """The losses at one level, and those of each search; raises as ``token_level_losses`` does."""
     check_ks(ks)
-    tables = {f"{stage} hits": table for stage, table in stages.tables().items()}
-    rows = read_rows(level, truth, tables, chunks, max(ks))
-    wanted = rows.truth_at(Cut("hits", max(ks)), "final hits")
-    everything = SpanSweep(useful_chunks(rows.chunks, wanted), wanted)
-    best = best_cover(everything, max(ks))
-    reached = [everything.truth, everything.covered(ALL), np.stack([best[min(k, len(best)) - 1] for k in ks])]
+    rows = read_rows(level, truth, stages.tables(), chunks, max(ks))
+    everything = sweep_of(useful_chunks(rows.chunks, rows.truth), rows.truth)
+    covered: dict[str, Any] = {}
     for what, hits in rows.hits.items():
-        _check_places(rows, what, level)
-        sweep = SpanSweep(hits, wanted)
-        reached.append(np.stack([sweep.covered(Cut("hits", k)) for k in ks]))
+        if what != "passages":
+            _check_places(rows, what, level)
+        sweep = sweep_of(hits, rows.truth)
+        covered[what] = np.stack([sweep.covered(Cut("hits", k)) for k in ks])
+    if isinstance(everything, GroupedSweep):
+        best = _best_of_groups(rows.chunks, everything, max(ks))
+    else:
+        best = best_cover(everything, max(ks))
+    oracle = np.stack([best[min(k, len(best)) - 1] for k in ks])
+    found = {name: covered[f"{name} hits"] for name in stages.searches}
+    searched = {name: covered.get(f"exact {name} hits", reached) for name, reached in found.items()}
+    # No choice of chunks that was tried may reach less than one that was seen.
+    oracle = np.maximum.reduce([oracle, *searched.values(), *(covered[what] for what in covered if what != "passages")])
+    reached = [everything.truth, everything.covered(ALL), oracle, *(_most(one, oracle) for one in (searched, found))]
+    for what in (*(f"{stage} hits" for stage in LATER), "passages"):
+        reached.append(covered.get(what, reached[-1]))
     # Whole numbers until the one division: what is not lost is 0, not nearly 0.
     parts = [(more - less) / everything.truth for more, less in pairwise(np.broadcast_arrays(*reached))]
-    columns = [
-        pa.chunked_array([rows.query_ids for _ in ks], pa.string()),
-        pa.array(np.repeat(np.array(ks, dtype=np.int32), len(rows.query_ids))),
-        *(pa.array(part.ravel()) for part in (*parts, reached[-1] / everything.truth)),
+    ids = pa.chunked_array([rows.query_ids for _ in ks], pa.string())
+    numbers = pa.array(np.repeat(np.array(ks, dtype=np.int32), len(rows.query_ids)))
+    columns = [ids, numbers, *(pa.array(part.ravel()) for part in (*parts, reached[-1] / everything.truth))]
+    by_search = [
+        pa.Table.from_arrays(
+            [ids, numbers, pa.repeat(name, len(numbers)), pa.array(((oracle - own) / everything.truth).ravel())],
+            schema=SEARCH_LOSSES,
+        )
+        for name, own in searched.items()
     ]
-    return pa.Table.from_arrays(columns, schema=LOSSES)
+    return Losses(pa.Table.from_arrays(columns, schema=LOSSES), pa.concat_tables(by_search))
+
+
+def _most(reached: Mapping[str, Any], oracle: Any) -> Any:
+    """What the search reaches that reaches most, of each query."""
+    return np.maximum.reduce(list(reached.values())) if reached else np.zeros_like(oracle)
+
+
+def _best_of_groups(chunks: SpanRows, wanted: GroupedSweep, most: int) -> Any:
+    """As ``best_cover``, where one member of each group is to be covered: the best over the choices of members."""
+    sizes = np.diff(np.append(wanted.begins, len(wanted.members)))
+    in_query = np.split(np.arange(len(sizes)), np.searchsorted(wanted.of, np.arange(1, len(wanted.truth))))
+    of_group = [list(range(begin, begin + size)) for begin, size in zip(wanted.begins, sizes, strict=True)]
+    ways = [[of_group[group] for group in groups] for groups in in_query]
+    if any(prod(map(len, one)) > MOST_CHOICES for one in ways):
+        each = wanted.given.take(wanted.members, np.arange(len(wanted.members) + 1))
+        by_one = best_cover(SpanSweep(useful_chunks(chunks, each), each), 1)[0] / wanted.lengths
+        for one in ways:
+            _shorten(one, by_one)
+    query, doc, start, end = wanted.alone.merged_truth()
+    begins = np.searchsorted(query, np.arange(len(wanted.truth) + 1))
+    alone = [np.arange(begin, stop) for begin, stop in pairwise(begins)]
+    choices = [(number, np.array(choice, np.int64)) for number, one in enumerate(ways) for choice in product(*one)]
+    # The pieces of groups of one stand first, then all members: a choice is some of these rows.
+    picked = [np.concatenate([alone[number], len(query) + choice]) for number, choice in choices]
+    rows, members = np.concatenate(picked), wanted.given.take(wanted.members, wanted.given.offsets)
+    sides = zip((doc, start, end), (members.doc, members.start, members.end), strict=True)
+    columns = [np.concatenate(side)[rows] for side in sides]
+    truth = SpanRows(np.cumsum([0, *map(len, picked)]), *columns)
+    weights = np.concatenate([np.ones(len(query)), wanted.weights / wanted.lengths])[rows]
+    best = best_cover(WeightedSweep(useful_chunks(chunks, truth), truth, weights), most)
+    return np.maximum.reduceat(best, np.searchsorted([number for number, _ in choices], np.arange(len(ways))), axis=1)
+
+
+def _shorten(ways: list[list[int]], by_one: Values) -> None:
+    """Leave fewer members in the groups of a query that has too many choices: those of which one chunk has most."""
+    for group in ways if prod(map(len, ways)) > MOST_CHOICES else ():
+        group.sort(key=lambda member: -by_one[member])
+    while prod(map(len, ways)) > MOST_CHOICES:
+        max(ways, key=len).pop()
 
 
 def _check_places(rows: TableRows, what: str, level: EvaluationType) -> None:
@@ -169,7 +274,7 @@ def useful_chunks(chunks: SpanRows, truth: SpanRows) -> SpanRows:
     return touching_chunks(truth, chunks.take(widest, np.array([0, len(widest)])))
 
 
-def best_cover(chunks: SpanSweep, most: int) -> Counts:
+def best_cover(chunks: SpanSweep, most: int) -> Any:
     """How much of the truth 1, 2, … chunks of a query can cover together at most, a row a number; hits are the chunks.
 
     The truth of a query without its gaps is one line, and a chunk covers an interval of it.
@@ -189,10 +294,10 @@ def best_cover(chunks: SpanSweep, most: int) -> Counts:
     held = np.flatnonzero(earliest < border)
     before, gain = np.searchsorted(border, earliest[held]), border[held] - earliest[held]
     # A query's amounts are counted from its first position: none before can pass them.
-    nothing = first[np.searchsorted(first, border, side="right") - 1]
+    nothing = first[np.searchsorted(first, border, side="right") - 1].astype(border.dtype)
     at_last = np.searchsorted(border, last, side="right") - 1
     best = nothing
-    rows: list[Counts] = []
+    rows: list[Any] = []
     for _ in range(most):
         reached = nothing.copy()
         reached[held] = best[before] + gain

@@ -6,7 +6,7 @@ no rows. Values equal those of the metrics' ``calculate``, whose formulas these 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.errors import ConfigurationError
+from rag_eval.metrics.groups import sweep_of
 from rag_eval.metrics.metric import (
     ALL,
     DEFAULT_ENCODING,
@@ -22,7 +23,6 @@ from rag_eval.metrics.metric import (
     MAX_MIN_K,
     MIN,
     Counts,
-    Cut,
     MetricName,
     Values,
     needed,
@@ -111,17 +111,14 @@ def _score(
     chunks: pa.Table | None,
     block_rows: int,
 ) -> pa.Table:
-    is_grouped = bool(pc.max(truth.answers.column("member")).as_py())
     reading = [name for name in names if "chunks" in name.needs]
     corpus = needed(chunks, str(reading[0]), "chunks") if reading else None
-    # A metric that reads chunks in place of hits looks at hits only to choose the members of groups.
-    cuts = [name.cut for name in names if is_grouped or "chunks" not in name.metric.reads]
+    cuts = [name.cut for name in names if "chunks" not in name.metric.reads]
     depth = max((MAX_MIN_K if cut == MIN else cut.hits or LARGEST_CUT for cut in cuts), default=0)
     tables = _Tables(level, hits, read_rows(level, truth, {"hits": hits}, corpus, depth), documents, chunks)
-    alike: dict[tuple[bool, str | None, Cut], list[MetricName]] = {}
+    alike: dict[tuple[bool, str | None], list[MetricName]] = {}
     for name in names:
-        key = "chunks" in name.metric.reads, name.unit, name.cut if is_grouped else ALL
-        alike.setdefault(key, []).append(name)
+        alike.setdefault(("chunks" in name.metric.reads, name.unit), []).append(name)
     query_ids = tables.rows.query_ids
     values: dict[MetricName, Values] = {name: np.empty(len(query_ids)) for name in names}
     for some in alike.values():
@@ -154,20 +151,19 @@ class _Tables:
     def sweeps(self, names: Sequence[MetricName], block_rows: int) -> Iterator[tuple[int, int, SpanSweep]]:
         """Ranges of queries that together have about ``block_rows`` rows, and the sweep of each.
 
-        The metrics are of one unit; all or none of them read the chunks in place of the hits, and where the truth has
-        groups they are of one cut. Raises ``ConfigurationError`` when they need documents or chunks that are not given.
+        The metrics are of one unit; all or none of them read the chunks in place of the hits. What touches the truth is
+        what touches the first member of a group, as it was written: that is the same whatever was retrieved.
+        Raises ``ConfigurationError`` when they need documents or chunks that are not given.
         """
         rows, one, tokens, fewest = self.rows, names[0], None, None
-        hits = rows.hits["hits"]
+        hits, truth = rows.hits["hits"], rows.truth
         if any(name.reads_tokens for name in names):
             tokens = self._tokens(names, one.unit)
-        # Members of groups are chosen by the tokens that passages have, whatever the metric counts in.
-        recounted = one.unit is not None and one.cut.kind == "tokens" and rows.groups is not None
-        truth = rows.truth_at(one.cut, tokens=self._tokens(names, None) if recounted else tokens)
         if any("chunks" in name.needs for name in names):
-            touching = touching_chunks(truth, rows.chunks)
+            touching = touching_chunks(truth.as_written(), rows.chunks)
             fewest = np.minimum(np.diff(touching.offsets), MAX_MIN_K)
-            hits = touching if "chunks" in one.metric.reads else hits
+            if "chunks" in one.metric.reads:
+                hits, truth = touching, truth.as_written()
         if one.unit is not None and any("hits" in name.metric.reads for name in names):
             unit, doc_ids = TokenUnit(one.unit, needed(self.documents, str(one), "documents")), rows.ids.to_pylist()
             hits, truth = (_in_tokens(side, doc_ids, unit) for side in (hits, truth))
@@ -179,7 +175,7 @@ class _Tables:
             spent = None if tokens is None else tokens[hits.offsets[first] : hits.offsets[last]]
             least = None if fewest is None else fewest[first:last]
             sides = hits.block(first, last), truth.block(first, last)
-            yield first, last, SpanSweep(*sides, tokens=spent, fewest=least, is_merged=self._is_merged)
+            yield first, last, sweep_of(*sides, tokens=spent, fewest=least, is_merged=self._is_merged)
             first = last
 
     @property
@@ -286,4 +282,4 @@ def _in_tokens(rows: SpanRows, doc_ids: Sequence[str], unit: TokenUnit) -> SpanR
         doc_id = doc_ids[rows.doc[group[0]]]
         start[group] = unit.tokens_before(doc_id, rows.start[group])
         end[group] = unit.tokens_before(doc_id, rows.end[group])
-    return SpanRows(rows.offsets, rows.doc, start, end)
+    return replace(rows, start=start, end=end)

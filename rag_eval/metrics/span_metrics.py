@@ -6,16 +6,18 @@ newly covers of the truth. Values are in [0, 1], and 0 on empty truth or retriev
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rag_eval.errors import ConfigurationError, SpanMismatchError
 from rag_eval.metrics import formulas
+from rag_eval.metrics.chunk_metrics import ChunkMetric
+from rag_eval.metrics.groups import sweep_places, ungrouped
 from rag_eval.metrics.intervals import Place
 from rag_eval.metrics.metric import DEFAULT_ENCODING, MAX_MIN_K, Cut, MetricName, RetrievalMetric, Values, needed
-from rag_eval.metrics.sweep import SpanRows, sweep_places, touching_chunks
+from rag_eval.metrics.sweep import SpanRows, SpanSweep, touching_chunks
 from rag_eval.tokens import check_encoding, count_tokens, token_ends
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Document
@@ -45,6 +47,11 @@ class CharacterUnit:
 
 
 CHARACTERS = CharacterUnit()
+
+COMPLETE = 0.9
+"""The share of a piece of evidence that is as good as all of it: a boundary may cut off a word or a line end."""
+
+SpanOrGroup = CharacterSpan | tuple[CharacterSpan, ...]
 
 
 class TokenUnit:
@@ -144,13 +151,15 @@ class MetricOnSpans(RetrievalMetric):
         """The tokenizer that is named, if any."""
         return self.unit.name
 
-    def calculate(self, retrieved: Sequence[CharacterSpan], ground_truth: Sequence[CharacterSpan]) -> float:
-        """The metric for one query."""
+    def calculate(self, retrieved: Sequence[CharacterSpan], ground_truth: Sequence[SpanOrGroup]) -> float:
+        """The metric for one query; a tuple of spans among the truth is a group of evidence."""
         return float(self.calculate_many([(retrieved, ground_truth)])[0])
 
-    def calculate_many(self, cases: Sequence[tuple[Sequence[CharacterSpan], Sequence[CharacterSpan]]]) -> Values:
+    def calculate_many(self, cases: Sequence[tuple[Sequence[CharacterSpan], Sequence[SpanOrGroup]]]) -> Values:
         """The metric for several queries at once, each with what was retrieved, best first, and what is relevant."""
-        retrieved, relevant = [hits[: self.cut.hits] for hits, _ in cases], [truth for _, truth in cases]
+        retrieved = [hits[: self.cut.hits] for hits, _ in cases]
+        members = [ungrouped(truth) for _, truth in cases]
+        relevant = [[one[0] if isinstance(one, tuple) else one for one in truth] for _, truth in cases]
         tokens = fewest = None
         if self.cut.kind == "tokens" or "tokens" in self.reads:
             encoding = self.unit_name or DEFAULT_ENCODING
@@ -158,10 +167,11 @@ class MetricOnSpans(RetrievalMetric):
         if self.cut.kind == "min" and self.chunks is not None:
             fewest = [self.chunks.min_k(spans) for spans in relevant]
         if "chunks" in self.reads and self.chunks is not None:
-            hits = [self.chunks.touching(spans) for spans in relevant]
-        else:
-            hits = [self.unit.places(spans) for spans in retrieved]
-        return self.score(sweep_places(hits, [self.unit.places(spans) for spans in relevant], tokens, fewest), self.cut)
+            touching = [self.chunks.touching(spans) for spans in relevant]
+            return self.score(sweep_places(touching, [self.unit.places(spans) for spans in relevant]), self.cut)
+        hits = [self.unit.places(spans) for spans in retrieved]
+        truth, groups = [self.unit.places(spans) for spans, _ in members], [numbers for _, numbers in members]
+        return self.score(sweep_places(hits, truth, tokens, fewest, groups), self.cut)
 
 
 @dataclass(frozen=True)
@@ -195,6 +205,33 @@ class SpanIoU(formulas.IoU, SpanMetric):
     """|retrieved ∩ truth| / |retrieved ∪ truth|; 1 when both are empty, 0 when one is."""
 
     label = "span_iou"
+
+
+class CompleteEvidence(SpanMetric):
+    """1 when every group of the truth is covered to 0.9 at least, by its best covered member; else 0, and on no truth.
+
+    For questions that need several passages: the mean is the share of the questions that can be answered whole. It is a
+    metric of both levels; a chunk id is covered where it was retrieved.
+    """
+
+    label = "complete_evidence"
+    levels: ClassVar[tuple[EvaluationType, ...]] = ("token-level", "chunk-level")
+    only_rises = True
+    meaning = "brings all of the evidence for {} of the questions"
+    has_unit = False
+
+    @classmethod
+    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
+        return (hits.weakest(cut) >= COMPLETE).astype(np.float64)
+
+    def calculate_many(self, cases: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> Values:
+        """The metric for several queries at once, of spans or of chunk ids; ids tell no tokens, and raise at a budget.
+
+        That error is a ``ConfigurationError``.
+        """
+        if any(isinstance(one, str) for case in cases for side in case for one in ungrouped(side)[0]):
+            return ChunkMetric.calculate_many(cast("ChunkMetric", self), cases)
+        return super().calculate_many(cases)
 
 
 class SpanHitRate(formulas.HitRate, SpanMetric):

@@ -7,27 +7,31 @@ At chunk level each chunk id is a document that is one character long, and what 
 retrieved again adds nothing.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from rag_eval.errors import TableError
-from rag_eval.metrics.intervals import Place, merge_sorted, overlapping_pairs
-from rag_eval.metrics.metric import Counts, Cut
+from rag_eval.metrics.intervals import merge_sorted, overlapping_pairs
+from rag_eval.metrics.metric import Counts, Cut, Values
 
 LAST_POSITION = 2**62
 
 
 @dataclass(frozen=True)
 class SpanRows:
-    """Spans of many queries, by query; ``offsets[i]:offsets[i + 1]`` are those of query i, hits best first."""
+    """Spans of many queries, by query; ``offsets[i]:offsets[i + 1]`` are those of query i, hits best first.
+
+    Truth may have ``group``, the number of each span's group of evidence within its query: the spans of a group stand
+    together, the one that was written down first. Without it every span is a group of its own.
+    """
 
     offsets: Counts
     doc: Counts
     start: Counts
     end: Counts
+    group: Counts | None = None
 
     @cached_property
     def query(self) -> Counts:
@@ -41,12 +45,29 @@ class SpanRows:
 
     def take(self, rows: Counts | slice, offsets: Counts) -> "SpanRows":
         """Some of the spans, with the offsets that these have."""
-        return SpanRows(offsets, self.doc[rows], self.start[rows], self.end[rows])
+        group = None if self.group is None else self.group[rows]
+        return SpanRows(offsets, self.doc[rows], self.start[rows], self.end[rows], group)
 
     def block(self, first: int, last: int) -> "SpanRows":
         """The spans of the queries from ``first`` to before ``last``."""
         offsets = self.offsets[first : last + 1]
         return self.take(slice(offsets[0], offsets[-1]), offsets - offsets[0])
+
+    def of(self, rows: Counts) -> "SpanRows":
+        """Some of the spans, in their order."""
+        return self.take(rows, np.searchsorted(self.query[rows], np.arange(len(self.offsets))))
+
+    @cached_property
+    def firsts(self) -> Counts:
+        """Which spans are the first of their group."""
+        if self.group is None:
+            return np.arange(len(self.doc))
+        is_other = (self.query[1:] != self.query[:-1]) | (self.group[1:] != self.group[:-1])
+        return np.flatnonzero(np.append(True, is_other)[: len(self.doc)])
+
+    def as_written(self) -> "SpanRows":
+        """The first span of every group, each now a group of its own."""
+        return self if self.group is None else replace(self.of(self.firsts), group=None)
 
 
 def line_of(*rows: SpanRows, queries: int = 1) -> tuple[int, int, int]:
@@ -132,7 +153,7 @@ class SpanSweep:
         is_merged: bool = False,
     ) -> None:
         self._is_merged = is_merged
-        self._rows, self._tokens, self._fewest = hits, tokens, fewest
+        self._rows, self.given, self._tokens, self._fewest = hits, truth, tokens, fewest
         self._queries = len(hits.offsets) - 1
         self._depth = int(np.diff(hits.offsets).max(initial=0))
         self._documents, self._bits, _ = line_of(hits, truth, queries=self._queries)
@@ -142,18 +163,57 @@ class SpanSweep:
         self.truth: Counts = np.bincount(self._truth.query, end - start, self._queries).astype(np.int64)
         """The length of the merged truth."""
 
-    def covered(self, cut: Cut) -> Counts:
+    def covered(self, cut: Cut) -> Counts | Values:
         """How much of the merged truth the hits cover."""
         return self._cover.length(self._reach(cut))
 
-    def gains(self, cut: Cut) -> Counts:
+    def gains(self, cut: Cut) -> Counts | Values:
         """For each rank what the hit newly covers of the merged truth."""
         reach = self._reach(cut)
         if isinstance(reach, int):
             return self._gains[:reach]
         return self._gains * (np.arange(1, self._depth + 1)[:, np.newaxis] <= reach)
 
-    def best_gains(self, cut: Cut) -> Counts:
+    def relevant(self, cut: Cut) -> Counts | Values:
+        """How much of what the hits hold is truth."""
+        return self.covered(cut)
+
+    def relevant_gains(self, cut: Cut) -> Counts | Values:
+        """For each rank how much truth the hit holds that none before it holds."""
+        return self.gains(cut)
+
+    def weakest(self, cut: Cut) -> Values:
+        """The share that is covered of the group of each query that is covered least; 0 without truth."""
+        given, firsts = self.given, self.given.firsts
+        shares = self.apart(slice(None)).covered(cut) / np.maximum(given.end - given.start, 1)
+        least = np.where(np.diff(given.offsets) > 0, 1.0, 0.0)
+        if len(firsts):
+            np.minimum.at(least, given.query[firsts], np.maximum.reduceat(shares, firsts))
+        return least
+
+    def apart(self, rows: Counts | slice) -> "SpanSweep":
+        """Some of the truth spans, each as the truth of a query of its own that has the hits of its query."""
+        hits, given = self._rows, self.given
+        query = given.query[rows]
+        counts = np.diff(hits.offsets)[query]
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        repeated = np.arange(offsets[-1]) + np.repeat(hits.offsets[query] - offsets[:-1], counts)
+        return SpanSweep(
+            hits.take(repeated, offsets),
+            given.take(rows, np.arange(len(query) + 1)),
+            tokens=None if self._tokens is None else self._tokens[repeated],
+            fewest=None if self._fewest is None else self._fewest[query],
+        )
+
+    def merged_truth(self) -> tuple[Counts, Counts, Counts, Counts]:
+        """Of each piece of the merged truth the query, the document, the start and the end."""
+        truth, within = self._truth, (1 << self._bits) - 1
+        # An end may be the last position there is, and then it is the next document's first.
+        start = truth.start & within
+        doc = (truth.start >> self._bits) - truth.query * self._documents
+        return truth.query, doc, start, start + truth.end - truth.start
+
+    def best_gains(self, cut: Cut) -> Counts | Values:
         """The gains of the best ranking that any spans could have; a budget bounds no number of them.
 
         A span lies in one document, so each has the truth of one document, the largest first.
@@ -176,7 +236,7 @@ class SpanSweep:
         given = self._truth_as_given
         return np.bincount(given.query, given.end - given.start, self._queries).astype(np.int64)
 
-    def uncovered_total(self, cut: Cut) -> Counts:
+    def uncovered_total(self, cut: Cut) -> Counts | Values:
         """How much the hits leave uncovered, summed over the truth spans as given."""
         return self.truth_total - self._cover_as_given.length(self._reach(cut))
 
@@ -193,7 +253,7 @@ class SpanSweep:
         rows[self._rows.rank, self._rows.query] = self._tokens
         return np.cumsum(rows, axis=0)
 
-    def on_truth(self) -> tuple[Counts, Counts]:
+    def on_truth(self) -> tuple[Counts | Values, Counts | Values]:
         """Where hits start and end on the truth without its gaps, that of all queries in a row, hits by start.
 
         One position lies between two queries, so that the end of one is not the start of the next.
@@ -283,29 +343,6 @@ class SpanSweep:
         by_place = np.zeros((int(place.max()) + 1, self._queries), dtype=np.int64)
         by_place[place, query] = amounts
         return by_place
-
-
-def sweep_places(
-    hits: Sequence[Sequence[Place]],
-    truth: Sequence[Sequence[Place]],
-    tokens: Sequence[Sequence[int]] | None = None,
-    fewest: Sequence[int] | None = None,
-) -> SpanSweep:
-    """The sweep of queries that are given as lists, an entry a query."""
-    places = [place for side in (hits, truth) for query in side for place in query]
-    numbers = {doc_id: number for number, doc_id in enumerate({place[0]: 0 for place in places})}
-    doc = np.array([numbers[place[0]] for place in places], dtype=np.int64)
-    start = np.array([place[1] for place in places], dtype=np.int64)
-    end = np.array([place[2] for place in places], dtype=np.int64)
-    hit_offsets, truth_offsets = (np.cumsum([0, *map(len, side)]) for side in (hits, truth))
-    every, count = SpanRows(hit_offsets, doc, start, end), int(hit_offsets[-1])
-    spent = None if tokens is None else np.array([number for query in tokens for number in query], dtype=np.int64)
-    return SpanSweep(
-        every.take(slice(count), hit_offsets),
-        every.take(slice(count, None), truth_offsets),
-        tokens=spent,
-        fewest=None if fewest is None else np.array(fewest, dtype=np.int64),
-    )
 
 
 def touching_chunks(truth: SpanRows, chunks: SpanRows) -> SpanRows:

@@ -4,15 +4,15 @@ A row is a span: at token level its place, at chunk level all of the one charact
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.errors import GroundTruthError, TableError
-from rag_eval.metrics.metric import LARGEST_CUT, MAX_MIN_K, MIN, Counts, Cut
-from rag_eval.metrics.sweep import SpanRows, SpanSweep
+from rag_eval.metrics.metric import LARGEST_CUT, Counts
+from rag_eval.metrics.sweep import SpanRows
 from rag_eval.tables import CHUNKS, PASSAGES, PLACE, QUERIES, TRUTH, TruthTables, check_schema
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId, EvaluationType, text_sha256
@@ -31,35 +31,11 @@ class TableRows:
     ids: pa.Array
     """The documents, or chunk ids, by their numbers."""
     truth: SpanRows
-    groups: Counts | None
-    """The number of each truth span's group within its query; None where every group has one member."""
     hits: dict[str, SpanRows]
     picked: dict[str, Rows]
     """Which rows of their table the hits are."""
     chunks: SpanRows
     """Those of the corpus, as the rows of one query; none where they were not given."""
-
-    def truth_at(self, cut: Cut, hits: str = "hits", tokens: Counts | None = None) -> SpanRows:
-        """The truth with one member of each group: the one of which the hits at the cut cover the largest share.
-
-        A piece of truth that stands in several places is found by finding any of them. Of equal ones it is the first.
-        ``tokens`` are those of the hits, for cuts by tokens.
-        """
-        truth, found = self.truth, self.hits[hits]
-        if self.groups is None:
-            return truth
-        # Every member is a query of its own, with all hits of its query.
-        counts = np.diff(found.offsets)[truth.query]
-        offsets = np.concatenate([[0], np.cumsum(counts)])
-        rows = np.arange(offsets[-1]) + np.repeat(found.offsets[truth.query] - offsets[:-1], counts)
-        each = truth.take(slice(None), np.arange(len(truth.doc) + 1))
-        sweep = SpanSweep(found.take(rows, offsets), each, tokens=None if tokens is None else tokens[rows])
-        share = sweep.covered(Cut("hits", MAX_MIN_K) if cut == MIN else cut) / (truth.end - truth.start)
-        order = np.lexsort((-share, self.groups, truth.query))
-        group = np.stack([truth.query[order], self.groups[order]])
-        is_first = np.append(True, (group[:, 1:] != group[:, :-1]).any(axis=0))
-        best = order[is_first[: len(order)]]
-        return truth.take(best, np.searchsorted(truth.query[best], np.arange(len(truth.offsets))))
 
 
 def with_own_places(passages: pa.Table) -> tuple[pa.Table, list[Document]]:
@@ -129,17 +105,18 @@ def read_rows(
             f"{query_ids[int(without[0])].as_py()!r} has no ground truth ({len(without)} such queries): "
             "add what answers it, or declare it unanswerable"
         )
-    has_groups = pc.max(answers.column("member")).as_py()
-    groups = answers.column("group").to_numpy()[rows] if has_groups else None
+    relevant = spans["truth"].take(rows, offsets)
+    if pc.max(answers.column("member")).as_py():
+        group, member = (answers.column(name).to_numpy()[rows].astype(np.int64) for name in ("group", "member"))
+        order = np.lexsort((member, group, relevant.query))
+        relevant = replace(relevant.take(order, offsets), group=group[order])
 
     picked: dict[str, Rows] = {}
     found: dict[str, SpanRows] = {}
     for what, table in hits.items():
         picked[what], hit_offsets = _by_rank(table, known, answerable, what, depth)
         found[what] = spans[what].take(picked[what], hit_offsets)
-    return TableRows(
-        query_ids, ids, spans["truth"].take(rows, offsets), groups, found, picked, spans.get("chunks", NO_SPANS)
-    )
+    return TableRows(query_ids, ids, relevant, found, picked, spans.get("chunks", NO_SPANS))
 
 
 def _spans(tables: Mapping[str, pa.Table], identity: str) -> tuple[dict[str, SpanRows], pa.Array]:

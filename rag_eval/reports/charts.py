@@ -10,18 +10,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rag_eval.benchmark.config import SECTIONS
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.benchmark.run_losses import configuration_losses
 from rag_eval.benchmark.scores import RunScores
-from rag_eval.benchmark.stages import read_chunks
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.metrics.budget import BUDGETS, RecallWithinTokens, TokensWithinBudget
-from rag_eval.metrics.losses import LOSS_PARTS, HitStages, average_losses, chunk_level_losses, token_level_losses
+from rag_eval.metrics.losses import LOSS_PARTS, average_losses
 from rag_eval.metrics.metric import higher_is_better, split_name
 from rag_eval.parts import label
 from rag_eval.reports.ranking import without_hits
 from rag_eval.stats.bootstrap import Estimate
-from rag_eval.tables import TruthTables
 
 Rows = list[dict[str, Any]]
 Estimates = Mapping[str, Mapping[str, Estimate]]
@@ -39,17 +37,23 @@ HEIGHT, BAR = 320, 32
 COLOURS = 8
 """How many series colours the page has."""
 
-LOSS_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
+LOSS_COLOURS = {
+    "found": "#0072b2", "return": "#999999", "reranker": "#009e73", "selection": "#f0e442", "fusion": "#882255",
+    "index": "#cc79a7", "search": "#e69f00", "boundary": "#56b4e9", "uncovered": "#d55e00",
+}  # fmt: skip
 
 PARTS = {
     "found": "",
-    "search": "ranked below the first k",
-    "reranker": "moved out of the first k",
+    "return": "not in what is handed on",
+    "reranker": "moved out of the first k by the reranker",
+    "selection": "dropped by a filter, a threshold or as a duplicate",
+    "fusion": "moved out of the first k by the fusion",
     "index": "missed by the approximate index",
+    "search": "ranked below the first k",
     "boundary": "needs more than k chunks",
     "uncovered": "in no chunk",
 }
-"""What is found and each loss with what it means, in the order in which they are stacked."""
+"""What is found and each loss with what it means, as they are stacked: from the last stage back to the first."""
 
 TWO_LINES = "[split(datum.label, ', ')[0], substring(datum.label, length(split(datum.label, ', ')[0]) + 2)]"
 """The chunker above the rest of a configuration's name: half as wide, so that a phone has room for the bars."""
@@ -207,24 +211,11 @@ def loss_rows(
     workspace: Workspace, outcome: BenchmarkOutcome, configurations: Sequence[ConfigurationOutcome]
 ) -> Iterable[dict[str, Any]]:
     """For each configuration, k and part its share of the relevant text, mean over the queries; they add up to 1."""
-    truth = outcome.inputs.truth
-    tables = TruthTables(workspace.read_table(truth.queries), workspace.read_table(truth.answers))
-    losses_of = token_level_losses if truth.evaluation_type == "token-level" else chunk_level_losses
-    by_name = {one.name: one for one in outcome.configurations}
     for one in configurations:
-        if one.configuration.system is not None:
-            continue  # it does not tell what it searched
-        # The hits of exact search, as far as the run has them, of the index that was used, and after reranking.
-        found = [hits for stage, hits in one.hits_by_stage.items() if stage != "reranked"][-1]
-        parts, exact = one.configuration, found
-        if parts.store is not None:
-            others = [SECTIONS[name] for name in ("rerankers", "stores")]
-            plain = {one.field: one.of(parts).model_copy(update={"label": one.plain}) for one in others}
-            sibling = by_name.get(parts.model_copy(update=plain).name)
-            exact = sibling.hits if sibling else found
-        stages = HitStages(*map(workspace.read_table, (exact, found, one.hits)))
-        chunks = read_chunks(workspace, one.chunk_tables, truth.evaluation_type)
-        for means in average_losses(losses_of(chunks, tables, stages, outcome.config.k)).to_pylist():
+        losses = configuration_losses(workspace, outcome, one, outcome.config.k)
+        if losses is None:
+            continue
+        for means in average_losses(losses.parts).to_pylist():
             shares = {"found": means["final_recall"], **{part: means[part] for part in LOSS_PARTS}}
             for order, part in enumerate(PARTS):
                 share = {"part": part, "share": round(shares[part], 5), "order": order}
@@ -237,7 +228,7 @@ def by_loss(rows: Rows, names: Drawn, k: int, unit: str) -> Chart:
     parts = [part for part in PARTS if any(row["part"] == part and row["share"] for row in rows)]
     meanings = "; ".join(f"{part}: {PARTS[part]}" for part in parts if PARTS[part]).capitalize()
     won = " Left of zero is what a stage won, such as a reranker." * any(row["share"] < 0 for row in rows)
-    colours = {"domain": parts, "range": LOSS_COLOURS[: len(parts)]}
+    colours = {"domain": parts, "range": [LOSS_COLOURS[part] for part in parts]}
     title, axis = f"share of the {unit}", {"format": "%"}
     encoding = {
         "x": _field("share", title=title, stack="zero", scale={"nice": False}, axis=axis),

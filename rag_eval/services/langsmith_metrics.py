@@ -70,6 +70,11 @@ class LangSmithMetric(ABC, Generic[Item]):
     def _covered(self, item: Item, retrieved: list[Item]) -> float:
         """The share of an item that what was retrieved covers."""
 
+    def _score_groups(self, retrieved: list[Item], groups: Sequence[tuple[Item, ...]]) -> float:
+        """The score where truth has groups: of each its best covered member, of equal ones the first."""
+        best = [max(group, key=lambda member: self._covered(member, retrieved)) for group in groups]
+        return self.calculate(retrieved, best)
+
     def to_langsmith_evaluator(self, metric_name: str | None = None, k: int | None = None) -> "LangSmithEvaluator":
         """An evaluator for LangSmith's ``evaluate``; called with (run, example) it gives the feedback.
 
@@ -102,10 +107,8 @@ class LangSmithMetric(ABC, Generic[Item]):
         if self.level == "chunk-level" and (fault := mixed_ids(map(str, retrieved), map(str, truth))):
             raise ConfigurationError(fault)
         alternatives = self._alternatives(example)
-        if alternatives:  # a group is covered by its best covered member, of equal ones the first
-            groups = [(item, *alternatives.get(item, ())) for item in truth]
-            truth = [max(group, key=lambda member: self._covered(member, retrieved)) for group in groups]
-        value = self.calculate(retrieved, truth)
+        groups = [(item, *alternatives.get(item, ())) for item in truth]
+        value = self._score_groups(retrieved, groups) if alternatives else self.calculate(retrieved, truth)
         if not isinstance(value, Real) or not math.isfinite(value):
             raise ConfigurationError(
                 f"{type(self).__name__}.calculate gave {preview(repr(value))} for {name}: return a finite number"
@@ -336,6 +339,9 @@ class SpanLevelMetrics(TokenLevelMetrics):
         """The metric of one query, counted in characters; a character counts once."""
         return self.metric.calculate(retrieved_spans, ground_truth_spans)
 
+    def _score_groups(self, retrieved: list[CharacterSpan], groups: Sequence[tuple[CharacterSpan, ...]]) -> float:
+        return self.metric.calculate(retrieved, groups)
+
 
 class TokenLevelRecall(SpanLevelMetrics):
     """|retrieved ∩ truth| / |truth|; ``calculate`` gives 0 on empty truth."""
@@ -367,6 +373,9 @@ class ChunkLevelMetrics(Metrics):
             [ChunkId(chunk_id) for chunk_id in retrieved_chunk_ids],
             [ChunkId(chunk_id) for chunk_id in ground_truth_chunk_ids],
         )
+
+    def _score_groups(self, retrieved: list[str], groups: Sequence[tuple[str, ...]]) -> float:
+        return self.metric.calculate(list(map(ChunkId, retrieved)), [tuple(map(ChunkId, group)) for group in groups])
 
 
 class ChunkLevelRecall(ChunkLevelMetrics):

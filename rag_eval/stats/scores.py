@@ -19,16 +19,16 @@ from rag_eval.tables import CHUNKS, PLACE, TRUTH, check_schema
 def main_documents(truth: pa.Table, chunks: pa.Table | None = None) -> dict[str, str]:
     """For each query with truth the document that holds the most of it; of equal ones, the first by name.
 
-    What counts are the characters of truth spans, overlaps again, or, given all ``chunks``, relevant chunks. A chunk
-    whose text stands in several documents counts in each; a query none of whose chunks is there belongs to a document
-    without a name.
+    What counts are the characters of truth spans, of a group those of its first member, overlaps again; or, given all
+    ``chunks``, relevant chunks. A chunk whose text stands in several documents counts in each; a query none of whose
+    chunks is there belongs to a document without a name.
     """
+    check_schema(truth, TRUTH, "truth", PLACE if chunks is None else ["chunk_id"])
+    truth = truth.filter(pc.field("member") == 0)
     if chunks is None:
-        check_schema(truth, TRUTH, "truth", PLACE)
         query, document = truth.column("query_id"), truth.column("doc_id")
         amount = pc.subtract(truth.column("end"), truth.column("start"))
     else:
-        check_schema(truth, TRUTH, "truth", ["chunk_id"])
         check_schema(chunks, CHUNKS, "chunks")
         held = truth.select(["query_id", "chunk_id"]).join(chunks.select(["chunk_id", "doc_id"]), "chunk_id")
         query, document = held.column("query_id"), pc.fill_null(held.column("doc_id"), "")

@@ -132,7 +132,9 @@ def run() -> list[dict[str, object]]:
     """The figures: the time of the whole decomposition, of the textbook's oracle, and whether the two agree."""
     chunks, truth, hits = make_tables()
     started = time.process_time()
-    losses = token_level_losses(chunks, truth, HitStages(*hits), KS)
+    losses = token_level_losses(
+        chunks, truth, HitStages({"vector": hits[1], "reranked": hits[2]}, {"vector": hits[0]}), KS
+    )
     seconds = time.process_time() - started
     values = {name: losses.column(name).to_numpy().reshape(len(KS), QUERY_COUNT) for name in losses.column_names[2:]}
     oracle = 1 - values["uncovered"] - values["boundary"]

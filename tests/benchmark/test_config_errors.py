@@ -125,7 +125,7 @@ WRONG_SETTINGS = {
     ),
     "metrics: [span_iou, chunk_f1]": (
         "metrics[1]: 'chunk_f1' is a metric of chunk-level evaluation and evaluation_type is token-level: use one of "
-        "span_recall, span_precision, span_iou, span_hit_rate, span_mrr, span_map or 6 others"
+        "span_recall, span_precision, span_iou, span_hit_rate, span_mrr, span_map or 7 others"
     ),
     "glob: ''": "glob: expected text that is not empty, found the text ''",
     "embeders: local": (

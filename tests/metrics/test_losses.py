@@ -13,13 +13,15 @@ from rag_eval.metrics.losses import (
     AVERAGE_LOSSES,
     LOSS_PARTS,
     LOSSES,
+    SEARCH_LOSSES,
     HitStages,
     average_losses,
     chunk_level_losses,
+    losses_of,
     token_level_losses,
 )
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
-from rag_eval.tables import QUERIES, TruthTables, as_passages, check_schema, table_of
+from rag_eval.tables import HITS, QUERIES, TruthTables, as_passages, check_schema, table_of
 from tests import made_tables
 
 Place = tuple[str, int, int]
@@ -43,6 +45,12 @@ def hit_table(hits: dict[str, Sequence[Place]]) -> pa.Table:
     return made_tables.placed_hits(rows)
 
 
+def staged(*tables: pa.Table) -> HitStages:
+    """The hits of exact search, of the index (or the same) and after the reranker, if there is one."""
+    later = {"reranked": tables[2]} if len(tables) > 2 else {}
+    return HitStages({"vector": tables[min(1, len(tables) - 1)]} | later, {"vector": tables[0]})
+
+
 def chunk_stages(*stages: dict[str, Sequence[Place]]) -> HitStages:
     """The same hits by chunk id, without places."""
     tables = []
@@ -51,7 +59,7 @@ def chunk_stages(*stages: dict[str, Sequence[Place]]) -> HitStages:
             (q, rank, 1 / rank, p[0], p[1], name(p)) for q, found in hits.items() for rank, p in enumerate(found, 1)
         ]
         tables.append(made_tables.plain_hits(rows))
-    return HitStages(*tables)
+    return staged(*tables)
 
 
 def query_table(answerable: Sequence[str], unanswerable: Sequence[str] = ()) -> pa.Table:
@@ -73,7 +81,7 @@ def characters(places: Sequence[Place]) -> set[tuple[str, int]]:
 
 
 def parts_of(recalls: Sequence[Fraction]) -> list[float]:
-    """From 1, oracle@all, oracle@k, exact, approximate and final: the five parts and final."""
+    """From 1, oracle@all, oracle@k and the recalls of the stages: the parts, and the last recall."""
     return [float(more - less) for more, less in pairwise(recalls)] + [float(recalls[-1])]
 
 
@@ -86,42 +94,69 @@ place = st.tuples(st.sampled_from(["a.md", "b.md"]), st.integers(0, 9), st.integ
 )
 
 
+STAGES = ("vector", "words", "fused", "selected", "reranked")
+
+
 @st.composite
-def evaluations(draw: st.DrawFn) -> tuple[list[Place], list[list[Place]], list[list[list[Place]]]]:
-    """Chunks, the truth of each query, and its hits at each stage."""
+def evaluations(draw: st.DrawFn) -> tuple[list[Place], list[list[Place]], dict[str, list[list[Place]]]]:
+    """Chunks, the truth of each query, and its hits at any of the stages; passages are not chunks."""
     chunks = draw(st.lists(place, min_size=1, max_size=7))
     truths = draw(st.lists(st.lists(place, min_size=1, max_size=4), min_size=1, max_size=4))
-    found = st.lists(st.sampled_from(chunks), max_size=4)
-    stages = [[draw(found) for _ in truths] for _ in range(3)]
-    return chunks, truths, stages
+    there = draw(st.sets(st.sampled_from([*STAGES, "exact vector", "passages"])))
+    there |= set() if there & {"vector", "words"} else {"vector"}
+    kinds = {stage: place if stage == "passages" else st.sampled_from(chunks) for stage in (*STAGES, *sorted(there))}
+    kept = [stage for stage in (*STAGES, "exact vector", "passages") if stage in there]
+    found_in = {stage: st.lists(kinds[stage], max_size=4) for stage in kept}
+    return chunks, truths, {stage: [draw(found_in[stage]) for _ in truths] for stage in kept}
 
 
-@settings(deadline=None, derandomize=True, max_examples=200)
+def chain(stages: dict[str, list[list[Place]]], number: int, k: int, wanted: set[tuple[str, int]]) -> list[int]:
+    """How much of the truth of a query each stage reaches with its first k, from the searches to the passages."""
+
+    def reached(stage: str) -> int:
+        return len(wanted & characters(stages[stage][number][:k]))
+
+    searches = [stage for stage in ("vector", "words") if stage in stages]
+    exact = [f"exact {stage}" if f"exact {stage}" in stages else stage for stage in searches]
+    steps = [max(map(reached, exact)), max(map(reached, searches))]
+    for stage in ("fused", "selected", "reranked", "passages"):
+        steps.append(reached(stage) if stage in stages else steps[-1])
+    return steps
+
+
+@settings(deadline=None, derandomize=True, max_examples=300)
 @given(evaluations())
 def test_token_level_parts_are_those_of_sets_of_characters(
-    case: tuple[list[Place], list[list[Place]], list[list[list[Place]]]],
+    case: tuple[list[Place], list[list[Place]], dict[str, list[list[Place]]]],
 ) -> None:
     chunks, truths, stages = case
     ids = [f"query_{number}" for number in range(len(truths))]
-    tables = [hit_table(dict(zip(ids, stage, strict=True))) for stage in stages]
+    tables = {stage: hit_table(dict(zip(ids, found, strict=True))) for stage, found in stages.items()}
     truth = span_truth(dict(zip(ids, truths, strict=True)), ["nothing answers this"])
-    losses = check_schema(token_level_losses(chunk_table(chunks), truth, HitStages(*tables), KS), LOSSES, "losses")
+    hits = HitStages(
+        {stage: table for stage, table in tables.items() if stage in STAGES},
+        {"vector": tables["exact vector"]} if "exact vector" in tables and "vector" in tables else {},
+        as_passages(tables["passages"]) if "passages" in tables else None,
+    )
+    losses = check_schema(token_level_losses(chunk_table(chunks), truth, hits, KS), LOSSES, "losses")
 
     expected = []
     for k in KS:
         for number, spans in enumerate(truths):
             wanted = characters(spans)
             choices = combinations(chunks, min(k, len(chunks)))
-            reached = [wanted, wanted & characters(chunks), max((wanted & characters(c) for c in choices), key=len)]
-            reached += [wanted & characters(stage[number][:k]) for stage in stages]
-            expected.append(parts_of([Fraction(len(found), len(wanted)) for found in reached]))
+            oracles = [wanted, wanted & characters(chunks), max((wanted & characters(c) for c in choices), key=len)]
+            reached = [*map(len, oracles), *chain(stages, number, k, wanted)]
+            expected.append(parts_of([Fraction(amount, len(wanted)) for amount in reached]))
     assert shares(losses) == expected
     assert losses.column("query_id").to_pylist() == ids * len(KS)
     assert losses.column("k").to_pylist() == [k for k in KS for _ in ids]
     np.testing.assert_allclose([sum(row) for row in shares(losses)], 1, rtol=0, atol=1e-15)
     assert all(min(row[:3]) >= 0 for row in shares(losses))
-    scores = score_token_level(as_passages(tables[2]), truth, ["span_recall"], KS)
-    assert losses.column("final_recall").to_pylist() == scores.column("value").to_pylist()
+    last = "passages" if "passages" in tables else next((one for one in reversed(STAGES[2:]) if one in tables), None)
+    if last is not None:
+        scores = score_token_level(as_passages(tables[last]), truth, ["span_recall"], KS)
+        assert losses.column("final_recall").to_pylist() == scores.column("value").to_pylist()
 
 
 @settings(deadline=None, derandomize=True, max_examples=150)
@@ -146,11 +181,12 @@ def test_chunk_level_parts_are_those_of_sets_of_ids(data: st.DataObject) -> None
             wanted = set(chunk_ids)
             choices = combinations(names, min(k, len(names)))
             reached = [wanted, wanted & set(names), max((wanted & set(c) for c in choices), key=len)]
-            reached += [wanted & set(map(name, stage[number][:k])) for stage in stages]
+            exact, found, final = (wanted & set(map(name, stage[number][:k])) for stage in stages)
+            reached += [exact, found, found, found, final, final]
             expected.append(parts_of([Fraction(len(found), len(wanted)) for found in reached]))
     assert shares(losses) == expected
     np.testing.assert_allclose([sum(row) for row in shares(losses)], 1, rtol=0, atol=1e-15)
-    scores = score_chunk_level(hits.tables()["final"], truth, ["chunk_recall"], KS)
+    scores = score_chunk_level(hits.tables()["reranked hits"], truth, ["chunk_recall"], KS)
     assert losses.column("final_recall").to_pylist() == scores.column("value").to_pylist()
 
 
@@ -159,28 +195,56 @@ NAMES = [name(place) for place in CORPUS]
 TRUTH: dict[str, Sequence[Place]] = {"q": [("a.md", 5, 25), ("a.md", 30, 35)]}
 
 
-def losses_of(*stages: Sequence[Place], k: int = 2) -> dict[str, float]:
+def row_of(*stages: Sequence[Place], k: int = 2) -> dict[str, float]:
     tables = [hit_table({"q": places}) for places in stages]
-    row = token_level_losses(chunk_table(CORPUS), span_truth(TRUTH), HitStages(*tables), [k]).to_pylist()[0]
+    row = token_level_losses(chunk_table(CORPUS), span_truth(TRUTH), staged(*tables), [k]).to_pylist()[0]
     return {part: row[part] for part in (*LOSS_PARTS, "final_recall")}
 
 
 def test_each_part_has_its_own_cause() -> None:
     # 25 characters of truth: 5 in no chunk, 5 + 10 + 5 in three chunks of which two can be had.
     first, middle, last, other = CORPUS
-    perfect = {"uncovered": 0.2, "boundary": 0.2, "search": 0.0, "index": 0.0, "reranker": 0.0, "final_recall": 0.6}
-    assert losses_of([middle, last]) == perfect
-    assert losses_of([middle, other, last]) == perfect | {"search": 0.2, "final_recall": 0.4}
-    assert losses_of([middle, first], [other, middle]) == perfect | {"index": 0.2, "final_recall": 0.4}
-    assert losses_of([middle, first], [middle, first], [first, other, middle]) == perfect | {
+    perfect = dict.fromkeys(LOSS_PARTS, 0.0) | {"uncovered": 0.2, "boundary": 0.2, "final_recall": 0.6}
+    assert row_of([middle, last]) == perfect
+    assert row_of([middle, other, last]) == perfect | {"search": 0.2, "final_recall": 0.4}
+    assert row_of([middle, first], [other, middle]) == perfect | {"index": 0.2, "final_recall": 0.4}
+    assert row_of([middle, first], [middle, first], [first, other, middle]) == perfect | {
         "reranker": 0.4,
         "final_recall": 0.2,
     }
 
 
+def test_of_several_searches_the_one_with_most_counts_and_each_has_its_own_loss() -> None:
+    first, middle, _, other = CORPUS
+    hits = {"vector": [first, other], "words": [middle, other], "fused": [first, middle], "selected": [first]}
+    stages = HitStages({stage: hit_table({"q": found}) for stage, found in hits.items()})
+    losses = losses_of("token-level", chunk_table(CORPUS), span_truth(TRUTH), stages, [2])
+    (row,) = losses.parts.to_pylist()
+    # The best two chunks have 15 of the 25 characters, the words 10, the vectors 5, both together 15.
+    assert {part: row[part] for part in LOSS_PARTS[2:]} == {
+        "search": 0.2, "index": 0.0, "fusion": -0.2, "selection": 0.4, "reranker": 0.0, "return": 0.0
+    }  # fmt: skip
+    by_search = check_schema(losses.searches, SEARCH_LOSSES, "searches").to_pylist()
+    assert [(one["search"], one["loss"]) for one in by_search] == [("vector", 0.4), ("words", 0.2)]
+
+
+def test_variants_of_a_query_are_searches_of_their_own() -> None:
+    _, middle, last, other = CORPUS
+    tables = [hit_table({"q": found}) for found in ([other], [middle, last])]
+    numbered = [
+        table.set_column(1, HITS.field("variant"), pa.array([variant] * table.num_rows, pa.int32()))
+        for variant, table in enumerate(tables)
+    ]
+    stages = HitStages({"words": pa.concat_tables(numbered), "fused": hit_table({"q": [middle, other]})})
+    losses = losses_of("token-level", chunk_table(CORPUS), span_truth(TRUTH), stages, [2])
+    (row,) = losses.parts.to_pylist()
+    assert (row["search"], row["fusion"]) == (0.0, 0.2)
+    assert losses.searches.column("search").to_pylist() == ["words of variant 0", "words of variant 1"]
+
+
 def test_a_gain_is_negative() -> None:
     first, middle, last, other = CORPUS
-    losses = losses_of([first, other, middle], [first, last], [middle, last])
+    losses = row_of([first, other, middle], [first, last], [middle, last])
     assert losses["search"] == 0.4
     assert losses["index"] == -0.2
     assert losses["reranker"] == -0.2
@@ -188,17 +252,17 @@ def test_a_gain_is_negative() -> None:
 
 
 def test_a_larger_k_has_nothing_cut() -> None:
-    assert losses_of(CORPUS, k=100)["boundary"] == 0
-    assert losses_of(CORPUS, k=100)["final_recall"] == 0.8
+    assert row_of(CORPUS, k=100)["boundary"] == 0
+    assert row_of(CORPUS, k=100)["final_recall"] == 0.8
 
 
 def test_no_chunks_and_no_hits_leave_all_uncovered() -> None:
-    losses = token_level_losses(chunk_table([]), span_truth(TRUTH), HitStages(hit_table({})), [5])
-    assert shares(losses) == [[1, 0, 0, 0, 0, 0]]
+    losses = token_level_losses(chunk_table([]), span_truth(TRUTH), staged(hit_table({})), [5])
+    assert shares(losses) == [[1, *[0] * len(LOSS_PARTS)]]
 
 
 def test_only_unanswerable_queries_give_no_rows() -> None:
-    stages = HitStages(hit_table({"q": CORPUS}))
+    stages = staged(hit_table({"q": CORPUS}))
     losses = token_level_losses(chunk_table(CORPUS), span_truth({}, ["q"]), stages, KS)
     assert losses.num_rows == 0
     assert average_losses(losses).equals(table_of(AVERAGE_LOSSES, []))
@@ -208,7 +272,7 @@ def test_only_unanswerable_queries_give_no_rows() -> None:
 
 def test_averages_are_means_by_k_and_add_up() -> None:
     spans = TRUTH | {"r": [("b.md", 0, 10)], "s": [("b.md", 8, 12), ("a.md", 0, 3)]}
-    stages = HitStages(hit_table({"q": CORPUS[:2], "s": CORPUS[3:]}))
+    stages = staged(hit_table({"q": CORPUS[:2], "s": CORPUS[3:]}))
     losses = token_level_losses(chunk_table(CORPUS), span_truth(spans, ["t"]), stages, [2, 1])
     averages = check_schema(average_losses(losses), AVERAGE_LOSSES, "averages").to_pylist()
     assert [row["k"] for row in averages] == [2, 1]
@@ -221,27 +285,27 @@ def test_averages_are_means_by_k_and_add_up() -> None:
 def test_the_order_of_rows_and_arrow_chunks_does_not_matter() -> None:
     spans = TRUTH | {"r": [("b.md", 0, 10), ("a.md", 3, 8)]}
     hits, chunks, truth = hit_table({"q": CORPUS[:2], "r": CORPUS[2:]}), chunk_table(CORPUS), span_truth(spans)
-    losses = token_level_losses(chunks, truth, HitStages(hits), KS)
+    losses = token_level_losses(chunks, truth, staged(hits), KS)
 
     def shuffled(rows: pa.Table) -> pa.Table:
         order = np.random.default_rng(3).permutation(rows.num_rows)
         return pa.concat_tables([rows.take(order[:2]), rows.take(order[2:])])
 
     mixed = TruthTables(truth.queries, shuffled(truth.answers))
-    assert token_level_losses(shuffled(chunks), mixed, HitStages(shuffled(hits)), KS).equals(losses)
+    assert token_level_losses(shuffled(chunks), mixed, staged(shuffled(hits)), KS).equals(losses)
 
 
 def test_hits_of_other_chunks_are_refused() -> None:
-    stages = HitStages(hit_table({"q": CORPUS}), final=hit_table({"q": [CORPUS[0], ("a.md", 0, 11)]}))
-    with pytest.raises(TableError, match=r"final hits have \[0, 11\) of 'a\.md', which is not a chunk \(1 such"):
+    stages = staged(*[hit_table({"q": CORPUS})] * 2, hit_table({"q": [CORPUS[0], ("a.md", 0, 11)]}))
+    with pytest.raises(TableError, match=r"reranked hits have \[0, 11\) of 'a\.md', which is not a chunk \(1 such"):
         token_level_losses(chunk_table(CORPUS), span_truth(TRUTH), stages, KS)
     by_id = chunk_stages({"q": CORPUS}, {"q": CORPUS}, {"q": [CORPUS[0], ("a.md", 0, 11)]})
-    with pytest.raises(TableError, match=r"final hits have 'pa_chunk_a\.md_0_11', which is not a chunk \(1 such"):
+    with pytest.raises(TableError, match=r"reranked hits have 'pa_chunk_a\.md_0_11', which is not a chunk \(1 such"):
         chunk_level_losses(plain_table(NAMES), chunk_truth({"q": ["pa_chunk_a.md_0_10"]}), by_id, KS)
 
 
 def test_truth_that_is_missing_or_contradicted_is_refused() -> None:
-    stages = HitStages(hit_table({}))
+    stages = staged(hit_table({}))
     with pytest.raises(GroundTruthError, match="'q' has no ground truth"):
         token_level_losses(chunk_table(CORPUS), span_truth({"q": []}), stages, KS)
     with pytest.raises(GroundTruthError, match="'q' has no ground truth"):
@@ -253,7 +317,7 @@ def test_truth_that_is_missing_or_contradicted_is_refused() -> None:
 
 @pytest.mark.parametrize("ks", [[], [0], [-1], [1, 1], [None], [True], ["5"]])
 def test_ks_that_cannot_be_used_are_refused(ks: list[int]) -> None:
-    stages = HitStages(hit_table({}))
+    stages = staged(hit_table({}))
     with pytest.raises(ConfigurationError, match="ks"):
         token_level_losses(chunk_table(CORPUS), span_truth(TRUTH), stages, ks)
     with pytest.raises(ConfigurationError, match="ks"):
@@ -261,7 +325,7 @@ def test_ks_that_cannot_be_used_are_refused(ks: list[int]) -> None:
 
 
 def test_rows_that_cannot_be_used_are_refused() -> None:
-    stages = HitStages(hit_table({}))
+    stages = staged(hit_table({}))
     with pytest.raises(TableError, match=r"chunks table has the span \[9, 4\)"):
         token_level_losses(chunk_table([("a.md", 9, 4)]), span_truth(TRUTH), stages, KS)
     with pytest.raises(TableError, match="check the ends"):

@@ -46,7 +46,7 @@ USUAL, BUDGET_ONLY = {"all", "hits", "tokens"}, {"tokens"}
 RISING = {
     "span_recall", "span_hit_rate", "span_mrr", "span_map", "chunk_recall", "chunk_hit_rate", "chunk_mrr", "chunk_map",
     "chroma_recall", "precision_omega", "tokens_retrieved", "recall_within_tokens", "recall_token_area",
-    "tokens_within_budget",
+    "tokens_within_budget", "complete_evidence",
 }  # fmt: skip
 COSTING = {"tokens_retrieved", "tokens_within_budget"}
 AT_BUDGETS = {"recall_within_tokens", "recall_token_area", "tokens_within_budget"}
@@ -87,7 +87,8 @@ def test_every_property_is_the_one_its_formula_has(name: str) -> None:
     expected = BUDGET_ONLY if name in AT_BUDGETS else {"all"} if name == "precision_omega" else USUAL
     assert metric.cuts == (expected | {"min"} if name.startswith("chroma_") else expected)
     both = ("token-level", "chunk-level")
-    assert metric.levels == (both if name in AT_BUDGETS else both[1:] if name.startswith("chunk_") else both[:1])
+    has_both = name in AT_BUDGETS or name == "complete_evidence"
+    assert metric.levels == (both if has_both else both[1:] if name.startswith("chunk_") else both[:1])
 
 
 @pytest.mark.parametrize(

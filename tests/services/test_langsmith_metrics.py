@@ -258,8 +258,8 @@ def test_a_group_of_spans_is_covered_by_its_best_covered_member() -> None:
     recall, precision = (kind().to_langsmith_evaluator() for kind in (TokenLevelRecall, TokenLevelPrecision))
     for found, expected in (
         ([record(10, 14)], (0.5, 1.0)),
-        ([record(0, 1), record(10, 13)], (3 / 8, 3 / 4)),
-        ([record(0, 4), record(10, 14)], (0.5, 0.5)),
+        ([record(0, 1), record(10, 13)], (3 / 8, 1.0)),
+        ([record(0, 4), record(10, 14)], (0.5, 1.0)),
         ([record(30, 34)], (0.0, 0.0)),
     ):
         run = a_run({"retrieved_spans": found})

@@ -1,0 +1,115 @@
+"""Where the configurations of a run lose recall, and in which stage one loses more than it did in another run.
+
+A stage is named by a paired test. For every stage that both runs have, the loss of each query in one run is held
+against that in the other, a search apart for each retriever; the sign-flip test of ``rag_eval.stats.comparison`` asks
+whether the loss grew, over documents (over queries where there are few documents), and Holm's correction is over the
+stages looked at. What a stage loses, those after it cannot find: of the stages whose loss grew significantly, the first
+is the one that is named. Where nothing is wrong, a stage is named in 5 % of comparisons at most.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow.compute as pc
+
+from rag_eval.benchmark.config import SECTIONS
+from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.benchmark.stages import read_chunks
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.metrics.losses import LOSS_PARTS, HitStages, Losses, losses_of
+from rag_eval.metrics.metric import Values
+from rag_eval.stats.comparison import FLIPS, holm, is_significant, sign_flip_p_values, without_rounding
+from rag_eval.stats.scores import Units
+from rag_eval.tables import TruthTables
+
+
+def configuration_losses(
+    workspace: Workspace, outcome: BenchmarkOutcome, one: ConfigurationOutcome, ks: Sequence[int]
+) -> Losses | None:
+    """The losses of a configuration from the hits that the run kept; None for a whole system, which shows no stages.
+
+    The hits of exact search are those of a configuration with the same chunks and vectors and the exact store, where
+    the run has one.
+    """
+    parts, truth, exact = one.configuration, outcome.inputs.truth, {}
+    if parts.system is not None:
+        return None
+    if parts.store is not None and parts.store.label != SECTIONS["stores"].plain:
+        for other in outcome.configurations:
+            same = (other.configuration.chunker, other.configuration.embedder) == (parts.chunker, parts.embedder)
+            store = other.configuration.store
+            if same and store is not None and store.label == SECTIONS["stores"].plain:
+                exact["vector"] = workspace.read_table(other.hits_by_stage["vector"])
+                break
+    hits = {stage: workspace.read_table(table) for stage, table in one.hits_by_stage.items()}
+    tables = TruthTables(workspace.read_table(truth.queries), workspace.read_table(truth.answers))
+    chunks = read_chunks(workspace, one.chunk_tables, truth.evaluation_type)
+    passages = None if one.passages is None else workspace.read_table(one.passages)
+    return losses_of(truth.evaluation_type, chunks, tables, HitStages(hits, exact, passages), ks)
+
+
+def stage_losses(losses: Losses, k: int) -> dict[str, Values]:
+    """The loss of every stage at one k, by query; a search for each retriever, such as ``search (words)``."""
+    parts = losses.parts.filter(pc.field("k") == k)
+    searches = losses.searches.filter(pc.field("k") == k)
+    found: dict[str, Values] = {}
+    for part in LOSS_PARTS:
+        if part != "search":
+            found[part] = parts.column(part).to_numpy()
+            continue
+        for name in pc.unique(searches.column("search")).to_pylist():
+            own = searches.filter(pc.field("search") == name)
+            found[f"search ({name})"] = own.column("loss").to_numpy()
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class StageChange:
+    """How much more a stage loses than before, as a share of the relevant text, and how sure it is that it does.
+
+    ``p`` is that of the test that the loss did not grow, ``p_adjusted`` the same after Holm's correction.
+    """
+
+    stage: str
+    before: float
+    after: float
+    p: float
+    p_adjusted: float
+
+    @property
+    def growth(self) -> float:
+        """How much more is lost."""
+        return self.after - self.before
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the loss grew significantly."""
+        return self.growth > 0 and is_significant(self.p_adjusted)
+
+
+def compare_stages(
+    before: dict[str, Values], after: dict[str, Values], units: Units, rng: np.random.Generator
+) -> list[StageChange]:
+    """Test of every stage that both have whether it loses more, in the order of the stages; see the module.
+
+    The losses are those of the same queries in the same order.
+    """
+    stages = [stage for stage in after if stage in before]
+    changes = np.stack([without_rounding(after[stage] - before[stage]) for stage in stages])
+    # A stage of which no query changed is not looked at: it cannot be named, and asks for no correction.
+    looked_at = np.flatnonzero(changes.any(axis=1))
+    p_values, adjusted = np.ones(len(stages)), np.ones(len(stages))
+    if len(looked_at):
+        sums = units.sums(changes[looked_at])
+        p_values[looked_at] = sign_flip_p_values(sums, rng, "greater", flips=max(FLIPS, 100 * len(looked_at)))
+        adjusted[looked_at] = holm(p_values[looked_at])
+    return [
+        StageChange(stage, float(before[stage].mean()), float(after[stage].mean()), float(p), float(corrected))
+        for stage, p, corrected in zip(stages, p_values, adjusted, strict=True)
+    ]
+
+
+def named_stage(changes: Sequence[StageChange]) -> StageChange | None:
+    """The first stage that loses significantly more; None where none does."""
+    return next((change for change in changes if change.is_worse), None)
