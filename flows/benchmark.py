@@ -18,6 +18,7 @@ from tasks.artifacts import (
     publish,
     report_run,
     show_configuration,
+    show_ground_truth,
     tag_run,
 )
 from tasks.fan_out import gather, task_runner
@@ -37,7 +38,7 @@ def evaluate_configuration(
             return summarise(workspace, configuration, evaluated, run.work, inputs.evaluation_type)
 
         outcome = run.mending(measure)
-        show_configuration(outcome)
+        show_configuration(workspace, outcome)
         return outcome
 
 
@@ -68,6 +69,7 @@ def benchmark(
         evaluations = side_by_side.map(evaluate, parts)
         done, failed = gather(configurations, evaluations, elsewhere=runner != THREADS)
     outcome = keep_outcome(workspace, started, config, corpus, inputs, done, failed, run.work)
+    show_ground_truth(workspace, config.ground_truth, outcome)
     report_run(workspace, outcome)
     if config.langsmith_dataset is not None:
         publish(workspace, outcome, config.langsmith_dataset, return_state=True)  # a run is complete without it

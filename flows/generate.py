@@ -1,39 +1,77 @@
-"""Generating ground truth: ask a model about every document, place what it answers, and write it down."""
+"""Generating ground truth: ask a model about the documents that are new, and add what it answers to a file."""
 
-from typing import Any
+from pathlib import Path
 
 from prefect import flow
-from prefect.task_runners import ThreadPoolTaskRunner
 
-from rag_eval.benchmark.housekeeping import using_workspace
+from rag_eval.benchmark.config_files import load_config
+from rag_eval.benchmark.housekeeping import in_use
+from rag_eval.benchmark.references import CorpusSource, TruthRef
+from rag_eval.benchmark.stages import load_corpus
+from rag_eval.benchmark.truth_stages import ground_truth
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.generation.levels import GenerationConfig
-from rag_eval.generation.report import GenerationReport
-from tasks.generation import ask_all, assemble, plan, show_report, verify
+from rag_eval.generation.growing import GeneratedTruth
+from rag_eval.generation.options import DEFAULT_MODEL, GenerationOptions
+from rag_eval.llm.cost import Prices
+from rag_eval.sample import BENCHMARK
+from tasks.artifacts import show_generation, upload_truth
+from tasks.runner import StageRunner
 
-# Threads enough: the generator limits how many requests are under way at once. Prefect's own types do not fit here.
-BATCHES_AT_ONCE: Any = ThreadPoolTaskRunner(max_workers=64)
 
-
-@flow(name="generate", flow_run_name="{config.output.name}", task_runner=BATCHES_AT_ONCE)
-@using_workspace
-def generate(config: GenerationConfig, workspace: Workspace) -> GenerationReport:
-    """Write ground truth for a corpus; answers are kept in the workspace, and what was paid once is not paid again.
+@flow(name="generate", flow_run_name="{output}")
+def generate(
+    benchmark_file: str = "",
+    corpus: str = "",
+    glob: str = "",
+    output: str = "generated-truth.jsonl",
+    model: str = DEFAULT_MODEL,
+    queries_per_doc: int = 5,
+    max_cost: float = 0,
+    cross_document: int = 0,
+    unanswerable: int = 0,
+    base_url: str = "",
+    input_price: float = 0,
+    output_price: float = 0,
+    langsmith_dataset: str = "",
+    workspace: str = ".rag-eval",
+) -> TruthRef:
+    """Have a model write questions about documents; those that the file has stay, and new documents are asked about.
 
     Args:
-        config: What to generate, from which documents, with which model.
-        workspace: Where answers are kept between runs.
+        benchmark_file: A YAML or TOML file on the worker's machine, whose documents are asked about. Empty: the sample.
+        corpus: A folder of documents, in place of the benchmark file's.
+        glob: Which files of the folder are documents, such as **/*.md. Empty: as the benchmark file says.
+        output: The ground-truth file to add to; it is made where it is not there.
+        model: The model that writes the questions; its key is OPENAI_API_KEY in the worker's environment.
+        queries_per_doc: How many questions each document gets.
+        max_cost: The most US dollars to pay; what is left is asked by the next run. 0: no limit.
+        cross_document: How many questions need several documents, in all.
+        unanswerable: How many questions no document answers, in all.
+        base_url: The address of another server that speaks OpenAI's protocol.
+        input_price: US dollars per million input tokens. 0: the list price of the model, if it is known.
+        output_price: US dollars per million output tokens, given together with the input price.
+        langsmith_dataset: A LangSmith dataset that gets the questions too. Empty: none.
+        workspace: Where answers are kept between runs: a folder of the worker's machine, or s3://bucket/path.
     """
-    generator = config.generator(workspace.root, storage=workspace.storage)
-    try:
-        with workspace.growing(workspace.root / "cache" / "answers"):
-            assignments = plan(generator, config.queries_per_doc)
-            replies = ask_all(generator, assignments)
-            verdicts = ask_all(generator, verify(generator, replies))
-        truth = assemble(generator, assignments, replies, verdicts)
-        config.write(truth)
-        if config.upload:
-            generator.upload(truth, config.dataset_name)
-    finally:
-        show_report(generator.report)
-    return generator.report
+    prices = Prices(input=input_price, output=output_price) if input_price or output_price else None
+    source = GeneratedTruth(
+        model=model,
+        queries_per_doc=queries_per_doc,
+        file=Path(output),
+        max_cost=max_cost or None,
+        options=GenerationOptions(cross_document=cross_document, unanswerable=unanswerable),
+        base_url=base_url or None,
+        prices=prices,
+    )
+    chosen, kept = load_config(benchmark_file or BENCHMARK), Workspace.at(workspace)
+    documents_at = CorpusSource.of(Path(corpus) if corpus else chosen.corpus, glob or chosen.glob)
+    with in_use(kept):
+        run = StageRunner(kept)
+        try:
+            documents = run(load_corpus, documents_at)
+            truth = ground_truth(run, [source], documents, source.level)
+        finally:
+            show_generation(source.report)
+        if langsmith_dataset:
+            upload_truth(kept, source.file, langsmith_dataset)
+        return truth

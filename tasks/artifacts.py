@@ -9,7 +9,9 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TypeVar, cast
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import UUID
 
 from prefect import task
@@ -28,16 +30,28 @@ from prefect.runtime import flow_run
 from rag_eval.benchmark.config import SECTIONS, Configuration
 from rag_eval.benchmark.gate import run_gate
 from rag_eval.benchmark.history import history
-from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.benchmark.outcome import GROUND_TRUTH, BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.benchmark.references import TableRef
 from rag_eval.benchmark.runs import BASELINE, data_differences, has_baseline, read_run
+from rag_eval.benchmark.truth_stages import truth_file
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import GateFailedError, as_sentence
 from rag_eval.formatting import escape_markdown
+from rag_eval.ground_truth.files import read_token_level
 from rag_eval.parts import type_name
-from rag_eval.reports.markdown import configuration_markdown, gate_markdown, trend_markdown
+from rag_eval.reports.markdown import (
+    configuration_markdown,
+    gate_markdown,
+    generation_markdown,
+    ground_truth_markdown,
+    trend_markdown,
+)
 from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.reports.write import MARKDOWN_FILE, keep_report, page_of
 from rag_eval.types.ids import text_sha256
+
+if TYPE_CHECKING:
+    from rag_eval.generation.report import GenerationReport
 
 SLUG_CHARACTERS = 80
 LARGEST_REPORT = 200_000
@@ -91,10 +105,10 @@ def as_each_completes(futures: Sequence[PrefectFuture[T]], key: str, description
                 update_progress_artifact(progress, 100 * number / len(futures))
 
 
-def show_configuration(outcome: ConfigurationOutcome) -> None:
-    """Show the averages of a configuration and the work it took."""
-    markdown = configuration_markdown(outcome)
+def show_configuration(workspace: Workspace, outcome: ConfigurationOutcome) -> None:
+    """Show the averages of a configuration, the work it took, and links to its tables."""
     with best_effort():
+        markdown = configuration_markdown(outcome, partial(table_link, workspace))
         create_markdown_artifact(markdown=markdown, key=artifact_key(outcome.name))
 
 
@@ -120,14 +134,48 @@ def report_run(workspace: Workspace, outcome: BenchmarkOutcome) -> None:
         create_table_artifact(table=rows, key="comparison", description=description)
 
 
+def show_generation(report: "GenerationReport | None") -> None:
+    """Show what was kept, what was dropped and what it took; nothing where nothing was asked."""
+    if report is not None:
+        with best_effort():
+            create_markdown_artifact(markdown=generation_markdown(report), key="generation")
+
+
+@task(name="upload", task_run_name="upload to {dataset}", cache_policy=NO_CACHE)
+def upload_truth(workspace: Workspace, truth: Path, dataset: str) -> None:
+    """Send a token-level ground-truth file to a LangSmith dataset, or leave it in the outbox."""
+    from rag_eval.generation.generator import uploaded  # here: most runs upload nothing
+
+    sent = uploaded(workspace.root, dataset, read_token_level(truth))
+    get_run_logger().info("the ground truth is %s for %s: %s", sent.state, dataset, sent.detail)
+
+
+def show_ground_truth(workspace: Workspace, sources: Sequence[Any], outcome: BenchmarkOutcome) -> None:
+    """Show what the sources of the ground truth gave and took, with links to the file and the tables."""
+    with best_effort():
+        files = {source.title: str(path) for source in sources if (path := truth_file(workspace, source))}
+        scored = link_to(workspace, f"runs/{outcome.run}/{GROUND_TRUTH}")
+        markdown = ground_truth_markdown(outcome, files, scored, partial(table_link, workspace))
+        create_markdown_artifact(markdown=markdown, key="ground-truth")
+
+
 def page_link(workspace: Workspace, outcome: BenchmarkOutcome) -> str:
-    """Return the address of a run's page: below ``RAG_EVAL_RUNS_URL`` where that is set, else of its file or object."""
-    page = page_of(workspace, outcome)
+    """Return the address of a run's page."""
+    return link_to(workspace, f"runs/{outcome.run}/{page_of(workspace, outcome).name}")
+
+
+def table_link(workspace: Workspace, table: TableRef) -> str:
+    """Return the address of a table."""
+    return link_to(workspace, table.uri)
+
+
+def link_to(workspace: Workspace, name: str) -> str:
+    """Return the address of a file: below ``RAG_EVAL_RUNS_URL`` where that is set, else of the file or object."""
     if served := os.environ.get("RAG_EVAL_RUNS_URL"):
-        return f"{served}/{outcome.run}/{page.name}"
+        return f"{served}/{name.removeprefix('runs/')}"
     if workspace.remote is not None:
-        return f"{workspace.address}/runs/{outcome.run}/{page.name}"
-    return page.absolute().as_uri()
+        return f"{workspace.address}/{name}"
+    return (workspace.root / name).absolute().as_uri()
 
 
 def show_report(workspace: Workspace, outcome: BenchmarkOutcome, note: str) -> None:

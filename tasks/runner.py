@@ -21,7 +21,7 @@ from prefect.states import Completed
 
 from rag_eval.benchmark.outcome import StageWork, Work, name_of_work
 from rag_eval.benchmark.records import alone, find_record, keep_record
-from rag_eval.benchmark.references import Observation, effort_of
+from rag_eval.benchmark.references import effort_of
 from rag_eval.benchmark.stage import Stage
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationFailedError, DamagedError, RequestRefusedError, ServiceError, as_sentence
@@ -91,10 +91,6 @@ _computing = threading.BoundedSemaphore(max(1, cores() // 2))
 def room_to_compute(*, remote: bool) -> AbstractContextManager[object]:
     """Wait until a stage may compute; one that mostly waits for a service need not wait for others too."""
     return nullcontext() if remote else _computing
-
-
-def _renewed(value: Any) -> Any:
-    return value.renewed() if isinstance(value, Observation) else value
 
 
 class StageRunner:
@@ -172,7 +168,7 @@ class StageRunner:
                 with room_to_compute(remote=remote):
                     made = stage(workspace, *looked)
                 # What it looked at may have grown by the work itself.
-                keep_record(workspace, stage, stage.key(*(_renewed(one) for one in looked)), made)
+                keep_record(workspace, stage, stage.key_after(*looked), made)
                 return made
 
         def is_tried_again(task: Task[Any, Any], run: TaskRun, state: State[Any]) -> bool:

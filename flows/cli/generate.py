@@ -14,10 +14,11 @@ from flows.cli.processes import Stopped, watched
 from rag_eval.disk.files import sweep_scratch, write_atomically
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import choices, cost_in_words, counted
+from rag_eval.types.documents import Corpus
 
 if TYPE_CHECKING:
     from rag_eval.benchmark.workspace import Workspace
-    from rag_eval.generation.levels import GenerationConfig
+    from rag_eval.generation.growing import GeneratedTruth
     from rag_eval.generation.report import GenerationReport
 
 
@@ -113,6 +114,9 @@ def generate(
     dataset_name: Annotated[
         str | None, typer.Option(help="LangSmith dataset to upload to, overriding the default.")
     ] = None,
+    extend: Annotated[
+        bool, typer.Option("--extend", help="Ask about documents that the output file has not seen, and add to it.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file if it exists.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate the cost without calling the model.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
@@ -122,16 +126,17 @@ def generate(
     """Generate ground truth for your documents with a language model; exit code 1 if it stopped early."""
     from flows.cli.certify import find_chunker
     from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.services.langsmith_datasets import DEFAULT_DATASETS
 
-    if output.exists() and not overwrite and not dry_run:
-        raise ConfigurationError(f"{str(output)!r} is there already: give another --output, or --overwrite")
+    if extend and overwrite:
+        raise ConfigurationError("--extend keeps the output file and --overwrite replaces it: give one of them")
+    if output.exists() and not extend and not overwrite and not dry_run:
+        raise ConfigurationError(f"{str(output)!r} is there already: give another --output, --extend or --overwrite")
     if (input_price is None) != (output_price is None):
         raise ConfigurationError("--input-price and --output-price go together: give both")
-    config = chosen_config(
+    source = chosen_source(
         {
-            "corpus": corpus,
-            "output": output,
-            "glob": glob,
+            "file": output,
             "model": model,
             "base_url": base_url,
             "queries_per_doc": queries_per_doc,
@@ -140,8 +145,6 @@ def generate(
             "prompts": prompts,
             "concurrency": concurrency,
             "timeout": timeout,
-            "upload": upload,
-            "dataset_name": dataset_name,
         },
         {
             "personas": persona,
@@ -156,20 +159,23 @@ def generate(
     if settings and chunker is None:
         raise ConfigurationError("--set goes with a built-in chunker: name it with --chunker")
     own = find_chunker(chunker, settings or []) if chunker else None
-    kept = Workspace.at(workspace)
+    kept, console = Workspace.at(workspace), Console(stderr=True)
+    with console.status("Reading the documents …"):
+        documents = Corpus.from_folder(corpus, glob)
+    dataset = (dataset_name or DEFAULT_DATASETS["chunk-level" if own else "token-level"]) if upload else None
     with kept.growing(kept.root / "cache" / "answers"):
-        run_generation(config, kept, own, Console(stderr=True), ask=not yes, dry=dry_run, as_json=as_json)
+        run_generation(
+            source, documents, kept, own, console, dataset, anew=not extend, ask=not yes, dry=dry_run, as_json=as_json
+        )
 
 
-def chosen_config(given: dict[str, Any], kinds: dict[str, Any], others: list[str]) -> "GenerationConfig":
+def chosen_source(given: dict[str, Any], kinds: dict[str, Any], others: list[str]) -> "GeneratedTruth":
     """The settings of the command line; raises ``ConfigurationError`` naming the first that cannot be used."""
-    from pydantic import ValidationError
-
-    from rag_eval.generation.levels import MOST_OUTPUT_TOKENS, GenerationConfig
+    from rag_eval.benchmark.truth_sources import TRUTH_SOURCE
+    from rag_eval.generation.growing import GeneratedTruth
     from rag_eval.generation.options import FilterOptions, GenerationOptions
-    from rag_eval.parts.settings import reason_of
 
-    chosen: dict[str, Any] = {"max_output_tokens": MOST_OUTPUT_TOKENS}
+    chosen: dict[str, Any] = {}
     filters: dict[str, Any] = {}
     known = [name for name in (*GenerationOptions.model_fields, *FilterOptions.model_fields) if name != "filters"]
     for text in others:
@@ -179,22 +185,27 @@ def chosen_config(given: dict[str, Any], kinds: dict[str, Any], others: list[str
         (filters if name in FilterOptions.model_fields else chosen)[name] = None if value == "off" else value
     chosen |= {name: value for name, value in kinds.items() if value not in (None, [])}
     try:
-        return GenerationConfig.model_validate({**given, "options": {**chosen, "filters": filters}})
-    except ValidationError as error:
-        first = error.errors()[0]
-        keys = [str(part) for part in first["loc"] if part not in ("options", "filters")]
-        named = [f"--{name.replace('_', '-')}" for name in (*given, *kinds) if name == keys[0]]
+        made: GeneratedTruth = TRUTH_SOURCE.load("generate")(**given, options={**chosen, "filters": filters})
+        return made
+    except ConfigurationError as error:
+        where, _, reason = str(error).removeprefix(f"{GeneratedTruth.__name__}, ").partition(": ")
+        path = where.removeprefix("options.").removeprefix("filters.")
+        first = path.partition(".")[0].partition("[")[0]
+        named = [f"--{name.replace('_', '-')}" for name in (*given, *kinds) if name == first]
         # Settings that the command line calls otherwise, then its own, then those that --option sets.
-        place = OPTION_NAMES.get(keys[0]) or OPTION_NAMES.get(".".join(keys)) or "".join(named)
-        raise ConfigurationError(f"{place or f'--option {keys[0]}'}: {reason_of(first)}") from None
+        place = OPTION_NAMES.get(first) or OPTION_NAMES.get(path) or "".join(named)
+        raise ConfigurationError(f"{place or f'--option {first}'}: {reason}") from None
 
 
 def run_generation(
-    config: "GenerationConfig",
+    source: "GeneratedTruth",
+    corpus: Corpus,
     workspace: "Workspace",
     chunker: Any,
     console: Console,
+    dataset: str | None,
     *,
+    anew: bool,
     ask: bool,
     dry: bool,
     as_json: bool,
@@ -202,7 +213,7 @@ def run_generation(
     """Estimate, confirm on a terminal, generate, write and print."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from rag_eval.llm.chat import ChatService
+    from rag_eval.generation.growing import Growing
 
     paid = TextColumn("{task.fields[paid]}")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), paid, TimeElapsedColumn())
@@ -210,12 +221,13 @@ def run_generation(
     asking = bar.add_task("asking", total=None, paid="")
 
     def told(done: int, total: int) -> None:
-        cost = generator.report.total.fresh.cost
+        cost = growing.generator.report.total.fresh.cost
         bar.update(asking, completed=done, total=total, paid="" if cost is None else cost_in_words(cost))
 
-    generator = config.generator(workspace.root, told, chunker, workspace.storage)
+    growing = Growing(source, corpus, workspace.root, told, chunker, storage=workspace.storage, anew=anew)
+    generator = growing.generator
     with console.status("Reading the documents …"):
-        estimate = generator.estimate(config.queries_per_doc)
+        estimate = growing.estimate()
     if dry and as_json:
         print_json(Console(), {"estimate": estimate.model_dump()})
         return
@@ -224,14 +236,14 @@ def run_generation(
     say(
         Console() if dry else console,
         f"{counted(estimate.documents, 'documents')}, {counted(estimate.questions, 'questions')} in "
-        f"{counted(estimate.calls, 'requests')} to {config.model}{before}: about {estimate.input_tokens:,} tokens to "
+        f"{counted(estimate.calls, 'requests')} to {source.model}{before}: about {estimate.input_tokens:,} tokens to "
         f"read and {estimate.output_tokens:,} to write, {cost}",
     )
     if dry:
         return
     if estimate.calls > estimate.cached:
         # What is wrong with the key is said before anybody is asked to pay.
-        ChatService(config.base_url, config.timeout).connect()
+        source.service.connect()
     if ask and estimate.calls > estimate.cached and sys.stdin.isatty() and console.is_terminal:
         typer.confirm("Ask now?", abort=True, err=True)
     # Out of version control, and without what killed writers left.
@@ -240,11 +252,11 @@ def run_generation(
     truth: list[Any] = []
     try:
         with bar:
-            truth = watched(lambda: generator.generate(config.queries_per_doc, upload_to_langsmith=False))
-        if truth or not generator.report.stopped:
-            config.write(truth)
-        if config.upload:
-            generator.upload(truth, config.dataset_name)
+            added = watched(growing.ask)
+        if added or growing.known or not generator.report.stopped:
+            truth = growing.write(added)
+        if dataset is not None:
+            generator.upload(truth, dataset)
     except Stopped as stop:
         with console.status("Waiting for the answers that are under way …"):
             generator.asker.stop(FINISH_SECONDS)
@@ -254,11 +266,11 @@ def run_generation(
         report = generator.report
         if as_json:
             made = {"estimate": estimate.model_dump(), "report": report.model_dump()}
-            print_json(Console(), {"output": str(config.output)} | made)
+            print_json(Console(), {"output": str(source.file)} | made)
         else:
-            print_report(Console(), report, config.output if truth else None)
+            print_report(Console(), report, source.file if truth else None)
     if report.stopped:
-        again = "a higher --max-cost and --overwrite" if truth else "a higher --max-cost"
+        again = "a higher --max-cost and --extend" if truth else "a higher --max-cost"
         say(
             console,
             f"rag-eval: stopped: {report.stopped}; {counted(report.unasked, 'questions')} not asked: "

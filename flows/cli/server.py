@@ -4,6 +4,7 @@ import asyncio
 import base64
 import gc
 import itertools
+import json
 import os
 import re
 import shutil
@@ -24,7 +25,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -42,7 +43,7 @@ from flows.cli.prefect_home import (
 )
 from flows.cli.server_gate import SIGN_IN_PATH, LoopbackGate, sign_in
 from rag_eval.disk.files import SCRATCH_PREFIX
-from rag_eval.errors import ServiceError, preview
+from rag_eval.errors import RagEvalError, ServiceError, preview
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -124,12 +125,38 @@ RUNS_PATH = "/rag-eval/runs"
 class RunPages(StaticFiles):
     """Files that run their scripts as strangers: they hold texts of documents, and the API is on the same address."""
 
+    async def get_response(self, path: str, scope: "Scope") -> Response:
+        """A file of a run, or, below ``tables/``, a table of the workspace beside the runs, as lines of JSON."""
+        if not TABLE.fullmatch(path) or self.directory is None:
+            return await super().get_response(path, scope)
+        return self._sandboxed(await asyncio.to_thread(_table_response, Path(self.directory).parent / path))
+
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
         """A file, in a sandbox."""
-        response = super().file_response(*args, **kwargs)
+        return self._sandboxed(super().file_response(*args, **kwargs))
+
+    def _sandboxed(self, response: Response) -> Response:
         response.headers["Content-Security-Policy"] = "sandbox allow-scripts allow-popups"
         response.headers["Referrer-Policy"] = "no-referrer"  # the address is the only key to it
         return response
+
+
+TABLE = re.compile(r"tables/[a-z_-]+/[0-9a-f]{64}\.arrow")
+MOST_ROWS = 1_000
+
+
+def _table_response(path: Path) -> Response:
+    """The first rows of a table, one JSON object a line; 404 where it is gone."""
+    from rag_eval.disk.rows import read_table
+
+    try:
+        table = read_table(path)
+    except (OSError, RagEvalError):
+        return PlainTextResponse("The table is gone from the workspace.", 404)
+    shown = table.slice(0, MOST_ROWS).to_pylist()
+    lines = [f"# {table.num_rows:,} rows, the first {len(shown):,} of them:"]
+    lines += [json.dumps(row, ensure_ascii=False, default=str) for row in shown]
+    return PlainTextResponse("\n".join(lines), headers={"X-Content-Type-Options": "nosniff"})
 
 
 LOOK_SECONDS = 0.5

@@ -259,8 +259,8 @@ class BenchmarkConfig(Settings):
     corpus: InputPath = Field(description="The folder of the documents.")
     glob: Name = Field(default="**/*.md", description="Which files of the folder are documents.")
     ground_truth: Annotated[list[Any], TruthSources()] = Field(
-        description="Where the questions and what answers them come from: a file, {langsmith: name}, or a list of "
-        "sources, which are joined."
+        description="Where the questions and what answers them come from: a file, {langsmith: name}, "
+        "{generate: {model: …}}, or a list of these, which is joined."
     )
     evaluation_type: EvaluationType = Field(default="token-level", description="What is scored: spans, or chunk ids.")
     chunkers: list[ChunkerPart] = SECTIONS["chunkers"].listed()

@@ -28,11 +28,14 @@ from rag_eval.benchmark.stage import Stage
 from rag_eval.benchmark.stages import read_chunks
 from rag_eval.benchmark.truth_stages import ground_truth
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.errors import ArtifactError, BenchmarkFailedError, ConfigurationError
+from rag_eval.errors import ArtifactError, BenchmarkFailedError, ConfigurationError, ServiceError
 from rag_eval.formatting import choices, counted
+from rag_eval.ground_truth.files import truth_text
 from rag_eval.metrics.metric import ALL, MIN, higher_is_better, score_name, split_name
 from rag_eval.metrics.score_tables import average_scores
 from rag_eval.stats.comparison import best_first
+from rag_eval.tables import TruthTables, truth_from_tables
+from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType
 
 DECIDING = (
@@ -67,6 +70,7 @@ RunName = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]*
 
 Work = Literal["computed", "reused", "failed"]
 SUMMARY = "summary.json"
+GROUND_TRUTH = "ground_truth.jsonl"
 PUBLISHED = "published.json"
 
 
@@ -323,6 +327,11 @@ def keep_outcome(
         failures=failures,
         stages=stages,
     )
+    # As it was scored: joined, and carried over to the documents.
+    tables = TruthTables(workspace.read_table(queries), workspace.read_table(inputs.truth.answers))
+    is_placed = inputs.evaluation_type == "token-level"
+    truth: list[Any] = truth_from_tables(tables, TokenLevelGroundTruth if is_placed else ChunkLevelGroundTruth)
+    workspace.keep(workspace.runs / outcome.run / GROUND_TRUTH, truth_text(truth).encode())
     workspace.keep(workspace.runs / outcome.run / SUMMARY, outcome.model_dump_json(indent=2).encode())
     return outcome
 
@@ -369,7 +378,7 @@ def reuse_outcome(workspace: Workspace, config: BenchmarkConfig, reanchor: bool 
             own = _KeptWork(workspace)
             evaluated = evaluate(own, configuration, inputs)
             done.append(summarise(workspace, configuration, evaluated, own.work, inputs.evaluation_type))
-    except (LookupError, ArtifactError):  # not kept, or not as it was written
+    except (LookupError, ArtifactError, ServiceError):  # not kept, not as it was written, or to be asked again
         return None
     return keep_outcome(workspace, started, config, corpus, inputs, done, {}, run.work)
 

@@ -78,6 +78,10 @@ class Stage:
         """Return the inputs, with what is found outside the workspace in the place of where to look."""
         return inputs if self.looks is None else self.looks(workspace, *inputs)
 
+    def key_after(self, *inputs: Any) -> str:
+        """Return the key of the same work once it is done: what it looked at may have grown by it."""
+        return self.key(*(one.renewed() if isinstance(one, Observation) else one for one in inputs))
+
     def __call__(self, workspace: Workspace, *given: Any) -> Any:
         """Run the step on references into a workspace, and return references to what it made there.
 

@@ -17,12 +17,13 @@ TRUTH_SOURCE = Kind(
     {
         "file": "rag_eval.ground_truth.sources:FileTruth",
         "langsmith": "rag_eval.services.langsmith_truth:LangSmithTruth",
+        "generate": "rag_eval.generation.growing:GeneratedTruth",
     },
     foreign="rag_eval.ground_truth.sources:ForeignTruth",
 )
 """Where the questions of a benchmark, and what answers them, come from."""
 
-FORMS = "the path of a file, {langsmith: name}, or {type: …} with settings"
+FORMS = "the path of a file, {langsmith: name}, {generate: {model: …}}, or {type: …} with settings"
 
 
 def read_sources(value: object, place: Place | None = None) -> list[Any]:
@@ -44,6 +45,9 @@ def read_sources(value: object, place: Place | None = None) -> list[Any]:
     for number, one in enumerate(found):
         if one in found[:number]:
             raise where.fault(f"{one.title} stands twice: join each source once")
+    files = [one.file for one in found if getattr(one, "grows", False)]
+    if len(set(files)) < len(files):
+        raise where.fault("two sources write the same file: give each its own file")
     return found
 
 

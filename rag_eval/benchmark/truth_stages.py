@@ -84,6 +84,13 @@ def kept_truth(workspace: Workspace, source: Any) -> Path:
     return workspace.root / "truth" / f"{told}.jsonl"
 
 
+def truth_file(workspace: Workspace, source: Any) -> Path | None:
+    """Return the file in which the questions of a source can be read and reviewed; None where it has none."""
+    own = getattr(source, "path", None) or getattr(source, "file", None)
+    path = Path(own) if own is not None else kept_truth(workspace, source)
+    return path if path.is_file() else None
+
+
 @stage("truth", version=3, makes=TruthRef, looks=_look)
 def load_ground_truth(
     source: Observation,
@@ -118,6 +125,8 @@ def _around(context: Context) -> Surroundings:
         folder=Path() if workspace is None else workspace.root,
         growing=(lambda _: nullcontext()) if workspace is None else workspace.growing,
         carry=lambda truth, corpus: reanchor_for_run(workspace, truth, corpus),
+        storage=None if workspace is None else workspace.storage,
+        run=None if workspace is None else workspace.begun,
     )
 
 

@@ -1,7 +1,7 @@
 """What both generators have in common: planning, asking, putting together, and what it took."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import count
 from pathlib import Path
 from typing import ClassVar, Generic, TypedDict, TypeVar, get_args
@@ -35,7 +35,7 @@ from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL, deliver_to_lan
 from rag_eval.services.outbox import outbox_of
 from rag_eval.types.documents import Corpus, Document, check_corpus
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
-from rag_eval.types.ids import EvaluationType, QueryId, QueryText, generate_query_id, text_sha256
+from rag_eval.types.ids import DocumentId, EvaluationType, QueryId, QueryText, generate_query_id, text_sha256
 
 TOKENS_OF_A_SPAN_QUESTION = 150
 TOKENS_OF_A_QUESTION = 60
@@ -187,18 +187,34 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         Raises ``ServiceError`` when the model's service fails for good; what was answered is kept, and generating
         again goes on from there. ``ConfigurationError`` when there is nothing to ask.
         """
-        self._start()
-        assignments = self.plan(queries_per_doc)
-        replies = self._ask(assignments)
-        verdicts = self._ask(self.verifications(replies))
-        truth = self.assemble(assignments, replies, verdicts)
+        truth, _, _ = self.extend(queries_per_doc)
         if upload_to_langsmith:
             self.upload(truth, dataset_name)
         return truth
 
-    def estimate(self, queries_per_doc: int = 5) -> GenerationEstimate:
-        """About what ``generate`` would take, verifying questions without an answer included; asks nothing."""
-        assignments = self.plan(queries_per_doc)
+    def extend(
+        self, queries_per_doc: int, documents: Collection[DocumentId] | None = None, *, totals: bool = True
+    ) -> tuple[list[T], list[DocumentId], bool]:
+        """Return the ground truth about some documents, those that were asked about, and whether all was asked.
+
+        Without ``totals`` no question about several documents, and none without an answer, is asked. Raises as
+        ``generate`` does.
+        """
+        self._start()
+        assignments = self.plan(queries_per_doc, documents, totals=totals)
+        replies: list[Reply | None] = self._ask(assignments)
+        verdicts: list[Reply | None] = self._ask(self.verifications(replies))
+        truth = self.assemble(assignments, replies, verdicts)
+        unasked = {one.windows[0].doc_id for one, reply in zip(assignments, replies, strict=True) if reply is None}
+        names = [one.id for one in self._corpus if documents is None or one.id in documents]
+        is_complete = all(reply is not None for reply in (*replies, *verdicts))
+        return truth, [name for name in names if name not in unasked], is_complete
+
+    def estimate(
+        self, queries_per_doc: int = 5, documents: Collection[DocumentId] | None = None, *, totals: bool = True
+    ) -> GenerationEstimate:
+        """About what asking would take, verifying questions without an answer included; asks nothing."""
+        assignments = self.plan(queries_per_doc, documents, totals=totals)
         digests = [one.request.digest(0) for one in assignments]
         kept = self._cache.find_many(digests)
         fresh = [
@@ -214,7 +230,7 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
             each = TOKENS_OF_A_SPAN_QUESTION if one.answer is SpanQuestions else TOKENS_OF_A_QUESTION
             written += each * len(one.briefs)
         return GenerationEstimate(
-            documents=len(self._corpus),
+            documents=len(self._corpus) if documents is None else len(documents),
             questions=sum(len(one.briefs) for one in assignments),
             calls=len(assignments) + unsure,
             cached=len(assignments) - len(fresh),
@@ -223,7 +239,9 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
             cost=None if self._prices is None else self._prices.cost(read, written),
         )
 
-    def plan(self, queries_per_doc: int = 5) -> list[Assignment]:
+    def plan(
+        self, queries_per_doc: int = 5, documents: Collection[DocumentId] | None = None, *, totals: bool = True
+    ) -> list[Assignment]:
         """Return what the model will be asked, in order; raises ``ConfigurationError`` when there is nothing to ask."""
         options = self._options
         if type(queries_per_doc) is not int or queries_per_doc < 0:
@@ -233,12 +251,17 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
             raise ConfigurationError("every document is blank: there is nothing to ask about")
         if not queries_per_doc and not options.cross_document and not options.unanswerable:
             raise ConfigurationError("no question is asked for: give queries_per_doc, cross_document or unanswerable")
-        made = [one for windows in by_document for one in self._planner.per_document(windows, queries_per_doc)]
-        if options.cross_document:
+        made = [
+            one
+            for windows in by_document
+            if documents is None or windows[0].doc_id in documents
+            for one in self._planner.per_document(windows, queries_per_doc)
+        ]
+        if options.cross_document and totals:
             size = options.window_tokens // options.documents_per_group
             smaller = [window for document in self._corpus for window in self._windows(document, size)]
             made += self._planner.cross_document(smaller, options.cross_document, self._embedder)
-        if options.unanswerable:
+        if options.unanswerable and totals:
             windows = [window for windows in by_document for window in windows]
             made += self._planner.unanswerable(windows, options.unanswerable)
         return made
@@ -278,16 +301,8 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
 
     def upload(self, truth: Sequence[T], dataset_name: str | None = None) -> None:
         """Send the ground truth to LangSmith, or leave it in the workspace's outbox; an empty one goes nowhere."""
-        if not truth:
-            return
-        name, outbox = dataset_name or DEFAULT_DATASETS[self.evaluation_type], outbox_of(self._workspace)
-        key = put_truth(outbox, name, truth).key
-        reasons = [delivery.reason for delivery in deliver_to_langsmith(outbox, BRIEF) if delivery.key == key]
-        receipt = outbox.receipt(LANGSMITH_CHANNEL, key)
-        if receipt is not None:
-            self._upload = Upload(dataset_name=name, state="sent", detail=receipt.details.get("url"))
-        else:
-            self._upload = Upload(dataset_name=name, state="waiting", detail=next(iter(reasons), None))
+        if truth:
+            self._upload = uploaded(self._workspace, dataset_name or DEFAULT_DATASETS[self.evaluation_type], truth)
 
     def _ask(self, assignments: Sequence[Assignment]) -> list[Reply | None]:
         if not assignments:
@@ -307,6 +322,19 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
     @abstractmethod
     def _truth(self, query: Query, candidate: Candidate) -> T:
         """Return the candidate as ground truth."""
+
+
+def uploaded(
+    workspace: Path, dataset_name: str, truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth]
+) -> Upload:
+    """Send ground truth to a LangSmith dataset, or leave it in the workspace's outbox, and tell which."""
+    outbox = outbox_of(workspace)
+    key = put_truth(outbox, dataset_name, truth).key
+    reasons = [delivery.reason for delivery in deliver_to_langsmith(outbox, BRIEF) if delivery.key == key]
+    receipt = outbox.receipt(LANGSMITH_CHANNEL, key)
+    if receipt is not None:
+        return Upload(dataset_name=dataset_name, state="sent", detail=receipt.details.get("url"))
+    return Upload(dataset_name=dataset_name, state="waiting", detail=next(iter(reasons), None))
 
 
 def _check_settings(model: str, concurrency: int, max_cost: float | None, prices: Prices | None) -> None:

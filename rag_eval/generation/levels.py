@@ -1,18 +1,11 @@
-"""The generators of token-level and chunk-level ground truth, and a generation as settings."""
+"""The generators of token-level and chunk-level ground truth."""
 
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Unpack
+from typing import ClassVar, Unpack
 
-from pydantic import Field, StrictInt
-
-from rag_eval.chunking import CHUNKER
-from rag_eval.disk.storage import Storage
-from rag_eval.errors import GroundTruthError
 from rag_eval.generation.candidates import AnyQuestion, Candidate, DropError
-from rag_eval.generation.generator import GeneratorSettings, OnProgress, SyntheticDatasetGenerator
-from rag_eval.generation.options import DEFAULT_MODEL, GenerationOptions
+from rag_eval.generation.generator import GeneratorSettings, SyntheticDatasetGenerator
 from rag_eval.generation.questions import (
     Brief,
     ChunkQuestion,
@@ -23,15 +16,10 @@ from rag_eval.generation.questions import (
 )
 from rag_eval.generation.report import Reason
 from rag_eval.generation.windows import Window, chunk_windows, text_windows
-from rag_eval.ground_truth.files import write_truth
 from rag_eval.ground_truth.locating import Hint, Located, Locator, Rejected
 from rag_eval.llm.asking import Reply
-from rag_eval.llm.chat import ChatClient, ChatService
-from rag_eval.llm.cost import Prices
-from rag_eval.parts import PartOf
-from rag_eval.parts.settings import Address, Name, Settings
+from rag_eval.llm.chat import ChatClient
 from rag_eval.retrieval.retriever import AnyChunker, cut, usable_chunker
-from rag_eval.retry import RetryPolicy
 from rag_eval.types.chunks import Chunk
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
@@ -142,73 +130,3 @@ class ChunkLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[ChunkLevelGr
 
 SyntheticDataGenerator = SyntheticDatasetGenerator
 ChunkLevelDataGenerator = ChunkLevelSyntheticDatasetGenerator
-
-
-MOST_OUTPUT_TOKENS = 8_192
-
-
-class GenerationConfig(Settings):
-    """What to generate, from which documents, with which model, and where to put it.
-
-    Chunk-level ground truth with a ``chunker``, token-level without. The key of the model's service is read from
-    OPENAI_API_KEY, that of LangSmith from LANGSMITH_API_KEY.
-    """
-
-    corpus: Path = Field(description="The folder of the documents.")
-    glob: Name = Field(default="**/*.md", description="Which files of the folder are documents.")
-    output: Path = Field(description="The ground-truth file to write.")
-    chunker: Annotated[AnyChunker, PartOf(CHUNKER)] | None = Field(
-        default=None, description="The chunker of chunk-level ground truth."
-    )
-    queries_per_doc: StrictInt = Field(default=5, ge=0, description="How many questions each document gets.")
-    options: GenerationOptions = Field(
-        default=GenerationOptions(max_output_tokens=MOST_OUTPUT_TOKENS), description="What kind of questions, and how."
-    )
-    model: Name = Field(default=DEFAULT_MODEL, description="The model that writes the questions.")
-    base_url: Address | None = Field(
-        default=None, description="Where the model's service is; null: OPENAI_BASE_URL, else OpenAI's own."
-    )
-    prices: Prices | None = Field(default=None, description="US dollars a million tokens; null: OpenAI's list prices.")
-    max_cost: float | None = Field(default=None, gt=0, description="The most US dollars to pay; null: no limit.")
-    prompts: Path | None = Field(default=None, description="A folder with prompts in place of the built-in ones.")
-    concurrency: StrictInt = Field(default=4, ge=1, le=64, description="How many requests are under way at once.")
-    timeout: float = Field(default=120.0, gt=0, description="Seconds that the service may be silent.")
-    max_retries: StrictInt = Field(default=5, ge=0, description="How often a failed request is sent again.")
-    upload: bool = Field(default=False, description="Whether the ground truth goes to LangSmith too.")
-    dataset_name: Name | None = Field(default=None, description="The LangSmith dataset; null: the default name.")
-
-    def generator(
-        self,
-        workspace: Path,
-        on_progress: OnProgress = lambda done, total: None,
-        chunker: AnyChunker | None = None,
-        storage: Storage | None = None,
-    ) -> SyntheticDatasetGenerator[Any]:
-        """Return the generator, with a ``chunker`` in place of the configured one if it is given.
-
-        ``storage`` is that of the workspace, where that may be a bucket.
-
-        Reads the documents, and raises ``CorpusError`` or ``ConfigurationError``.
-        """
-        corpus = Corpus.from_folder(self.corpus, self.glob)
-        service = ChatService(self.base_url, self.timeout)
-        same = ("model", "options", "prices", "max_cost", "prompts", "concurrency")
-        settings: dict[str, Any] = {
-            **{name: getattr(self, name) for name in same},
-            "retries": RetryPolicy(max_retries=self.max_retries),
-            "workspace": workspace,
-            "storage": storage,
-            "on_progress": on_progress,
-        }
-        used = chunker or self.chunker
-        if used is None:
-            return TokenLevelSyntheticDatasetGenerator(service, corpus, **settings)
-        return ChunkLevelSyntheticDatasetGenerator(service, corpus, used, **settings)
-
-    def write(self, truth: list[Any]) -> None:
-        """Write the ground truth to ``output``, whole; raises ``GroundTruthError`` when there is none."""
-        if not truth:
-            raise GroundTruthError(
-                f"no question was kept, and {str(self.output)!r} was not written: see what was dropped, and why"
-            )
-        write_truth(self.output, truth)

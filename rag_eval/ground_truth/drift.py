@@ -15,7 +15,7 @@ from rapidfuzz.distance import Levenshtein
 
 from rag_eval.errors import GroundTruthError
 from rag_eval.ground_truth.diff import EXACT_CELLS, SOLID, MatchingBlock, moved_blocks, settled, shared_blocks, shifts
-from rag_eval.ground_truth.files import read_token_level, rewrite_token_level, write_token_level
+from rag_eval.ground_truth.files import read_token_level, rewrite_truth, write_token_level
 from rag_eval.ground_truth.text_index import places_of
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus, Document
@@ -357,7 +357,7 @@ def keep_reanchored(report: ReanchorReport, source: Path, path: Path) -> Path | 
         place = path.with_name(f"{path.stem}.lost{path.suffix or '.jsonl'}")
         earlier = read_token_level(place) if place.exists() else []
         write_token_level(place, _joined(earlier, report.lost))
-    rewrite_token_level(path, source, report.truth)
+    rewrite_truth(path, source, report.truth)
     return place
 
 

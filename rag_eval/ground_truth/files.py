@@ -192,16 +192,19 @@ def write_truth(path: str | Path, truth: Sequence[Truth]) -> EvaluationType:
     return "chunk-level"
 
 
-def rewrite_token_level(path: str | Path, source: str | Path, truth: Iterable[TokenLevelGroundTruth]) -> None:
+def rewrite_truth(path: str | Path, source: str | Path, truth: Iterable[Truth]) -> None:
     """Write what became of the ground truth of the file ``source``, which has the same order.
 
-    The line of a query whose spans are as they were stays byte for byte, and so does what is no query; a query that
-    the truth lacks is left out. Raises as ``write_token_level`` does, and when ``source`` cannot be read.
+    The line of a query whose answers are as they were stays byte for byte, and so does what is no query; a query that
+    the truth lacks is left out, and those that the file lacks come at its end. Raises as ``write_token_level`` does,
+    and when ``source`` cannot be read.
     """
     items = list(truth)
     by_id = {item.query.id: item for item in items}
     before = read_text(Path(source))
-    old = {line.number: line.truth for line in truth_lines(before.removeprefix(BYTE_ORDER_MARK), TokenLevelLine)}
+    is_placed = not items or isinstance(items[0], TokenLevelGroundTruth)
+    kind: Any = TokenLevelLine if is_placed else ChunkLevelLine
+    old = {line.number: line.truth for line in truth_lines(before.removeprefix(BYTE_ORDER_MARK), kind)}
     lines = []
     for number, line in enumerate(before.split("\n"), start=1):
         was = old.get(number)
@@ -210,7 +213,10 @@ def rewrite_token_level(path: str | Path, source: str | Path, truth: Iterable[To
             lines.append(line)
         elif now is not None:
             lines.append(changed_line(line, _outputs(now), {}))
-    _write(path, items, TokenLevelLine, "\n".join(lines))
+    known = {was.query.id for was in old.values() if was is not None}
+    if new := [_line(item) for item in items if item.query.id not in known]:
+        lines = [*(lines if lines[-1] else lines[:-1]), *new, ""]
+    _write(path, items, kind, "\n".join(lines))
 
 
 def changed_line(line: str, changes: Mapping[str, Any], metadata: Mapping[str, Any]) -> str:

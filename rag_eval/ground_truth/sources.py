@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 from pydantic import Field
 
 from rag_eval.disk.files import file_sha256, kind_of
+from rag_eval.disk.storage import Storage
 from rag_eval.errors import ArtifactError, ConfigurationError, CorpusError, GroundTruthError, preview
 from rag_eval.ground_truth.drift import ReanchorReport
 from rag_eval.ground_truth.files import Truth, read_chunk_level, read_token_level
@@ -44,12 +45,15 @@ class Reading(NamedTuple):
 class Surroundings:
     """Where a source is read: a folder for what it keeps, and how spans are carried over to documents that changed.
 
+    ``storage`` is that of the folder, None where nothing is kept; ``run`` is the same for all attempts of one run.
     ``growing`` is entered by whoever works on a folder in it, so that other machines get what is added.
     """
 
     folder: Path
     growing: Callable[[Path], AbstractContextManager[None]]
     carry: Callable[[Sequence[TokenLevelGroundTruth], Corpus], ReanchorReport] = field(repr=False)
+    storage: Storage | None = None
+    run: object = None
 
 
 @part

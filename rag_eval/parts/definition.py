@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import PurePath
 from typing import Annotated, Any, TypeVar, cast, dataclass_transform, get_origin
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from rag_eval.disk.files import data_sha256
@@ -230,8 +230,8 @@ def shown(value: object) -> str:
         return str(int(value))
     if isinstance(value, list | tuple) and any(is_part(one) or hasattr(one, "origin") for one in value):
         return f"[{' + '.join(map(label, value))}]"
-    if value is None or isinstance(value, int | float | list | tuple | Mapping):
-        return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"))
+    if value is None or isinstance(value, int | float | list | tuple | Mapping | BaseModel):
+        return json.dumps(plain_data(value), ensure_ascii=False, separators=(",", ":"))
     return f"({label(value)})"
 
 
@@ -241,24 +241,27 @@ def as_data(candidate: object) -> dict[str, Any]:
     origin = getattr(candidate, "origin", None)
     if origin is not None:
         version = {} if origin.version is None else {"code_version": origin.version}
-        return data | version | dict(_plain(origin.settings))
+        return data | version | dict(plain_data(origin.settings))
     if candidate is None or is_part(candidate):
         for name, one in settings_of(type(candidate)).items():
             value = getattr(candidate, name)
-            data[name] = as_data(value) if one.kind else _plain(value)
+            data[name] = as_data(value) if one.kind else plain_data(value)
         return data
     return data | {"name": label(candidate)}
 
 
-def _plain(value: object) -> Any:
+def plain_data(value: object) -> Any:
+    """Return a setting as a YAML or JSON file has it."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, PurePath):
         return str(value)
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [plain_data(one) for one in value]
+    if isinstance(value, BaseModel):
+        value = value.model_dump()
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): plain_data(one) for key, one in value.items()}
     return as_data(value)
 
 
@@ -280,7 +283,7 @@ def identity(candidate: object) -> dict[str, Any]:
         for name, one in settings_of(type(candidate)).items():
             if Running not in one.aspects:
                 value = getattr(candidate, name)
-                inside = [identity(each) for each in value] if one.items else _plain(value)
+                inside = [identity(each) for each in value] if one.items else plain_data(value)
                 known[name] = identity(value) if one.kind else inside
     return known or {"identity": live_identity(candidate)}
 

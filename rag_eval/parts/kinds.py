@@ -24,6 +24,7 @@ from rag_eval.parts.definition import (
     is_part,
     label,
     path_of,
+    plain_data,
     settings_of,
     type_name,
 )
@@ -418,7 +419,7 @@ def _type_schema(kind: Kind, name: str, definitions: dict[str, Schema] | None) -
         if one.default is not None and not one.is_required:
             default = type_name(one.default) if one.kind else one.default
             default = [type_name(each) for each in one.default] if one.items else default  # type: ignore[attr-defined]  # a list of parts
-            described["default"] = list(default) if isinstance(default, tuple) else default
+            described["default"] = plain_data(default)
         properties[key] = described | (item if definitions is None else one_or_more(item))
     return {
         "title": name,
@@ -432,4 +433,17 @@ def _type_schema(kind: Kind, name: str, definitions: dict[str, Schema] | None) -
 
 def _setting_schema(setting: Setting) -> Schema:
     schema = TypeAdapter(setting.type).json_schema()
-    return {key: value for key, value in schema.items() if key not in ("title", "description", "default")}
+    inner = schema.pop("$defs", {})
+    bare = {key: value for key, value in schema.items() if key not in ("title", "description", "default")}
+    return dict(_without_references(bare, inner))
+
+
+def _without_references(schema: Any, inner: dict[str, Schema]) -> Any:
+    """Write out the models inside a setting: their own definitions are not those of the whole schema."""
+    if isinstance(schema, list):
+        return [_without_references(one, inner) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    told = inner.get(str(schema.get("$ref")).removeprefix("#/$defs/"), {})
+    found = told | {key: value for key, value in schema.items() if key != "$ref"} if told else schema
+    return {key: _without_references(value, inner) for key, value in found.items()}

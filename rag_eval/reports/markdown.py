@@ -1,11 +1,13 @@
 """Results as Markdown: the report of a run, one configuration, the gate, the trend, and generated ground truth."""
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from rag_eval.benchmark.compare import RunComparison
 from rag_eval.benchmark.gate import Gate
 from rag_eval.benchmark.history import History, sparkline
-from rag_eval.benchmark.outcome import ConfigurationOutcome
+from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.benchmark.references import TableRef
 from rag_eval.formatting import cost_in_words, counted, escape_markdown, interval, number, signed
 from rag_eval.reports.against import (
     change_text,
@@ -67,9 +69,45 @@ def _line(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def configuration_markdown(outcome: ConfigurationOutcome) -> str:
-    """One configuration: its averages, its chunks and its work."""
+Link = Callable[[TableRef], str]
+"""Where a table can be read."""
+
+
+def linked(name: str, link: str) -> str:
+    """Return the name as a link; a page of a server cannot link to a file, whose place is told instead."""
+    return f"[{name}]({link})" if link.startswith("http") else f"{name}: `{link}`"
+
+
+def ground_truth_markdown(outcome: BenchmarkOutcome, files: Mapping[str, str], scored: str, link: Link) -> str:
+    """Where the ground truth of a run came from and what that took; ``files`` are those of the sources, by name."""
+    truth, counts = outcome.inputs.truth, counted(outcome.answerable + outcome.unanswerable, "questions")
+    lines = [
+        f"# {counts} from {escape_markdown(outcome.ground_truth.name)}",
+        "",
+        "| stage | work | tokens | cost |",
+        "|---|---|---:|---:|",
+    ]
+    for name, stage in outcome.stages.items():
+        if "ground-truth" in name:
+            tokens = "–" if stage.effort is None or stage.effort.tokens is None else f"{stage.effort.tokens:,}"
+            cost = "–" if stage.effort is None else cost_in_words(stage.effort.cost)
+            lines.append(_line([name, work_in_words(stage), tokens, cost]))
+    lines += ["", f"As this run scored them, to be read and reviewed: {linked('ground_truth.jsonl', scored)}", ""]
+    lines += [f"- {escape_markdown(title)}: `{path}`" for title, path in files.items()]
+    tables = {"queries": truth.queries, "answers": truth.answers}
+    tables |= {f"documents {n}" if n > 1 else "documents": one for n, one in enumerate(outcome.inputs.documents, 1)}
+    return "\n".join([*lines, "", f"Tables: {_tables(tables, link)}"]) + "\n"
+
+
+def _tables(tables: Mapping[str, TableRef], link: Link) -> str:
+    return ", ".join(f"{linked(name, link(ref))} ({ref.rows:,} rows)" for name, ref in tables.items())
+
+
+def configuration_markdown(outcome: ConfigurationOutcome, link: Link) -> str:
+    """One configuration: its averages, its chunks, its work and its tables."""
     chunks = outcome.chunks
+    tables = {f"chunks {n}" if n > 1 else "chunks": one for n, one in enumerate(outcome.chunk_tables, 1)}
+    tables |= {f"hits ({stage})": hits for stage, hits in outcome.hits_by_stage.items()} | {"scores": outcome.scores}
     lines = [
         f"# {escape_markdown(outcome.name)}",
         "",
@@ -83,6 +121,8 @@ def configuration_markdown(outcome: ConfigurationOutcome) -> str:
         "| stage | work | seconds |",
         "|---|---|---:|",
         *(f"| {name} | {work_in_words(stage)} | {stage.seconds:.2f} |" for name, stage in outcome.stages.items()),
+        "",
+        f"Tables: {_tables(tables, link)}",
     ]
     return "\n".join(lines) + "\n"
 

@@ -44,8 +44,12 @@ TRUTH = [
     "{langsmith: {dataset: reviewed}}",
     "{type: langsmith, dataset: reviewed}",
     "[t.jsonl, {langsmith: reviewed}, {file: u.jsonl}]",
+    "{generate: {model: m, queries_per_doc: 2, max_cost: 1.5, prices: {input: 1, output: 4}, file: g.jsonl}}",
+    "{generate: {options: {personas: [a skipper], filters: {max_leakage: null}}, chunker: markdown}}",
+    "{type: generate}",
 ]
 NO_TRUTH = ["5", "''", "[]", "{langsmiht: x}", "{langsmith: ''}", "{langsmith: {dataset: x, more: 1}}", "[[t.jsonl]]"]
+NO_TRUTH += ["{generate: {max_cost: 0}}", "{generate: {options: {filters: {nope: 1}}}}", "{generate: {api_key: x}}"]
 
 WRONG = [
     "k: 5",

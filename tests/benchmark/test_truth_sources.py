@@ -258,6 +258,11 @@ def test_the_same_question_counts_once_and_a_different_answer_is_refused() -> No
         join_truth([("file a", [DOGS]), ("langsmith b", [same_id])])
 
 
+def test_two_sources_do_not_write_the_same_file() -> None:
+    with pytest.raises(ConfigurationError, match="two sources write the same file: give each its own file"):
+        read_sources([{"generate": {"model": "a"}}, {"generate": {"model": "b"}}])
+
+
 def test_an_origin_that_is_told_stays() -> None:
     told = item("When do boats leave?", "Boats leave at nine.", origins={WHEN.relevant_spans[0]: "the harbour master"})
     ((span, origin),) = join_truth([("file a", [told]), ("file b", [DOGS])])[0].origins.items()

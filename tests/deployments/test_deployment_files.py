@@ -23,6 +23,7 @@ from typer.main import get_command
 from flows.benchmark_from_file import Runner, benchmark_from_file
 from flows.cli.main import app
 from flows.deployments import PREFECT_FILE, deploy, read_deployments
+from flows.generate import generate
 from rag_eval.benchmark.config import NEEDED
 from rag_eval.errors import ConfigurationError
 from tests.deployments.compose import FOLDER, env_file, services
@@ -44,11 +45,12 @@ def test_every_deployment_has_parameters_of_the_flow_and_a_trigger_that_is_one()
             assert made.schedule_after > made.within
 
 
-def test_the_form_needs_no_json() -> None:
-    properties = benchmark_from_file.parameters.properties
-    assert set(properties) == FIELDS
+@pytest.mark.parametrize("flow", [benchmark_from_file, generate])
+def test_the_form_needs_no_json(flow: Any) -> None:
+    properties = flow.parameters.properties
+    assert set(properties) == set(inspect.signature(flow.fn).parameters)
     for name, field in properties.items():
-        assert field["type"] in ("string", "boolean", "number"), name
+        assert field["type"] in ("string", "boolean", "number", "integer"), name
         assert len(field["description"]) > 20, name
     assert set(get_args(Runner)) == set(NEEDED)
 

@@ -13,11 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli.main import app
-from rag_eval import GenerationOptions, RecursiveTokenChunker, read_chunk_level, read_token_level
-from rag_eval.benchmark.workspace import Workspace
+from rag_eval import read_token_level
 from rag_eval.disk.rows import KeyedRows
-from rag_eval.errors import RagEvalError, ServiceError
-from rag_eval.generation.levels import GenerationConfig
+from rag_eval.errors import RagEvalError
 from rag_eval.llm.chat import ANSWERS
 from tests.doubles.openai_chat import refusal
 from tests.doubles.openai_fixtures import KEY, server
@@ -39,7 +37,7 @@ def docs(tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("prefect_server")
-def test_the_flow_asks_once_keeps_what_is_done_and_goes_on(
+def test_the_flow_asks_once_goes_on_after_a_failure_and_asks_about_new_documents_alone(
     server: OpenAIServer, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from prefect.settings import PREFECT_API_URL
@@ -48,38 +46,27 @@ def test_the_flow_asks_once_keeps_what_is_done_and_goes_on(
 
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     server.seconds = 0.02
-    config = GenerationConfig(
-        corpus=docs,
-        output=tmp_path / "truth.jsonl",
-        model="tiny",
-        base_url=server.base_url,
-        queries_per_doc=2,
-        options=GenerationOptions(cross_document=2, unanswerable=1),
-        concurrency=3,
-        max_retries=0,
-    )
-    workspace = Workspace(root=tmp_path / "work")
-    server.faults += [Status(500)] * 9
-    with pytest.raises(ServiceError, match="what was answered is kept"):
-        generate(config, workspace)
-    assert not config.output.exists()
-    server.faults.clear()
-    server.requests.clear()
-    report = generate(config, workspace)
-    assert report.total.fresh.calls == len(server.requests) == 4 + 1 + 1 + 1
-    assert 1 < server.most_at_once <= 3
-    truth = read_token_level(config.output)
-    assert len(truth) == report.kept
-    again = generate(config, workspace)
-    assert (again.total.fresh.calls, again.total.cached.calls) == (0, 7)
-    assert read_token_level(config.output) == truth
-
-    chunked = config.model_copy(
-        update={"chunker": RecursiveTokenChunker(chunk_size=40), "output": tmp_path / "chunks.jsonl"}
-    )
-    assert generate(chunked, workspace).evaluation_type == "chunk-level"
-    (name,) = {item.chunker for item in read_chunk_level(chunked.output)}
-    assert name == RecursiveTokenChunker(chunk_size=40).name
+    output = tmp_path / "truth.jsonl"
+    given = {"corpus": str(docs), "output": str(output), "model": "tiny", "base_url": server.base_url}
+    given |= {
+        "glob": "*.md",
+        "queries_per_doc": 2,
+        "cross_document": 2,
+        "unanswerable": 1,
+        "workspace": str(tmp_path / "work"),
+    }
+    # The service refuses one request: the stage is tried again after a while, and what was answered is not asked again.
+    server.faults += [Status(400)]
+    made = generate(**given)
+    assert len(server.requests) == 1 + 4 + 1 + 1 + 1
+    assert 1 < server.most_at_once <= 4
+    truth = read_token_level(output)
+    assert made.queries.rows == len(truth) >= 9
+    assert (generate(**given).queries, len(server.requests)) == (made.queries, 8)
+    (docs / "new.md").write_text(harbour_text("Ytre Sula"), encoding="utf-8")
+    assert generate(**given).queries.rows == len(truth) + 2
+    assert len(server.requests) == 9
+    assert read_token_level(output)[: len(truth)] == truth
 
     artifacts = httpx.post(f"{PREFECT_API_URL.value()}/artifacts/filter", json={"limit": 200}).json()
     shown = [one["data"] for one in artifacts if one["key"] == "generation"]
@@ -138,16 +125,16 @@ def test_a_limit_ends_the_command_with_what_is_done(server: OpenAIServer, tmp_pa
     limit = 0.005  # of which a request puts aside about 0.0036, and costs about 0.001
     done = CliRunner().invoke(app, command(server, *arguments, "--max-cost", str(limit), "--json"))
     assert done.exit_code == 1, done.output
-    assert "not asked: the same command with a higher --max-cost and --overwrite goes on from there" in done.stderr
+    assert "not asked: the same command with a higher --max-cost and --extend goes on from there" in done.stderr
     report = json.loads(done.stdout)["report"]
     assert 0 < report["kept"] < 8
     assert report["ledger"][-1]["fresh"]["cost"] <= limit
     assert len(read_token_level(tmp_path / "truth.jsonl")) == report["kept"]
     asked = len(server.requests)
-    rest = CliRunner().invoke(app, command(server, *arguments, "--overwrite", "--json"))
+    rest = CliRunner().invoke(app, command(server, *arguments, "--extend", "--json"))
     assert rest.exit_code == 0, rest.output
     assert len(server.requests) == 4
-    assert json.loads(rest.stdout)["report"]["ledger"][-1]["cached"]["calls"] == asked
+    assert json.loads(rest.stdout)["report"]["ledger"][-1]["fresh"]["calls"] == 4 - asked
     assert len(read_token_level(tmp_path / "truth.jsonl")) == 8
 
 
@@ -194,7 +181,7 @@ def test_a_stopped_command_keeps_the_answers_under_way_and_goes_on(server: OpenA
         (["--prompts", "nowhere"], "the folder of prompts 'nowhere' is not there"),
         (["--base-url", "ftp://x"], "--base-url: expected an address"),
         (["--queries-per-doc", "0"], "no question is asked for"),
-        (["--output", "docs"], "'docs' is there already: give another --output, or --overwrite"),
+        (["--output", "docs"], "'docs' is there already: give another --output, --extend or --overwrite"),
         (["--base-url", "https://api.openai.com/v1", "--yes"], "needs a key: set OPENAI_API_KEY"),
     ],
 )

@@ -16,7 +16,7 @@ from tests.flows.cli.commands import started, wait_for
 BENCHMARK = "corpus: docs\nground_truth: truth.jsonl\nchunkers: {type: recursive-token, chunk_size: 60}\n"
 T = TypeVar("T")
 ENDED = ("COMPLETED", "FAILED", "CRASHED")
-DEPLOYMENTS = ("adhoc", "experiment", "nightly", "on-corpus-change")
+DEPLOYMENTS = ("adhoc", "experiment", "generate", "nightly", "on-corpus-change")
 
 
 @dataclass(frozen=True)

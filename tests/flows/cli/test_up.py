@@ -52,8 +52,9 @@ def test_what_is_up_is_said_and_is_there(daily: Daily) -> None:
     assert [each["name"] for each in found] == sorted(DEPLOYMENTS)
     for each in found:
         if each["name"] != "experiment":
-            assert each["entrypoint"] == "flows.benchmark_from_file.benchmark_from_file"
             assert each["parameters"]["benchmark_file"] == "b.yaml"
+            flow = "generate.generate" if each["name"] == "generate" else "benchmark_from_file.benchmark_from_file"
+            assert each["entrypoint"] == f"flows.{flow}"
         (step,) = each["pull_steps"]
         assert next(iter(step.values()))["directory"] == str(daily.folder)
 

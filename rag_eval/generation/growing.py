@@ -1,0 +1,375 @@
+"""Ground truth that a model writes into a file, which grows with the documents and is never written anew.
+
+Documents that are new are asked about, and what people have changed, added or rejected in the file stays. Which
+documents were asked about is kept beside it, so that questions that were rejected or removed do not come back.
+"""
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError
+
+from rag_eval.chunking import CHUNKER
+from rag_eval.disk.files import data_sha256, file_sha256, write_atomically
+from rag_eval.disk.storage import Storage
+from rag_eval.errors import ConfigurationError, GroundTruthError
+from rag_eval.formatting import counted
+from rag_eval.generation.generator import GenerationEstimate, OnProgress, SyntheticDatasetGenerator
+from rag_eval.generation.levels import ChunkLevelSyntheticDatasetGenerator, TokenLevelSyntheticDatasetGenerator
+from rag_eval.generation.options import DEFAULT_MODEL, GenerationOptions
+from rag_eval.generation.report import GenerationReport
+from rag_eval.ground_truth.drift import ReanchorReport
+from rag_eval.ground_truth.files import Truth, rewrite_truth, write_truth
+from rag_eval.ground_truth.review.session import rejected_path
+from rag_eval.ground_truth.sources import Observed, Reading, Surroundings, read_truth
+from rag_eval.llm.chat import ChatService
+from rag_eval.llm.cost import Prices
+from rag_eval.parts import PartOf, Running, Shown, identity, part
+from rag_eval.parts.settings import Address, Name
+from rag_eval.retrieval.retriever import AnyChunker
+from rag_eval.retry import RetryPolicy
+from rag_eval.types.documents import Corpus
+from rag_eval.types.ground_truth import TokenLevelGroundTruth
+from rag_eval.types.ids import DocumentId, EvaluationType, text_sha256
+
+MOST_OUTPUT_TOKENS = 8_192
+STEPS = 10
+"""How often the log tells how many requests are answered."""
+
+logger = logging.getLogger("rag_eval.generation")
+
+
+class AskedDocuments(BaseModel):
+    """Which documents were asked about, each with the sha256 of what it said then.
+
+    ``totals`` says that the questions about several documents and those without an answer were asked too; ``stopped``
+    that the limit of the cost left some of it for later.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1] = 1
+    documents: dict[str, str] = {}
+    totals: bool = False
+    stopped: bool = False
+
+
+def asked_path(truth: Path) -> Path:
+    """Where it is kept which documents were asked about: ``truth.asked.json`` beside ``truth.jsonl``."""
+    return truth.with_name(f"{truth.stem}.asked.json")
+
+
+@part
+class GeneratedTruth:
+    """Questions that a model writes about the documents, into a file that grows with them.
+
+    Chunk-level with a ``chunker``, token-level without. The key of the model's service is read from OPENAI_API_KEY.
+    """
+
+    model: Annotated[Name, Shown] = Field(default=DEFAULT_MODEL, description="The model that writes the questions.")
+    queries_per_doc: StrictInt = Field(default=5, ge=0, description="How many questions each document gets.")
+    file: Annotated[Path, Running] = Field(
+        default=Path("generated-truth.jsonl"), description="The file that the questions are kept in, to be reviewed."
+    )
+    max_cost: Annotated[float | None, Running] = Field(
+        default=None, gt=0, description="The most US dollars that one run pays; null: no limit."
+    )
+    chunker: Annotated[Any, PartOf(CHUNKER)] | None = Field(
+        default=None, description="The chunker of chunk-level ground truth."
+    )
+    options: GenerationOptions = Field(default=GenerationOptions(), description="What kind of questions, and how.")
+    base_url: Address | None = Field(
+        default=None, description="Where the model's service is; null: OPENAI_BASE_URL, else OpenAI's own."
+    )
+    prices: Annotated[Prices | None, Running] = Field(
+        default=None, description="US dollars a million tokens; null: OpenAI's list prices."
+    )
+    prompts: Path | None = Field(default=None, description="A folder with prompts in place of the built-in ones.")
+    concurrency: Annotated[StrictInt, Running] = Field(
+        default=4, ge=1, le=64, description="How many requests are under way at once."
+    )
+    timeout: Annotated[float, Running] = Field(
+        default=120.0, gt=0, description="Seconds that the service may be silent."
+    )
+    max_retries: Annotated[StrictInt, Running] = Field(
+        default=5, ge=0, description="How often a failed request is sent again."
+    )
+
+    stage: ClassVar[str] = "generate-ground-truth"
+    remote: ClassVar[bool] = True
+    grows: ClassVar[bool] = True
+    cost: ClassVar[str] = "what the model charges"
+
+    @property
+    def title(self) -> str:
+        """What it is called in messages, tables and origins."""
+        return f"generate {self.model}"
+
+    @property
+    def level(self) -> EvaluationType:
+        """What kind of ground truth it makes."""
+        return "token-level" if self.chunker is None else "chunk-level"
+
+    @property
+    def report(self) -> GenerationReport | None:
+        """What became of the last reading; None where nothing was asked."""
+        found: GenerationReport | None = getattr(self, "_report", None)
+        return found
+
+    def check(self, corpus: Corpus, level: EvaluationType) -> str:
+        """Say what a run will do; asks nothing.
+
+        Raises ``ConfigurationError`` on settings that cannot be used, and without a key where one is needed;
+        ``GroundTruthError`` on a file that cannot be read.
+        """
+        self._check_level(level)
+        growing = Growing(self, corpus, Path())
+        if not growing.left and growing.asked.totals:
+            return f"{self.title}: {counted(len(growing.known), 'questions')} in {self.file}, and none to be asked"
+        TokenLevelSyntheticDatasetGenerator(self.service, corpus, **self.settings(Path()))
+        self.service.connect()
+        left, known = counted(len(growing.left), "documents"), counted(len(growing.known), "questions")
+        return f"{self.title}: the run asks about {left}, beside {known} that are there"
+
+    def observe(self, level: EvaluationType) -> Observed:
+        """The settings, the file and what was asked, as they are now; never the same while questions are left."""
+        self._check_level(level)
+        asked = asked_path(self.file)
+        digests = [file_sha256(path) if path.is_file() else None for path in (self.file, asked)]
+        again = uuid.uuid4().hex if read_asked(asked).stopped else None
+        return Observed(data_sha256([identity(self), digests, again]))
+
+    def read(self, observed: Observed, corpus: Corpus, level: EvaluationType, around: Surroundings) -> Reading:
+        """Ask about the documents that are new, add what is kept to the file, and return it as it fits the documents.
+
+        Raises ``ServiceError`` when the service fails for good, after which reading again goes on from there;
+        ``GroundTruthError`` when there is no question, ``ArtifactError`` when the file cannot be written.
+        """
+        self._check_level(level)
+        answers = around.folder / "cache" / "answers"
+        lock = around.folder / "locks" / f"truth-{text_sha256(str(self.file.absolute()))[:24]}"
+        paid: dict[object, float] = self.__dict__.get("_paid", {})
+        self._paid = paid  # over the attempts of a run
+        spent = paid.get(around.run, 0.0)
+        with around.storage.alone(lock) if around.storage else nullcontext(), around.growing(answers):
+            growing = Growing(
+                self, corpus, around.folder, told_progress(self.title), storage=around.storage, spent=spent
+            )
+            try:
+                added = growing.ask()
+            finally:
+                self._report = growing.report
+                paid[around.run] = spent + growing.paid
+            if growing.report is not None and growing.report.stopped:
+                logger.warning(
+                    "%s stopped: %s; %s are left for the next run",
+                    *(self.title, growing.report.stopped, counted(growing.report.unasked, "questions")),
+                )
+            truth = growing.write(added, around.carry)
+        if growing.report is None:
+            return Reading(truth, 0)
+        usage = growing.report.total.fresh
+        return Reading(truth, len(added), usage.input_tokens + usage.output_tokens, usage.cost)
+
+    @cached_property
+    def service(self) -> ChatService:
+        """The service of the model; it is asked nothing yet."""
+        return ChatService(self.base_url, self.timeout)
+
+    def settings(
+        self,
+        workspace: Path,
+        on_progress: OnProgress = lambda done, total: None,
+        storage: Storage | None = None,
+        spent: float = 0.0,
+    ) -> dict[str, Any]:
+        """Return the settings of a generator that has paid so much already; ``storage`` is that of the workspace."""
+        options = self.options
+        if options.max_output_tokens is None:
+            options = options.model_copy(update={"max_output_tokens": MOST_OUTPUT_TOKENS})
+        return {
+            "model": self.model,
+            "options": options,
+            "prices": self.prices,
+            "max_cost": self.max_cost and max(self.max_cost - spent, 1e-9),
+            "prompts": self.prompts,
+            "concurrency": self.concurrency,
+            "retries": RetryPolicy(max_retries=self.max_retries),
+            "workspace": workspace,
+            "storage": storage,
+            "on_progress": on_progress,
+        }
+
+    def _check_level(self, level: EvaluationType) -> None:
+        if level != self.level:
+            raise ConfigurationError(
+                f"{self.title} makes {self.level} ground truth and the evaluation is {level}: "
+                + ("give it a chunker" if level == "chunk-level" else "leave out its chunker")
+            )
+
+
+def told_progress(title: str) -> OnProgress:
+    """Return what tells the log how many requests are answered, every so often."""
+
+    def told(done: int, total: int) -> None:
+        if done * STEPS // total != (done - 1) * STEPS // total:
+            logger.info("%s: %d of %d requests answered", title, done, total)
+
+    return told
+
+
+def read_asked(path: Path) -> AskedDocuments:
+    """Read which documents were asked about, none where the file is not there; raises ``GroundTruthError``."""
+    if not path.is_file():
+        return AskedDocuments()
+    try:
+        return AskedDocuments.model_validate_json(path.read_bytes(), strict=True)
+    except (OSError, ValidationError):
+        raise GroundTruthError(
+            f"{str(path)!r} does not tell which documents were asked about: restore it, or remove it"
+        ) from None
+
+
+class Growing:
+    """One generation that adds to a file: what is there, what is left to ask, and what comes of it.
+
+    With ``anew`` all documents are asked about, whatever is in the file. ``spent`` is what the same run paid before.
+    """
+
+    def __init__(
+        self,
+        source: GeneratedTruth,
+        corpus: Corpus,
+        workspace: Path,
+        on_progress: OnProgress = lambda done, total: None,
+        chunker: AnyChunker | None = None,
+        *,
+        storage: Storage | None = None,
+        anew: bool = False,
+        spent: float = 0.0,
+    ) -> None:
+        self._source, self._corpus, self._workspace = source, corpus, workspace
+        self._on_progress, self._chunker, self._spent = on_progress, chunker or source.chunker, spent
+        self._level: EvaluationType = "token-level" if self._chunker is None else "chunk-level"
+        self._anew, self._storage = anew, storage
+        self.known = [] if anew or not source.file.exists() else list(read_truth(source.file, self._level))
+        """The questions of the file."""
+        self.asked = self._asked_before()
+        self.left = [one.id for one in corpus if one.id not in self.asked.documents and one.content.strip()]
+        """The documents that were not asked about."""
+        self._is_begun = False
+
+    @cached_property
+    def generator(self) -> SyntheticDatasetGenerator[Any]:
+        """What asks; raises ``ConfigurationError`` on settings that cannot be used."""
+        given = self._source.settings(self._workspace, self._on_progress, self._storage, self._spent)
+        if self._chunker is None:
+            return TokenLevelSyntheticDatasetGenerator(self._source.service, self._corpus, **given)
+        return ChunkLevelSyntheticDatasetGenerator(self._source.service, self._corpus, self._chunker, **given)
+
+    @property
+    def report(self) -> GenerationReport | None:
+        """What became of it so far; None where nothing was left to ask."""
+        return self.generator.report if self._is_begun else None
+
+    @property
+    def paid(self) -> float:
+        """What it paid so far, in US dollars, as far as that is known."""
+        return (self.report.total.fresh.cost or 0.0) if self.report else 0.0
+
+    def estimate(self) -> GenerationEstimate:
+        """About what is to be paid; asks nothing."""
+        return self.generator.estimate(self._source.queries_per_doc, self.left, totals=not self.asked.totals)
+
+    def ask(self) -> list[Truth]:
+        """Return new ground truth about what is left, and take note of what was asked."""
+        options = self._source.options
+        has_totals = bool(options.cross_document or options.unanswerable) and not self.asked.totals
+        if not (self.left and self._source.queries_per_doc) and not has_totals:
+            # A document without a question is asked about nothing.
+            self._note(self.left, totals=True, stopped=False)
+            return []
+        self._is_begun = True
+        made, done, is_complete = self.generator.extend(
+            self._source.queries_per_doc, self.left, totals=not self.asked.totals
+        )
+        self._note(done, totals=self.asked.totals or is_complete, stopped=self.generator.report.stopped is not None)
+        return list(made)
+
+    def _note(self, done: Iterable[DocumentId], *, totals: bool, stopped: bool) -> None:
+        contents = self._corpus.by_id()
+        now = {name: text_sha256(contents[name].content) for name in done}
+        self.asked = AskedDocuments(documents=self.asked.documents | now, totals=totals, stopped=stopped)
+
+    def write(
+        self,
+        added: Sequence[Truth],
+        carry: Callable[[Sequence[TokenLevelGroundTruth], Corpus], ReanchorReport] | None = None,
+    ) -> list[Truth]:
+        """Add to the file what is not in it, carry its spans over, and return what fits the documents.
+
+        A question that lost a span stays in the file as it was, in case its document comes back. Raises
+        ``GroundTruthError`` when there is no question, ``ArtifactError`` when a file cannot be written.
+        """
+        path = self._source.file
+        # As it is now: people may have reviewed it while the model was asked.
+        there = [] if self._anew or not path.exists() else list(read_truth(path, self._level))
+        taken = {key for item in (*there, *self._rejected()) for key in _keys(item)}
+        truth: list[Any] = [*there, *(item for item in added if not taken & _keys(item))]
+        if not truth:
+            raise GroundTruthError(self._nothing())
+        fitting, kept = truth, truth
+        if carry is not None and self._level == "token-level":
+            report = carry(truth, self._corpus)
+            fitting, lost = list(report.truth), {item.query.id for item in (*report.lost, *report.unanswered)}
+            carried = {item.query.id: item for item in report.truth}
+            kept = [item if item.query.id in lost else carried[item.query.id] for item in truth]
+        if not there:
+            write_truth(path, kept)
+        elif kept != there:
+            rewrite_truth(path, path, kept)
+        asked = f"{self.asked.model_dump_json(indent=2)}\n".encode()
+        note = asked_path(path)
+        if not note.is_file() or note.read_bytes() != asked:
+            write_atomically(note, asked)
+        return fitting
+
+    def _asked_before(self) -> AskedDocuments:
+        note = asked_path(self._source.file)
+        if not self.known:
+            return AskedDocuments()
+        if note.exists():
+            return read_asked(note)
+        # A file without a note: whoever has a question, kept or rejected, was asked about.
+        names: set[str] = set()
+        for item in (*self.known, *self._rejected()):
+            told = item.query.metadata.get("source_docs")
+            names.update(one for one in (told if isinstance(told, list) else ()) if isinstance(one, str))
+            if isinstance(item, TokenLevelGroundTruth):
+                names.update(span.doc_id for group in item.groups for span in group)
+        digests = {str(one.id): text_sha256(one.content) for one in self._corpus if one.id in names}
+        return AskedDocuments(documents=digests, totals=True)
+
+    def _rejected(self) -> Sequence[Truth]:
+        path = rejected_path(self._source.file)
+        return read_truth(path, self._level) if path.is_file() and not self._anew else ()
+
+    def _nothing(self) -> str:
+        told = [f"{reason} ({one.count:,})" for reason, one in (self.report.dropped if self.report else {}).items()]
+        faults = [f"{fault} ({one.count:,})" for fault, one in (self.report.bad_answers if self.report else {}).items()]
+        why = f", because of: {', '.join(told)}" if told else ""
+        why += f"; answers that could not be used: {', '.join(faults)}" if faults else ""
+        return (
+            f"{self._source.title}: no question was kept, and {str(self._source.file)!r} was not written{why}: "
+            "change the model or its options"
+        )
+
+
+def _keys(item: Truth) -> set[str]:
+    """What tells a question from others: its id and its words."""
+    return {item.query.id, " ".join(item.query.text.casefold().split())}

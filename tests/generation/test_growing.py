@@ -1,0 +1,198 @@
+"""A file of generated ground truth grows with the documents, and what people did to it stays."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_eval import Corpus, RecursiveTokenChunker, read_chunk_level, read_token_level
+from rag_eval.benchmark.references import CorpusSource, TruthRef
+from rag_eval.benchmark.stages import load_corpus
+from rag_eval.benchmark.truth_stages import ground_truth
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError, ServiceError
+from rag_eval.generation.growing import GeneratedTruth, asked_path
+from rag_eval.ground_truth.review.session import DocumentFolder, ReviewSession
+from tests.doubles.openai_chat import refusal
+from tests.doubles.openai_fixtures import KEY
+from tests.doubles.openai_server import OpenAIServer, Status
+from tests.generation.corpora import PLACES, harbour_text
+
+Load = Callable[..., TruthRef]
+PRICES = {"input": 1, "output": 4}
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    for place in PLACES[:3]:
+        (folder / f"{place}.md").write_text(harbour_text(place), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def load(server: OpenAIServer, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
+    """Loads the ground truth as a run does, without Prefect: kept work is used again."""
+    from rag_eval.benchmark.records import find_record, keep_record
+    from rag_eval.benchmark.stage import Stage
+
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    workspace = Workspace(root=tmp_path / "work")
+    (workspace.root / "locks").mkdir(parents=True)
+
+    def run(stage: Stage, *inputs: Any) -> Any:
+        looked = stage.looked(workspace, *inputs)
+        found = find_record(workspace, stage, stage.key(*looked))
+        if found is not None:
+            return found
+        made = stage(workspace, *looked)
+        keep_record(workspace, stage, stage.key_after(*looked), made)
+        return made
+
+    def loaded(level: str = "token-level", **settings: Any) -> TruthRef:
+        given = {"model": "tiny", "queries_per_doc": 2, "base_url": server.base_url, "file": tmp_path / "truth.jsonl"}
+        documents = run(load_corpus, CorpusSource.of(docs, "*.md"))
+        source = GeneratedTruth(**(given | {"max_retries": 0} | settings))
+        return ground_truth(run, [source], documents, level)  # type: ignore[arg-type]  # a level
+
+    return loaded
+
+
+def asked_about(server: OpenAIServer) -> list[str]:
+    """The documents that the server was asked about."""
+    return [place for one in server.requests for place in (*PLACES, "Havnes") if f"# {place}\n" in str(one.body)]
+
+
+def test_a_second_time_nothing_is_asked_and_a_new_document_alone_is(
+    server: OpenAIServer, load: Load, docs: Path, tmp_path: Path
+) -> None:
+    first = load()
+    assert (first.queries.rows, len(server.requests), first.effort and first.effort.fresh) == (6, 3, 6)
+    before = (tmp_path / "truth.jsonl").read_bytes()
+    server.requests.clear()
+    again = load()
+    assert (again.queries, again.made, server.requests) == (first.queries, first.made, [])
+    (docs / "Havnes.md").write_text(harbour_text("Havnes"), encoding="utf-8")
+    grown = load()
+    assert (grown.queries.rows, grown.effort and grown.effort.fresh) == (8, 2)
+    assert len(server.requests) == 1
+    after = (tmp_path / "truth.jsonl").read_bytes()
+    assert after.startswith(before.rstrip(b"\n")), "what was there stays, byte for byte"
+    told = json.loads(asked_path(tmp_path / "truth.jsonl").read_text())
+    assert sorted(told["documents"]) == sorted(path.name for path in docs.iterdir())
+
+
+def test_an_edited_document_keeps_its_questions_and_their_spans_move(
+    server: OpenAIServer, load: Load, docs: Path, tmp_path: Path
+) -> None:
+    load()
+    server.requests.clear()
+    path = docs / f"{PLACES[0]}.md"
+    path.write_text("A new first line.\n\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
+    truth = load()
+    assert (truth.queries.rows, server.requests) == (6, [])
+    corpus = Corpus.from_folder(docs).by_id()
+    for item in read_token_level(tmp_path / "truth.jsonl"):
+        for span in item.relevant_spans:
+            assert corpus[span.doc_id].content[span.start : span.end] == span.text, "the file has them carried over"
+
+
+def test_a_document_that_is_gone_takes_its_questions_out_of_the_run_and_not_out_of_the_file(
+    server: OpenAIServer, load: Load, docs: Path, tmp_path: Path
+) -> None:
+    load()
+    server.requests.clear()
+    path = docs / f"{PLACES[0]}.md"
+    text = path.read_text(encoding="utf-8")
+    path.unlink()
+    assert load().queries.rows == 4
+    assert len(read_token_level(tmp_path / "truth.jsonl")) == 6
+    path.write_text(text, encoding="utf-8")
+    assert (load().queries.rows, server.requests) == (6, [])
+
+
+def test_what_a_review_rejects_adjusts_and_accepts_stays_so(
+    server: OpenAIServer, load: Load, docs: Path, tmp_path: Path
+) -> None:
+    load()
+    path = tmp_path / "truth.jsonl"
+    session = ReviewSession(path, DocumentFolder(docs, "**/*.md"))
+    first, second = (item.query.id for item in read_token_level(path)[:2])
+    session.decide(first, 0, "rejected")
+    session.decide(second, 0, "accepted")
+    reviewed = path.read_bytes()
+    (docs / "Havnes.md").write_text(harbour_text("Havnes"), encoding="utf-8")
+    truth = load()
+    assert truth.queries.rows == 5 + 2
+    assert path.read_bytes().startswith(reviewed.rstrip(b"\n"))
+    asked_path(path).unlink()  # whoever has a question, rejected or not, was asked about
+    server.requests.clear()
+    assert (load().queries.rows, server.requests) == (7, [])
+
+
+def test_other_settings_hold_for_new_documents_only(server: OpenAIServer, load: Load, docs: Path) -> None:
+    load()
+    server.requests.clear()
+    assert load(queries_per_doc=4, model="other").queries.rows == 6
+    assert server.requests == []
+    (docs / "Havnes.md").write_text(harbour_text("Havnes"), encoding="utf-8")
+    assert load(queries_per_doc=4, model="other").queries.rows == 10
+    assert [one.body["model"] for one in server.requests] == ["other"]
+
+
+def test_a_limit_leaves_documents_for_the_next_run(server: OpenAIServer, load: Load) -> None:
+    # A request puts aside about 0.0036 and costs about 0.001.
+    limited = {"prices": PRICES, "max_cost": 0.0042, "concurrency": 1, "options": {"max_output_tokens": 500}}
+    first = load(**limited)
+    assert 0 < first.queries.rows < 6
+    assert first.effort is not None
+    assert 0 < (first.effort.cost or 0) <= 0.0042
+    rows = first.queries.rows
+    while rows < 6:
+        before, asked = rows, len(server.requests)
+        rows = load(**limited).queries.rows
+        assert rows > before, "the next run goes on"
+        assert len(server.requests) > asked
+    assert len(server.requests) == 3, "nothing was paid twice"
+
+
+def test_a_failing_service_keeps_what_was_answered(server: OpenAIServer, load: Load, tmp_path: Path) -> None:
+    server.faults += [Status(500)] * 3
+    with pytest.raises(ServiceError, match="what was answered is kept"):
+        load(concurrency=1)
+    assert not (tmp_path / "truth.jsonl").exists()
+    server.faults.clear()
+    server.requests.clear()
+    assert load(concurrency=1).queries.rows == 6
+    assert len(server.requests) == 3
+
+
+def test_a_model_that_refuses_everything_is_one_sentence(server: OpenAIServer, load: Load, tmp_path: Path) -> None:
+    server.faults += [refusal("no")] * 9
+    with pytest.raises(GroundTruthError, match=r"no question was kept.*no usable answer \(6\); .* refused \(9\)"):
+        load()
+    assert not (tmp_path / "truth.jsonl").exists()
+
+
+def test_chunk_level_questions_grow_too(server: OpenAIServer, load: Load, docs: Path, tmp_path: Path) -> None:
+    chunked = {"chunker": RecursiveTokenChunker(chunk_size=40), "level": "chunk-level"}
+    assert load(**chunked).queries.rows == 6
+    (docs / "Havnes.md").write_text(harbour_text("Havnes"), encoding="utf-8")
+    assert load(**chunked).queries.rows == 8
+    assert len(server.requests) == 4
+    assert len(read_chunk_level(tmp_path / "truth.jsonl")) == 8
+    with pytest.raises(ConfigurationError, match="makes token-level ground truth and the evaluation is chunk-level"):
+        load("chunk-level")
+
+
+def test_files_that_cannot_be_used_are_named(load: Load, docs: Path, tmp_path: Path) -> None:
+    (tmp_path / "nowhere").write_text("a file")
+    with pytest.raises(ArtifactError, match="nowhere"):
+        load(file=tmp_path / "nowhere" / "truth.jsonl")
+    load()
+    asked_path(tmp_path / "truth.jsonl").write_text("{")
+    with pytest.raises(GroundTruthError, match="does not tell which documents were asked about: restore it, or remove"):
+        load()
