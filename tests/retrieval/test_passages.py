@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.engine import run_in_memory
 from rag_eval.benchmark.stage import Context
+from rag_eval.metrics.metric import Cut
 from rag_eval.metrics.score_tables import score_token_level
+from rag_eval.metrics.sweep import sweep_places
 from rag_eval.retrieval.passages import DocumentPassage, SectionPassage, WindowPassage
 from rag_eval.tables import HITS, chunks_to_table, documents_to_table, table_of, truth_to_tables
 from rag_eval.tokens import count_tokens
@@ -181,3 +183,9 @@ def test_no_hits_return_nothing() -> None:
     cut = [chunks_to_table([corpus.documents[0].chunk_at(0, 4)])]
     made = run_in_memory(stages.return_passages, HITS.empty_table(), cut, [documents_to_table(corpus)], WindowPassage())
     assert made.num_rows == 0
+
+
+def test_what_did_not_fit_a_budget_does_not_fit_for_being_joined_to_a_shorter_text() -> None:
+    # Joined, two texts may have fewer tokens than the first alone has.
+    sweep = sweep_places([[("a", 0, 4), ("a", 4, 6), ("a", 8, 9)]], [[("a", 0, 9)]], tokens=[[5, -1, 3]])
+    assert [sweep.covered(Cut("tokens", budget)).tolist() for budget in (4, 5, 7)] == [[0], [6], [7]]
