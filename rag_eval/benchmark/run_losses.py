@@ -23,21 +23,24 @@ from rag_eval.stats.comparison import FLIPS, holm, is_significant, sign_flip_p_v
 from rag_eval.stats.scores import Units
 from rag_eval.tables import TruthTables
 
+SEARCHED_WITH = ("chunker", "context", "embedder", "queries")
+"""The parts on which the hits of a vector search depend beside its store."""
+
 
 def configuration_losses(
     workspace: Workspace, outcome: BenchmarkOutcome, one: ConfigurationOutcome, ks: Sequence[int]
 ) -> Losses | None:
     """The losses of a configuration from the hits that the run kept; None for a whole system, which shows no stages.
 
-    The hits of exact search are those of a configuration with the same chunks and vectors and the exact store, where
-    the run has one.
+    The hits of exact search are those of a configuration with the same chunks, vectors and searches and the exact
+    store, where the run has one.
     """
     parts, truth, exact = one.configuration, outcome.inputs.truth, {}
     if parts.system is not None:
         return None
     if parts.store is not None and parts.store.label != SECTIONS["stores"].plain:
         for other in outcome.configurations:
-            same = (other.configuration.chunker, other.configuration.embedder) == (parts.chunker, parts.embedder)
+            same = all(getattr(other.configuration, name) == getattr(parts, name) for name in SEARCHED_WITH)
             store = other.configuration.store
             if same and store is not None and store.label == SECTIONS["stores"].plain:
                 exact["vector"] = workspace.read_table(other.hits_by_stage["vector"])

@@ -1,0 +1,93 @@
+"""What was searched and what was returned, in a run, its budgets, its losses and its report."""
+
+import json
+
+import pytest
+
+from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.outcome import BenchmarkOutcome, StageWork
+from rag_eval.benchmark.run_losses import configuration_losses
+from rag_eval.benchmark.scores import collect_scores
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.metrics.losses import LOSS_PARTS
+from rag_eval.metrics.score_tables import score_token_level
+from rag_eval.reports.questions import pack_overlay, questions_of
+from rag_eval.retrieval import REWRITER
+from rag_eval.sample import CORPUS, GROUND_TRUTH
+from rag_eval.tables import TruthTables, documents_from_table
+from tests.reports.report_runs import run
+from tests.reports.test_report_packing import unpack
+
+
+def other_words(question: str) -> list[str]:
+    return [question, f"tell me: {question}"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, BenchmarkOutcome]:
+    config = BenchmarkConfig.model_validate(
+        {"corpus": CORPUS, "ground_truth": GROUND_TRUTH, "k": [1, 5], "metrics": ["span_recall", "tokens_retrieved"]}
+        | {"chunkers": [{"type": "recursive-token", "chunk_size": 100}], "retrieval": ["bm25"]}
+        | {"context": ["headings"], "queries": [None, REWRITER.take(other_words)], "returns": ["hit", "window"]}
+    )
+    workspace = Workspace(root=tmp_path_factory.mktemp("work"))
+    return workspace, run(config, workspace)
+
+
+def test_names_tell_the_parts_that_are_not_the_default(made: tuple[Workspace, BenchmarkOutcome]) -> None:
+    own = f"queries {__name__}.other_words"
+    start = "recursive-token 100/0, bm25, headings"
+    names = [one.name for one in made[1].configurations]
+    assert names == [start, f"{start}, window 1", f"{start}, {own}", f"{start}, {own}, window 1"]
+
+
+def test_budgets_scores_and_losses_are_those_of_the_passages(made: tuple[Workspace, BenchmarkOutcome]) -> None:
+    workspace, outcome = made
+    scores = collect_scores(workspace, outcome)
+    truth = outcome.inputs.truth
+    tables = TruthTables(workspace.read_table(truth.queries), workspace.read_table(truth.answers))
+    documents = documents_from_table(workspace.read_tables(outcome.inputs.documents))
+    for place, one in enumerate(outcome.configurations):
+        assert (one.passages is None) == ("window" not in one.name)
+        if one.passages is None:
+            continue
+        passages = workspace.read_table(one.passages)
+        again = score_token_level(passages, tables, ["recall_within_tokens@500"], documents=documents)
+        row = scores.metrics.index("recall_within_tokens@500")
+        assert scores.values[row, place].tolist() == again.column("value").to_pylist()
+        losses = configuration_losses(workspace, outcome, one, [5])
+        assert losses is not None
+        assert sum(losses.parts.column("return").to_pylist()) < 0  # more text finds more
+        for means in losses.parts.to_pylist():
+            assert means["final_recall"] + sum(means[part] for part in LOSS_PARTS) == pytest.approx(1)
+
+
+def test_the_overlay_draws_passages_and_says_what_was_searched(made: tuple[Workspace, BenchmarkOutcome]) -> None:
+    workspace, outcome = made
+    asked = questions_of(workspace, outcome, collect_scores(workspace, outcome))
+    packed = pack_overlay(asked)
+    sections = {section.name: section for section in packed.sections}
+    rewritten = {one["name"]: one["rewritten"] for one in packed.manifest["configurations"]}
+    for number, side in enumerate(asked.configurations):
+        assert rewritten[side.name] == ("queries" in side.name) == (f"searches-{number}" in sections)
+        if rewritten[side.name]:
+            texts = json.loads(unpack(sections[f"searches-{number}"]))
+            assert texts[0] == [f"tell me: {asked.queries.column('text')[0].as_py()}"]
+    whole, plain = (
+        side.chunks.column("end").to_numpy() - side.chunks.column("start").to_numpy()
+        for name in (", window 1", "")
+        for side in asked.configurations
+        if side.name == f"recursive-token 100/0, bm25, headings{name}"
+    )
+    assert whole.mean() > 2 * plain.mean()
+
+
+def test_what_fell_back_is_said(made: tuple[Workspace, BenchmarkOutcome]) -> None:
+    one = made[1].configurations[1]
+    assert one.passages is not None
+    assert one.passages.effort is not None
+    effort = one.passages.effort.model_copy(update={"fallbacks": 3, "total": 1200})
+    told = one.model_copy(update={"stages": {"return-passages": StageWork(work="computed", effort=effort, seconds=1)}})
+    assert told.notes == [
+        f"{one.name}: 3 of 1,200 hits are returned as they are, because what they are in is beyond the limit."
+    ]
