@@ -79,7 +79,7 @@ def work_pool() -> str:
 
 def deploy(
     folder: Path,
-    parameters: Mapping[str, str | float],
+    parameters: Mapping[str, str | float | list[str]],
     cron: str | None = None,
     pool: str | None = None,
     job_template: Path | None = None,

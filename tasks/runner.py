@@ -19,10 +19,10 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.states import Completed
 
-from rag_eval.benchmark.outcome import StageWork, Work, name_of_work
+from rag_eval.benchmark.outcome import StageWork, Work
 from rag_eval.benchmark.records import alone, find_record, keep_record
 from rag_eval.benchmark.references import effort_of
-from rag_eval.benchmark.stage import Stage
+from rag_eval.benchmark.stage import Stage, unused_name
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationFailedError, DamagedError, RequestRefusedError, ServiceError, as_sentence
 from rag_eval.parts import is_part, is_remote
@@ -114,7 +114,7 @@ class StageRunner:
     def __call__(self, stage: Stage, *inputs: Any) -> Any:
         """The stage's result; raises what the stage raised."""
         started = time.perf_counter()
-        shown = name_of_work(stage, self.work)
+        shown = unused_name(stage.name, self.work)
         work: Work = "failed"
         result: Any = None
         failure: Exception | None = None

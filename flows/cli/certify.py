@@ -1,8 +1,5 @@
 """``rag-eval certify``: check chunkers on texts that are hard to cut."""
 
-import importlib
-import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -32,10 +29,12 @@ def certify(
         typer.Argument(help="Built-in names, or your own as module:name; by default all built-in ones."),
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Setting of the built-in chunker, such as chunk_size=200.")
+        list[str] | None, typer.Option("--set", help="Setting of the chunker, such as chunk_size=200.")
     ] = None,
     texts: Annotated[Path | None, typer.Option(help="Folder of texts, in place of the built-in ones.")] = None,
-    glob: Annotated[str, typer.Option(help="Pattern of the text files.")] = "**/*.md",
+    glob: Annotated[
+        list[str], typer.Option(help="Pattern of the text files; may be repeated.")
+    ] = options.DOCUMENT_GLOB,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
 ) -> None:
     """Check chunkers on texts that are hard to cut; exit code 1 if a check fails."""
@@ -44,7 +43,7 @@ def certify(
 
     given = {document.id: document.content for document in Corpus.from_folder(texts, glob)} if texts else None
     if settings and len(chunkers or []) != 1:
-        raise ConfigurationError("--set goes with one built-in chunker: name it")
+        raise ConfigurationError("--set goes with one chunker: name it")
     console, waiting = Console(markup=False, highlight=False), Console(stderr=True)
     certificates = []
     for name in chunkers or CHUNKER.types:
@@ -108,36 +107,11 @@ def _visible_lines(text: str) -> str:
 
 
 def find_chunker(name: str, settings: list[str]) -> object:
-    """Find a built-in chunker by name and settings, or any object as ``module:name``; raises ``ConfigurationError``."""
+    """Return a built-in chunker by name and settings, or a user's as ``module:Name``; raises ``ConfigurationError``."""
     from rag_eval.chunking import CHUNKER
+    from rag_eval.parts.objects import Foreign
     from rag_eval.parts.settings import Place
 
-    if ":" in name:
-        if settings:
-            raise ConfigurationError(f"{name} brings its own settings: leave --set to the built-in chunkers")
-        return _imported(name)
-    if name not in CHUNKER.types:
-        raise ConfigurationError(
-            f"there is no chunker {name!r}: use one of {', '.join(CHUNKER.types)}, or your own as module:name"
-        )
     given = dict(options.assigned("--set", text, "chunk_size=200") for text in settings)
-    made: object = CHUNKER.make({**given, "type": name}, Place(name))
-    return made
-
-
-def _imported(path: str) -> object:
-    module_name, _, names = path.partition(":")
-    # A chunker beside the user's shell prompt can be named without being installed.
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        found: object = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ConfigurationError(
-            f"{module_name!r} cannot be imported ({error}): check the name and the folder"
-        ) from None
-    for name in names.split("."):
-        if not hasattr(found, name):
-            raise ConfigurationError(f"there is no {name!r} in {module_name!r}: check the part after the colon")
-        found = getattr(found, name)
-    return found
+    made = CHUNKER.make({**given, "type": name}, Place(name))
+    return made.source if isinstance(made, Foreign) else made  # which has a name and a size limit of its own

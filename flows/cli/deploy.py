@@ -292,7 +292,7 @@ def start_worker(group: ProcessGroup) -> None:
 
 def watch(
     folder: Annotated[Path, typer.Argument(help="Folder of documents.")],
-    glob: options.DocumentGlobOption = "**/*.md",
+    glob: options.DocumentGlobOption = options.DOCUMENT_GLOB,
 ) -> None:
     """Report added, changed and removed documents to the Prefect server, until stopped."""
     from flows.cli.server import use_lasting_server
@@ -301,7 +301,7 @@ def watch(
     print_notes(console)
     corpus = CorpusWatch(folder, glob)
     api = use_lasting_server()
-    _tell(console, f"watching {folder} for {glob}; changes go to {api}")
+    _tell(console, f"watching {folder} for {', '.join(glob)}; changes go to {api}")
     # In a thread, because what watches files takes signals for itself.
     watched(lambda: emit_changes(corpus, threading.Event(), console))
 
@@ -368,13 +368,14 @@ def deployment_parameters(
     config: Path | None,
     corpus: Path | None,
     truth: Path | None,
-    glob: str | None,
+    glob: list[str] | None,
     workspace: str,
     runner: str,
     gate_metric: str | None,
     max_drop: float | None,
-) -> dict[str, str | float]:
+) -> dict[str, str | float | list[str]]:
     """Turn the options that were given into parameters of the deployed flow."""
-    named = {"benchmark_file": config, "corpus": corpus, "truth": truth, "glob": glob, "gate_metric": gate_metric}
-    given: dict[str, str | float] = {key: str(value) for key, value in named.items() if value is not None}
+    named = {"benchmark_file": config, "corpus": corpus, "truth": truth, "gate_metric": gate_metric}
+    given: dict[str, str | float | list[str]] = {key: str(value) for key, value in named.items() if value is not None}
+    given |= {"glob": glob[0] if len(glob) == 1 else glob} if glob else {}
     return given | ({} if max_drop is None else {"max_drop": max_drop}) | {"workspace": workspace, "runner": runner}

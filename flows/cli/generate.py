@@ -65,7 +65,7 @@ OPTION_NAMES = {
 def generate(
     corpus: Annotated[Path, typer.Argument(help="Folder of documents.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Ground-truth file to write.")] = Path("truth.jsonl"),
-    glob: options.DocumentGlobOption = "**/*.md",
+    glob: options.DocumentGlobOption = options.DOCUMENT_GLOB,
     model: Annotated[str, typer.Option(help="Model that writes the questions.")] = "gpt-4.1-mini",
     base_url: Annotated[
         str | None, typer.Option(help="URL of an OpenAI-compatible server, overriding OPENAI_BASE_URL.")
@@ -88,7 +88,7 @@ def generate(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Setting of the built-in chunker, such as chunk_size=200; may be repeated."),
+        typer.Option("--set", help="Setting of the chunker, such as chunk_size=200; may be repeated."),
     ] = None,
     options: Annotated[
         list[str] | None,
@@ -157,7 +157,7 @@ def generate(
         options or [],
     )
     if settings and chunker is None:
-        raise ConfigurationError("--set goes with a built-in chunker: name it with --chunker")
+        raise ConfigurationError("--set goes with a chunker: name it with --chunker")
     own = find_chunker(chunker, settings or []) if chunker else None
     kept, console = Workspace.at(workspace), Console(stderr=True)
     with console.status("Reading the documents …"):

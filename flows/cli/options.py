@@ -23,8 +23,14 @@ AllowDifferentOption = Annotated[
 ]
 CorpusOption = Annotated[Path | None, typer.Option(help="Folder of documents, overriding the benchmark's.")]
 TruthOption = Annotated[Path | None, typer.Option(help="Ground-truth file, overriding the benchmark's.")]
-GlobOption = Annotated[str | None, typer.Option(help="Pattern of the document files, overriding the benchmark's.")]
-DocumentGlobOption = Annotated[str, typer.Option("--glob", help="Pattern of the document files.")]
+GlobOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Pattern of the document files, overriding the benchmark's; may be repeated."),
+]
+DocumentGlobOption = Annotated[
+    list[str], typer.Option("--glob", help="Pattern of the document files; may be repeated.")
+]
+DOCUMENT_GLOB = ["**/*.md"]
 
 
 def benchmark_file(path: Path | None) -> Path | None:

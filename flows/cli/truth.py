@@ -40,7 +40,7 @@ def import_(
         typer.Option(help="Folder to write the documents to; by default only those that no folder holds yet."),
     ] = None,
     corpus: Annotated[Path | None, typer.Option(help="Folder of documents, if it is not next to the file.")] = None,
-    glob: Annotated[str | None, typer.Option(help="Pattern of the document files.")] = None,
+    glob: Annotated[list[str] | None, typer.Option(help="Pattern of the document files; may be repeated.")] = None,
     split: Annotated[
         str | None, typer.Option(help="Split of a BEIR dataset; by default test, or the only one.")
     ] = None,
@@ -51,7 +51,7 @@ def import_(
     from rag_eval.ground_truth.importing.output import write_import
     from rag_eval.services.langsmith_truth import read_langsmith
 
-    found = import_truth(kind, source, {"langsmith": read_langsmith}, corpus=corpus, glob=glob, split=split)
+    found = import_truth(kind, source, {"langsmith": read_langsmith}, corpus=corpus, glob=glob or None, split=split)
     summary = write_import(found, output, corpus_output, overwrite=overwrite)
     console = Console()
     if as_json:
@@ -156,7 +156,7 @@ def push(
 def review(
     truth: Annotated[Path, typer.Argument(help="Ground-truth file (JSON lines); decisions are saved to it.")],
     corpus: Annotated[Path, typer.Option(help="Folder of documents.")],
-    glob: options.DocumentGlobOption = "**/*.md",
+    glob: options.DocumentGlobOption = options.DOCUMENT_GLOB,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 picks a free one.")] = 0,
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Print the address without opening a browser.")
@@ -186,7 +186,7 @@ SHOWN_DOCUMENTS = 20
 def check(
     truth: Annotated[Path, typer.Argument(help="Ground-truth file (JSON lines).")],
     corpus: Annotated[Path | None, typer.Option(help="Folder of documents to check the spans against.")] = None,
-    glob: options.DocumentGlobOption = "**/*.md",
+    glob: options.DocumentGlobOption = options.DOCUMENT_GLOB,
     as_json: options.JsonOption = False,
 ) -> None:
     """Check every span against its document; exit code 1 if one does not match."""
@@ -285,7 +285,7 @@ def reanchor(
         Path | None, typer.Option(help="Folder of the documents that the ground truth was written for.")
     ] = None,
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
-    glob: options.DocumentGlobOption = "**/*.md",
+    glob: options.DocumentGlobOption = options.DOCUMENT_GLOB,
     output: Annotated[Path | None, typer.Option(help="File to write; by default the one read.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change without writing.")] = False,
     as_json: options.JsonOption = False,

@@ -11,9 +11,10 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    PlainSerializer,
     StrictInt,
-    StrictStr,
     ValidationInfo,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -23,12 +24,22 @@ from rag_eval.chunking import CHUNKER, CONTEXT
 from rag_eval.chunking.chunker import PositionAwareChunker
 from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import Embedder
-from rag_eval.errors import ConfigurationError, preview
+from rag_eval.errors import ConfigurationError, preview, sentences
 from rag_eval.formatting import choices, suggestion
-from rag_eval.metrics.metric import LARGEST_CUT, MetricName, metric_names, metric_of, parse_metric_name
-from rag_eval.parts import Kind, PartOf, PartRecord, label
-from rag_eval.parts.objects import notices
-from rag_eval.parts.settings import Name, Settings
+from rag_eval.metrics import METRIC
+from rag_eval.metrics.metric import (
+    LARGEST_CUT,
+    MetricName,
+    RetrievalMetric,
+    column_of,
+    metric_names,
+    metric_of,
+    parse_metric_name,
+)
+from rag_eval.metrics.own_metrics import taken_metric
+from rag_eval.parts import Kind, PartOf, PartRecord, Running, as_data, label, without
+from rag_eval.parts.objects import is_reference, notices
+from rag_eval.parts.settings import Glob, Name, Settings
 from rag_eval.retrieval import PASSAGE, RERANKER, RETRIEVER, REWRITER, SYSTEM
 from rag_eval.retrieval.retriever import Reranker
 from rag_eval.retrieval.searching import HybridSearch, searches_by_vector
@@ -224,11 +235,25 @@ def _check_path(path: object) -> object:
     return path
 
 
-def _check_metric(text: str, info: ValidationInfo) -> str:
-    """The metric's name as it is printed; a number of hits is for ``k`` to say."""
+def metric_column(metric: Any) -> str:
+    """Return what a metric of a benchmark is called in its scores, without a number of hits."""
+    return metric if isinstance(metric, str) else column_of(metric)
+
+
+def _check_metric(given: Any, info: ValidationInfo) -> Any:
+    """A built-in metric's name as it is printed, or a user's metric; a number of hits is for ``k`` to say."""
     if "evaluation_type" not in info.data:  # it has an error of its own
-        return text
+        return given
     level = info.data["evaluation_type"]
+    if not isinstance(given, str) or is_reference(given):
+        try:
+            metric = taken_metric(given, level)
+            if column_of(metric) and not isinstance(metric, RetrievalMetric):
+                return METRIC.take(metric)
+        except ConfigurationError as error:
+            raise ValueError("; ".join(sentences(error))) from None
+        given = metric.name
+    text: str = given
     try:
         name = MetricName.parse(text)
         other = next(one for one in METRICS if one != level)
@@ -250,14 +275,20 @@ def _check_metric(text: str, info: ValidationInfo) -> str:
 
 
 InputPath = Annotated[Path, BeforeValidator(_check_path)]
-Metric = Annotated[StrictStr, AfterValidator(_check_metric)]
+Metric = Annotated[
+    Any,
+    AfterValidator(_check_metric),
+    PlainSerializer(lambda metric: metric if isinstance(metric, str) else as_data(metric)),
+    WithJsonSchema({"type": ["string", "object"]}),
+]
+"""The name of a built-in metric, or one of a user."""
 
 
 class BenchmarkConfig(Settings):
     """Documents, the truth about them, and the ways to compare."""
 
     corpus: InputPath = Field(description="The folder of the documents.")
-    glob: Name = Field(default="**/*.md", description="Which files of the folder are documents.")
+    glob: Glob = Field(default="**/*.md", description="Which files of the folder are documents; a pattern or several.")
     ground_truth: Annotated[list[Any], TruthSources()] = Field(
         description="Where the questions and what answers them come from: a file, {langsmith: name}, "
         "{generate: {model: …}}, or a list of these, which is joined."
@@ -296,9 +327,10 @@ class BenchmarkConfig(Settings):
 
     @field_validator("metrics")
     @classmethod
-    def _check_metrics(cls, metrics: list[str]) -> list[str]:
-        for place, metric in enumerate(metrics):
-            if metric in metrics[:place]:
+    def _check_metrics(cls, metrics: list[Any]) -> list[Any]:
+        names = [metric_column(one) for one in metrics]
+        for place, metric in enumerate(names):
+            if metric in names[:place]:
                 raise ValueError(f"{metric} stands twice: ask for each metric once")
         return metrics
 
@@ -331,20 +363,24 @@ class BenchmarkConfig(Settings):
         return {one: getattr(self, key) for key, one in SECTIONS.items() if not one.beside}
 
     def configurations(self) -> list[Configuration]:
-        """Every way to compare, each once: the sections in their order, the first changing slowest."""
+        """Every way to compare, each once: the sections in their order, the first changing slowest.
+
+        Of parts that differ in settings of running alone, the first is taken: they make the same.
+        """
         is_used = any(map(searches_by_vector, self.retrieval))
         axes = [listed if is_used or not one.by_vector else [None] for one, listed in self._axes.items()]
-        ways: dict[tuple[Any, ...], None] = {}
+        ways: dict[tuple[Any, ...], dict[str, Any]] = {}
         for parts in product(*axes):
-            mode = parts[MODE]
-            ways[tuple(part if one.has(mode) else None for one, part in zip(AXES, parts, strict=True))] = None
-        fields = [one.field for one in AXES]
-        made = [Configuration.model_validate(dict(zip(fields, parts, strict=True))) for parts in ways]
-        return [*made, *(Configuration(system=one) for one in dict.fromkeys(self.system))]
+            way = {one.field: part for one, part in zip(AXES, parts, strict=True) if one.has(parts[MODE])}
+            ways.setdefault(tuple(without(part, Running) for part in way.values()), way)
+        for system in self.system:
+            ways.setdefault((without(system, Running),), {"system": system})
+        return [Configuration.model_validate(way) for way in ways.values()]
 
     def parts(self) -> list[Any]:
-        """Return all parts that are listed, in the order of their sections."""
-        return [part for key in SECTIONS for part in getattr(self, key)]
+        """Return all parts that are listed, in the order of their sections, and the user's metrics."""
+        own = [one for one in self.metrics if not isinstance(one, str)]
+        return [*(part for key in SECTIONS for part in getattr(self, key)), *own]
 
     def notices(self) -> list[str]:
         """Return what to know of parts that are not built in: code that cannot be known, or that reads other things."""
@@ -359,7 +395,7 @@ class BenchmarkRecord(Settings):
     """A benchmark as a run keeps it; the fields are those of ``BenchmarkConfig``, read without importing a part."""
 
     corpus: Path
-    glob: str
+    glob: str | list[str]
     ground_truth: Path | PartsData
     evaluation_type: EvaluationType
     chunkers: PartsData
@@ -375,3 +411,8 @@ class BenchmarkRecord(Settings):
     metrics: list[str]
     fetch_k: int | None
     langsmith_dataset: str | None
+
+    @classmethod
+    def of(cls, config: BenchmarkConfig) -> "BenchmarkRecord":
+        """Return what a run keeps of a benchmark; its metrics by name."""
+        return cls.model_validate(config.model_dump() | {"metrics": [metric_column(one) for one in config.metrics]})

@@ -12,7 +12,9 @@ from rag_eval.benchmark.config import MAX_CONFIGURATIONS, SECTIONS, BenchmarkCon
 from rag_eval.benchmark.truth_sources import read_sources
 from rag_eval.errors import ConfigurationError, Faults, preview
 from rag_eval.ground_truth.sources import FileTruth
+from rag_eval.metrics import METRIC
 from rag_eval.parts.kinds import read_grids
+from rag_eval.parts.objects import is_reference
 from rag_eval.parts.settings import Place, reason_of, unknown_key
 
 MAX_BYTES = 2**18
@@ -130,7 +132,7 @@ def _check_scalars(data: object, name: str) -> None:
         raise ConfigurationError(f"{name}: a whole number has more than 64 bits: give a smaller one")
 
 
-LISTS = ("k", "metrics")
+LISTS = ("k",)
 
 
 def load_config(path: str | Path) -> BenchmarkConfig:
@@ -160,6 +162,11 @@ def load_config(path: str | Path) -> BenchmarkConfig:
                     limit = f"at most {MAX_CONFIGURATIONS:,} are compared at once"
                     raise place.fault(f"the grid has {size:,} {key}: {limit}")
                 settings[key] = list(dict.fromkeys(part for grid in grids for part in grid.parts(faults)))
+            elif key == "metrics":
+                listed = value if isinstance(value, list) else [value]
+                at = [place.item(number) if isinstance(value, list) else place for number in range(len(listed))]
+                found = [one for pair in zip(listed, at, strict=True) for one in _metrics(*pair, faults)]
+                settings |= {key: found} if found or not listed else {}
             elif key in LISTS:
                 settings[key] = value if isinstance(value, list) else [value]
             elif key == "ground_truth":
@@ -182,11 +189,20 @@ def load_config(path: str | Path) -> BenchmarkConfig:
     return config
 
 
+def _metrics(value: Any, place: Place, faults: Faults) -> list[Any]:
+    """The metrics that one entry stands for: a name as it is, a ``module:Name`` with its settings as a grid."""
+    if isinstance(value, str) and not is_reference(value):
+        return [value]
+    with faults.noted():
+        return [metric for grid in read_grids(value, place, METRIC, faults) for metric in grid.parts(faults)]
+    return []
+
+
 def chosen_benchmark(
     file: Path | None,
     corpus: Path | None = None,
     truth: Path | None = None,
-    glob: str | None = None,
+    glob: str | list[str] | None = None,
     langsmith_dataset: str | None = None,
 ) -> BenchmarkConfig:
     """The benchmark of a file, or the sample's, with what is given in the place of what it says.
@@ -202,7 +218,7 @@ def chosen_benchmark(
     given: dict[str, Any] = {
         "corpus": corpus and corpus.absolute(),
         "ground_truth": truth and [FileTruth(truth.absolute())],
-        "glob": glob,
+        "glob": (glob[0] if isinstance(glob, list) and len(glob) == 1 else glob) or None,
         "langsmith_dataset": langsmith_dataset,
     }
     return chosen.model_copy(update={key: value for key, value in given.items() if value is not None})

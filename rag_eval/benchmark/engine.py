@@ -13,7 +13,7 @@ import pyarrow as pa
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import Configuration
 from rag_eval.benchmark.references import BenchmarkInputs
-from rag_eval.benchmark.stage import Context, Shards, Stage
+from rag_eval.benchmark.stage import Context, Shards, Stage, unused_name
 from rag_eval.parts import Searching, has_location, keeps_data, label, without
 from rag_eval.retrieval.retriever import Retriever
 from rag_eval.retrieval.searching import HybridSearch, VectorSearch, WordSearch
@@ -26,7 +26,7 @@ Run = Callable[..., Any]
 
 @dataclass(frozen=True)
 class InMemoryInputs:
-    """What ``BenchmarkInputs`` has, as tables; metrics are names, or an object that scores passages."""
+    """What ``BenchmarkInputs`` has, as tables; metrics are names, or metrics at their cuts."""
 
     evaluation_type: EvaluationType
     documents: Shards
@@ -84,7 +84,7 @@ def evaluate(
             if isinstance(one, WordSearch):
                 hits["words"] = run(stages.retrieve_by_words, chunks, asked, depth)
             elif not isinstance(one, VectorSearch):
-                hits[label(one)] = run(stages.retrieve, chunks, asked, one, depth)
+                hits[unused_name(label(one), hits)] = run(stages.retrieve, chunks, asked, one, depth)
         if isinstance(parts.retrieval, HybridSearch):
             hits["fused"] = run(stages.fuse, list(hits.values()), asked, parts.retrieval.fusion, depth)
         if searches is not None and parts.queries.several:

@@ -1,9 +1,8 @@
 """One experiment: a corpus, the truth about it, a retriever, and metrics."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Literal, overload
 
 import pyarrow as pa
@@ -13,37 +12,35 @@ from rag_eval.benchmark.engine import InMemoryInputs, evaluate, run_in_memory
 from rag_eval.errors import ConfigurationError, GroundTruthError, preview
 from rag_eval.ground_truth.check import check_against_corpus, check_chunk_ids, check_chunker
 from rag_eval.ground_truth.plain_data import truth_from
-from rag_eval.metrics.chroma import ChromaMetric
 from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkPrecision, ChunkRecall
 from rag_eval.metrics.metric import (
-    ALL,
+    MAX_MIN_K,
     MIN,
+    Asked,
     ChunkLevelMetric,
-    Cut,
+    MetricAtCut,
     MetricName,
-    RetrievalMetric,
     TokenLevelMetric,
-    metric_names,
+    at_cuts,
+    column_of,
     metric_of,
     refuse_repeated,
     score_name,
     split_name,
 )
-from rag_eval.metrics.score_tables import average_scores, score_chunk_level, score_token_level
+from rag_eval.metrics.own_metrics import listed_metrics, taken_metric
+from rag_eval.metrics.score_tables import average_scores
 from rag_eval.metrics.span_metrics import SpanIoU, SpanPrecision, SpanRecall
-from rag_eval.metrics.table_rows import with_own_places
+from rag_eval.parts.objects import is_reference
 from rag_eval.retrieval.fusion import HybridRetriever
 from rag_eval.retrieval.retriever import RETRIEVER, Hit, Retriever, candidates_for, check_part
 from rag_eval.tables import (
-    SCORES,
     ResultTable,
-    TruthTables,
     documents_to_table,
-    table_of,
     truth_to_tables,
 )
-from rag_eval.types.chunks import CharacterSpan, Chunk, PositionAwareChunk
-from rag_eval.types.documents import Corpus, Document, check_corpus
+from rag_eval.types.chunks import Chunk, PositionAwareChunk
+from rag_eval.types.documents import Corpus, check_corpus
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, EvaluationResult, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType, QueryId
 
@@ -120,80 +117,53 @@ class CheckedSystem:
         return self.retriever.retrieve(queries, k)
 
 
-@dataclass(frozen=True, slots=True)
-class MetricAtCut:
-    """A metric of either level, its name without a cut and its cut in the scores, and its key in the averages."""
-
-    metric: Any
-    label: str
-    cut: Cut
-    key: str
-
-    def depth(self, truth: Iterable[Sequence[Any]]) -> int:
-        """How many hits it needs, given what is relevant to each query."""
-        if isinstance(self.metric, ChromaMetric) and self.cut == MIN and self.metric.chunks is not None:
-            return max(map(self.metric.chunks.min_k, truth), default=0)
-        return self.cut.hits or 0
-
-    @property
-    def name(self) -> str:
-        """The full name in the scores."""
-        return score_name(self.label, self.cut.kind, self.cut.size)
-
-    @property
-    def is_swept(self) -> bool:
-        """Whether the metric is a built-in one, to the letter, that needs nothing else: a subclass may differ."""
-        known = isinstance(self.metric, RetrievalMetric) and metric_of(self.label) is type(self.metric)
-        return known and not MetricName.parse(self.name).needs
-
-
 def metrics_at_cuts(
-    evaluation_type: EvaluationType, metrics: Sequence[Any], ks: Sequence[int], *, several: bool
-) -> list[MetricAtCut]:
+    level: EvaluationType, metrics: Sequence[Any], ks: Sequence[int], *, several: bool
+) -> dict[str, Asked]:
     """Each metric at each k, or at the cut that its own name states: ``span_recall@10`` sees ten hits at any k.
 
-    With ``several`` ks the keys have ``@k``; a metric with a cut of its own keeps its name.
-    Raises ``ConfigurationError`` without metrics, on what is not a metric of this level, and when two would have the
-    same rows.
+    They are by their keys in the averages: with ``several`` ks the keys have ``@k``; a metric with a cut of its own
+    keeps its name. Raises ``ConfigurationError`` without metrics, on what is not a metric of this level, and when two
+    would have the same rows.
     """
-    columns: list[MetricAtCut] = []
-    for metric in _checked(evaluation_type, metrics):
-        name = metric.name
-        label, cut = split_name(name)
-        if cut != ALL or "hits" not in metric_of(name).cuts:
-            columns.append(MetricAtCut(metric, label, cut, name))
-            continue
-        for at in (Cut("hits", k) for k in ks):
-            columns.append(MetricAtCut(metric, name, at, name + at.written() if several else name))
-    refuse_repeated(column.name for column in columns)
+    columns: dict[str, Asked] = {}
+    given = listed_metrics(metrics)
+    if not given:
+        raise ConfigurationError("there is no metric to compute: name at least one, or leave metrics out")
+    found: list[Asked] = []
+    for one in given:
+        is_name = isinstance(one, str) and not is_reference(one)
+        metric = one if is_name else taken_metric(one, level)
+        name = metric if is_name else metric.name
+        asked = at_cuts(metric, name if is_name else column_of(metric), ks, level)
+        found += asked
+        for at in asked:
+            cut = _name_of(at).cut
+            is_own = split_name(name)[1] == cut
+            columns[name if is_own or not several else name + cut.written()] = _swept(at)
+    refuse_repeated(map(str, found))
     return columns
 
 
-def _checked(evaluation_type: EvaluationType, metrics: Sequence[Any]) -> list[Any]:
-    if isinstance(metrics, str | Mapping) or not isinstance(metrics, Iterable):
-        raise ConfigurationError(f"metrics is {preview(repr(metrics))}: give a list of metrics, such as [SpanRecall()]")
-    given = list(metrics)
-    if not given:
-        raise ConfigurationError("there is no metric to compute: name at least one, or leave metrics out")
-    other: EvaluationType = "chunk-level" if evaluation_type == "token-level" else "token-level"
-    for metric in given:
-        told = metric.__name__ if isinstance(metric, type) else preview(repr(metric))
-        if isinstance(metric, type):
-            raise ConfigurationError(f"{told} is a class, not a metric: write {told}()")
-        if hasattr(metric, "to_langsmith_evaluator"):
-            raise ConfigurationError(
-                f"{told} is a metric for LangSmith's evaluate: use one of {', '.join(metric_names(evaluation_type))}"
-            )
-        if not isinstance(getattr(metric, "name", None), str) or not callable(getattr(metric, "calculate", None)):
-            raise ConfigurationError(
-                f"{told} is not a metric: give an object with name and calculate(retrieved, ground_truth)"
-            )
-        if isinstance(metric, RetrievalMetric) and evaluation_type not in metric.levels:
-            raise ConfigurationError(
-                f"{metric.name} is a {other} metric and this is a {evaluation_type} evaluation: "
-                f"use one of {', '.join(metric_names(evaluation_type))}, or a {other} evaluation"
-            )
-    return given
+def _name_of(asked: Asked) -> MetricName:
+    return asked.name if isinstance(asked, MetricAtCut) else asked
+
+
+def _swept(asked: Asked) -> Asked:
+    """The name in place of a built-in metric, to the letter, that needs nothing else: a subclass may differ."""
+    if isinstance(asked, MetricName) or metric_of(str(asked)) is not type(asked.metric):
+        return asked
+    name = MetricName.parse(str(asked))
+    return asked if name.needs else name
+
+
+def _depth(asked: Asked, truth: Iterable[Sequence[Any]]) -> int:
+    """How many hits a metric needs, given what is relevant to each query."""
+    cut = _name_of(asked).cut
+    if cut != MIN:
+        return cut.hits or 0
+    chunks = asked.metric.chunks if isinstance(asked, MetricAtCut) else None
+    return MAX_MIN_K if chunks is None else max(map(chunks.min_k, truth), default=0)
 
 
 DEFAULTS: Mapping[EvaluationType, tuple[type[Any], tuple[Any, ...]]] = {
@@ -299,16 +269,15 @@ def run_with(
     ks = _checked_ks(k)
     columns = metrics_at_cuts(level, default if metrics is None else metrics, ks, several=isinstance(k, Iterable))
     truth = checked_truth(level, ground_truth, corpus)
-    asked = max(*ks, *(column.depth(_relevant(item) for item in truth) for column in columns))
+    asked = max(*ks, *(_depth(column, (_relevant(item) for item in truth)) for column in columns.values()))
     depth = candidates_for(asked, None) if isinstance(searched_by, Configuration) else asked
     answers = truth_to_tables(truth)
-    scoring = _Scoring(level, columns, truth)
-    inputs = InMemoryInputs(level, [documents_to_table(corpus)], answers, scoring, ks, depth)
+    inputs = InMemoryInputs(level, [documents_to_table(corpus)], answers, list(columns.values()), [], depth)
     if level == "chunk-level" and not isinstance(searched_by, Configuration):
         searched_by = CheckedSystem(searched_by, truth)
     evaluated = evaluate(run_in_memory, searched_by, inputs)
     unanswerable = tuple(item.query.id for item in truth if item.unanswerable)
-    keys = {column.name: column.key for column in columns}
+    keys = {str(column): key for key, column in columns.items()}
     means = {
         keys[score_name(row["metric"], row["cut"], row["size"])]: row["mean"]
         for row in average_scores(evaluated.scores).to_pylist()
@@ -319,55 +288,6 @@ def run_with(
 
 def _relevant(item: TokenLevelGroundTruth | ChunkLevelGroundTruth) -> Sequence[Any]:
     return item.relevant_spans if isinstance(item, TokenLevelGroundTruth) else item.relevant_chunk_ids
-
-
-@dataclass(frozen=True)
-class _Scoring:
-    """Metrics that are objects, and the truth that they are given."""
-
-    level: EvaluationType
-    columns: list[MetricAtCut]
-    truth: Sequence[Any]
-
-    def score(self, passages: pa.Table, truth: TruthTables, documents: Sequence[Document]) -> pa.Table:
-        """A ``SCORES`` row for each metric at its cut and answerable query, in this order.
-
-        Built-in metrics are scored on the tables, others query by query. Raises ``ConfigurationError`` when one gives
-        anything but a finite number.
-        """
-        is_placed = self.level == "token-level"
-        if is_placed:
-            passages, apart = with_own_places(passages)
-            documents = [*documents, *apart]
-        answerable = [item for item in self.truth if not item.unanswerable]
-        texts = {document.id: document.content for document in documents}
-        retrieved: dict[str, list[Any]] = {item.query.id: [] for item in self.truth}
-        asked_one_by_one = not all(column.is_swept for column in self.columns)
-        for row in passages.sort_by("rank").to_pylist() if asked_one_by_one else ():
-            span = row["doc_id"], row["start"], row["end"]
-            found = CharacterSpan(*span, texts[span[0]][span[1] : span[2]]) if is_placed else row["chunk_id"]
-            retrieved[row["query_id"]].append(found)
-        swept = [MetricName.parse(column.name) for column in self.columns if column.is_swept]
-        score = score_token_level if is_placed else score_chunk_level
-        scores, swept_rows = score(passages, truth, swept) if swept else None, 0
-        parts = []
-        for column in self.columns:
-            if scores is not None and column.is_swept:
-                parts.append(scores.slice(swept_rows, len(answerable)))
-                swept_rows += len(answerable)
-                continue
-            rows = []
-            for item in answerable:
-                query_id = item.query.id
-                value: object = column.metric.calculate(retrieved[query_id][: column.cut.hits], _relevant(item))
-                if not isinstance(value, Real) or not math.isfinite(value):
-                    raise ConfigurationError(
-                        f"{column.metric.name}.calculate gave {preview(repr(value))} for {query_id}: "
-                        "return a finite number"
-                    )
-                rows.append((query_id, column.label, column.cut.kind, column.cut.size, float(value)))
-            parts.append(table_of(SCORES, rows))
-        return pa.concat_tables(parts)
 
 
 def _checked_ks(k: object) -> list[int]:

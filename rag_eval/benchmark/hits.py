@@ -114,15 +114,21 @@ def _ranking(hits: pa.Table, rows: Numbers, searches: pa.Table) -> Ranking:
 
 
 def answers_table(level: EvaluationType, query_ids: Sequence[str], found: Sequence[Sequence[SystemAnswer]]) -> pa.Table:
-    """What a whole system answered: at its place, or with its text alone; at chunk level by the ids of the texts."""
+    """What a whole system answered: at its place, or with its text alone; at chunk level by the ids of the texts.
+
+    Without a document it is a text that is not in the corpus, or an id alone.
+    """
     rows: list[tuple[object, ...]] = []
     for query_id, answers in zip(query_ids, found, strict=True):
         for rank, one in enumerate(answers, start=1):
-            span, chunk_id, text = one.span, None, one.text
+            span, chunk_id = one.span, None
+            place: tuple[object, ...] = (
+                (None, None, None, one.text) if span is None else (span.doc_id, span.start, span.end, None)
+            )
             if level == "chunk-level":
                 is_id = one.chunk_id is None and _CHUNK_ID.fullmatch(one.text)
-                span, chunk_id = None, one.chunk_id or (one.text if is_id else generate_chunk_id(one.text))
-            place = (None, None, None, text) if span is None else (span.doc_id, span.start, span.end, None)
+                chunk_id = one.chunk_id or (one.text if is_id else generate_chunk_id(one.text))
+                place = (span and span.doc_id, None, None, "" if is_id else one.text)
             rows.append((query_id, rank, 1 / rank if one.score is None else one.score, chunk_id, *place))
     columns = ("query_id", "rank", "score", "chunk_id", *PLACE, "text")
     return table_of(HITS, rows, columns, variant=0, stage=RETRIEVED)

@@ -3,7 +3,6 @@
 import platform
 import secrets
 import time
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any, Literal
@@ -24,7 +23,7 @@ from rag_eval.benchmark.references import (
     TruthSource,
     effort_of,
 )
-from rag_eval.benchmark.stage import Stage
+from rag_eval.benchmark.stage import Stage, unused_name
 from rag_eval.benchmark.stages import read_chunks
 from rag_eval.benchmark.truth_stages import ground_truth
 from rag_eval.benchmark.workspace import Workspace
@@ -261,9 +260,9 @@ def summarise(
         pc.subtract(cut.column("end"), cut.column("start")) if is_placed else pc.utf8_length(cut.column("content"))
     )
     final = list(evaluated.hits.values())[-1]
-    # Without a place and without an id of a chunk, a hit is a text alone.
+    # Without a document a hit is a text alone; one without a text is the id of a chunk.
     found = workspace.read_table(final)
-    unplaced = pc.and_(pc.is_null(found.column("start")), pc.is_null(found.column("chunk_id")))
+    unplaced = pc.and_(pc.is_null(found.column("doc_id")), pc.fill_null(pc.not_equal(found.column("text"), ""), False))
     extremes = pc.min_max(lengths).as_py() if len(lengths) else {"min": 0, "max": 0}
     efforts = [stage.effort for stage in work.values() if stage.effort is not None]
     tokens = [effort.tokens for effort in efforts if effort.tokens is not None]
@@ -316,7 +315,7 @@ def keep_outcome(
         started=started,
         seconds=round((now - started).total_seconds(), 3),
         versions=versions(),
-        config=BenchmarkRecord.model_validate(config.model_dump()),
+        config=BenchmarkRecord.of(config),
         corpus=corpus,
         ground_truth=TruthSource.of(config, inputs.truth),
         documents=sum(shard.rows for shard in inputs.documents),
@@ -336,13 +335,6 @@ def keep_outcome(
     return outcome
 
 
-def name_of_work(stage: Stage, work: Mapping[str, StageWork]) -> str:
-    """What the next run of a stage is called; one that ran before in the same place, for other ground truth, is
-    numbered."""
-    before = sum(name.partition(" ")[0] == stage.name for name in work)
-    return f"{stage.name} {before + 1}" if before else stage.name
-
-
 class _KeptWork:
     """Gives what a workspace has kept of each stage; ``work`` says what that was. Raises ``LookupError`` without it."""
 
@@ -357,7 +349,9 @@ class _KeptWork:
         if found is None:
             raise LookupError(key)
         seconds = round(time.perf_counter() - started, 3)
-        self.work[name_of_work(stage, self.work)] = StageWork(work="reused", effort=effort_of(found), seconds=seconds)
+        self.work[unused_name(stage.name, self.work)] = StageWork(
+            work="reused", effort=effort_of(found), seconds=seconds
+        )
         return found
 
 
@@ -387,9 +381,16 @@ def conclude(workspace: Workspace, outcome: BenchmarkOutcome) -> BenchmarkOutcom
     """The outcome; raises ``BenchmarkFailedError``, with the file it is kept in, when a configuration failed."""
     if outcome.failures:
         total = len(outcome.failures) + len(outcome.configurations)
-        reasons = "; ".join(f"{name} ({failure.reason})" for name, failure in outcome.failures.items())
+        names: dict[str, list[str]] = {}
+        for name, failure in outcome.failures.items():
+            names.setdefault(failure.reason, []).append(name)
+        others = {reason: f" and {len(named) - 1} others" * (len(named) > 2) for reason, named in names.items()}
+        told = "; ".join(
+            f"{named[0]}{others[reason] or ''.join(f' and {one}' for one in named[1:])} ({reason})"
+            for reason, named in names.items()
+        )
         raise BenchmarkFailedError(
-            f"{len(outcome.failures)} of {total} configurations failed: {reasons}",
+            f"{len(outcome.failures)} of {total} configurations failed: {told}",
             workspace.runs / outcome.run / SUMMARY,
         )
     return outcome

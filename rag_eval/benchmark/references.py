@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, PlainSerializer, WithJsonSchema
 
-from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.config import BenchmarkConfig, metric_column
 from rag_eval.disk.files import data_sha256, files_sha256, matching_files, stays_inside, unreadable
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.retrieval.retriever import candidates_for
@@ -124,10 +124,10 @@ class CorpusSource(Reference):
     """A folder of documents outside the workspace, as it was when its digest was taken."""
 
     folder: Path
-    glob: str
+    glob: str | list[str]
 
     @classmethod
-    def of(cls, folder: Path, glob: str) -> "CorpusSource":
+    def of(cls, folder: Path, glob: str | list[str]) -> "CorpusSource":
         """The folder as it is now; raises ``CorpusError`` when it is missing, unreadable or nothing matches."""
         paths = matching_files(folder, glob)
         try:
@@ -177,7 +177,8 @@ class BenchmarkInputs(BaseModel):
 
     documents: list[TableRef]
     truth: TruthRef
-    metrics: list[str]
+    metrics: list[Annotated[Any, PlainSerializer(metric_column, return_type=str), WithJsonSchema({"type": "string"})]]
+    """Names of built-in metrics, and users' metrics, of which a run keeps the names."""
     ks: list[int]
     depth: int
     """How many candidates are fetched: deep enough to be fused or reranked, and the same for all configurations, so

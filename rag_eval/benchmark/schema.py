@@ -6,7 +6,7 @@ from typing import get_origin
 from rag_eval.benchmark.config import MAX_CONFIGURATIONS, METRICS, SECTIONS, BenchmarkConfig
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.truth_sources import sources_schema
-from rag_eval.parts.kinds import Schema, kind_schema, one_or_more
+from rag_eval.parts.kinds import Schema, kind_schema, one_or_more, own_schemas
 
 
 def benchmark_schema() -> Schema:
@@ -52,7 +52,8 @@ def benchmark_schema() -> Schema:
 def _metrics(known: Iterable[str]) -> Schema:
     names = list(known)
     written = rf"^({'|'.join(names)})(\([^()@]+\))?(@min)?$"
-    return one_or_more({"anyOf": [{"enum": names}, {"type": "string", "pattern": written}]}, {"uniqueItems": True})
+    named = [{"enum": names}, {"type": "string", "pattern": written}]
+    return one_or_more({"anyOf": [*named, *own_schemas()]}, {"uniqueItems": True})
 
 
 DESCRIPTIONS = {

@@ -10,8 +10,9 @@ tables, one part, and a ``Context``, which in a workspace has caches of cuts, ve
 
 import functools
 import inspect
+import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -122,6 +123,12 @@ def stage(
     time in memory, and then the effort is a function to be called at the end.
     """
     return lambda function: Stage(function.__name__.replace("_", "-"), version, function, makes, kind, packages, looks)
+
+
+def unused_name(name: str, used: Collection[str]) -> str:
+    """Return the name, numbered where it is used: a stage may run for each retriever, or each source of truth."""
+    numbered = (f"{name} {number}" for number in itertools.count(2))
+    return next(one for one in itertools.chain([name], numbered) if one not in used)
 
 
 def key_part(value: object) -> object:

@@ -100,7 +100,8 @@ def chunk(
         check_chunker(truth, cuts[0].chunker)
         chunks = [without_positions(one.chunks) for one in cuts]
     if not any(chunks):
-        raise no_chunks(cuts[0].chunker, sum(map(len, read)), sum(one.effort.skipped for one in cuts))
+        told = getattr(chunker, "label", None) or cuts[0].chunker
+        raise no_chunks(told, sum(map(len, read)), sum(one.effort.skipped for one in cuts))
     if truth is not None:
         check_chunk_ids(truth, [one for shard in chunks for one in shard])
     return [chunks_to_table(shard) for shard in chunks], Effort.total_of([one.effort for one in cuts])
@@ -340,7 +341,7 @@ def ask_system(
     """
     corpus = Corpus([document for shard in documents for document in documents_from_table(shard)])
     kind = PositionAwareChunk if level == "token-level" else Chunk
-    reader = AnswerReader(system.name, corpus.documents)
+    reader = AnswerReader(label(system), corpus.documents)
 
     def ask(some: pa.Table) -> pa.Table:
         asked = queries_from_table(some)
@@ -423,8 +424,6 @@ def score(
     found, count = as_passages(passages), truth.queries.num_rows
     effort = Effort(fresh=count, total=count, unit="queries")
     read = [document for shard in documents for document in documents_from_table(shard)]
-    if hasattr(metrics, "score"):  # objects in place of names
-        return metrics.score(found, truth, read), effort
     if has_places(truth.answers):
         table = pa.concat_tables(chunks) if chunks else None
         return score_token_level(found, truth, metrics, ks, documents=read, chunks=table), effort

@@ -9,7 +9,7 @@ from pydantic_core import CoreSchema, core_schema
 from rag_eval.errors import ConfigurationError, Faults, preview, sentences
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.parts import Kind, as_data, settings_of
-from rag_eval.parts.kinds import Schema, kind_schema, one_or_more
+from rag_eval.parts.kinds import Schema, kind_schema, one_or_more, own_schemas
 from rag_eval.parts.settings import Place, unknown_key, value_in_words
 
 TRUTH_SOURCE = Kind(
@@ -109,9 +109,9 @@ def sources_data(sources: list[Any]) -> Any:
 
 def sources_schema() -> Schema:
     """Return the JSON schema of what ``read_sources`` reads."""
-    own = {"type": "object", "properties": {"type": {"type": "string", "pattern": ":"}}, "required": ["type"]}
+    _, own = own_schemas()  # a text alone is a file
     forms: list[Schema] = [{"title": "file", "type": "string", "minLength": 1}, own]
-    for typed in kind_schema(TRUTH_SOURCE)["anyOf"][1:]:
+    for typed in kind_schema(TRUTH_SOURCE)["anyOf"][1 : 1 + len(TRUTH_SOURCE.types)]:
         name, (first, *_) = typed["title"], [key for key in typed["properties"] if key != "type"]
         bare = {key: one for key, one in typed["properties"].items() if key != "type"}
         required = [key for key in typed["required"] if key != "type"]

@@ -53,6 +53,11 @@ def kind_of(path: Path) -> Literal["file", "folder", "device"] | None:
     return "file" if stat.S_ISREG(mode) else "folder" if stat.S_ISDIR(mode) else "device"
 
 
+def patterns_of(glob: str | Sequence[str]) -> list[str]:
+    """Return one pattern, or several, as a list."""
+    return [glob] if isinstance(glob, str) else list(glob)
+
+
 def matching_files(folder: Path, glob: str | Sequence[str]) -> list[Path]:
     """Return the files below ``folder`` that match the pattern, or one of several, each once, sorted by POSIX path.
 
@@ -65,7 +70,7 @@ def matching_files(folder: Path, glob: str | Sequence[str]) -> list[Path]:
         raise CorpusFolderError(f"the corpus folder {str(folder)!r} is not there: check the path")
     if kind != "folder":
         raise CorpusFolderError(f"{str(folder)!r} is not a folder: give the folder that holds the documents")
-    patterns = [glob] if isinstance(glob, str) else list(glob)
+    patterns = patterns_of(glob)
     if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
         raise ConfigurationError(f"glob is {glob!r}: give a pattern such as '**/*.md', or a list of them")
     found: set[Path] = set()

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +39,7 @@ class CorpusChange:
 class CorpusWatch:
     """A folder that is compared with what it was: by content, so that what was only touched has not changed."""
 
-    def __init__(self, folder: Path, glob: str) -> None:
+    def __init__(self, folder: Path, glob: str | Sequence[str]) -> None:
         self.folder = folder.resolve()
         self._glob = glob
         self._since = time.time() - COARSEST_SECONDS

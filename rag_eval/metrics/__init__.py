@@ -29,4 +29,5 @@ METRIC = Kind(
         "recall_token_area": "rag_eval.metrics.budget:RecallTokenArea",
         "tokens_within_budget": "rag_eval.metrics.budget:TokensWithinBudget",
     },
+    foreign="rag_eval.metrics.own_metrics:ForeignMetric",
 )

@@ -8,7 +8,8 @@ from statistics import fmean
 from typing import Any, TypedDict
 
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.metrics.metric import ChunkLevelMetric, TokenLevelMetric, given_metrics, metric_of, refuse_repeated
+from rag_eval.metrics.metric import ChunkLevelMetric, TokenLevelMetric, metric_of, refuse_repeated
+from rag_eval.metrics.own_metrics import given_metrics
 from rag_eval.types.chunks import CharacterSpan, span_of
 from rag_eval.types.ids import ChunkId, EvaluationType, mixed_ids
 

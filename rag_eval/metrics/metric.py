@@ -112,7 +112,7 @@ class TokenLevelMetric(Protocol):
 class RetrievalMetric(ABC):
     """A built-in metric: one formula for one query and for tables of them, and the properties that go with it.
 
-    The values below are the defaults, which also hold for a metric of which nothing but its name is known.
+    The values below are the defaults.
     """
 
     label: ClassVar[str]
@@ -121,8 +121,8 @@ class RetrievalMetric(ABC):
     higher_is_better: ClassVar[bool] = True
     only_rises: ClassVar[bool] = False
     """Whether further hits can never lower the value."""
-    measures: ClassVar[Literal["share", "tokens"]] = "share"
-    """What a value is: a share in [0, 1], or a number of tokens."""
+    measures: ClassVar[Literal["share", "tokens", "number"]] = "share"
+    """What a value is: a share in [0, 1], a number of tokens, or any number."""
     meaning: ClassVar[str] = ""
     """What a mean says of a configuration, in words around ``{}``; empty where only the name can say it."""
     empty: ClassVar[float] = 0.0
@@ -184,6 +184,20 @@ class RetrievalMetric(ABC):
     def name(self) -> str:
         """The full name, such as ``span_recall(cl100k_base)@5``."""
         return str(MetricName(self.label, self.unit_name, self.cut))
+
+
+class OwnMetric(RetrievalMetric, ABC):
+    """A metric that is not built in, of which its scores tell no more than the name."""
+
+    measures = "number"
+
+
+class _OwnCost(OwnMetric, ABC):
+    higher_is_better = False
+
+
+LOWER_IS_BETTER = "(lower is better)"
+"""What the name of such a metric ends in, before its cut, where the metric is not built in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,9 +273,11 @@ def split_name(text: str) -> tuple[str, Cut]:
 
 @lru_cache(maxsize=1024)
 def metric_of(name: str) -> type[RetrievalMetric]:
-    """The class of the metric of a name; a name that is not built-in gives the class with the default properties."""
+    """The class of the metric of a name; a name that is not built in gives the class with the properties it tells."""
     base = re.split("[(@]", name, maxsplit=1)[0]
-    found: type[RetrievalMetric] = METRIC.load(base) if base in METRIC.types else RetrievalMetric
+    if base not in METRIC.types:
+        return _OwnCost if LOWER_IS_BETTER in name else OwnMetric
+    found: type[RetrievalMetric] = METRIC.load(base)
     return found
 
 
@@ -305,61 +321,85 @@ def parse_metric_name(text: str, known: Collection[str]) -> MetricName:
     return name
 
 
-def requested_metrics(
-    metrics: Sequence[str | MetricName], ks: Sequence[int], level: EvaluationType
-) -> list[MetricName]:
-    """The metrics asked for, each at its own cut or else at each of ``ks``; a ``MetricName`` is taken as it is.
+@dataclass(frozen=True, slots=True)
+class MetricAtCut:
+    """A metric that is an object, and the name and cut of its scores."""
+
+    metric: Any
+    name: MetricName
+
+    def __str__(self) -> str:
+        return str(self.name)
+
+
+Asked = MetricName | MetricAtCut
+"""A metric at a cut: one that is built in by its name, any other as an object."""
+
+
+def at_cuts(metric: str | Any, column: str, ks: Sequence[int], level: EvaluationType) -> list[Asked]:
+    """A metric at its own cut or else at each of ``ks``: the name of a built-in one, or an object with its ``column``.
+
+    Raises ``ConfigurationError`` on a name that is none, and on a cut that it cannot have.
+    """
+    name = parse_metric_name(column, metric_names(level)) if isinstance(metric, str) else MetricName(*_split(column))
+    if name.cut == ALL and "hits" in name.metric.cuts:
+        if not ks:
+            raise ConfigurationError(f"{name} needs a number of hits: give at least one k in ks")
+        names = [replace(name, cut=Cut("hits", k)) for k in ks]
+    else:
+        names = [name]
+    if name.cut == MIN and issubclass(name.metric, OwnMetric):
+        raise ConfigurationError(f"{name} ends in @min, which is for Chroma's metrics: name a number of hits")
+    return [one if isinstance(metric, str) else MetricAtCut(metric, one) for one in names]
+
+
+def _split(text: str) -> tuple[str, str | None, Cut]:
+    column, cut = split_name(text)
+    return column, None, cut
+
+
+def column_of(metric: Any) -> str:
+    """Return what the scores of an object are called, without a cut, which says where a lower value is better.
+
+    Raises ``ConfigurationError`` on the name of a built-in metric.
+    """
+    name = str(metric.name)
+    if isinstance(metric, RetrievalMetric):
+        return name
+    if not issubclass(metric_of(name), OwnMetric):
+        raise ConfigurationError(f"{name} is the name of a built-in metric: give yours another")
+    return name if getattr(metric, "higher_is_better", True) is not False else f"{name}{LOWER_IS_BETTER}"
+
+
+def requested_metrics(metrics: Sequence[Any], ks: Sequence[int], level: EvaluationType) -> list[Asked]:
+    """The metrics asked for, each at its own cut or else at each of ``ks``; one at a cut is taken as it is.
+
+    They are names, objects, or either at a cut.
 
     Raises ``ConfigurationError`` on a metric or k that cannot be used, or that is asked for twice.
     """
     for k in ks:
         check_cut(k, "ks")
-    names: list[MetricName] = []
+    names: list[Asked] = []
     for metric in metrics:
-        if isinstance(metric, MetricName):
-            metric.metric.check(metric.unit, metric.cut)
+        if isinstance(metric, MetricName | MetricAtCut):
+            if isinstance(metric, MetricName):
+                metric.metric.check(metric.unit, metric.cut)
             names.append(metric)
+            continue
+        if not isinstance(metric, str):
+            names += at_cuts(metric, column_of(metric), ks, level)
             continue
         name = parse_metric_name(metric, metric_names(level))
         if name.cut.kind == "hits":
             raise ConfigurationError(
                 f"{name} names a number of hits: ask for {name.column} and give {name.cut.size} in ks"
             )
-        if name.cut != ALL or "hits" not in name.metric.cuts:
-            names.append(name)
-        elif ks:
-            names += [replace(name, cut=Cut("hits", k)) for k in ks]
-        else:
-            raise ConfigurationError(f"{name} needs a number of hits: give at least one k in ks")
+        names += at_cuts(metric, metric, ks, level)
     for asked in ([str(name) for name in names], list(ks)):
         if len(set(asked)) < len(asked):
             raise ConfigurationError(f"{asked} has an entry twice: ask for each metric and each k once")
     return names
-
-
-def given_metrics(metrics: Iterable[Any], level: EvaluationType) -> list[Any]:
-    """The metrics of a list that has objects, their classes, or names of built-in ones such as ``span_recall@5``.
-
-    Raises ``ConfigurationError`` on a name that is none, and on what is no metric.
-    """
-    if isinstance(metrics, str) or not isinstance(metrics, Iterable):
-        raise ConfigurationError(f"metrics is {preview(repr(metrics))}: give a list of metrics, such as [SpanRecall()]")
-    found: list[Any] = []
-    for given in metrics:
-        if isinstance(given, str):
-            found.append(token_level_metric(given) if level == "token-level" else chunk_level_metric(given))
-            continue
-        try:
-            metric = given() if isinstance(given, type) else given
-        except TypeError as error:
-            raise ConfigurationError(f"{given.__name__} cannot be made without settings ({error}): make it") from None
-        if not isinstance(getattr(metric, "name", None), str) or not callable(getattr(metric, "calculate", None)):
-            raise ConfigurationError(
-                f"{preview(repr(given))} is not a metric: give an object with name and "
-                "calculate(retrieved, ground_truth), or a name such as 'span_recall@5'"
-            )
-        found.append(metric)
-    return found
 
 
 def chunk_level_metric(text: str) -> ChunkLevelMetric:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,12 +23,18 @@ from rag_eval.metrics.metric import (
     LARGEST_CUT,
     MAX_MIN_K,
     MIN,
+    Asked,
     Counts,
+    Cut,
+    MetricAtCut,
     MetricName,
+    RetrievalMetric,
     Values,
+    metric_of,
     needed,
     requested_metrics,
 )
+from rag_eval.metrics.own_metrics import QueryTexts, calculate_each
 from rag_eval.metrics.span_metrics import TokenUnit
 from rag_eval.metrics.sweep import SpanRows, SpanSweep, line_of, touching_chunks
 from rag_eval.metrics.table_rows import TableRows, read_rows, with_own_places
@@ -49,7 +56,7 @@ RANKS_AT_ONCE = 5
 def score_token_level(
     hits: pa.Table,
     truth: TruthTables,
-    metrics: Sequence[str | MetricName],
+    metrics: Sequence[Any],
     ks: Sequence[int] = (),
     *,
     documents: Iterable[Document] | None = None,
@@ -59,10 +66,10 @@ def score_token_level(
     """Score hits against truth spans: a ``SCORES`` row for each metric, cut and answerable query, in this order.
 
     ``metrics`` are names without a number of hits (``span_recall``, ``span_recall(cl100k_base)``), which are scored at
-    each of ``ks``, or with a cut of their own (``chroma_iou@min``, ``span_recall@2000tokens``). A ``MetricName`` is
-    scored as it is. ``documents`` are needed for what is counted in tokens, ``chunks`` (all of the corpus, as a table)
-    for ``precision_omega`` and ``@min``. ``block_rows`` bounds memory: so many rows of hits and truth are scored at a
-    time.
+    each of ``ks``, or with a cut of their own (``chroma_iou@min``, ``span_recall@2000tokens``), and objects likewise. A
+    ``MetricName`` or a ``MetricAtCut`` is scored as it is. ``documents`` are needed for objects and for what is counted
+    in tokens, ``chunks`` (all of the corpus, as a table) for ``precision_omega`` and ``@min``. ``block_rows`` bounds
+    memory: so many rows of hits and truth are scored at a time.
     Raises ``ConfigurationError`` on a metric or k that cannot be used or lacks what it needs, ``TableError`` on a row
     that holds no character, has a wrong rank or names an unknown query, and ``GroundTruthError`` on a query without
     truth that is not declared unanswerable.
@@ -76,7 +83,7 @@ def score_token_level(
 def score_chunk_level(
     hits: pa.Table,
     truth: TruthTables,
-    metrics: Sequence[str | MetricName],
+    metrics: Sequence[Any],
     ks: Sequence[int] = (),
     *,
     chunks: pa.Table | None = None,
@@ -106,33 +113,38 @@ def _score(
     level: EvaluationType,
     hits: pa.Table,
     truth: TruthTables,
-    names: Sequence[MetricName],
+    asked: Sequence[Asked],
     documents: Sequence[Document] | None,
     chunks: pa.Table | None,
     block_rows: int,
 ) -> pa.Table:
+    names = [one for one in asked if isinstance(one, MetricName)]
+    objects = [one for one in asked if isinstance(one, MetricAtCut)]
     reading = [name for name in names if "chunks" in name.needs]
     corpus = needed(chunks, str(reading[0]), "chunks") if reading else None
     cuts = [name.cut for name in names if "chunks" not in name.metric.reads]
+    cuts += [one.name.cut for one in objects]
     depth = max((MAX_MIN_K if cut == MIN else cut.hits or LARGEST_CUT for cut in cuts), default=0)
     tables = _Tables(level, hits, read_rows(level, truth, {"hits": hits}, corpus, depth), documents, chunks)
     alike: dict[tuple[bool, str | None], list[MetricName]] = {}
     for name in names:
         alike.setdefault(("chunks" in name.metric.reads, name.unit), []).append(name)
     query_ids = tables.rows.query_ids
-    values: dict[MetricName, Values] = {name: np.empty(len(query_ids)) for name in names}
+    values: dict[str, Values] = {str(name): np.empty(len(query_ids)) for name in names}
     for some in alike.values():
         for first, last, sweep in tables.sweeps(some, block_rows):
             for name in some:
-                values[name][first:last] = name.metric.score(sweep, name.cut)
+                values[str(name)][first:last] = name.metric.score(sweep, name.cut)
+    values |= tables.calculated(objects)
     # A chunk for each metric and cut: ids and labels are stored once, however many scores there are.
     repeated = cache(lambda value: pa.repeat(value, len(query_ids)))
+    told = [one.name if isinstance(one, MetricAtCut) else one for one in asked]
     columns: list[list[pa.Array]] = [
-        [query_ids for _ in names],
-        [repeated(name.column) for name in names],
-        [repeated(name.cut.kind) for name in names],
-        [repeated(pa.scalar(name.cut.size, pa.int32())) for name in names],
-        [pa.array(values[name]) for name in names],
+        [query_ids for _ in told],
+        [repeated(name.column) for name in told],
+        [repeated(name.cut.kind) for name in told],
+        [repeated(pa.scalar(name.cut.size, pa.int32())) for name in told],
+        [pa.array(values[str(name)]) for name in told],
     ]
     chunked = [pa.chunked_array(column, field.type) for column, field in zip(columns, SCORES, strict=True)]
     return pa.Table.from_arrays(chunked, schema=SCORES)
@@ -183,6 +195,29 @@ class _Tables:
         """Whether passages that overlap or touch are one: those that are more than their hits."""
         ranks = self.passages.column("hit_ranks")
         return bool(ranks.null_count < len(ranks))
+
+    def calculated(self, objects: Sequence[MetricAtCut]) -> dict[str, Values]:
+        """The values of metrics that are objects, query by query, by their full names.
+
+        Raises ``ConfigurationError`` when one gives anything but a finite number, or documents are not given.
+        """
+        rows, found = self.rows, {}
+        hits = rows.hits["hits"]
+        documents = self.documents or []
+        if objects and self.level == "token-level":
+            documents = needed(self.documents, str(objects[0]), "documents")
+        texts = QueryTexts(self.level, rows.ids.to_pylist(), documents)
+        for cut in dict.fromkeys(one.name.cut for one in objects):
+            some = [one for one in objects if one.name.cut == cut]
+            tokens = self._tokens([one.name for one in some], None) if cut.kind == "tokens" else None
+            chosen = best_members(hits, rows.truth, cut, tokens)
+            for one in some:
+                # A built-in one cuts for itself, by what it was made with, and knows groups.
+                own = cut if not isinstance(one.metric, RetrievalMetric) or cut.hits else ALL
+                truth = rows.truth if metric_of(str(one)) is type(one.metric) else chosen
+                reach = hits_within(hits, own, tokens)
+                found[str(one)] = calculate_each(one, hits, truth, reach, texts, rows.query_ids)
+        return found
 
     def _tokens(self, names: Sequence[MetricName], unit: str | None) -> Counts:
         """The tokens of each passage; a passage beyond every cut of the metrics that count them has 0.
@@ -272,6 +307,30 @@ class _Tables:
                 f"{identity!r} was retrieved and is not among the chunks: give the chunks searched"
             )
         return text[start:end] if self.level == "token-level" else text
+
+
+def best_members(hits: SpanRows, truth: SpanRows, cut: Cut, tokens: Counts | None) -> SpanRows:
+    """The truth with one member of each group: that of which the hits at the cut cover the largest share, or the first.
+
+    ``tokens`` are those of each hit, for a cut by tokens.
+    """
+    if truth.group is None:
+        return truth
+    at = Cut("hits", MAX_MIN_K) if cut == MIN else cut
+    covered = SpanSweep(hits, truth, tokens=tokens).apart(slice(None)).covered(at)
+    group = np.repeat(np.arange(len(truth.firsts)), np.diff(np.append(truth.firsts, len(truth.doc))))
+    order = np.lexsort((-covered / (truth.end - truth.start), group))
+    return replace(truth.of(order[truth.firsts]), group=None)
+
+
+def hits_within(hits: SpanRows, cut: Cut, tokens: Counts | None) -> Counts:
+    """How many hits of each query are within a cut; ``tokens`` are those of each hit, for a cut by tokens."""
+    counts: Counts = np.diff(hits.offsets)
+    if cut.kind != "tokens" or tokens is None:
+        return counts if cut.hits is None else np.minimum(counts, cut.hits)
+    spent = SpanSweep(hits, hits, tokens=tokens).spent[1:]
+    within: Counts = np.sum(np.maximum.accumulate(spent, axis=0) <= cut.size, axis=0)
+    return np.minimum(within, counts)
 
 
 def _in_tokens(rows: SpanRows, doc_ids: Sequence[str], unit: TokenUnit) -> SpanRows:

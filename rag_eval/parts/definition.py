@@ -203,8 +203,8 @@ def type_name(candidate: object) -> str:
 def label(candidate: object) -> str:
     """Return the name for tables: the type, the settings that are always shown, and the others that are not default.
 
-    Parts with different settings have different labels. An object may have a ``label`` of its own; one that is no
-    part is called by its ``name``.
+    Parts that make different things have different labels: settings of running are not in it. An object may have a
+    ``label`` of its own; one that is no part is called by its ``name``.
     """
     own = NONE if candidate is None else getattr(candidate, "label", None)
     if isinstance(own, str):
@@ -217,7 +217,7 @@ def label(candidate: object) -> str:
         value = getattr(candidate, name)
         if Shown in one.aspects:
             sizes.append(shown(value))
-        elif value != one.default:
+        elif value != one.default and Running not in one.aspects:
             others.append(f"{name}={shown(value)}")
     return " ".join(filter(None, (type_name(candidate), "/".join(sizes), *others)))
 

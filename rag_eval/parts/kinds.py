@@ -41,6 +41,7 @@ from rag_eval.parts.objects import (
 from rag_eval.parts.settings import EMPTY_GRID, Place, Settings, unknown_key, value_in_words
 
 Schema = dict[str, Any]
+_SECRET = re.compile(r"(^|_)(api_?key|secret|password|(access|auth|bearer)_token)(_|$)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,6 +294,11 @@ def _read_reference(
     known = settings_of(found) if is_part(found) else _parameters(found)
     axes = {}
     for key, given in settings.items():
+        if _SECRET.search(str(key)):
+            raise place.key(key).fault(
+                "keys are not written in benchmark files, as results tell the settings of a part: make the object in a "
+                "module of yours that reads the environment"
+            )
         if key not in ("type", CODE_VERSION):
             setting = known.get(key) or Setting(str(key), Any, None, "", frozenset(), None, is_list=False)
             axes[str(key)] = _read_axis(setting, given, place.key(key), faults, is_grid=is_grid)
@@ -397,11 +403,20 @@ def kind_schema(kind: Kind, definitions: dict[str, Schema] | None = None) -> Sch
             definitions[f"{kind.name}.{name}"] = schema
             schema = {"$ref": f"#/$defs/{kind.name}.{name}"}
         settings.append(schema)
+    settings += own_schemas() if kind.foreign else []
     either = {"anyOf": [{"title": "name", "enum": bare, "description": "With its default settings."}, *settings]}
     if definitions is None:
         return either
     definitions[kind.name] = either
     return {"$ref": f"#/$defs/{kind.name}"}
+
+
+def own_schemas() -> list[Schema]:
+    """Return the schemas of a part that is not built in: its ``module:Name``, alone or with settings."""
+    named = {"type": "string", "pattern": r"^\w+(\.\w+)*:\w+(\.\w+)*$"}
+    settings = {"type": "object", "properties": {"type": named}, "required": ["type"]}
+    told = {"title": "your own", "description": "module:Name of a class, a function or an object."}
+    return [told | named, told | settings]
 
 
 def one_or_more(item: Schema, more: Schema | None = None) -> Schema:

@@ -111,7 +111,7 @@ def find(reference: str, folder: Path) -> tuple[Any, Code]:
     if find_module(module, folder) is None:
         raise ConfigurationError(
             f"there is no module {preview(module)}: it is not installed, and not in {str(folder)!r}, "
-            "the folder of the benchmark file"
+            "where it was looked for"
         )
     code = read_code(module, name.partition(".")[0], folder)
     return _attribute(_import(module, folder, code), name, reference), code

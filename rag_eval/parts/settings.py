@@ -13,6 +13,7 @@ from pydantic import (
     ConfigDict,
     Field,
     GetPydanticSchema,
+    PlainValidator,
     SecretStr,
     StrictInt,
     StrictStr,
@@ -57,6 +58,23 @@ Address = Annotated[
 
 Name = Annotated[StrictStr, Field(min_length=1)]
 """Text that is not empty."""
+
+
+def _check_glob(value: object) -> object:
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, list | tuple) and value and all(isinstance(one, str) and one for one in value):
+        return list(value)
+    raise ValueError(f"expected a pattern such as **/*.md, or a list of them, found {value_in_words(value)}")
+
+
+_PATTERN = {"type": "string", "minLength": 1}
+Glob = Annotated[
+    str | list[str],
+    PlainValidator(_check_glob),
+    WithJsonSchema({"anyOf": [_PATTERN, {"type": "array", "items": _PATTERN, "minItems": 1}]}),
+]
+"""A pattern of files, or several, of which one has to fit."""
 
 Count = Annotated[StrictInt, Field(ge=1)]
 """A whole number of at least 1."""

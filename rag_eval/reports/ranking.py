@@ -171,12 +171,13 @@ class ConfigurationRanking:
 
     @property
     def scale(self) -> tuple[float, float]:
-        """The range of the bars that draw the intervals: 0 to 1 for a share, else from 0 to the largest end."""
+        """The range of the bars that draw the intervals: 0 to 1 for a share, else from 0 to the furthest ends."""
         if metric_of(self.metric).measures == "share":
             return 0.0, 1.0
         estimates = [row.placed.estimate for row in self.rows if row.placed is not None]
+        lows = [estimate.mean if estimate.low is None else estimate.low for estimate in estimates]
         ends = [estimate.mean if estimate.high is None else estimate.high for estimate in estimates]
-        return 0.0, max(ends, default=1.0) or 1.0
+        return min(0.0, *lows, 0.0), max(0.0, *ends, 0.0) or 1.0
 
     @property
     def note(self) -> str:

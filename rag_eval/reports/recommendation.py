@@ -73,8 +73,9 @@ def finding(metric: str, estimate: Estimate) -> str:
     """
     (column, cut), known = split_name(metric), metric_of(metric)
     is_share = known.measures == "share"
+    written = "{:,.0f}" if known.measures == "tokens" else "{:.4g}"
     mean, low, high = (
-        None if value is None else f"{100 * value:.1f}" if is_share else f"{value:,.0f}"
+        None if value is None else f"{100 * value:.1f}" if is_share else written.format(value)
         for value in (estimate.mean, estimate.low, estimate.high)
     )
     value = f"{mean}{' %' * is_share}{'' if low is None else f' [{low}, {high}]'}"

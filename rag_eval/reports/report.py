@@ -7,7 +7,7 @@ from rag_eval.benchmark.outcome import BenchmarkOutcome, StageWork
 from rag_eval.benchmark.references import digest_of
 from rag_eval.benchmark.scores import SEED, RunScores, read_scores
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.disk.files import data_sha256
+from rag_eval.disk.files import data_sha256, patterns_of
 from rag_eval.formatting import counted
 from rag_eval.reports.against import verdict_sentence
 from rag_eval.reports.charts import Chart, charts_of
@@ -66,7 +66,7 @@ def facts(outcome: BenchmarkOutcome) -> dict[str, str]:
         "run": outcome.run,
         "started": outcome.started.isoformat(timespec="seconds"),
         "took": f"{outcome.seconds:.1f} seconds",
-        "corpus": f"{outcome.corpus.folder} ({outcome.corpus.glob})",
+        "corpus": f"{outcome.corpus.folder} ({', '.join(patterns_of(outcome.corpus.glob))})",
         "corpus, sha256": outcome.corpus.digest,
         "ground truth": outcome.ground_truth.name or str(outcome.ground_truth.path),
         "ground truth, sha256": outcome.ground_truth.digest,

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 
 from rag_eval.chunking.alignment import AlignedText, aligned_form
 from rag_eval.chunking.placement import SkippedChunkWarning
-from rag_eval.errors import ConfigurationError, SpanMismatchError, preview
+from rag_eval.errors import ConfigurationError, SpanError, SpanMismatchError, preview
 from rag_eval.parts.objects import Foreign, Origin
 from rag_eval.retrieval.foreign_retrieval import RETRIEVERS, searcher, text_of
 from rag_eval.retrieval.retriever import Hit, check_k
@@ -58,7 +58,10 @@ class AnswerReader:
             raise ConfigurationError(
                 f"{self._name} returned {preview(repr(answers))} for {query_id}: it must return a list of answers"
             )
-        return [self._read(answer, query_id) for answer in islice(answers, k)]
+        try:
+            return [self._read(answer, query_id) for answer in islice(answers, k)]
+        except SpanError as error:
+            raise type(error)(f"{self._name} returned for {query_id} a place that is none: {error}") from None
 
     def _read(self, answer: Any, query_id: str) -> SystemAnswer:
         score = None
@@ -118,8 +121,7 @@ class AnswerReader:
     def _document(self, doc_id: object) -> Document:
         if str(doc_id) not in self._documents:
             raise SpanMismatchError(
-                f"{self._name} returned a place in {doc_id!r}, which is not in the corpus: "
-                "use the documents' paths relative to the corpus folder"
+                f"{doc_id!r} is not in the corpus: use the documents' paths relative to the corpus folder"
             )
         return self._documents[str(doc_id)]
 

@@ -157,7 +157,13 @@ def test_a_configuration_has_the_parts_that_its_mode_needs(parts: dict[str, Any]
         ({"metrics": ["chroma_iou(cl100k_base)"]}, "is not counted in tokens"),
         ({"corpus": ""}, "expected a path"),
         ({"corpus": "a\0b"}, "expected a path"),
-        ({"glob": ""}, "at least 1 character"),
+        ({"glob": ""}, "expected a pattern such as"),
+        ({"metrics": ["no_such:Name"]}, "there is no module 'no_such': it is not installed, and not in "),
+        ({"metrics": [{"type": "math:dist", "surprise": 1}]}, r"math:dist does not take these settings"),
+        (
+            {"chunkers": [{"type": "json:loads", "api_key": "s3cret"}]},
+            "api_key: keys are not written in benchmark files",
+        ),
         ({"surprise": 1}, "Extra inputs"),
     ],
 )

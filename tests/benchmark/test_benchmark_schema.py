@@ -34,6 +34,9 @@ RIGHT = [
     "chunkers: sentence\nrerankers: [none, lexical, {type: cohere, max_retries: 0}, {type: cross-encoder, model: m}]",
     "chunkers: sentence\nretrieval: bm25\nk: 3\nmetrics: span_recall\nfetch_k: null",
     "chunkers: sentence\nretrieval: [bm25, hybrid]\nk: [1, 3]\nfetch_k: 50\nglob: '*.txt'",
+    "chunkers: sentence\nglob: ['*.txt', '**/*.md']",
+    "chunkers: [sentence, {type: 'json:loads'}]\nmetrics: [span_iou, 'math:dist', {type: 'statistics:covariance'}]",
+    "chunkers: sentence\nretrieval: ['random:Random', {type: hybrid, retrievers: [bm25, 'random:Random']}]",
     "chunkers: sentence\nmetrics: [span_recall, span_iou(cl100k_base), chroma_iou@min, precision_omega]",
     "chunkers: sentence\nevaluation_type: chunk-level\nmetrics: [chunk_recall, chunk_mrr]",
 ]
@@ -84,6 +87,8 @@ WRONG = [
     "chunkers: markdown\nevaluation_type: chunk-level\nmetrics: [span_recall]",
     "chunkers: markdown\nevaluation_type: tokens",
     "chunkers: markdown\nglob: ''",
+    "chunkers: markdown\nglob: []",
+    "chunkers: 'no module:at all'",
     "chunkers: markdown\nsurprise: 1",
 ]
 

@@ -115,7 +115,10 @@ WRONG_SETTINGS = {
     "fetch_k: 4": "fetch_k: fetch_k is 4 and the largest k is 5: fetch at least as many",
     "fetch_k: [10, 20]": "fetch_k: expected a whole number, found a list",
     "metrics: [span_iou, span_iou]": "metrics: span_iou stands twice: ask for each metric once",
-    "metrics: [span_iou, 3]": "metrics[1]: expected text, found 3",
+    "metrics: [span_iou, 3]": (
+        "metrics[1]: expected a metric, by name or with settings, found 3: use one of span_recall, span_precision, "
+        "span_iou, span_hit_rate, span_mrr, span_map or 17 others"
+    ),
     "metrics: [span_iou, span_recall@5]": (
         "metrics[1]: 'span_recall@5' names a number of hits: write span_recall and put 5 into k"
     ),
@@ -127,7 +130,8 @@ WRONG_SETTINGS = {
         "metrics[1]: 'chunk_f1' is a metric of chunk-level evaluation and evaluation_type is token-level: use one of "
         "span_recall, span_precision, span_iou, span_hit_rate, span_mrr, span_map or 7 others"
     ),
-    "glob: ''": "glob: expected text that is not empty, found the text ''",
+    "glob: ''": "glob: expected a pattern such as **/*.md, or a list of them, found the text ''",
+    "glob: ['*.md', 3]": "glob: expected a pattern such as **/*.md, or a list of them, found a list",
     "embeders: local": (
         "embeders: a benchmark has no such key (did you mean embedders?): use one of embedders, rerankers, queries, "
         f"returns, metrics, chunkers or {len(BenchmarkConfig.model_fields) - 6} others"

@@ -14,6 +14,7 @@ from rag_eval.metrics.chroma import ChromaIoU, ChromaPrecision, ChromaRecall
 from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkNDCG, ChunkPrecision, ChunkRecall
 from rag_eval.metrics.metric import (
     ALL,
+    LOWER_IS_BETTER,
     MIN,
     Cut,
     MetricName,
@@ -110,9 +111,10 @@ def test_a_metric_says_what_it_needs_beside_hits_and_truth(name: str, needs: set
     assert MetricName.parse(name).needs == needs
 
 
-def test_a_metric_that_is_not_built_in_has_the_default_properties() -> None:
+def test_the_name_of_a_metric_that_is_not_built_in_tells_which_way_is_better() -> None:
     for name in ("mine", "mine@5", "Mine (of all)@9tokens", ""):
-        assert metric_of(name) is RetrievalMetric
+        assert (metric_of(name).measures, metric_of(name).higher_is_better) == ("number", True)
+    assert not higher_is_better(f"mine{LOWER_IS_BETTER}@5")
     assert higher_is_better("tokens_retrieved_by_me")
     assert metric_of("tokens_retrieved(o200k_base)@5") is TokensRetrieved
     assert RetrievalMetric.levels == ()

@@ -84,7 +84,7 @@ def test_settings_reach_the_chunker() -> None:
             "semantic 95 embedder=(openai text-embedding-3-small dimensions=64)",
         ),
         (LocalEmbedder(), "local"),
-        (OpenAIEmbedder(max_tokens=None), "openai text-embedding-3-small max_tokens=null"),
+        (OpenAIEmbedder(max_tokens=None), "openai text-embedding-3-small"),
         (SentenceTransformersEmbedder(model="a b", normalize=True), 'sentence-transformers "a b" normalize=true'),
         (LanceDBVectorStore(), "lancedb exact"),
         (LanceDBVectorStore(index=IvfPq(nprobes=3)), "lancedb ivf-pq nprobes=3"),

@@ -161,7 +161,7 @@ def test_only_what_decides_the_result_is_the_identity() -> None:
 
 
 def test_labels_tell_parts_apart_and_show_nested_ones() -> None:
-    assert label(Machine(7, speed=2.0)) == "machine 7 speed=2"
+    assert label(Machine(7, speed=2.0)) == "machine 7"  # how it runs tells no results apart
     assert label(Machine(inner=Inner(4))) == "machine 10 inner=(plain depth=4)"
     assert label(Machine(inner=None)) == "machine 10 inner=null"
 

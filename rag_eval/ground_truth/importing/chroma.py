@@ -7,7 +7,7 @@ the name of a document without its ending.
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ COLUMNS = ("question", "references", "corpus_id")
 LONGEST_FIELD = 1 << 30
 
 
-def read_chroma(path: Path, corpus: Path | None = None, glob: str = "**/*.md") -> ImportedTruth:
+def read_chroma(path: Path, corpus: Path | None = None, glob: str | Sequence[str] = "**/*.md") -> ImportedTruth:
     """Read the questions of a CSV file, or of the folder that holds it, with their references as spans.
 
     The documents are in ``corpus``, by default the folder ``corpora`` beside the file. Raises ``GroundTruthError``

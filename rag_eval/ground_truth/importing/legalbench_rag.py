@@ -5,7 +5,7 @@ A file has ``tests``, each with a ``query`` and ``snippets`` of ``file_path`` (b
 its offsets count CRLF as one character; they are carried over to the file as it is.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,9 @@ from rag_eval.types.ids import DocumentId
 from rag_eval.types.offsets import to_code_points
 
 
-def read_legalbench_rag(path: Path, corpus: Path | None = None, glob: str = "**/*.txt") -> ImportedTruth:
+def read_legalbench_rag(
+    path: Path, corpus: Path | None = None, glob: str | Sequence[str] = "**/*.txt"
+) -> ImportedTruth:
     """Read the tests of a benchmark file, or of all in ``benchmarks`` of a folder, with their snippets as spans.
 
     The documents are in ``corpus``, by default the folder of that name beside ``benchmarks``. Raises

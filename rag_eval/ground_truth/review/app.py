@@ -4,7 +4,7 @@ import hmac
 import secrets
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -263,7 +263,9 @@ def _problem(status: int, sentence: str) -> Response:
 HOST = "127.0.0.1"
 
 
-def serve_review(truth: Path, corpus: Path, glob: str, port: int = 0, *, on_start: Callable[[str], object]) -> None:
+def serve_review(
+    truth: Path, corpus: Path, glob: str | Sequence[str], port: int = 0, *, on_start: Callable[[str], object]
+) -> None:
     """Serve the page until the process is interrupted; ``on_start`` is given its address, with the key in it.
 
     Port 0 takes a free one. Raises ``GroundTruthError`` or ``CorpusError`` when there is nothing to review, and

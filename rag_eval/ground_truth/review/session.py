@@ -5,6 +5,7 @@ what is left is what counts. Whatever happens between the two writes of a move, 
 that is in both counts as not rejected.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, cast
 
@@ -24,7 +25,7 @@ from rag_eval.types.ids import DocumentId, QueryId, text_sha256
 class DocumentFolder:
     """The documents of a folder, by id; each is read again when its file has changed."""
 
-    def __init__(self, folder: Path, glob: str) -> None:
+    def __init__(self, folder: Path, glob: str | Sequence[str]) -> None:
         """List the files; raises what ``Corpus.from_folder`` raises for a folder that cannot be used."""
         self._paths = {DocumentId(path.relative_to(folder).as_posix()): path for path in matching_files(folder, glob)}
         self._seen: dict[DocumentId, tuple[tuple[int, int], Document]] = {}
