@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import urllib.error
@@ -42,8 +41,8 @@ from flows.cli.prefect_home import (
     use_template,
 )
 from flows.cli.server_gate import SIGN_IN_PATH, LoopbackGate, sign_in
-from rag_eval.disk.files import SCRATCH_PREFIX
-from rag_eval.errors import RagEvalError, ServiceError, preview
+from rag_eval.disk.files import scratch_path
+from rag_eval.errors import ArtifactError, RagEvalError, ServiceError, preview
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -73,6 +72,8 @@ def ending(code: int) -> str:
 PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 """Seconds before each further attempt."""
 UNAVAILABLE = 503
+FULL_BYTES = 2**18
+"""With less room than this on its disk, whatever a server fails with is for want of room."""
 
 
 class RepeatedRequests:
@@ -322,8 +323,8 @@ class PrefectServer:
 @contextmanager
 def temporary_server(home: Path) -> Iterator[PrefectServer]:
     """A server that may still be starting, and the environment that points Prefect to it; it ends with the block."""
-    with tempfile.TemporaryDirectory(prefix=SCRATCH_PREFIX, dir=home, ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+    with scratch_path(home) as folder:  # named by this process: the next run removes what a killed one left
+        folder.mkdir(mode=0o700)
         is_migrated = use_template(folder / DATABASE)
         port = free_port()
         api = f"http://127.0.0.1:{port}/api"
@@ -336,6 +337,14 @@ def temporary_server(home: Path) -> Iterator[PrefectServer]:
         process = start_attended(["server", "127.0.0.1", str(port)], folder / LOG, settings)
         try:
             yield PrefectServer(api, process, folder, is_migrated)
+        except Exception as error:
+            # Prefect's own words for it are an Internal Server Error.
+            if shutil.disk_usage(folder).free < FULL_BYTES or "disk is full" in last_words(folder / LOG):
+                raise ArtifactError(
+                    f"the disk is full where Prefect's files are, {str(home)!r}: make room, or set XDG_STATE_HOME to a "
+                    "folder elsewhere, then run again; what was finished is kept"
+                ) from error
+            raise
         finally:
             process.kill()  # at once, because nothing of it is kept
             process.wait()

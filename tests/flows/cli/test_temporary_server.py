@@ -13,6 +13,7 @@ import pytest
 from flows.cli.prefect_home import keep_template, prefect_home, use_template
 from flows.cli.server import answers, last_words, temporary_server, without_credentials
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.errors import ArtifactError
 from tests.flows.cli.commands import TWO, rag_eval
 
 PROFILES = 'active = "ours"\n[profiles.ours]\nPREFECT_API_URL = "http://127.0.0.1:9/api"\n[profiles.none]\n'
@@ -48,6 +49,23 @@ def test_logs_are_not_for_a_server_that_ends_with_the_command(tmp_path: Path) ->
     """What is still to be sent when it has ended, Prefect would try to send for a minute."""
     with patch.dict(os.environ), temporary_server(tmp_path):
         assert os.environ["PREFECT_LOGGING_TO_API_ENABLED"] == "false"
+
+
+def test_what_a_killed_command_leaves_of_its_server_is_known_by_its_process(tmp_path: Path) -> None:
+    with patch.dict(os.environ), temporary_server(tmp_path) as server:
+        assert server.folder.stat().st_mode & 0o777 == 0o700
+        assert f"-{os.getpid()}-" in server.folder.name  # by which the next run finds that nobody needs it
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_is_full_under_the_server_is_what_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flows.cli.server.FULL_BYTES", 2**62)
+    with (
+        patch.dict(os.environ),
+        pytest.raises(ArtifactError, match=r"the disk is full where Prefect's files are, .+: make room"),
+        temporary_server(tmp_path),
+    ):
+        raise RuntimeError("Server error '500 Internal Server Error'")
 
 
 def test_a_server_that_does_not_start_is_told_with_its_last_words(tmp_path: Path) -> None:
