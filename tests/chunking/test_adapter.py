@@ -169,12 +169,12 @@ FILLER = "-" * 3000
 DISTANT = f"start {FILLER} here now {FILLER} end"
 
 
-def least_allowance(*pieces: str) -> int:
+def least_allowance(*pieces: str, source: str = DISTANT) -> int:
     """The least allowance with which the last of the pieces is placed."""
-    low, high = 0, search_allowance(len(DISTANT))
+    low, high = 0, search_allowance(len(source))
     while low < high:
         middle = (low + high) // 2
-        if place(DISTANT, map(Piece, pieces), middle)[-1].cut:
+        if place(source, map(Piece, pieces), middle)[-1].cut:
             high = middle
         else:
             low = middle + 1
@@ -190,9 +190,14 @@ def test_searches_read_so_many_characters_and_no_more() -> None:
     miss = near + len(DISTANT) + len(aligned_form(DISTANT))
     assert least_allowance("start", "zzzz", "here") == miss + near + len("zzzz") + 1
     assert least_allowance("start", "zzzz", "zzzz", "here") == 2 * miss + near + 3 * len("zzzz") + 1
-    # A hit reads up to where it is found, and is cheaper than a miss.
+    # A hit reads up to where it is found and, for a second one, on from there: the source once, and less than a miss.
     found = DISTANT.index("here")
+    next_near = len("here") - 1 + len("end") - 1 + 1000 + 4 * len("end") + len("end")
+    assert least_allowance("start", "here", "end") == near + len(DISTANT) - 1 + next_near + 1
     assert least_allowance("start", "here", "end") < least_allowance("start", "zzzz", "end")
+    # No search reads on behind the end of the source.
+    short = "start, and then the end"
+    assert least_allowance("end", "start", source=short) <= 2 * len(short)
     assert place(DISTANT, [Piece("start"), Piece("here")])[1].cut == (found, found + 4)
 
 
@@ -435,6 +440,7 @@ def test_a_name_given_for_a_wrapped_chunker_replaces_its_own_and_keeps_the_place
     assert as_chunker(claiming) is claiming
     assert claiming.name == "claiming"
     assert as_position_aware(SentenceChunker(), "mine").name == "PositionAdapter(mine)"
+    assert as_chunker(SentenceChunker(), "mine").name == "mine"
 
 
 def test_what_is_accepted() -> None:

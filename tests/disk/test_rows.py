@@ -88,6 +88,16 @@ def test_a_large_file_is_not_written_again_for_every_few_small_ones(tmp_path: Pa
     assert values(rows, 3 * MANY_FILES) == list(range(3 * MANY_FILES))
 
 
+@pytest.mark.parametrize(("large", "files"), [(2 * MANY_FILES, 1), (2 * MANY_FILES + 1, 2)])
+def test_a_file_is_merged_with_smaller_ones_that_have_half_its_rows(tmp_path: Path, large: int, files: int) -> None:
+    rows = KeyedRows(tmp_path, SCHEMA)
+    rows.put({key(("large", n)): {"value": n} for n in range(large)})
+    for number in range(MANY_FILES):
+        rows.put({key(number): {"value": number}})
+    assert len(rows.files()) == files
+    assert values(rows, MANY_FILES) == list(range(MANY_FILES))
+
+
 def test_what_is_new_is_not_merged_with_what_is_about_to_go(tmp_path: Path) -> None:
     rows = KeyedRows(tmp_path, SCHEMA)
     for number in range(MANY_FILES - 1):

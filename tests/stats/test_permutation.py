@@ -55,6 +55,8 @@ def test_a_difference_is_found_and_no_difference_is_one() -> None:
     assert p_values[0] == pytest.approx(1 / 1_000, abs=1e-3)
     assert p_values[0] > 0
     assert p_values[1] == 1
+    # Of patterns too many to look at, the one seen and 9,999 others.
+    assert sign_flip_p_values(np.full((1, 60), 0.5), rng)[0] == 1 / 10_000
     assert sign_flip_p_values(np.array([[0.7]]), rng)[0] == 1
     assert sign_flip_p_values(np.array([[-0.5] * 8]), rng, "greater")[0] == 1
 
