@@ -12,12 +12,13 @@ from typer.main import get_command
 
 from flows.cli.main import app
 from rag_eval.benchmark.config import SECTIONS, BenchmarkConfig
+from rag_eval.benchmark.truth_sources import TRUTH_SOURCE
 from rag_eval.metrics import METRIC
 from rag_eval.parts import Kind, describe, label
 from rag_eval.retrieval import FUSION
 
 PAGE = Path(__file__).with_name("reference.md")
-KINDS = (*(one.kind for one in SECTIONS.values()), FUSION)
+KINDS = (TRUTH_SOURCE, *(one.kind for one in SECTIONS.values()), FUSION)
 
 EXIT_CODES = """\
 Exit codes: 0 done; 1 a configuration, a check or a call failed, or something still waits to be sent (the rest is

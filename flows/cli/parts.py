@@ -16,6 +16,7 @@ from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices, suggestion
 
 KINDS = (
+    "truth-source",
     "chunker",
     "context",
     "retriever",
@@ -69,6 +70,7 @@ def schema(
 def _rows_of(kind: str) -> list[dict[str, Any]]:
     """The parts of a kind as plain data."""
     from rag_eval.benchmark.config import SECTIONS
+    from rag_eval.benchmark.truth_sources import TRUTH_SOURCE
     from rag_eval.experiments.composition import EVALUATORS
     from rag_eval.metrics.metric import metric_names, metric_of
     from rag_eval.parts import describe
@@ -84,7 +86,7 @@ def _rows_of(kind: str) -> list[dict[str, Any]]:
             {"name": name, "summary": first_line(evaluator), "settings": _parameters(evaluator)}
             for name, evaluator in EVALUATORS.items()
         ]
-    known_kinds = [*(one.kind for one in SECTIONS.values()), INDEX, FUSION]
+    known_kinds = [TRUTH_SOURCE, *(one.kind for one in SECTIONS.values()), INDEX, FUSION]
     (registered,) = (one for one in known_kinds if one.name == kind)
     return [one.as_data() for one in describe(registered)]
 

@@ -13,7 +13,7 @@ from rag_eval.parts.kinds import Schema, kind_schema, one_or_more, own_schemas
 from rag_eval.parts.settings import Place, unknown_key, value_in_words
 
 TRUTH_SOURCE = Kind(
-    "truth source",
+    "truth-source",
     {
         "file": "rag_eval.ground_truth.sources:FileTruth",
         "langsmith": "rag_eval.services.langsmith_truth:LangSmithTruth",

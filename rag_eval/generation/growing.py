@@ -279,8 +279,8 @@ class Growing:
 
     @property
     def paid(self) -> float:
-        """What it paid so far, in US dollars, as far as that is known."""
-        return (self.report.total.fresh.cost or 0.0) if self.report else 0.0
+        """What it paid so far, in US dollars, at most; 0 where the prices are not known."""
+        return self.generator.asker.budget.spent if self._is_begun else 0.0
 
     def estimate(self) -> GenerationEstimate:
         """About what is to be paid; asks nothing."""

@@ -105,7 +105,7 @@ class ForeignTruth(Foreign):
     be asked for none.
     """
 
-    kind = "truth source"
+    kind = "truth-source"
     stage: ClassVar[str] = "load-ground-truth"
 
     def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:

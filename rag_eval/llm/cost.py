@@ -71,7 +71,8 @@ class Budget:
 
     def __init__(self, limit: float | None) -> None:
         self.limit = limit
-        self._spent = 0.0
+        self.spent = 0.0
+        """What was paid, at most, by the calls that have ended."""
         self._reserved = 0.0
         self._under_way = 0
         self.is_reached = False
@@ -83,7 +84,7 @@ class Budget:
     def reserve(self, most: float, stopped: threading.Event) -> Iterator[Reservation]:
         """Put ``most`` aside for the time of a call; raises ``BudgetReachedError`` when it does not fit."""
         with self._changed:
-            while not self.is_reached and self.limit is not None and self._spent + self._reserved + most > self.limit:
+            while not self.is_reached and self.limit is not None and self.spent + self._reserved + most > self.limit:
                 if not self._under_way or stopped.is_set():
                     self.is_reached, self.refused = True, most
                     self._changed.notify_all()
@@ -100,7 +101,7 @@ class Budget:
             with self._changed:
                 self._reserved -= most
                 self._under_way -= 1
-                self._spent += reservation.spent
+                self.spent += reservation.spent
                 self._changed.notify_all()
 
     def wait_until_idle(self, seconds: float) -> None:

@@ -224,7 +224,8 @@ def label(candidate: object) -> str:
 
 def shown(value: object) -> str:
     """Return a setting for a label: different values are written differently, and none can be taken for two."""
-    if isinstance(value, str):
+    if isinstance(value, str | PurePath):
+        value = str(value)
         return value if _PLAIN.fullmatch(value) else json.dumps(value, ensure_ascii=False)
     if isinstance(value, float) and value.is_integer():
         return str(int(value))

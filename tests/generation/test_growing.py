@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from rag_eval.benchmark.truth_stages import ground_truth
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError, ServiceError
 from rag_eval.generation.growing import GeneratedTruth, asked_path
+from rag_eval.ground_truth.drift import reanchor
 from rag_eval.ground_truth.review.session import DocumentFolder, ReviewSession
+from rag_eval.ground_truth.sources import Surroundings
 from tests.doubles.openai_chat import refusal
 from tests.doubles.openai_fixtures import KEY
-from tests.doubles.openai_server import OpenAIServer, Status
+from tests.doubles.openai_server import Change, Disconnect, OpenAIServer, Status
 from tests.generation.corpora import PLACES, harbour_text
 
 Load = Callable[..., TruthRef]
@@ -157,6 +160,37 @@ def test_a_limit_leaves_documents_for_the_next_run(server: OpenAIServer, load: L
         assert rows > before, "the next run goes on"
         assert len(server.requests) > asked
     assert len(server.requests) == 3, "nothing was paid twice"
+
+
+def test_a_limit_holds_over_the_attempts_of_a_run(
+    server: OpenAIServer, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    source = GeneratedTruth(
+        model="tiny",
+        queries_per_doc=2,
+        file=tmp_path / "truth.jsonl",
+        base_url=server.base_url,
+        concurrency=1,
+        max_retries=0,
+        max_cost=0.006,  # of which a request puts aside about 0.0036, and costs about 0.001
+        prices=PRICES,
+        options={"max_output_tokens": 500},
+    )
+    corpus = Corpus.from_folder(docs)
+
+    def read(run: str) -> list[Any]:
+        around = Surroundings(tmp_path, lambda _: nullcontext(), reanchor, run=run)
+        return list(source.read(source.observe("token-level"), corpus, "token-level", around).truth)
+
+    # The second answer is lost on its way, and may have been charged.
+    server.faults += [Change(lambda answer: answer), Disconnect(0.5)]
+    with pytest.raises(ServiceError, match="what was answered is kept"):
+        read("first")
+    asked = len(server.requests)
+    assert len(read("first")) == 2, "what was paid for is there"
+    assert len(server.requests) == asked, "the second attempt has the rest of the money, which is too little"
+    assert len(read("second")) > 2
 
 
 def test_a_failing_service_keeps_what_was_answered(server: OpenAIServer, load: Load, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from flows.cli import parts as cli_parts
 from rag_eval.benchmark.config import SECTIONS
+from rag_eval.benchmark.truth_sources import TRUTH_SOURCE
 from rag_eval.chunking import CHUNKER
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.chunking.semantic import SemanticChunker
@@ -27,12 +28,14 @@ from rag_eval.stores.lance import Hnsw, IvfPq, LanceDBVectorStore
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
 
-KINDS = (*(one.kind for one in SECTIONS.values()), INDEX, FUSION)
+KINDS = (TRUTH_SOURCE, *(one.kind for one in SECTIONS.values()), INDEX, FUSION)
 EVERY = [(kind, name) for kind in KINDS for name in kind.types]
 NEEDED = {
     "sentence-transformers": {"model": "m"},
     "cross-encoder": {"model": "m"},
     "http": {"url": "http://localhost:1"},
+    "file": {"path": "truth.jsonl"},
+    "langsmith": {"dataset": "reviewed"},
 }
 
 
@@ -100,7 +103,7 @@ def test_labels_show_what_is_not_the_default(part: object, named: str) -> None:
 
 def test_only_what_uses_the_network_is_remote() -> None:
     assert {name for kind, name in EVERY if is_remote(made(kind, name))} == {
-        *("openai", "cohere", "http"),
+        *("langsmith", "generate", "openai", "cohere", "http"),
         *("written", "rewritten", "variants", "hyde"),
     }
     assert is_remote(SentenceTransformersEmbedder(model="m", local_files_only=False))
