@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from rag_eval.benchmark import stages
+from rag_eval.benchmark.config import SECTIONS
 from rag_eval.benchmark.outcome import SUMMARY, BenchmarkOutcome
 from rag_eval.benchmark.records import record_path
 from rag_eval.benchmark.runs import has_baseline, read_baseline, read_summary
@@ -167,14 +168,19 @@ def _uris(data: object) -> Iterator[str]:
 
 def _parts_of(outcome: BenchmarkOutcome) -> Iterator[Any]:
     for one in outcome.configurations:
-        parts = one.configuration
-        yield from (part for part in (parts.chunker, parts.embedder, parts.reranker) if part is not None)
+        yield from (part for section in SECTIONS.values() if (part := section.of(one.configuration)) is not None)
+
+
+ASKING = ("context", "rewriter")
+"""The kinds of parts that may have a model write, whose answers are kept with those about ground truth."""
 
 
 def _cache_names(part: Any) -> Iterator[str]:
-    """How the names of the folders end in which the work of a part, vectors, cuts or rankings, is kept."""
+    """How the names of the folders end in which the work of a part, vectors, cuts, rankings or answers, is kept."""
     for identity in (part.digest, f"{part.digest} v{CUTS_VERSION}"):
         yield identity_folder(Path(), identity, "").name[-DIGITS:]
+    if part.kind in ASKING and "model" in part.settings:
+        yield "answers"
 
 
 IN_USE = "runs"

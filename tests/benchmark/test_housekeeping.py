@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shutil
 import threading
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.housekeeping import Holding, clear, holdings, in_use, prune
 from rag_eval.benchmark.runs import choose_baseline, read_run, run_names
 from rag_eval.benchmark.workspace import Workspace
@@ -18,6 +20,8 @@ from rag_eval.disk.locks import in_turn
 from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.reports.report import build_report
 from tests.benchmark.made_runs import make_run, write_data
+from tests.doubles.openai_server import OpenAIServer
+from tests.reports import report_runs
 
 OLD = time.time() - 10 * 86_400
 
@@ -206,3 +210,25 @@ def test_files_may_come_and_go_meanwhile(tmp_path: Path) -> None:
     finally:
         stop.set()
         other.join()
+
+
+def test_answers_stay_while_the_newest_run_has_a_model_write(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("The last ferry leaves at 22:40.")
+    span = {"doc_id": "a.md", "start": 4, "end": 14, "text": "last ferry"}
+    (tmp_path / "truth.jsonl").write_text(json.dumps({"query": "When?", "relevant_spans": [span]}))
+    given = {"corpus": tmp_path / "docs", "ground_truth": tmp_path / "truth.jsonl", "chunkers": ["sentence"]}
+    workspace = Workspace(root=tmp_path / "work")
+    for context, stays in (("written", True), ("headings", False)):
+        with OpenAIServer() as server:
+            server.reply = lambda body: json.dumps({"text": "So."})
+            part = {"type": context} | ({"base_url": server.base_url} if context == "written" else {})
+            settings = given | {"retrieval": ["bm25"], "context": [part]}
+            report_runs.run(BenchmarkConfig.model_validate(settings), workspace)
+        answers = list((workspace.root / "cache" / "answers").rglob("*.arrow"))
+        for path in answers:
+            os.utime(path, (0, 0))
+        prune(workspace, 30)
+        assert [path.exists() for path in answers] == [stays]
+        for summary in workspace.runs.glob("*/summary.json"):  # it began long ago
+            summary.write_text(re.sub(r'"started": "\d{4}', '"started": "2001', summary.read_text()))
