@@ -4,7 +4,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -25,20 +25,28 @@ from rag_eval.types.ids import text_sha256
 logger = logging.getLogger("rag_eval.benchmark")
 
 CUTS = schema_of(
+    "tokens",
     document_sha256=KEY,
     starts=pa.list_(pa.int64()),
     ends=pa.list_(pa.int64()),
     metadata=pa.list_(pa.string()),
     skipped=pa.int64(),
+    tokens=pa.int64(),
 )
 
 
 def cut_once(
-    folder: Path, chunker: PositionAwareChunker, documents: Sequence[Document], *, refresh: bool = False
-) -> tuple[list[PositionAwareChunk], int, int]:
+    folder: Path,
+    chunker: PositionAwareChunker,
+    documents: Sequence[Document],
+    *,
+    refresh: bool = False,
+    tokens_read: Callable[[], int | None] = lambda: 0,
+) -> tuple[list[PositionAwareChunk], int, int, int | None]:
     """The chunks of all documents, in order, how many documents had to be cut, and how many pieces had no sure place.
 
-    The folder keeps what one chunker has cut; ``refresh`` cuts all documents.
+    The folder keeps what one chunker has cut; ``refresh`` cuts all documents. ``tokens_read`` tells what a model has
+    read for the chunker so far; last is what it reads for all documents, the same number whatever was kept.
     """
     cuts = KeyedRows(folder, CUTS)
     began = time.time_ns()
@@ -46,30 +54,34 @@ def cut_once(
     known = {} if refresh else cuts.get(digests)
     fresh: dict[str, Row] = {}
     chunks: list[PositionAwareChunk] = []
-    skipped = 0
+    skipped, tokens = 0, [0]
     for document, digest in zip(documents, digests, strict=True):
         kept = fresh.get(digest) or known.get(digest)
         made = None if kept is None else _chunks_at(document, kept)
         if made is None:
+            before = tokens_read()
             # In place of a warning for each piece, a run shows their number.
             if isinstance(chunker, ChunkerPositionAdapter):
                 made, lost = chunker.placed(document)
             else:
                 made, lost = chunker.chunk_with_positions(document), []
+            after = tokens_read()
             fresh[digest] = kept = {
                 "starts": [chunk.start for chunk in made],
                 "ends": [chunk.end for chunk in made],
                 "metadata": [metadata_to_json(chunk.metadata, f"a chunk of {document.id!r}") for chunk in made],
                 "skipped": len(lost),
+                "tokens": None if before is None or after is None else after - before,
             }
         chunks += made
         skipped += kept["skipped"] if kept else 0
+        tokens.append(kept["tokens"] if kept else 0)
     if fresh:
         check_unchanged(getattr(chunker, "chunker", chunker))
     cuts.put(fresh)
     if refresh or fresh.keys() & known.keys():
         cuts.retire(keys_from_hex(list(fresh)), began)
-    return chunks, len(fresh), skipped
+    return chunks, len(fresh), skipped, None if None in tokens else sum(tokens)
 
 
 def _chunks_at(document: Document, cuts: Row) -> list[PositionAwareChunk] | None:

@@ -173,7 +173,7 @@ def _kept(workspace: Workspace, kind: str, made: Any) -> Made:
     return workspace.write_table(kind, made)
 
 
-CUTS_VERSION = 2
+CUTS_VERSION = 3
 """Raise it whenever a chunker cuts otherwise than before: kept cuts of another version are not used."""
 
 
@@ -222,9 +222,13 @@ class Context:
             folder = identity_folder(self.workspace.root / "cache" / "chunks", made_by, name)
             stack.enter_context(self.workspace.growing(folder))
             used = as_position_aware(chunker if asked is None else replaced(chunker, embedder=asked))
-            chunks, new, skipped = cut_once(folder, used, documents, refresh=self.workspace.refresh)
-        charged = spent(asked) if asked and new else {}
-        return Cuts(name, chunks, Effort(fresh=new, total=count, unit="documents", skipped=skipped, **charged))
+            read = (lambda: asked.tokens_read) if isinstance(asked, CachedEmbedder) else lambda: 0
+            refresh = self.workspace.refresh
+            chunks, new, skipped, tokens = cut_once(folder, used, documents, refresh=refresh, tokens_read=read)
+        cost = spent(asked)["cost"] if asked and new else 0.0
+        return Cuts(
+            name, chunks, Effort(fresh=new, total=count, unit="documents", skipped=skipped, tokens=tokens, cost=cost)
+        )
 
     @contextmanager
     def embedder(self, embedder: Any) -> Iterator[Embedder]:
@@ -263,7 +267,7 @@ class Context:
                 return
             folder = self.workspace.root / "cache" / "answers"
             stack.enter_context(self.workspace.growing(folder))
-            yield Answers(folder)
+            yield Answers(folder, self.workspace.storage)
 
     @contextmanager
     def store(self, store: Any) -> Iterator[VectorStore]:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictFloat
 
 from rag_eval.disk.files import data_sha256, read_text
+from rag_eval.disk.storage import Storage
 from rag_eval.errors import ConfigurationError
 from rag_eval.llm.asking import Asked, Asker, code_of
 from rag_eval.llm.chat import AnswerCache, ChatRequest, ChatService, is_openai, response_format, server_of
@@ -143,11 +144,13 @@ class TextWriter:
 class Answers:
     """Asks models for the parts of one stage; answers are kept in ``folder``, and what they took is counted.
 
+    ``storage`` is that of the workspace the folder is in, if it is in one.
     ``tokens`` are those of all answers, kept ones too, ``cost`` (None: prices are not known) and ``fresh`` those of
     now; ``missing`` is how many texts no model gave.
     """
 
     folder: Path
+    storage: Storage | None = None
     total: int = 0
     fresh: int = 0
     tokens: int = 0
@@ -163,7 +166,7 @@ class Answers:
         purpose = writer.prompt
         asker = Asker(
             client=writer.client,
-            cache=AnswerCache(self.folder),
+            cache=AnswerCache(self.folder, self.storage),
             budget=Budget(writer.max_cost),
             ledger=Ledger(writer.prices, [purpose]),
             prices=writer.prices,

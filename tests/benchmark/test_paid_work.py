@@ -12,6 +12,7 @@ import pytest
 
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.references import TableRef
+from rag_eval.benchmark.stage import Context
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.semantic import SemanticChunker
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
@@ -169,3 +170,18 @@ def test_a_reranking_that_fails_on_the_way_goes_on_where_it_was(
         assert len(server.requests) == 8 + 3 * 7
         alone = stages.rerank(Workspace(root=tmp_path), hits, [chunks], queries, reranker)
         assert alone.digest == done.digest
+
+
+def test_tokens_of_cuts_are_the_same_number_whatever_was_kept(server: OpenAIServer, tmp_path: Path) -> None:
+    chunker = SemanticChunker(embedder=tiny(server))
+    texts = ["One is here. Two are there. Three go away.", "Four stay. Five sleep on. Six wake up at night."]
+    documents = [Document(DocumentId(f"{n}.md"), text) for n, text in enumerate(texts)]
+    efforts = []
+    for folder, first in (("step by step", 1), ("at once", 2)):
+        workspace = Workspace(root=tmp_path / folder)
+        for count in (first, 2):
+            context = Context(workspace)
+            efforts.append(context.cut(chunker, documents[:count], "token-level").effort)
+    assert efforts[0].tokens
+    assert [effort.fresh for effort in efforts] == [1, 1, 2, 0]
+    assert efforts[1].tokens == efforts[2].tokens == efforts[3].tokens
