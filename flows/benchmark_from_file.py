@@ -1,6 +1,6 @@
 """The benchmark for deployments: a file's name and a few plain settings, so that a run is started from a form."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
@@ -17,17 +17,19 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.client.schemas.sorting import FlowRunSort
+from prefect.events import Event, RelatedResource, Resource
 from prefect.runtime import deployment, flow_run
-from prefect.states import Cancelled
+from prefect.states import Cancelled, Scheduled
 
+from flows.automations import RECOVERED, emit
 from flows.benchmark import benchmark
 from rag_eval.benchmark.config_files import chosen_benchmark
 from rag_eval.benchmark.gate import MAX_DROP
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import sweep_scratch
-from rag_eval.errors import BenchmarkFailedError
-from tasks.artifacts import hold_against_baseline, show_report
+from rag_eval.errors import BenchmarkFailedError, RagEvalError, ServiceError, is_outage
+from tasks.artifacts import best_effort, hold_against_baseline, show_report
 
 AUTOMATIC = ("AUTOMATION", "SCHEDULE")
 
@@ -63,6 +65,52 @@ def _asked(run: FlowRun) -> dict[str, Any]:
     return {name: value for name, value in run.parameters.items() if name != "note"}
 
 
+ATTEMPT = "attempt:"
+MOST_ATTEMPTS = 4
+
+
+def try_later(error: RagEvalError, minutes: float) -> str:
+    """Have what failed tried again later, by a run of the same deployment that continues where this one ended.
+
+    Three times as much later each time. Gives back what is to be said of the failure; it is the last word where there
+    is no deployment, where it was tried often enough, and where ``minutes`` is 0.
+    """
+    attempt = next((int(tag.removeprefix(ATTEMPT)) for tag in flow_run.tags if tag.startswith(ATTEMPT)), 1)
+    if deployment.id is None or minutes <= 0 or attempt >= MOST_ATTEMPTS:
+        return str(error)
+    when = datetime.now(UTC) + timedelta(minutes=minutes * 3 ** (attempt - 1))
+    with get_client(sync_client=True) as client:
+        client.create_flow_run_from_deployment(
+            UUID(deployment.id),
+            parameters=client.read_flow_run(UUID(flow_run.id)).parameters,
+            state=Scheduled(scheduled_time=when),
+            tags=[f"{ATTEMPT}{attempt + 1}"],
+            idempotency_key=f"after {flow_run.id}",
+        )
+    return f"{error}; it is tried again at {when:%H:%M:%S} UTC"
+
+
+def tell_if_recovered(verdict: str) -> None:
+    """Tell the server that this deployment works again, where its last run did not."""
+    if deployment.id is None:
+        return
+    ended = FlowRunFilterStateType(any_=[StateType.COMPLETED, StateType.FAILED, StateType.CRASHED])
+    with best_effort(), get_client(sync_client=True) as client:
+        before = client.read_flow_runs(
+            flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=ended)),
+            deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment.id])),
+            sort=FlowRunSort.END_TIME_DESC,
+            limit=1,
+        )
+        if before and before[0].state_type != StateType.COMPLETED:
+            run = Resource({"prefect.resource.id": f"prefect.flow-run.{flow_run.id}"})
+            tags = [
+                {"prefect.resource.id": f"prefect.tag.{tag}", "prefect.resource.role": "tag"} for tag in flow_run.tags
+            ]
+            related = [RelatedResource(tag) for tag in tags]
+            emit(Event(event=RECOVERED, resource=run, related=related, payload={"verdict": verdict}))
+
+
 Runner = Literal["threads", "processes", "dask", "ray"]
 
 
@@ -87,6 +135,7 @@ def benchmark_from_file(
     gate_metric: str = "",
     max_drop: float = MAX_DROP,
     allow_different: bool = False,
+    retry_minutes: float = 5.0,
     note: str = "",
 ) -> BenchmarkOutcome:
     """Compare the configurations of a benchmark file; every field may be left as it is.
@@ -104,6 +153,7 @@ def benchmark_from_file(
         gate_metric: What may not drop, such as span_recall@5. Empty: what the baseline is ranked by.
         max_drop: How far it may drop, such as 0.02.
         allow_different: Gate on other documents or truth than the baseline's too, by the questions that both have.
+        retry_minutes: When a run is tried again whose services were down; up to three times, each later. 0: never.
         note: Why this run was started, to be shown with its result.
     """
     call_off_those_waiting()
@@ -118,9 +168,18 @@ def benchmark_from_file(
     try:
         outcome = benchmark(config, kept, reanchor, runner)
     except BenchmarkFailedError as error:
-        show_report(kept, BenchmarkOutcome.model_validate_json(error.summary.read_bytes()), note)
-        raise
+        failed = BenchmarkOutcome.model_validate_json(error.summary.read_bytes())
+        show_report(kept, failed, note)
+        if not any(failure.is_outage for failure in failed.failures.values()):
+            raise
+        raise BenchmarkFailedError(try_later(error, retry_minutes), error.summary) from error
+    except ServiceError as error:
+        if not is_outage(error):
+            raise
+        raise ServiceError(try_later(error, retry_minutes)) from error
     show_report(kept, outcome, note)
+    verdict = f"{outcome.ranked()[0].name} is best by {outcome.ranking_metric}"
     if gate:
-        hold_against_baseline(kept, outcome, gate_metric, max_drop, allow_different=allow_different)
+        verdict = hold_against_baseline(kept, outcome, gate_metric, max_drop, allow_different=allow_different)
+    tell_if_recovered(verdict)
     return outcome

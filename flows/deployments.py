@@ -1,29 +1,52 @@
-"""The deployments of ``deployments/prefect.yaml``, made known to a Prefect server."""
+"""The deployments of ``deployments/prefect.yaml``, made known to a Prefect server: a set for each project.
+
+A project is a benchmark with a name. All that it has on a server bears that name and its tag, and goes when it goes.
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
 
-import httpx
 import yaml
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
+from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterTags
 from prefect.client.schemas.objects import ConcurrencyLimitConfig
+from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.deployments.runner import RunnerDeployment
-from prefect.events import DeploymentEventTrigger, Event
+from prefect.events import Event
 from prefect.events.schemas.events import Resource
-from prefect.exceptions import ObjectAlreadyExists, PrefectHTTPStatusError
+from prefect.exceptions import ObjectAlreadyExists
 from prefect.flows import load_flow_from_entrypoint
 from prefect.runner.storage import LocalStorage
 from prefect.workers.process import ProcessWorker
 from pydantic import ValidationError
 
 import flows
+from flows.automations import (
+    SHARED,
+    TAG,
+    TOOK_TOO_LONG,
+    automations_of,
+    cancel_long_runs,
+    crash_dead_runs,
+    emit,
+    find_block,
+    keep_automations,
+    messages,
+    project_tag,
+    remove_blocks,
+    run_on,
+    tell_of_failures,
+)
+from flows.benchmark import benchmark, evaluate_configuration
 from rag_eval.documents.watch import CorpusChange
-from rag_eval.errors import ConfigurationError, ServiceError, as_sentence
+from rag_eval.errors import ConfigurationError, preview
+from rag_eval.formatting import choices, slug
 from rag_eval.types.ids import text_sha256
 
 CORPUS_CHANGED = "corpus.changed"
@@ -54,12 +77,7 @@ def emit_corpus_change(corpus: Path, change: CorpusChange) -> None:
     Raises ``ServiceError`` when it does not take it.
     """
     resource = Resource(corpus_resource(corpus))
-    event = Event(event=CORPUS_CHANGED, resource=resource, payload=change_payload(corpus, change))
-    try:
-        with get_client(sync_client=True) as client:
-            client.request("POST", "/events", json=[event.model_dump(mode="json")])
-    except (httpx.HTTPError, PrefectHTTPStatusError) as error:
-        raise ServiceError(f"Prefect did not take the event {CORPUS_CHANGED} ({as_sentence(error)})") from None
+    emit(Event(event=CORPUS_CHANGED, resource=resource, payload=change_payload(corpus, change)))
 
 
 PREFECT_FILE = Path(flows.__file__).parents[1] / "deployments" / "prefect.yaml"
@@ -77,55 +95,191 @@ def work_pool() -> str:
     return str(read_deployments()[0]["work_pool"]["name"])
 
 
-def deploy(
-    folder: Path,
-    parameters: Mapping[str, str | float | list[str]],
-    cron: str | None = None,
-    pool: str | None = None,
-    job_template: Path | None = None,
-) -> dict[str, UUID]:
-    """Create or update the work pool and the deployments; their ids by name.
+@dataclass(frozen=True)
+class Project:
+    """A benchmark as a server is to know it; its paths are those of the machines that run it, in ``folder``.
 
-    Runs happen in ``folder``. ``parameters`` (where a flow has them), ``cron`` and ``pool`` go in the place of what the
-    file says. With ``job_template``, the base job template of a Kubernetes work pool, runs are Kubernetes jobs, else
-    processes of a worker. Raises ``ConfigurationError`` on a schedule or a template that is none.
+    ``parameters`` (where a flow has them), ``cron`` and ``pool`` go in the place of what ``prefect.yaml`` says, and
+    ``environment`` is added to that of its runs, and ``secrets`` are variables that runs get from Secret blocks. Those
+    in ``notify`` are told of runs that failed. A run is cancelled after ``time_limit`` seconds, and counts as crashed
+    when nothing was heard of it for ``dead_after``. With ``job_template``, the base job template of a Kubernetes work
+    pool, runs are Kubernetes jobs, else processes of a worker.
+    """
+
+    name: str
+    folder: Path
+    corpus: Path
+    parameters: Mapping[str, str | float | list[str]]
+    cron: str | None = None
+    pool: str | None = None
+    job_template: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    secrets: Sequence[str] = ()
+    notify: Sequence[str] = ()
+    time_limit: float = 12 * 3600.0
+    dead_after: float = 600.0
+
+    @property
+    def origin(self) -> Path:
+        """The file that it is of."""
+        return self.folder / str(self.parameters.get("benchmark_file", ""))
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A deployment on a server: its id, and what was other before; None where there was none."""
+
+    name: str
+    id: UUID
+    before: dict[str, tuple[str, str]] | None
+
+    def __str__(self) -> str:
+        if self.before is None:
+            return "new"
+        changes = [f"{what} {preview(old)} → {preview(new)}" for what, (old, new) in self.before.items()]
+        return f"replaced: {', '.join(changes)}" if changes else "unchanged"
+
+
+def deploy(project: Project) -> dict[str, Deployed]:
+    """Create or update the work pool, the queue, the deployments and the automations of a project.
+
+    They are called ``nightly-NAME`` and so on; given back by the name without the project's. Raises
+    ``ConfigurationError`` on a schedule or a template that is none, and where the server has a project of this name
+    that is of another file.
     """
     try:
-        CronSchedule(cron=cron or "0 0 * * *")
+        CronSchedule(cron=project.cron or "0 0 * * *")
     except ValidationError:
-        raise ConfigurationError(f"{cron!r} is no schedule: write it as cron does, such as '0 3 * * *'") from None
-    pool = pool or work_pool()
-    _ensure_work_pool(pool, job_template)
-    made = {}
-    for spec in read_deployments():
-        accepted = load_flow_from_entrypoint(spec["entrypoint"]).parameters.properties
-        limit = spec.get("concurrency_limit")
-        deployment = RunnerDeployment.from_entrypoint(
-            spec["entrypoint"],
-            name=spec["name"],
-            description=spec["description"],
-            tags=spec["tags"],
-            parameters=spec["parameters"] | {name: given for name, given in parameters.items() if name in accepted},
-            cron=[cron or schedule["cron"] for schedule in spec.get("schedules", [])] or None,
-            triggers=[DeploymentEventTrigger(**trigger) for trigger in spec.get("triggers", [])],
-            concurrency_limit=ConcurrencyLimitConfig(**limit) if limit else None,
-            work_pool_name=pool,
-        )
-        deployment.storage = LocalStorage(str(folder))
-        made[str(spec["name"])] = cast("UUID", deployment.apply())
+        raise ConfigurationError(
+            f"{project.cron!r} is no schedule: write it as cron does, such as '0 3 * * *'"
+        ) from None
+    pool = project.pool or work_pool()
+    tag = project_tag(project.name)
+    with get_client(sync_client=True) as client:
+        there = {one.name: one for one in deployments_of(client, tag)}
+        for one in there.values():
+            origin = _origin(one)
+            if origin not in (None, project.origin):
+                raise ConfigurationError(
+                    f"the server has a project {project.name!r} already, of {str(origin)!r}: give this one another "
+                    f"name:, or remove that one with rag-eval deploy --remove {project.name}"
+                )
+        environment = dict(project.environment)
+        for variable in project.secrets:
+            find_block(client, "secret", slug(variable, 60), variable)
+            environment[variable] = f"{{{{ prefect.blocks.secret.{slug(variable, 60)} }}}}"
+        told = messages(client, project.name, project.notify)
+        late = messages(client, project.name, project.notify, TOOK_TOO_LONG)
+        _ensure_work_pool(client, pool, project.job_template)
+        made: dict[str, Deployed] = {}
+        automations = [cancel_long_runs(project.name, project.time_limit, late)]
+        automations += [tell_of_failures(project.name, told)] if told else []
+        for spec in read_deployments():
+            accepted = load_flow_from_entrypoint(spec["entrypoint"]).parameters.properties
+            given = {name: value for name, value in project.parameters.items() if name in accepted}
+            limit = spec.get("concurrency_limit")
+            deployment = RunnerDeployment.from_entrypoint(
+                spec["entrypoint"],
+                name=f"{spec['name']}-{project.name}",
+                description=spec["description"],
+                tags=[*spec["tags"], TAG, tag],
+                parameters=spec["parameters"] | given,
+                cron=[project.cron or schedule["cron"] for schedule in spec.get("schedules", [])] or None,
+                concurrency_limit=ConcurrencyLimitConfig(**limit) if limit else None,
+                work_pool_name=pool,
+                work_queue_name=project.name,
+                job_variables={"env": environment} if environment else {},
+            )
+            deployment.storage = LocalStorage(str(project.folder))
+            number = cast("UUID", deployment.apply())
+            changes = None
+            if deployment.name in there:
+                before, now = _described(there[deployment.name]), _described(client.read_deployment(number))
+                both = {what: (before.get(what, ""), now.get(what, "")) for what in before | now}
+                changes = {what: (old, new) for what, (old, new) in both.items() if old != new}
+            made[str(spec["name"])] = Deployed(deployment.name, number, changes)
+            resource = corpus_resource(project.corpus)["prefect.resource.id"]
+            automations += [
+                run_on(trigger, f"{trigger['name']}-{project.name}", number, resource)
+                for trigger in spec.get("triggers", [])
+            ]
+        keep_automations(client, tag, automations)
+        names = {load_flow_from_entrypoint(spec["entrypoint"]).name for spec in read_deployments()}
+        below = {benchmark.name, evaluate_configuration.name}
+        keep_automations(client, SHARED, [crash_dead_runs(sorted(names | below), project.dead_after)])
     return made
 
 
-def _ensure_work_pool(name: str, job_template: Path | None) -> None:
+def deployments_of(client: SyncPrefectClient, *tags: str) -> list[DeploymentResponse]:
+    """The deployments that rag-eval made, with all of these tags."""
+    wanted = DeploymentFilter(tags=DeploymentFilterTags(all_=[TAG, *tags]))
+    found: list[DeploymentResponse] = []
+    while page := client.read_deployments(deployment_filter=wanted, limit=200, offset=len(found)):
+        found += page
+    return found
+
+
+def remove(project: str) -> list[str]:
+    """Remove all that ``deploy`` made for a project, and say what; its finished runs stay in the server's history.
+
+    Raises ``ConfigurationError`` when there is no such project.
+    """
+    tag = project_tag(project)
+    with get_client(sync_client=True) as client:
+        deployments = deployments_of(client, tag)
+        if not deployments:
+            tags = {tag for one in deployments_of(client) for tag in one.tags}
+            names = sorted(tag.removeprefix(project_tag("")) for tag in tags if tag.startswith(project_tag("")))
+            known = choices(names, project) if names else "it has none"
+            raise ConfigurationError(f"there is no project {project!r} on the server: {known}")
+        automations = automations_of(client, tag)
+        keep_automations(client, tag, [])
+        blocks = remove_blocks(client, project)
+        queues = {one.work_queue_id for one in deployments if one.work_queue_name == project}
+        for one in deployments:
+            client.delete_deployment(one.id)
+        for queue in filter(None, queues):
+            client.delete_work_queue_by_id(queue)
+        if not deployments_of(client):
+            keep_automations(client, SHARED, [])
+    return [
+        *(f"deployment {one.name}" for one in deployments),
+        *(f"automation {one.name}" for one in automations),
+        *(f"work queue {project}" for _ in queues),
+        *(f"block {name}" for name in blocks),
+    ]
+
+
+def _folder(deployment: DeploymentResponse) -> str:
+    steps = [settings for step in deployment.pull_steps or [] for settings in step.values()]
+    return str(next((settings["directory"] for settings in steps if "directory" in settings), ""))
+
+
+def _origin(deployment: DeploymentResponse) -> Path | None:
+    """The benchmark file that a deployment is of; None for one that is of none."""
+    file = deployment.parameters.get("benchmark_file")
+    return None if file is None else Path(_folder(deployment)) / str(file)
+
+
+def _described(deployment: DeploymentResponse) -> dict[str, str]:
+    """What a person would notice when it changes."""
+    schedules = [str(getattr(one.schedule, "cron", one.schedule)) for one in deployment.schedules if one.active]
+    return {name: str(value) for name, value in deployment.parameters.items()} | {
+        "schedule": ", ".join(schedules),
+        "folder": _folder(deployment),
+        "work pool": str(deployment.work_pool_name),
+    }
+
+
+def _ensure_work_pool(client: SyncPrefectClient, name: str, job_template: Path | None) -> None:
     """Create the pool where it is not there; one whose jobs are described by a file is brought up to date."""
     template = read_template(job_template) if job_template else ProcessWorker.get_default_base_job_template()
     pool = WorkPoolCreate(name=name, type="kubernetes" if job_template else "process", base_job_template=template)
-    with get_client(sync_client=True) as client:
-        try:
-            client.create_work_pool(pool)
-        except ObjectAlreadyExists:
-            if job_template:
-                client.update_work_pool(name, WorkPoolUpdate(base_job_template=template))
+    try:
+        client.create_work_pool(pool)
+    except ObjectAlreadyExists:
+        if job_template:
+            client.update_work_pool(name, WorkPoolUpdate(base_job_template=template))
 
 
 def read_template(path: Path) -> dict[str, Any]:

@@ -111,11 +111,15 @@ class RequestRefusedError(ServiceError):
 
 
 class ConfigurationFailedError(RagEvalError):
-    """One configuration of a benchmark failed; ``stages`` is the work that was done for it until then, by stage."""
+    """One configuration of a benchmark failed; ``stages`` is the work that was done for it until then, by stage.
 
-    def __init__(self, reason: str, stages: Mapping[str, Any]) -> None:
-        super().__init__(reason, stages)  # both, so that it can be pickled
+    ``is_outage`` is true where a service did not answer, so that another try may succeed.
+    """
+
+    def __init__(self, reason: str, stages: Mapping[str, Any], is_outage: bool = False) -> None:
+        super().__init__(reason, stages, is_outage)  # all, so that it can be pickled
         self.stages = stages
+        self.is_outage = is_outage
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -161,6 +165,11 @@ def preview(text: str, limit: int = PREVIEW_CHARACTERS) -> str:
     """The text quoted for a message: escaped, on one line, cut to ``limit`` characters."""
     cut = text if len(text) <= limit else text[: limit - 1] + "…"
     return repr(cut)
+
+
+def is_outage(error: BaseException) -> bool:
+    """Tell whether a service failed in a way that may be over later; one that refuses what it is sent will again."""
+    return isinstance(error, ServiceError) and not isinstance(error, RequestRefusedError)
 
 
 def as_sentence(error: BaseException) -> str:

@@ -1,5 +1,7 @@
 """Numbers, counts and names to choose from, as messages and reports write them."""
 
+import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher, get_close_matches
 from html import escape
@@ -8,6 +10,12 @@ from html import escape
 def counted(number: int, plural: str) -> str:
     """A number and its noun: ``counted(1, "queries")`` is "1 query"."""
     return f"{number:,} {plural if number != 1 else singular(plural)}"
+
+
+def slug(text: str, longest: int) -> str:
+    """A text as a part of names and addresses: ``a-z``, ``0-9`` and ``-`` in between; empty where nothing is left."""
+    plain = unicodedata.normalize("NFKD", text.lower()).encode("ascii", "ignore").decode()
+    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:longest].rstrip("-")
 
 
 def singular(plural: str) -> str:

@@ -5,7 +5,6 @@ None of it is needed for the results: where the server does not take something, 
 
 import logging
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -36,7 +35,7 @@ from rag_eval.benchmark.runs import BASELINE, data_differences, has_baseline, re
 from rag_eval.benchmark.truth_stages import truth_file
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import GateFailedError, as_sentence
-from rag_eval.formatting import escape_markdown
+from rag_eval.formatting import escape_markdown, slug
 from rag_eval.ground_truth.files import read_token_level
 from rag_eval.parts import type_name
 from rag_eval.reports.markdown import (
@@ -114,8 +113,7 @@ def show_configuration(workspace: Workspace, outcome: ConfigurationOutcome) -> N
 
 def artifact_key(configuration: str) -> str:
     """Return the key of a configuration's artifact: readable, and no other configuration's."""
-    slug = re.sub(r"[^a-z0-9]+", "-", configuration.lower()).strip("-")[:SLUG_CHARACTERS]
-    return f"configuration-{slug}-{text_sha256(configuration)[:8]}"
+    return f"configuration-{slug(configuration, SLUG_CHARACTERS)}-{text_sha256(configuration)[:8]}"
 
 
 def report_run(workspace: Workspace, outcome: BenchmarkOutcome) -> None:
@@ -197,8 +195,8 @@ def show_report(workspace: Workspace, outcome: BenchmarkOutcome, note: str) -> N
 
 def hold_against_baseline(
     workspace: Workspace, outcome: BenchmarkOutcome, metric: str, max_drop: float, *, allow_different: bool = False
-) -> None:
-    """Show the verdict of the gate and the trend as an artifact of this run.
+) -> str:
+    """Show the verdict of the gate and the trend as an artifact of this run; gives back the verdict.
 
     Without a baseline, and on other documents or questions than its own where that is not allowed, the artifact says
     why there is no verdict.
@@ -223,6 +221,7 @@ def hold_against_baseline(
         create_markdown_artifact(markdown=markdown, key="gate", description=verdict)
     if gate is not None and not gate.passed:
         raise GateFailedError(f"{gate.verdict} See the artifact 'gate' of this run")
+    return verdict or why_not
 
 
 @task(name="publish", task_run_name="publish to {dataset}", cache_policy=NO_CACHE)

@@ -65,6 +65,7 @@ def gather(
         configuration, state = by_run[future.task_run_id], future.state
         name, reason = configuration.name, None
         stages: dict[str, StageWork] = {}
+        error: object = None
         if state.is_completed():
             done[name] = future.result()
             stages = done[name].stages
@@ -74,7 +75,12 @@ def gather(
                 error = state.result(raise_on_failure=False)
                 reason = as_sentence(error) if isinstance(error, BaseException) else str(state.message)
                 stages = dict(error.stages) if isinstance(error, ConfigurationFailedError) else {}
-            failed[name] = ConfigurationFailure(configuration=configuration.record(), reason=reason, stages=stages)
+            failed[name] = ConfigurationFailure(
+                configuration=configuration.record(),
+                reason=reason,
+                stages=stages,
+                is_outage=isinstance(error, ConfigurationFailedError) and error.is_outage,
+            )
         for stage, one in stages.items() if elsewhere else ():
             tell(name, stage, one.work, reason if one.work == "failed" else None)
     names = [one.name for one in configurations]  # in the order given, whichever was done first

@@ -24,7 +24,7 @@ from rag_eval.benchmark.records import alone, find_record, keep_record
 from rag_eval.benchmark.references import effort_of
 from rag_eval.benchmark.stage import Stage, unused_name
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.errors import ConfigurationFailedError, DamagedError, RequestRefusedError, ServiceError, as_sentence
+from rag_eval.errors import ConfigurationFailedError, DamagedError, as_sentence, is_outage
 from rag_eval.parts import is_part, is_remote
 from rag_eval.retry import STAGE_DELAYS
 
@@ -174,7 +174,7 @@ class StageRunner:
         def is_tried_again(task: Task[Any, Any], run: TaskRun, state: State[Any]) -> bool:
             # Prefect asks before every new attempt: the one moment to say so.
             error = state.result(raise_on_failure=False)
-            if not isinstance(error, ServiceError) or isinstance(error, RequestRefusedError):
+            if not isinstance(error, Exception) or not is_outage(error):
                 return False
             self._tell(shown, "retrying", as_sentence(error))
             return True
@@ -198,7 +198,7 @@ class StageRunner:
         try:
             yield self
         except Exception as error:
-            raise ConfigurationFailedError(as_sentence(error), self.work) from error
+            raise ConfigurationFailedError(as_sentence(error), self.work, is_outage(error)) from error
 
     @contextmanager
     def _alone(self, stage: str, key: str) -> Iterator[None]:

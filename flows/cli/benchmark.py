@@ -31,13 +31,10 @@ if TYPE_CHECKING:
 CANCEL_SECONDS = 5.0
 
 
+@options.spread
 def run(
+    given: options.BenchmarkOptions,
     config: options.ConfigArgument = None,
-    corpus: options.CorpusOption = None,
-    truth: options.TruthOption = None,
-    glob: options.GlobOption = None,
-    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
-    runner: options.RunnerOption = "threads",
     refresh: Annotated[bool, typer.Option("--refresh", help="Recompute everything.")] = False,
     reanchor: Annotated[
         bool, typer.Option("--reanchor", help="Move spans to where their text is in changed documents, for this run.")
@@ -49,14 +46,11 @@ def run(
     as_json: options.JsonOption = False,
 ) -> None:
     """Run a benchmark and rank its configurations."""
-    from rag_eval.benchmark.config import check_runner
-    from rag_eval.benchmark.config_files import chosen_benchmark
     from rag_eval.benchmark.outcome import BenchmarkOutcome
     from rag_eval.benchmark.workspace import Workspace
 
-    chosen = chosen_benchmark(config, corpus, truth, glob, publish_to)
-    check_runner(runner)
-    kept = Workspace.at(workspace, refresh=refresh)
+    chosen = given.benchmark(config, publish_to)
+    kept = Workspace.at(given.workspace, refresh=refresh)
     # What is wrong with the files is said before a server is started.
     check_files(chosen, kept, reanchor=reanchor)
     for notice in chosen.notices():
@@ -66,7 +60,7 @@ def run(
     kept.keep(kept.root / ".gitignore", b"*\n")  # also says early when a bucket cannot be written to
     failure: BenchmarkFailedError | None = None
     try:
-        outcome = _reused(chosen, kept, reanchor) or _run(chosen, kept, reanchor, runner)
+        outcome = _reused(chosen, kept, reanchor) or _run(chosen, kept, reanchor, given.runner)
     except BenchmarkFailedError as error:
         failure, outcome = error, BenchmarkOutcome.model_validate_json(error.summary.read_bytes())
     from flows.cli.ranking import print_result

@@ -4,13 +4,14 @@
 ``deploy`` and ``watch`` are for a lasting server.
 """
 
-import os
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
@@ -36,9 +37,11 @@ from flows.cli.prefect_home import (
 from flows.cli.processes import descendants, end_all, leaving, watched
 from rag_eval.disk.locks import try_lock
 from rag_eval.documents.watch import CorpusWatch
-from rag_eval.errors import ConfigurationError, RagEvalError, ServiceError
+from rag_eval.errors import ConfigurationError, CorpusError, GroundTruthError, RagEvalError, ServiceError
 
 if TYPE_CHECKING:
+    from flows.deployments import Deployed
+    from rag_eval.benchmark.config import BenchmarkConfig
     from rag_eval.benchmark.workspace import Workspace
 
 AGAIN_SECONDS = 5.0
@@ -46,7 +49,10 @@ LOOK_SECONDS = 0.2
 START_SECONDS = 180.0
 STOP_SECONDS = 15.0
 DAY_SECONDS, BUSY_SECONDS = 86_400.0, 600.0
+# After that long without a sign of life a run counts as crashed. A server of others may itself have been away.
+DEAD_SECONDS, OWN_DEAD_SECONDS = 600.0, 90.0
 WORKER_SETTINGS = {
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",  # the least that Prefect knows
     # Often enough that a run starts soon after it was asked for.
     "PREFECT_WORKER_QUERY_SECONDS": "2",
     "PREFECT_WORKER_HEARTBEAT_SECONDS": "10",
@@ -112,33 +118,68 @@ class ProcessGroup:
         return self._logs / f"{role}.log"
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """A benchmark that is to be up: its name, its file, what it says, and where its work is kept."""
+
+    name: str
+    file: Path | None
+    config: "BenchmarkConfig"
+    workspace: "Workspace"
+
+
+def chosen_benchmarks(given: options.DeploymentOptions, files: Sequence[Path | None]) -> list[Chosen]:
+    """The benchmarks of files, each with a workspace of its own.
+
+    One has the workspace that is given. Several have folders in it, called by their names, and where none is given the
+    one beside each file. Raises ``ConfigurationError`` when two would have one name or one workspace.
+    """
+    from rag_eval.benchmark.config_files import project_name
+    from rag_eval.benchmark.workspace import Workspace
+
+    if len(files) > 1 and (given.corpus or given.truth or given.glob):
+        raise ConfigurationError("--corpus, --truth and --glob are for one benchmark file: write them into the files")
+    found: list[Chosen] = []
+    for file in files:
+        config = given.benchmark(file)
+        name, place = project_name(config, file), given.workspace
+        if file is not None and len(files) > 1:
+            is_default = place == options.DEFAULT_WORKSPACE
+            place = str(file.parent / place) if is_default else f"{place.rstrip('/')}/{name}"
+        one = Chosen(name, file, config, Workspace.at(place))
+        for other in found:
+            both = f"{str(other.file)!r} and {str(file)!r} would"
+            if other.name == name:
+                raise ConfigurationError(f"{both} both be called {name!r}: give one of them another name:")
+            if other.workspace.root.resolve() == one.workspace.root.resolve():
+                raise ConfigurationError(f"{both} have one workspace: give --workspace, in which each has its own")
+        found.append(one)
+    return found
+
+
+@options.spread
 def up(
-    config: options.ConfigArgument = None,
-    corpus: options.CorpusOption = None,
-    truth: options.TruthOption = None,
-    glob: options.GlobOption = None,
-    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
-    runner: options.RunnerOption = "threads",
-    cron: options.CronOption = None,
-    gate_metric: options.GateMetricOption = None,
-    max_drop: options.MaxDropOption = None,
+    given: options.DeploymentOptions,
+    config: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Benchmark files (YAML or TOML); by default the sample.",
+            callback=lambda paths: [options.benchmark_file(path) for path in paths or []],
+        ),
+    ] = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the Prefect server and its UI.")] = 4200,
     watch: Annotated[bool, typer.Option("--watch/--no-watch", help="Run when documents change.")] = True,
     keep: Annotated[float, typer.Option(min=0, help="Days after which unused work and runs go; 0 keeps all.")] = 90,
 ) -> None:
-    """Run a benchmark every night, on demand from the Prefect UI and when documents change, until stopped."""
-    from flows.cli.benchmark import check_files
-    from rag_eval.benchmark.config import check_runner
-    from rag_eval.benchmark.config_files import chosen_benchmark
+    """Run benchmarks every night, on demand from the Prefect UI and when documents change, until stopped."""
     from rag_eval.benchmark.workspace import Workspace
 
     console = Console(stderr=True)
     print_notes(console)
-    chosen = chosen_benchmark(config, corpus, truth, glob)
-    place = Workspace.at(workspace)
-    check_files(chosen, place)
-    check_runner(runner)
-    parameters = deployment_parameters(config, corpus, truth, glob, workspace, runner, gate_metric, max_drop)
+    chosen = chosen_benchmarks(given, config or [None])
+    for one in chosen:
+        check_as_its_runs_do(one, console)
+    place = Workspace.at(given.workspace)
     home = prefect_home(place)
     ended = "server, worker and watcher have ended; what was finished is kept"
     with try_lock(home / "up.lock") as is_free, leaving(ended), ExitStack() as kept:
@@ -147,26 +188,43 @@ def up(
         group = ProcessGroup(home)
         try:
             with console.status("Starting …"):
-                api, is_ours = start_server(group, kept, home, place.runs, port)
-                from flows.deployments import deploy, next_runs
+                api, runs_url = start_server(group, kept, home, {one.name: one.workspace.runs for one in chosen}, port)
+                from flows.deployments import Project, deploy
 
-                if is_ours:
+                if runs_url is not None:
                     crash_abandoned_runs()
-                ids = deploy(Path.cwd(), parameters, cron)
+                deployed = [
+                    deploy(
+                        Project(
+                            one.name,
+                            Path.cwd(),
+                            one.config.corpus,
+                            {**given.parameters(one.file), "workspace": one.workspace.address},
+                            given.cron,
+                            environment={} if runs_url is None else {"RAG_EVAL_RUNS_URL": f"{runs_url}/{one.name}"},
+                            secrets=given.secret or (),
+                            notify=one.config.notify,
+                            time_limit=given.time_limit * 3600,
+                            dead_after=DEAD_SECONDS if runs_url is None else OWN_DEAD_SECONDS,
+                        )
+                    )
+                    for one in chosen
+                ]
                 start_worker(group)
-            documents = CorpusWatch(Path(chosen.corpus), chosen.glob) if watch else None
-            ui = api.removesuffix("/api")
-            rows = {
-                "UI": ui,
-                **sign_in_row(api, console),
-                "nightly": f"{next_runs(ids['nightly'])} UTC",
-                "from the UI": f"{ui}/deployments/deployment/{ids['adhoc']}/run",
-                "on change": f"watching {chosen.corpus}" if watch else "when `rag-eval watch` tells of one",
-            }
+            watches = {(one.config.corpus, str(one.config.glob)): one for one in chosen if watch}
+            documents = [
+                watch_since_last_run(one.config.corpus, one.config.glob, one.workspace) for one in watches.values()
+            ]
+            rows = [project_rows(api, *each, is_watched=watch) for each in zip(chosen, deployed, strict=True)]
             say(console, "rag-eval is up; Ctrl-C stops all of it", "bold")
-            for name, where in rows.items():
-                say(console, f"  {name:13}{where}")
-            threading.Thread(target=tidy_daily, args=(place, keep, console), daemon=True).start()
+            for row, where in {"UI": api.removesuffix("/api"), **sign_in_row(api, console)}.items():
+                say(console, f"  {row:13}{where}")
+            for one, its_rows in zip(chosen, rows, strict=True):
+                say(console, f"  {one.name}", "bold")
+                for row, where in its_rows.items():
+                    say(console, f"    {row:13}{where}")
+            for one in chosen:
+                threading.Thread(target=tidy_daily, args=(one.workspace, keep, console), daemon=True).start()
             attend(group, documents, console)
         finally:
             with console.status("Stopping …"):
@@ -191,18 +249,55 @@ def tidy_daily(workspace: "Workspace", days: float, console: Console) -> None:
             time.sleep(DAY_SECONDS)
 
 
-def attend(group: ProcessGroup, documents: CorpusWatch | None, console: Console) -> None:
-    """Emit the changes of the documents, if they are watched, until something ends; raises what did."""
+def check_as_its_runs_do(one: Chosen, console: Console) -> None:
+    """Check the files of a benchmark, its truth carried over as its runs do.
+
+    Where there was a run before, what is wrong with them now is an edit that may be mended while the others go on: it
+    is said, and its runs will say so too. Else it is raised.
+    """
+    from flows.cli.benchmark import check_files
+    from rag_eval.benchmark.runs import run_names
+
+    try:
+        check_files(one.config, one.workspace, reanchor=one.config.evaluation_type != "chunk-level")
+    except (CorpusError, GroundTruthError) as error:
+        if not run_names(one.workspace):
+            raise
+        say(console, f"rag-eval: {one.name}: {error}; its runs fail until that is mended", "yellow")
+
+
+def watch_since_last_run(corpus: Path, glob: str | Sequence[str], workspace: "Workspace") -> CorpusWatch:
+    """Watch a folder from where the newest run on it left it: what changed while nobody watched is told at once."""
+    from rag_eval.benchmark.runs import documents_of_newest
+
+    return CorpusWatch(corpus, glob, documents_of_newest(workspace, corpus, glob))
+
+
+def project_rows(api: str, one: Chosen, made: "Mapping[str, Deployed]", *, is_watched: bool) -> dict[str, str]:
+    """When and how the runs of a benchmark start."""
+    from flows.deployments import next_runs
+
+    return {
+        "nightly": f"{next_runs(made['nightly'].id)} UTC",
+        "from the UI": f"{api.removesuffix('/api')}/deployments/deployment/{made['adhoc'].id}/run",
+        "on change": f"watching {one.config.corpus}" if is_watched else "when `rag-eval watch` tells of one",
+    }
+
+
+def attend(group: ProcessGroup, documents: Sequence[CorpusWatch], console: Console) -> None:
+    """Emit the changes of the documents that are watched, until something ends; raises what did."""
     stop = threading.Event()
 
     def work() -> None:
-        if documents is None:
-            stop.wait()
-            return
-        try:
-            emit_changes(documents, stop, console)
-        except RagEvalError as error:
-            raise ServiceError(f"the watcher ended ({error}), and everything else was stopped") from None
+        with ThreadPoolExecutor(max(len(documents), 1)) as watchers:
+            watching = [watchers.submit(emit_changes, one, stop, console) for one in documents]
+            ended = wait(watching, return_when=FIRST_EXCEPTION).done if watching else set()
+            stop.wait() if not watching else stop.set()
+            try:
+                for one in ended:
+                    one.result()
+            except RagEvalError as error:
+                raise ServiceError(f"the watcher ended ({error}), and everything else was stopped") from None
 
     try:
         watched(work, group.trouble)
@@ -223,11 +318,14 @@ def sign_in_row(api: str, console: Console) -> dict[str, str]:
     return {"sign in": f"with the address in {key_file(urlsplit(api).port or 80)}"}
 
 
-def start_server(group: ProcessGroup, kept: ExitStack, home: Path, runs: Path, port: int) -> tuple[str, bool]:
-    """Find or start the server; gives back its address, and whether it was started here and serves ``runs`` too.
+def start_server(
+    group: ProcessGroup, kept: ExitStack, home: Path, runs: Mapping[str, Path], port: int
+) -> tuple[str, str | None]:
+    """Find or start the server; gives back its address, and below which address it serves the folders ``runs``.
 
-    It was not where the user named one, or one of his runs there already. Its key is in a file while ``kept`` is open.
-    Raises ``ServiceError`` when it does not start, ``ConfigurationError`` when the port is not free.
+    None where it was not started here, because the user named one, or one of his runs there already. Its key is in a
+    file while ``kept`` is open. Raises ``ServiceError`` when it does not start, ``ConfigurationError`` when the port is
+    not free.
     """
     from flows.cli.server import RUNS_PATH, RUNS_TOKEN, answers, is_open_to_us, named_server, use_lasting
     from flows.cli.server_gate import SIGN_IN_PATH
@@ -236,7 +334,7 @@ def start_server(group: ProcessGroup, kept: ExitStack, home: Path, runs: Path, p
     api = named or f"http://127.0.0.1:{port}/api"
     if named or is_open_to_us(api):
         use_lasting(api)
-        return api, False
+        return api, None
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -251,10 +349,12 @@ def start_server(group: ProcessGroup, kept: ExitStack, home: Path, runs: Path, p
     database = home / "prefect.db"
     if not database.exists():
         use_template(database)
-    settings = server_settings(key, database) | RETENTION | {RUNS_TOKEN: token}
-    group.start("server", ["127.0.0.1", str(port), str(runs)], settings, lambda: answers(api, 2.0))
-    os.environ["RAG_EVAL_RUNS_URL"] = f"http://127.0.0.1:{port}{RUNS_PATH}/{token}"
-    return api, True
+    # The address is for links in messages.
+    links = {RUNS_TOKEN: token, "PREFECT_UI_URL": api.removesuffix("/api")}
+    settings = server_settings(key, database) | RETENTION | links
+    folders = [f"{name}={folder}" for name, folder in runs.items()]
+    group.start("server", ["127.0.0.1", str(port), *folders], settings, lambda: answers(api, 2.0))
+    return api, f"http://127.0.0.1:{port}{RUNS_PATH}/{token}"
 
 
 def crash_abandoned_runs() -> None:
@@ -293,13 +393,15 @@ def start_worker(group: ProcessGroup) -> None:
 def watch(
     folder: Annotated[Path, typer.Argument(help="Folder of documents.")],
     glob: options.DocumentGlobOption = options.DOCUMENT_GLOB,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
 ) -> None:
-    """Report added, changed and removed documents to the Prefect server, until stopped."""
+    """Report added, changed and removed documents to the Prefect server, since the last run in the workspace too."""
     from flows.cli.server import use_lasting_server
+    from rag_eval.benchmark.workspace import Workspace
 
     console = Console(stderr=True)
     print_notes(console)
-    corpus = CorpusWatch(folder, glob)
+    corpus = watch_since_last_run(folder, glob, Workspace.at(workspace))
     api = use_lasting_server()
     _tell(console, f"watching {folder} for {', '.join(glob)}; changes go to {api}")
     # In a thread, because what watches files takes signals for itself.
@@ -331,18 +433,16 @@ def _tell(console: Console, words: str) -> None:
     say(console, f"{time.strftime('%H:%M:%S')} {words}")
 
 
+@options.spread
 def deploy(
+    given: options.DeploymentOptions,
     config: Annotated[
-        Path | None, typer.Argument(help="Benchmark file on the workers' machines; by default the sample.")
+        Path | None,
+        typer.Argument(
+            help="Benchmark file, which workers find below --folder as here; by default the sample.",
+            callback=options.benchmark_file,
+        ),
     ] = None,
-    corpus: options.CorpusOption = None,
-    truth: options.TruthOption = None,
-    glob: options.GlobOption = None,
-    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
-    runner: options.RunnerOption = "threads",
-    cron: options.CronOption = None,
-    gate_metric: options.GateMetricOption = None,
-    max_drop: options.MaxDropOption = None,
     folder: Annotated[
         Path | None, typer.Option(help="Working directory on the workers' machines; by default the current one.")
     ] = None,
@@ -350,32 +450,41 @@ def deploy(
     kubernetes: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Run as Kubernetes jobs, from this base job template.")
     ] = None,
+    remove: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Remove the benchmark of this name from the server instead.")
+    ] = None,
 ) -> None:
-    """Create or update the nightly, ad-hoc, on-change and experiment deployments on the Prefect server."""
+    """Create or update what a benchmark has on the Prefect server: deployments, a work queue and automations."""
     from flows.cli.server import use_lasting_server
+    from rag_eval.benchmark.config_files import project_name
 
     console = Console(stderr=True)
     print_notes(console)
+    chosen = None if remove else given.benchmark(config)
     api = use_lasting_server()
-    from flows.deployments import deploy as make_known
+    import flows.deployments as service
 
-    parameters = deployment_parameters(config, corpus, truth, glob, workspace, runner, gate_metric, max_drop)
-    for name, number in make_known(folder or Path.cwd(), parameters, cron, pool, kubernetes).items():
-        say(console, f"{name:18}{api.removesuffix('/api')}/deployments/deployment/{number}")
-
-
-def deployment_parameters(
-    config: Path | None,
-    corpus: Path | None,
-    truth: Path | None,
-    glob: list[str] | None,
-    workspace: str,
-    runner: str,
-    gate_metric: str | None,
-    max_drop: float | None,
-) -> dict[str, str | float | list[str]]:
-    """Turn the options that were given into parameters of the deployed flow."""
-    named = {"benchmark_file": config, "corpus": corpus, "truth": truth, "gate_metric": gate_metric}
-    given: dict[str, str | float | list[str]] = {key: str(value) for key, value in named.items() if value is not None}
-    given |= {"glob": glob[0] if len(glob) == 1 else glob} if glob else {}
-    return given | ({} if max_drop is None else {"max_drop": max_drop}) | {"workspace": workspace, "runner": runner}
+    if chosen is None:
+        for what in service.remove(str(remove)):
+            say(console, f"removed {what}")
+        return
+    there, corpus = folder or Path.cwd(), Path(chosen.corpus)
+    if corpus.is_relative_to(Path.cwd()):
+        corpus = there / corpus.relative_to(Path.cwd())
+    project = service.Project(
+        project_name(chosen, config),
+        there,
+        corpus,
+        given.parameters(config),
+        given.cron,
+        pool,
+        kubernetes,
+        secrets=given.secret or (),
+        notify=chosen.notify,
+        time_limit=given.time_limit * 3600,
+        dead_after=DEAD_SECONDS,
+    )
+    for one in service.deploy(project).values():
+        say(console, f"{one.name:32}{api.removesuffix('/api')}/deployments/deployment/{one.id}  ({one})")
+    event, resource = service.CORPUS_CHANGED, service.corpus_resource(corpus)["prefect.resource.id"]
+    say(console, f"A run starts on the event {event} of {resource}, as rag-eval watch {corpus} emits it.")

@@ -1,13 +1,20 @@
 """Options and arguments that several commands share."""
 
+import functools
+import inspect
 import json
 import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from rag_eval.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from rag_eval.benchmark.config import BenchmarkConfig
 
 DEFAULT_WORKSPACE = ".rag-eval"
 
@@ -20,12 +27,6 @@ AllowDifferentOption = Annotated[
     typer.Option(
         "--allow-different", help="Compare runs on different documents or ground truth, by the queries they share."
     ),
-]
-CorpusOption = Annotated[Path | None, typer.Option(help="Folder of documents, overriding the benchmark's.")]
-TruthOption = Annotated[Path | None, typer.Option(help="Ground-truth file, overriding the benchmark's.")]
-GlobOption = Annotated[
-    list[str] | None,
-    typer.Option(help="Pattern of the document files, overriding the benchmark's; may be repeated."),
 ]
 DocumentGlobOption = Annotated[
     list[str], typer.Option("--glob", help="Pattern of the document files; may be repeated.")
@@ -47,12 +48,82 @@ ConfigArgument = Annotated[
     Path | None,
     typer.Argument(help="Benchmark file (YAML or TOML); by default the sample.", callback=benchmark_file),
 ]
-RunnerOption = Annotated[str, typer.Option(help="Task runner for the configurations: threads, processes, dask or ray.")]
-CronOption = Annotated[str | None, typer.Option(help="Cron schedule of the nightly run, such as '0 3 * * *'.")]
-GateMetricOption = Annotated[
-    str | None, typer.Option(help="Metric of the nightly gate; by default the one that ranks the baseline.")
-]
 MaxDropOption = Annotated[float | None, typer.Option(help="How far the metric may drop; by default 0.02.")]
+
+
+@dataclass(frozen=True)
+class BenchmarkOptions:
+    """What replaces settings of a benchmark file, and where and how it runs."""
+
+    corpus: Annotated[Path | None, typer.Option(help="Folder of documents, overriding the benchmark's.")] = None
+    truth: Annotated[Path | None, typer.Option(help="Ground-truth file, overriding the benchmark's.")] = None
+    glob: Annotated[
+        list[str] | None,
+        typer.Option(help="Pattern of the document files, overriding the benchmark's; may be repeated."),
+    ] = None
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE
+    runner: Annotated[
+        str, typer.Option(help="Task runner for the configurations: threads, processes, dask or ray.")
+    ] = "threads"
+
+    def benchmark(self, file: Path | None, langsmith_dataset: str | None = None) -> "BenchmarkConfig":
+        """The benchmark of a file as it is to run; raises ``ConfigurationError``, on an unknown runner too."""
+        from rag_eval.benchmark.config import check_runner
+        from rag_eval.benchmark.config_files import chosen_benchmark
+
+        check_runner(self.runner)
+        return chosen_benchmark(file, self.corpus, self.truth, self.glob, langsmith_dataset)
+
+
+@dataclass(frozen=True)
+class DeploymentOptions(BenchmarkOptions):
+    """The same, for runs that a server starts; those that a deployed flow has too are its parameters."""
+
+    cron: Annotated[str | None, typer.Option(help="Cron schedule of the nightly run, such as '0 3 * * *'.")] = None
+    gate_metric: Annotated[
+        str | None, typer.Option(help="Metric of the nightly gate; by default the one that ranks the baseline.")
+    ] = None
+    max_drop: MaxDropOption = None
+    time_limit: Annotated[float, typer.Option(min=0.01, help="Hours after which a run is cancelled.")] = 12.0
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="VARIABLE",
+            help="Environment variable that runs get from the Prefect Secret block of its name, such as OPENAI_API_KEY "
+            "from openai-api-key; repeatable.",
+        ),
+    ] = None
+
+    def parameters(self, file: Path | None) -> dict[str, str | float | list[str]]:
+        """What was given, as parameters of a deployed flow."""
+        given = {"benchmark_file": file} | {one.name: getattr(self, one.name) for one in fields(self)}
+        return {
+            name: value if isinstance(value, float | list) else str(value)
+            for name, value in given.items()
+            if value is not None
+        }
+
+
+def spread(command: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of a function whose parameter ``given`` is one of the classes above: its fields are options."""
+    hints = get_type_hints(command, include_extras=True)
+    group = hints.pop("given")
+    options = get_type_hints(group, include_extras=True)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    shared = [
+        inspect.Parameter(one.name, kind, default=one.default, annotation=options[one.name]) for one in fields(group)
+    ]
+    written = inspect.signature(command).parameters.values()
+    own = [one.replace(kind=kind, annotation=hints[one.name]) for one in written if one.name != "given"]
+
+    @functools.wraps(command)
+    def called(**values: Any) -> None:
+        command(given=group(**{one.name: values.pop(one.name) for one in shared}), **values)
+
+    # Arguments before options, as they were written, and the options of the command after those that it shares.
+    called.__signature__ = inspect.Signature([*own[:1], *shared, *own[1:]])  # type: ignore[attr-defined]  # what it is for
+    called.__annotations__ = {one.name: one.annotation for one in (*own, *shared)}
+    return called
 
 
 def assigned(option: str, text: str, example: str) -> tuple[str, Any]:

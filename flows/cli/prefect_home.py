@@ -106,6 +106,7 @@ def server_settings(key: str, database: Path) -> dict[str, str]:
         "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database}",
         # Wherever the page comes from: else the UI would ask port 4200, or another name of this machine.
         "PREFECT_SERVER_UI_API_URL": "/api",
+        "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
     }
 
 

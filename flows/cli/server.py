@@ -126,6 +126,9 @@ RUNS_PATH = "/rag-eval/runs"
 class RunPages(StaticFiles):
     """Files that run their scripts as strangers: they hold texts of documents, and the API is on the same address."""
 
+    async def check_config(self) -> None:
+        """Not refuse a folder that comes with its first run."""
+
     async def get_response(self, path: str, scope: "Scope") -> Response:
         """A file of a run, or, below ``tables/``, a table of the workspace beside the runs, as lines of JSON."""
         if not TABLE.fullmatch(path) or self.directory is None:
@@ -181,8 +184,8 @@ def start_attended(arguments: list[str], log: Path, settings: Mapping[str, str])
 RUNS_TOKEN = "RAG_EVAL_RUNS_TOKEN"  # noqa: S105  # the name of the variable that holds it
 
 
-def serve(host: str, port: str, runs: str | None = None) -> None:
-    """Be a Prefect server, and serve the folders of runs beside it, until told to stop."""
+def serve(host: str, port: str, *runs: str) -> None:
+    """Be a Prefect server, and serve folders of runs beside it, each as ``NAME=FOLDER``, until told to stop."""
     gc.disable()  # importing it makes 400,000 objects, which all stay: looking through them is a fifth of its start
     import uvicorn
     from prefect.server.api.server import create_app
@@ -190,9 +193,9 @@ def serve(host: str, port: str, runs: str | None = None) -> None:
     app = create_app()
     # Before the UI, which answers to every path; the folder may come later.
     app.router.routes.insert(0, Route(SIGN_IN_PATH, sign_in))
-    if runs is not None:
-        pages = RunPages(directory=runs, check_dir=False)
-        app.router.routes.insert(0, Mount(f"{RUNS_PATH}/{os.environ[RUNS_TOKEN]}", app=pages))
+    for name, _, folder in (one.partition("=") for one in runs):
+        pages = RunPages(directory=folder, check_dir=False)
+        app.router.routes.insert(0, Mount(f"{RUNS_PATH}/{os.environ[RUNS_TOKEN]}/{name}", app=pages))
     _collect_garbage_aside()
     uvicorn.run(LoopbackGate(RepeatedRequests(app)), host=host, port=int(port), log_level="error")
 

@@ -1,7 +1,9 @@
 """Who may talk to a Prefect server of ours: programs with its key, and the user's own browser on its own pages.
 
 A server on loopback is reached by every web page that the user opens, and by every user of the machine.
-``LoopbackGate`` turns other pages away, whatever they send; the key (see ``prefect_home``) turns other users away.
+``LoopbackGate`` turns other pages away, whatever they send; the key (see ``prefect_home``) turns other users away. The
+pages themselves may ask nobody but this server: Prefect's dashboard loads settings of a statistics service whether
+statistics are off or not.
 """
 
 import base64
@@ -9,7 +11,7 @@ import hashlib
 import re
 from typing import TYPE_CHECKING
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, PlainTextResponse
 
 from flows.cli.prefect_home import USER
@@ -17,11 +19,13 @@ from flows.cli.prefect_home import USER
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 OWN_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
 OWN_PAGES = ("none", "same-origin")
 POLICY_VIOLATION = 1008
+# The dashboard has scripts and styles in its pages, and makes functions from text.
+OWN_CONTENT = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; form-action 'self'; frame-ancestors 'none'"
 
 
 class LoopbackGate:
@@ -36,8 +40,14 @@ class LoopbackGate:
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """Answer or refuse one request."""
+
+        async def confined(message: "Message") -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).setdefault("Content-Security-Policy", OWN_CONTENT)
+            await send(message)
+
         if scope["type"] == "lifespan" or is_own(scope):
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, confined)
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": POLICY_VIOLATION})

@@ -1,6 +1,7 @@
 """What a benchmark is to compare."""
 
 import math
+import re
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import product
@@ -25,7 +26,7 @@ from rag_eval.chunking.chunker import PositionAwareChunker
 from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.errors import ConfigurationError, preview, sentences
-from rag_eval.formatting import choices, suggestion
+from rag_eval.formatting import choices, slug, suggestion
 from rag_eval.metrics import METRIC
 from rag_eval.metrics.metric import (
     LARGEST_CUT,
@@ -274,6 +275,25 @@ def _check_metric(given: Any, info: ValidationInfo) -> Any:
     return str(name)
 
 
+LONGEST_NAME = 40
+
+
+def _check_name(name: str) -> str:
+    if name != slug(name, LONGEST_NAME):
+        raise ValueError(f"expected at most {LONGEST_NAME} of a-z, 0-9 and - in between, found {preview(name)}")
+    return name
+
+
+def _check_target(target: str) -> str:
+    # Not quoted: it may be the address itself, which is a secret.
+    if not re.fullmatch(r"[A-Z_][A-Z0-9_]*|[a-z0-9-]+/[a-z0-9-]+", target):
+        raise ValueError(
+            "expected the name of an environment variable that holds the address of a webhook, such as "
+            "NIGHTLY_WEBHOOK, or a notification block of Prefect, such as slack-webhook/team"
+        )
+    return target
+
+
 InputPath = Annotated[Path, BeforeValidator(_check_path)]
 Metric = Annotated[
     Any,
@@ -316,6 +336,16 @@ class BenchmarkConfig(Settings):
     )
     langsmith_dataset: Name | None = Field(
         default=None, description="The LangSmith dataset that gets an experiment for every configuration."
+    )
+    name: Annotated[StrictStr, AfterValidator(_check_name)] | None = Field(
+        default=None,
+        description="What the benchmark is called on a Prefect server; null: as its file, or its folder if that is "
+        "benchmark.yaml.",
+    )
+    notify: list[Annotated[StrictStr, AfterValidator(_check_target)]] = Field(
+        default_factory=list,
+        description="Who is told of failed and recovered runs of the service: names of environment variables that "
+        "hold the address of a webhook, or notification blocks of Prefect.",
     )
 
     @field_validator("k")
@@ -411,6 +441,8 @@ class BenchmarkRecord(Settings):
     metrics: list[str]
     fetch_k: int | None
     langsmith_dataset: str | None
+    name: str | None = None
+    notify: list[str] = Field(default_factory=list)
 
     @classmethod
     def of(cls, config: BenchmarkConfig) -> "BenchmarkRecord":

@@ -8,9 +8,10 @@ import yaml
 from pydantic import ValidationError
 
 from rag_eval import sample
-from rag_eval.benchmark.config import MAX_CONFIGURATIONS, SECTIONS, BenchmarkConfig
+from rag_eval.benchmark.config import LONGEST_NAME, MAX_CONFIGURATIONS, SECTIONS, BenchmarkConfig
 from rag_eval.benchmark.truth_sources import read_sources
 from rag_eval.errors import ConfigurationError, Faults, preview
+from rag_eval.formatting import slug
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.metrics import METRIC
 from rag_eval.parts.kinds import read_grids
@@ -132,7 +133,7 @@ def _check_scalars(data: object, name: str) -> None:
         raise ConfigurationError(f"{name}: a whole number has more than 64 bits: give a smaller one")
 
 
-LISTS = ("k",)
+LISTS = ("k", "notify")
 
 
 def load_config(path: str | Path) -> BenchmarkConfig:
@@ -196,6 +197,18 @@ def _metrics(value: Any, place: Place, faults: Faults) -> list[Any]:
     with faults.noted():
         return [metric for grid in read_grids(value, place, METRIC, faults) for metric in grid.parts(faults)]
     return []
+
+
+def project_name(config: BenchmarkConfig, file: Path | None) -> str:
+    """What a benchmark is called on a server: its ``name``, else by its file, or its folder if that is ``benchmark``.
+
+    Raises ``ConfigurationError`` where neither has a letter or a digit of ASCII.
+    """
+    path = (file or sample.BENCHMARK).absolute()
+    found = config.name or slug(path.parent.name if path.stem == "benchmark" else path.stem, LONGEST_NAME)
+    if not found:
+        raise ConfigurationError(f"{preview(path.name)} cannot be called by its file: give it a name:, such as docs")
+    return found
 
 
 def chosen_benchmark(

@@ -160,11 +160,15 @@ class ConfigurationOutcome(_Outcome):
 
 
 class ConfigurationFailure(_Outcome):
-    """A configuration that failed: why, in one sentence, and the work that was done for it until then."""
+    """A configuration that failed: why, in one sentence, and the work that was done for it until then.
+
+    ``is_outage`` is true where a service did not answer, so that another try may succeed.
+    """
 
     configuration: ConfigurationRecord
     reason: str
     stages: dict[str, StageWork]
+    is_outage: bool = False
 
 
 class BenchmarkOutcome(_Outcome):

@@ -1,6 +1,8 @@
 """The runs of a workspace: finding and reading them, the baseline, and whether two runs can be compared."""
 
 import json
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
@@ -102,6 +104,24 @@ def read_run(workspace: Workspace, run: str = LATEST) -> BenchmarkOutcome:
     if outcome.run != name:
         raise ArtifactError(f"{str(path)!r} is the summary of another run, {outcome.run}: remove the folder of {name}")
     return outcome
+
+
+def documents_of_newest(workspace: Workspace, corpus: Path, glob: str | Sequence[str]) -> dict[str, str] | None:
+    """The digests of the documents, by name, that the newest run on a corpus found; None where there is no such run.
+
+    Runs and tables that cannot be read count as if they were not there.
+    """
+    patterns = [glob] if isinstance(glob, str) else list(glob)
+    for name in reversed(run_names(workspace)):
+        with suppress(ArtifactError, ConfigurationError):
+            outcome = read_run(workspace, name)
+            found = outcome.corpus.glob
+            same = patterns == ([found] if isinstance(found, str) else found)
+            if same and outcome.corpus.folder.resolve() == corpus.resolve():
+                tables = [workspace.read_table(shard) for shard in outcome.inputs.documents]
+                columns = [(table.column("doc_id").to_pylist(), table.column("sha256").to_pylist()) for table in tables]
+                return {doc_id: digest for ids, digests in columns for doc_id, digest in zip(ids, digests, strict=True)}
+    return None
 
 
 def choose_baseline(workspace: Workspace, run: str = LATEST) -> Baseline:

@@ -86,6 +86,7 @@ DESCRIPTIONS = {
     "tokens": "How many tokens models read; null where a part does not tell.",
     "cost": "What models charged, in US dollars; null where a part does not tell.",
     "reason": "Why it failed, in one sentence.",
+    "is_outage": "Whether a service did not answer, so that another try may succeed.",
     "work": "Whether the stage was computed, reused from earlier, or failed.",
     "effort": "What the stage took when it was computed, in this run or an earlier one.",
     "fresh": "How many units had to be done.",

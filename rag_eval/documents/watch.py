@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,13 +37,18 @@ class CorpusChange:
 
 
 class CorpusWatch:
-    """A folder that is compared with what it was: by content, so that what was only touched has not changed."""
+    """A folder that is compared with what it was: by content, so that what was only touched has not changed.
 
-    def __init__(self, folder: Path, glob: str | Sequence[str]) -> None:
+    ``known`` are the digests of the documents by name, as they were when somebody last looked; without it the folder
+    counts as it is now.
+    """
+
+    def __init__(self, folder: Path, glob: str | Sequence[str], known: Mapping[str, str] | None = None) -> None:
         self.folder = folder.resolve()
         self._glob = glob
-        self._since = time.time() - COARSEST_SECONDS
-        self._known = {name: _digest(path) for name, path in self._documents().items()}
+        self._since = time.time() - COARSEST_SECONDS if known is None else 0.0
+        there = self._documents()
+        self._known = {name: _digest(path) for name, path in there.items()} if known is None else dict(known)
         self._seen = self._known
 
     def changes(self, stop: threading.Event) -> Iterator[CorpusChange]:

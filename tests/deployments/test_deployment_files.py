@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,7 +23,7 @@ from typer.main import get_command
 
 from flows.benchmark_from_file import Runner, benchmark_from_file
 from flows.cli.main import app
-from flows.deployments import PREFECT_FILE, deploy, read_deployments
+from flows.deployments import PREFECT_FILE, Project, corpus_resource, deploy, read_deployments, remove
 from flows.generate import generate
 from rag_eval.benchmark.config import NEEDED
 from rag_eval.errors import ConfigurationError
@@ -113,19 +114,37 @@ def test_the_services_name_files_commands_and_each_other() -> None:
     assert all((ROOT / name).exists() for line in copied for name in line.split())
 
 
+PARAMETERS: dict[str, str | float | list[str]] = {
+    "benchmark_file": "b.yaml",
+    "workspace": "s3://bucket/work",
+    "runner": "dask",
+}
+
+
+def ask(path: str, **body: Any) -> Any:
+    """What the server answers to a POST."""
+    return httpx.post(f"{PREFECT_API_URL.value()}{path}", json=body, timeout=30).json()
+
+
 @pytest.mark.usefixtures("prefect_server")
-def test_deploying_twice_changes_nothing_and_kubernetes_gets_its_job(tmp_path: Path) -> None:
+def test_deploying_again_replaces_and_kubernetes_gets_its_job(tmp_path: Path) -> None:
     api = str(PREFECT_API_URL.value())
-    parameters = {"benchmark_file": "b.yaml", "workspace": "s3://bucket/work", "runner": "dask"}
-    first = deploy(tmp_path, parameters)
-    again = deploy(tmp_path, parameters, "30 4 * * *", "kubernetes", FOLDER / "kubernetes-job.json")
-    assert first == again
-    for number in again.values():
-        made = httpx.get(f"{api}/deployments/{number}", timeout=30).json()
+    project = Project("jobs", tmp_path, tmp_path / "docs", PARAMETERS)
+    first = deploy(project)
+    assert {str(one) for one in first.values()} == {"new"}
+    assert {str(one) for one in deploy(project).values()} == {"unchanged"}
+    other = replace(project, cron="30 4 * * *", pool="kubernetes", job_template=FOLDER / "kubernetes-job.json")
+    again = deploy(other)
+    assert {what: one.id for what, one in first.items()} == {what: one.id for what, one in again.items()}
+    assert str(again["adhoc"]) == "replaced: work pool 'rag-eval' → 'kubernetes'"
+    assert str(again["nightly"]).startswith("replaced: schedule '0 3 * * *' → '30 4 * * *', ")
+    for one in again.values():
+        made = httpx.get(f"{api}/deployments/{one.id}", timeout=30).json()
         assert made["work_pool_name"] == "kubernetes"
-        assert made["name"] in ("experiment", "generate") or parameters.items() <= made["parameters"].items()
+        has_none = made["name"] in ("experiment-jobs", "generate-jobs")
+        assert has_none or PARAMETERS.items() <= made["parameters"].items()
         assert [one["schedule"]["cron"] for one in made["schedules"]] == (
-            ["30 4 * * *"] if made["name"] == "nightly" else []
+            ["30 4 * * *"] if made["name"] == "nightly-jobs" else []
         )
     pool = httpx.get(f"{api}/work_pools/kubernetes", timeout=30).json()
     assert pool["type"] == "kubernetes"
@@ -171,13 +190,51 @@ def unknown_fields(data: Any, kind: str, place: str = "") -> Iterator[str]:
         assert isinstance(data, {"str": str, "int": int, "bool": bool}[kind]), place
 
 
+@pytest.mark.usefixtures("prefect_server")
 def test_what_is_no_schedule_or_no_template_is_said(tmp_path: Path) -> None:
+    wrong = Project("wrong", tmp_path, tmp_path, {})
     with pytest.raises(ConfigurationError, match="'every night' is no schedule"):
-        deploy(tmp_path, {}, "every night")
+        deploy(replace(wrong, cron="every night"))
     (tmp_path / "t.json").write_text("[]")
     for path in (tmp_path / "t.json", tmp_path / "none.json"):
         with pytest.raises(ConfigurationError, match="is no base job template"):
-            deploy(tmp_path, {}, None, "k", path)
+            deploy(replace(wrong, pool="k", job_template=path))
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_a_project_has_its_own_and_takes_it_along_when_it_goes(tmp_path: Path) -> None:
+    def there(project: str) -> dict[str, list[str]]:
+        tags = {"tags": {"all_": ["rag-eval", f"project:{project}"]}}
+        return {
+            "deployments": sorted(one["name"] for one in ask("/deployments/filter", deployments=tags)),
+            "automations": sorted(one["name"] for one in ask("/automations/filter", automations=tags)),
+            "queues": [one["name"] for one in ask("/work_pools/rag-eval/queues/filter") if one["name"] == project],
+        }
+
+    alpha, beta = (Project(name, tmp_path / name, tmp_path / name / "docs", PARAMETERS) for name in ("one", "one-more"))
+    for project in (alpha, beta, alpha, beta):
+        deploy(project)
+    kept = there("one-more")
+    assert kept["deployments"] == sorted(f"{spec['name']}-one-more" for spec in read_deployments())
+    assert (len(kept["automations"]), kept["queues"]) == (len(set(kept["automations"])), ["one-more"])
+    (trigger,) = [one["trigger"] for one in ask("/automations/filter") if one["name"] == "corpus-changed-one"]
+    assert trigger["match"] == {
+        "prefect.resource.id": corpus_resource(tmp_path / "one" / "docs")["prefect.resource.id"]
+    }
+
+    elsewhere = replace(alpha, folder=tmp_path / "elsewhere")
+    with pytest.raises(
+        ConfigurationError, match=r"has a project 'one' already, of '.*one/b.yaml': give this one another"
+    ):
+        deploy(elsewhere)
+    gone = remove("one")
+    assert {"deployment nightly-one", "automation corpus-changed-one", "work queue one"} <= set(gone)
+    assert there("one") == {"deployments": [], "automations": [], "queues": []}
+    assert there("one-more") == kept
+    with pytest.raises(ConfigurationError, match=r"there is no project 'one' on the server: use one of .*one-more"):
+        remove("one")
+    deploy(elsewhere)
+    remove("one")
 
 
 @pytest.mark.usefixtures("prefect_server")

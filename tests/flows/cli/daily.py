@@ -1,10 +1,10 @@
 """A real ``rag-eval up`` and what its server tells of it."""
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
@@ -13,10 +13,15 @@ from flows.cli.server import free_port
 from tests.flows.benchmarks import folder_of
 from tests.flows.cli.commands import started, wait_for
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
 BENCHMARK = "corpus: docs\nground_truth: truth.jsonl\nchunkers: {type: recursive-token, chunk_size: 60}\n"
 T = TypeVar("T")
 ENDED = ("COMPLETED", "FAILED", "CRASHED")
 DEPLOYMENTS = ("adhoc", "experiment", "generate", "nightly", "on-corpus-change")
+PROJECT = "b"
+"""What a benchmark in b.yaml is called."""
 
 
 @dataclass(frozen=True)
@@ -51,39 +56,61 @@ class Daily:
         answer.raise_for_status()
         return answer.json()
 
-    def deployment(self, name: str) -> dict[str, Any]:
-        """A deployment by name."""
-        (found,) = self.ask("/deployments/filter", deployments={"name": {"any_": [name]}})
+    def deployment(self, name: str, project: str = PROJECT) -> dict[str, Any]:
+        """A deployment of a project by name."""
+        (found,) = self.ask("/deployments/filter", deployments={"name": {"any_": [f"{name}-{project}"]}})
         return dict(found)
 
-    def runs(self, deployment: str, *states: str) -> list[dict[str, Any]]:
+    def runs(self, deployment: str, *states: str, project: str = PROJECT) -> list[dict[str, Any]]:
         """The runs of a deployment that are in one of the states, oldest first."""
         found = self.ask(
             "/flow_runs/filter",
-            deployments={"name": {"any_": [deployment]}},
+            deployments={"name": {"any_": [f"{deployment}-{project}"]}},
             flow_runs={"state": {"type": {"any_": list(states)}}},
             sort="EXPECTED_START_TIME_ASC",
         )
         return list(found)
 
-    def finished(self, deployment: str, count: int) -> list[dict[str, Any]]:
+    def finished(self, deployment: str, count: int, project: str = PROJECT) -> list[dict[str, Any]]:
         """The runs of a deployment once so many have ended."""
-        return self.until(lambda: len(found := self.runs(deployment, *ENDED)) >= count and found) or []
+        return self.until(lambda: len(found := self.runs(deployment, *ENDED, project=project)) >= count and found) or []
 
     def until(self, condition: Callable[[], T]) -> T:
         """What the condition, which asks the server, gives once it is true."""
         return wait_for(condition, 240, every=0.5)
 
 
-def come_up(folder: Path, port: int | None = None, *options: str) -> Daily:
-    """Start it in a folder, which is filled if it is new, and wait until it says that it is up."""
-    if not (folder / "b.yaml").exists():
+def enter(page: "Page", address: str) -> None:
+    """Open a dashboard by its address, and wait until it is there.
+
+    A page that is left while the dashboard asks who this is would ask for the password again.
+    """
+    from playwright.sync_api import expect
+
+    page.set_default_timeout(60_000)
+    page.goto(address)
+    page.wait_for_url("**/dashboard**")
+    expect(
+        page.get_by_text("Run a task or flow to get started").or_(page.get_by_text("Flow Runs").first)
+    ).to_be_visible(timeout=60_000)
+
+
+def come_up(
+    folder: Path,
+    port: int | None = None,
+    *options: str,
+    files: Sequence[str] = ("b.yaml",),
+    settings: Mapping[str, str] | None = None,
+) -> Daily:
+    """Start it in a folder, which is filled if it has none of the files, and wait until it says that it is up."""
+    if not (folder / files[0]).exists():
         folder_of(folder, 10)
-        (folder / "b.yaml").write_text(BENCHMARK)
+        (folder / files[0]).write_text(BENCHMARK)
     port = port or free_port()
     # What it says goes to a file: nobody empties a pipe meanwhile.
     with (folder / "said").open("w") as said:
-        daily = Daily(started("up", "b.yaml", "--port", str(port), *options, cwd=folder, stderr=said), folder, port)
+        process = started("up", *files, "--port", str(port), *options, cwd=folder, stderr=said, **(settings or {}))
+    daily = Daily(process, folder, port)
     wait_for(lambda: "is up" in daily.said or daily.process.poll() is not None, 240)
     assert daily.process.poll() is None, daily.said
     return daily

@@ -29,7 +29,7 @@ from flows.cli.server import answers, free_port, is_open_to_us, running_key, tem
 from rag_eval.benchmark.workspace import Workspace
 from tests.flows.benchmarks import folder_of
 from tests.flows.cli.commands import CLEAN, rag_eval, started, wait_for
-from tests.flows.cli.daily import BENCHMARK, DEPLOYMENTS, Daily
+from tests.flows.cli.daily import BENCHMARK, DEPLOYMENTS, PROJECT, Daily, enter
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -75,6 +75,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         "PREFECT_HOME": str(folder),
         "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{folder / 'prefect.db'}",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_UI_API_URL": "/api",
     }
     with (folder / "log").open("w") as log:
         process = subprocess.Popen([sys.executable, "-c", PLAIN, str(port)], env=CLEAN | settings, stderr=log)
@@ -128,12 +129,23 @@ def target(request: pytest.FixtureRequest) -> Target:
     return Target(daily.port, daily.auth)
 
 
+ASKED: list[str] = []
+"""What the site below was asked as a proxy."""
+
+
 @pytest.fixture(scope="module")
 def site() -> Iterator[int]:
-    """The port of somebody else's web site, with a page that is sandboxed and one that is not."""
+    """The port of somebody else's web site, with a sandboxed page and one that is not; as a proxy it refuses."""
 
     class Pages(BaseHTTPRequestHandler):
+        def do_CONNECT(self) -> None:
+            ASKED.append(self.path)
+            self.send_error(502)
+
         def do_GET(self) -> None:
+            if self.path.startswith("http"):
+                self.do_CONNECT()
+                return
             self.send_response(200)
             self.send_header("Content-Type", "text/html")
             if self.path == "/sandboxed":
@@ -290,19 +302,36 @@ def test_a_person_gets_in_with_one_click(daily: Daily, chromium: "Browser") -> N
     page.goto("about:blank")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    page.goto(address)
-    page.wait_for_url("**/dashboard**")
-    # A page that is left while the dashboard asks who this is would ask for the password again.
-    page.wait_for_load_state("networkidle")
+    enter(page, address)
     key = daily.auth[1]
     assert key not in page.url
     page.goto(f"{daily.ui}/deployments")
     for name in DEPLOYMENTS:
-        expect(page.get_by_text(name, exact=True).first).to_be_visible(timeout=30_000)
+        expect(page.get_by_text(f"{name}-{PROJECT}", exact=True).first).to_be_visible(timeout=30_000)
     # The API is asked where the page came from, and the key is in no address.
     assert {url.split("/")[2] for url in asked if "/api/" in url} == {f"127.0.0.1:{daily.port}"}
     assert not any(key in url.partition("#")[0] for url in asked)
     page.context.close()
+
+
+def asked_elsewhere(browser: "Browser", site: int, address: str) -> set[str]:
+    """The hosts that a dashboard asks beside its server, as a proxy sees them to which everything else goes."""
+    before = len(ASKED)
+    context = browser.new_context(proxy={"server": f"http://127.0.0.1:{site}", "bypass": "127.0.0.1"})
+    page = context.new_page()
+    enter(page, address)
+    # An image of another site, as a block's logo is, shows that what is asked elsewhere would be seen.
+    page.evaluate("document.body.append(Object.assign(new Image(), {src: 'http://elsewhere.test/logo.png'}))")
+    page.wait_for_timeout(2000)
+    context.close()
+    return {where.removeprefix("http://").split("/")[0].split(":")[0] for where in ASKED[before:]}
+
+
+def test_the_dashboard_asks_nobody_else(plain: Target, daily: Daily, chromium: "Browser", site: int) -> None:
+    found = asked_elsewhere(chromium, site, f"{plain.address}/v2/dashboard")
+    assert "elsewhere.test" in found
+    assert any(host.endswith("amplitude.com") for host in found)
+    assert asked_elsewhere(chromium, site, daily.sign_in) == set()
 
 
 OWN = "http://127.0.0.1"
@@ -406,7 +435,7 @@ def test_another_user_of_the_machine_gets_neither_in_nor_at_the_key(daily: Daily
     (workspace.runs / "some-run").mkdir(parents=True)
     (workspace.runs / "some-run" / "report.html").write_text("texts of documents")
     token = (home / "runs.token").read_text()
-    report = f"{daily.ui}/rag-eval/runs/{token}/some-run/report.html"
+    report = f"{daily.ui}/rag-eval/runs/{token}/{PROJECT}/some-run/report.html"
     assert httpx.get(report).text == "texts of documents"
     assert "sandbox" in httpx.get(report).headers["Content-Security-Policy"]
     assert httpx.get(report, headers={"Host": "evil.test"}).status_code == 403

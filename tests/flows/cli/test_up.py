@@ -14,11 +14,12 @@ import psutil
 import pytest
 
 from flows.cli.prefect_home import key_file
+from flows.deployments import corpus_resource
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.runs import read_run
 from rag_eval.benchmark.workspace import Workspace
 from tests.flows.cli.commands import is_running, rag_eval, wait_for
-from tests.flows.cli.daily import DEPLOYMENTS, ENDED, Daily, come_up
+from tests.flows.cli.daily import DEPLOYMENTS, ENDED, PROJECT, Daily, come_up, enter
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -49,11 +50,17 @@ def test_what_is_up_is_said_and_is_there(daily: Daily) -> None:
     assert "nightly      0 3 * * * UTC" in daily.said
     assert f"watching {daily.folder / 'docs'}" in daily.said
     found = daily.ask("/deployments/filter", sort="NAME_ASC")
-    assert [each["name"] for each in found] == sorted(DEPLOYMENTS)
+    assert [each["name"] for each in found] == [f"{name}-{PROJECT}" for name in sorted(DEPLOYMENTS)]
     for each in found:
-        if each["name"] != "experiment":
+        assert {"rag-eval", f"project:{PROJECT}"} <= set(each["tags"])
+        assert each["work_queue_name"] == PROJECT
+        if not each["name"].startswith("experiment"):
             assert each["parameters"]["benchmark_file"] == "b.yaml"
-            flow = "generate.generate" if each["name"] == "generate" else "benchmark_from_file.benchmark_from_file"
+            flow = (
+                "generate.generate"
+                if each["name"].startswith("generate")
+                else "benchmark_from_file.benchmark_from_file"
+            )
             assert each["entrypoint"] == f"flows.{flow}"
         (step,) = each["pull_steps"]
         assert next(iter(step.values()))["directory"] == str(daily.folder)
@@ -71,9 +78,7 @@ def test_a_person_runs_it_from_the_form_and_reads_the_report(daily: Daily, chrom
 
     adhoc = daily.deployment("adhoc")["id"]
     page = chromium.new_page(viewport={"width": 1300, "height": 1000})
-    page.set_default_timeout(60_000)
-    page.goto(daily.sign_in)
-    page.wait_for_url("**/dashboard**")
+    enter(page, daily.sign_in)
     page.goto(f"{daily.ui}/deployments/deployment/{adhoc}/run")
     # Every parameter is a field of its own, with its meaning; none is JSON to write.
     expect(page.get_by_text("A folder of documents, in place of the benchmark file's.")).to_be_visible()
@@ -83,7 +88,7 @@ def test_a_person_runs_it_from_the_form_and_reads_the_report(daily: Daily, chrom
     page.get_by_role("button", name="Submit").click()
     (run,) = daily.finished("adhoc", 1)
     assert (run["state"]["type"], run["parameters"]["corpus"]) == ("COMPLETED", "docs"), run["state"]["message"]
-    assert run["name"].startswith("adhoc docs 20")
+    assert run["name"].startswith(f"adhoc-{PROJECT} docs 20")
 
     page.goto(f"{daily.ui}/runs/flow-run/{run['id']}")
     page.get_by_text("Artifacts", exact=True).last.click()
@@ -124,7 +129,7 @@ def test_events_in_a_burst_start_one_run(daily: Daily) -> None:
     before = len(daily.runs("on-corpus-change", *ENDED))
     event = {
         "event": "corpus.changed",
-        "resource": {"prefect.resource.id": "corpus.from-elsewhere"},
+        "resource": corpus_resource(daily.folder / "docs"),
         "payload": {"corpus": str(daily.folder / "docs"), "summary": "told from elsewhere"},
     }
     for _ in range(5):
@@ -147,7 +152,9 @@ def test_runs_that_wait_while_another_begins_are_called_off(daily: Daily) -> Non
     other = {"parameters": {"corpus": corpus, "glob": "**/00*.md"}, "state": {"type": "SCHEDULED"}}
     httpx.post(path, json=other, headers=headers, auth=daily.auth, timeout=30).raise_for_status()
     ended = daily.until(lambda: len(found := daily.runs("on-corpus-change", "CANCELLED")) == 2 and found)
-    assert all(run["state"]["message"].startswith("its changes are in on-corpus-change docs") for run in ended)
+    assert all(
+        run["state"]["message"].startswith(f"its changes are in on-corpus-change-{PROJECT} docs") for run in ended
+    )
     # Of the three that ask for the same one has run; the one that asks for something else has too.
     assert len(daily.finished("on-corpus-change", before + 2)) == before + 2
 

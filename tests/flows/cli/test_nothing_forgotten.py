@@ -1,0 +1,217 @@
+"""A service that goes on: edits while it was down, services that fail for a while, and somebody who is told."""
+
+import json
+import signal
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from flows.cli.prefect_home import prefect_home
+from rag_eval.benchmark.runs import read_run, run_names
+from rag_eval.benchmark.workspace import Workspace
+from tests.benchmark.made_runs import write_data
+from tests.doubles.loopback import LoopbackServer, Request, refused_url
+from tests.doubles.openai_server import OpenAIServer, Status
+from tests.flows.benchmarks import folder_of
+from tests.flows.cli.commands import rag_eval, wait_for
+from tests.flows.cli.daily import BENCHMARK, ENDED, Daily, come_up
+
+KEY, HOOK, DEAD_HOOK = "sk-test-of-the-service-0123", "hook-0123456789abcdef", "hook-fedcba9876543210"
+SYSTEM = """
+from pathlib import Path
+
+TEXTS = [path.read_text() for path in sorted((Path(__file__).parent / "docs").glob("*.md"))]
+
+
+def search(query, k):
+    words = set(query.lower().replace("?", "").split())
+    lines = [line for text in TEXTS for line in text.splitlines() if line]
+    return sorted(lines, key=lambda line: -len(words & set(line.lower().split())))[:k]
+"""
+
+
+class Receiver(LoopbackServer):
+    """Takes messages."""
+
+    def answer(self, request: Request) -> tuple[int, Any]:
+        return 200, {}
+
+    def texts(self, project: str) -> list[str]:
+        """The messages about a project."""
+        found = [json.loads(request.body)["text"] for request in self.requests]
+        return [text for text in found if text.startswith(f"{project}: ")]
+
+
+@dataclass(frozen=True)
+class Service:
+    """Two projects that are up, the service that one of them pays, and who is told."""
+
+    daily: Daily
+    openai: OpenAIServer
+    receiver: Receiver
+    settings: dict[str, str]
+
+    def run(self, deployment: str, project: str, **parameters: Any) -> dict[str, Any]:
+        """A run of a deployment, at its end."""
+        number = self.daily.deployment(deployment, project)["id"]
+        asked = self.daily.ask(f"/deployments/{number}/create_flow_run", parameters=parameters)
+        return self.ended(asked["id"])
+
+    def ended(self, run: str) -> dict[str, Any]:
+        def look() -> dict[str, Any] | None:
+            answer = httpx.get(f"{self.daily.ui}/api/flow_runs/{run}", auth=self.daily.auth, timeout=30).json()
+            return dict(answer) if answer["state"]["type"] in (*ENDED, "CANCELLED") else None
+
+        return self.daily.until(look) or {}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    folder = tmp_path_factory.mktemp("service")
+    notify = "notify: [NIGHTLY_WEBHOOK, DEAD_WEBHOOK]\n"
+    with OpenAIServer(api_key=KEY) as openai, Receiver() as receiver:
+        (folder / "paid").mkdir()
+        folder_of(folder / "paid", 3)
+        embedder = f"embedders: {{type: openai, model: tiny, base_url: {openai.base_url}, max_retries: 0}}\n"
+        (folder / "paid" / "benchmark.yaml").write_text(BENCHMARK + embedder + notify)
+        write_data(folder / "gated")
+        (folder / "gated" / "ships.py").write_text(SYSTEM)
+        gated = "corpus: docs\nground_truth: truth.jsonl\nsystem: ships:search\nk: 5\n" + notify
+        (folder / "gated" / "benchmark.yaml").write_text(gated)
+        settings = {"NIGHTLY_WEBHOOK": f"{receiver.url}/{HOOK}", "DEAD_WEBHOOK": f"{refused_url()}/{DEAD_HOOK}"}
+        files = ["paid/benchmark.yaml", "gated/benchmark.yaml"]
+        daily = come_up(folder, None, "--no-watch", files=files, settings=settings)
+        yield Service(daily, openai, receiver, settings)
+        daily.process.terminate()
+        daily.process.communicate(timeout=60)
+
+
+def test_a_key_comes_from_a_secret_block(service: Service) -> None:
+    daily = service.daily
+    named = {"PREFECT_API_URL": f"{daily.ui}/api", **service.settings}
+    command = ("deploy", "paid/benchmark.yaml", "--secret", "OPENAI_API_KEY", "--workspace", "paid/.rag-eval")
+    refused = rag_eval(*command, cwd=daily.folder, **named)
+    assert "OPENAI_API_KEY needs the block secret/openai-api-key, and the server has none" in refused.stderr
+    get = {"auth": daily.auth, "timeout": 30}
+    kind = httpx.get(f"{daily.ui}/api/block_types/slug/secret", **get).json()["id"]  # type: ignore[arg-type]
+    (schema, *_) = daily.ask("/block_schemas/filter", block_schemas={"block_type_id": {"any_": [kind]}})
+    secret = {"name": "openai-api-key", "data": {"value": KEY}, "block_type_id": kind, "block_schema_id": schema["id"]}
+    daily.ask("/block_documents/", **secret)
+    done = rag_eval(*command, cwd=daily.folder, **named)
+    assert done.returncode == 0, done.stderr
+    template = {"OPENAI_API_KEY": "{{ prefect.blocks.secret.openai-api-key }}"}
+    assert daily.deployment("adhoc", "paid")["job_variables"]["env"] == template
+
+
+def test_a_service_that_is_down_is_tried_later_and_the_run_resumes(service: Service) -> None:
+    service.openai.faults = deque([Status(503)] * 1000)
+    failed = service.run("nightly", "paid", retry_minutes=0.2)
+    assert failed["state"]["type"] == "FAILED"
+    assert "; it is tried again at " in failed["state"]["message"]
+    service.openai.faults.clear()
+    later = service.daily.finished("nightly", 2, "paid")[-1]
+    assert later["state"]["type"] == "COMPLETED", later["state"]["message"]
+    assert "attempt:2" in later["tags"]
+    (one,) = read_run(Workspace(root=service.daily.folder / "paid" / ".rag-eval")).configurations
+    assert {name: stage.work for name, stage in one.stages.items()}["chunk"] == "reused"
+    texts = wait_for(lambda: len(found := service.receiver.texts("paid")) >= 2 and found)
+    assert [text.splitlines()[0].rpartition(" ")[2] for text in texts] == ["Failed", "recovered"]
+    assert "it is tried again at" in texts[0]
+    assert "There is no baseline" in texts[1]
+    for text, run in zip(texts, (failed, later), strict=True):
+        assert text.splitlines()[-1] == f"{service.daily.ui}/runs/flow-run/{run['id']}"
+
+
+def test_a_failed_gate_and_its_recovery_are_told(service: Service) -> None:
+    folder = service.daily.folder / "gated"
+    good = service.run("nightly", "gated")
+    assert good["state"]["type"] == "COMPLETED", good["state"]["message"]
+    done = rag_eval("baseline", "set", "latest", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    (folder / "ships.py").write_text(SYSTEM.replace("-len(words", "len(words"))
+    bad = service.run("nightly", "gated")
+    assert bad["state"]["type"] == "FAILED"
+    (folder / "ships.py").write_text(SYSTEM)
+    assert service.run("nightly", "gated")["state"]["type"] == "COMPLETED"
+    texts = wait_for(lambda: len(found := service.receiver.texts("gated")) >= 2 and found)
+    assert "The gate failed: 1 configuration dropped by more than 0.02." in texts[0]
+    assert "The gate is passed." in texts[1]
+    assert texts[1].splitlines()[0].endswith(" recovered")
+    # A gate that fails is no service that is down.
+    assert len(service.daily.runs("nightly", *ENDED, "SCHEDULED", project="gated")) >= 3
+    assert not [run for run in service.daily.ask("/flow_runs/filter") if "attempt:2" in run["tags"]][1:]
+
+
+def test_a_run_that_takes_too_long_is_cancelled_and_that_is_told(service: Service) -> None:
+    daily = service.daily
+    named = {"PREFECT_API_URL": f"{daily.ui}/api", **service.settings}
+    options = ("--time-limit", "0.01", "--workspace", "gated/.rag-eval")
+    done = rag_eval("deploy", "gated/benchmark.yaml", *options, cwd=daily.folder, **named)
+    assert done.returncode == 0, done.stderr
+    slow = SYSTEM.replace("    words =", "    time.sleep(600)\n    words =")
+    (daily.folder / "gated" / "ships.py").write_text(f"import time\n{slow}")
+    run = service.run("adhoc", "gated")
+    assert run["state"]["type"] == "CANCELLED", run["state"]
+    wait_for(lambda: "took too long and was cancelled" in service.receiver.texts("gated")[-1])
+
+
+def test_secrets_are_in_no_file_message_or_log(service: Service) -> None:
+    daily = service.daily
+    folders = [prefect_home(Workspace(root=daily.folder / ".rag-eval")), daily.folder]
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    assert {"prefect.db", "server.log", "worker.log", "said"} <= {path.name for path in files}
+    secrets = [secret.encode() for secret in (KEY, HOOK, DEAD_HOOK)]
+    assert [path for path in files if any(secret in path.read_bytes() for secret in secrets)] == []
+    gone = rag_eval("deploy", "--remove", "gated", cwd=daily.folder, PREFECT_API_URL=f"{daily.ui}/api")
+    assert "removed block rag-eval--gated--nightly-webhook" in gone.stderr
+    left = daily.ask("/block_documents/filter")
+    assert {one["name"] for one in left if "webhook" in one["name"]} == {
+        "rag-eval--paid--nightly-webhook",
+        "rag-eval--paid--dead-webhook",
+    }
+
+
+def test_a_target_that_is_none_is_said(tmp_path: Path) -> None:
+    folder_of(tmp_path, 1)
+    (tmp_path / "b.yaml").write_text(f"{BENCHMARK}notify: http://127.0.0.1/{HOOK}\n")
+    done = rag_eval("validate", "b.yaml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "b.yaml, notify: expected the name of an environment variable" in done.stderr
+    assert HOOK not in done.stderr
+
+
+def test_edits_while_it_was_down_start_a_run_and_stop_nothing(tmp_path: Path) -> None:
+    first = come_up(tmp_path)
+    first.ask(f"/deployments/{first.deployment('adhoc')['id']}/create_flow_run")
+    first.finished("adhoc", 1)
+    first.process.send_signal(signal.SIGINT)
+    first.process.communicate(timeout=60)
+
+    # The span is elsewhere now, and one document is gone.
+    changed = tmp_path / "docs" / "000.md"
+    changed.write_text(f"In the beginning there was a harbour.\n\n{changed.read_text()}")
+    (tmp_path / "docs" / "009.md").unlink()
+    second = come_up(tmp_path, first.port)
+    assert "spans carried over for this run: " in second.said
+    (run,) = second.finished("on-corpus-change", 1)
+    assert run["state"]["type"] == "COMPLETED", run["state"]["message"]
+    assert run["parameters"]["note"] == "docs: 1 changed, 1 removed"
+    # And from the form, the truth is carried over alike.
+    second.ask(f"/deployments/{second.deployment('adhoc')['id']}/create_flow_run")
+    assert [run["state"]["type"] for run in second.finished("adhoc", 2)] == ["COMPLETED", "COMPLETED"]
+    second.process.send_signal(signal.SIGINT)
+    second.process.communicate(timeout=60)
+
+    # What is broken meanwhile is said, and does not keep the service from coming up; nothing has changed since the run.
+    (tmp_path / "truth.jsonl").write_text("no truth\n")
+    third = come_up(tmp_path, first.port)
+    assert "its runs fail until that is mended" in third.said
+    assert third.runs("on-corpus-change", "SCHEDULED", "PENDING", "RUNNING") == []
+    third.process.send_signal(signal.SIGINT)
+    third.process.communicate(timeout=60)
+    assert len(run_names(Workspace(root=tmp_path / ".rag-eval"))) == 3
