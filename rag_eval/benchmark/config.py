@@ -14,6 +14,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     StrictInt,
+    StrictStr,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
