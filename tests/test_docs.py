@@ -46,7 +46,10 @@ def test_the_readme_is_short() -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
-def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_python_of_a_page_runs_from_top_to_bottom(
+    page: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     if page.name == NEEDS_A_MODEL:
         pytest.skip("it needs a model: test_tutorial.py runs it with a double")
     names: dict[str, object] = {}

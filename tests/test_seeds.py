@@ -1,4 +1,4 @@
-"""Every heading of the seed documents has a row in the documentation, whose transcriptions run."""
+"""Every heading and snippet of the seed documents has a row in the documentation, whose transcriptions run."""
 
 import re
 from collections import Counter
@@ -20,9 +20,20 @@ def rows(number: str) -> list[tuple[str, list[str]]]:
     return [(place, named.split(", ")) for place, named in found if place != "place"]
 
 
-def headings(text: str) -> list[str]:
-    prose = re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
-    return [heading.strip() for heading in re.findall(r"^#+ (.*)$", prose, re.MULTILINE)]
+def places(text: str) -> list[str]:
+    """The headings, and for each further snippet under a heading the heading with its number."""
+    found: list[str] = []
+    heading, snippets, is_code = "", 0, False
+    for line in text.splitlines():
+        if line.lstrip().startswith("```"):
+            is_code = not is_code
+            snippets += is_code
+            if is_code and snippets > 1:
+                found.append(f"{heading} ({snippets})")
+        elif not is_code and (match := re.match("#+ (.*)", line)):
+            heading, snippets = match[1].strip(), 0
+            found.append(heading)
+    return found
 
 
 def test_the_transcriptions_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,10 +55,10 @@ def test_every_row_names_transcriptions_that_are_there(number: str) -> None:
 
 @pytest.mark.skipif(SEEDS is None, reason="the seed documents are not beside the repository")
 @pytest.mark.parametrize("number", ["000", "001", "002", "003", "004"])
-def test_every_heading_of_a_seed_has_a_row(number: str) -> None:
+def test_every_heading_and_every_snippet_of_a_seed_has_a_row(number: str) -> None:
     assert SEEDS is not None
     (path,) = SEEDS.glob(f"{number}_*.txt")
-    assert Counter(place for place, _ in rows(number)) == Counter(headings(path.read_text(encoding="utf-8")))
+    assert Counter(place for place, _ in rows(number)) == Counter(places(path.read_text(encoding="utf-8")))
 
 
 def test_every_transcription_is_named_by_a_row() -> None:

@@ -7,6 +7,7 @@ for each query, or for each span (``query``, ``doc_id``, ``start``, ``end``, ``t
 """
 
 from collections.abc import Iterable, Mapping
+from math import isnan
 from typing import Any, Literal, overload
 
 from rag_eval.errors import GroundTruthError, RagEvalError, preview
@@ -16,6 +17,7 @@ from rag_eval.types.ids import EvaluationType, QueryId, QueryText, generate_quer
 
 _SPAN = {"doc_id": "doc_id", "docId": "doc_id", "start": "start", "end": "end", "text": "text", "origin": "origin"}
 _CHUNK = ("chunk_id", "chunkId")
+_MISSING = ("NAType", "NaTType")
 _ID = ("id", "query_id", "queryId")
 _OWN = {
     "query",
@@ -39,12 +41,13 @@ def frame_rows(frame: Any) -> list[dict[str, Any]]:
         rows = frame.to_dicts()
     else:
         rows = frame.to_pylist() if hasattr(frame, "to_pylist") else frame.to_dict("records")
-    # pandas has NaN, which is not itself, for what is missing, and numbers of numpy.
+    # pandas has NaN and values of its own for what is missing, and numbers of numpy.
     return [{key: _plain(value) for key, value in row.items() if _is_there(value)} for row in rows]
 
 
 def _is_there(value: Any) -> bool:
-    return value is not None and not (isinstance(value, float) and value != value)
+    is_missing = value is None or type(value).__name__ in _MISSING
+    return not is_missing and not (isinstance(value, float) and isnan(value))
 
 
 def _plain(value: Any) -> Any:
