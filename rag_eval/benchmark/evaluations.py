@@ -29,7 +29,7 @@ from rag_eval.errors import ConfigurationError, GroundTruthError, ServiceError, 
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 from rag_eval.ground_truth.plain_data import truth_from
 from rag_eval.metrics.losses import HitStages, check_ks, chunk_level_losses, token_level_losses
-from rag_eval.metrics.metric import ChunkLevelMetric, TokenLevelMetric
+from rag_eval.metrics.metric import AnyChunkLevelMetric, AnyTokenLevelMetric
 from rag_eval.parts import Kind
 from rag_eval.retrieval import RERANKER
 from rag_eval.retrieval.foreign_retrieval import takes_arguments
@@ -144,7 +144,7 @@ def taken(kind: Kind, part: Any, *members: str) -> Any:
     return part
 
 
-class TokenLevelEvaluation(BaseEvaluation[TokenLevelGroundTruth, TokenLevelMetric]):
+class TokenLevelEvaluation(BaseEvaluation[TokenLevelGroundTruth, AnyTokenLevelMetric]):
     """Evaluates retrieval against character spans: the same ground truth serves every chunker.
 
     ``ground_truth`` is a list of ground truth or of records of it, a data frame (see ``truth_from``), or a JSON-lines
@@ -158,7 +158,7 @@ class TokenLevelEvaluation(BaseEvaluation[TokenLevelGroundTruth, TokenLevelMetri
     level = "token-level"
 
 
-class ChunkLevelEvaluation(BaseEvaluation[ChunkLevelGroundTruth, ChunkLevelMetric]):
+class ChunkLevelEvaluation(BaseEvaluation[ChunkLevelGroundTruth, AnyChunkLevelMetric]):
     """Evaluates retrieval against chunk ids: the ground truth serves the chunker that it was made with, and no other.
 
     Arguments and publication are those of ``TokenLevelEvaluation``.

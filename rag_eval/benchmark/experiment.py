@@ -16,11 +16,11 @@ from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkPrecision, ChunkRecall
 from rag_eval.metrics.metric import (
     MAX_MIN_K,
     MIN,
+    AnyChunkLevelMetric,
+    AnyTokenLevelMetric,
     Asked,
-    ChunkLevelMetric,
     MetricAtCut,
     MetricName,
-    TokenLevelMetric,
     at_cuts,
     column_of,
     metric_of,
@@ -209,7 +209,7 @@ def run_experiment(
     corpus: Corpus,
     ground_truth: Sequence[TokenLevelGroundTruth],
     retriever: Retriever[PositionAwareChunk],
-    metrics: Sequence[TokenLevelMetric] | None = None,
+    metrics: Sequence[AnyTokenLevelMetric] | None = None,
     k: int | Sequence[int] = 5,
 ) -> RetrievalResult: ...
 
@@ -221,7 +221,7 @@ def run_experiment(
     corpus: Corpus,
     ground_truth: Sequence[ChunkLevelGroundTruth],
     retriever: Retriever[Chunk],
-    metrics: Sequence[ChunkLevelMetric] | None = None,
+    metrics: Sequence[AnyChunkLevelMetric] | None = None,
     k: int | Sequence[int] = 5,
 ) -> RetrievalResult: ...
 
@@ -232,7 +232,7 @@ def run_experiment(
     corpus: Corpus,
     ground_truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth],
     retriever: Retriever[PositionAwareChunk] | Retriever[Chunk],
-    metrics: Sequence[TokenLevelMetric] | Sequence[ChunkLevelMetric] | None = None,
+    metrics: Sequence[AnyTokenLevelMetric] | Sequence[AnyChunkLevelMetric] | None = None,
     k: int | Sequence[int] = 5,
 ) -> RetrievalResult:
     """Index the corpus, retrieve for every query, score.

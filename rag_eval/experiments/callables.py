@@ -6,12 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from rag_eval.disk.files import data_sha256
 from rag_eval.errors import ConfigurationError, DataError
 from rag_eval.experiments.results import score_key
 from rag_eval.parts.live import live_digest
+from rag_eval.parts.objects import is_reference, load
 
 F = TypeVar("F", bound=Callable[..., Any])
 _NAME = "experiment_name"
@@ -65,9 +67,10 @@ def named_tasks(tasks: Sequence[Any]) -> list[Named]:
 
 
 def named_evaluators(evaluators: Sequence[Any]) -> list[Named]:
-    """The evaluators: functions, objects with ``evaluate``, or classes that need no argument.
+    """The evaluators: functions, objects with ``evaluate``, classes that need no argument, or ``module:Name``.
 
-    Raises ``ConfigurationError`` on anything else, or on equal names.
+    With settings, that is a mapping with the ``module:Name`` as its ``type``. Raises ``ConfigurationError`` on anything
+    else, or on equal names.
     """
     return _named("evaluator", evaluators, _evaluator)
 
@@ -103,6 +106,10 @@ def _with_fields(task: Callable[..., Any], wanted: Mapping[str, Any], row: Mappi
 
 
 def _evaluator(given: Any, place: int) -> Named:
+    written = {"type": given} if isinstance(given, str) else given
+    if isinstance(written, Mapping) and is_reference(written.get("type")):
+        settings = {key: value for key, value in written.items() if key != "type"}
+        given, _ = load(written["type"], settings, Path.cwd())
     made = given
     if isinstance(given, type):
         try:

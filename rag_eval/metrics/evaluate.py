@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any, TypedDict
 
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.metrics.metric import ChunkLevelMetric, TokenLevelMetric, metric_of, refuse_repeated
+from rag_eval.metrics.metric import AnyChunkLevelMetric, AnyTokenLevelMetric, metric_of, refuse_repeated
 from rag_eval.metrics.own_metrics import given_metrics
 from rag_eval.types.chunks import CharacterSpan, span_of
 from rag_eval.types.ids import ChunkId, EvaluationType, mixed_ids
@@ -48,7 +48,7 @@ class TokenLevelRecord(TypedDict):
 
 
 def evaluate_chunk_level(
-    results: Sequence[ChunkLevelResult | ChunkLevelRecord], metrics: Sequence[ChunkLevelMetric | type | str]
+    results: Sequence[ChunkLevelResult | ChunkLevelRecord], metrics: Sequence[AnyChunkLevelMetric]
 ) -> dict[str, float]:
     """The mean of each metric over the results, by the metric's name; 0 for each when there are no results.
 
@@ -61,7 +61,7 @@ def evaluate_chunk_level(
 
 
 def evaluate_token_level(
-    results: Sequence[TokenLevelResult | TokenLevelRecord], metrics: Sequence[TokenLevelMetric | type | str]
+    results: Sequence[TokenLevelResult | TokenLevelRecord], metrics: Sequence[AnyTokenLevelMetric]
 ) -> dict[str, float]:
     """The mean of each metric over the results, by the metric's name; 0 for each when there are no results.
 

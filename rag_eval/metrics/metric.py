@@ -8,7 +8,7 @@ first five hits), ``span_recall@2000tokens`` (the first whole hits within 2,000 
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast, runtime_checkable
@@ -107,6 +107,12 @@ class TokenLevelMetric(Protocol):
 
     def calculate(self, retrieved: Sequence[CharacterSpan], ground_truth: Sequence[CharacterSpan]) -> float:
         """The score of what was retrieved, best first, against the relevant spans."""
+
+
+AnyTokenLevelMetric = TokenLevelMetric | type[TokenLevelMetric] | str | Callable[..., float]
+"""A token-level metric, its class, a name or ``module:Name``, or a function of what was retrieved and is relevant."""
+AnyChunkLevelMetric = ChunkLevelMetric | type[ChunkLevelMetric] | str | Callable[..., float]
+"""The same of chunk level."""
 
 
 class RetrievalMetric(ABC):

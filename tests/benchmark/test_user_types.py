@@ -69,11 +69,15 @@ class MySplitter:
 def split(text: str) -> list[str]:
     return [text]
 
+def score(retrieved: Sequence[CharacterSpan], ground_truth: Sequence[CharacterSpan]) -> float:
+    return 1.0
+
 def use(corpus: Corpus, truth: list[TokenLevelGroundTruth], ids: list[ChunkLevelGroundTruth]) -> None:
     chunker, embedder = RecursiveCharacterChunker(), LocalEmbedder()
     evaluation = TokenLevelEvaluation(corpus, truth)
     evaluation.run(split, MyEmbedder(), [1, 5], MyStore(), MyReranker(), [MyMetric(), SpanRecall()])
     evaluation.run(MySplitter(), embedder).raw_results.scores.to_pylist()
+    evaluation.run(split, embedder, metrics=["span_recall@3", SpanRecall, MyMetric, score, "my_metrics:Own"])
     ChunkLevelEvaluation(corpus, ids).run(split, MyEmbedder(), metrics=[MyChunkMetric()]).raw_results.hits.num_rows
     spans = HybridRetriever([VectorRAGRetriever(chunker, embedder), BM25Retriever(chunker)])
     own = HybridRetriever([MyRetriever(), CallableRetriever(lambda query, k: [])], MyReranker())
@@ -87,12 +91,15 @@ def use(corpus: Corpus, truth: list[TokenLevelGroundTruth], ids: list[ChunkLevel
     HybridRetriever([vectors, BM25Retriever(chunker)])  # refused
     retrieval_losses(vectors, corpus, truth, [5])  # refused
     evaluation.run(LocalEmbedder(), embedder)  # refused
+    evaluation.run(split, embedder, metrics=[MyChunkMetric()])  # refused
+    evaluation.run(split, embedder, metrics=[MyChunkMetric])  # refused
+    ChunkLevelEvaluation(corpus, ids).run(split, embedder, metrics=[SpanRecall()])  # refused
 """
 
 
 def test_parts_that_users_write_fit_and_mixes_do_not(tmp_path: Path) -> None:
     refused = [number for number, line in enumerate(USER.splitlines(), start=1) if line.endswith("# refused")]
-    assert len(refused) == 4
+    assert len(refused) == 7
     assert list(type_errors(tmp_path, USER)) == refused
 
 

@@ -328,3 +328,22 @@ def test_the_errors_have_their_kinds() -> None:
     with pytest.raises(ExperimentFailedError) as failed:
         quietly([lambda row: 1 // row["input"]], data=[{"input": 1}, {"input": 0}])
     assert isinstance(failed.value.__cause__, ZeroDivisionError)
+
+
+def test_an_evaluator_is_taken_from_a_module_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "own_scores.py").write_text(
+        "def brief(result, expected):\n    return float(len(result) < 9)\n\n\n"
+        "class Longer:\n    name = 'longer'\n\n    def __init__(self, than):\n        self.than = than\n\n"
+        "    def evaluate(self, output, expected):\n        return float(len(output) > self.than)\n"
+    )
+    evaluators = ["own_scores:brief", {"type": "own_scores:Longer", "than": 3}]
+    done = evaluatorq("e", data=HELLO, tasks=[lambda row: "Hello"], evaluators=evaluators, outputs=[])
+    assert done.summary.average_scores == {"brief": 1.0, "longer": 1.0}
+    for wrong, reason in (
+        ("own_scores:brif", r"has no brif, named by own_scores:brif \(did you mean brief\?\)"),
+        ("no_scores:any", "there is no module 'no_scores'"),
+        ({"type": "own_scores:Longer", "then": 3}, "own_scores:Longer does not take these settings"),
+        ("brief", "evaluator 1 is a str"),
+    ):
+        with pytest.raises(ConfigurationError, match=reason):
+            Experiment("e", HELLO, [lambda row: ""], [wrong])

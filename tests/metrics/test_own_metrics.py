@@ -120,7 +120,7 @@ def test_coroutines_functions_and_classes_are_taken_and_named() -> None:
     assert not higher_is_better("Waits(lower is better)@5")
     assert taken_metric(len, "token-level").name == "len"
     results = [{"retrieved": [DOC.span(0, 3)], "ground_truth": [DOC.span(0, 6)]}]
-    found = evaluate_token_level(results, [Waits, "span_recall", lambda retrieved, truth: 2.0])  # type: ignore[list-item]
+    found = evaluate_token_level(results, [Waits, "span_recall", lambda retrieved, truth: 2.0])
     assert found == {"Waits": 1.0, "span_recall": 0.5, "<lambda>": 2.0}
 
 
