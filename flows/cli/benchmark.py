@@ -52,8 +52,8 @@ def run(
     chosen = given.benchmark(config, publish_to)
     kept = Workspace.at(given.workspace, refresh=refresh)
     # What is wrong with the files is said before a server is started.
-    check_files(chosen, kept, reanchor=reanchor)
-    for notice in chosen.notices():
+    checked = check_files(chosen, kept, reanchor=reanchor)
+    for notice in (*checked.notes, *chosen.notices()):
         say(Console(stderr=True), f"rag-eval: {notice}")
     with scratch_path(kept.root):
         sweep_scratch(kept.root)

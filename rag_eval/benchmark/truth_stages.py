@@ -20,6 +20,7 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import data_sha256
 from rag_eval.disk.rows import read_table
 from rag_eval.errors import ArtifactError, GroundTruthError, ServiceError, TableError
+from rag_eval.formatting import counted
 from rag_eval.ground_truth.check import check_against_corpus
 from rag_eval.ground_truth.drift import ReanchorReport, check_not_empty, documents_that_no_longer_match, reanchor
 from rag_eval.ground_truth.files import truth_text
@@ -107,10 +108,10 @@ def load_ground_truth(
     there is.
     """
     part, corpus = source.source, Corpus(documents_from_table(pa.concat_tables(documents)))
-    reading = part.read(source.found, corpus, evaluation_type, _around(context))
+    reading = part.read(source.found, corpus, evaluation_type, _around(context, part))
     truth = list(reading.truth)
     if evaluation_type == "token-level":
-        truth = list(reanchor_for_run(context.workspace, truth, corpus).truth) if reanchor else truth
+        truth = list(_carried(context.workspace, part, truth, corpus).truth) if reanchor else truth
         truth = list(_held_against(part, truth, corpus))
     tables = truth_to_tables(truth)
     if alone:
@@ -119,15 +120,28 @@ def load_ground_truth(
     return tables, Effort(fresh=reading.fresh, total=count, unit="queries", tokens=reading.tokens, cost=reading.cost)
 
 
-def _around(context: Context) -> Surroundings:
+def _around(context: Context, part: Any) -> Surroundings:
     workspace = context.workspace
     return Surroundings(
         folder=Path() if workspace is None else workspace.root,
         growing=(lambda _: nullcontext()) if workspace is None else workspace.growing,
-        carry=lambda truth, corpus: reanchor_for_run(workspace, truth, corpus),
+        carry=lambda truth, corpus: _carried(workspace, part, truth, corpus),
         storage=None if workspace is None else workspace.storage,
         run=None if workspace is None else workspace.begun,
     )
+
+
+def _carried(
+    workspace: Workspace | None, part: Any, truth: Sequence[TokenLevelGroundTruth], corpus: Corpus
+) -> ReanchorReport:
+    """Carry spans over to the documents, and say in the log what became of those that are not what they were."""
+    report = reanchor_for_run(workspace, truth, corpus)
+    if not report.is_unchanged:
+        told = ", ".join(f"{count:,} {status}" for status, count in report.counts.items() if count)
+        left = f"; {counted(len(report.unanswered), 'questions')} left out" if report.unanswered else ""
+        level = logging.WARNING if report.lost else logging.INFO
+        logger.log(level, "spans of %s were carried over to documents that changed: %s%s", part.title, told, left)
+    return report
 
 
 def _held_against(part: Any, truth: Sequence[TokenLevelGroundTruth], corpus: Corpus) -> Sequence[TokenLevelGroundTruth]:

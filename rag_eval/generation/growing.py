@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError
 
 from rag_eval.chunking import CHUNKER
-from rag_eval.disk.files import data_sha256, file_sha256, write_atomically
+from rag_eval.disk.files import data_sha256, write_atomically
 from rag_eval.disk.storage import Storage
 from rag_eval.errors import ConfigurationError, GroundTruthError
 from rag_eval.formatting import counted
@@ -26,7 +26,7 @@ from rag_eval.generation.report import GenerationReport
 from rag_eval.ground_truth.drift import ReanchorReport
 from rag_eval.ground_truth.files import Truth, rewrite_truth, write_truth
 from rag_eval.ground_truth.review.session import rejected_path
-from rag_eval.ground_truth.sources import Observed, Reading, Surroundings, read_truth
+from rag_eval.ground_truth.sources import FileTruth, Observed, Reading, Surroundings, read_truth
 from rag_eval.llm.chat import ChatService
 from rag_eval.llm.cost import Prices
 from rag_eval.parts import PartOf, Running, Shown, identity, part
@@ -140,7 +140,7 @@ class GeneratedTruth:
         """The settings, the file and what was asked, as they are now; never the same while questions are left."""
         self._check_level(level)
         asked = asked_path(self.file)
-        digests = [file_sha256(path) if path.is_file() else None for path in (self.file, asked)]
+        digests = [FileTruth(path).observe(level).digest if path.exists() else None for path in (self.file, asked)]
         again = uuid.uuid4().hex if read_asked(asked).stopped else None
         return Observed(data_sha256([identity(self), digests, again]))
 

@@ -341,7 +341,9 @@ def _carry_all(
 
 
 def _fits(span: CharacterSpan, content: str) -> bool:
-    return content[span.start : span.end] == span.text
+    """Whether a text has the span's in its place; of a span that does not tell its text, whether it has one."""
+    found = content[span.start : span.end]
+    return found == span.text or (not span.text and len(found) == span.end - span.start)
 
 
 def keep_reanchored(report: ReanchorReport, source: Path, path: Path) -> Path | None:

@@ -1,6 +1,7 @@
 """A file of generated ground truth grows with the documents, and what people did to it stays."""
 
 import json
+import logging
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -104,14 +105,16 @@ def test_an_edited_document_keeps_its_questions_and_their_spans_move(
 
 
 def test_a_document_that_is_gone_takes_its_questions_out_of_the_run_and_not_out_of_the_file(
-    server: OpenAIServer, load: Load, docs: Path, tmp_path: Path
+    server: OpenAIServer, load: Load, docs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     load()
     server.requests.clear()
     path = docs / f"{PLACES[0]}.md"
     text = path.read_text(encoding="utf-8")
     path.unlink()
-    assert load().queries.rows == 4
+    with caplog.at_level(logging.WARNING):
+        assert load().queries.rows == 4
+    assert "generate tiny were carried over to documents that changed: 4 kept, 2 lost; 2 questions left" in caplog.text
     assert len(read_token_level(tmp_path / "truth.jsonl")) == 6
     path.write_text(text, encoding="utf-8")
     assert (load().queries.rows, server.requests) == (6, [])
@@ -134,6 +137,20 @@ def test_what_a_review_rejects_adjusts_and_accepts_stays_so(
     asked_path(path).unlink()  # whoever has a question, rejected or not, was asked about
     server.requests.clear()
     assert (load().queries.rows, server.requests) == (7, [])
+
+
+def test_a_question_that_is_added_by_hand_without_the_text_of_its_span_counts(
+    server: OpenAIServer, load: Load, docs: Path, tmp_path: Path
+) -> None:
+    load()
+    name = f"{PLACES[0]}.md"
+    line = {"query": "What is it called?", "relevant_spans": [{"doc_id": name, "start": 2, "end": 9}]}
+    with (tmp_path / "truth.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    truth = load()
+    assert truth.queries.rows == 7
+    rows = Workspace(root=tmp_path / "work").read_table(truth.answers).to_pylist()
+    assert rows[-1]["text"] == PLACES[0]
 
 
 def test_other_settings_hold_for_new_documents_only(server: OpenAIServer, load: Load, docs: Path) -> None:
