@@ -15,10 +15,10 @@ from rag_eval.benchmark.config import SECTIONS, BenchmarkConfig
 from rag_eval.benchmark.truth_sources import TRUTH_SOURCE
 from rag_eval.metrics import METRIC
 from rag_eval.parts import Kind, describe, label
-from rag_eval.retrieval import FUSION
+from rag_eval.retrieval import FUSION, TOKENIZER
 
 PAGE = Path(__file__).with_name("reference.md")
-KINDS = (TRUTH_SOURCE, *(one.kind for one in SECTIONS.values()), FUSION)
+KINDS = (TRUTH_SOURCE, *(one.kind for one in SECTIONS.values()), FUSION, TOKENIZER)
 
 EXIT_CODES = """\
 Exit codes: 0 done; 1 a configuration, a check or a call failed, or something still waits to be sent (the rest is

@@ -121,6 +121,23 @@ def embeddings_schema(dimension: int) -> pa.Schema:
     )
 
 
+def postings_schema(frequency: pa.DataType) -> pa.Schema:
+    """The schema of the words of a shard's texts: which texts have a word, by number, and how often."""
+    numbers, frequencies = (pa.large_list(pa.field("item", one, nullable=False)) for one in (pa.int32(), frequency))
+    return schema_of(word=pa.string(), texts=numbers, frequencies=frequencies)
+
+
+WORDS = schema_of("word", word=pa.string(), texts=pa.int64(), occurrences=pa.int64())
+"""The words of a corpus: how many texts have each, and how often it occurs in all; the first row, which has no word,
+has the number of all texts and of all words."""
+
+
+def vector_sums_schema(dimension: int) -> pa.Schema:
+    """The schema of sums over unit vectors, a row a dimension: see ``rag_eval.retrieval.scoring.VectorSums``."""
+    products = pa.list_(pa.field("item", pa.int64(), nullable=False), dimension)
+    return schema_of(count=pa.int64(), sum=pa.int64(), products=products)
+
+
 @dataclass(frozen=True, slots=True)
 class TruthTables:
     """Ground truth as tables: every query (``QUERIES``), and what answers the answerable ones (``TRUTH``)."""

@@ -23,6 +23,7 @@ KINDS = (
     "embedder",
     "store",
     "index",
+    "tokenizer",
     "fusion",
     "rewriter",
     "reranker",
@@ -75,7 +76,7 @@ def _rows_of(kind: str) -> list[dict[str, Any]]:
     from rag_eval.metrics.metric import metric_names, metric_of
     from rag_eval.parts import describe
     from rag_eval.parts.kinds import first_line
-    from rag_eval.retrieval import FUSION
+    from rag_eval.retrieval import FUSION, TOKENIZER
     from rag_eval.stores import INDEX
 
     if kind == "metric":
@@ -86,7 +87,7 @@ def _rows_of(kind: str) -> list[dict[str, Any]]:
             {"name": name, "summary": first_line(evaluator), "settings": _parameters(evaluator)}
             for name, evaluator in EVALUATORS.items()
         ]
-    known_kinds = [TRUTH_SOURCE, *(one.kind for one in SECTIONS.values()), INDEX, FUSION]
+    known_kinds = [TRUTH_SOURCE, *(one.kind for one in SECTIONS.values()), INDEX, FUSION, TOKENIZER]
     (registered,) = (one for one in known_kinds if one.name == kind)
     return [one.as_data() for one in describe(registered)]
 

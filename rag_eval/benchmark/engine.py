@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rag_eval.benchmark import stages
+from rag_eval.benchmark import search_stages, stages
 from rag_eval.benchmark.config import Configuration
 from rag_eval.benchmark.references import BenchmarkInputs
 from rag_eval.benchmark.stage import Context, Shards, Stage, unused_name
@@ -64,31 +64,43 @@ def evaluate(
     chunks, index, searches, passages = (), None, None, None
     if isinstance(searched_by, Configuration) and searched_by.system is None:
         parts = searched_by
+        fuses_scores = isinstance(parts.retrieval, HybridSearch) and parts.retrieval.fusion.reads_scores
         chunks = run(stages.chunk, inputs.documents, parts.chunker, inputs.truth if level == "chunk-level" else None)
         if parts.context is not None:
             chunks = run(stages.contextualise, chunks, inputs.documents, parts.context)
         asked = queries
         if parts.queries is not None:
             asked = searches = run(stages.rewrite, queries, parts.queries)
-        if parts.embedder is not None:
-            embeddings = run(stages.embed, chunks, parts.embedder)
-            searched = asked, parts.embedder, parts.store, depth
-            if keeps_data(parts.store):
-                # An index does not depend on what only a search uses; one that is filled in place is taken as it is.
-                as_filled = parts.store if has_location(parts.store) else without(parts.store, Searching)
-                index = run(stages.index, chunks, embeddings, as_filled)
-                hits["vector"] = run(stages.retrieve_by_vector, chunks, index, *searched)
-            else:
-                hits["vector"] = run(stages.index_and_retrieve, chunks, embeddings, *searched)
+        sources: list[list[Any]] = []
         for one in parts.searches:
-            if isinstance(one, WordSearch):
-                hits["words"] = run(stages.retrieve_by_words, chunks, asked, depth)
-            elif not isinstance(one, VectorSearch):
+            source: list[Any] = []
+            if isinstance(one, VectorSearch):
+                embeddings = run(stages.embed, chunks, parts.embedder)
+                searched = asked, parts.embedder, parts.store, depth
+                if keeps_data(parts.store):
+                    # An index does not depend on what only a search uses; one filled in place is taken as it is.
+                    as_filled = parts.store if has_location(parts.store) else without(parts.store, Searching)
+                    index = run(stages.index, chunks, embeddings, as_filled)
+                    hits["vector"] = run(stages.retrieve_by_vector, chunks, index, *searched)
+                else:
+                    hits["vector"] = run(stages.index_and_retrieve, chunks, embeddings, *searched)
+                if fuses_scores:
+                    source = [parts.embedder, embeddings, run(search_stages.sum_vectors, chunks, embeddings)]
+            elif isinstance(one, WordSearch):
+                postings = run(search_stages.count_words, chunks, one.tokenizer)
+                source = [one, postings, run(search_stages.sum_words, chunks, postings)]
+                name = unused_name("words", hits)
+                hits[name] = run(search_stages.retrieve_by_words, chunks, *source[1:], asked, one, depth, name)
+            else:
                 hits[unused_name(label(one), hits)] = run(stages.retrieve, chunks, asked, one, depth)
+            sources.append(source)
         if isinstance(parts.retrieval, HybridSearch):
-            hits["fused"] = run(stages.fuse, list(hits.values()), asked, parts.retrieval.fusion, depth)
+            fused = parts.retrieval.fusion, depth
+            hits["fused"] = run(
+                search_stages.fuse, list(hits.values()), chunks, sources if fuses_scores else [], asked, *fused
+            )
         if searches is not None and parts.queries.several:
-            hits["variants"] = run(stages.fuse_searches, list(hits.values())[-1], queries, depth)
+            hits["variants"] = run(search_stages.fuse_searches, list(hits.values())[-1], queries, depth)
         if parts.reranker is not None:
             hits["reranked"] = run(stages.rerank, list(hits.values())[-1], chunks, queries, parts.reranker)
         if parts.returns is not None:

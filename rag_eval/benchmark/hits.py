@@ -9,7 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.errors import ConfigurationError
+from rag_eval.retrieval.fusion import Found
 from rag_eval.retrieval.retriever import Hit, Numbers, Ranking, Reranker, place_of, rerank
+from rag_eval.retrieval.scoring import Renumbered, Scoring
 from rag_eval.retrieval.systems import SystemAnswer
 from rag_eval.tables import (
     HITS,
@@ -70,15 +72,26 @@ def fuse_variants(hits: pa.Table, queries: pa.Table, fusion: Any, depth: int) ->
 
 
 def fuse_tables(
-    rankings: Sequence[pa.Table], searches: pa.Table, fusion: Any, depth: int, stage: str = "fused"
+    rankings: Sequence[pa.Table],
+    searches: pa.Table,
+    fusion: Any,
+    depth: int,
+    stage: str = "fused",
+    chunks: pa.Table | None = None,
+    scorings: Sequence[Scoring | None] = (),
 ) -> pa.Table:
-    """Several tables of hits as one; equal scores by place."""
+    """Several tables of hits as one; equal scores by place. ``scorings`` number the rows of ``chunks``."""
     import polars as pl
 
     hits = [pl.DataFrame(ranking.select(IDENTITY)) for ranking in rankings]
     places = pl.concat(hits).unique().sort([name for name in IDENTITY if name != "chunk_id"])
     found = [_ranking(*pair, searches) for pair in zip(rankings, _rows_of(hits, places), strict=True)]
-    fused = fusion.fuse(found, searches.num_rows, depth)
+    count = 0 if chunks is None else chunks.num_rows
+    if chunks is not None and scorings:
+        key = list(PLACE) if has_places(chunks) else ["doc_id", "ordinal"]
+        (rows,) = _rows_of([places.select(key)], pl.DataFrame(chunks.select(key)))
+        scorings = [one and Renumbered(one, rows.astype(np.int64)) for one in scorings]
+    fused = fusion.fuse(Found(found, searches.num_rows, scorings, count), depth)
     return hits_at(stage, places.to_arrow(), searches, fused)
 
 

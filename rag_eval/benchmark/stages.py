@@ -12,13 +12,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rag_eval.benchmark.caches import CachedReranker
 from rag_eval.benchmark.hits import (
     answers_table,
-    fuse_tables,
-    fuse_variants,
     hits_at,
     hits_of,
     hits_table,
@@ -37,9 +34,14 @@ from rag_eval.ground_truth.check import check_chunk_ids, check_chunker
 from rag_eval.llm.writing import Answers
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.parts import label
-from rag_eval.retrieval.bm25 import BM25Index, search_words
-from rag_eval.retrieval.retriever import Ranking, Retriever, checked_hits, in_place_order, no_chunks, without_positions
-from rag_eval.retrieval.searching import ReciprocalRankFusion
+from rag_eval.retrieval.retriever import (
+    Ranking,
+    Retriever,
+    checked_hits,
+    in_place_order,
+    no_chunks,
+    without_positions,
+)
 from rag_eval.retrieval.systems import AnswerReader
 from rag_eval.retrieval.vector import search_vectors
 from rag_eval.stores.lance import LanceDBVectorStore
@@ -271,15 +273,6 @@ def _nearest(
     return hits_at("vector", table, asked, ranking), effort
 
 
-@stage("hits", version=2)
-def retrieve_by_words(chunks: Shards, searches: pa.Table, depth: int, *, context: Context) -> tuple[pa.Table, Effort]:
-    """The chunks that share most with every search, by BM25."""
-    asked, table = as_searches(searches), pa.concat_tables(chunks)
-    words, texts = BM25Index(searched_texts(table).to_pylist()), asked.column("text").to_pylist()
-    ranking, effort = context.answered(asked, lambda some: search_words(words, texts[: some.num_rows], depth))
-    return hits_at("words", table, asked, ranking), effort
-
-
 @stage("hits", version=1)
 def retrieve(
     chunks: Shards, searches: pa.Table, retriever: Any, depth: int, *, context: Context
@@ -294,25 +287,6 @@ def retrieve(
 
     ranking, effort = Context().answered(asked, ask)
     return hits_at(label(retriever), table, asked, ranking), effort
-
-
-@stage("hits", version=3)
-def fuse(rankings: Shards, searches: pa.Table, fusion: Any, depth: int, *, context: Context) -> tuple[pa.Table, Effort]:
-    """Several rankings as one."""
-    return context.answered(
-        as_searches(searches), lambda some: fuse_tables([hits_of(one, some) for one in rankings], some, fusion, depth)
-    )
-
-
-@stage("hits", version=1)
-def fuse_searches(hits: pa.Table, queries: pa.Table, depth: int, *, context: Context) -> tuple[pa.Table, Effort]:
-    """The hits of all searches of a question as one ranking, by reciprocal rank."""
-    fusion, asked = ReciprocalRankFusion(), as_searches(queries)
-    return context.answered(asked, lambda some: fuse_variants(_of_queries(hits, some), some, fusion, depth))
-
-
-def _of_queries(hits: pa.Table, queries: pa.Table) -> pa.Table:
-    return hits.filter(pc.is_in(hits.column("query_id"), queries.column("query_id").combine_chunks()))
 
 
 @stage("hits", version=3)

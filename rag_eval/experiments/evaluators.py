@@ -16,7 +16,7 @@ from rag_eval.errors import ConfigurationError, EvaluatorError, ServiceError
 from rag_eval.experiments.json_lines import encode
 from rag_eval.experiments.results import Row, Score
 from rag_eval.metrics.metric import MetricName, chunk_level_metric, token_level_metric
-from rag_eval.retrieval.bm25 import words
+from rag_eval.retrieval.tokenizers import words
 from rag_eval.retry import Failure, RetryPolicy
 from rag_eval.types.chunks import CharacterSpan
 

@@ -23,7 +23,7 @@ from rag_eval.generation.report import Reason, quoted
 from rag_eval.ground_truth.locating import How
 from rag_eval.llm.asking import Reply
 from rag_eval.llm.chat import AnswerFault
-from rag_eval.retrieval.bm25 import words
+from rag_eval.retrieval.tokenizers import words
 from rag_eval.stores.exact_search import row_dots, unit_vectors
 from rag_eval.tokens import count_tokens
 from rag_eval.types.chunks import CharacterSpan

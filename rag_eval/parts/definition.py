@@ -212,6 +212,11 @@ def label(candidate: object) -> str:
     if not is_part(candidate):
         named = getattr(candidate, "name", None)
         return named if isinstance(named, str) else type_name(candidate)
+    return settings_label(candidate)
+
+
+def settings_label(candidate: object) -> str:
+    """Return the label of a part that has none of its own."""
     sizes, others = [], []
     for name, one in settings_of(type(candidate)).items():
         value = getattr(candidate, name)

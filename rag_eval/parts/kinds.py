@@ -332,6 +332,8 @@ def _read_axis(setting: Setting, value: object, place: Place, faults: Faults, *,
             return list(read_grids(value, place, setting.kind, faults))
         return [_read_grid(value, place, setting.kind, faults, is_grid=False)]
     if value == []:
+        if setting.default == []:
+            return [Value(value, place)]
         raise place.fault(EMPTY_GRID)
     if setting.items is not None and isinstance(value, list):
         lists = value if all(isinstance(one, list) for one in value) else [value]

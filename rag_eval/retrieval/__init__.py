@@ -13,10 +13,24 @@ RERANKER = Kind(
     foreign="rag_eval.retrieval.foreign_retrieval:ForeignReranker",
 )
 
+TOKENIZER = Kind(
+    "tokenizer",
+    {
+        "words": "rag_eval.retrieval.tokenizers:WordTokenizer",
+        "stemmed": "rag_eval.retrieval.tokenizers:StemmedTokenizer",
+    },
+    foreign="rag_eval.retrieval.tokenizers:ForeignTokenizer",
+)
+"""What gives the words of a text to BM25."""
+
 FUSION = Kind(
     "fusion",
-    {"rrf": "rag_eval.retrieval.searching:ReciprocalRankFusion"},
-    foreign="rag_eval.retrieval.searching:ForeignFusion",
+    {
+        "z-score": "rag_eval.retrieval.fusion:ZScoreFusion",
+        "min-max": "rag_eval.retrieval.fusion:MinMaxFusion",
+        "rrf": "rag_eval.retrieval.fusion:ReciprocalRankFusion",
+    },
+    foreign="rag_eval.retrieval.fusion:ForeignFusion",
 )
 """What makes one ranking of several."""
 

@@ -1,71 +1,295 @@
-"""Retrieval by words."""
+"""Retrieval by words: BM25 over counted words.
+
+S. E. Robertson, H. Zaragoza, *The Probabilistic Relevance Framework: BM25 and Beyond*, 2009: the score of a text is
+Σ over the query's words of idf · tf / (tf + k1 · (1 − b + b · length / mean length)), with
+idf = ln(1 + (n − having + ½) / (having + ½)).
+"""
 
 import math
-import re
-import unicodedata
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Literal, overload
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple, Protocol, overload
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.retrieval.retriever import AnyChunker, C, ChunkRetriever, Hit, Ranking, check_k, cut
+from rag_eval.parts import label
+from rag_eval.retrieval.retriever import AnyChunker, C, ChunkRetriever, Hit, Numbers, Ranking, check_k, cut
+from rag_eval.retrieval.scoring import Moments, moments_of
+from rag_eval.retrieval.tokenizers import WordTokenizer
+from rag_eval.tables import WORDS, check_schema, postings_schema, table_of
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ground_truth import Query
 from rag_eval.types.ids import EvaluationType
 
-# Scripts that are written without spaces are taken in overlapping pairs of characters, as search engines do.
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-_UNSPACED_BEYOND = "\U00020000-\U0003ffff"
-_WORD = re.compile(rf"[{_UNSPACED}{_UNSPACED_BEYOND}]+|[^\W{_UNSPACED}{_UNSPACED_BEYOND}]+")
-_UNSPACED_START = re.compile(rf"[{_UNSPACED}{_UNSPACED_BEYOND}]")
+WORDS_AT_ONCE = 2**20
+"""How many words are sorted at once, and frequencies added: what bounds the memory, and changes no result."""
+
+FREQUENT, MOST_FREQUENT = 8, 16
+"""A word that more than an eighth of the texts have keeps its weights from query to query, 16 of them at most."""
 
 
-def words(text: str) -> list[str]:
-    """The words of a text, case and Unicode form evened out; Chinese, Japanese, Thai and the like as pairs."""
-    found: list[str] = []
-    for word in _WORD.findall(unicodedata.normalize("NFKC", text).casefold()):
-        if len(word) > 2 and _UNSPACED_START.match(word):
-            found.extend(word[place : place + 2] for place in range(len(word) - 1))
-        else:
-            found.append(word)
-    return found
+class Tokenizer(Protocol):
+    """Gives the words of a text."""
+
+    def words(self, text: str) -> list[str]:
+        """Return the words, in their order."""
+
+
+@dataclass(frozen=True)
+class Postings:
+    """How often each word is in which of a list of texts, as one sparse matrix.
+
+    The word of row r is in the texts ``texts[starts[r] : starts[r + 1]]``, in increasing order, as often as the same
+    slice of ``frequencies`` says. ``rows`` has the words' rows in the order in which they were met.
+    """
+
+    rows: Mapping[str, int]
+    starts: Numbers
+    texts: NDArray[np.int32]
+    frequencies: NDArray[np.unsignedinteger]
+    count: int
+    """How many texts there are."""
+
+    @classmethod
+    def of(cls, texts: Iterable[str], words: Callable[[str], list[str]]) -> "Postings":
+        """Count the words of texts."""
+        rows: defaultdict[str, int] = defaultdict()
+        rows.default_factory = rows.__len__
+        found, lengths, blocks, count = array("i"), array("q"), [], 0
+        for text in texts:
+            before = len(found)
+            found.extend(map(rows.__getitem__, words(text)))
+            lengths.append(len(found) - before)
+            count += 1
+            if len(found) >= WORDS_AT_ONCE:
+                blocks.append(_counted(found, lengths, count - len(lengths)))
+                found, lengths = array("i"), array("q")
+        blocks.append(_counted(found, lengths, count - len(lengths)))
+        sizes = np.zeros(len(rows), np.int64)
+        for block in blocks:
+            sizes[block.rows] += block.sizes
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        where = np.empty(starts[-1], np.int32)
+        frequencies = np.empty(starts[-1], np.result_type(*(block.frequencies for block in blocks)))
+        free = starts[:-1].copy()
+        for block in blocks:
+            first = np.cumsum(block.sizes) - block.sizes
+            places = np.repeat(free[block.rows] - first, block.sizes) + np.arange(len(block.texts))
+            where[places], frequencies[places] = block.texts, block.frequencies
+            free[block.rows] += block.sizes
+        rows.default_factory = None
+        return cls(rows, starts, where, frequencies, count)
+
+    @classmethod
+    def from_table(cls, table: pa.Table, count: int, wanted: Iterable[str]) -> "Postings":
+        """Read the postings of so many texts from a table, which is not copied; of the words, only those wanted."""
+        read = table.combine_chunks()
+        texts, frequencies = (read.column(name).combine_chunks() for name in ("texts", "frequencies"))
+        starts = texts.offsets.to_numpy()
+        rows = _found(wanted, read.column("word"))
+        return cls(rows, starts, texts.values.to_numpy(), frequencies.values.to_numpy(), count)
+
+    def to_table(self) -> pa.Table:
+        """Return a row a word, with the texts that have it and how often they do."""
+        schema = postings_schema(pa.from_numpy_dtype(self.frequencies.dtype))
+        starts = pa.array(self.starts)
+        lists = [pa.LargeListArray.from_arrays(starts, pa.array(one)) for one in (self.texts, self.frequencies)]
+        columns = [pa.array(list(self.rows), pa.string()), *lists]
+        return pa.Table.from_arrays(
+            [one.cast(field.type) for one, field in zip(columns, schema, strict=True)], schema=schema
+        )
+
+    @cached_property
+    def lengths(self) -> NDArray[np.float64]:
+        """How many words each text has."""
+        lengths = np.zeros(self.count)
+        for begin in range(0, len(self.texts), WORDS_AT_ONCE):
+            part = slice(begin, begin + WORDS_AT_ONCE)
+            lengths += np.bincount(self.texts[part], self.frequencies[part], self.count)
+        return lengths
+
+    def of_word(self, word: str) -> tuple[NDArray[np.int32], NDArray[np.unsignedinteger]]:
+        """Return the texts that have a word, and how often."""
+        row = self.rows.get(word)
+        part = slice(0, 0) if row is None else slice(self.starts[row], self.starts[row + 1])
+        return self.texts[part], self.frequencies[part]
+
+
+class _Block(NamedTuple):
+    """The postings of some of the texts: the rows of their words, how many texts each has, and which, how often."""
+
+    rows: Numbers
+    sizes: Numbers
+    texts: NDArray[np.int32]
+    frequencies: NDArray[np.unsignedinteger]
+
+
+def _counted(found: "array[int]", lengths: "array[int]", begin: int) -> _Block:
+    """Count the words of consecutive texts, the first of which has the number ``begin``."""
+    count = max(1, len(lengths))
+    keys = np.frombuffer(found, np.int32) * np.int64(count) + np.repeat(np.arange(len(lengths)), lengths)
+    keys.sort()
+    firsts = np.flatnonzero(np.diff(keys, prepend=-1))
+    frequencies = np.diff(firsts, append=len(keys))
+    rows, texts = np.divmod(keys[firsts], count)
+    begins = np.flatnonzero(np.diff(rows, prepend=-1))
+    kind = np.min_scalar_type(frequencies.max(initial=0))
+    sizes = np.diff(begins, append=len(rows))
+    return _Block(rows[begins], sizes, (texts + begin).astype(np.int32), frequencies.astype(kind))
+
+
+def _found(wanted: Iterable[str], words: pa.ChunkedArray) -> dict[str, int]:
+    """The rows of those of the words wanted that are there."""
+    listed = list(dict.fromkeys(wanted))
+    rows = pc.index_in(pa.array(listed, words.type), value_set=words).to_pylist()
+    return {word: row for word, row in zip(listed, rows, strict=True) if row is not None}
+
+
+def word_statistics(postings: Sequence[pa.Table], counts: Sequence[int]) -> pa.Table:
+    """Sum up the postings of all shards, which have so many texts, as a ``WORDS`` table."""
+    sizes = pa.concat_tables(
+        pa.table(
+            {
+                "word": one.column("word"),
+                "texts": pc.list_value_length(one.column("texts")).cast(pa.int64()),
+                "occurrences": _sums(one.column("frequencies")),
+            }
+        )
+        for one in postings
+    )
+    summed = sizes.group_by("word", use_threads=False).aggregate([("texts", "sum"), ("occurrences", "sum")])
+    totals = table_of(WORDS, [(None, sum(counts), pc.sum(sizes.column("occurrences")).as_py() or 0)])
+    renamed = summed.select(["word", "texts_sum", "occurrences_sum"]).rename_columns(WORDS.names)
+    return pa.concat_tables([totals, renamed.cast(WORDS)]).combine_chunks()
+
+
+def _sums(lists: pa.ChunkedArray) -> pa.Array:
+    """The sum of each list, none of which is empty."""
+    read = lists.combine_chunks()
+    starts = read.offsets.to_numpy()[:-1]
+    values = read.values.to_numpy()
+    return pa.array(np.add.reduceat(values, starts, dtype=np.int64) if len(starts) else np.empty(0, np.int64))
+
+
+@dataclass(frozen=True)
+class WordStatistics:
+    """What BM25 has to know of a whole corpus: its texts, their words, and how many texts have a word."""
+
+    texts: int
+    words: int
+    having: Mapping[str, int]
+
+    @classmethod
+    def from_table(cls, table: pa.Table, wanted: Iterable[str]) -> "WordStatistics":
+        """Read them from a ``WORDS`` table; of the words, only those wanted."""
+        words, texts = check_schema(table, WORDS, "words").column("word"), table.column("texts").to_numpy()
+        having = {word: int(texts[row]) for word, row in _found(wanted, words).items()}
+        return cls(int(texts[0]), table.column("occurrences")[0].as_py(), having)
 
 
 class BM25Index:
-    """The words of a list of texts, with their weights; raises ``ConfigurationError`` on k1 < 0 or b outside [0, 1]."""
+    """The words of a list of texts, with their weights; raises ``ConfigurationError`` on k1 < 0 or b outside [0, 1].
 
-    def __init__(self, texts: Sequence[str], k1: float = 1.5, b: float = 0.75) -> None:
+    >>> BM25Index(["rye bread", "the ferry"]).scores("bread").tolist()
+    [0.2772588722239781, 0.0]
+    """
+
+    def __init__(
+        self, texts: Iterable[str], k1: float = 1.5, b: float = 0.75, tokenizer: Tokenizer | None = None
+    ) -> None:
         check_parameters(k1, b)
-        self._count = len(texts)
-        self._postings: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
-        numbers: dict[str, list[int]] = {}
-        frequencies: dict[str, list[int]] = {}
-        lengths = np.zeros(self._count)
-        for number, text in enumerate(texts):
-            counted = Counter(words(text))
-            lengths[number] = counted.total()
-            for word, frequency in counted.items():
-                numbers.setdefault(word, []).append(number)
-                frequencies.setdefault(word, []).append(frequency)
-        average = lengths.mean() if self._count else 1.0
-        damping = k1 * (1 - b + b * lengths / (average or 1.0))
-        for word, found in numbers.items():
-            where, tf = np.array(found), np.array(frequencies[word], np.float64)
-            idf = np.log1p((self._count - len(found) + 0.5) / (len(found) + 0.5))
-            self._postings[word] = where, idf * tf / (tf + damping[where])
+        self._words = (tokenizer or WordTokenizer()).words
+        postings = Postings.of(texts, self._words)
+        self._begin([postings], None, k1, b)
+
+    @classmethod
+    def of_tables(
+        cls,
+        postings: Sequence[pa.Table],
+        counts: Sequence[int],
+        statistics: pa.Table,
+        searched: Iterable[str],
+        k1: float,
+        b: float,
+        tokenizer: Tokenizer,
+    ) -> "BM25Index":
+        """Return the index of shards of so many texts each, for these searches, with the statistics of a corpus.
+
+        The corpus is that of the shards, or a larger one.
+        """
+        index = cls.__new__(cls)
+        index._words = tokenizer.words
+        wanted = {word for text in searched for word in tokenizer.words(text)}
+        shards = [Postings.from_table(one, count, wanted) for one, count in zip(postings, counts, strict=True)]
+        index._begin(shards, WordStatistics.from_table(statistics, wanted), k1, b)
+        return index
+
+    def _begin(self, shards: list[Postings], statistics: WordStatistics | None, k1: float, b: float) -> None:
+        self._shards, self._statistics = shards, statistics
+        self._begins = np.cumsum([0, *(shard.count for shard in shards)])
+        lengths = np.concatenate([shard.lengths for shard in shards])
+        count, total = (len(lengths), lengths.sum()) if statistics is None else (statistics.texts, statistics.words)
+        self._corpus = count
+        average = total / count if count else 1.0
+        self._frequent: dict[str, NDArray[np.float64]] = {}
+        self._damping = k1 * (1 - b + b * lengths / (average or 1.0))
+
+    def __len__(self) -> int:
+        return len(self._damping)
 
     def scores(self, query: str) -> NDArray[np.float64]:
         """The score of every text; 0 where no word is shared."""
-        scores = np.zeros(self._count)
-        for word in words(query):
-            if word in self._postings:
-                where, weights = self._postings[word]
-                scores[where] += weights
+        scores = np.zeros(len(self))
+        for word in self._words(query):
+            if (dense := self._frequent.get(word)) is not None:
+                scores += dense
+                continue
+            texts, frequencies = self._postings(word)
+            if len(texts):
+                weights = self._weights(word, texts, frequencies)
+                scores[texts] += weights
+                if len(texts) > len(self) // FREQUENT and len(self._frequent) < MOST_FREQUENT:
+                    self._frequent[word] = np.zeros(len(self))
+                    self._frequent[word][texts] = weights
         return scores
+
+    def scores_of(self, query: str, texts: Numbers) -> NDArray[np.float64]:
+        """The scores of some of the texts, by their numbers: those that ``scores`` gives, to the last bit."""
+        scores = np.zeros(len(texts))
+        for word in self._words(query):
+            having, frequencies = self._postings(word)
+            if len(having):
+                places = np.minimum(np.searchsorted(having, texts), len(having) - 1)
+                found = np.flatnonzero(having[places] == texts)
+                scores[found] += self._weights(word, texts[found], frequencies[places[found]])
+        return scores
+
+    def _postings(self, word: str) -> tuple[NDArray[np.integer], NDArray[np.unsignedinteger]]:
+        parts = [shard.of_word(word) for shard in self._shards]
+        if len(parts) == 1:
+            return parts[0]
+        texts = [part + begin for (part, _), begin in zip(parts, self._begins[:-1], strict=True)]
+        return np.concatenate(texts), np.concatenate([frequencies for _, frequencies in parts])
+
+    def _weights(
+        self, word: str, texts: NDArray[np.integer], frequencies: NDArray[np.unsignedinteger]
+    ) -> NDArray[np.float64]:
+        if self._statistics is None:
+            having = sum(len(shard.of_word(word)[0]) for shard in self._shards)
+        else:
+            having = self._statistics.having.get(word, 0)
+        idf = np.log1p((self._corpus - having + 0.5) / (having + 0.5))
+        tf = frequencies.astype(np.float64)
+        weights: NDArray[np.float64] = idf * tf / (tf + self._damping[texts])
+        return weights
 
 
 def check_parameters(k1: float, b: float) -> None:
@@ -77,6 +301,9 @@ def check_parameters(k1: float, b: float) -> None:
 def best_first(scores: NDArray[np.float64], k: int) -> NDArray[np.int64]:
     """The numbers of the k highest scores above 0, highest first, equal ones by number."""
     matching = np.flatnonzero(scores > 0)
+    if len(matching) > k:
+        found = scores[matching]
+        matching = matching[found >= np.partition(found, len(found) - k)[len(found) - k]]
     order: NDArray[np.int64] = matching[np.argsort(-scores[matching], kind="stable")]
     return order[:k]
 
@@ -89,6 +316,22 @@ def search_words(index: BM25Index, texts: Iterable[str], k: int) -> Ranking:
         best = best_first(scores, k)
         found.append((best, scores[best]))
     return Ranking.of(found)
+
+
+@dataclass(frozen=True)
+class WordScoring:
+    """The scores of BM25 for the searches of these texts."""
+
+    index: BM25Index
+    texts: Sequence[str]
+
+    def scores(self, search: int, chunks: Numbers) -> NDArray[np.float64]:
+        """Return the scores of some chunks."""
+        return self.index.scores_of(self.texts[search], chunks)
+
+    def moments(self, search: int) -> Moments:
+        """Return mean and deviation over all chunks."""
+        return moments_of(self.index.scores(self.texts[search]))
 
 
 class BM25Retriever(ChunkRetriever[C]):
@@ -104,6 +347,7 @@ class BM25Retriever(ChunkRetriever[C]):
         *,
         k1: float = 1.5,
         b: float = 0.75,
+        tokenizer: Tokenizer | None = None,
         evaluation_type: Literal["token-level"] = "token-level",
     ) -> None: ...
 
@@ -114,6 +358,7 @@ class BM25Retriever(ChunkRetriever[C]):
         *,
         k1: float = 1.5,
         b: float = 0.75,
+        tokenizer: Tokenizer | None = None,
         evaluation_type: Literal["chunk-level"],
     ) -> None: ...
 
@@ -123,22 +368,25 @@ class BM25Retriever(ChunkRetriever[C]):
         *,
         k1: float = 1.5,
         b: float = 0.75,
+        tokenizer: Tokenizer | None = None,
         evaluation_type: EvaluationType = "token-level",
     ) -> None:
         check_parameters(k1, b)
         super().__init__(chunker, evaluation_type)
-        self._k1, self._b = k1, b
+        self.scores_any_chunk = True
+        self._k1, self._b, self._tokenizer = k1, b, tokenizer or WordTokenizer()
         self._words = BM25Index([])
 
     @property
     def name(self) -> str:
         """The chunker and the parameters of BM25."""
-        return f"{self.chunker_name} + BM25(k1={self._k1}, b={self._b})"
+        tokenizer = "" if self._tokenizer == WordTokenizer() else f", {label(self._tokenizer)}"
+        return f"{self.chunker_name} + BM25(k1={self._k1}, b={self._b}{tokenizer})"
 
     def index(self, corpus: Corpus) -> None:
         """Chunk a corpus and count its words, in place of any before; raises ``ConfigurationError`` without chunks."""
         chunks: list[C] = cut(self._chunker, corpus, self.evaluation_type)
-        self._words = BM25Index([chunk.content for chunk in chunks], self._k1, self._b)
+        self._words = BM25Index((chunk.content for chunk in chunks), self._k1, self._b, self._tokenizer)
         self._chunks = chunks
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[list[Hit[C]]]:
@@ -146,3 +394,8 @@ class BM25Retriever(ChunkRetriever[C]):
         check_k(k)
         chunks = self.indexed_chunks()
         return search_words(self._words, (query.text for query in queries), k).hits(chunks, len(queries))
+
+    def scoring(self, queries: Sequence[Query]) -> WordScoring:
+        """How any indexed chunk scores for these queries; raises ``ConfigurationError`` before ``index``."""
+        self.indexed_chunks()
+        return WordScoring(self._words, [query.text for query in queries])

@@ -8,8 +8,8 @@ from typing import Any
 
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.parts.objects import Foreign, Origin, is_callable_part, settled, signature_of
-from rag_eval.retrieval.bm25 import words
 from rag_eval.retrieval.retriever import C, place_of
+from rag_eval.retrieval.tokenizers import words
 
 RERANKERS = (
     "an object with rerank(query, chunks), a LangChain compressor (compress_documents), a LlamaIndex postprocessor "

@@ -1,21 +1,32 @@
-"""Several rankings as one, by reciprocal rank fusion.
+"""Several rankings as one: by standardised or scaled scores, by ranks, or by a user's function.
 
-G. V. Cormack, C. L. A. Clarke, S. Büttcher, *Reciprocal Rank Fusion Outperforms Condorcet and Individual Rank Learning
-Methods*, 2009: the score of a chunk is Σ over the retrievers of 1 / (60 + its rank there).
+By scores: every chunk that any retriever found gets each retriever's exact score, also of those that did not rank it
+high enough to find it. Vectors are scored by their cosine similarity, whatever the store that found them compares by
+and however approximately it searches: it decides which chunks are candidates, and not what they score.
 """
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from itertools import chain
-from typing import Any, Generic, overload
+from numbers import Real
+from statistics import NormalDist
+from typing import Annotated, Any, ClassVar, Generic, overload
 
 import numpy as np
+from pydantic import Field, StrictFloat
 
-from rag_eval.errors import ConfigurationError
+from rag_eval.errors import ConfigurationError, preview
+from rag_eval.parts import label, part
+from rag_eval.parts.objects import Foreign, Origin
+from rag_eval.parts.settings import Count
+from rag_eval.retrieval import FUSION
 from rag_eval.retrieval.retriever import (
     RERANKER,
     RETRIEVER,
     C,
     Hit,
+    Numbers,
     Ranking,
     Reranker,
     Retriever,
@@ -26,18 +37,223 @@ from rag_eval.retrieval.retriever import (
     place_of,
     rerank,
 )
+from rag_eval.retrieval.scoring import Renumbered, Scores, Scoring
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ground_truth import Query
 
-RANK_CONSTANT = 60
+
+@dataclass(frozen=True)
+class Found:
+    """What several retrievers found for so many searches, and how each scores any chunk.
+
+    ``scorings`` has None for a retriever that tells no scores but those of its hits, or none at all; it is empty where
+    no fusion asks. ``chunks`` says how many chunks there are to find.
+    """
+
+    rankings: Sequence[Ranking]
+    searches: int
+    scorings: Sequence[Scoring | None] = ()
+    chunks: int = 0
+
+
+Weight = Annotated[StrictFloat, Field(ge=0)]
+WEIGHTS = "The weight of each retriever, in their order; none given: all alike."
+
+
+def _weights(given: Sequence[float], count: int, name: str) -> list[float]:
+    if given and len(given) != count:
+        raise ConfigurationError(f"{name} has {len(given)} weights for {count} retrievers: give one for each")
+    return list(given) or [1.0] * count
+
+
+def check_weights(given: Sequence[float]) -> None:
+    """Raise ``ConfigurationError`` when all weights are 0."""
+    if given and not any(given):
+        raise ConfigurationError("all weights are 0: give at least one retriever a weight")
+
+
+@part
+class ReciprocalRankFusion:
+    """Σ over the retrievers of weight / (constant + rank).
+
+    G. V. Cormack, C. L. A. Clarke, S. Büttcher, *Reciprocal Rank Fusion Outperforms Condorcet and Individual Rank
+    Learning Methods*, 2009.
+    """
+
+    reads_scores: ClassVar[bool] = False
+    """Whether it is given each retriever's score of every candidate."""
+    independent: ClassVar[bool] = False
+    """Whether a chunk's score is the same whatever other chunks there are."""
+
+    _: KW_ONLY
+    constant: Annotated[Count, Field(description="How little the first ranks count more than later ones.")] = 60
+    weights: Annotated[list[Weight], Field(description=WEIGHTS)] = Field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        check_weights(self.weights)
+
+    def fuse(self, found: Found, depth: int) -> Ranking:
+        """Return the first ``depth`` chunks of the rankings as one; equal scores by number."""
+        rankings = found.rankings
+        columns = zip(*((r.searches, r.chunks) for r in rankings), strict=True)
+        searches, chunks = (np.concatenate(rows) for rows in columns)
+        weights = _weights(self.weights, len(rankings), label(self))
+        gains = np.concatenate(
+            [weight / (self.constant + ranking.ranks) for weight, ranking in zip(weights, rankings, strict=True)]
+        )
+        size = int(chunks.max(initial=0)) + 1
+        pairs, row = np.unique(searches * size + chunks, return_inverse=True)
+        scores = np.bincount(row, gains, len(pairs)).astype(np.float64, copy=False)
+        search, chunk = np.divmod(pairs, size)
+        order = np.lexsort((chunk, -scores, search))
+        return Ranking(search[order], chunk[order], scores[order]).first(depth)
+
+
+class ScoreFusion(ABC):
+    """Adds up the retrievers' scores, made comparable, by weights that are scaled to sum up to 1."""
+
+    reads_scores: ClassVar[bool] = True
+    independent: ClassVar[bool] = False
+    weights: Sequence[float]
+
+    def fuse(self, found: Found, depth: int) -> Ranking:
+        """Return the first ``depth`` of the chunks that any retriever found; equal scores by number."""
+        weights = _weights(self.weights, len(found.rankings), label(self))
+        lists = [ranking.by_search(found.searches) for ranking in found.rankings]
+        fused = []
+        for search in range(found.searches):
+            ranked = [one[search] for one in lists]
+            chunks = np.unique(np.concatenate(ranked))
+            scores = np.zeros(len(chunks))
+            for weight, hits, scoring in zip(weights, ranked, found.scorings, strict=True):
+                if scoring is None:
+                    comparable = self.by_rank(_ranks(hits, chunks), len(hits), max(found.chunks, len(chunks)))
+                else:
+                    comparable = self.by_score(scoring.scores(search, chunks), scoring, search)
+                scores += weight / sum(weights) * comparable
+            order = np.lexsort((chunks, -scores))[:depth]
+            fused.append((chunks[order], scores[order]))
+        return Ranking.of(fused)
+
+    @abstractmethod
+    def by_score(self, scores: Scores, scoring: Scoring, search: int) -> Scores:
+        """Return one retriever's scores of the candidates as numbers that compare with those of others."""
+
+    @abstractmethod
+    def by_rank(self, ranks: Numbers, found: int, chunks: int) -> Scores:
+        """Return such numbers for a retriever that found so many of the chunks and tells no scores.
+
+        The rank of a candidate that it did not find is 0.
+        """
+
+
+def _ranks(hits: Numbers, chunks: Numbers) -> Numbers:
+    """The rank of each chunk among the hits, 0 where it is not."""
+    ranks = np.zeros(len(chunks), np.int64)
+    ranks[np.searchsorted(chunks, hits)] = np.arange(1, len(hits) + 1)
+    return ranks
+
+
+@part
+class ZScoreFusion(ScoreFusion):
+    """Σ of weight · (score − mean) / deviation, with mean and deviation of the retriever's scores over all chunks.
+
+    Where all chunks have the same score for a query, and for a chunk that a retriever does not have, that is 0. Of a
+    retriever without scores rank r of n chunks counts as the normal quantile of 1 − (r − ½) / n, and what it did not
+    find as in the middle of the ranks that are left.
+    """
+
+    _: KW_ONLY
+    weights: Annotated[list[Weight], Field(description=WEIGHTS)] = Field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        check_weights(self.weights)
+
+    def by_score(self, scores: Scores, scoring: Scoring, search: int) -> Scores:
+        """Return the scores, standardised."""
+        mean, deviation = scoring.moments(search)
+        return np.nan_to_num((scores - mean) / deviation) if deviation else np.zeros(len(scores))
+
+    def by_rank(self, ranks: Numbers, found: int, chunks: int) -> Scores:
+        """Return the normal quantiles of the ranks."""
+        at = np.where(ranks > 0, ranks - 0.5, (found + chunks) / 2) / chunks
+        return np.array([NormalDist().inv_cdf(1 - min(one, 1 - 0.5 / chunks)) for one in at.tolist()])
+
+
+@part
+class MinMaxFusion(ScoreFusion):
+    """Σ of weight · (score − lowest) / (highest − lowest), lowest and highest among the query's candidates.
+
+    Where these are the same, and for a chunk that a retriever does not have, that is 0. Of a retriever without scores
+    rank r of m hits counts as 1 − (r − 1) / m, and what it did not find as 0.
+    """
+
+    _: KW_ONLY
+    weights: Annotated[list[Weight], Field(description=WEIGHTS)] = Field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        check_weights(self.weights)
+
+    def by_score(self, scores: Scores, scoring: Scoring, search: int) -> Scores:
+        """Return the scores, scaled to 0 to 1."""
+        known = scores[~np.isnan(scores)]
+        lowest, highest = known.min(initial=np.inf), known.max(initial=-np.inf)
+        return np.nan_to_num((scores - lowest) / (highest - lowest)) if highest > lowest else np.zeros(len(scores))
+
+    def by_rank(self, ranks: Numbers, found: int, chunks: int) -> Scores:
+        """Return the ranks, scaled to 0 to 1."""
+        return np.where(ranks > 0, 1 - (ranks - 1) / max(found, 1), 0.0)
+
+
+class ForeignFusion(Foreign):
+    """A function that fuses the rankings of one search.
+
+    It is given a list of rankings, each a list of (chunk, score) from the best down, chunks being numbers, and returns
+    a mapping from chunks to scores. Raises ``ConfigurationError`` when the object cannot be called.
+    """
+
+    kind = "fusion"
+    reads_scores = independent = False
+
+    def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
+        super().__init__(source, origin, name)
+        call = getattr(source, "fuse", source)
+        if isinstance(source, type) or not callable(call):
+            raise ConfigurationError(f"{preview(repr(source))} is no fusion: give a function of rankings")
+        self._call: Callable[..., Any] = call
+
+    def fuse(self, found: "Found", depth: int) -> Ranking:
+        """Return the first ``depth`` chunks, best first, equal scores by number; raises on anything but scores."""
+        rankings, searches = found.rankings, found.searches
+        fused = []
+        for search in range(searches):
+            rows = [one.searches == search for one in rankings]
+            given = [
+                list(zip(one.chunks[row].tolist(), one.scores[row].tolist(), strict=True))
+                for one, row in zip(rankings, rows, strict=True)
+            ]
+            scores = self.ask(self._call, given)
+            known = {chunk for ranking in given for chunk, _ in ranking}
+            if not isinstance(scores, Mapping) or not all(
+                chunk in known and isinstance(score, Real) and np.isfinite(float(score))
+                for chunk, score in scores.items()
+            ):
+                raise ConfigurationError(
+                    f"the fusion {self.label} gave {preview(repr(scores))}: give a mapping from the chunks that it "
+                    "was given to finite scores"
+                )
+            best = sorted(scores, key=lambda chunk: (-float(scores[chunk]), chunk))[:depth]
+            fused.append((np.array(best, np.int64), np.array([float(scores[chunk]) for chunk in best])))
+        return Ranking.of(fused)
 
 
 class HybridRetriever(Generic[C]):
     """Fuses what its retrievers find, each asked for ``fetch_k`` chunks (ten times k and at least 50 unless said).
 
-    A chunk is the same for all when its place is. Raises ``ConfigurationError`` with fewer than two retrievers, on a
-    part that is not what it should be, and on ``fetch_k`` below 1.
+    ``fusion`` is by z-scores unless said. A retriever that cannot score any chunk, such as one with a reranker, is then
+    fused by rank, and the name says so. A chunk is the same for all when its place is. Raises ``ConfigurationError``
+    with fewer than two retrievers, on a part that is not what it should be, and on ``fetch_k`` below 1.
     """
 
     @overload
@@ -47,6 +263,7 @@ class HybridRetriever(Generic[C]):
         reranker: Reranker | None = None,
         *,
         fetch_k: int | None = None,
+        fusion: Any = None,
     ) -> None: ...
 
     @overload
@@ -56,10 +273,16 @@ class HybridRetriever(Generic[C]):
         reranker: Reranker | None = None,
         *,
         fetch_k: int | None = None,
+        fusion: Any = None,
     ) -> None: ...
 
     def __init__(
-        self, retrievers: Sequence[Retriever[Any]], reranker: Reranker | None = None, *, fetch_k: int | None = None
+        self,
+        retrievers: Sequence[Retriever[Any]],
+        reranker: Reranker | None = None,
+        *,
+        fetch_k: int | None = None,
+        fusion: Any = None,
     ) -> None:
         if len(retrievers) < 2:
             raise ConfigurationError(f"a hybrid needs two retrievers or more, it was given {len(retrievers)}")
@@ -72,13 +295,19 @@ class HybridRetriever(Generic[C]):
         self._retrievers: tuple[Retriever[C], ...] = tuple(retrievers)
         self._reranker = reranker
         self._fetch_k = fetch_k
+        self._fusion = ZScoreFusion() if fusion is None else FUSION.take(fusion)
 
     @property
     def name(self) -> str:
         """The names of the parts, and ``fetch_k`` where it is said."""
         depth = f"; fetch_k={self._fetch_k}" if self._fetch_k is not None else ""
         reranker = f" + {self._reranker.name}" if self._reranker else ""
-        return f"RRF({'; '.join(retriever.name for retriever in self._retrievers)}{depth}){reranker}"
+        parts = [one.name + ("" if self._reads_scores(one) else " by rank") for one in self._retrievers]
+        return f"{label(self._fusion)}({'; '.join(parts)}{depth}){reranker}"
+
+    def _reads_scores(self, retriever: Retriever[C]) -> bool:
+        """Whether a retriever is fused as the fusion has it: by the scores that it has for any chunk, or by ranks."""
+        return not self._fusion.reads_scores or getattr(retriever, "scores_any_chunk", False)
 
     @property
     def retrievers(self) -> tuple[Retriever[C], ...]:
@@ -105,10 +334,23 @@ class HybridRetriever(Generic[C]):
         if len({isinstance(hit.chunk, Chunk) for hit in chain.from_iterable(chain.from_iterable(found))}) > 1:
             raise ConfigurationError(f"{self.name} has chunk-level and token-level parts: use retrievers of one type")
         chunks, rankings = number_by_place(found)
-        fused = fuse(rankings, depth)
+        scorings = (
+            [self._scoring(one, queries, chunks) for one in self._retrievers] if self._fusion.reads_scores else []
+        )
+        held = max((len(one.indexed_chunks()) for one in self._retrievers if hasattr(one, "indexed_chunks")), default=0)
+        fused = self._fusion.fuse(Found(rankings, len(queries), scorings, held), depth)
         if self._reranker is not None:
             fused = rerank(fused, self._reranker, [query.text for query in queries], chunks)
         return fused.first(k).hits(chunks, len(queries))
+
+    @staticmethod
+    def _scoring(retriever: Any, queries: Sequence[Query], chunks: Sequence[C]) -> Scoring | None:
+        """How a retriever scores these chunks, where it tells."""
+        if not getattr(retriever, "scores_any_chunk", False):
+            return None
+        numbers = {place_of(chunk): number for number, chunk in enumerate(retriever.indexed_chunks())}
+        rows = np.array([numbers.get(place_of(chunk), -1) for chunk in chunks], np.int64)
+        return Renumbered(retriever.scoring(queries), rows)
 
 
 def number_by_place(found: Sequence[Sequence[Sequence[Hit[C]]]]) -> tuple[list[C], list[Ranking]]:
@@ -118,20 +360,13 @@ def number_by_place(found: Sequence[Sequence[Sequence[Hit[C]]]]) -> tuple[list[C
         chunks.setdefault(place_of(hit.chunk), hit.chunk)
     places = sorted(chunks)
     numbers = {place: number for number, place in enumerate(places)}
-    rankings = []
-    for lists in found:
-        rows = [np.array(list(dict.fromkeys(numbers[place_of(hit.chunk)] for hit in hits)), np.int64) for hits in lists]
-        rankings.append(Ranking.of((row, np.zeros(len(row))) for row in rows))
+    rankings = [Ranking.of(_numbered(hits, numbers) for hits in lists) for lists in found]
     return [chunks[place] for place in places], rankings
 
 
-def fuse(rankings: Sequence[Ranking], depth: int) -> Ranking:
-    """The first ``depth`` chunks of the rankings as one, by reciprocal rank fusion; equal scores by number."""
-    searches, chunks = (np.concatenate(rows) for rows in zip(*((r.searches, r.chunks) for r in rankings), strict=True))
-    gains = np.concatenate([1.0 / (RANK_CONSTANT + ranking.ranks) for ranking in rankings])
-    size = int(chunks.max(initial=0)) + 1
-    found, row = np.unique(searches * size + chunks, return_inverse=True)
-    scores = np.bincount(row, gains, len(found)).astype(np.float64, copy=False)
-    search, chunk = np.divmod(found, size)
-    order = np.lexsort((chunk, -scores, search))
-    return Ranking(search[order], chunk[order], scores[order]).first(depth)
+def _numbered(hits: Sequence[Hit[C]], numbers: Mapping[Any, int]) -> tuple[Numbers, Scores]:
+    """The chunks and scores of hits; a chunk that is there twice counts where it is first."""
+    scores: dict[int, float] = {}
+    for hit in hits:
+        scores.setdefault(numbers[place_of(hit.chunk)], hit.score)
+    return np.array([*scores], np.int64), np.array([*scores.values()], np.float64)

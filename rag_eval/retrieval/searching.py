@@ -1,78 +1,38 @@
 """How a benchmark searches its chunks: by vectors, by words, by a user's retriever, or by several of them fused."""
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY
-from numbers import Real
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-import numpy as np
-from pydantic import Field
+from pydantic import Field, StrictFloat
 
-from rag_eval.errors import ConfigurationError, preview
-from rag_eval.parts import PartOf, PartsOf, part, parts_in
-from rag_eval.parts.objects import Foreign, Origin
-from rag_eval.retrieval import FUSION, RETRIEVER
-from rag_eval.retrieval.fusion import fuse
-from rag_eval.retrieval.retriever import Ranking
+from rag_eval.errors import ConfigurationError
+from rag_eval.parts import PartOf, PartsOf, label, part, parts_in
+from rag_eval.parts.definition import settings_label
+from rag_eval.retrieval import FUSION, RETRIEVER, TOKENIZER
+from rag_eval.retrieval.fusion import ZScoreFusion
+from rag_eval.retrieval.tokenizers import WordTokenizer
 
 
 @part
 class VectorSearch:
     """The chunks whose vectors are nearest to the query's, by the embedder and the store."""
 
+    independent: ClassVar[bool] = True
+    """Whether a chunk's score is the same whatever other chunks there are."""
+
 
 @part
 class WordSearch:
-    """The chunks that share most words with the query, by BM25."""
+    """The chunks that share most words with the query, by BM25 with the statistics of all chunks."""
 
+    independent: ClassVar[bool] = True
 
-@part
-class ReciprocalRankFusion:
-    """Σ over the retrievers of 1 / (60 + rank)."""
-
-    def fuse(self, rankings: Sequence[Ranking], searches: int, depth: int) -> Ranking:
-        """Return the first ``depth`` chunks of the rankings of so many searches as one; equal scores by number."""
-        return fuse(rankings, depth)
-
-
-class ForeignFusion(Foreign):
-    """A function that fuses the rankings of one search.
-
-    It is given a list of rankings, each a list of (chunk, score) from the best down, chunks being numbers, and returns
-    a mapping from chunks to scores. Raises ``ConfigurationError`` when the object cannot be called.
-    """
-
-    kind = "fusion"
-
-    def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
-        super().__init__(source, origin, name)
-        call = getattr(source, "fuse", source)
-        if isinstance(source, type) or not callable(call):
-            raise ConfigurationError(f"{preview(repr(source))} is no fusion: give a function of rankings")
-        self._call: Callable[..., Any] = call
-
-    def fuse(self, rankings: Sequence[Ranking], searches: int, depth: int) -> Ranking:
-        """Return the first ``depth`` chunks, best first, equal scores by number; raises on anything but scores."""
-        found = []
-        for search in range(searches):
-            rows = [one.searches == search for one in rankings]
-            given = [
-                list(zip(one.chunks[row].tolist(), one.scores[row].tolist(), strict=True))
-                for one, row in zip(rankings, rows, strict=True)
-            ]
-            scores = self.ask(self._call, given)
-            known = {chunk for ranking in given for chunk, _ in ranking}
-            if not isinstance(scores, Mapping) or not all(
-                chunk in known and isinstance(score, Real) and np.isfinite(float(score))
-                for chunk, score in scores.items()
-            ):
-                raise ConfigurationError(
-                    f"the fusion {self.label} gave {preview(repr(scores))}: give a mapping from the chunks that it "
-                    "was given to finite scores"
-                )
-            best = sorted(scores, key=lambda chunk: (-float(scores[chunk]), chunk))[:depth]
-            found.append((np.array(best, np.int64), np.array([float(scores[chunk]) for chunk in best])))
-        return Ranking.of(found)
+    k1: Annotated[StrictFloat, Field(ge=0, description="How much a word's repetition counts.")] = 1.5
+    b: Annotated[StrictFloat, Field(ge=0, le=1, description="How much a chunk's length counts.")] = 0.75
+    _: KW_ONLY
+    tokenizer: Annotated[Any, PartOf(TOKENIZER), Field(description="What gives the words of a text.")] = Field(
+        default_factory=WordTokenizer
+    )
 
 
 @part
@@ -84,7 +44,7 @@ class HybridSearch:
         default_factory=lambda: [VectorSearch(), WordSearch()]
     )
     fusion: Annotated[Any, PartOf(FUSION), Field(description="How rankings become one.")] = Field(
-        default_factory=ReciprocalRankFusion
+        default_factory=ZScoreFusion
     )
 
     def __post_init__(self) -> None:
@@ -92,6 +52,27 @@ class HybridSearch:
             raise ConfigurationError("a hybrid needs two retrievers or more, none of them a hybrid itself")
         if len(set(self.retrievers)) < len(self.retrievers):
             raise ConfigurationError("a hybrid has a retriever twice: name each once")
+        weights = getattr(self.fusion, "weights", [])
+        if weights and len(weights) != len(self.retrievers):
+            raise ConfigurationError(
+                f"the fusion has {len(weights)} weights for {len(self.retrievers)} retrievers: give one for each"
+            )
+
+    @property
+    def independent(self) -> bool:
+        """Whether a chunk's score is the same whatever other chunks there are."""
+        return all(getattr(one, "independent", False) for one in (self.fusion, *self.retrievers))
+
+    @property
+    def label(self) -> str:
+        """Its settings, and which retrievers are fused by rank for want of scores."""
+        ranked = [label(one) for one in self.retrievers if not self.fuses_scores_of(one)]
+        told = settings_label(self)
+        return f"{told} ({' and '.join(ranked)} by rank)" if ranked and self.fusion.reads_scores else told
+
+    def fuses_scores_of(self, retriever: object) -> bool:
+        """Whether a retriever is fused by the scores that it has for any chunk."""
+        return bool(self.fusion.reads_scores) and isinstance(retriever, VectorSearch | WordSearch)
 
 
 def searches_by_vector(retrieval: object) -> bool:

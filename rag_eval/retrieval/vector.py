@@ -15,6 +15,7 @@ from rag_eval.retrieval.retriever import (
     C,
     ChunkRetriever,
     Hit,
+    Numbers,
     Ranking,
     Reranker,
     candidates_for,
@@ -23,6 +24,8 @@ from rag_eval.retrieval.retriever import (
     cut,
     rerank,
 )
+from rag_eval.retrieval.scoring import VECTORS_AT_ONCE, VectorScoring, VectorSums
+from rag_eval.stores.exact_search import BuiltInStore, unit_vectors
 from rag_eval.stores.memory import InMemoryVectorStore
 from rag_eval.stores.store import VectorStore
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
@@ -106,6 +109,12 @@ class VectorRAGRetriever(ChunkRetriever[C]):
         self._reranker = reranker
         self._fetch_k = fetch_k
         self._filling = object()
+        self._sums: VectorSums | None = None
+
+    @property
+    def scores_any_chunk(self) -> bool:
+        """Whether ``scoring`` can be asked: a reranker does not tell how it would rank other chunks."""
+        return self._reranker is None
 
     @property
     def name(self) -> str:
@@ -123,7 +132,7 @@ class VectorRAGRetriever(ChunkRetriever[C]):
         """
         chunks: list[C] = cut(self._chunker, corpus, self.evaluation_type)
         vectors = text_vectors(self._embedder, [chunk.content for chunk in chunks])
-        self._chunks = None
+        self._chunks = self._sums = None
         self._store.clear()
         self._store.add(chunks, vectors)
         with suppress(AttributeError):  # a store that takes no attributes cannot be marked
@@ -155,6 +164,27 @@ class VectorRAGRetriever(ChunkRetriever[C]):
             exact = self._search(store, queries, k)
         count = len(queries)
         return exact.hits(chunks, count), searched.hits(chunks, count), self.retrieve(queries, k)
+
+    def scoring(self, queries: Sequence[Query]) -> VectorScoring:
+        """How any indexed chunk scores for these queries; raises ``ConfigurationError`` before ``index``.
+
+        The chunks are embedded once more where the store does not give their vectors.
+        """
+        chunks, store = self.indexed_chunks(), self._store
+        if isinstance(store, BuiltInStore):
+            vectors = store.vectors
+        else:
+            embedded = unit_vectors(text_vectors(self._embedder, [chunk.content for chunk in chunks]), "embeddings")
+
+            def vectors(numbers: Numbers) -> Vectors:
+                return embedded[numbers]
+
+        if self._sums is None:
+            numbers = np.arange(len(chunks))
+            parts = (numbers[begin : begin + VECTORS_AT_ONCE] for begin in range(0, len(chunks), VECTORS_AT_ONCE))
+            self._sums = VectorSums.of((vectors(part), np.ones(len(part), np.int64)) for part in parts)
+        asked = embed_queries(self._embedder, [query.text for query in queries])
+        return VectorScoring(unit_vectors(asked, "query vectors"), vectors, self._sums)
 
     def _search(self, store: VectorStore, queries: Sequence[Query], k: int) -> Ranking:
         """What a store finds before any reranking."""

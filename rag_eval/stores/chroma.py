@@ -126,7 +126,8 @@ class ChromaVectorStore(BuiltInStore):
         for begin in range(0, len(numbers), step):
             yield self._collection.get(ids=_ids(numbers[begin : begin + step]), include=include)
 
-    def _vectors(self, numbers: Integers) -> Vectors:
+    def vectors(self, numbers: Integers) -> Vectors:
+        """The unit vectors of the chunks of these numbers, in the order asked for."""
         wanted, back = np.unique(numbers, return_inverse=True)
         found = [_by_number(part, part["embeddings"]) for part in self._get(wanted, ["embeddings"])]
         vectors: Vectors = np.concatenate(found, dtype=np.float32)[back]

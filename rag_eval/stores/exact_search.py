@@ -299,7 +299,7 @@ class BuiltInStore(ABC):
         """Chunks that include the best k of every query, no pair of query and chunk twice; k is at most the size."""
 
     @abstractmethod
-    def _vectors(self, numbers: NDArray[np.int64]) -> Vectors:
+    def vectors(self, numbers: NDArray[np.int64]) -> Vectors:
         """The unit vectors of the chunks of these numbers, in the order asked for."""
 
     def _scored(self, units: Vectors, queries: NDArray[np.int64], numbers: NDArray[np.int64]) -> Iterator[Candidates]:
@@ -307,7 +307,7 @@ class BuiltInStore(ABC):
         step = max(1, self._blocks.loaded // units.shape[1])
         for begin in range(0, len(numbers), step):
             query, number = queries[begin : begin + step], numbers[begin : begin + step]
-            scores = exact_scores(units[query], self._vectors(number), self._blocks.summed)
+            scores = exact_scores(units[query], self.vectors(number), self._blocks.summed)
             yield Candidates(query, number, scores)
 
     def _checked(self, chunks: int, embeddings: Vectors) -> Vectors:

@@ -319,7 +319,8 @@ class LanceDBVectorStore(BuiltInStore):
             self._table.create_index("vector", config=self.index.config())
             self._version = self._table.version
 
-    def _vectors(self, numbers: Integers) -> Vectors:
+    def vectors(self, numbers: Integers) -> Vectors:
+        """The unit vectors of the chunks of these numbers, in the order asked for."""
         column = self.take(numbers, ["vector"]).column("vector").combine_chunks()
         vectors: Vectors = column.values.to_numpy().reshape(-1, column.type.list_size)
         return vectors

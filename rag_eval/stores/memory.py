@@ -46,7 +46,8 @@ class InMemoryVectorStore(BuiltInStore):
         self._chunks.extend(chunks)
         self._parts.append(units)
 
-    def _vectors(self, numbers: Integers) -> Vectors:
+    def vectors(self, numbers: Integers) -> Vectors:
+        """The unit vectors of the chunks of these numbers, in the order asked for."""
         return self._matrix()[numbers]
 
     def _matrix(self) -> Vectors:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag_eval.benchmark import stages
+from rag_eval.benchmark import search_stages, stages
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.engine import Evaluated
 from rag_eval.benchmark.outcome import (
@@ -25,6 +25,8 @@ from rag_eval.benchmark.scores import keep_scores
 from rag_eval.benchmark.truth_stages import load_ground_truth
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
+from rag_eval.retrieval.searching import WordSearch
+from rag_eval.retrieval.tokenizers import WordTokenizer
 
 SMALL, LARGE = RecursiveTokenChunker(chunk_size=30), RecursiveTokenChunker(chunk_size=90)
 SMALL_NAME, LARGE_NAME = "recursive-token 30/0, bm25", "recursive-token 90/0, bm25"
@@ -46,6 +48,16 @@ class Store:
     def runs(self) -> tuple[BenchmarkOutcome, ...]:
         """The runs, oldest first."""
         return (self.good, self.slightly_worse, self.much_worse, self.partly_failed)
+
+
+def found_by_words(workspace: Workspace, chunks: list[TableRef], queries: TableRef, depth: int) -> TableRef:
+    """The hits of BM25, with its stages before."""
+    postings = search_stages.count_words(workspace, chunks, WordTokenizer())
+    words = search_stages.sum_words(workspace, chunks, postings)
+    found: TableRef = search_stages.retrieve_by_words(
+        workspace, chunks, postings, words, queries, WordSearch(), depth, "words"
+    )
+    return found
 
 
 def write_data(folder: Path, documents: int = 12, queries: int = 5) -> BenchmarkConfig:
@@ -99,7 +111,7 @@ def make_run(
             continue
         chunk_truth = inputs.truth if inputs.evaluation_type == "chunk-level" else None
         chunks = stages.chunk(workspace, inputs.documents, configuration.chunker, chunk_truth)
-        hits = stages.retrieve_by_words(workspace, chunks, inputs.truth.queries, inputs.depth)
+        hits = found_by_words(workspace, chunks, inputs.truth.queries, inputs.depth)
         hits = _lose(workspace, hits, inputs.truth.queries, lost)
         scores = stages.score(workspace, hits, inputs.truth, inputs.documents, chunks, inputs.metrics, inputs.ks)
         done.append(

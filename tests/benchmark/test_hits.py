@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from rag_eval import Chunk, Document, DocumentId, LexicalReranker, Query, RecursiveCharacterChunker, generate_chunk_id
 from rag_eval.benchmark.hits import answers_table, fuse_tables, hits_at, rerank_table
-from rag_eval.retrieval.fusion import fuse
+from rag_eval.retrieval.fusion import Found, ReciprocalRankFusion
 from rag_eval.retrieval.retriever import Ranking
-from rag_eval.retrieval.searching import ReciprocalRankFusion
 from rag_eval.retrieval.systems import SystemAnswer
 from rag_eval.tables import HITS, QUERIES, as_searches, chunks_to_table, table_of
 
@@ -57,7 +56,7 @@ def reciprocal_ranks(rankings: list[list[int]]) -> list[tuple[int, float]]:
 def test_hits_are_fused_by_their_reciprocal_ranks(found: list[tuple[list[int], ...]], depth: int) -> None:
     fused = fuse_tables([as_table(ranking) for ranking in found], QUERIES_TABLE, ReciprocalRankFusion(), depth)
     assert fused.schema.equals(HITS)
-    arrays = fuse([as_ranking(ranking) for ranking in found], depth)
+    arrays = ReciprocalRankFusion().fuse(Found([as_ranking(ranking) for ranking in found], len(ASKED)), depth)
     assert arrays.scores.tolist() == fused.column("score").to_pylist()
     for number, query in enumerate(ASKED):
         expected = reciprocal_ranks([ranking[number] for ranking in found])[:depth]

@@ -25,6 +25,7 @@ from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
+from tests.benchmark.made_runs import found_by_words
 from tests.doubles.cohere_server import KEY, CohereServer
 from tests.doubles.openai_server import OpenAIServer, Status
 
@@ -146,7 +147,7 @@ def test_a_reranking_that_fails_on_the_way_goes_on_where_it_was(
     monkeypatch.setenv("CO_API_KEY", KEY)
     workspace = Workspace(root=tmp_path)
     chunks, queries = made_table(workspace, 7)
-    hits = stages.retrieve_by_words(workspace, [chunks], queries, 5)
+    hits = found_by_words(workspace, [chunks], queries, 5)
     with CohereServer() as server:
         reranker = CohereReranker(base_url=server.url, max_retries=0)
         server.refused_after = 4
@@ -164,7 +165,7 @@ def test_a_reranking_that_fails_on_the_way_goes_on_where_it_was(
         assert again.effort.query_seconds >= done.effort.query_seconds
         assert len(server.requests) == 8
         # Other candidates, another model and a refresh are other questions.
-        stages.rerank(workspace, stages.retrieve_by_words(workspace, [chunks], queries, 4), [chunks], queries, reranker)
+        stages.rerank(workspace, found_by_words(workspace, [chunks], queries, 4), [chunks], queries, reranker)
         stages.rerank(workspace, hits, [chunks], queries, replaced(reranker, model="other"))
         stages.rerank(workspace.model_copy(update={"refresh": True}), hits, [chunks], queries, reranker)
         assert len(server.requests) == 8 + 3 * 7

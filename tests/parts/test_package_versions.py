@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from rag_eval.benchmark import stages
+from rag_eval.benchmark import search_stages, stages
 from rag_eval.benchmark.references import TableRef, TruthRef
 from rag_eval.chunking import CHUNKER
 from rag_eval.embedding import EMBEDDER
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import Kind, check_extras, digest
 from rag_eval.retrieval import RERANKER
+from rag_eval.retrieval.searching import WordSearch
 from rag_eval.stores import STORE
 
 TRANSFORMERS = {"sentence-transformers", "transformers", "tokenizers", "torch"}
@@ -69,7 +70,7 @@ def test_scores_count_tokens_and_so_depend_on_the_tokenizer(tmp_path: Path, monk
 
     def keys() -> tuple[str, str]:
         scored = stages.score.key(table, truth, [table], [table], ["span_recall"], [5])
-        return scored, stages.retrieve_by_words.key([table], table, 50)
+        return scored, search_stages.retrieve_by_words.key([table], [table], table, table, WordSearch(), 50, "words")
 
     before = keys()
     upgrade("tiktoken", tmp_path, monkeypatch)

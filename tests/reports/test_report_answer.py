@@ -31,11 +31,11 @@ def ranking(outcome: BenchmarkOutcome, rivals: int, others: int, mean: float = 0
 
 def test_what_to_ship_and_how_sure_that_is(outcome: BenchmarkOutcome) -> None:
     said = recommend(outcome, ranking(outcome, 1, 10, mean=0.6))
-    assert said.headline == "Ship markdown 1000, hybrid."
+    assert said.headline == "Ship recursive-token 300/0, hybrid."
     assert said.sentences == [
         "It finds 73.9 % [58.8, 86.2] of the relevant text in the first five hits, "
         "on average over 70 questions about 14 documents.",
-        "markdown 1000, bm25 is indistinguishable from it on these questions; the other 10 are worse.",
+        "markdown 1000, hybrid is indistinguishable from it on these questions; the other 10 are worse.",
     ]
 
 
@@ -47,12 +47,12 @@ def test_what_to_ship_and_how_sure_that_is(outcome: BenchmarkOutcome) -> None:
         (
             2,
             1,
-            "recursive-token 300/0, hybrid are indistinguishable from it on these questions; the other one is worse.",
+            "hybrid and markdown 1000, bm25 are indistinguishable from it on these questions; the other one is worse.",
         ),
         (
             4,
             2,
-            "4 of the 6 others, such as markdown 1000, bm25, are indistinguishable from it on these questions; "
+            "4 of the 6 others, such as markdown 1000, hybrid, are indistinguishable from it on these questions; "
             "the other 2 are worse.",
         ),
     ],
@@ -64,7 +64,7 @@ def test_rivals_are_named_or_counted(outcome: BenchmarkOutcome, rivals: int, oth
 def test_a_much_smaller_context_is_named_only_when_it_is_nearly_as_good(outcome: BenchmarkOutcome) -> None:
     near, far = (str(recommend(outcome, ranking(outcome, 10, 1, mean=mean))) for mean in (0.72, 0.6))
     assert "Nearly as good with a smaller context: recursive-token 100/0, " in near
-    assert " tokens a question instead of 752." in near
+    assert " tokens a question instead of 1,190." in near
     assert "context" not in far
 
 
@@ -74,17 +74,19 @@ def test_without_any_difference_nothing_is_called_the_best(outcome: BenchmarkOut
     assert said.sentences == [
         "Take the cheapest of those that come close, recursive-token 100/0, bm25 (367 tokens a question), "
         "or ask about more documents.",
-        "markdown 1000, hybrid comes first: it finds 73.9 % [58.8, 86.2] of the relevant text in the first five hits, "
-        "on average over 70 questions about 14 documents.",
+        "recursive-token 300/0, hybrid comes first: it finds 73.9 % [58.8, 86.2] of the relevant text in the first "
+        "five hits, on average over 70 questions about 14 documents.",
     ]
     far = recommend(outcome, ranking(outcome, 11, 0, mean=0.3))
-    assert far.sentences[0].startswith("Take the cheapest of those that come close, markdown 1000, hybrid (752 tokens")
+    assert far.sentences[0].startswith(
+        "Take the cheapest of those that come close, recursive-token 300/0, hybrid (1,190"
+    )
 
 
 def test_equally_good_ones_are_called_so(outcome: BenchmarkOutcome) -> None:
     best, second, *others = ranking(outcome, 1, 10, mean=0.6)
     said = str(recommend(outcome, [best, replace(second, estimate=SURE), *others]))
-    assert "markdown 1000, bm25 is equally good" in said
+    assert "markdown 1000, hybrid is equally good" in said
     assert "All 10 others are worse." in said
     assert "indistinguishable" not in said
 
@@ -145,7 +147,7 @@ def test_only_documents_that_are_asked_about_are_counted(outcome: BenchmarkOutco
 
 def test_alone_or_failed(outcome: BenchmarkOutcome) -> None:
     alone = str(recommend(outcome, ranking(outcome, 0, 0)))
-    assert alone.startswith("markdown 1000, hybrid was measured alone. It finds")
+    assert alone.startswith("recursive-token 300/0, hybrid was measured alone. It finds")
     configuration = outcome.configurations[0].configuration
     failure = ConfigurationFailure(configuration=configuration, reason="it broke", stages={})
     nothing = outcome.model_copy(update={"configurations": [], "failures": {"x": failure}})

@@ -40,9 +40,9 @@ def test_a_run_has_a_page_a_text_and_its_scores(sample_run: Kept) -> None:
     assert {path.name for path in folder.iterdir()} == {"summary.json", "report.html", "report.md", "scores.parquet"}
     assert pq.read_table(folder / "scores.parquet").num_rows > 12 * 70 * 20
     text = (folder / "report.md").read_text(encoding="utf-8")
-    assert text.startswith("# Ship markdown 1000, hybrid.\n\nIt finds 73.9 %")
+    assert text.startswith("# Ship recursive-token 300/0, hybrid.\n\nIt finds 79.1 %")
     rows = [line for line in text.splitlines() if line.startswith("| ") and "indistinguishable" in line]
-    assert len(rows) == 8
+    assert len(rows) == 5
     assert sample_run.outcome.corpus.digest in text
 
 

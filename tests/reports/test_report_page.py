@@ -31,8 +31,8 @@ def test_the_page_is_one_small_file_with_a_strict_policy(sample_run: Kept) -> No
 
 def test_it_opens_quietly_and_draws_every_chart(sample_run: Kept, open_report: OpenReport) -> None:
     report = open_report(sample_run.page)
-    assert report.page.locator("h1").inner_text() == "Ship markdown 1000, hybrid."
-    assert "73.9 % [" in report.page.locator("#answer").inner_text()
+    assert report.page.locator("h1").inner_text() == "Ship recursive-token 300/0, hybrid."
+    assert "79.1 % [" in report.page.locator("#answer").inner_text()
     assert report.page.locator(".ranking tbody tr").count() == 12
     report.draw_charts()
     assert report.page.locator("figure").count() == 5

@@ -24,7 +24,7 @@ from rag_eval import (
     generate_pa_chunk_id,
 )
 from rag_eval.errors import ConfigurationError
-from rag_eval.retrieval.fusion import fuse, number_by_place
+from rag_eval.retrieval.fusion import Found, ReciprocalRankFusion, number_by_place
 from rag_eval.retrieval.retriever import C, reranked
 from rag_eval.stores.store import SearchResult
 
@@ -164,7 +164,7 @@ def test_a_store_that_numbers_chunks_otherwise_is_named() -> None:
 
 def test_a_place_that_a_ranking_has_twice_counts_once() -> None:
     chunks, rankings = number_by_place([[[Hit(chunk(1), 1.0)] * 3], [[Hit(chunk(2), 1.0)]]])
-    (fused,) = fuse(rankings, 9).hits(chunks, 1)
+    (fused,) = ReciprocalRankFusion().fuse(Found(rankings, 1), 9).hits(chunks, 1)
     assert [(hit.chunk.start, hit.score) for hit in fused] == [(1, 1 / 61), (2, 1 / 61)]
 
 

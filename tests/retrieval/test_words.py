@@ -1,6 +1,10 @@
 import pytest
 
-from rag_eval.retrieval.bm25 import words
+from rag_eval.errors import ConfigurationError
+from rag_eval.parts import label
+from rag_eval.retrieval import TOKENIZER
+from rag_eval.retrieval.bm25 import BM25Index
+from rag_eval.retrieval.tokenizers import STOP_WORDS, words
 
 
 @pytest.mark.parametrize(
@@ -18,3 +22,41 @@ from rag_eval.retrieval.bm25 import words
 )
 def test_words(text: str, expected: list[str]) -> None:
     assert words(text) == expected
+
+
+def test_stems_leave_out_stop_words_of_a_language() -> None:
+    german = TOKENIZER.make({"type": "stemmed", "language": "german"})
+    assert german.words("Die Fähren und die Fähre") == ["fahr", "fahr"]
+    assert TOKENIZER.make({"type": "stemmed", "language": "english", "stop_words": False}).words("the boats") == [
+        "the",
+        "boat",
+    ]
+    assert label(german) == "stemmed german"
+
+
+@pytest.mark.parametrize("language", sorted(STOP_WORDS))
+def test_stop_words_are_written_as_words_are(language: str) -> None:
+    listed = STOP_WORDS[language].split()
+    assert [words(word) for word in listed] == [[word] for word in listed]
+    assert len(set(listed)) == len(listed)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"language": "germn"}, "no list of stop words for 'germn' .did you mean german"),
+        ({"language": "klingon", "stop_words": False}, "there is no stemmer for 'klingon'"),
+    ],
+)
+def test_a_language_that_is_not_known_is_told(settings: dict[str, object], reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        TOKENIZER.make({"type": "stemmed", **settings}).words("text")
+
+
+def test_a_function_gives_the_words() -> None:
+    letters = TOKENIZER.take(lambda text: [*text.replace(" ", "")])
+    assert BM25Index(["ab", "cd"], tokenizer=letters).scores("d").tolist()[0] == 0
+    with pytest.raises(ConfigurationError, match="gave '1': give a list of words"):
+        TOKENIZER.take(lambda text: 1).words("a")
+    with pytest.raises(ConfigurationError, match="is no tokenizer: give a function"):
+        TOKENIZER.take(object())

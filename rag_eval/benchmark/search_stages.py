@@ -1,0 +1,140 @@
+"""The stages that search by words and fuse rankings."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rag_eval.benchmark.hits import fuse_tables, fuse_variants, hits_at, hits_of
+from rag_eval.benchmark.references import Effort, TableRef
+from rag_eval.benchmark.stage import Context, Shards, stage
+from rag_eval.benchmark.stages import ROWS_AT_ONCE, TextVectors
+from rag_eval.embedding.embedder import Vectors, embed_queries
+from rag_eval.retrieval.bm25 import BM25Index, Postings, WordScoring, search_words, word_statistics
+from rag_eval.retrieval.fusion import ReciprocalRankFusion
+from rag_eval.retrieval.retriever import Numbers
+from rag_eval.retrieval.scoring import Scoring, VectorScoring, VectorSums
+from rag_eval.retrieval.searching import WordSearch
+from rag_eval.stores.exact_search import unit_vectors
+from rag_eval.tables import as_searches, searched_texts
+from rag_eval.types.ids import text_sha256
+
+
+@stage("postings", version=1, makes=list[TableRef])
+def count_words(chunks: Shards, tokenizer: Any, *, context: Context) -> tuple[list[pa.Table], Effort]:
+    """Which chunks have which words how often, of what is searched in each shard."""
+    counted = [Postings.of(searched_texts(shard).to_pylist(), tokenizer.words).to_table() for shard in chunks]
+    rows = sum(shard.num_rows for shard in chunks)
+    return counted, Effort(fresh=rows, total=rows, unit="chunks")
+
+
+@stage("words", version=1)
+def sum_words(chunks: Shards, postings: Shards, *, context: Context) -> tuple[pa.Table, Effort]:
+    """The words of the whole corpus, with how many chunks have each."""
+    found = word_statistics(postings, [shard.num_rows for shard in chunks])
+    return found, Effort(fresh=found.num_rows, total=found.num_rows, unit="words")
+
+
+@stage("hits", version=3)
+def retrieve_by_words(
+    chunks: Shards,
+    postings: Shards,
+    statistics: pa.Table,
+    searches: pa.Table,
+    bm25: WordSearch,
+    depth: int,
+    name: str,
+    *,
+    context: Context,
+) -> tuple[pa.Table, Effort]:
+    """The chunks that share most with every search, by BM25; ``name`` is that of these hits."""
+    asked, table = as_searches(searches), pa.concat_tables(chunks)
+    texts = asked.column("text").to_pylist()
+    words = _word_index(chunks, [bm25, postings, statistics], texts)
+    ranking, effort = context.answered(asked, lambda some: search_words(words, texts[: some.num_rows], depth))
+    return hits_at(name, table, asked, ranking), effort
+
+
+def _word_index(chunks: Shards, source: Sequence[Any], texts: Sequence[str]) -> BM25Index:
+    bm25, postings, statistics = source
+    counts = [shard.num_rows for shard in chunks]
+    return BM25Index.of_tables(postings, counts, statistics, texts, bm25.k1, bm25.b, bm25.tokenizer)
+
+
+@stage("sums", version=1)
+def sum_vectors(chunks: Shards, embeddings: Shards, *, context: Context) -> tuple[pa.Table, Effort]:
+    """The sums over the vectors of all chunks, from which mean and deviation of the scores of any search follow."""
+    table = pa.concat_tables(embeddings)
+    times = Counter(text_sha256(text) for shard in chunks for text in searched_texts(shard).to_pylist())
+    found: set[str] = set()
+
+    def parts() -> Iterator[tuple[Vectors, Numbers]]:
+        for batch in table.to_batches(ROWS_AT_ONCE):
+            texts = batch.column("text_sha256").to_pylist()
+            counts = [0 if text in found else times[text] for text in texts]  # shards may share a text
+            found.update(texts)
+            column = batch.column("vector")
+            vectors = column.flatten().to_numpy().reshape(-1, column.type.list_size)
+            yield unit_vectors(vectors, "embeddings"), np.array(counts, np.int64)
+
+    summed = VectorSums.of(parts())
+    return summed.to_table(), Effort(fresh=summed.count, total=summed.count, unit="chunks")
+
+
+@stage("hits", version=4)
+def fuse(
+    rankings: Shards,
+    chunks: Shards,
+    sources: Sequence[Sequence[Any]],
+    searches: pa.Table,
+    fusion: Any,
+    depth: int,
+    *,
+    context: Context,
+) -> tuple[pa.Table, Effort]:
+    """Several rankings as one.
+
+    ``sources`` says of each what any chunk's score is made of: for vectors the embedder, the embeddings and their sums;
+    for words BM25, the postings and their statistics; nothing where there are no scores. It is empty where the fusion
+    asks for none.
+    """
+    asked = as_searches(searches)
+    scorings = [_scoring(source, chunks, asked, context) for source in sources]
+    table = pa.concat_tables(chunks)
+    return context.answered(
+        asked,
+        lambda some: fuse_tables(
+            [hits_of(one, some) for one in rankings], some, fusion, depth, "fused", table, scorings
+        ),
+    )
+
+
+@stage("hits", version=1)
+def fuse_searches(hits: pa.Table, queries: pa.Table, depth: int, *, context: Context) -> tuple[pa.Table, Effort]:
+    """The hits of all searches of a question as one ranking, by reciprocal rank."""
+    fusion, asked = ReciprocalRankFusion(), as_searches(queries)
+    return context.answered(asked, lambda some: fuse_variants(_of_queries(hits, some), some, fusion, depth))
+
+
+def _of_queries(hits: pa.Table, queries: pa.Table) -> pa.Table:
+    return hits.filter(pc.is_in(hits.column("query_id"), queries.column("query_id").combine_chunks()))
+
+
+def _scoring(source: Sequence[Any], chunks: Shards, searches: pa.Table, context: Context) -> Scoring | None:
+    if not source:
+        return None
+    texts = searches.column("text").to_pylist()
+    if isinstance(source[0], WordSearch):
+        return WordScoring(_word_index(chunks, source, texts), texts)
+    embedder, embeddings, sums = source
+    with context.embedder(embedder) as used:
+        asked = unit_vectors(embed_queries(used, texts), "query vectors")
+    vectors, searched = TextVectors(pa.concat_tables(embeddings)), searched_texts(pa.concat_tables(chunks))
+
+    def units(numbers: Numbers) -> Vectors:
+        return unit_vectors(vectors.of(searched.take(pa.array(numbers)).to_pylist()), "embeddings")
+
+    return VectorScoring(asked, units, VectorSums.from_table(sums))

@@ -1,0 +1,165 @@
+"""The scores that a retriever has for any chunk, and their mean and deviation over all chunks.
+
+Sums are exact: scores and vectors are rounded to whole numbers of a small step first, whose sums no order of adding
+changes. So every store and every number of shards gives the same moments, bit for bit.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rag_eval.embedding.embedder import Vectors
+from rag_eval.errors import TableError
+from rag_eval.retrieval.retriever import Numbers
+from rag_eval.stores.exact_search import exact_scores, row_dots
+from rag_eval.tables import vector_sums_schema
+
+Scores = NDArray[np.float64]
+
+
+class Moments(NamedTuple):
+    """Mean and standard deviation of a search's scores over all chunks."""
+
+    mean: float
+    deviation: float
+
+
+class Scoring(Protocol):
+    """One retriever's score of any chunk for any search, both by number."""
+
+    def scores(self, search: int, chunks: Numbers) -> Scores:
+        """Return the scores of some chunks, NaN for one that the retriever does not have."""
+
+    def moments(self, search: int) -> Moments:
+        """Return mean and deviation of the scores of all chunks that the retriever has."""
+
+
+SCORE_BITS = 18
+
+
+def moments_of(scores: Scores) -> Moments:
+    """Mean and deviation of scores, rounded to 2⁻¹⁸ of the highest; 0 and 0 of none."""
+    step = math.frexp(float(np.abs(scores).max(initial=0)))[1] - SCORE_BITS
+    whole = np.rint(np.ldexp(scores[scores != 0], -step)).astype(np.int64)
+    count, total, squares = max(1, len(scores)), int(whole.sum()), int((whole * whole).sum())
+    variance = (count * squares - total * total) / (count * count)  # of whole numbers, which have no limit here
+    return Moments(math.ldexp(total / count, step), math.ldexp(math.sqrt(variance), step))
+
+
+VECTOR_BITS = 15
+"""Components are rounded to 2⁻¹⁵. A product of two has 30 bits, so that sums over 2²³ vectors are exact in float64."""
+VECTORS_AT_ONCE = 2**14
+
+
+@dataclass(frozen=True)
+class VectorSums:
+    """Sums over the unit vectors x of all chunks, in steps of 2⁻¹⁵: their number, Σ x and Σ x xᵀ.
+
+    The mean of the similarities to a unit vector q is then q · Σ x / n, and that of their squares qᵀ (Σ x xᵀ) q / n.
+    """
+
+    count: int
+    sums: NDArray[np.int64]
+    products: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, parts: Iterable[tuple[Vectors, Numbers]]) -> "VectorSums":
+        """Sum up unit vectors, each as many times as is said; raises ``TableError`` without any."""
+        total: VectorSums | None = None
+        for vectors, times in parts:
+            for begin in range(0, len(vectors), VECTORS_AT_ONCE):
+                part = slice(begin, begin + VECTORS_AT_ONCE)
+                one = cls._of_some(vectors[part], times[part])
+                total = one if total is None else total.plus(one)
+        if total is None:
+            raise TableError("there is no vector to sum up: embed the chunks first")
+        return total
+
+    @classmethod
+    def _of_some(cls, vectors: Vectors, times: Numbers) -> "VectorSums":
+        whole = np.rint(np.ldexp(vectors.astype(np.float64), VECTOR_BITS))
+        sums = times.astype(np.float64) @ whole
+        products = (whole * times[:, None]).T @ whole if (times != 1).any() else whole.T @ whole
+        return cls(int(times.sum()), sums.astype(np.int64), products.astype(np.int64))
+
+    def plus(self, other: "VectorSums") -> "VectorSums":
+        """Return the sums over the vectors of both."""
+        return VectorSums(self.count + other.count, self.sums + other.sums, self.products + other.products)
+
+    def to_table(self) -> pa.Table:
+        """Return a row a dimension."""
+        dimension = len(self.sums)
+        schema = vector_sums_schema(dimension)
+        products = pa.FixedSizeListArray.from_arrays(
+            pa.array(self.products.reshape(-1)), type=schema.field("products").type
+        )
+        counts = pa.array(np.full(dimension, self.count))
+        return pa.Table.from_arrays([counts, pa.array(self.sums), products], schema=schema)
+
+    @classmethod
+    def from_table(cls, table: pa.Table) -> "VectorSums":
+        """Read them from a table."""
+        products = table.column("products").combine_chunks()
+        square = products.flatten().to_numpy().reshape(table.num_rows, -1)
+        return cls(table.column("count")[0].as_py(), table.column("sum").to_numpy(), square)
+
+    @cached_property
+    def _as_numbers(self) -> tuple[Scores, Scores]:
+        mean = np.ldexp(self.sums / self.count, -VECTOR_BITS)
+        return mean, np.ldexp(self.products / self.count, -2 * VECTOR_BITS)
+
+    def moments(self, unit: Vectors) -> Moments:
+        """Return mean and deviation of the similarities of all vectors to a unit vector."""
+        sums, products = self._as_numbers
+        query = unit.astype(np.float64)
+        mean = float(row_dots(query[None], sums[None])[0])
+        squares = float(row_dots(query[None], row_dots(products, np.broadcast_to(query, products.shape))[None])[0])
+        return Moments(mean, math.sqrt(max(0.0, squares - mean * mean)))
+
+
+@dataclass(frozen=True)
+class VectorScoring:
+    """Cosine similarities to the searches' unit vectors, whatever the store of the chunks compares by.
+
+    ``vectors`` gives the unit vectors of chunks by number.
+    """
+
+    searches: Vectors
+    vectors: Callable[[Numbers], Vectors]
+    sums: VectorSums
+
+    def scores(self, search: int, chunks: Numbers) -> Scores:
+        """Return the scores of some chunks, as exact search has them."""
+        if not len(chunks):
+            return np.empty(0)
+        units = self.vectors(chunks)
+        return exact_scores(np.broadcast_to(self.searches[search], units.shape), units).astype(np.float64)
+
+    def moments(self, search: int) -> Moments:
+        """Return mean and deviation over all chunks."""
+        return self.sums.moments(self.searches[search])
+
+
+@dataclass(frozen=True)
+class Renumbered:
+    """A scoring under other numbers of chunks: ``rows`` has its own number of each, -1 where it has no such chunk."""
+
+    scoring: Scoring
+    rows: Numbers
+
+    def scores(self, search: int, chunks: Numbers) -> Scores:
+        """Return the scores of some chunks; NaN for those that it has not."""
+        rows = self.rows[chunks]
+        scores = np.full(len(rows), np.nan)
+        scores[rows >= 0] = self.scoring.scores(search, rows[rows >= 0])
+        return scores
+
+    def moments(self, search: int) -> Moments:
+        """Return mean and deviation over all chunks."""
+        return self.scoring.moments(search)
