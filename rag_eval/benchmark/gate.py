@@ -30,9 +30,9 @@ from rag_eval.metrics.metric import Values, higher_is_better
 from rag_eval.parts.definition import NONE, shown
 from rag_eval.stats.bootstrap import estimates_of
 from rag_eval.stats.comparison import (
-    FLIPS,
     ROUNDING,
     SIGNIFICANCE,
+    flips_for,
     holm,
     is_significant,
     rise_p_values,
@@ -163,7 +163,7 @@ def run_gate(
     intervals = estimates_of(drops, units, rng)
     # Configurations that lost the same are one hypothesis: to count it twice would only hide a drop.
     distinct, which = np.unique(beyond, axis=0, return_inverse=True)
-    p_values = holm(rise_p_values(distinct, rng, max(FLIPS, 100 * len(distinct))))
+    p_values = holm(rise_p_values(distinct, rng, flips_for(len(distinct))))
     checks = []
     for row, ((name, other), p) in enumerate(zip(there.items(), p_values[which.ravel()].tolist(), strict=True)):
         seen = intervals[row]

@@ -19,7 +19,7 @@ from rag_eval.benchmark.stages import read_chunks
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.metrics.losses import LOSS_PARTS, HitStages, Losses, losses_of
 from rag_eval.metrics.metric import Values
-from rag_eval.stats.comparison import FLIPS, holm, is_significant, sign_flip_p_values, without_rounding
+from rag_eval.stats.comparison import flips_for, holm, is_significant, sign_flip_p_values, without_rounding
 from rag_eval.stats.scores import Units
 from rag_eval.tables import TruthTables
 
@@ -105,7 +105,7 @@ def compare_stages(
     p_values, adjusted = np.ones(len(stages)), np.ones(len(stages))
     if len(looked_at):
         sums = units.sums(changes[looked_at])
-        p_values[looked_at] = sign_flip_p_values(sums, rng, "greater", flips=max(FLIPS, 100 * len(looked_at)))
+        p_values[looked_at] = sign_flip_p_values(sums, rng, "greater", flips=flips_for(len(looked_at)))
         adjusted[looked_at] = holm(p_values[looked_at])
     return [
         StageChange(stage, float(before[stage].mean()), float(after[stage].mean()), float(p), float(corrected))

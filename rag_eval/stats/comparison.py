@@ -43,6 +43,12 @@ ROUNDING = 1e-12
 
 FLIPS = 10_000
 
+
+def flips_for(tests: int) -> int:
+    """How many sign patterns are looked at for so many tests: the smallest p-value, times all, can be 0.01."""
+    return max(FLIPS, 100 * tests)
+
+
 # Signs at a time, to bound memory.
 _BLOCK = 1_000_000
 
@@ -199,9 +205,7 @@ def compare(
     units = before.units
     differences = without_rounding(after.values - before.values)
     intervals = estimates_of(differences, units, rng, resamples=resamples)
-    # Enough flips that the smallest p-value there can be is well below the significance after the correction.
-    flips = max(FLIPS, 100 * len(differences))
-    p_values = sign_flip_p_values(units.sums(differences), rng, flips=flips)
+    p_values = sign_flip_p_values(units.sums(differences), rng, flips=flips_for(len(differences)))
     found = []
     for row, (p, adjusted) in enumerate(zip(p_values.tolist(), holm(p_values).tolist(), strict=True)):
         gains = differences[row] if higher_is_better else -differences[row]

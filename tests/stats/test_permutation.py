@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from rag_eval.stats.comparison import SIGNIFICANCE, Alternative, holm, is_significant, rise_p_values, sign_flip_p_values
+from rag_eval.stats.comparison import (
+    SIGNIFICANCE,
+    Alternative,
+    flips_for,
+    holm,
+    is_significant,
+    rise_p_values,
+    sign_flip_p_values,
+)
 
 
 @pytest.mark.parametrize("alternative", ["two-sided", "greater"])
@@ -72,6 +80,13 @@ def test_holm_is_the_largest_bonferroni_over_every_set_that_holds_it(p_values: l
         for number in numbers
     ]
     np.testing.assert_allclose(holm(np.array(p_values)), expected, atol=1e-12)
+
+
+def test_as_many_signs_are_flipped_as_one_of_many_tests_needs_to_be_significant() -> None:
+    assert [flips_for(tests) for tests in (1, 100, 101, 500)] == [10_000, 10_000, 10_100, 50_000]
+    seen = np.vstack([np.full(60, 0.5), np.zeros((500, 60))])
+    rng = np.random.default_rng(0)
+    assert is_significant(holm(sign_flip_p_values(seen, rng, flips=flips_for(len(seen))))[0])
 
 
 def test_a_p_value_of_just_the_significance_level_is_not_significant() -> None:
