@@ -61,7 +61,7 @@ def benchmark(
     tag_run("rag-eval", config.evaluation_type)
     corpus, run = CorpusSource.of(config.corpus, config.glob), StageRunner(workspace)
     documents = run(stages.load_corpus, corpus)
-    truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, reanchor)
+    truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, reanchor, config.copies)
     inputs = BenchmarkInputs.of(config, documents, truth)
     configurations = config.configurations()
     with task_runner(runner) as side_by_side:

@@ -1,4 +1,4 @@
-"""``rag-eval truth``: import, check, review, re-anchor, push and pull ground truth.
+"""``rag-eval truth``: import, check, review, re-anchor, push and pull ground truth, and find its copies.
 
 Heavy imports stay inside the functions.
 """
@@ -363,10 +363,56 @@ def _outcome(outcome: "SpanOutcome", query: str) -> str:
     return f"{name}: altered: {place} {before} is now [{new.start}, {new.end}) {now}"
 
 
+def alternatives(
+    truth: Annotated[Path, typer.Argument(help="Ground-truth file (JSON lines) of character spans.")],
+    corpus: Annotated[Path, typer.Option(help="Folder of documents.")],
+    glob: options.DocumentGlobOption = options.DOCUMENT_GLOB,
+    near: Annotated[
+        float | None, typer.Option(min=0.51, max=1, help="Find near copies too, of this similarity at least.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="File to write; by default the one read.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be added without writing.")] = False,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Find copies of relevant spans elsewhere in the corpus, and write them to the file as alternatives."""
+    from rag_eval.ground_truth.check import check_against_corpus
+    from rag_eval.ground_truth.copies import NearCopies, credit_copies
+    from rag_eval.ground_truth.files import read_token_level, rewrite_truth
+    from rag_eval.ground_truth.records import query_name, token_level_outputs
+    from rag_eval.types.ground_truth import span_name
+
+    documents = Corpus.from_folder(corpus, glob)
+    written = read_token_level(truth)
+    items = check_against_corpus(written, documents, truth)
+    found = credit_copies(items, documents, "exact" if near is None else NearCopies(near=near))
+    changed = [new for old, new in zip(items, found.truth, strict=True) if new != old]
+    by_id = {one.query.id: one for one in changed}
+    target = output or truth
+    is_written = not dry_run and (output is not None or bool(changed))
+    if is_written:
+        rewrite_truth(target, truth, [by_id.get(one.query.id, one) for one in written])
+    console = Console()
+    if as_json:
+        counts = {"questions": found.questions, "spans": found.spans, "written": str(target) if is_written else None}
+        print_json(console, counts | {"queries": [{"id": one.query.id, **token_level_outputs(one)} for one in changed]})
+        return
+    say(console, f"{counted(found.spans, 'spans')} of {counted(found.questions, 'questions')} have copies elsewhere.")
+    told = [
+        f"{query_name(one.query.id, one.query.text)}: {span_name(span)} {preview(span.text)} is also "
+        + ", ".join(f"{span_name(other)} ({one.origins.get(other, 'alternative')})" for other in others)
+        for one in changed
+        for span, others in one.alternatives.items()
+    ]
+    say_some(console, told, SHOWN_SPANS)
+    if is_written:
+        say(console, f"The ground truth with its alternatives is in {target}")
+
+
 app = typer.Typer(help="Import, check, review, re-anchor, push and pull ground truth.", no_args_is_help=True)
 app.command("import")(import_)
 app.command("check")(check)
 app.command("review")(review)
 app.command("reanchor")(reanchor)
+app.command("alternatives")(alternatives)
 app.command("push")(push)
 app.command("pull")(pull)

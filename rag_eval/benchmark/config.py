@@ -28,6 +28,7 @@ from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.errors import ConfigurationError, preview, sentences
 from rag_eval.formatting import choices, slug, suggestion
+from rag_eval.ground_truth.copies import Copies
 from rag_eval.metrics import METRIC
 from rag_eval.metrics.metric import (
     LARGEST_CUT,
@@ -295,6 +296,11 @@ def _check_target(target: str) -> str:
     return target
 
 
+def _written_copies(given: object) -> object:
+    # YAML reads the word off as false.
+    return ("exact" if given else "off") if isinstance(given, bool) else given
+
+
 InputPath = Annotated[Path, BeforeValidator(_check_path)]
 Metric = Annotated[
     Any,
@@ -334,6 +340,11 @@ class BenchmarkConfig(Settings):
     )
     fetch_k: StrictInt | None = Field(
         default=None, ge=1, description="How many candidates are fused or reranked; null: ten times k, at least 50."
+    )
+    copies: Annotated[Copies, BeforeValidator(_written_copies)] = Field(
+        default="exact",
+        description="Which copies of a relevant span elsewhere in the corpus count as found: exact ones, off for none, "
+        "or {near: 0.9} for those of such a similarity too.",
     )
     langsmith_dataset: Name | None = Field(
         default=None, description="The LangSmith dataset that gets an experiment for every configuration."
@@ -441,6 +452,7 @@ class BenchmarkRecord(Settings):
     k: list[int]
     metrics: list[str]
     fetch_k: int | None
+    copies: Copies = "off"
     langsmith_dataset: str | None
     name: str | None = None
     notify: list[str] = Field(default_factory=list)

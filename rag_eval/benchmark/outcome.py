@@ -29,6 +29,7 @@ from rag_eval.benchmark.truth_stages import ground_truth
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, BenchmarkFailedError, ConfigurationError, ServiceError
 from rag_eval.formatting import choices, counted
+from rag_eval.ground_truth.copies import count_copies
 from rag_eval.ground_truth.files import truth_text
 from rag_eval.metrics.metric import ALL, MIN, higher_is_better, score_name, split_name
 from rag_eval.metrics.score_tables import average_scores
@@ -174,7 +175,8 @@ class ConfigurationFailure(_Outcome):
 class BenchmarkOutcome(_Outcome):
     """A whole benchmark: what was compared on what, and every configuration in the order given.
 
-    ``failures`` are the configurations that failed, by name; ``stages`` is the work that all share.
+    ``failures`` are the configurations that failed, by name; ``stages`` is the work that all share. ``copied_spans``
+    of the truth, in ``copied_questions``, have copies in the corpus that count as evidence.
     """
 
     schema_version: Literal[2] = 2
@@ -188,6 +190,8 @@ class BenchmarkOutcome(_Outcome):
     documents: int
     answerable: int
     unanswerable: int
+    copied_questions: int = 0
+    copied_spans: int = 0
     inputs: BenchmarkInputs
     configurations: list[ConfigurationOutcome]
     failures: dict[str, ConfigurationFailure]
@@ -313,6 +317,7 @@ def keep_outcome(
     """The outcome of a run that ends now, kept in the workspace."""
     queries = inputs.truth.queries
     unanswerable = sum(workspace.read_table(queries).column("unanswerable").to_pylist())
+    copied_questions, copied_spans = count_copies(workspace.read_table(inputs.truth.answers))
     now = datetime.now(UTC)
     outcome = BenchmarkOutcome(
         run=now.strftime("%Y-%m-%dT%H-%M-%S-%f-") + secrets.token_hex(4),
@@ -325,6 +330,8 @@ def keep_outcome(
         documents=sum(shard.rows for shard in inputs.documents),
         answerable=queries.rows - unanswerable,
         unanswerable=unanswerable,
+        copied_questions=copied_questions,
+        copied_spans=copied_spans,
         inputs=inputs,
         configurations=configurations,
         failures=failures,
@@ -369,7 +376,7 @@ def reuse_outcome(workspace: Workspace, config: BenchmarkConfig, reanchor: bool 
     try:
         corpus = CorpusSource.of(config.corpus, config.glob)
         documents = run(stages.load_corpus, corpus)
-        truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, reanchor)
+        truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, reanchor, config.copies)
         inputs = BenchmarkInputs.of(config, documents, truth)
         done = []
         for configuration in config.configurations():

@@ -13,6 +13,7 @@ from rag_eval.benchmark.outcome import SUMMARY, BenchmarkOutcome
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.formatting import suggestion
+from rag_eval.ground_truth.copies import Copies, NearCopies
 
 VERSIONS: tuple[int, ...] = get_args(BenchmarkOutcome.model_fields["schema_version"].annotation)
 """The versions of the summary that can be read."""
@@ -179,7 +180,14 @@ def data_differences(before: BenchmarkOutcome, after: BenchmarkOutcome) -> list[
             for run in (before, after)
         )
         found.append(f"the ground truth differs: {' and '.join(sides)}")
+    elif before.config.copies != after.config.copies and truth_digests(before) != truth_digests(after):
+        sides = (f"{_told(run.config.copies)} in {run.run}" for run in (before, after))
+        found.append(f"the copies that count as evidence differ: {' and '.join(sides)}")
     return found
+
+
+def _told(copies: Copies) -> str:
+    return f"near {copies.near:g}" if isinstance(copies, NearCopies) else copies
 
 
 def check_comparable(before: BenchmarkOutcome, after: BenchmarkOutcome, *, allow_different: bool) -> list[str]:

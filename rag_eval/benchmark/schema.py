@@ -68,6 +68,8 @@ DESCRIPTIONS = {
     "documents": "How many documents there are.",
     "answerable": "How many queries are scored.",
     "unanswerable": "How many queries are declared unanswerable; they are outside the averages.",
+    "copied_questions": "How many questions have spans with copies in the corpus that count as found.",
+    "copied_spans": "How many spans have such copies.",
     "inputs": "What all configurations share, by reference.",
     "configurations": "What each configuration found, in the order asked for.",
     "failures": "The configurations that failed, by name.",

@@ -22,6 +22,7 @@ from rag_eval.disk.rows import read_table
 from rag_eval.errors import ArtifactError, GroundTruthError, ServiceError, TableError
 from rag_eval.formatting import counted
 from rag_eval.ground_truth.check import check_against_corpus
+from rag_eval.ground_truth.copies import Copies, credit_copies
 from rag_eval.ground_truth.drift import ReanchorReport, check_not_empty, documents_that_no_longer_match, reanchor
 from rag_eval.ground_truth.files import truth_text
 from rag_eval.ground_truth.sources import FileTruth, Observed, Surroundings, join_truth, read_truth
@@ -34,12 +35,27 @@ logger = logging.getLogger("rag_eval.benchmark")
 
 
 def ground_truth(
-    run: Any, sources: Sequence[Any], documents: list[TableRef], level: EvaluationType, reanchor: bool = False
+    run: Any,
+    sources: Sequence[Any],
+    documents: list[TableRef],
+    level: EvaluationType,
+    reanchor: bool = False,
+    copies: Copies = "off",
 ) -> TruthRef:
-    """Load every source by the stage that it names, and join them where there are several.
+    """Load every source by the stage that it names, join them where there are several, and add copies of the spans.
 
     Spans are held against the documents, or with ``reanchor`` carried over to them.
     """
+    truth = _loaded(run, sources, documents, level, reanchor)
+    if copies == "off" or level == "chunk-level":  # chunks of one text have one id
+        return truth
+    credited: TruthRef = run(add_copies, truth, documents, copies)
+    return credited.model_copy(update={"source": truth.source})
+
+
+def _loaded(
+    run: Any, sources: Sequence[Any], documents: list[TableRef], level: EvaluationType, reanchor: bool
+) -> TruthRef:
     found: list[TruthRef] = []
     for source in sources:
         own = replace(load_ground_truth, name=source.stage)
@@ -171,6 +187,17 @@ def join_ground_truth(
     _check_answerable(joined, " and ".join(titles))
     count = joined.queries.num_rows
     return joined, Effort(fresh=count, total=count, unit="queries")
+
+
+@stage("truth", version=1, makes=TruthRef)
+def add_copies(
+    truth: TruthTables, documents: Shards, copies: Copies, *, context: Context
+) -> tuple[TruthTables, Effort]:
+    """Add to each span of the truth its copies in the documents, as alternatives."""
+    corpus = Corpus(documents_from_table(pa.concat_tables(documents)))
+    found = credit_copies(truth_from_tables(truth, TokenLevelGroundTruth), corpus, copies)
+    count = truth.queries.num_rows
+    return truth_to_tables(found.truth), Effort(fresh=count, total=count, unit="queries")
 
 
 def document_versions(workspace: Workspace, doc_ids: Collection[DocumentId]) -> dict[DocumentId, list[str]]:

@@ -195,9 +195,9 @@ def write_truth(path: str | Path, truth: Sequence[Truth]) -> EvaluationType:
 def rewrite_truth(path: str | Path, source: str | Path, truth: Iterable[Truth]) -> None:
     """Write what became of the ground truth of the file ``source``, which has the same order.
 
-    The line of a query whose answers are as they were stays byte for byte, and so does what is no query; a query that
-    the truth lacks is left out, and those that the file lacks come at its end. Raises as ``write_token_level`` does,
-    and when ``source`` cannot be read.
+    The line of a query whose answers are as they were stays byte for byte, and so does what is no query, but for the
+    version of the format where groups need another; a query that the truth lacks is left out, and those that the file
+    lacks come at its end. Raises as ``write_token_level`` does, and when ``source`` cannot be read.
     """
     items = list(truth)
     by_id = {item.query.id: item for item in items}
@@ -205,11 +205,15 @@ def rewrite_truth(path: str | Path, source: str | Path, truth: Iterable[Truth]) 
     is_placed = not items or isinstance(items[0], TokenLevelGroundTruth)
     kind: Any = TokenLevelLine if is_placed else ChunkLevelLine
     old = {line.number: line.truth for line in truth_lines(before.removeprefix(BYTE_ORDER_MARK), kind)}
-    lines = []
+    lines, is_grouped = [], any(item.alternatives or item.origins for item in items)
     for number, line in enumerate(before.split("\n"), start=1):
         was = old.get(number)
         now = by_id.get(was.query.id) if was is not None else None
-        if was is None or (now is not None and _outputs(now) == _outputs(was)):
+        # In a file without faults, what has no truth and is not empty is the header.
+        is_header = was is None and bool(line.strip())
+        if is_header and is_grouped and parsed_line(line.removeprefix(BYTE_ORDER_MARK)).get("version") == 1:
+            lines.append(changed_line(line, {"version": 2}, {}))
+        elif was is None or (now is not None and _outputs(now) == _outputs(was)):
             lines.append(line)
         elif now is not None:
             lines.append(changed_line(line, _outputs(now), {}))

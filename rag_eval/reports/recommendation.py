@@ -62,7 +62,7 @@ def recommend(outcome: BenchmarkOutcome, ranking: Sequence[Placed]) -> Recommend
     else:
         headline = f"Ship {best.name}."
         sentences = [f"It {found}", *_equals(ranking, tokens), _rivals(ranking), *_leaner(ranking, tokens)]
-    notes = [note for one in outcome.configurations for note in one.notes]
+    notes = copies_note(outcome) + [note for one in outcome.configurations for note in one.notes]
     return Recommendation(headline, sentences + cautions(outcome, first) + notes + failures)
 
 
@@ -82,6 +82,14 @@ def finding(metric: str, estimate: Estimate) -> str:
     if not known.meaning or column != known.label or cut.hits is None:
         return f"has {metric} {value}"
     return f"{known.meaning.format(value)} in the first {'hit' if cut.hits == 1 else f'{number_word(cut.hits)} hits'}"
+
+
+def copies_note(outcome: BenchmarkOutcome) -> list[str]:
+    """A sentence on the spans of the truth whose copies count, where there are any."""
+    if not outcome.copied_spans:
+        return []
+    spans, questions = counted(outcome.copied_spans, "relevant spans"), counted(outcome.copied_questions, "questions")
+    return [f"{spans} of {questions} occur elsewhere too, and a copy counts as found; copies: off counts none."]
 
 
 def cautions(outcome: BenchmarkOutcome, estimate: Estimate) -> list[str]:

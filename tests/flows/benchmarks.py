@@ -12,6 +12,7 @@ TWO = BenchmarkConfig(corpus=CORPUS, ground_truth=GROUND_TRUTH, chunkers=[SMALL,
 STAGES = [
     "load-corpus",
     "load-ground-truth",
+    "add-copies",
     "chunk",
     "embed",
     "index",

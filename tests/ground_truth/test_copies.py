@@ -1,0 +1,156 @@
+"""What says the same as a span elsewhere in the corpus counts as that span."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from typer.testing import CliRunner
+
+from flows.cli.main import app
+from rag_eval import Corpus, Document, DocumentId, Query, TokenLevelGroundTruth, read_token_level, write_token_level
+from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.config_files import load_config
+from rag_eval.benchmark.references import TruthRef
+from rag_eval.benchmark.runs import data_differences
+from rag_eval.benchmark.truth_stages import add_copies, ground_truth
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.ground_truth.copies import COPY, LEAST_CHARACTERS, NEAR_COPY, NearCopies, count_copies, credit_copies
+from rag_eval.ground_truth.sources import FileTruth
+from rag_eval.tables import documents_to_table, truth_to_tables
+from tests.benchmark.made_runs import make_run, write_data
+
+TEXT = "The ferry leaves at noon from quay seven."
+NEAR = "The ferry leaves at noon from quay eight."
+A = Document(DocumentId("a.md"), f"{TEXT}\n\nCoffee is served.\n\n{TEXT}\n")
+B = Document(DocumentId("b.md"), f"# Times\n\n{TEXT}\n\n{NEAR}\n")
+CORPUS = Corpus([A, B])
+SPAN, COFFEE = A.span(0, len(TEXT)), A.span(len(TEXT) + 2, len(TEXT) + 18)
+ASKED = TokenLevelGroundTruth(Query.from_text("when?"), [SPAN, COFFEE])
+
+
+def test_copies_in_every_document_become_alternatives() -> None:
+    found = credit_copies([ASKED], CORPUS)
+    assert (found.questions, found.spans) == (1, 1)
+    (item,) = found.truth
+    others = item.alternatives[SPAN]
+    assert [(one.doc_id, one.start) for one in others] == [("a.md", A.content.rindex(TEXT)), ("b.md", 9)]
+    assert {one.text for one in others} == {TEXT}
+    assert item.origins == dict.fromkeys(others, COPY)
+    assert item.relevant_spans == ASKED.relevant_spans
+    assert count_copies(truth_to_tables(found.truth).answers) == (1, 1)
+    assert credit_copies(found.truth, CORPUS).truth == found.truth
+    assert credit_copies([ASKED], CORPUS, "off").truth == [ASKED]
+
+
+def test_near_copies_are_found_when_asked_for() -> None:
+    (item,) = credit_copies([ASKED], CORPUS, NearCopies(near=0.8)).truth
+    near = [one for one in item.alternatives[SPAN] if item.origins[one] == NEAR_COPY]
+    assert [one.text for one in near] == [NEAR]
+    assert credit_copies([ASKED], CORPUS, NearCopies(near=0.99)).truth == credit_copies([ASKED], CORPUS).truth
+
+
+def test_what_the_question_has_already_is_not_added_again() -> None:
+    other, third = credit_copies([ASKED], CORPUS).truth[0].alternatives[SPAN]
+    both = TokenLevelGroundTruth(Query.from_text("both?"), [SPAN, other])
+    (item,) = credit_copies([both], CORPUS).truth
+    assert item.alternatives == {SPAN: (third,)}
+
+
+def test_short_texts_and_texts_across_documents_are_no_copies() -> None:
+    short = "x" * (LEAST_CHARACTERS - 1)
+    document = Document(DocumentId("c.md"), f"{short} and {short}")
+    item = TokenLevelGroundTruth(Query.from_text("short?"), [document.span(0, len(short))])
+    assert credit_copies([item], Corpus([document])).spans == 0
+    whole = Document(DocumentId("d.md"), "one half of a text\nthe other half of it")
+    parts = [Document(DocumentId("e.md"), "one half of a text"), Document(DocumentId("f.md"), "the other half of it")]
+    item = TokenLevelGroundTruth(Query.from_text("whole?"), [whole.span(0, len(whole.content))])
+    assert credit_copies([item], Corpus([whole, *parts])).spans == 0
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(st.lists(st.text("ab", min_size=25, max_size=60), min_size=1, max_size=3), st.data())
+def test_exact_copies_are_all_places_that_do_not_overlap(texts: list[str], data: st.DataObject) -> None:
+    documents = [Document(DocumentId(str(number)), text + text) for number, text in enumerate(texts)]
+    document = data.draw(st.sampled_from(documents))
+    start = data.draw(st.integers(0, len(document.content) - LEAST_CHARACTERS))
+    span = document.span(start, start + LEAST_CHARACTERS)
+    (item,) = credit_copies([TokenLevelGroundTruth(Query.from_text("?"), [span])], Corpus(documents)).truth
+    taken = [span]
+    for one in documents:
+        for place in range(len(one.content) - LEAST_CHARACTERS + 1):
+            here = one.span(place, place + LEAST_CHARACTERS)
+            clear = all(o.doc_id != one.id or o.end <= here.start or here.end <= o.start for o in taken)
+            taken += [here] if here.text == span.text and clear else []
+    assert [span, *item.alternatives.get(span, ())] == taken
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [("", "exact"), ("copies: off", "off"), ("copies: exact", "exact"), ("copies: {near: 0.9}", NearCopies(near=0.9))],
+)
+def test_a_benchmark_file_says_which_copies_count(tmp_path: Path, written: str, expected: object) -> None:
+    path = tmp_path / "bench.yaml"
+    path.write_text(f"corpus: docs\nground_truth: truth.jsonl\nchunkers: markdown\n{written}\n")
+    assert load_config(path).copies == expected
+    for wrong in ("some", {"near": 0.4}, {"near": 0.9, "far": 1}):
+        with pytest.raises(ValidationError, match="copies"):
+            BenchmarkConfig(corpus=tmp_path, ground_truth=path, chunkers=["markdown"], copies=wrong)
+
+
+def test_copies_are_a_stage_of_their_own_and_off_is_none(tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path / "work")
+    write_token_level(tmp_path / "truth.jsonl", [ASKED])
+    documents = [workspace.write_table("documents", documents_to_table(CORPUS))]
+    ran: list[str] = []
+
+    def run(stage: object, *inputs: object) -> TruthRef:
+        ran.append(stage.name)  # type: ignore[attr-defined]
+        return stage(workspace, *inputs)  # type: ignore[no-any-return,operator]
+
+    sources = [FileTruth(tmp_path / "truth.jsonl")]
+    off = ground_truth(run, sources, documents, "token-level", copies="off")
+    assert ran == ["load-ground-truth"]
+    exact = ground_truth(run, sources, documents, "token-level", copies="exact")
+    assert ran[2:] == ["add-copies"]
+    assert (off.answers.rows, exact.answers.rows) == (2, 4)
+    assert exact.queries.digest == off.queries.digest
+    keys = [add_copies.key(off, documents, copies) for copies in ("exact", NearCopies(near=0.9), NearCopies(near=0.8))]
+    assert len(set(keys)) == 3
+
+
+def test_runs_with_other_copies_are_not_compared_without_a_word(tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path)
+    before = make_run(workspace, write_data(tmp_path / "data"))
+    assert data_differences(before, before) == []
+    off = before.model_copy(update={"config": before.config.model_copy(update={"copies": "off"})})
+    assert data_differences(before, off) == []  # nothing occurs twice
+    answers = before.inputs.truth.answers.model_copy(update={"digest": "other"})
+    truth = before.inputs.truth.model_copy(update={"answers": answers})
+    other = off.model_copy(update={"inputs": before.inputs.model_copy(update={"truth": truth})})
+    (said,) = data_differences(before, other)
+    assert said == f"the copies that count as evidence differ: exact in {before.run} and off in {before.run}"
+
+
+def test_the_command_shows_copies_and_writes_them_into_the_file(tmp_path: Path) -> None:
+    folder, truth = tmp_path / "docs", tmp_path / "truth.jsonl"
+    folder.mkdir()
+    for document in CORPUS:
+        (folder / document.id).write_text(document.content)
+    plain = TokenLevelGroundTruth(Query.from_text("coffee?"), [COFFEE])
+    write_token_level(truth, [plain, ASKED])
+    before = truth.read_text()
+    asked = ["truth", "alternatives", str(truth), "--corpus", str(folder)]
+    shown = CliRunner().invoke(app, [*asked, "--dry-run"])
+    assert shown.exit_code == 0
+    assert "1 span of 1 question" in shown.output
+    assert truth.read_text() == before
+    assert CliRunner().invoke(app, asked).exit_code == 0
+    assert read_token_level(truth) == [plain, *credit_copies([ASKED], CORPUS).truth]
+    after = truth.read_text().splitlines()
+    assert after[0] == '{"format": "rag-eval/token-level", "version": 2}'
+    assert after[1] == before.splitlines()[1]
+    again = truth.read_text()
+    assert CliRunner().invoke(app, asked).exit_code == 0
+    assert truth.read_text() == again
