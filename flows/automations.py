@@ -158,9 +158,9 @@ def messages(client: SyncPrefectClient, project: str, targets: Sequence[str], be
             raise ConfigurationError(
                 f"notify names the environment variable {target}, which holds no address: set it to that of a webhook"
             )
-        block = Webhook(
-            url=SecretStr(address), headers=SecretDict({"Content-Type": "application/json"}), allow_private_urls=True
-        )
+        # Prefect keeps connections open and fails on one that the other side has closed meanwhile.
+        headers = {"Content-Type": "application/json", "Connection": "close"}
+        block = Webhook(url=SecretStr(address), headers=SecretDict(headers), allow_private_urls=True)
         number = cast("UUID", block.save(f"{block_prefix(project)}{slug(target, 60)}", overwrite=True))
         text = f"({subject}) ~ '\\n' ~ ({body})"
         actions.append(CallWebhook(block_document_id=number, payload=f'{{"text": {{{{ ({text})|tojson }}}}}}'))
