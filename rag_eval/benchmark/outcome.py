@@ -155,8 +155,8 @@ class ConfigurationOutcome(_Outcome):
             pieces = counted(self.chunks.skipped, "pieces")
             told.append(f"{self.name}: {pieces} of its chunks have no sure place in their document and were left out.")
         if self.unplaced:
-            answers = f"{self.unplaced:,} of {self.hits.rows:,} answers"
-            told.append(f"{self.name}: {answers} are not in the documents, and count as text that is not relevant.")
+            answers = f"{self.unplaced:,} of {self.hits.rows:,} answers have no sure place in the documents"
+            told.append(f"{self.name}: {answers}, and count as text that is not relevant.")
         return told
 
 

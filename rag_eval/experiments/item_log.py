@@ -3,11 +3,12 @@
 Lines stand in the order in which samples were finished; only their places are held in memory.
 """
 
-import fcntl
 import hashlib
 import os
 import re
 import secrets
+import sys
+import threading
 import time
 import weakref
 from array import array
@@ -24,6 +25,8 @@ from rag_eval.experiments.results import ItemResult, Row
 
 FOLDER = ".unfinished"
 LEFT_DAYS = 30
+LOCKED_BYTE = 2**40
+"""Far beyond the end of any log, so that locking it keeps nobody from reading."""
 HEADER, SAMPLE = {"run", "started"}, {"index", "row", "item"}
 """The keys of the first line, and of those after it."""
 
@@ -33,6 +36,7 @@ class ItemLog(Sequence[ItemResult]):
 
     def __init__(self, path: Path, descriptor: int, header: dict[str, Any], places: "array[int]") -> None:
         self._path, self._descriptor, self._places = path, descriptor, places
+        self._reading = threading.Lock()
         # A program may run experiments without end, and keep none of their results.
         self.close = weakref.finalize(self, os.close, descriptor)
         """Let the log go."""
@@ -102,10 +106,17 @@ class ItemLog(Sequence[ItemResult]):
             self.done()
         self.close()
 
+    def _bytes(self, place: int, size: int) -> bytes:
+        if sys.platform != "win32":
+            return os.pread(self._descriptor, size, place)
+        with self._reading:  # where there is no pread; what is added goes to the end wherever that is
+            os.lseek(self._descriptor, place, os.SEEK_SET)
+            return os.read(self._descriptor, size)
+
     def _read(self, place: int) -> dict[str, Any]:
         size = 4_096
         while True:
-            block = os.pread(self._descriptor, size, place)
+            block = self._bytes(place, size)
             end = block.find(b"\n")
             if end >= 0:
                 found: dict[str, Any] = decode(block[:end])
@@ -150,9 +161,9 @@ def _remove_old(unfinished: Path) -> None:
 def _locked(path: Path) -> int | None:
     """The open file, locked for as long as this process has it open; None when another process has."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(descriptor)
         except OSError:
             os.close(descriptor)
             return None
@@ -162,6 +173,19 @@ def _locked(path: Path) -> int | None:
         except FileNotFoundError:
             pass
         os.close(descriptor)  # the run it belonged to ended meanwhile, and took its name away
+
+
+def _lock(descriptor: int) -> None:
+    """Lock an open file; raises ``OSError`` when another process has it. Windows knows locks of bytes alone."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        os.lseek(descriptor, LOCKED_BYTE, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _survey(descriptor: int) -> tuple[dict[str, Any], "array[int]"]:

@@ -236,7 +236,7 @@ def test_parts_from_everywhere_are_ranked_together_kept_and_computed_anew_where_
     assert len(hybrid.hits_by_stage) == 5
     assert keep_report(workspace, first) is not None
     page = page_of(workspace, first).read_text()
-    for shown in ("are not in the documents", "found_any", "Waste(lower is better)"):
+    for shown in ("have no sure place in the documents", "found_any", "Waste(lower is better)"):
         assert shown in page
 
 
@@ -382,4 +382,4 @@ def test_whole_systems_are_ranked_by_the_ids_of_chunks_too(tmp_path: Path) -> No
     assert service.metrics["chunk_recall@2"] == pytest.approx(2 / 3)
     assert "3 of" in theirs.notes[0]
     assert keep_report(workspace, outcome) is not None
-    assert "are not in the documents" in page_of(workspace, outcome).read_text()
+    assert "have no sure place in the documents" in page_of(workspace, outcome).read_text()
