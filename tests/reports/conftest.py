@@ -10,6 +10,9 @@ from rag_eval import sample
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.chunking.markdown import MarkdownChunker
+from rag_eval.chunking.recursive import RecursiveTokenChunker
+from rag_eval.chunking.sentence import SentenceChunker
 from rag_eval.reports.write import keep_report, page_of
 from tests.reports.report_runs import run
 
@@ -34,9 +37,11 @@ class Kept:
 
 @pytest.fixture(scope="session")
 def sample_run(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    """The sample's twelve configurations, with their report."""
+    """Twelve configurations on the sample's documents and questions, with their report."""
     workspace = Workspace(root=tmp_path_factory.mktemp("sample"))
-    outcome = run(load_config(sample.BENCHMARK), workspace)
+    chunkers = [RecursiveTokenChunker(100), RecursiveTokenChunker(300), MarkdownChunker(1000), SentenceChunker(500, 1)]
+    grid = load_config(sample.BENCHMARK).model_copy(update={"chunkers": chunkers, "returns": [None]})
+    outcome = run(grid, workspace)
     keep_report(workspace, outcome)
     return Kept(workspace, outcome)
 
