@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,7 @@ from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
 from tests.benchmark.made_runs import found_by_words
 from tests.doubles.cohere_server import KEY, CohereServer
+from tests.doubles.loopback import Request
 from tests.doubles.openai_server import OpenAIServer, Status
 
 ROOT = Path(__file__).parents[2]
@@ -186,3 +188,50 @@ def test_tokens_of_cuts_are_the_same_number_whatever_was_kept(server: OpenAIServ
     assert efforts[0].tokens
     assert [effort.fresh for effort in efforts] == [1, 1, 2, 0]
     assert efforts[1].tokens == efforts[2].tokens == efforts[3].tokens
+
+
+RERANK = """
+import sys
+from pathlib import Path
+from rag_eval.benchmark import stages
+from rag_eval.benchmark.references import TableRef
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.retrieval.rerankers import CohereReranker
+hits, chunks, queries = map(TableRef.model_validate_json, sys.argv[3:])
+reranker = CohereReranker(base_url=sys.argv[2], max_retries=0)
+print(stages.rerank(Workspace(root=Path(sys.argv[1])), hits, [chunks], queries, reranker).digest)
+"""
+
+
+class DeadlyServer(CohereServer):
+    """Kills the process that asks at its n-th request, in the middle of it."""
+
+    victim: "subprocess.Popen[str] | None" = None
+    at = 0
+
+    def answer(self, request: Request) -> tuple[int, Any]:
+        if len(self.requests) == self.at and self.victim is not None:
+            self.victim.kill()
+            self.victim.wait()
+        return super().answer(request)
+
+
+def test_a_process_killed_inside_a_reranking_call_repeats_that_call_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CO_API_KEY", KEY)
+    workspace = Workspace(root=tmp_path / "killed")
+    chunks, queries = made_table(workspace, 5)
+    hits = found_by_words(workspace, [chunks], queries, 5)
+    refs = [ref.model_dump_json() for ref in (hits, chunks, queries)]
+    kills = (1, 4, 6)
+    with DeadlyServer() as server:
+        for server.at in (*kills, 0):
+            command = [sys.executable, "-c", RERANK, str(workspace.root), server.url, *refs]
+            started = server.victim = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            said, _ = started.communicate(timeout=60)
+            assert started.returncode == (-9 if server.at else 0)
+        assert len(server.requests) == 5 + len(kills)
+        anew = workspace.model_copy(update={"refresh": True})
+        undisturbed = stages.rerank(anew, hits, [chunks], queries, CohereReranker(base_url=server.url))
+        assert said.strip() == undisturbed.digest
