@@ -158,7 +158,13 @@ def messages(client: SyncPrefectClient, project: str, targets: Sequence[str], be
             raise ConfigurationError(
                 f"notify names the environment variable {target}, which holds no address: set it to that of a webhook"
             )
-        # Prefect keeps connections open and fails on one that the other side has closed meanwhile.
+        if any(isinstance(action, CallWebhook) for action in actions):
+            # Calls at the same time share what the first to end closes. Its notification blocks do not, but their
+            # errors quote the address.
+            raise ConfigurationError(
+                "notify names two webhooks, and Prefect may lose a message of two that it sends at once: keep one, and "
+                "make notification blocks for the others"
+            )
         headers = {"Content-Type": "application/json", "Connection": "close"}
         block = Webhook(url=SecretStr(address), headers=SecretDict(headers), allow_private_urls=True)
         number = cast("UUID", block.save(f"{block_prefix(project)}{slug(target, 60)}", overwrite=True))

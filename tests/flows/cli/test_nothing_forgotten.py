@@ -15,13 +15,13 @@ from flows.cli.prefect_home import prefect_home
 from rag_eval.benchmark.runs import read_run, run_names
 from rag_eval.benchmark.workspace import Workspace
 from tests.benchmark.made_runs import write_data
-from tests.doubles.loopback import LoopbackServer, Request, refused_url
+from tests.doubles.loopback import LoopbackServer, Request
 from tests.doubles.openai_server import OpenAIServer, Status
 from tests.flows.benchmarks import folder_of
 from tests.flows.cli.commands import rag_eval, wait_for
 from tests.flows.cli.daily import BENCHMARK, ENDED, Daily, come_up
 
-KEY, HOOK, DEAD_HOOK = "sk-test-of-the-service-0123", "hook-0123456789abcdef", "hook-fedcba9876543210"
+KEY, HOOK = "sk-test-of-the-service-0123", "hook-0123456789abcdef"
 SYSTEM = """
 from pathlib import Path
 
@@ -73,7 +73,7 @@ class Service:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("service")
-    notify = "notify: [NIGHTLY_WEBHOOK, DEAD_WEBHOOK]\n"
+    notify = "notify: NIGHTLY_WEBHOOK\n"
     with OpenAIServer(api_key=KEY) as openai, Receiver() as receiver:
         (folder / "paid").mkdir()
         folder_of(folder / "paid", 3)
@@ -83,7 +83,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         (folder / "gated" / "ships.py").write_text(SYSTEM)
         gated = "corpus: docs\nground_truth: truth.jsonl\nsystem: ships:search\nk: 5\n" + notify
         (folder / "gated" / "benchmark.yaml").write_text(gated)
-        settings = {"NIGHTLY_WEBHOOK": f"{receiver.url}/{HOOK}", "DEAD_WEBHOOK": f"{refused_url()}/{DEAD_HOOK}"}
+        settings = {"NIGHTLY_WEBHOOK": f"{receiver.url}/{HOOK}"}
         files = ["paid/benchmark.yaml", "gated/benchmark.yaml"]
         daily = come_up(folder, None, "--no-watch", files=files, settings=settings)
         yield Service(daily, openai, receiver, settings)
@@ -165,14 +165,13 @@ def test_secrets_are_in_no_file_message_or_log(service: Service) -> None:
     folders = [prefect_home(Workspace(root=daily.folder / ".rag-eval")), daily.folder]
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     assert {"prefect.db", "server.log", "worker.log", "said"} <= {path.name for path in files}
-    secrets = [secret.encode() for secret in (KEY, HOOK, DEAD_HOOK)]
+    secrets = [secret.encode() for secret in (KEY, HOOK)]
     assert [path for path in files if any(secret in path.read_bytes() for secret in secrets)] == []
     gone = rag_eval("deploy", "--remove", "gated", cwd=daily.folder, PREFECT_API_URL=f"{daily.ui}/api")
     assert "removed block rag-eval--gated--nightly-webhook" in gone.stderr
     left = daily.ask("/block_documents/filter")
     assert {one["name"] for one in left if "webhook" in one["name"]} == {
         "rag-eval--paid--nightly-webhook",
-        "rag-eval--paid--dead-webhook",
     }
 
 
