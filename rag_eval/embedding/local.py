@@ -97,6 +97,11 @@ def token_ids(text: str) -> list[int]:
     return ids
 
 
+def token_vectors(ids: Sequence[int]) -> Vectors:
+    """The vectors of tokens, as they are: the more a token says, the longer its vector."""
+    return _model().weights[np.asarray(ids, np.int64)]
+
+
 class _Model(NamedTuple):
     tokenizer: "Tokenizer"
     weights: Vectors

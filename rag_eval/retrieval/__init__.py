@@ -7,6 +7,7 @@ RERANKER = Kind(
     {
         "none": None,
         "lexical": "rag_eval.retrieval.rerankers:LexicalReranker",
+        "maxsim": "rag_eval.retrieval.rerankers:MaxSimReranker",
         "cohere": "rag_eval.retrieval.rerankers:CohereReranker",
         "cross-encoder": "rag_eval.retrieval.rerankers:CrossEncoderReranker",
     },

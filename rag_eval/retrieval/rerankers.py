@@ -1,4 +1,4 @@
-"""Rerankers: by words, by Cohere's service, by a cross-encoder on this machine."""
+"""Rerankers: by words, by the vectors of tokens, by Cohere's service, by a cross-encoder on this machine."""
 
 import os
 import threading
@@ -8,8 +8,10 @@ from functools import cached_property
 from typing import Annotated, Any, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, StrictBool, StrictFloat
 
+from rag_eval.embedding.local import LocalEmbedder, token_ids, token_vectors
 from rag_eval.embedding.sentence_transformers import model_name
 from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError
 from rag_eval.parts import PythonOnly, Running, Shown, part
@@ -38,6 +40,53 @@ class LexicalReranker:
         """The ``top_k`` best of the chunks, best first; equal scores keep their order."""
         scores = BM25Index([chunk.content for chunk in chunks], self.k1, self.b).scores(query)
         return [chunks[number] for number in np.argsort(-scores, kind="stable")[:top_k].tolist()]
+
+
+@part
+class MaxSimReranker:
+    """Every word of the query against its nearest in the candidate, mixed with the rank before; no key, no download.
+
+    The vectors are those of the local embedder's tokens. A candidate's similarity is Σ over the query's tokens of
+    length · (highest cosine among the candidate's tokens), the length being that of the token's vector; it is scaled to
+    0 to 1 among the candidates, as is the rank before, and candidates are ordered by the mean of both, by ``weight``.
+    (O. Khattab, M. Zaharia, *ColBERT*, 2020, on static vectors.)
+    """
+
+    packages = LocalEmbedder.packages
+
+    weight: Annotated[
+        StrictFloat, Field(ge=0, le=1, description="How much the similarity counts; what is left, the rank before.")
+    ] = 0.5
+
+    @property
+    def name(self) -> str:
+        """The weight."""
+        return f"MaxSimReranker(weight={self.weight})"
+
+    def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
+        """The ``top_k`` best of the chunks, best first; equal scores keep their order."""
+        similar = _similarities(query, [chunk.content for chunk in chunks])
+        width = np.ptp(similar) if len(similar) else 0
+        scaled = (similar - similar.min()) / width if width else np.zeros(len(chunks))
+        before = 1 - np.arange(len(chunks)) / max(1, len(chunks))
+        scores = np.round(self.weight * scaled + (1 - self.weight) * before, 6)  # beyond what float32 decides
+        return [chunks[number] for number in np.argsort(-scores, kind="stable")[:top_k].tolist()]
+
+
+def _similarities(query: str, texts: Sequence[str]) -> NDArray[np.float64]:
+    """Σ over the query's tokens of length · (highest cosine among a text's tokens), for each text."""
+    asked = token_ids(query)
+    tokens = [list(dict.fromkeys(token_ids(text))) for text in texts]
+    similar = np.zeros(len(texts))
+    having = [number for number, one in enumerate(tokens) if one]
+    if asked and having:
+        distinct, places = np.unique(np.concatenate([tokens[number] for number in having]), return_inverse=True)
+        vectors, wanted = token_vectors(distinct.tolist()), token_vectors(asked)
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        cosines = (wanted @ (vectors / np.where(lengths, lengths, 1)).T)[:, places]
+        begins = np.cumsum([0, *(len(tokens[number]) for number in having[:-1])])
+        similar[having] = np.maximum.reduceat(cosines, begins, axis=1).sum(axis=0, dtype=np.float64)
+    return similar
 
 
 DEFAULT_MODEL = "rerank-v3.5"

@@ -109,7 +109,7 @@ class StemmedTokenizer:
     extra = ("stemming", "snowballstemmer")
     packages = ("snowballstemmer",)
 
-    language: Annotated[Name, Shown, Field(description="The language's English name, such as german.")]
+    language: Annotated[Name, Shown, Field(description="The language's English name, such as german.")] = "english"
     stop_words: Annotated[StrictBool, Field(description="Whether stop words are left out.")] = True
 
     def __post_init__(self) -> None:

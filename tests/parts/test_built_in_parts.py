@@ -21,14 +21,14 @@ from rag_eval.embedding.sentence_transformers import SentenceTransformersEmbedde
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import Kind, as_data, describe, is_remote, label, located, replaced
 from rag_eval.parts.definition import REGISTERED
-from rag_eval.retrieval import FUSION, RERANKER
+from rag_eval.retrieval import FUSION, RERANKER, TOKENIZER
 from rag_eval.retrieval.rerankers import CohereReranker, CrossEncoderReranker, LexicalReranker
 from rag_eval.stores import INDEX, STORE
 from rag_eval.stores.lance import Hnsw, IvfPq, LanceDBVectorStore
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
 
-KINDS = (TRUTH_SOURCE, *(one.kind for one in SECTIONS.values()), INDEX, FUSION)
+KINDS = (TRUTH_SOURCE, *(one.kind for one in SECTIONS.values()), INDEX, FUSION, TOKENIZER)
 EVERY = [(kind, name) for kind in KINDS for name in kind.types]
 NEEDED = {
     "sentence-transformers": {"model": "m"},
@@ -50,7 +50,7 @@ def test_the_registries_hold_the_parts_under_their_types() -> None:
     ]
     assert list(EMBEDDER.types) == ["local", "openai", "sentence-transformers"]
     assert list(STORE.types) == ["lancedb", "memory", "chroma"]
-    assert list(RERANKER.types) == ["none", "lexical", "cohere", "cross-encoder"]
+    assert list(RERANKER.types) == ["none", "lexical", "maxsim", "cohere", "cross-encoder"]
     assert {kind.name for kind in KINDS} == set(cli_parts.KINDS) - {"metric", "evaluator"}
     for kind, name in EVERY:
         if (path := kind.types[name]) is not None:

@@ -36,6 +36,7 @@ DECIDING: list[tuple[Kind, str, dict[str, Any], set[str]]] = [
     (STORE, "lancedb", {}, {"lancedb"}),
     (STORE, "chroma", {}, {"chromadb"}),
     (RERANKER, "lexical", {}, set()),
+    (RERANKER, "maxsim", {}, {"wordllama", "tokenizers"}),
     (RERANKER, "cross-encoder", {"model": "m"}, TRANSFORMERS),
 ]
 PACKAGES = sorted(set().union(*(packages for *_, packages in DECIDING)))

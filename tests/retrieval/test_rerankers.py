@@ -16,6 +16,7 @@ from rag_eval import (
     generate_chunk_id,
 )
 from rag_eval.errors import ConfigurationError, ServiceError
+from rag_eval.retrieval.rerankers import MaxSimReranker
 from tests.doubles.cohere_server import KEY, CohereServer
 
 TEXTS = ["rye bread and butter", "the ferry leaves at noon", "ferry", "nothing of the kind"]
@@ -134,3 +135,16 @@ def test_cohere_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reranker.rerank("which", [], 1) == []
     with pytest.raises(ConfigurationError, match="needs a key: set CO_API_KEY"):
         reranker.rerank("which", CHUNKS, 1)
+
+
+def test_maxsim_lifts_what_says_the_same_and_its_weight_decides_how_far() -> None:
+    texts = ["Invoices are paid within a month.", "Bread is baked before dawn.", "The last ferry sails at noon."]
+    chunks = [Chunk(generate_chunk_id(text), text, DocumentId("a.md")) for text in texts]
+    query = "When does the boat leave?"
+    assert MaxSimReranker(weight=0.0).rerank(query, chunks, 3) == chunks
+    assert MaxSimReranker(weight=1.0).rerank(query, chunks, 3)[0] == chunks[2]
+    assert MaxSimReranker(weight=1.0).rerank("", chunks, 3) == chunks
+    assert MaxSimReranker().rerank(query, [], 3) == []
+    assert MaxSimReranker().rerank(query, chunks, 2) == MaxSimReranker().rerank(query, chunks, 3)[:2]
+    with pytest.raises(ConfigurationError, match="expected a number of at most 1"):
+        MaxSimReranker(weight=2.0)
