@@ -43,6 +43,7 @@ def compare(
 ) -> None:
     """Compare two runs on the same queries: what got better, what got worse, and what is inconclusive."""
     from rag_eval.benchmark.compare import compare_runs, name_pairs
+    from rag_eval.benchmark.run_losses import drop_sentences
     from rag_eval.benchmark.runs import read_run
     from rag_eval.benchmark.workspace import Workspace
 
@@ -55,6 +56,8 @@ def compare(
         print_json(console, _as_data(found, queries))
         return
     _print_comparison(console, found)
+    for sentence in drop_sentences(kept, found):
+        say(console, sentence)
     rows = found.by_metric(found.metrics[0])
     for row in (rows if configurations else rows[:1]) if queries else []:  # those named, or the one that is best now
         _print_queries(console, row, found.query_changes(row), queries)

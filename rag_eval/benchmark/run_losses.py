@@ -13,12 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.compute as pc
 
+from rag_eval.benchmark.compare import ComparedConfigurations, RunComparison
 from rag_eval.benchmark.config import SECTIONS
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.benchmark.scores import SEED
 from rag_eval.benchmark.stages import read_chunks
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.metrics.losses import LOSS_PARTS, HitStages, Losses, losses_of
-from rag_eval.metrics.metric import Values
+from rag_eval.metrics.metric import Values, split_name
 from rag_eval.stats.comparison import flips_for, holm, is_significant, sign_flip_p_values, without_rounding
 from rag_eval.stats.scores import Units
 from rag_eval.tables import TruthTables
@@ -111,6 +113,36 @@ def compare_stages(
         StageChange(stage, float(before[stage].mean()), float(after[stage].mean()), float(p), float(corrected))
         for stage, p, corrected in zip(stages, p_values, adjusted, strict=True)
     ]
+
+
+def stage_changes(workspace: Workspace, compared: RunComparison, row: ComparedConfigurations) -> list[StageChange]:
+    """Where a configuration loses more or less than in the run before, on the queries that both have.
+
+    At the number of hits that the run is ranked by. [] where a run does not show its stages.
+    """
+    runs = ((compared.before, row.before), (compared.after, row.after))
+    k = split_name(compared.after.ranking_metric)[1].hits or max(compared.after.config.k)
+    found = []
+    for outcome, name in runs:
+        one = next(one for one in outcome.configurations if one.name == name)
+        losses = configuration_losses(workspace, outcome, one, [k])
+        if losses is None:
+            return []
+        place = {query_id: number for number, query_id in enumerate(losses.parts.column("query_id").to_pylist())}
+        rows = np.array([place[query_id] for query_id in compared.scores.query_ids])
+        found.append({stage: values[rows] for stage, values in stage_losses(losses, k).items()})
+    units = compared.scores.paired(row.metric, {row.before: row.after})[1].units
+    return compare_stages(found[0], found[1], units, np.random.default_rng(SEED))
+
+
+def drop_sentences(workspace: Workspace, compared: RunComparison) -> list[str]:
+    """For each configuration that is worse by the first metric, the stage that the drop is in, where one is named."""
+    told = []
+    for row in compared.by_metric(compared.metrics[0]):
+        if row.comparison.verdict == "worse" and (named := named_stage(stage_changes(workspace, compared, row))):
+            share = f"which loses {named.growth:.3f} more"
+            told.append(f"{row.name}: the drop is in: {named.stage}, {share} (p = {named.p_adjusted:.2g}).")
+    return told
 
 
 def named_stage(changes: Sequence[StageChange]) -> StageChange | None:
