@@ -44,7 +44,8 @@ class Receiver(LoopbackServer):
     def texts(self, project: str) -> list[str]:
         """The messages about a project."""
         found = [json.loads(request.body)["text"] for request in self.requests]
-        return [text for text in found if text.startswith(f"{project}: ")]
+        # Prefect gives an event to an automation at least once.
+        return [text for text in dict.fromkeys(found) if text.startswith(f"{project}: ")]
 
 
 @dataclass(frozen=True)
