@@ -52,11 +52,12 @@ def compare(
     pairs = name_pairs(old, new, configurations) if configurations else None
     found = compare_runs(kept, old, new, pairs=pairs, metrics=metrics, allow_different=allow_different)
     console = Console(highlight=False)
+    drops = drop_sentences(kept, found)
     if as_json:
-        print_json(console, _as_data(found, queries))
+        print_json(console, _as_data(found, queries) | {"drops": drops})
         return
     _print_comparison(console, found)
-    for sentence in drop_sentences(kept, found):
+    for sentence in drops:
         say(console, sentence)
     rows = found.by_metric(found.metrics[0])
     for row in (rows if configurations else rows[:1]) if queries else []:  # those named, or the one that is best now

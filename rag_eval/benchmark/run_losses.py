@@ -19,6 +19,7 @@ from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.scores import SEED
 from rag_eval.benchmark.stages import read_chunks
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.errors import ArtifactError
 from rag_eval.metrics.losses import LOSS_PARTS, HitStages, Losses, losses_of
 from rag_eval.metrics.metric import Values, split_name
 from rag_eval.stats.comparison import flips_for, holm, is_significant, sign_flip_p_values, without_rounding
@@ -136,10 +137,20 @@ def stage_changes(workspace: Workspace, compared: RunComparison, row: ComparedCo
 
 
 def drop_sentences(workspace: Workspace, compared: RunComparison) -> list[str]:
-    """For each configuration that is worse by the first metric, the stage that the drop is in, where one is named."""
+    """For each configuration that is worse by the first metric, the stage that the drop is in, where one is named.
+
+    Where the tables of a run are gone, that is said in its place.
+    """
     told = []
     for row in compared.by_metric(compared.metrics[0]):
-        if row.comparison.verdict == "worse" and (named := named_stage(stage_changes(workspace, compared, row))):
+        if row.comparison.verdict != "worse":
+            continue
+        try:
+            named = named_stage(stage_changes(workspace, compared, row))
+        except ArtifactError as error:
+            told.append(f"{row.name}: the stage that the drop is in is not known: {error}.")
+            continue
+        if named is not None:
             share = f"which loses {named.growth:.3f} more"
             told.append(f"{row.name}: the drop is in: {named.stage}, {share} (p = {named.p_adjusted:.2g}).")
     return told

@@ -45,7 +45,8 @@ def report_markdown(report: Report) -> str:
         lines += ["## Before and after", "", escape_markdown(verdict_sentence(report.compared)), ""]
         lines += [line for said in data_sentences(report.compared) for line in (escape_markdown(said), "")]
         lines += [*_compared(report.compared), ""]
-        lines += [line for said in left_out_sentences(report.compared) for line in (escape_markdown(said), "")]
+        beside = [*report.drops, *left_out_sentences(report.compared)]
+        lines += [line for said in beside for line in (escape_markdown(said), "")]
     lines += ["## Provenance", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {escape_markdown(value)} |" for name, value in facts(outcome).items()]
     return "\n".join(lines) + "\n"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from rag_eval.benchmark.compare import RunComparison, compare_runs
 from rag_eval.benchmark.outcome import BenchmarkOutcome, StageWork
 from rag_eval.benchmark.references import digest_of
+from rag_eval.benchmark.run_losses import drop_sentences
 from rag_eval.benchmark.scores import SEED, RunScores, read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import data_sha256, patterns_of
@@ -27,6 +28,8 @@ class Report:
     charts: list[Chart]
     overlay: Overlay | None
     compared: RunComparison | None
+    drops: list[str]
+    """The stage that each drop since that run is in, in a sentence."""
 
 
 def build_report(
@@ -45,10 +48,11 @@ def build_report(
     ranked = [one.name for one in outcome.ranked()]
     placed = known.ranking(outcome.ranking_metric, ranked) if ranked else []
     ranking = ConfigurationRanking.of(outcome, placed)
-    compared, said = None, recommend(outcome, placed)
+    compared, drops, said = None, [], recommend(outcome, placed)
     if against is not None:
         compared = compare_runs(workspace, against, outcome, allow_different=allow_different)
         said = Recommendation(said.headline, [*said.sentences, verdict_sentence(compared)])
+        drops = drop_sentences(workspace, compared)
     return Report(
         outcome=outcome,
         recommendation=said,
@@ -56,6 +60,7 @@ def build_report(
         charts=charts_of(workspace, outcome, [row.outcome for row in ranking.rows], known),
         overlay=pack_overlay(questions_of(workspace, outcome, known, compared)) if ranking.rows else None,
         compared=compared,
+        drops=drops,
     )
 
 

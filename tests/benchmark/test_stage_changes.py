@@ -1,11 +1,16 @@
 """The stage that loses more than before is named, and none is where nothing is wrong."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from rag_eval.benchmark.run_losses import StageChange, compare_stages, named_stage
+from rag_eval.benchmark.compare import compare_runs
+from rag_eval.benchmark.run_losses import StageChange, compare_stages, drop_sentences, named_stage
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.metrics.metric import Values
 from rag_eval.stats.scores import Units
+from tests.benchmark.made_runs import LARGE_NAME, SMALL_NAME, make_run, write_data
 
 QUERIES, HIT = 400, 40
 STAGES = ("uncovered", "boundary", "search (vector)", "search (words)", "fusion", "reranker")
@@ -56,3 +61,20 @@ def test_a_stage_that_does_not_change_asks_for_no_correction_and_is_never_named(
     better = compare_stages({"reranker": worse}, {"reranker": same}, units, np.random.default_rng(0))
     assert named_stage(better) is None
     assert not StageChange("search", 0.1, 0.2, 0.01, 0.05).is_worse
+
+
+def test_a_search_that_loses_hits_is_named_of_two_real_runs(tmp_path: Path) -> None:
+    workspace, config = Workspace(root=tmp_path / ".rag-eval"), write_data(tmp_path)
+    before, same, worse = (make_run(workspace, config, lost=lost) for lost in (0, 0, 0.3))
+    assert drop_sentences(workspace, compare_runs(workspace, before, same)) == []
+    assert drop_sentences(workspace, compare_runs(workspace, worse, before)) == []
+    compared = compare_runs(workspace, before, worse)
+    for row, sentence in zip(compared.by_metric("span_recall@3"), drop_sentences(workspace, compared), strict=True):
+        # All that these runs lose is lost by the one search, so that the loss is the whole drop.
+        lost = f"{row.name}: the drop is in: search (words), which loses {-row.comparison.difference:.3f} more"
+        assert sentence.startswith(lost)
+    for one in before.configurations:
+        (workspace.root / one.hits.uri).unlink()
+    told = drop_sentences(workspace, compare_runs(workspace, before, worse))
+    assert {one.split(":")[0] for one in told} == {SMALL_NAME, LARGE_NAME}
+    assert all("the stage that the drop is in is not known: " in one and "is gone" in one for one in told)

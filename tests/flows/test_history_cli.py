@@ -69,6 +69,17 @@ def renamed(kept: Store, folder: Path) -> Store:
     return replace(kept, workspace=Workspace(root=folder))
 
 
+def test_compare_names_the_stage_that_a_drop_is_in(kept: Store) -> None:
+    runs = kept.good.run, kept.much_worse.run
+    drops = told(kept, "compare", *runs)["drops"]
+    assert [one.split(", which loses ")[0] for one in drops] == [
+        f"{name}: the drop is in: search (words)" for name in (LARGE_NAME, SMALL_NAME)
+    ]
+    shown = " ".join(said(kept, "compare", *runs).split())
+    assert all(one in shown for one in drops)
+    assert told(kept, "compare", runs[0], runs[0])["drops"] == []
+
+
 def test_history_fits_a_terminal_of_80_columns(kept: Store, tmp_path: Path) -> None:
     own = renamed(kept, tmp_path / "own")
     (own.workspace.root / "baseline.json").write_text("{")

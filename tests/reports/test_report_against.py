@@ -70,3 +70,10 @@ def test_what_stayed_the_same_is_called_so(tmp_path: Path) -> None:
     assert f"| {LARGE_NAME} | span\\_recall@3 | 1.000 | 1.000 | ±0.000 | the same |" in text
     assert "Every question scores as before in 6 further comparisons." in text
     assert "p = 1.000" not in text
+
+
+def test_the_stage_that_a_drop_is_in_is_said_in_both(report: Report) -> None:
+    found = re.compile(
+        r"recursive-token (30|90)/0, bm25: the drop is in: search \\?\(words\\?\), which loses 0\.\d{3} more"
+    )
+    assert set(found.findall(report_markdown(report))) == set(found.findall(comparison_section(report))) == {"30", "90"}

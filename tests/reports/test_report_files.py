@@ -37,7 +37,8 @@ def small_run(tmp_path: Path) -> Kept:
 
 def test_a_run_has_a_page_a_text_and_its_scores(sample_run: Kept) -> None:
     folder = sample_run.page.parent
-    assert {path.name for path in folder.iterdir()} == {"summary.json", "report.html", "report.md", "scores.parquet"}
+    reports, data = {"report.html", "report.md"}, {"summary.json", "scores.parquet", "ground_truth.jsonl"}
+    assert {path.name for path in folder.iterdir()} == reports | data
     assert pq.read_table(folder / "scores.parquet").num_rows > 12 * 70 * 20
     text = (folder / "report.md").read_text(encoding="utf-8")
     assert text.startswith("# Ship recursive-token 300/0, hybrid.\n\nIt finds 79.1 %")
