@@ -101,13 +101,15 @@ class DamagedError(ArtifactError):
 
 
 class ServiceError(RagEvalError):
-    """A remote service failed, or answered something that cannot be used; ``may_pass`` where it is only away."""
+    """A remote service failed, or answered something that cannot be used; not ``may_pass`` where it will again."""
 
-    may_pass = False
+    may_pass = True
 
 
 class RequestRefusedError(ServiceError):
     """A remote service works, and does not take what it was sent."""
+
+    may_pass = False
 
 
 class ConfigurationFailedError(RagEvalError):
@@ -168,8 +170,8 @@ def preview(text: str, limit: int = PREVIEW_CHARACTERS) -> str:
 
 
 def is_outage(error: BaseException) -> bool:
-    """Tell whether a service failed in a way that may be over later; one that refuses what it is sent will again."""
-    return isinstance(error, ServiceError) and not isinstance(error, RequestRefusedError)
+    """Tell whether a service failed in a way that may be over later."""
+    return isinstance(error, ServiceError) and error.may_pass
 
 
 def as_sentence(error: BaseException) -> str:

@@ -1,7 +1,7 @@
 """Running the library's stages as Prefect tasks, one after another, and telling listeners which of them had to work.
 
-Prefect keeps nothing of them: a task looks for the record that the library kept of its stage, and shows as Cached,
-with the key of the work as its message, when there is one.
+Prefect keeps nothing of them: a task looks for the record that the library kept of its stage, and shows as Cached when
+there is one. The message of its state is the key of the work.
 """
 
 import functools
@@ -117,17 +117,18 @@ class StageRunner:
         shown = unused_name(stage.name, self.work)
         work: Work = "failed"
         result: Any = None
+        key: str | None = None
         failure: Exception | None = None
         self._tell(shown, "started")
         try:
             state = self._state_of(stage, shown, *inputs)
-            result = state.result()
+            result, key = state.result(), state.message
             work = "reused" if state.name == CACHED else "computed"
         except Exception as error:  # noqa: BLE001  # raised again once it is told
             failure = error
         effort = None if failure else effort_of(result)
         seconds = round(time.perf_counter() - started, 3)
-        done = StageWork(work=work, effort=effort, seconds=seconds, key=stage.key(*inputs))
+        done = StageWork(work=work, effort=effort, seconds=seconds, key=key)
         self.work[shown] = self._before.get(shown, done) if work == "reused" else done
         self._tell(shown, work, as_sentence(failure) if failure else None)
         if failure is not None:
@@ -168,8 +169,9 @@ class StageRunner:
                 with room_to_compute(remote=remote):
                     made = stage(workspace, *looked)
                 # What it looked at may have grown by the work itself.
-                keep_record(workspace, stage, stage.key_after(*looked), made)
-                return made
+                key = stage.key_after(*looked)
+                keep_record(workspace, stage, key, made)
+                return Completed(data=made, message=key)
 
         def is_tried_again(task: Task[Any, Any], run: TaskRun, state: State[Any]) -> bool:
             # Prefect asks before every new attempt: the one moment to say so.

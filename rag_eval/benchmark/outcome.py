@@ -361,7 +361,7 @@ class _KeptWork:
             raise LookupError(key)
         seconds = round(time.perf_counter() - started, 3)
         self.work[unused_name(stage.name, self.work)] = StageWork(
-            work="reused", effort=effort_of(found), seconds=seconds
+            work="reused", effort=effort_of(found), seconds=seconds, key=key
         )
         return found
 

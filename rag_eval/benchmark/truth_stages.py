@@ -19,7 +19,7 @@ from rag_eval.benchmark.stage import Context, Shards, stage
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import data_sha256
 from rag_eval.disk.rows import read_table
-from rag_eval.errors import ArtifactError, GroundTruthError, ServiceError, TableError
+from rag_eval.errors import ArtifactError, GroundTruthError, ServiceError, TableError, is_outage
 from rag_eval.formatting import counted
 from rag_eval.ground_truth.check import check_against_corpus
 from rag_eval.ground_truth.copies import Copies, credit_copies
@@ -81,7 +81,7 @@ def observed(workspace: Workspace, source: Any, level: EvaluationType) -> Observ
     try:
         seen = Observation.of(source, level)
     except ServiceError as error:
-        if not error.may_pass or not workspace.newest(path).is_file():
+        if not is_outage(error) or not workspace.newest(path).is_file():
             raise
         truth = read_truth(path, level)
         logger.warning("%s, so the questions that were pulled from it last are used: %s", error, path)
@@ -97,7 +97,7 @@ def observed(workspace: Workspace, source: Any, level: EvaluationType) -> Observ
 def kept_truth(workspace: Workspace, source: Any) -> Path:
     """Return the file in a workspace that has what was last pulled from a source, to be read and copied."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", source.title).strip("-.")[:80]
-    told = name if name == source.title.replace(" ", "-") else f"{name}-{text_sha256(source.title)[:8]}"
+    told = name if name == source.title.replace(" ", "-", 1) else f"{name}-{text_sha256(source.title)[:8]}"
     return workspace.root / "truth" / f"{told}.jsonl"
 
 

@@ -1,6 +1,7 @@
 """Tokenizers of lexical search: the words of a text, as they are, stemmed for a language, or by a user's function."""
 
 import re
+import threading
 import unicodedata
 from collections.abc import Callable, Iterable
 from functools import cached_property
@@ -98,6 +99,10 @@ STOP_WORDS = {
 """The words that carry no topic, by language."""
 
 
+# A stemmer works in place, and configurations that are evaluated side by side share a tokenizer.
+_stemming = threading.Lock()
+
+
 @part
 class StemmedTokenizer:
     """The stems of the words by a language's Snowball stemmer, without its stop words (extra ``stemming``).
@@ -124,8 +129,8 @@ class StemmedTokenizer:
     def words(self, text: str) -> list[str]:
         """Return the stems of a text's words, in their order; raises ``ConfigurationError`` without the extra."""
         stems, found = self._stems, words(text)
-        for word in set(found) - stems.keys():
-            stems[word] = self._stem(word)
+        with _stemming:
+            stems |= {word: self._stem(word) for word in set(found) - stems.keys()}
         return [stem for word in found if (stem := stems[word])]
 
     @cached_property

@@ -6,13 +6,21 @@ import threading
 import time
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.engine import evaluate
 from rag_eval.benchmark.housekeeping import Holding, clear, holdings, in_use, prune
+from rag_eval.benchmark.outcome import reuse_outcome
+from rag_eval.benchmark.records import made_once
+from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
 from rag_eval.benchmark.runs import choose_baseline, read_run, run_names
+from rag_eval.benchmark.stage import Stage
+from rag_eval.benchmark.truth_stages import ground_truth
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.disk.files import SCRATCH_PREFIX, sweep_scratch
@@ -115,6 +123,22 @@ def test_the_baseline_and_the_newest_run_of_each_benchmark_stay_with_all_they_ne
         build_report(workspace, read_run(workspace, run.run))
     with pytest.raises(ArtifactError, match="is gone"):
         build_report(workspace, runs[1])
+
+
+def test_what_is_needed_to_reuse_the_newest_run_stays_though_that_computed_nothing(tmp_path: Path) -> None:
+    workspace, config = Workspace(root=tmp_path / "work"), write_data(tmp_path, documents=3, queries=2)
+
+    def run(stage: Stage, *given: Any) -> Any:
+        return made_once(workspace, stage, *stage.looked(workspace, *given))
+
+    documents = run(stages.load_corpus, CorpusSource.of(config.corpus, config.glob))
+    truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, copies=config.copies)
+    for configuration in config.configurations():
+        evaluate(run, configuration, BenchmarkInputs.of(config, documents, truth))
+    assert reuse_outcome(workspace, config)
+    age(workspace.root, 10)
+    assert not {"tables", "records"} & files(prune(workspace, 5)).keys()
+    assert reuse_outcome(workspace, config)
 
 
 def test_nothing_is_removed_from_under_a_run_and_a_killed_one_is_no_hindrance(tmp_path: Path) -> None:

@@ -1,3 +1,6 @@
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from rag_eval.errors import ConfigurationError
@@ -32,6 +35,19 @@ def test_stems_leave_out_stop_words_of_a_language() -> None:
         "boat",
     ]
     assert label(german) == "stemmed german"
+
+
+def test_threads_that_share_a_tokenizer_get_the_stems_of_one_alone() -> None:
+    made = [f"{first}{rest}ingly" for first in "bcdfghjk" for rest in ("arun", "ewalk", "ination", "orelat", "uargu")]
+    alone, shared = (TOKENIZER.make({"type": "stemmed", "language": "english"}) for _ in range(2))
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            found = list(threads.map(lambda first: [shared.words(word) for word in made[first:]], range(0, 40, 5)))
+    finally:
+        sys.setswitchinterval(before)
+    assert found == [[alone.words(word) for word in made[first:]] for first in range(0, 40, 5)]
 
 
 @pytest.mark.parametrize("language", sorted(STOP_WORDS))
