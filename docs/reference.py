@@ -20,6 +20,12 @@ from rag_eval.retrieval import FUSION, TOKENIZER
 PAGE = Path(__file__).with_name("reference.md")
 KINDS = (TRUTH_SOURCE, *(one.kind for one in SECTIONS.values()), FUSION, TOKENIZER)
 
+PLACES = {
+    TRUTH_SOURCE.name: "`ground_truth`",
+    FUSION.name: "`fusion` of the retriever `hybrid`",
+    TOKENIZER.name: "`tokenizer` of the retriever `bm25`",
+}
+
 EXIT_CODES = """\
 Exit codes: 0 done; 1 a configuration, a check or a call failed, or something still waits to be sent (the rest is
 kept); 2 bad input; 3 a gate failed; 130 or 143 stopped (what was finished is kept). `rag-eval --debug run` shows
@@ -74,7 +80,7 @@ def page() -> str:
         BENCHMARK,
     ]
     for kind in KINDS:
-        sections += [f"## {kind.name.capitalize()}s", *part_sections(kind)]
+        sections += [f"## {kind.name.capitalize().replace('-', ' ')}s", *part_sections(kind)]
     sections += [
         "## Metrics",
         table(("metric", "what it is"), metric_rows()),
@@ -124,6 +130,8 @@ def config_rows() -> Iterator[tuple[str, ...]]:
 def part_sections(kind: Kind) -> Iterator[str]:
     """Yield the types of a kind, and a table of settings for each that has some."""
     described = describe(kind)
+    keys = [f"`{key}`" for key, section in SECTIONS.items() if section.kind is kind]
+    yield f"In a benchmark file: {', '.join(keys) or PLACES[kind.name]}."
     yield table(
         (kind.name, "what it is", "uses the network", "cost"),
         [(f"`{one.name}`", one.summary, one.remote, one.cost) for one in described],

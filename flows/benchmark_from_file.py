@@ -147,10 +147,10 @@ def benchmark_from_file(
         glob: Which files are documents, such as **/*.md, or a list of patterns. Empty: as the benchmark file says.
         workspace: Where work is kept between runs: a folder of the worker's machine, or s3://bucket/path.
         runner: What evaluates configurations side by side.
-        refresh: Make everything again, instead of only what changed.
+        refresh: Recompute everything, instead of only what changed.
         reanchor: Where documents have changed, look for the answers at their new places.
-        gate: Hold the run against the baseline, and have it fail where a metric surely dropped.
-        gate_metric: What may not drop, such as span_recall@5. Empty: what the baseline is ranked by.
+        gate: Compare the run with the baseline, and fail it if a metric dropped significantly by more than max_drop.
+        gate_metric: The metric that may not drop, such as span_recall@5. Empty: what the baseline is ranked by.
         max_drop: How far it may drop, such as 0.02.
         allow_different: Gate on other documents or truth than the baseline's too, by the questions that both have.
         retry_minutes: When a run is tried again whose services were down; up to three times, each later. 0: never.

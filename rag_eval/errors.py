@@ -136,7 +136,7 @@ class BenchmarkFailedError(RagEvalError):
 
 
 class GateFailedError(RagEvalError):
-    """A run dropped further below the baseline than is allowed, and surely so."""
+    """A run dropped further below the baseline than is allowed, and significantly so."""
 
 
 class ExperimentError(RagEvalError):

@@ -239,7 +239,9 @@ def plan(
     max_drop: options.MaxDropOption = None,
     configuration: Annotated[
         str | None,
-        typer.Option(help="Learn from the differences of these two, NAME=NAME; by default the first two of the run."),
+        typer.Option(
+            help="Learn from the differences of these two, NAME=NAME; by default the first and the next that differs."
+        ),
     ] = None,
     metric: Annotated[str | None, typer.Option(help="Such as span_recall@5; by default what ranks the run.")] = None,
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
@@ -253,7 +255,7 @@ def plan(
     from rag_eval.benchmark.runs import read_run
     from rag_eval.benchmark.scores import SEED, read_scores
     from rag_eval.benchmark.workspace import Workspace
-    from rag_eval.stats.power import FEWEST_PILOT, Pilot, plan_questions
+    from rag_eval.stats.power import FEWEST_PILOT, Pilot, plan_questions, varies
 
     kept, allowed = Workspace.at(workspace), MAX_DROP if max_drop is None else max_drop
     pilot_run = read_run(kept, run)
@@ -261,9 +263,15 @@ def plan(
     ranked = [one.name for one in pilot_run.ranked()]
     if configuration is None and len(ranked) < 2:
         raise ConfigurationError(f"{pilot_run.run} has one configuration: a plan is learned from two that differ")
-    pairs = name_pairs(pilot_run, pilot_run, [configuration]) if configuration else {ranked[0]: ranked[1]}
     scores = read_scores(kept, pilot_run, by)
-    before, after = CommonScores(scores, scores).paired(by, pairs)
+    common = CommonScores(scores, scores)
+    if configuration:
+        pairs = name_pairs(pilot_run, pilot_run, [configuration])
+    else:
+        best, *others = common.paired(by, {one: one for one in ranked})[0].values
+        differing = (name for name, other in zip(ranked[1:], others, strict=True) if varies(best - other))
+        pairs = {ranked[0]: next(differing, ranked[1])}
+    before, after = common.paired(by, pairs)
     pilot = Pilot((before.values - after.values)[0], before.units)
     found = plan_questions(pilot, drop, allowed, power, np.random.default_rng(SEED), together)
     console = Console(highlight=False)

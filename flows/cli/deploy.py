@@ -217,7 +217,7 @@ def up(
             ]
             rows = [project_rows(api, *each, is_watched=watch) for each in zip(chosen, deployed, strict=True)]
             say(console, "rag-eval is up; Ctrl-C stops all of it", "bold")
-            for row, where in {"UI": api.removesuffix("/api"), **sign_in_row(api, console)}.items():
+            for row, where in {**sign_in_row(api, console), "UI": api.removesuffix("/api")}.items():
                 say(console, f"  {row:13}{where}")
             for one, its_rows in zip(chosen, rows, strict=True):
                 say(console, f"  {one.name}", "bold")

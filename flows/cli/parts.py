@@ -13,7 +13,7 @@ from rich.text import Text
 from flows.cli import options
 from flows.cli.console import print_json
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.formatting import choices, suggestion
+from rag_eval.formatting import suggestion
 
 KINDS = (
     "truth-source",
@@ -37,16 +37,14 @@ ROOM = 36
 
 
 def parts(
-    kind: Annotated[str | None, typer.Argument(help=f"List only this kind: {', '.join(KINDS)}.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(help=f"List only this kind, or this key of a benchmark file: {', '.join(KINDS)}.")
+    ] = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """List the built-in parts with their settings and defaults."""
-    chosen = kind if kind in KINDS else (kind or "").removesuffix("s").removesuffix("e" if kind == "indexes" else "")
-    if kind is not None and chosen not in KINDS:
-        raise ConfigurationError(
-            f"there is no kind of part {preview(kind)}{suggestion(kind, KINDS)}: {choices(KINDS, kind)}"
-        )
-    found = {name: _rows_of(name) for name in ([chosen] if kind else KINDS)}
+    chosen = _kind_of(kind) if kind else None
+    found = {name: _rows_of(name) for name in ([chosen] if chosen else KINDS)}
     if as_json:
         print_json(Console(), found)
         return
@@ -57,6 +55,20 @@ def parts(
         for row in rows:
             _print_part(console, row)
     console.print("A list in a setting makes a grid: every value in it is tried.", style="dim", highlight=False)
+
+
+def _kind_of(written: str) -> str:
+    """The kind that is named by itself, by its plural, or by the key under which a benchmark file has such parts."""
+    from rag_eval.benchmark.config import SECTIONS
+
+    keys = {key: section.kind.name for key, section in SECTIONS.items()} | {"ground_truth": "truth-source"}
+    names = {kind: kind for kind in KINDS} | {f"{kind}s": kind for kind in KINDS} | {"indexes": "index"} | keys
+    if written not in names:
+        known = ", ".join(KINDS)
+        raise ConfigurationError(
+            f"there is no kind of part {preview(written)}{suggestion(written, names)}: use one of {known}"
+        )
+    return names[written]
 
 
 def schema(

@@ -144,9 +144,21 @@ def _short_name(run: str, runs: list[str]) -> str:
     return next((start for start in starts if sum(name.startswith(start) for name in runs) == 1), run)
 
 
+def _days(written: str) -> float:
+    """The number of days of an option; what stands in their place may be the next option."""
+    try:
+        days = float(written)
+    except ValueError:
+        days = -1.0
+    if not days >= 0:
+        raise typer.BadParameter(f"{written!r} is no number of days: write --prune 30")
+    return days
+
+
 def cache(
     prune: Annotated[
-        float | None, typer.Option(min=0, help="Remove runs and work not used for this many days.")
+        float | None,
+        typer.Option(parser=_days, metavar="DAYS", help="Remove runs and work not used for this many days."),
     ] = None,
     clear: Annotated[bool, typer.Option("--clear", help="Remove all work but the runs' summaries.")] = False,
     dry_run: Annotated[

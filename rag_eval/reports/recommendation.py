@@ -89,7 +89,8 @@ def copies_note(outcome: BenchmarkOutcome) -> list[str]:
     if not outcome.copied_spans:
         return []
     spans, questions = counted(outcome.copied_spans, "relevant spans"), counted(outcome.copied_questions, "questions")
-    return [f"{spans} of {questions} occur elsewhere too, and a copy counts as found; copies: off counts none."]
+    verb = "occurs" if outcome.copied_spans == 1 else "occur"
+    return [f"{spans} of {questions} {verb} elsewhere too, and a copy counts as found; copies: off counts none."]
 
 
 def cautions(outcome: BenchmarkOutcome, estimate: Estimate) -> list[str]:

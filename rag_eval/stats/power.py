@@ -30,6 +30,11 @@ _UPPER = 0.8
 _DRAWS, _RESAMPLES = 1_000, 999
 
 
+def varies(differences: Values) -> bool:
+    """Whether there is anything to learn from: not every question differs by the same."""
+    return bool(np.abs(differences - differences.mean()).max() > ROUNDING)
+
+
 @dataclass(frozen=True)
 class Pilot:
     """What the questions of each unit gained or lost: ``differences`` has one value a question.
@@ -43,8 +48,8 @@ class Pilot:
     def __post_init__(self) -> None:
         if self.units.count < 2:
             raise ConfigurationError("a plan needs questions about two documents at least: ask about more")
-        if not np.abs(self.differences - self.differences.mean()).max() > ROUNDING:
-            raise ConfigurationError("every question differs by the same: choose two configurations that differ")
+        if not varies(self.differences):
+            raise ConfigurationError("the two configurations differ by the same on every question: choose two others")
 
     @property
     def per_document(self) -> float:

@@ -140,6 +140,13 @@ def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"rag-eval {version('rag-eval')}\n")
 
 
+@pytest.mark.parametrize("days", ["--dry-run", "-1", "nan"])
+def test_prune_says_that_it_wants_days(tmp_path: Path, days: str) -> None:
+    refused = rag_eval("cache", "--prune", days, cwd=tmp_path, COLUMNS="200")
+    assert refused.returncode == 2
+    assert f"{days!r} is no number of days: write --prune 30" in refused.stderr
+
+
 def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:
     done = rag_eval("--debug", "run", "none.yaml", cwd=tmp_path)
     assert done.returncode == 2
@@ -153,6 +160,8 @@ def test_what_there_is_can_be_listed(tmp_path: Path) -> None:
         ("indexes", "hnsw", "ef_construction  300"),
         ("rerankers", "cohere", "rerank-v3.5"),
         ("metrics", "span_recall", "precision_omega"),
+        ("returns", "section", "max_tokens  2000"),
+        ("ground_truth", "generate", "queries_per_doc  5"),
         ("evaluators", "LLMJudge", "at_least"),
     ):
         listed = rag_eval("parts", section, cwd=tmp_path, COLUMNS="80")
@@ -166,7 +175,8 @@ def test_what_there_is_can_be_listed(tmp_path: Path) -> None:
     assert everything["embedder"][1]["remote"] == "yes"
     refused = rag_eval("parts", "chunkrs", cwd=tmp_path)
     assert refused.returncode == 2
-    assert "there is no kind of part 'chunkrs' (did you mean chunker?): use one of chunker, " in refused.stderr
+    assert "there is no kind of part 'chunkrs' (did you mean chunkers?): use one of truth-source, " in refused.stderr
+    assert "system, metric, evaluator\n" in refused.stderr
     listed = rag_eval("validate", str(BENCHMARK), cwd=tmp_path).stdout
     assert "12 configurations, token-level, k = 1, 3, 5, 10\n14 documents, 72 queries\n" in listed
 

@@ -241,3 +241,15 @@ def test_a_plan_says_what_the_questions_notice_and_how_many_it_takes(kept: Store
 def test_a_plan_asks_for_two_configurations_that_differ(kept: Store) -> None:
     with pytest.raises(ConfigurationError, match="one configuration: a plan is learned from two"):
         said(kept, "plan", "latest")
+
+
+def test_a_plan_is_learned_from_the_first_and_the_next_that_differs(tmp_path: Path) -> None:
+    whole, same, small = (RecursiveTokenChunker(chunk_size=size) for size in (10_000, 20_000, 30))
+    config = write_data(tmp_path).model_copy(update={"chunkers": [whole, same, small]})
+    workspace = Workspace(root=tmp_path / ".rag-eval")
+    run = make_run(workspace, config)
+    store = Store(workspace, config, run, run, run, run)
+    first, tied, _ = (one.name for one in run.ranked())
+    assert f"Learned from {first} and {SMALL_NAME} in" in said(store, "plan")
+    with pytest.raises(ConfigurationError, match="on every question: choose two others"):
+        said(store, "plan", "--configuration", f"{first}={tied}")

@@ -1,5 +1,6 @@
 """Configurations that find the same, and metrics of which less is better, in the charts, the table and the list."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -7,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.scores import read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
+from rag_eval.reports.charts import by_budget
+from rag_eval.reports.recommendation import copies_note
 from rag_eval.reports.report import Report, build_report
 from rag_eval.reports.write import keep_report, write_report
 from rag_eval.sample import CORPUS, GROUND_TRUTH
@@ -59,6 +63,21 @@ def test_a_line_ends_where_the_kept_hits_no_longer_fill_the_budget(tied: Report)
     # Fifty hits of about 100 tokens fill 4,000; those of a whole document do not fit into 250.
     assert budgets["recursive-character 400/0"] == [250, 500, 1_000, 2_000, 4_000]
     assert budgets["recursive-character 100000/0"][0] == 250
+
+
+def test_only_budgets_that_are_drawn_have_a_tick(tied_run: Kept) -> None:
+    whole = [one for one in tied_run.outcome.ranked() if "100000" in one.name]
+    chart = by_budget(whole, read_scores(tied_run.workspace, tied_run.outcome).estimates())
+    assert {row["tokens"] for row in chart.rows} == {250, 2_000, 4_000}
+    assert '"values": [250, 2000, 4000]' in json.dumps(chart.spec)
+
+
+@pytest.mark.parametrize(
+    ("spans", "sentence"), [(1, "1 relevant span of 1 question occurs"), (2, "spans of 1 question occur ")]
+)
+def test_a_copy_occurs_and_copies_occur(tied_run: Kept, spans: int, sentence: str) -> None:
+    (note,) = copies_note(tied_run.outcome.model_copy(update={"copied_spans": spans, "copied_questions": 1}))
+    assert sentence in note
 
 
 def test_columns_in_which_nothing_took_anything_are_left_out(tied_run: Kept) -> None:

@@ -79,5 +79,5 @@ def test_bad_input() -> None:
         plan_questions(made_pilot(60, 5), 0.05, 0.02, 1.0, rng)
     with pytest.raises(ConfigurationError, match="two documents"):
         Pilot(np.array([0.1, 0.2]), Units("documents", np.array([0, 0]), 1))
-    with pytest.raises(ConfigurationError, match="differs by the same"):
+    with pytest.raises(ConfigurationError, match="differ by the same"):
         Pilot(np.array([0.1, 0.1]), Units("documents", np.array([0, 1]), 2))
