@@ -126,7 +126,7 @@ def benchmark_from_file(
     benchmark_file: str = "",
     corpus: str = "",
     truth: str = "",
-    glob: str | list[str] = "",
+    glob: list[str] = [],  # noqa: B006  # which is never changed; the form shows a list of texts
     workspace: str = ".rag-eval",
     runner: Runner = "threads",
     refresh: bool = False,
@@ -144,7 +144,7 @@ def benchmark_from_file(
         benchmark_file: A YAML or TOML file on the worker's machine, such as benchmark.yaml. Empty: the sample.
         corpus: A folder of documents, in place of the benchmark file's.
         truth: A file of questions and what answers them, in place of the benchmark file's.
-        glob: Which files are documents, such as **/*.md, or a list of patterns. Empty: as the benchmark file says.
+        glob: Which files are documents, such as **/*.md, one pattern or more. Empty: as the benchmark file says.
         workspace: Where work is kept between runs: a folder of the worker's machine, or s3://bucket/path.
         runner: What evaluates configurations side by side.
         refresh: Recompute everything, instead of only what changed.

@@ -22,7 +22,7 @@ from tasks.runner import StageRunner
 def generate(
     benchmark_file: str = "",
     corpus: str = "",
-    glob: str | list[str] = "",
+    glob: list[str] = [],  # noqa: B006  # which is never changed; the form shows a list of texts
     output: str = "generated-truth.jsonl",
     model: str = DEFAULT_MODEL,
     queries_per_doc: int = 5,
@@ -40,7 +40,7 @@ def generate(
     Args:
         benchmark_file: A YAML or TOML file on the worker's machine, whose documents are asked about. Empty: the sample.
         corpus: A folder of documents, in place of the benchmark file's.
-        glob: Which files are documents, such as **/*.md, or a list of patterns. Empty: as the benchmark file says.
+        glob: Which files are documents, such as **/*.md, one pattern or more. Empty: as the benchmark file says.
         output: The ground-truth file to add to; it is made where it is not there.
         model: The model that writes the questions; its key is OPENAI_API_KEY in the worker's environment.
         queries_per_doc: How many questions each document gets.
