@@ -10,14 +10,17 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from prefect.events import Event
+from prefect.events.schemas.events import Resource
 
 from flows.cli.processes import end_all
 from flows.cli.server import free_port
+from flows.deployments import CORPUS_CHANGED, corpus_resource
 from tests.deployments.compose import command, environment
 from tests.deployments.postgresql import PASSWORD, missing, postgresql
 from tests.doubles.s3_server import KEY, SECRET
 from tests.flows.benchmarks import folder_of
-from tests.flows.cli.commands import wait_for
+from tests.flows.cli.commands import rag_eval, wait_for
 
 BENCHMARK = "corpus: docs\nground_truth: truth.jsonl\nchunkers: {type: recursive-token, chunk_size: 60}\n"
 
@@ -76,7 +79,22 @@ def test_a_benchmark_runs_on_postgresql_a_bucket_and_a_worker(tmp_path: Path, bu
             with service(command("worker"), environment("worker", **there), tmp_path):
                 answer = httpx.post(f"{api}/deployments/{adhoc}/create_flow_run", json={}, timeout=60).json()
                 state = wait_for(lambda: ended(api, answer["id"]), 240, every=0.5)
-            assert state["type"] == "COMPLETED", state["message"]
+                assert state["type"] == "COMPLETED", state["message"]
+                other = work / "other"
+                other.mkdir()
+                folder_of(other, 3)
+                (other / "benchmark.yaml").write_text(BENCHMARK)
+                second = rag_eval("deploy", "other/benchmark.yaml", cwd=work, **environment("deploy", **there))
+                assert second.returncode == 0, second.stderr
+                ours, theirs = (corpus_resource(folder / "docs") for folder in (work, other))
+                assert theirs["prefect.resource.id"] in second.stderr
+                emit(api, ours)
+                started = wait_for(lambda: started_by_change(api), 120, every=0.5)
+                assert {run["work_queue_name"] for run in started} == {"work"}
+                emit(api, theirs)
+                wait_for(lambda: len({run["work_queue_name"] for run in started_by_change(api)}) == 2, 120, every=0.5)
+                queues = sorted(run["work_queue_name"] for run in started_by_change(api))
+                assert queues == ["other", "work"]
         assert int(postgres.ask("select count(*) from flow_run where state_type = 'COMPLETED'")) >= 3
     import boto3
 
@@ -85,6 +103,17 @@ def test_a_benchmark_runs_on_postgresql_a_bucket_and_a_worker(tmp_path: Path, bu
     )
     keys = [found["Key"] for found in client.list_objects_v2(Bucket="rag-eval", Prefix="work/runs/")["Contents"]]
     assert any(key.endswith("/summary.json") for key in keys)
+
+
+def emit(api: str, resource: dict[str, str]) -> None:
+    event = Event(event=CORPUS_CHANGED, resource=Resource(resource), payload={"corpus": "docs", "summary": "a change"})
+    httpx.post(f"{api}/events", json=[event.model_dump(mode="json")], timeout=60).raise_for_status()
+
+
+def started_by_change(api: str) -> list[dict[str, str]]:
+    asked = {"deployments": {"name": {"like_": "on-corpus-change"}}}
+    found: list[dict[str, str]] = httpx.post(f"{api}/flow_runs/filter", json=asked, timeout=60).json()
+    return found
 
 
 def answers(api: str) -> bool:
