@@ -169,6 +169,7 @@ def pack_overlay(asked: Questions, most_characters: int = MOST_CHARACTERS) -> Ov
     order = np.argsort(asked_in, kind="stable")
     order = order[asked_in[order] >= 0]
     truth, first_of = texts.ranges(questions.truth)[order], np.searchsorted(asked_in[order], np.arange(len(ids) + 1))
+    groups = questions.truth.column("group").to_numpy()[order].astype(np.int64)
     hits = [hit_rows(one, ids, depth) for one in sides]
     chunks = {one.chunks_digest: texts.ranges(one.chunks) for one in sides}
     used = {digest: np.zeros(0, np.int64) for digest in chunks}
@@ -207,7 +208,7 @@ def pack_overlay(asked: Questions, most_characters: int = MOST_CHARACTERS) -> Ov
     }
     sections = [
         Section.of("queries", queries),
-        Section.of("truth", truth),
+        Section.of("truth", np.column_stack([truth, groups])),
         *_text_sections(texts, carried),
         *(Section.of(f"chunks-{number[digest]}", ranges) for digest, (ranges, _) in shown.items()),
         *(Section.of(f"hits-{n}", shown[one.chunks_digest][1][hits[n]]) for n, one in enumerate(sides)),

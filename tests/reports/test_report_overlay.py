@@ -5,12 +5,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from rag_eval import ChunkLevelGroundTruth, Query, generate_chunk_id, write_chunk_level
+from rag_eval import (
+    ChunkLevelGroundTruth,
+    Query,
+    TokenLevelGroundTruth,
+    generate_chunk_id,
+    write_chunk_level,
+    write_token_level,
+)
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationFailure
 from rag_eval.benchmark.scores import read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
+from rag_eval.ground_truth.copies import credit_copies
 from rag_eval.metrics.groups import sweep_places
 from rag_eval.metrics.metric import Cut
 from rag_eval.reports.questions import pack_overlay, questions_of
@@ -270,4 +278,69 @@ def test_chunk_level_shows_whole_chunks_found_and_missed(open_report: OpenReport
                 assert said["missed, said"] == len(wanted - found)
                 assert said["surplus, said"] == len(found - wanted)
     report.draw_charts()
+    assert report.messages == []
+
+
+def grouped_counts(kept: Kept, k: int) -> Counts:
+    """Character by character: of each group the best covered member is found or missed, of others what is retrieved."""
+    groups: dict[str, dict[int, list[set[tuple[str, int]]]]] = {query: {} for query in all_queries(kept)}
+    for row in kept.workspace.read_table(kept.outcome.inputs.truth.answers).to_pylist():
+        member = {(row["doc_id"], place) for place in range(row["start"], row["end"])}
+        groups[row["query_id"]].setdefault(row["group"], []).append(member)
+    counts: Counts = {}
+    for side, one in enumerate(kept.outcome.ranked()):
+        hits = by_query(kept, str(kept.outcome.configurations.index(one)))
+        for query, evidence in groups.items():
+            got = {(doc_id, place) for doc_id, start, end in hits[query][:k] for place in range(start, end)}
+            best = [max(members, key=lambda member: len(member & got) / len(member)) for members in evidence.values()]
+            relevant = {place for members in evidence.values() for member in members for place in member}
+            missed = {place for member in best for place in member} - got
+            amounts = {"found": len(got & relevant), "missed": len(missed), "surplus": len(got - relevant)}
+            said = {f"{kind}, said": amount for kind, amount in amounts.items()}
+            counts[f"{query} {side} {k}"] = amounts | said | {"hits": len(hits[query][:k])}
+    return counts
+
+
+def test_a_found_copy_is_found_and_one_that_was_not_retrieved_is_not_missed(
+    open_report: OpenReport, tmp_path: Path
+) -> None:
+    (tmp_path / "docs").mkdir()
+    rules = [
+        f"Rule {n}: the harbour master of basin {n} shall log every vessel of class {n} by noon." for n in range(6)
+    ]
+    for ship in range(4):  # every rule stands in two documents, the first in all
+        others = [rule for n, rule in enumerate(rules) if n == 0 or n % 4 in (ship, (ship + 1) % 4)]
+        text = f"# Vessel {ship}\n\n" + "\n\n".join([f"Notes on ship{ship} and its crew. " * 3, *others])
+        (tmp_path / "docs" / f"{ship}.md").write_text(text, encoding="utf-8")
+    corpus = Corpus.from_folder(tmp_path / "docs")
+    firsts = [next(one for one in corpus if rule in one.content) for rule in rules]
+    asked = [
+        TokenLevelGroundTruth(
+            Query.from_text(f"Who logs class {n} in basin {n}?"),
+            [one.span(one.content.index(rule), one.content.index(rule) + len(rule))],
+        )
+        for n, (rule, one) in enumerate(zip(rules, firsts, strict=True))
+    ]
+    write_token_level(tmp_path / "truth.jsonl", credit_copies(asked, corpus).truth)
+    config = BenchmarkConfig(
+        corpus=tmp_path / "docs",
+        ground_truth=tmp_path / "truth.jsonl",
+        chunkers=[RecursiveCharacterChunker(chunk_size=size, chunk_overlap=0) for size in (50, 120)],
+        retrieval=["bm25"],
+        k=[1, 4],
+    )
+    workspace = Workspace(root=tmp_path / "work")
+    kept = Kept(workspace, run(config, workspace))
+    keep_report(workspace, kept.outcome)
+    report = open_report(kept.page)
+    for k in (1, 4):
+        assert counted(report, kept, 2, [k]) == grouped_counts(kept, k)
+    whole = kept.outcome.ranked()[0].metrics
+    assert whole["span_recall@4"] == 1  # with a copy or two that were not retrieved, and none missed
+    assert all(one["missed"] == 0 for name, one in grouped_counts(kept, 4).items() if name.endswith(" 0 4"))
+    tags = {"1 copy of the evidence", "3 copies of the evidence"}
+    found = {report.page.locator("#question header .tag").inner_text()}
+    report.page.locator("#list").press("Home")
+    found.add(report.page.locator("#question header .tag").inner_text())
+    assert found == tags
     assert report.messages == []

@@ -21,6 +21,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from rag_eval.errors import ConfigurationError, RagEvalError, ReviewConflictError
+from rag_eval.ground_truth.records import AlternativeLine
 from rag_eval.ground_truth.review.session import Decision, DocumentFolder, Entry, KeptSpan, NewSpan, ReviewSession
 from rag_eval.types.ids import text_sha256
 
@@ -52,7 +53,7 @@ def row(session: ReviewSession, query_id: str, entry: Entry) -> dict[str, Any]:
 
 
 def query(session: ReviewSession, query_id: str) -> dict[str, Any]:
-    """Return a query with its spans, each with what is wrong with it."""
+    """Return a query with its spans, each with its alternatives and with what is wrong with it or one of them."""
     entry = session.entry(query_id)
     record = entry.record
     faults = entry.span_faults(session.documents)
@@ -62,10 +63,14 @@ def query(session: ReviewSession, query_id: str) -> dict[str, Any]:
         "undo": session.can_undo,
         "metadata": {key: value for key, value in record.metadata.items() if key != "review"},
         "spans": [
-            {"doc_id": span.doc_id, "start": span.start, "end": span.end, "text": span.text, "fault": fault}
+            _place(span) | {"fault": fault, "alternatives": [_place(one) for one in span.alternatives]}
             for span, fault in zip(record.relevant_spans, faults, strict=True)
         ],
     }
+
+
+def _place(span: AlternativeLine) -> dict[str, Any]:
+    return {"doc_id": span.doc_id, "start": span.start, "end": span.end, "text": span.text, "origin": span.origin}
 
 
 def document(session: ReviewSession, doc_id: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from rag_eval.disk.files import matching_files, read_text, write_atomically
 from rag_eval.errors import ArtifactError, CorpusError, GroundTruthError, RagEvalError, ReviewConflictError
 from rag_eval.ground_truth.check import span_fault
 from rag_eval.ground_truth.files import BYTE_ORDER_MARK, changed_line, header_line, read_truth_text, truth_type
-from rag_eval.ground_truth.records import TokenLevelLine, line_faults, parsed_line
+from rag_eval.ground_truth.records import AlternativeLine, TokenLevelLine, line_faults, parsed_line
 from rag_eval.types.documents import Document
 from rag_eval.types.ground_truth import SpanRecord
 from rag_eval.types.ids import DocumentId, QueryId, text_sha256
@@ -162,12 +162,20 @@ class KeptSpan:
 
 @pydantic_dataclass(frozen=True, config=_FROM_THE_PAGE)
 class NewSpan:
-    """A place in a document of which ``digest`` tells which text was seen."""
+    """A place in a document of which ``digest`` tells which text was seen.
+
+    In the place of another span, of the number that ``replaces`` gives, it takes over the alternatives of that one.
+    """
 
     doc_id: str
     start: int
     end: int
     digest: str
+    replaces: int | None = None
+
+
+def _written(span: AlternativeLine) -> SpanRecord:
+    return cast("SpanRecord", span.model_dump(exclude_defaults=True))
 
 
 def rejected_path(truth: Path) -> Path:
@@ -240,12 +248,13 @@ class ReviewSession:
         records = entry.record.relevant_spans
         found: list[SpanRecord] = []
         for span in spans:
+            earlier = span.replaces if isinstance(span, NewSpan) else span.keep
+            if earlier is not None and not 0 <= earlier < len(records):
+                raise ReviewConflictError(f"there is no span {earlier} any more: reload")
             if isinstance(span, NewSpan):
-                found.append(self._placed(span))
-            elif 0 <= span.keep < len(records):
-                found.append(cast("SpanRecord", records[span.keep].model_dump(exclude_defaults=True)))
+                found.append(self._placed(span, [] if earlier is None else records[earlier].alternatives))
             else:
-                raise ReviewConflictError(f"there is no span {span.keep} any more: reload")
+                found.append(_written(records[span.keep]))
         if not found:
             raise GroundTruthError("a query keeps at least one span: add another first, or reject the query")
         unique: dict[tuple[str, int, int], SpanRecord] = {}
@@ -304,14 +313,24 @@ class ReviewSession:
             raise ReviewConflictError("this query was changed in another window: reload to see it")
         return entry
 
-    def _placed(self, span: NewSpan) -> SpanRecord:
+    def _placed(self, span: NewSpan, alternatives: Sequence[AlternativeLine]) -> SpanRecord:
+        """Return the span with those alternatives that are right, and are not the span itself."""
         document = self.documents.get(span.doc_id)
         if document is None:
             raise ReviewConflictError(f"the document {span.doc_id!r} cannot be read any more: reload")
         if text_sha256(document.content) != span.digest:
             raise ReviewConflictError(f"the document {span.doc_id!r} has changed: reload to see it as it is now")
         found = document.span(span.start, span.end)
-        return {"doc_id": found.doc_id, "start": found.start, "end": found.end, "text": found.text}
+        record: SpanRecord = {"doc_id": found.doc_id, "start": found.start, "end": found.end, "text": found.text}
+        kept = [
+            _written(member)
+            for member in alternatives
+            if (member.doc_id, member.start, member.end) != (found.doc_id, found.start, found.end)
+            and span_fault(member, self.documents.get(member.doc_id)) is None
+        ]
+        if kept:
+            record["alternatives"] = kept
+        return record
 
     def _apply(self, query_id: QueryId, line: str, side: Side) -> None:
         """Change one query and save; when that fails, everything is as before."""

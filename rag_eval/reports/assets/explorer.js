@@ -189,7 +189,13 @@ function drawQuestion() {
 function questionHead(number) {
   const { ids, texts, tags, unanswerable } = places.queries;
   const kinds = tags[number].map((tag) => overlay.tags[tag]);
-  const labels = unanswerable[number] ? ["declared unanswerable", ...kinds] : kinds;
+  const truth = truthOf(number);
+  const copies = truth.length - new Set(truth.map(([, , , group]) => group)).size;
+  const special = [
+    unanswerable[number] && "declared unanswerable",
+    copies && (copies === 1 ? "1 copy of the evidence" : `${whole.format(copies)} copies of the evidence`),
+  ];
+  const labels = [...special.filter(Boolean), ...kinds];
   const shown = labels.map((label) => make("span", { className: "tag" }, label));
   return make(
     "header",

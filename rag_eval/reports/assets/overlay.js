@@ -86,14 +86,16 @@ function viewOf(side, document, truth, hits) {
 function question(number, sides, k) {
   const truth = truthOf(number);
   const hits = sides.map((side) => hitsOf(side, number, k));
-  const ranks = new Map(truth.map(([document]) => [document, 0]));
+  const evidence = hits.map((found) => evidenceOf(truth, found));
+  const ranks = new Map(evidence.flat().map(([document]) => [document, 0]));
   for (const hit of hits.flat()) {
     ranks.set(hit.document, Math.min(ranks.get(hit.document) ?? Infinity, hit.rank));
   }
   const documents = [...ranks.keys()].sort((a, b) => ranks.get(a) - ranks.get(b) || a - b);
   return documents.map((document) => {
-    const relevant = truth.filter(([doc]) => doc === document).map(([, start, end]) => [start, end]);
-    const views = sides.map((side, i) => viewOf(side, document, relevant, hits[i]));
+    const within = (places) => places.filter(([doc]) => doc === document).map(([, start, end]) => [start, end]);
+    const relevant = within(evidence.flat());
+    const views = sides.map((side, i) => viewOf(side, document, within(evidence[i]), hits[i]));
     const spans = [...relevant, ...views.flatMap((view) => view.hits.map(({ start, end }) => [start, end]))];
     const length = places.documents.lengths[document];
     return { document, length, views, windows: windowsOf(spans, length), relevant: relevant.length > 0 };

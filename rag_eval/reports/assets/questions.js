@@ -29,12 +29,12 @@ function scoresOf(side, metric) {
   return side.scores.subarray(place * count, (place + 1) * count);
 }
 
-/** The truth of a question: [document, start, end]. */
+/** The truth of a question: [document, start, end, group]; the members of a group say the same. */
 function truthOf(question) {
   const rows = [];
   const { offsets } = places.queries;
   for (let row = offsets[question]; row < offsets[question + 1]; row++) {
-    rows.push(places.truth.subarray(3 * row, 3 * row + 3));
+    rows.push(places.truth.subarray(4 * row, 4 * row + 4));
   }
   return rows;
 }

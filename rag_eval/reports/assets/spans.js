@@ -36,6 +36,23 @@ function marksOf(truth, hits) {
   return marks;
 }
 
+/** The truth that counts beside hits, as [document, start, end]: of each group the member that is covered best, of the
+ * others, such as copies, what was retrieved: it is found too, and what is left of them is not missed. */
+function evidenceOf(truth, hits) {
+  const groups = new Map();
+  for (const [document, start, end, group] of truth) {
+    const own = merged(hits.filter((hit) => hit.document === document).map((hit) => [hit.start, hit.end]));
+    const parts = own.map(([from, to]) => [document, Math.max(from, start), Math.min(to, end)]);
+    const retrieved = parts.filter(([, from, to]) => from < to);
+    const covered = retrieved.reduce((sum, [, from, to]) => sum + to - from, 0) / (end - start);
+    groups.set(group, [...(groups.get(group) ?? []), { place: [document, start, end], retrieved, covered }]);
+  }
+  return [...groups.values()].flatMap((members) => {
+    const best = members.reduce((one, other) => (other.covered > one.covered ? other : one));
+    return members.flatMap((member) => (member === best ? [member.place] : member.retrieved));
+  });
+}
+
 /** How many characters are found, missed and surplus. */
 function countMarks(marks) {
   const counts = { found: 0, missed: 0, surplus: 0 };

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from strategies import NASTY_SAMPLES
 
-from tests.ground_truth.review.review_files import FERRY, HOSTILE, queries_in, records, write_files
+from tests.ground_truth.review.review_files import FERRY, HOSTILE, queries_in, records, span, write_files
 from tests.ground_truth.review.review_page import Opener, expect, press, said
 
 
@@ -58,6 +58,35 @@ def test_what_documents_and_queries_hold_is_text_and_nothing_else(tmp_path: Path
     assert page.evaluate("document.getElementById('document').textContent") == HOSTILE
     assert page.evaluate("window.pwned") is None
     assert page.locator("#document script, #document img, #list b").count() == 0
+
+
+def test_the_alternatives_of_a_span_are_listed_gone_to_and_kept(tmp_path: Path, opened: Opener) -> None:
+    copy = span("ferry.md", FERRY, "22:40", 1) | {"origin": "copy"}
+    elsewhere = span("hostile.md", HOSTILE, "{{7*7}}")
+    record = {
+        "query": "When?",
+        "relevant_spans": [span("ferry.md", FERRY, "22:40") | {"alternatives": [copy, elsewhere]}],
+    }
+    truth = write_files(tmp_path, {"format": "rag-eval/token-level", "version": 2}, record)
+    page = opened(truth)
+    expect(page.locator(".alternatives")).to_contain_text("or 2 other places:")
+    first, second = page.locator(".alternatives button").all()
+    expect(first).to_have_text(f"ferry.md · {copy['start']}–{copy['end']} (copy)")
+    expect(page.locator("mark.other")).to_have_text("22:40")
+    first.click()
+    expect(page.locator("mark.found")).to_have_text("22:40")
+    second.click()
+    expect(page.locator("mark.found")).to_have_text("{{7*7}}")
+    page.locator(".span").click()
+    expect(page.locator("mark.current")).to_have_text("22:40")
+    press(page, "e", "Shift+ArrowLeft", "Enter")
+    said(page, "Saved at")
+    (adjusted,) = queries_in(truth)[0]["relevant_spans"]
+    assert adjusted["start"] < record["relevant_spans"][0]["start"]
+    assert adjusted["alternatives"] == [copy, elsewhere]
+    press(page, "a")
+    said(page, "Accepted and saved.")
+    assert queries_in(truth)[0]["relevant_spans"] == [adjusted]
 
 
 def test_what_somebody_else_wrote_is_noticed_and_shown_after_a_reload(tmp_path: Path, opened: Opener) -> None:

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -76,6 +77,21 @@ def test_a_wrong_alternative_is_a_fault_of_its_span(tmp_path: Path) -> None:
     session = session_on(write_files(tmp_path, record))
     with pytest.raises(GroundTruthError, match=r"adjust the span .*: an alternative: 'ferry\.md' has '22:40'"):
         decide(session, WHEN, "accepted")
+
+
+def test_a_span_that_is_adjusted_keeps_the_alternatives_that_are_right_and_not_itself(tmp_path: Path) -> None:
+    right, wrong = span("ferry.md", FERRY, "zwei"), span("ferry.md", FERRY, "22:40") | {"text": "22:41"}
+    place = span("ferry.md", FERRY, "22:40", 1)
+    grouped = span("ferry.md", FERRY, "Boote") | {"alternatives": [right, wrong, place]}
+    truth = write_files(tmp_path, {"query": "When?", "relevant_spans": [grouped]})
+    session = session_on(truth)
+    seen = digest(session, "ferry.md")
+    moved = NewSpan("ferry.md", place["start"], place["end"], seen, replaces=0)
+    session.set_spans(id_of(session, WHEN), 0, [moved])
+    assert queries_in(truth)[0]["relevant_spans"] == [place | {"alternatives": [right]}]
+    decide(session, WHEN, "accepted")
+    with pytest.raises(ReviewConflictError, match="there is no span 1 any more"):
+        session.set_spans(id_of(session, WHEN), 2, [replace(moved, replaces=1)])
 
 
 def test_a_rejected_query_moves_to_a_file_beside_and_back(tmp_path: Path) -> None:

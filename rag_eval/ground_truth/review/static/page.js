@@ -10,7 +10,11 @@ import { getCurrent, getState, post } from "./server.js";
 const find = (id) => document.getElementById(id);
 const view = new DocumentView(find("document"));
 const list = new QueryList(find("list"), find("list-empty"), (id) => review.run(() => review.open(id)));
-const queryView = new QueryView(document, (number) => review.run(() => review.chooseSpan(number)));
+const queryView = new QueryView(
+  document,
+  (number) => review.run(() => review.chooseSpan(number)),
+  (number, which) => review.run(() => review.chooseAlternative(number, which)),
+);
 const review = new Review(list, queryView, view);
 
 const ACTIONS = {

@@ -1,12 +1,15 @@
 // The question, its spans and what can be decided on them.
 
 export class QueryView {
-  constructor(root, onChooseSpan) {
+  constructor(root, onChooseSpan, onChooseAlternative) {
     this.find = (id) => root.getElementById(id);
     this.button = (action) => root.querySelector(`[data-action=${action}]`);
     this.find("spans").addEventListener("click", (event) => {
       const button = event.target.closest("button");
-      if (button) onChooseSpan(Number(button.dataset.number));
+      if (!button) return;
+      const { number, alternative } = button.dataset;
+      if (alternative === undefined) onChooseSpan(Number(number));
+      else onChooseAlternative(Number(number), Number(alternative));
     });
   }
 
@@ -56,5 +59,24 @@ function card(span, number, isCurrent) {
     button.append(fault);
   }
   item.append(button);
+  if (span.alternatives.length) item.append(alternatives(span, number));
   return item;
+}
+
+// The other places that say the same, each to be gone to.
+function alternatives(span, number) {
+  const list = document.createElement("div");
+  list.className = "alternatives";
+  const places = span.alternatives.length === 1 ? "1 other place" : `${span.alternatives.length} other places`;
+  list.append(`or ${places}:`);
+  span.alternatives.forEach((one, which) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.dataset.number = number;
+    button.dataset.alternative = which;
+    button.textContent = `${one.doc_id} · ${one.start}–${one.end}${one.origin ? ` (${one.origin})` : ""}`;
+    button.title = one.text;
+    list.append(button);
+  });
+  return list;
 }

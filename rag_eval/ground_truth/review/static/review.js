@@ -20,6 +20,7 @@ export class Review {
     this.documents = new Map(); // those shown before, the latest last
     this.draft = null; // what is being adjusted (number) or added (null): {number, range or null}
     this.picked = null; // what is selected or found, outside of adjusting
+    this.visited = null; // the alternative that is being gone to
     this.work = Promise.resolve();
   }
 
@@ -68,13 +69,15 @@ export class Review {
     find("keys").replaceChildren(listed(draft ? DRAFT_KEYS : KEYS));
     document.body.classList.toggle("drafting", draft !== null);
     if (!shown) return;
+    const alternatives = this.query.spans.flatMap((span) => (span.fault ? [] : span.alternatives));
     const marks = this.query.spans
       .map((span, number) => ({ span, number, kind: number === this.spanNumber ? "current" : "other" }))
+      .concat(alternatives.map((span) => ({ span, number: -1, kind: "other" })))
       .filter(({ span, number }) => span.doc_id === shown.id && !span.fault && number !== draft?.number)
       .map(({ span, kind }) => ({ start: shown.text.toUnits(span.start), end: shown.text.toUnits(span.end), kind }))
       .sort((one, other) => (one.kind === "current") - (other.kind === "current"));
     if (draft?.range) marks.push({ ...draft.range, kind: "draft" });
-    else if (this.picked && !draft) marks.push({ ...this.picked, kind: "found" });
+    else if ((this.picked || this.visited) && !draft) marks.push({ ...(this.picked ?? this.visited), kind: "found" });
     this.view.mark(marks);
     if (draft) find("draft-text").textContent = this.draftSentence();
   }
@@ -186,6 +189,19 @@ export class Review {
     return this.showSpan();
   }
 
+  // Go to an alternative of a span, which is marked as found text is.
+  async chooseAlternative(number, which) {
+    const span = this.query.spans[number]?.alternatives[which];
+    if (this.draft || !span) return;
+    this.spanNumber = number;
+    if (!(await this.showDocument(span.doc_id))) return this.say(`${span.doc_id} is not in the folder.`, true);
+    this.picked = null;
+    this.visited = { start: this.shown.text.toUnits(span.start), end: this.shown.text.toUnits(span.end) };
+    this.draw();
+    this.visited = null; // drawn until something else is
+    this.view.reveal("found");
+  }
+
   // What is selected or was found, without white space around it.
   chosenRange() {
     const range = this.view.selected() ?? this.picked;
@@ -229,7 +245,7 @@ export class Review {
     const { text, id, digest } = this.shown;
     const start = text.toPoints(this.draft.range.start);
     const end = text.toPoints(this.draft.range.end);
-    const place = { doc_id: id, start, end, digest };
+    const place = { doc_id: id, start, end, digest, replaces: this.draft.number };
     const spans = this.query.spans.map((_, number) => (number === this.draft.number ? place : { keep: number }));
     if (this.draft.number === null) spans.push(place);
     this.take(await post("spans", { id: this.query.row.id, version: this.query.version, spans }));
