@@ -376,16 +376,18 @@ def alternatives(
 ) -> None:
     """Find copies of relevant spans elsewhere in the corpus, and write them to the file as alternatives."""
     from rag_eval.ground_truth.check import check_against_corpus
-    from rag_eval.ground_truth.copies import NearCopies, credit_copies
+    from rag_eval.ground_truth.copies import NearCopies, count_copies, credit_copies
     from rag_eval.ground_truth.files import read_token_level, rewrite_truth
     from rag_eval.ground_truth.records import query_name, token_level_outputs
+    from rag_eval.tables import truth_to_tables
     from rag_eval.types.ground_truth import span_name
 
     documents = Corpus.from_folder(corpus, glob)
     written = read_token_level(truth)
     items = check_against_corpus(written, documents, truth)
     found = credit_copies(items, documents, "exact" if near is None else NearCopies(near=near))
-    changed = [new for old, new in zip(items, found.truth, strict=True) if new != old]
+    changed = [new for old, new in zip(items, found, strict=True) if new != old]
+    questions, spans = count_copies(truth_to_tables(found).answers)
     by_id = {one.query.id: one for one in changed}
     target = output or truth
     is_written = not dry_run and (output is not None or bool(changed))
@@ -393,10 +395,10 @@ def alternatives(
         rewrite_truth(target, truth, [by_id.get(one.query.id, one) for one in written])
     console = Console()
     if as_json:
-        counts = {"questions": found.questions, "spans": found.spans, "written": str(target) if is_written else None}
+        counts = {"questions": questions, "spans": spans, "written": str(target) if is_written else None}
         print_json(console, counts | {"queries": [{"id": one.query.id, **token_level_outputs(one)} for one in changed]})
         return
-    say(console, f"{counted(found.spans, 'spans')} of {counted(found.questions, 'questions')} have copies elsewhere.")
+    say(console, f"{counted(spans, 'spans')} of {counted(questions, 'questions')} have copies elsewhere.")
     told = [
         f"{query_name(one.query.id, one.query.text)}: {span_name(span)} {preview(span.text)} is also "
         + ", ".join(f"{span_name(other)} ({one.origins.get(other, 'alternative')})" for other in others)

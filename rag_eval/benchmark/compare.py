@@ -169,18 +169,23 @@ def compare_runs(
     return RunComparison(before, after, differences, names, rows, scores)
 
 
-def name_pairs(before: BenchmarkOutcome, after: BenchmarkOutcome, given: Sequence[str]) -> dict[str, str]:
+def name_pairs(
+    before: BenchmarkOutcome, after: BenchmarkOutcome, given: Sequence[str], *, may_lack: bool = False
+) -> dict[str, str]:
     """Pairs of configurations from texts like ``NAME`` or ``NAME=NAME``, the name before and the name after.
 
-    Raises ``ConfigurationError`` on a text that names no configuration that has scores, and when one stands twice.
+    A text that names none that both runs have scores of stands for itself where one ``may_lack``. Raises
+    ``ConfigurationError`` on it where not, and when a configuration is named twice.
     """
     old, new = ([one.name for one in outcome.configurations] for outcome in (before, after))
     both = [name for name in new if name in old]
     pairs: dict[str, str] = {}
-    for text in given:
+    for text in dict.fromkeys(given):
         # A name may itself have an equals sign: every place to split is tried.
         ways = [(text, text), *((text[:place], text[place + 1 :]) for place, sign in enumerate(text) if sign == "=")]
         known = [(left, right) for left, right in ways if left in old and right in new]
+        if may_lack and (text in old or not known):
+            known = [(text, text)]
         if not known:
             raise ConfigurationError(
                 f"{text!r} is no configuration of both runs{suggestion(text, both)}: both have "

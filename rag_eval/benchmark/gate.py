@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import stdtrit
 
-from rag_eval.benchmark.compare import CommonScores
+from rag_eval.benchmark.compare import CommonScores, name_pairs
 from rag_eval.benchmark.config import AXES, ConfigurationRecord
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.runs import check_comparable
@@ -148,7 +148,7 @@ def run_gate(
     differences = check_comparable(baseline, run, allow_different=allow_different)
     scores = CommonScores(read_scores(workspace, baseline, metric), read_scores(workspace, run, metric))
     old, new = scores.before.configurations, scores.after.configurations
-    named = _name_pairs(configurations or old, old, new)
+    named = name_pairs(baseline, run, configurations or old, may_lack=True)
     scores.before.paired(metric).subset(list(named))  # says what the baseline has when it lacks one of them
     there = {name: other for name, other in named.items() if other in new}
     changed = {name: other for name in named if name not in there and (other := _changed(baseline, run, name))}
@@ -214,20 +214,6 @@ def gate_units(workspace: Workspace, baseline: BenchmarkOutcome) -> Units:
     """
     metric = baseline.ranking_metric
     return read_scores(workspace, baseline, metric).paired(metric).units
-
-
-def _name_pairs(given: Sequence[str], old: Sequence[str], new: Sequence[str]) -> dict[str, str]:
-    """The name in the baseline and that in the run; one that is no pair of theirs stands for itself."""
-    pairs: dict[str, str] = {}
-    for text in dict.fromkeys(given):
-        # A name may itself have an equals sign: every place to split is tried.
-        splits = [(text[:place], text[place + 1 :]) for place, sign in enumerate(text) if sign == "="]
-        known = [(left, right) for left, right in splits if left in old and right in new]
-        left, right = known[0] if known and text not in old else (text, text)
-        if left in pairs or right in pairs.values():
-            raise ConfigurationError(f"{text!r} names a configuration that was named before: name each once")
-        pairs[left] = right
-    return pairs
 
 
 def _changed(baseline: BenchmarkOutcome, run: BenchmarkOutcome, name: str) -> str | None:

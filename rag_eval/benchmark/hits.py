@@ -61,7 +61,8 @@ def _numbers(hits: pa.Table, searches: pa.Table) -> pa.ChunkedArray:
 
 
 def fuse_variants(hits: pa.Table, queries: pa.Table, fusion: Any, depth: int) -> pa.Table:
-    """The hits of all variants of each query as one ranking."""
+    """The hits of all variants of each of these queries as one ranking."""
+    hits = hits_of(hits, queries)
     column, place = hits.column("variant"), hits.schema.get_field_index("variant")
     rankings = []
     for variant in sorted(pc.unique(column).to_pylist()):

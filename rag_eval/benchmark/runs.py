@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from rag_eval.benchmark.outcome import SUMMARY, BenchmarkOutcome
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.disk.files import patterns_of
 from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.formatting import suggestion
 from rag_eval.ground_truth.copies import Copies, NearCopies
@@ -112,12 +113,10 @@ def documents_of_newest(workspace: Workspace, corpus: Path, glob: str | Sequence
 
     Runs and tables that cannot be read count as if they were not there.
     """
-    patterns = [glob] if isinstance(glob, str) else list(glob)
     for name in reversed(run_names(workspace)):
         with suppress(ArtifactError, ConfigurationError):
             outcome = read_run(workspace, name)
-            found = outcome.corpus.glob
-            same = patterns == ([found] if isinstance(found, str) else found)
+            same = patterns_of(glob) == patterns_of(outcome.corpus.glob)
             if same and outcome.corpus.folder.resolve() == corpus.resolve():
                 tables = [workspace.read_table(shard) for shard in outcome.inputs.documents]
                 columns = [(table.column("doc_id").to_pylist(), table.column("sha256").to_pylist()) for table in tables]

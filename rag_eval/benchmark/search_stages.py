@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rag_eval.benchmark.hits import fuse_tables, fuse_variants, hits_at, hits_of
 from rag_eval.benchmark.references import Effort, TableRef
@@ -116,11 +115,7 @@ def fuse(
 def fuse_searches(hits: pa.Table, queries: pa.Table, depth: int, *, context: Context) -> tuple[pa.Table, Effort]:
     """The hits of all searches of a question as one ranking, by reciprocal rank."""
     fusion, asked = ReciprocalRankFusion(), as_searches(queries)
-    return context.answered(asked, lambda some: fuse_variants(_of_queries(hits, some), some, fusion, depth))
-
-
-def _of_queries(hits: pa.Table, queries: pa.Table) -> pa.Table:
-    return hits.filter(pc.is_in(hits.column("query_id"), queries.column("query_id").combine_chunks()))
+    return context.answered(asked, lambda some: fuse_variants(hits, some, fusion, depth))
 
 
 def _scoring(source: Sequence[Any], chunks: Shards, searches: pa.Table, context: Context) -> Scoring | None:

@@ -197,7 +197,7 @@ def add_copies(
     corpus = Corpus(documents_from_table(pa.concat_tables(documents)))
     found = credit_copies(truth_from_tables(truth, TokenLevelGroundTruth), corpus, copies)
     count = truth.queries.num_rows
-    return truth_to_tables(found.truth), Effort(fresh=count, total=count, unit="queries")
+    return truth_to_tables(found), Effort(fresh=count, total=count, unit="queries")
 
 
 def document_versions(workspace: Workspace, doc_ids: Collection[DocumentId]) -> dict[DocumentId, list[str]]:

@@ -4,8 +4,7 @@ It goes into what is *searched*, never into the chunk: its place, its text and i
 what is returned and scored.
 """
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -15,7 +14,7 @@ from rag_eval.chunking.headings import Outline
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.llm.writing import Answers, TextWriter, WrittenText
 from rag_eval.parts import Shown, part
-from rag_eval.parts.objects import Foreign, Origin
+from rag_eval.parts.objects import ForeignFunction, signature_of
 from rag_eval.parts.settings import Count
 from rag_eval.types.documents import Document
 
@@ -105,20 +104,15 @@ def _before(context: str | None, text: str) -> str:
     return f"{context.strip()}\n\n{text}" if context and context.strip() else text
 
 
-class ForeignContext(Foreign):
+class ForeignContext(ForeignFunction):
     """A function of a chunk, or of a chunk and its document, that gives the text to put before the chunk.
 
     Nothing, or an empty text, leaves the chunk as it is. Raises ``ConfigurationError`` on what cannot be called.
     """
 
     kind = "context"
-
-    def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
-        super().__init__(source, origin, name)
-        call = getattr(source, "context", source)
-        if inspect.isclass(source) or not callable(call):
-            raise ConfigurationError(f"{preview(repr(source))} is no context: give a function of a chunk")
-        self._call: Callable[..., Any] = call
+    methods = ("context",)
+    wanted = "a function of a chunk"
 
     @property
     def label(self) -> str:
@@ -130,10 +124,8 @@ class ForeignContext(Foreign):
         return [[self._of(chunk, text, one) for chunk, text in zip(one.chunks, one.texts, strict=True)] for one in cut]
 
     def _of(self, chunk: Any, text: str, cut: CutDocument) -> str:
-        try:
-            takes_document = len(inspect.signature(self._call).parameters) > 1
-        except (TypeError, ValueError):
-            takes_document = False
+        signature = signature_of(self._call)
+        takes_document = signature is not None and len(signature.parameters) > 1
         given = self.ask(self._call, chunk, *([cut.document] if takes_document else []))
         if given is not None and not isinstance(given, str):
             raise ConfigurationError(f"the {self.label} gave {preview(repr(given))}: give a text, or None")

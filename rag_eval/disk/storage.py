@@ -297,7 +297,7 @@ class Bucket:
                 raise  # of this machine's own files
             raise ServiceError(self._sentence(code[1], "HTTP response code: 403" in str(error))) from None
 
-    def _sentence(self, code: str, forbidden: bool = False) -> str:
+    def _sentence(self, code: str, forbidden: bool) -> str:
         where = str(self.location)
         if code == "NO_SUCH_BUCKET":
             return f"the bucket of {where!r} is not there: make it, or check its name and AWS_ENDPOINT_URL"

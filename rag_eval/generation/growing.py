@@ -26,7 +26,7 @@ from rag_eval.generation.report import GenerationReport
 from rag_eval.ground_truth.drift import ReanchorReport
 from rag_eval.ground_truth.files import Truth, rewrite_truth, write_truth
 from rag_eval.ground_truth.review.session import rejected_path
-from rag_eval.ground_truth.sources import FileTruth, Observed, Reading, Surroundings, read_truth
+from rag_eval.ground_truth.sources import FileTruth, Observed, Reading, Surroundings, read_truth, words_of
 from rag_eval.llm.chat import ChatService
 from rag_eval.llm.cost import Prices
 from rag_eval.parts import PartOf, Running, Shown, identity, part
@@ -372,4 +372,4 @@ class Growing:
 
 def _keys(item: Truth) -> set[str]:
     """What tells a question from others: its id and its words."""
-    return {item.query.id, " ".join(item.query.text.casefold().split())}
+    return {item.query.id, words_of(item)}

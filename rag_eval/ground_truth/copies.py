@@ -8,7 +8,7 @@ the question has already are not added, and at most ``MOST_COPIES`` are added to
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from typing import Literal
 
@@ -39,26 +39,17 @@ Copies = Literal["exact", "off"] | NearCopies
 """Which copies of evidence count as evidence."""
 
 
-@dataclass(frozen=True, slots=True)
-class CopiesFound:
-    """Ground truth with the copies of its spans, and of how many questions and spans there are any."""
-
-    truth: list[TokenLevelGroundTruth]
-    questions: int
-    spans: int
-
-
-def credit_copies(truth: Iterable[TokenLevelGroundTruth], corpus: Corpus, copies: Copies = "exact") -> CopiesFound:
+def credit_copies(
+    truth: Iterable[TokenLevelGroundTruth], corpus: Corpus, copies: Copies = "exact"
+) -> list[TokenLevelGroundTruth]:
     """Return the truth with the copies of its spans as their alternatives; spans are those of the corpus."""
-    items = list(truth)
     if copies == "off":
-        return CopiesFound(items, 0, 0)
+        return list(truth)
     finder = _Finder(corpus, copies.near if isinstance(copies, NearCopies) else None)
-    credited, questions, spans = [], 0, 0
-    for item in items:
+    credited = []
+    for item in truth:
         taken = [member for group in item.groups for member in group]
         alternatives, origins = {**item.alternatives}, {**item.origins}
-        changed = 0
         for span in dict.fromkeys(item.relevant_spans):
             added: list[CharacterSpan] = []
             for place, origin in finder.places(span):
@@ -68,10 +59,9 @@ def credit_copies(truth: Iterable[TokenLevelGroundTruth], corpus: Corpus, copies
                     origins[place] = origin
             if added:
                 alternatives[span] = [*alternatives.get(span, ()), *added]
-                changed += 1
-        credited.append(replace(item, alternatives=alternatives, origins=origins) if changed else item)
-        questions, spans = questions + bool(changed), spans + changed
-    return CopiesFound(credited, questions, spans)
+        is_changed = alternatives != {**item.alternatives}
+        credited.append(replace(item, alternatives=alternatives, origins=origins) if is_changed else item)
+    return credited
 
 
 def count_copies(answers: pa.Table) -> tuple[int, int]:

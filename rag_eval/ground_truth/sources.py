@@ -4,7 +4,7 @@ A source is looked at before it is read: what ``observe`` finds has the digest o
 the documents, so that truth that is kept is read again only where its source is another than it was.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,14 +14,14 @@ from pydantic import Field
 
 from rag_eval.disk.files import file_sha256, kind_of
 from rag_eval.disk.storage import Storage
-from rag_eval.errors import ArtifactError, ConfigurationError, CorpusError, GroundTruthError, preview
+from rag_eval.errors import ArtifactError, CorpusError, GroundTruthError, preview
 from rag_eval.ground_truth.drift import ReanchorReport
 from rag_eval.ground_truth.files import Truth, read_chunk_level, read_token_level
 from rag_eval.ground_truth.plain_data import truth_from
 from rag_eval.parts import Shown, part
-from rag_eval.parts.objects import Foreign, Origin, check_unchanged
+from rag_eval.parts.objects import ForeignFunction, check_unchanged
 from rag_eval.types.documents import Corpus
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
+from rag_eval.types.ground_truth import TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType
 
 
@@ -98,7 +98,7 @@ def read_truth(path: Path, level: EvaluationType) -> Sequence[Truth]:
     return read_token_level(path) if level == "token-level" else read_chunk_level(path)
 
 
-class ForeignTruth(Foreign):
+class ForeignTruth(ForeignFunction):
     """A source that is not built in: a function of the corpus, or an object with ``load(corpus)``.
 
     It gives ground truth, records of it, or a data frame: see ``truth_from``. Raises ``ConfigurationError`` when it can
@@ -106,16 +106,9 @@ class ForeignTruth(Foreign):
     """
 
     kind = "truth-source"
+    methods = ("load",)
+    wanted = "a function of the corpus, or an object with load"
     stage: ClassVar[str] = "load-ground-truth"
-
-    def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
-        super().__init__(source, origin, name)
-        load = getattr(source, "load", None) or (source if callable(source) else None)
-        if not callable(load):
-            raise ConfigurationError(
-                f"{preview(repr(source))} gives no ground truth: give a function of the corpus, or an object with load"
-            )
-        self._load: Callable[[Corpus], Any] = load
 
     @property
     def title(self) -> str:
@@ -132,7 +125,7 @@ class ForeignTruth(Foreign):
 
     def read(self, observed: Observed, corpus: Corpus, level: EvaluationType, around: Surroundings) -> Reading:
         """What it gives for the corpus; raises ``GroundTruthError`` on what is no truth of this level."""
-        truth: list[Any] = list(truth_from(self.ask(self._load, corpus), level))
+        truth: list[Any] = list(truth_from(self.ask(self._call, corpus), level))
         check_unchanged(self)
         if not truth:
             raise GroundTruthError(f"{self.title} gave no query: have it give ground truth")
@@ -151,14 +144,14 @@ def join_truth(sources: Sequence[tuple[str, Sequence[Truth]]]) -> list[Truth]:
     for title, truth in sources:
         before_ids, before_words = dict(by_id), dict(by_words)
         for item in truth:
-            words = " ".join(item.query.text.casefold().split())
+            words = words_of(item)
             known = before_ids.get(item.query.id) or before_words.get(words)
             if known is None:
                 joined.append(_with_origin(item, title))
                 by_id[item.query.id] = by_words[words] = (title, item)
                 continue
             first, other = known
-            if " ".join(other.query.text.casefold().split()) != words:
+            if words_of(other) != words:
                 raise GroundTruthError(
                     f"{first} and {title} have different questions with the id {item.query.id!r}, "
                     f"{preview(other.query.text)} and {preview(item.query.text)}: give each its own id"
@@ -171,12 +164,16 @@ def join_truth(sources: Sequence[tuple[str, Sequence[Truth]]]) -> list[Truth]:
     return joined
 
 
+def words_of(item: Truth) -> str:
+    """Return the words of a question, by which it is known beside its id."""
+    return " ".join(item.query.text.casefold().split())
+
+
 def _answers(item: Truth) -> object:
     return item.unanswerable, frozenset(frozenset(group) for group in item.groups)
 
 
-def _with_origin(item: Truth, title: str) -> Truth:
-    members: Iterable[Any] = (one for group in item.groups for one in group)
-    if isinstance(item, ChunkLevelGroundTruth):
-        return replace(item, origins={one: item.origins.get(one, title) for one in members})
-    return replace(item, origins={one: item.origins.get(one, title) for one in members})
+def _with_origin(item: Any, title: str) -> Truth:
+    members = (one for group in item.groups for one in group)
+    known: Truth = replace(item, origins={one: item.origins.get(one, title) for one in members})
+    return known

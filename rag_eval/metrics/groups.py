@@ -15,13 +15,13 @@ groups where every group has one member. The gain of a hit is what it adds to co
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 import numpy as np
 
 from rag_eval.metrics.intervals import Place
 from rag_eval.metrics.metric import ALL, Counts, Cut, Values
-from rag_eval.metrics.sweep import SpanRows, SpanSweep
+from rag_eval.metrics.sweep import SpanRows, SpanSweep, SweepSettings
 
 T = TypeVar("T")
 
@@ -34,19 +34,11 @@ class GroupedSweep(SpanSweep):
     As a plain sweep it would be that of all members; the hits are the same.
     """
 
-    def __init__(
-        self,
-        hits: SpanRows,
-        truth: SpanRows,
-        *,
-        tokens: Counts | None = None,
-        fewest: Counts | None = None,
-        is_merged: bool = False,
-    ) -> None:
-        super().__init__(hits, truth, tokens=tokens, fewest=fewest, is_merged=is_merged)
+    def __init__(self, hits: SpanRows, truth: SpanRows, **given: Unpack[SweepSettings]) -> None:
+        super().__init__(hits, truth, **given)
         firsts, sizes = truth.firsts, np.diff(np.append(truth.firsts, len(truth.doc)))
         several = sizes > 1
-        self.alone = SpanSweep(hits, truth.of(firsts[~several]), tokens=tokens, fewest=fewest)
+        self.alone = SpanSweep(hits, truth.of(firsts[~several]), **given)
         """The sweep of the groups of one member."""
         self.members = np.flatnonzero(np.repeat(several, sizes))
         """Which of the truth spans are in groups of several."""
@@ -157,18 +149,10 @@ class WeightedSweep(SpanSweep):
         return ends[0], ends[1]
 
 
-def sweep_of(
-    hits: SpanRows,
-    truth: SpanRows,
-    *,
-    tokens: Counts | None = None,
-    fewest: Counts | None = None,
-    is_merged: bool = False,
-) -> SpanSweep:
+def sweep_of(hits: SpanRows, truth: SpanRows, **given: Unpack[SweepSettings]) -> SpanSweep:
     """The sweep of a block of queries, with groups where the truth has any of several members."""
     is_grouped = truth.group is not None and len(truth.firsts) < len(truth.doc)
-    kind = GroupedSweep if is_grouped else SpanSweep
-    return kind(hits, truth, tokens=tokens, fewest=fewest, is_merged=is_merged)
+    return (GroupedSweep if is_grouped else SpanSweep)(hits, truth, **given)
 
 
 def sweep_places(

@@ -9,6 +9,7 @@ retrieved again adds nothing.
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypedDict, Unpack
 
 import numpy as np
 
@@ -135,25 +136,25 @@ def at_rank(sums: Counts, reach: Reach) -> Counts:
     return found
 
 
-class SpanSweep:
-    """Lengths of hits and truth of a block of queries.
+class SweepSettings(TypedDict, total=False):
+    """What a sweep may be given beside its spans.
 
     ``tokens`` (of each hit's text) are needed for cuts by tokens and for costs, ``fewest`` (how many chunks touch the
-    truth) for the cut ``min``. Where the sweep ``is_merged``, hits that overlap are one. Raises ``TableError`` when the
-    block does not fit on the line.
+    truth) for the cut ``min``. Where the sweep ``is_merged``, hits that overlap are one.
     """
 
-    def __init__(
-        self,
-        hits: SpanRows,
-        truth: SpanRows,
-        *,
-        tokens: Counts | None = None,
-        fewest: Counts | None = None,
-        is_merged: bool = False,
-    ) -> None:
-        self._is_merged = is_merged
-        self._rows, self.given, self._tokens, self._fewest = hits, truth, tokens, fewest
+    tokens: Counts | None
+    fewest: Counts | None
+    is_merged: bool
+
+
+class SpanSweep:
+    """Lengths of hits and truth of a block of queries; raises ``TableError`` when they do not fit on the line."""
+
+    def __init__(self, hits: SpanRows, truth: SpanRows, **given: Unpack[SweepSettings]) -> None:
+        self._tokens, self._fewest = given.get("tokens"), given.get("fewest")
+        self._is_merged = given.get("is_merged", False)
+        self._rows, self.given = hits, truth
         self._queries = len(hits.offsets) - 1
         self._depth = int(np.diff(hits.offsets).max(initial=0))
         self._documents, self._bits, _ = line_of(hits, truth, queries=self._queries)

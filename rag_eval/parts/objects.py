@@ -321,6 +321,21 @@ class Foreign:
         return cls(source, origin, name)
 
 
+class ForeignFunction(Foreign):
+    """A function, or an object with one of ``methods``, that is asked in one way; raises when it cannot be called."""
+
+    methods: ClassVar[tuple[str, ...]]
+    wanted: ClassVar[str]
+    """What to give, in words."""
+
+    def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
+        super().__init__(source, origin, name)
+        own = (getattr(source, method) for method in self.methods if hasattr(source, method))
+        self._call: Callable[..., Any] = next(own, source)
+        if inspect.isclass(source) or not callable(self._call):
+            raise ConfigurationError(f"{preview(repr(source))} is no {self.kind}: give {self.wanted}")
+
+
 def check_unchanged(value: object) -> None:
     """Raise ``ConfigurationError`` when the code of a part, or of one inside it, is another than when it was read."""
     for one in parts_in(value):

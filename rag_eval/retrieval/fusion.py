@@ -6,7 +6,7 @@ and however approximately it searches: it decides which chunks are candidates, a
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import chain
 from numbers import Real
@@ -18,7 +18,7 @@ from pydantic import Field, StrictFloat
 
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.parts import label, part
-from rag_eval.parts.objects import Foreign, Origin
+from rag_eval.parts.objects import ForeignFunction
 from rag_eval.parts.settings import Count
 from rag_eval.retrieval import FUSION
 from rag_eval.retrieval.retriever import (
@@ -206,7 +206,7 @@ class MinMaxFusion(ScoreFusion):
         return np.where(ranks > 0, 1 - (ranks - 1) / max(found, 1), 0.0)
 
 
-class ForeignFusion(Foreign):
+class ForeignFusion(ForeignFunction):
     """A function that fuses the rankings of one search.
 
     It is given a list of rankings, each a list of (chunk, score) from the best down, chunks being numbers, and returns
@@ -214,16 +214,11 @@ class ForeignFusion(Foreign):
     """
 
     kind = "fusion"
+    methods = ("fuse",)
+    wanted = "a function of rankings"
     reads_scores = independent = False
 
-    def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
-        super().__init__(source, origin, name)
-        call = getattr(source, "fuse", source)
-        if isinstance(source, type) or not callable(call):
-            raise ConfigurationError(f"{preview(repr(source))} is no fusion: give a function of rankings")
-        self._call: Callable[..., Any] = call
-
-    def fuse(self, found: "Found", depth: int) -> Ranking:
+    def fuse(self, found: Found, depth: int) -> Ranking:
         """Return the first ``depth`` chunks, best first, equal scores by number; raises on anything but scores."""
         rankings, searches = found.rankings, found.searches
         fused = []

@@ -1,15 +1,14 @@
 """Searches: what is really searched for a question, where that is not the question as it is asked."""
 
-import inspect
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 from pydantic import Field
 
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.llm.writing import Answers, TextWriter, WrittenText, WrittenTexts, usable
 from rag_eval.parts import Shown, part
-from rag_eval.parts.objects import Foreign, Origin
+from rag_eval.parts.objects import ForeignFunction
 from rag_eval.parts.settings import Count
 
 
@@ -56,21 +55,16 @@ class QueryVariants(TextWriter):
         return [list(dict.fromkeys([text, *others])) for text, others in zip(questions, found, strict=True)]
 
 
-class ForeignQueries(Foreign):
+class ForeignQueries(ForeignFunction):
     """A function of a question that gives the text to search, or a list of texts whose hits are fused.
 
     Nothing leaves the question as it is asked. Raises ``ConfigurationError`` when the object cannot be called.
     """
 
     kind = "rewriter"
+    methods = ("rewrite",)
+    wanted = "a function of a question"
     several = True
-
-    def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
-        super().__init__(source, origin, name)
-        call = getattr(source, "rewrite", source)
-        if inspect.isclass(source) or not callable(call):
-            raise ConfigurationError(f"{preview(repr(source))} is no rewriter: give a function of a question")
-        self._call: Callable[..., Any] = call
 
     @property
     def label(self) -> str:

@@ -5,14 +5,14 @@ import threading
 import unicodedata
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, StrictBool
 
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices, suggestion
 from rag_eval.parts import Shown, part
-from rag_eval.parts.objects import Foreign, Origin
+from rag_eval.parts.objects import ForeignFunction
 from rag_eval.parts.settings import Name
 
 # Scripts that are written without spaces are taken in overlapping pairs of characters, as search engines do.
@@ -147,20 +147,15 @@ class StemmedTokenizer:
         return stem
 
 
-class ForeignTokenizer(Foreign):
+class ForeignTokenizer(ForeignFunction):
     """A function that gives the words of a text, or an object with ``words`` or ``tokenize``.
 
     Raises ``ConfigurationError`` when the object cannot be asked.
     """
 
     kind = "tokenizer"
-
-    def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
-        super().__init__(source, origin, name)
-        call = next((getattr(source, one) for one in ("words", "tokenize") if hasattr(source, one)), source)
-        if isinstance(source, type) or not callable(call):
-            raise ConfigurationError(f"{preview(repr(source))} is no tokenizer: give a function of a text")
-        self._call: Callable[[str], Any] = call
+    methods = ("words", "tokenize")
+    wanted = "a function of a text"
 
     def words(self, text: str) -> list[str]:
         """Return the words of a text; raises ``ConfigurationError`` on anything but a list of texts."""

@@ -32,29 +32,28 @@ ASKED = TokenLevelGroundTruth(Query.from_text("when?"), [SPAN, COFFEE])
 
 def test_copies_in_every_document_become_alternatives() -> None:
     found = credit_copies([ASKED], CORPUS)
-    assert (found.questions, found.spans) == (1, 1)
-    (item,) = found.truth
+    (item,) = found
     others = item.alternatives[SPAN]
     assert [(one.doc_id, one.start) for one in others] == [("a.md", A.content.rindex(TEXT)), ("b.md", 9)]
     assert {one.text for one in others} == {TEXT}
     assert item.origins == dict.fromkeys(others, COPY)
     assert item.relevant_spans == ASKED.relevant_spans
-    assert count_copies(truth_to_tables(found.truth).answers) == (1, 1)
-    assert credit_copies(found.truth, CORPUS).truth == found.truth
-    assert credit_copies([ASKED], CORPUS, "off").truth == [ASKED]
+    assert count_copies(truth_to_tables(found).answers) == (1, 1)
+    assert credit_copies(found, CORPUS) == found
+    assert credit_copies([ASKED], CORPUS, "off") == [ASKED]
 
 
 def test_near_copies_are_found_when_asked_for() -> None:
-    (item,) = credit_copies([ASKED], CORPUS, NearCopies(near=0.8)).truth
+    (item,) = credit_copies([ASKED], CORPUS, NearCopies(near=0.8))
     near = [one for one in item.alternatives[SPAN] if item.origins[one] == NEAR_COPY]
     assert [one.text for one in near] == [NEAR]
-    assert credit_copies([ASKED], CORPUS, NearCopies(near=0.99)).truth == credit_copies([ASKED], CORPUS).truth
+    assert credit_copies([ASKED], CORPUS, NearCopies(near=0.99)) == credit_copies([ASKED], CORPUS)
 
 
 def test_what_the_question_has_already_is_not_added_again() -> None:
-    other, third = credit_copies([ASKED], CORPUS).truth[0].alternatives[SPAN]
+    other, third = credit_copies([ASKED], CORPUS)[0].alternatives[SPAN]
     both = TokenLevelGroundTruth(Query.from_text("both?"), [SPAN, other])
-    (item,) = credit_copies([both], CORPUS).truth
+    (item,) = credit_copies([both], CORPUS)
     assert item.alternatives == {SPAN: (third,)}
 
 
@@ -62,11 +61,11 @@ def test_short_texts_and_texts_across_documents_are_no_copies() -> None:
     short = "x" * (LEAST_CHARACTERS - 1)
     document = Document(DocumentId("c.md"), f"{short} and {short}")
     item = TokenLevelGroundTruth(Query.from_text("short?"), [document.span(0, len(short))])
-    assert credit_copies([item], Corpus([document])).spans == 0
+    assert credit_copies([item], Corpus([document])) == [item]
     whole = Document(DocumentId("d.md"), "one half of a text\nthe other half of it")
     parts = [Document(DocumentId("e.md"), "one half of a text"), Document(DocumentId("f.md"), "the other half of it")]
     item = TokenLevelGroundTruth(Query.from_text("whole?"), [whole.span(0, len(whole.content))])
-    assert credit_copies([item], Corpus([whole, *parts])).spans == 0
+    assert credit_copies([item], Corpus([whole, *parts])) == [item]
 
 
 @settings(deadline=None, derandomize=True, max_examples=60)
@@ -76,7 +75,7 @@ def test_exact_copies_are_all_places_that_do_not_overlap(texts: list[str], data:
     document = data.draw(st.sampled_from(documents))
     start = data.draw(st.integers(0, len(document.content) - LEAST_CHARACTERS))
     span = document.span(start, start + LEAST_CHARACTERS)
-    (item,) = credit_copies([TokenLevelGroundTruth(Query.from_text("?"), [span])], Corpus(documents)).truth
+    (item,) = credit_copies([TokenLevelGroundTruth(Query.from_text("?"), [span])], Corpus(documents))
     taken = [span]
     for one in documents:
         for place in range(len(one.content) - LEAST_CHARACTERS + 1):
@@ -147,7 +146,7 @@ def test_the_command_shows_copies_and_writes_them_into_the_file(tmp_path: Path) 
     assert "1 span of 1 question" in shown.output
     assert truth.read_text() == before
     assert CliRunner().invoke(app, asked).exit_code == 0
-    assert read_token_level(truth) == [plain, *credit_copies([ASKED], CORPUS).truth]
+    assert read_token_level(truth) == [plain, *credit_copies([ASKED], CORPUS)]
     after = truth.read_text().splitlines()
     assert after[0] == '{"format": "rag-eval/token-level", "version": 2}'
     assert after[1] == before.splitlines()[1]
