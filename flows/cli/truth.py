@@ -398,7 +398,8 @@ def alternatives(
         counts = {"questions": questions, "spans": spans, "written": str(target) if is_written else None}
         print_json(console, counts | {"queries": [{"id": one.query.id, **token_level_outputs(one)} for one in changed]})
         return
-    say(console, f"{counted(spans, 'spans')} of {counted(questions, 'questions')} have copies elsewhere.")
+    verb = "has" if spans == 1 else "have"
+    say(console, f"{counted(spans, 'spans')} of {counted(questions, 'questions')} {verb} copies elsewhere.")
     told = [
         f"{query_name(one.query.id, one.query.text)}: {span_name(span)} {preview(span.text)} is also "
         + ", ".join(f"{span_name(other)} ({one.origins.get(other, 'alternative')})" for other in others)

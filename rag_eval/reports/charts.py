@@ -67,6 +67,9 @@ WHITE_FROM = 0.71
 LEGEND_ROW = 300
 """How wide a row of a legend may be, in pixels, to fit a phone."""
 
+LONG_NAME = 30
+"""From more letters on, two names do not fit beside each other below a chart of half the page."""
+
 _NAMES = {"configuration", "chunker", "search", "document", "part", "label"}
 _WHOLE = {"k", "tokens", "questions"}
 _FRAME = {"data": {"name": "rows"}, "width": "container"}
@@ -375,10 +378,15 @@ def _colour(rows: Rows) -> Drawn:
 
 
 def _legend(rows: Rows, field: str, symbol: int = 14, **options: Any) -> Drawn:
-    """A legend in one row where that fits any screen, at about seven pixels a letter; else the page lays it out."""
+    """A legend in one row where that fits any screen, at about seven pixels a letter, in one column if names are long.
+
+    Else the page lays it out.
+    """
     names = {row[field] for row in rows}
-    is_short = len(names) * (symbol + 16 + 7 * max(map(len, names))) <= LEGEND_ROW
-    return options | ({"columns": len(names)} if is_short else {})
+    longest = max(map(len, names))
+    if len(names) * (symbol + 16 + 7 * longest) <= LEGEND_ROW:
+        return options | {"columns": len(names)}
+    return options | ({"columns": 1} if longest > LONG_NAME else {})
 
 
 def _tips(*fields: str) -> list[Drawn]:

@@ -16,6 +16,7 @@ from rag_eval.reports.recommendation import copies_note
 from rag_eval.reports.report import Report, build_report
 from rag_eval.reports.write import keep_report, write_report
 from rag_eval.sample import CORPUS, GROUND_TRUTH
+from tests.benchmark.made_runs import write_data
 from tests.reports.conftest import Kept, Opened
 from tests.reports.report_runs import run
 
@@ -142,3 +143,22 @@ def test_the_page_shows_ties_and_knows_that_tokens_cost(tied_run: Kept, open_rep
     report.choose("shown", "worse")
     assert page.locator("#count").inner_text() == "70 of 72 questions"
     assert report.messages == []
+
+
+OUTSIDE = """() => [...document.querySelectorAll(".drawing svg .role-legend text")].filter((text) =>
+  text.getBoundingClientRect().right > text.closest("svg").getBoundingClientRect().right + 1
+).map((text) => text.textContent)"""
+
+
+def test_long_names_stay_inside_of_the_legend(tmp_path: Path, open_report: Callable[..., Opened]) -> None:
+    separators = ["\n\n", "\n", ". ", ", ", " ", ""]
+    long = [
+        RecursiveCharacterChunker(chunk_size=size, chunk_overlap=0, separators=separators) for size in (80, 120, 160)
+    ]
+    config = write_data(tmp_path).model_copy(update={"chunkers": long})
+    kept = Kept(workspace := Workspace(root=tmp_path / "work"), run(config, workspace))
+    keep_report(workspace, kept.outcome)
+    report = open_report(kept.page)
+    report.draw_charts()
+    assert report.page.locator(".drawing svg .role-legend text").count() > 0
+    assert report.page.evaluate(OUTSIDE) == []
