@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from rag_eval.disk.files import SCRATCH_PREFIX, data_sha256, scratch_path, stays_inside, writing
 from rag_eval.disk.leases import LeaseFolder, LeasePlace, free_content, is_shared, leased
 from rag_eval.disk.locks import in_turn
-from rag_eval.errors import ConfigurationError, ServiceError
+from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError
 from rag_eval.retry import STORAGE_ATTEMPTS
 
 if TYPE_CHECKING:
@@ -246,10 +246,10 @@ class Bucket:
             if status in (404, 409, 412) and code != "NoSuchBucket":
                 return None
             known = "NO_SUCH_BUCKET" if code == "NoSuchBucket" else code
-            raise ServiceError(self._sentence(known, status in (401, 403))) from None
+            raise self._error(known, status in (401, 403)) from None
         except BotoCoreError as error:
             is_refused = isinstance(error, NoCredentialsError | PartialCredentialsError)
-            raise ServiceError(self._sentence("NETWORK_CONNECTION", is_refused)) from None
+            raise self._error("NETWORK_CONNECTION", is_refused) from None
 
     @cached_property
     def _conditional(self) -> Any:
@@ -295,17 +295,19 @@ class Bucket:
             code = re.search(r"AWS Error ([A-Z_0-9]+)", str(error))
             if code is None:
                 raise  # of this machine's own files
-            raise ServiceError(self._sentence(code[1], "HTTP response code: 403" in str(error))) from None
+            raise self._error(code[1], "HTTP response code: 403" in str(error)) from None
 
-    def _sentence(self, code: str, forbidden: bool) -> str:
+    def _error(self, code: str, forbidden: bool) -> ServiceError:
         where = str(self.location)
         if code == "NO_SUCH_BUCKET":
-            return f"the bucket of {where!r} is not there: make it, or check its name and AWS_ENDPOINT_URL"
+            advice = "make it, or check its name and AWS_ENDPOINT_URL"
+            return RequestRefusedError(f"the bucket of {where!r} is not there: {advice}")
         if forbidden or code in REFUSED:
-            return f"{where!r} is refused to the keys given: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and rights"
+            advice = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and rights"
+            return RequestRefusedError(f"{where!r} is refused to the keys given: {advice}")
         if code == "NETWORK_CONNECTION":
-            return f"{where!r} cannot be reached: check the network and AWS_ENDPOINT_URL"
-        return f"{where!r} cannot be used ({code}): try again, and check AWS_REGION and AWS_ENDPOINT_URL"
+            return ServiceError(f"{where!r} cannot be reached: check the network and AWS_ENDPOINT_URL")
+        return ServiceError(f"{where!r} cannot be used ({code}): try again, and check AWS_REGION and AWS_ENDPOINT_URL")
 
 
 class BucketCopy(Storage):

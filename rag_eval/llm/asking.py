@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from rag_eval.errors import ServiceError, preview
+from rag_eval.errors import RequestRefusedError, ServiceError, preview
 from rag_eval.llm.chat import Answer, AnswerCache, ChatClient, ChatRequest, UnusableAnswer, call, read_answer
 from rag_eval.llm.client import CallFailure
 from rag_eval.llm.cost import Budget, BudgetReachedError, Ledger, Prices
@@ -144,7 +144,8 @@ class Asker:
         if isinstance(answer, Failure):
             if answer.may_pass and self.stopped.is_set():
                 raise AskingStoppedError  # it was not given the time to try again
-            raise ServiceError(
+            is_away = answer.may_pass or (isinstance(answer, CallFailure) and answer.is_unreached)
+            raise (ServiceError if is_away else RequestRefusedError)(
                 f"{assignment.request.model} gave no answer about {preview(assignment.about)}: {answer.reason}; "
                 f"{answer.advice}; what was answered is kept, and the same again goes on from there"
             )

@@ -10,7 +10,7 @@ import pytest
 
 from rag_eval.benchmark.runs import run_names
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.errors import ArtifactError, ServiceError
+from rag_eval.errors import ArtifactError, RequestRefusedError, ServiceError
 from tests.doubles.loopback import LoopbackServer, Request, refused_url
 from tests.doubles.s3_server import KEY, SECRET, S3Double, s3_double
 
@@ -169,5 +169,5 @@ def test_what_is_wrong_with_a_bucket_is_one_sentence_without_keys(
 def test_rights_that_are_missing_are_said(s3: S3Double, monkeypatch: pytest.MonkeyPatch) -> None:
     with Forbidding() as forbidding:
         monkeypatch.setenv("AWS_ENDPOINT_URL", forbidding.url)
-        with pytest.raises(ServiceError, match=r"is refused to the keys given: check AWS_ACCESS_KEY_ID"):
+        with pytest.raises(RequestRefusedError, match=r"is refused to the keys given: check AWS_ACCESS_KEY_ID"):
             Workspace.at(ADDRESS).write_table("numbers", TABLE)

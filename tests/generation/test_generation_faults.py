@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from rag_eval import GenerationOptions, RetryPolicy, TokenLevelSyntheticDatasetGenerator
-from rag_eval.errors import ServiceError
+from rag_eval.errors import RequestRefusedError, ServiceError
 from tests.doubles.openai_chat import content, cut_off, no_choices, refusal
 from tests.doubles.openai_server import Change, CutJSON, Disconnect, Fault, Hang, OpenAIServer, Status
 from tests.generation.corpora import harbours
@@ -148,7 +148,7 @@ def test_after_an_error_for_good_nothing_more_is_asked_and_what_is_under_way_is_
     server.seconds = 0.3
     server.faults += [Status(404, "no such model")]
     generator = token_level(harbours(), concurrency=2)
-    with pytest.raises(ServiceError, match=r"404 \('no such model'\); check the model"):
+    with pytest.raises(RequestRefusedError, match=r"404 \('no such model'\); check the model"):
         generator.generate(1, upload_to_langsmith=False)
     assert len(server.requests) == 2
     assert generator.report.total.fresh.calls == 1
