@@ -146,7 +146,7 @@ class Answers:
 
     ``storage`` is that of the workspace the folder is in, if it is in one.
     ``tokens`` are those of all answers, kept ones too, ``cost`` (None: prices are not known) and ``fresh`` those of
-    now; ``missing`` is how many texts no model gave.
+    now; ``missing`` is how many texts no model gave, ``spent`` what counts towards ``max_cost``.
     """
 
     folder: Path
@@ -156,6 +156,7 @@ class Answers:
     tokens: int = 0
     cost: float | None = 0.0
     missing: int = 0
+    spent: float = 0.0
 
     def of(self, writer: TextWriter, asked: Sequence[tuple[str, ChatRequest]], answer: type[BaseModel]) -> list[Any]:
         """Return the answers to requests, each with what it is about; None where none could be used.
@@ -163,11 +164,12 @@ class Answers:
         Raises ``ServiceError`` when the service fails for good, and ``ConfigurationError`` when ``max_cost`` is
         reached before all are answered: what was answered is kept.
         """
-        purpose = writer.prompt
+        purpose, budget = writer.prompt, Budget(writer.max_cost)
+        budget.spent = self.spent  # a stage asks once for every shard, and has one limit
         asker = Asker(
             client=writer.client,
             cache=AnswerCache(self.folder, self.storage),
-            budget=Budget(writer.max_cost),
+            budget=budget,
             ledger=Ledger(writer.prices, [purpose]),
             prices=writer.prices,
             retries=RetryPolicy(max_retries=writer.max_retries),
@@ -176,8 +178,8 @@ class Answers:
             stopped=threading.Event(),
         )
         replies = asker.ask_at_once([Asked(purpose, about, one, answer) for about, one in asked], lambda _: None)
-        paid = asker.ledger.entries[-1]
-        if asker.budget.is_reached:
+        paid, self.spent = asker.ledger.entries[-1], budget.spent
+        if budget.is_reached:
             done = len(replies) - replies.count(None)
             raise ConfigurationError(
                 f"max_cost of {writer.model}, ${writer.max_cost:g}, is reached after {done:,} of {len(replies):,} "

@@ -12,10 +12,11 @@ from rag_eval.benchmark.engine import run_in_memory
 from rag_eval.benchmark.stage import Context
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking import CONTEXT
-from rag_eval.chunking.context import HeadingContext, NeighbourContext, WrittenContext
+from rag_eval.chunking.context import CutDocument, HeadingContext, NeighbourContext, WrittenContext
 from rag_eval.chunking.headings import Outline
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.errors import ConfigurationError
+from rag_eval.llm.writing import Answers
 from rag_eval.tables import documents_to_table
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ids import DocumentId
@@ -88,6 +89,18 @@ def test_a_refused_context_is_asked_for_again_and_then_left_out(tmp_path: Path) 
         texts, effort = searched(part, Context(Workspace(root=tmp_path)))
         assert texts == [TEXTS[0], *(f"So.\n\n{text}" for text in TEXTS[1:])]
         assert (effort.fallbacks, effort.cost) == (1, None)
+
+
+def test_all_shards_of_a_stage_share_one_budget(tmp_path: Path) -> None:
+    with OpenAIServer() as server:
+        server.reply = lambda body: json.dumps({"text": "So."})
+        prices = {"input_price": 1_000.0, "output_price": 1_000.0, "max_output_tokens": 16}
+        part = WrittenContext("m", base_url=server.base_url, max_cost=1.0, **prices)  # type: ignore[arg-type]  # mixed
+        shards = [[CutDocument(Document(DocumentId("a.md"), text), [text], [(0, len(text))])] for text in TEXTS]
+        answers = Answers(tmp_path / "answers")
+        with pytest.raises(ConfigurationError, match=r"max_cost of m, \$1, is reached after 0 of 1 texts"):
+            [part.searched(shard, answers) for shard in shards]
+        assert 0 < len(server.requests) < len(TEXTS)
 
 
 def test_a_budget_ends_asking_with_a_sentence_and_keeps_what_was_paid(tmp_path: Path) -> None:
