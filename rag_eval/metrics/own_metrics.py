@@ -9,7 +9,7 @@ metric that knows nothing of groups counts each once, by its best covered member
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
@@ -29,13 +29,13 @@ from rag_eval.metrics.metric import (
 )
 from rag_eval.metrics.sweep import SpanRows
 from rag_eval.parts.definition import shown
-from rag_eval.parts.objects import Foreign, Origin, is_reference
+from rag_eval.parts.objects import ForeignFunction, Origin, is_reference
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId, EvaluationType
 
 
-class ForeignMetric(Foreign):
+class ForeignMetric(ForeignFunction):
     """A metric that is not built in: an object with ``calculate(retrieved, ground_truth)``, or such a function.
 
     Its name is that of the object, or else of its class or function, with the settings given. ``higher_is_better`` of
@@ -43,18 +43,14 @@ class ForeignMetric(Foreign):
     """
 
     kind = "metric"
+    methods = ("calculate",)
+    wanted = "an object with calculate(retrieved, ground_truth), or such a function"
 
     def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
         super().__init__(source, origin, name)
         if hasattr(source, "to_langsmith_evaluator"):
             raise ConfigurationError(
                 f"{preview(repr(source))} is a metric for LangSmith's evaluate: {choices(METRIC.types)}"
-            )
-        self._call: Callable[..., Any] = getattr(source, "calculate", source)
-        if inspect.isclass(source) or not callable(self._call):
-            raise ConfigurationError(
-                f"{preview(repr(source))} is not a metric: give an object with calculate(retrieved, ground_truth), or "
-                "such a function"
             )
 
     @property
