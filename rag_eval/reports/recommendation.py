@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.references import digest_of
-from rag_eval.formatting import counted, singular
+from rag_eval.formatting import counted, number, singular
 from rag_eval.metrics.metric import higher_is_better, metric_of, split_name
 from rag_eval.metrics.span_metrics import TokensRetrieved
 from rag_eval.parts import label
@@ -73,9 +73,8 @@ def finding(metric: str, estimate: Estimate) -> str:
     """
     (column, cut), known = split_name(metric), metric_of(metric)
     is_share = known.measures == "share"
-    written = "{:,.0f}" if known.measures == "tokens" else "{:.4g}"
     mean, low, high = (
-        None if value is None else f"{100 * value:.1f}" if is_share else written.format(value)
+        None if value is None else f"{100 * value:.1f}" if is_share else number(value, estimate.mean)
         for value in (estimate.mean, estimate.low, estimate.high)
     )
     value = f"{mean}{' %' * is_share}{'' if low is None else f' [{low}, {high}]'}"

@@ -108,7 +108,9 @@ def test_at_chunk_level_an_answer_of_a_system_is_an_id_it_gives_an_id_as_text_or
         generate_chunk_id(f"{known} and more"),
     ]
     assert [(row["rank"], row["score"]) for row in rows] == [(1, 1), (2, 0.7), (3, 1 / 3), (4, 1 / 4)]
-    assert {(row["doc_id"], row["start"], row["end"]) for row in rows} == {(None, None, None)}
+    # An id alone does not say whether the text is in the documents: the document does.
+    assert [row["doc_id"] for row in rows] == [DOC.id, None, None, None]
+    assert {(row["start"], row["end"]) for row in rows} == {(None, None)}
     # With spans, what has a place is there and needs no text; what has none keeps its text.
     (placed, bare) = answers_table("token-level", [ASKED[0].id], [answers[:2]]).to_pylist()
     assert (placed["doc_id"], placed["start"], placed["end"], placed["text"]) == (DOC.id, 0, 9, None)
