@@ -58,9 +58,11 @@ def run(
     with scratch_path(kept.root):
         sweep_scratch(kept.root)
     kept.keep(kept.root / ".gitignore", b"*\n")  # also says early when a bucket cannot be written to
+    console = Console(stderr=True)
+    print_notes(console)
     failure: BenchmarkFailedError | None = None
     try:
-        outcome = _reused(chosen, kept, reanchor) or _run(chosen, kept, reanchor, given.runner)
+        outcome = _reused(chosen, kept, reanchor) or _run(console, chosen, kept, reanchor, given.runner)
     except BenchmarkFailedError as error:
         failure, outcome = error, BenchmarkOutcome.model_validate_json(error.summary.read_bytes())
     from flows.cli.ranking import print_result
@@ -202,11 +204,11 @@ def _reused(config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool) -
     return outcome
 
 
-def _run(config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool, runner: str) -> "BenchmarkOutcome":
+def _run(
+    console: Console, config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool, runner: str
+) -> "BenchmarkOutcome":
     from flows.cli.server import prefect_server
 
-    console = Console(stderr=True)
-    print_notes(console)
     with prefect_server(workspace) as server:
         if not console.is_terminal:
             say(console, f"rag-eval: starting on {server}")

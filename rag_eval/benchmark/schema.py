@@ -57,6 +57,8 @@ def _metrics(known: Iterable[str]) -> Schema:
 
 
 DESCRIPTIONS = {
+    "key": "The key of the work, under which its record is kept.",
+    "near": "The least similarity of a copy: 1 - edits / length of the longer.",
     "schema_version": "The version of this format.",
     "run": "The name of the run and of its folder; names sort by time.",
     "started": "When the run began.",

@@ -98,7 +98,7 @@ WRONG_SETTINGS = {
     ),
     "rerankers: [null]": (
         "rerankers[0]: expected a reranker, by name or with settings, found nothing: "
-        "use one of none, lexical, cohere, cross-encoder"
+        "use one of none, lexical, maxsim, cohere, cross-encoder"
     ),
     "retrieval: [vector, bm52]": (
         f"retrieval[1]: there is no retriever 'bm52' (did you mean bm25?): use one of vector, bm25, hybrid{OWN}"

@@ -223,8 +223,8 @@ def mix(corpus: Corpus) -> None:
 def test_a_type_checker_rejects_a_mix(tmp_path: Path) -> None:
     errors = type_errors(tmp_path, MIX)
     assert list(errors) == [11, 12]
-    assert '"ChunkRecall"; expected "TokenLevelMetric"' in errors[11]
-    assert '"SpanRecall"; expected "ChunkLevelMetric"' in errors[12]
+    assert '"ChunkRecall"; expected "TokenLevelMetric' in errors[11]
+    assert '"SpanRecall"; expected "ChunkLevelMetric' in errors[12]
 
 
 @pytest.mark.parametrize("k", [0, -1, [], [5, 5], [0], True, "5"])

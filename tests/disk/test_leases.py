@@ -134,7 +134,7 @@ def test_a_killed_holder_is_succeeded_after_its_term_and_a_living_one_never(addr
     found = place.read("leases/locks/work")
     assert found is not None
     held = json.loads(found[1])
-    assert held["count"] > 2, "it was renewed"
+    assert held["count"] > 1, "it was renewed"
     holder.kill()
     holder.communicate()
     killed = time.monotonic()

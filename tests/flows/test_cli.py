@@ -24,7 +24,7 @@ def test_a_benchmark_is_ranked_and_a_second_run_computes_nothing(tmp_path: Path)
     assert "28 of 28 documents" in first.stdout
     again = rag_eval("run", "two.yaml", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
-    assert "Nothing computed: all 12 stages reused." in again.stdout
+    assert "Nothing computed: all 13 stages reused." in again.stdout
     (run,) = [line for line in again.stdout.splitlines() if line.startswith("Kept in ")]
     assert (Path(run.removeprefix("Kept in ")) / "summary.json").is_file()
     assert not again.stderr  # nor is a server started for it

@@ -88,7 +88,7 @@ def test_a_benchmark_generates_and_joins_its_truth_and_pays_for_new_documents_on
 
     first = run(file)
     assert works(first) == dict.fromkeys(
-        ["load-corpus", "pull-ground-truth", "generate-ground-truth", "join-ground-truth"], "computed"
+        ["load-corpus", "pull-ground-truth", "generate-ground-truth", "join-ground-truth", "add-copies"], "computed"
     )
     assert (first.answerable, len(server.requests)) == (1 + 8, 4)
     effort = first.stages["generate-ground-truth"].effort
