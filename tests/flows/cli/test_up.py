@@ -149,7 +149,7 @@ def test_runs_that_wait_while_another_begins_are_called_off(daily: Daily) -> Non
     for number in range(3):
         body = {"parameters": {"corpus": corpus, "note": str(number)}, "state": {"type": "SCHEDULED"}}
         httpx.post(path, json=body, headers=headers, auth=daily.auth, timeout=30).raise_for_status()
-    other = {"parameters": {"corpus": corpus, "glob": "**/00*.md"}, "state": {"type": "SCHEDULED"}}
+    other = {"parameters": {"corpus": corpus, "glob": ["**/00*.md"]}, "state": {"type": "SCHEDULED"}}
     httpx.post(path, json=other, headers=headers, auth=daily.auth, timeout=30).raise_for_status()
     ended = daily.until(lambda: len(found := daily.runs("on-corpus-change", "CANCELLED")) == 2 and found)
     assert all(
