@@ -49,7 +49,7 @@ def test_the_flow_asks_once_goes_on_after_a_failure_and_asks_about_new_documents
     output = tmp_path / "truth.jsonl"
     given = {"corpus": str(docs), "output": str(output), "model": "tiny", "base_url": server.base_url}
     given |= {
-        "glob": "*.md",
+        "glob": ["*.md"],
         "queries_per_doc": 2,
         "cross_document": 2,
         "unanswerable": 1,
