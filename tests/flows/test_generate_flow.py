@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from flows.cli.main import app
 from rag_eval import read_token_level
 from rag_eval.disk.rows import KeyedRows
-from rag_eval.errors import RagEvalError
+from rag_eval.errors import RagEvalError, RequestRefusedError
 from rag_eval.llm.chat import ANSWERS
 from tests.doubles.openai_chat import refusal
 from tests.doubles.openai_fixtures import KEY, server
@@ -55,8 +55,10 @@ def test_the_flow_asks_once_goes_on_after_a_failure_and_asks_about_new_documents
         "unanswerable": 1,
         "workspace": str(tmp_path / "work"),
     }
-    # The service refuses one request: the stage is tried again after a while, and what was answered is not asked again.
+    # The service refuses one request, which is no outage that may pass; what was answered is not asked again.
     server.faults += [Status(400)]
+    with pytest.raises(RequestRefusedError, match="what was answered is kept"):
+        generate(**given)
     made = generate(**given)
     assert len(server.requests) == 1 + 4 + 1 + 1 + 1
     assert 1 < server.most_at_once <= 4
