@@ -44,6 +44,7 @@ def field(name: str) -> str:
 
 
 def test_what_is_up_is_said_and_is_there(daily: Daily) -> None:
+    daily.until(lambda: f"watching {daily.folder / 'docs'}" in daily.said)  # the last of its lines
     assert f"UI           {daily.ui}" in daily.said
     # It goes to a file here, which may be a log: the key does not.
     assert f"sign in      with the address in {key_file(daily.port)}" in daily.said
