@@ -321,7 +321,7 @@ def test_a_found_copy_is_found_and_one_that_was_not_retrieved_is_not_missed(
         )
         for n, (rule, one) in enumerate(zip(rules, firsts, strict=True))
     ]
-    write_token_level(tmp_path / "truth.jsonl", credit_copies(asked, corpus).truth)
+    write_token_level(tmp_path / "truth.jsonl", credit_copies(asked, corpus))
     config = BenchmarkConfig(
         corpus=tmp_path / "docs",
         ground_truth=tmp_path / "truth.jsonl",
