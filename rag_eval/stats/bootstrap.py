@@ -106,13 +106,18 @@ class Estimate:
 
 
 def estimates_of(
-    values: Values, units: Units, rng: np.random.Generator, *, resamples: int = RESAMPLES
+    values: Values,
+    units: Units,
+    rng: np.random.Generator,
+    *,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
 ) -> list[Estimate]:
     """The mean of each row; ``values`` has one column a query. All rows share one resampling.
 
     An interval is for one mean, not for all of them together.
     """
-    ends = bootstrap_intervals(values, units, rng, resamples=resamples)
+    ends = bootstrap_intervals(values, units, rng, resamples=resamples, confidence=confidence)
     means, n = values.mean(axis=1), values.shape[1]
     found = []
     for row, mean in enumerate(means.tolist()):

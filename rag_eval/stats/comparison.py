@@ -8,7 +8,7 @@ import numpy as np
 
 from rag_eval.errors import TableError
 from rag_eval.metrics.metric import Values
-from rag_eval.stats.bootstrap import RESAMPLES, Estimate, bootstrap_means, estimates_of
+from rag_eval.stats.bootstrap import CONFIDENCE, RESAMPLES, Estimate, bootstrap_means, estimates_of
 from rag_eval.stats.scores import PairedScores, Unit, Units
 
 EQUAL_WITHIN = 1e-9
@@ -195,6 +195,7 @@ def compare(
     *,
     higher_is_better: bool = True,
     resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
 ) -> list[Comparison]:
     """Compare the configurations row by row; the p-values are adjusted over the rows.
 
@@ -204,7 +205,7 @@ def compare(
         raise TableError("what is compared must be scores of the same queries, row by row: use on() and subset() first")
     units = before.units
     differences = without_rounding(after.values - before.values)
-    intervals = estimates_of(differences, units, rng, resamples=resamples)
+    intervals = estimates_of(differences, units, rng, resamples=resamples, confidence=confidence)
     p_values = sign_flip_p_values(units.sums(differences), rng, flips=flips_for(len(differences)))
     found = []
     for row, (p, adjusted) in enumerate(zip(p_values.tolist(), holm(p_values).tolist(), strict=True)):
