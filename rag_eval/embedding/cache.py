@@ -21,9 +21,7 @@ from numpy.typing import NDArray
 from rag_eval.disk.rows import KEY, KeyedRows, Keys, RowFile, identity_folder, keys_from_hex, locate, nanoseconds
 from rag_eval.disk.storage import Storage
 from rag_eval.embedding.embedder import (
-    CountsTokens,
     Embedder,
-    EmbedsAsReady,
     ReportsUsage,
     Usage,
     Vectors,
@@ -214,8 +212,7 @@ class CachedEmbedder:
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Return the vectors of the texts, in their order; equal texts are embedded once."""
         embedder = self._embedder
-        in_blocks = partial(self._in_blocks, embedder.embed)
-        make = embedder.embed_as_ready if isinstance(embedder, EmbedsAsReady) else in_blocks
+        make = getattr(embedder, "embed_as_ready", partial(self._in_blocks, embedder.embed))
         return self._vectors(texts, self._kept[0], make)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
@@ -253,7 +250,7 @@ class CachedEmbedder:
             places = list(first.values())
             hits, misses = len(texts) - len(places), len(places)
             reused = list(dict.fromkeys(texts[place] for place in np.flatnonzero(found).tolist()))
-            counted = self._embedder.count_tokens(reused) if isinstance(self._embedder, CountsTokens) else None
+            counted = getattr(self._embedder, "count_tokens", lambda texts: None)(reused)
             with self._counting:
                 known = counted if counted is not None or reused else 0
                 is_known = self._kept_tokens is not None and known is not None
@@ -276,6 +273,13 @@ class CachedEmbedder:
         vectors: Vectors | None = None
         ready: list[int] = []
         done: set[int] = set()
+
+        def keep() -> None:
+            if vectors is not None and ready:
+                check_unchanged(self._embedder)
+                kept.keep(digests[ready], vectors[[rows[place] for place in ready]], self._since_ns)
+                ready.clear()
+
         try:
             for batch, given in make(texts, places):
                 dimension = known_dimension(self._embedder) if vectors is None else vectors.shape[1]
@@ -286,13 +290,9 @@ class CachedEmbedder:
                 ready += batch
                 done.update(batch)
                 if len(ready) >= self._keep_every or is_remote(self._embedder):
-                    check_unchanged(self._embedder)
-                    kept.keep(digests[ready], vectors[[rows[place] for place in ready]], self._since_ns)
-                    ready = []
+                    keep()
         finally:
-            if vectors is not None and ready:
-                check_unchanged(self._embedder)
-                kept.keep(digests[ready], vectors[[rows[place] for place in ready]], self._since_ns)
+            keep()
         if vectors is None or len(done) != len(places):
             raise ConfigurationError(f"the embedder {self.name} gave {len(done)} vectors for {len(places)} texts")
         return vectors

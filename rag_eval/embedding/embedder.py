@@ -2,7 +2,7 @@
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from inspect import getattr_static
 from typing import Protocol, runtime_checkable
@@ -81,14 +81,6 @@ class ReportsUsage(Protocol):
         """All that was used so far."""
 
 
-@runtime_checkable
-class CountsTokens(Protocol):
-    """An embedder that can count what it would read of texts without embedding them. Optional."""
-
-    def count_tokens(self, texts: Sequence[str]) -> int | None:
-        """Return how many tokens it reads of the texts; None where it does not know."""
-
-
 Vectors = NDArray[np.float32]
 """One vector a row."""
 
@@ -99,7 +91,9 @@ class Embedder(Protocol):
 
     An embedder may also have an attribute ``symmetric``: True says that ``embed_query(text)`` is ``embed([text])[0]``;
     one ``remote``: True says that it asks a service, so that asking twice costs twice; and one ``known_dimension``,
-    None as long as ``dimension`` would have to ask a service or load a model.
+    None as long as ``dimension`` would have to ask a service or load a model. It may have ``embed_queries(texts)`` for
+    many questions at once; ``count_tokens(texts)``, what it would read of them (None: unknown); and
+    ``embed_as_ready(texts, places)``, which yields (places, vectors) as they are ready, so that a failure loses none.
     """
 
     @property
@@ -167,22 +161,6 @@ class BuiltInEmbedder(ABC):
         return vector
 
 
-@runtime_checkable
-class EmbedsAsReady(Protocol):
-    """An embedder that hands over vectors as they are ready, so that a failure does not lose the finished ones."""
-
-    def embed_as_ready(self, texts: Sequence[str], places: Sequence[int]) -> Iterator[tuple[Sequence[int], Vectors]]:
-        """Yield the vectors of the texts at the given places, in batches of (places, vectors), in any order."""
-
-
-@runtime_checkable
-class EmbedsQueries(Protocol):
-    """An embedder that takes many questions at once."""
-
-    def embed_queries(self, texts: Sequence[str]) -> Vectors:
-        """Return the vectors of the questions, in their order: what ``embed_query`` gives for each."""
-
-
 def check_embedder(candidate: object) -> None:
     """Raise ``ConfigurationError`` unless the object has a name and can embed; a class of embedders is none.
 
@@ -209,7 +187,7 @@ def embed_queries(embedder: Embedder, texts: Sequence[str]) -> Vectors:
     if not texts:
         return np.zeros((0, getattr(embedder, "dimension", 1)), np.float32)
     given: object
-    if isinstance(embedder, EmbedsQueries):
+    if hasattr(embedder, "embed_queries"):
         given = embedder.embed_queries(texts)
     elif getattr(embedder, "symmetric", False) is True or not hasattr(embedder, "embed_query"):
         given = embedder.embed(texts)

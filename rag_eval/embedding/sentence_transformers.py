@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,32 +79,14 @@ OWNER = "sentence-transformers"
 logger = logging.getLogger(__name__)
 
 
-class Encoder(Protocol):
-    """What is used of a ``SentenceTransformer``.
-
-    If it has ``encode_document`` and ``encode_query``, which put the model's own prompts before texts and questions,
-    they are used instead; with ``tokenizer`` tokens are counted.
-    """
-
-    def encode(
-        self,
-        sentences: list[str],
-        /,
-        *,
-        batch_size: int,
-        show_progress_bar: bool,
-        convert_to_numpy: bool,
-        normalize_embeddings: bool,
-    ) -> Any:
-        """The vectors of the sentences, a row each."""
-
-
 @part
 class SentenceTransformersEmbedder(BuiltInEmbedder):
     """A sentence-transformers model, by its name, its folder or as a loaded object.
 
-    A name is loaded at the first use, and only from this machine unless ``local_files_only=False``; an object needs a
-    ``name`` that no other model has. Texts longer than the model takes are cut by it, which is said in the log.
+    A name is loaded at the first use, and only from this machine unless ``local_files_only=False``. An object has
+    ``encode`` as a ``SentenceTransformer`` has it, or ``encode_document`` and ``encode_query``, which put the model's
+    own prompts before texts and questions, and needs a ``name`` that no other model has; with a ``tokenizer`` tokens
+    are counted. Texts longer than the model takes are cut by it, which is said in the log.
     ``truncate_dim`` keeps that many leading numbers, ``normalize`` scales vectors to length 1.
 
     Raises ``ConfigurationError`` when the library or the model is missing, or the model gives vectors that cannot be
@@ -114,7 +96,7 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
     symmetric = False  # models may put different prompts before texts and questions
     packages = ("sentence-transformers", "transformers", "tokenizers", "torch")
 
-    model: Annotated[str | Encoder, name_or_object("encode"), Shown, Field(description="The model's name or folder.")]
+    model: Annotated[Any, name_or_object("encode"), Shown, Field(description="The model's name or folder.")]
     _: KW_ONLY
     given_name: Annotated[str | None, PythonOnly] = Field(default=None, alias="name", kw_only=True)
     revision: Annotated[Name | None, Field(description="The model's version: a branch, a tag or a commit.")] = None
@@ -132,7 +114,7 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
         if not isinstance(self.model, str) and (self.revision or self.device or self.truncate_dim):
             raise ConfigurationError("revision, device and truncate_dim are for models loaded here: set them on yours")
         self._loading = threading.Lock()
-        self._loaded: Encoder | None = None if isinstance(self.model, str) else self.model
+        self._loaded: Any = None if isinstance(self.model, str) else self.model
 
     def __repr__(self) -> str:
         return f"SentenceTransformersEmbedder({self.model!r})"
@@ -200,7 +182,7 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
             return None
         return self._count_tokens(model, texts)
 
-    def _count_tokens(self, model: Encoder, texts: Sequence[str]) -> int | None:
+    def _count_tokens(self, model: Any, texts: Sequence[str]) -> int | None:
         """The tokens that the model read of the texts, without its prompts."""
         tokenizer = getattr(model, "tokenizer", None)
         if not callable(tokenizer):
@@ -217,13 +199,13 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
             )
         return sum(min(length, limit) for length in lengths)
 
-    def _model(self) -> Encoder:
+    def _model(self) -> Any:
         with self._loading:
             if self._loaded is None:
                 self._loaded = self._load()
             return self._loaded
 
-    def _load(self) -> Encoder:
+    def _load(self) -> Any:
         try:
             from sentence_transformers import SentenceTransformer
         except ImportError:
@@ -231,7 +213,7 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
                 "sentence-transformers is not installed: pip install 'rag-eval[sentence-transformers]'"
             ) from None
         try:
-            model: Encoder = SentenceTransformer(
+            return SentenceTransformer(
                 self.model,
                 revision=self.revision,
                 device=self.device,
@@ -243,4 +225,3 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
                 f"the model {self.model!r} cannot be loaded ({preview(str(error), 200)}): check its name, and give "
                 "local_files_only=False if it is to be downloaded"
             ) from None
-        return model

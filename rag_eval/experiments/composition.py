@@ -1,7 +1,7 @@
 """Evaluators made of others: composed of them, or written for orq.ai; and the list of all that are built in."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
@@ -98,19 +98,18 @@ class Weighted(_Composed):
 class AllOf(_Composed):
     """Passes (1) when every evaluator does: says so itself or, where it does not say, scores 1 or more."""
 
+    _joined: Callable[[Iterable[bool]], bool] = all
+
     def combined(self, scores: Sequence[Score]) -> Score:
         """1 or 0, and what it is made of."""
-        passed = all(map(_passes, scores))
+        passed = self._joined(map(_passes, scores))
         return Score(float(passed), _told(self.parts, scores), passed)
 
 
-class AnyOf(_Composed):
+class AnyOf(AllOf):
     """Passes (1) when at least one evaluator does: says so itself or, where it does not say, scores 1 or more."""
 
-    def combined(self, scores: Sequence[Score]) -> Score:
-        """1 or 0, and what it is made of."""
-        passed = any(map(_passes, scores))
-        return Score(float(passed), _told(self.parts, scores), passed)
+    _joined: Callable[[Iterable[bool]], bool] = any
 
 
 class Threshold(_Composed):

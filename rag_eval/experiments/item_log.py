@@ -106,17 +106,12 @@ class ItemLog(Sequence[ItemResult]):
             self.done()
         self.close()
 
-    def _bytes(self, place: int, size: int) -> bytes:
-        if sys.platform != "win32":
-            return os.pread(self._descriptor, size, place)
-        with self._reading:  # where there is no pread; what is added goes to the end wherever that is
-            os.lseek(self._descriptor, place, os.SEEK_SET)
-            return os.read(self._descriptor, size)
-
     def _read(self, place: int) -> dict[str, Any]:
         size = 4_096
         while True:
-            block = self._bytes(place, size)
+            with self._reading:  # Windows has no pread; what is added goes to the end wherever this is
+                os.lseek(self._descriptor, place, os.SEEK_SET)
+                block = os.read(self._descriptor, size)
             end = block.find(b"\n")
             if end >= 0:
                 found: dict[str, Any] = decode(block[:end])

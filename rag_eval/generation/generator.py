@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from itertools import count
 from pathlib import Path
-from typing import ClassVar, Generic, TypedDict, TypeVar, get_args
+from typing import ClassVar, Generic, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -64,22 +64,6 @@ DEFAULT_WORKSPACE = Path(".rag-eval")
 
 OnProgress = Callable[[int, int], None]
 """Told how many of how many requests are answered."""
-
-
-class GeneratorSettings(TypedDict, total=False):
-    """What a generator can be given by keyword; see ``SyntheticDatasetGenerator``."""
-
-    model: str
-    options: GenerationOptions | None
-    prices: Prices | None
-    max_cost: float | None
-    prompts: str | Path | None
-    embedder: Embedder | None
-    concurrency: int
-    retries: RetryPolicy | None
-    workspace: str | Path
-    storage: Storage | None
-    on_progress: OnProgress
 
 
 class SyntheticDatasetGenerator(ABC, Generic[T]):

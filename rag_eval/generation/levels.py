@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import ClassVar, Unpack
+from typing import Any, ClassVar
 
 from rag_eval.generation.candidates import AnyQuestion, Candidate, DropError
-from rag_eval.generation.generator import GeneratorSettings, SyntheticDatasetGenerator
+from rag_eval.generation.generator import SyntheticDatasetGenerator
 from rag_eval.generation.questions import (
     Brief,
     ChunkQuestion,
@@ -90,9 +90,7 @@ class ChunkLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[ChunkLevelGr
     evaluation_type: ClassVar[EvaluationType] = "chunk-level"
     answer = ChunkQuestions
 
-    def __init__(
-        self, llm_client: ChatClient, corpus: Corpus, chunker: AnyChunker, **settings: Unpack[GeneratorSettings]
-    ) -> None:
+    def __init__(self, llm_client: ChatClient, corpus: Corpus, chunker: AnyChunker, **settings: Any) -> None:
         super().__init__(llm_client, corpus, **settings)
         self._metadata["chunker"] = usable_chunker(chunker, "chunk-level").name
         self._chunks: dict[DocumentId, list[Chunk]] = {}

@@ -255,10 +255,10 @@ class TruthAudit:
     valid_answers: int
     faults: Sequence[Finding]
     remarks: Sequence[Finding]
-    coverage: Sequence[Coverage]
+    coverage: Sequence[Coverage] = ()
     """For each document how much truth it holds; none for chunk-level truth, which names no documents."""
-    truth_characters: int
-    repeated_characters: int
+    truth_characters: int = 0
+    repeated_characters: int = 0
     """Of ``truth_characters``, the sum over the valid spans, how many belong to texts that occur more than once."""
 
     @property
@@ -339,9 +339,6 @@ def audit_chunk_level(text: str) -> TruthAudit:
         valid_answers=answers,
         faults=[*_line_faults(lines)],
         remarks=sorted(remarks, key=lambda finding: finding.line),
-        coverage=[],
-        truth_characters=0,
-        repeated_characters=0,
     )
 
 

@@ -54,15 +54,18 @@ def read_chunk_level(path: str | Path) -> list[ChunkLevelGroundTruth]:
     return cast("list[ChunkLevelGroundTruth]", _sound(read_truth_text(path), path, ChunkLevelLine))
 
 
-def read_truth_text(path: str | Path) -> str:
-    """Read a ground-truth file without its byte-order mark; raises ``GroundTruthError`` when it cannot be read."""
+def read_truth_text(path: str | Path, what: str = "ground-truth file") -> str:
+    """Read a ground-truth file without its byte-order mark; raises ``GroundTruthError`` when it cannot be read.
+
+    ``what`` is what the file is called in the error.
+    """
     path = Path(path)
     try:
         kind = kind_of(path)
         if kind == "folder":
-            raise GroundTruthError(f"{str(path)!r} is a folder: give the ground-truth file in it")
+            raise GroundTruthError(f"{str(path)!r} is a folder: give the {what} in it")
         if kind is None:
-            raise GroundTruthError(f"the ground-truth file {str(path)!r} is not there: check the path")
+            raise GroundTruthError(f"the {what} {str(path)!r} is not there: check the path")
         return read_text(path).removeprefix(BYTE_ORDER_MARK)
     except CorpusError as error:
         raise GroundTruthError(str(error)) from None
@@ -185,11 +188,12 @@ def write_chunk_level(path: str | Path, truth: Iterable[ChunkLevelGroundTruth]) 
 
 def write_truth(path: str | Path, truth: Sequence[Truth]) -> EvaluationType:
     """Write ground truth of either type as ``write_token_level`` does, and return its type."""
-    if isinstance(truth[0], TokenLevelGroundTruth):
-        _write(path, truth, TokenLevelLine)
-        return "token-level"
-    _write(path, truth, ChunkLevelLine)
-    return "chunk-level"
+    _write(path, truth, form := _form(truth))
+    return form.evaluation_type
+
+
+def _form(truth: Sequence[Truth]) -> type[TokenLevelLine | ChunkLevelLine]:
+    return ChunkLevelLine if truth and isinstance(truth[0], ChunkLevelGroundTruth) else TokenLevelLine
 
 
 def rewrite_truth(path: str | Path, source: str | Path, truth: Iterable[Truth]) -> None:
@@ -202,8 +206,7 @@ def rewrite_truth(path: str | Path, source: str | Path, truth: Iterable[Truth]) 
     items = list(truth)
     by_id = {item.query.id: item for item in items}
     before = read_text(Path(source))
-    is_placed = not items or isinstance(items[0], TokenLevelGroundTruth)
-    kind: Any = TokenLevelLine if is_placed else ChunkLevelLine
+    kind: Any = _form(items)
     old = {line.number: line.truth for line in truth_lines(before.removeprefix(BYTE_ORDER_MARK), kind)}
     lines, is_grouped = [], any(item.alternatives or item.origins for item in items)
     for number, line in enumerate(before.split("\n"), start=1):
@@ -262,11 +265,10 @@ def _line(item: Truth) -> str:
 def truth_text(truth: Sequence[Truth]) -> str:
     """Return the text of a file of this ground truth, of which there is at least one query."""
     version = 2 if any(item.alternatives or item.origins for item in truth) else 1
-    level: EvaluationType = "token-level" if isinstance(truth[0], TokenLevelGroundTruth) else "chunk-level"
-    return "\n".join([header_line(level, version), *map(_line, truth), ""])
+    return "\n".join([header_line(_form(truth).evaluation_type, version), *map(_line, truth), ""])
 
 
-def _write(path: str | Path, items: Sequence[Truth], kind: type[Line], text: str | None = None) -> None:
+def _write(path: str | Path, items: Sequence[Truth], kind: Any, text: str | None = None) -> None:
     """Write the items as a new file, or as the text that they were given."""
     if text is None:
         text = truth_text(items) if items else f"{header_line(kind.evaluation_type)}\n"

@@ -12,17 +12,16 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import Field
 
-from rag_eval.disk.files import file_sha256, kind_of
 from rag_eval.disk.storage import Storage
-from rag_eval.errors import ArtifactError, CorpusError, GroundTruthError, preview
+from rag_eval.errors import ArtifactError, GroundTruthError, preview
 from rag_eval.ground_truth.drift import ReanchorReport
-from rag_eval.ground_truth.files import Truth, read_chunk_level, read_token_level
+from rag_eval.ground_truth.files import Truth, read_chunk_level, read_token_level, read_truth_text
 from rag_eval.ground_truth.plain_data import truth_from
 from rag_eval.parts import Shown, part
 from rag_eval.parts.objects import ForeignFunction, check_unchanged
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ground_truth import TokenLevelGroundTruth
-from rag_eval.types.ids import EvaluationType
+from rag_eval.types.ids import EvaluationType, text_sha256
 
 
 class Observed(NamedTuple):
@@ -71,19 +70,7 @@ class FileTruth:
 
     def observe(self, level: EvaluationType) -> Observed:
         """The file as it is now; raises ``GroundTruthError`` when it is missing or unreadable."""
-        try:
-            if kind_of(self.path) != "file":
-                raise GroundTruthError(
-                    f"the ground-truth file {str(self.path)!r} is not there or is no file: check the path"
-                )
-            return Observed(file_sha256(self.path))
-        except CorpusError as error:
-            raise GroundTruthError(str(error)) from None
-        except OSError as error:
-            raise GroundTruthError(
-                f"the ground-truth file {str(self.path)!r} cannot be read ({error.strerror}): "
-                "check the file and its rights"
-            ) from None
+        return Observed(text_sha256(read_truth_text(self.path)))
 
     def read(self, observed: Observed, corpus: Corpus, level: EvaluationType, around: Surroundings) -> Reading:
         """The truth of the file; raises ``GroundTruthError``, and ``ArtifactError`` when the file changed meanwhile."""

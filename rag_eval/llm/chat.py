@@ -195,23 +195,11 @@ CHECK = "check the model, which must know structured outputs, its options and th
 REFUSED_TEXTS = ("content_filter", "content_policy_violation", "context_length_exceeded")
 
 
-class _Completions(Protocol):
-    @property
-    def create(self) -> Any:
-        """Ask for a completion."""
-
-
-class _Chat(Protocol):
-    @property
-    def completions(self) -> _Completions:
-        """The completions."""
-
-
 class ChatClient(Protocol):
     """A client in the manner of OpenAI's: ``client.chat.completions.create(model=, messages=, response_format=)``."""
 
     @property
-    def chat(self) -> _Chat:
+    def chat(self) -> Any:
         """The chat part of the API."""
 
 

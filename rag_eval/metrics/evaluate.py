@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import isfinite
 from numbers import Real
 from statistics import fmean
-from typing import Any, TypedDict
+from typing import Any
 
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.metrics.metric import AnyChunkLevelMetric, AnyTokenLevelMetric, metric_of, refuse_repeated
@@ -33,27 +33,13 @@ class TokenLevelResult:
     ground_truth: Sequence[CharacterSpan]
 
 
-class ChunkLevelRecord(TypedDict):
-    """A ``ChunkLevelResult`` as plain data."""
-
-    retrieved: Sequence[ChunkId]
-    ground_truth: Sequence[ChunkId]
-
-
-class TokenLevelRecord(TypedDict):
-    """A ``TokenLevelResult`` as plain data."""
-
-    retrieved: Sequence[CharacterSpan]
-    ground_truth: Sequence[CharacterSpan]
-
-
 def evaluate_chunk_level(
-    results: Sequence[ChunkLevelResult | ChunkLevelRecord], metrics: Sequence[AnyChunkLevelMetric]
+    results: Sequence[ChunkLevelResult | Mapping[str, Any]], metrics: Sequence[AnyChunkLevelMetric]
 ) -> dict[str, float]:
     """The mean of each metric over the results, by the metric's name; 0 for each when there are no results.
 
-    A metric is an object, its class, or the name of a built-in one, such as ``chunk_recall@5``. A record may call its
-    side ``groundTruth``.
+    A metric is an object, its class, or the name of a built-in one, such as ``chunk_recall@5``. A result may be a
+    record with ``retrieved`` and ``ground_truth`` (or ``groundTruth``).
     Raises ``ConfigurationError`` when two metrics share a name or one gives no finite number, when a record lacks a
     side, or when a side is not a sequence of chunk ids; and when one side has ``chunk_`` ids, the other ``pa_chunk_``.
     """
@@ -61,7 +47,7 @@ def evaluate_chunk_level(
 
 
 def evaluate_token_level(
-    results: Sequence[TokenLevelResult | TokenLevelRecord], metrics: Sequence[AnyTokenLevelMetric]
+    results: Sequence[TokenLevelResult | Mapping[str, Any]], metrics: Sequence[AnyTokenLevelMetric]
 ) -> dict[str, float]:
     """The mean of each metric over the results, by the metric's name; 0 for each when there are no results.
 

@@ -6,7 +6,7 @@ newly covers of the truth. Values are in [0, 1], and 0 on empty truth or retriev
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,31 +22,6 @@ from rag_eval.tokens import check_encoding, count_tokens, token_ends
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import EvaluationType
-
-
-class SpanUnit(Protocol):
-    """A way to count the length of a span."""
-
-    @property
-    def name(self) -> str | None:
-        """The tokenizer, or None for characters."""
-
-    def places(self, spans: Sequence[CharacterSpan]) -> list[Place]:
-        """The spans as intervals whose length is counted in this unit."""
-
-
-@dataclass(frozen=True)
-class CharacterUnit:
-    """Counts characters (code points)."""
-
-    name: None = None
-
-    def places(self, spans: Sequence[CharacterSpan]) -> list[Place]:
-        """The spans as they are."""
-        return [(span.doc_id, span.start, span.end) for span in spans]
-
-
-CHARACTERS = CharacterUnit()
 
 COMPLETE = 0.9
 """The share of a piece of evidence that is as good as all of it: a boundary may cut off a word or a line end."""
@@ -129,7 +104,7 @@ class MetricOnSpans(RetrievalMetric):
     """A metric on character spans, which are counted in its unit, and on the chunks of the corpus where it has them."""
 
     levels: ClassVar[tuple[EvaluationType, ...]] = ("token-level",)
-    unit: SpanUnit = CHARACTERS
+    unit: TokenUnit | None = None
     chunks: ChunkedCorpus | None = None
 
     @classmethod
@@ -149,7 +124,12 @@ class MetricOnSpans(RetrievalMetric):
     @property
     def unit_name(self) -> str | None:
         """The tokenizer that is named, if any."""
-        return self.unit.name
+        return None if self.unit is None else self.unit.name
+
+    def _places(self, spans: Sequence[CharacterSpan]) -> list[Place]:
+        if self.unit is not None:
+            return self.unit.places(spans)
+        return [(span.doc_id, span.start, span.end) for span in spans]
 
     def calculate(self, retrieved: Sequence[CharacterSpan], ground_truth: Sequence[SpanOrGroup]) -> float:
         """The metric for one query; a tuple of spans among the truth is a group of evidence."""
@@ -168,9 +148,9 @@ class MetricOnSpans(RetrievalMetric):
             fewest = [self.chunks.min_k(spans) for spans in relevant]
         if "chunks" in self.reads and self.chunks is not None:
             touching = [self.chunks.touching(spans) for spans in relevant]
-            return self.score(sweep_places(touching, [self.unit.places(spans) for spans in relevant]), self.cut)
-        hits = [self.unit.places(spans) for spans in retrieved]
-        truth, groups = [self.unit.places(spans) for spans, _ in members], [numbers for _, numbers in members]
+            return self.score(sweep_places(touching, [self._places(spans) for spans in relevant]), self.cut)
+        hits = [self._places(spans) for spans in retrieved]
+        truth, groups = [self._places(spans) for spans, _ in members], [numbers for _, numbers in members]
         return self.score(sweep_places(hits, truth, tokens, fewest, groups), self.cut)
 
 
@@ -184,7 +164,7 @@ class SpanMetric(MetricOnSpans):
 
     has_unit = True
     k: int | Cut | None = None
-    unit: SpanUnit = CHARACTERS
+    unit: TokenUnit | None = None
 
 
 class SpanRecall(formulas.Recall, SpanMetric):

@@ -17,12 +17,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from types import ModuleType
 
 from rag_eval.disk.files import data_sha256
 from rag_eval.errors import ConfigurationError
+from rag_eval.parts.definition import versions_of
 
 OURS = ("rag_eval", "tasks", "flows", "deployments")
 """The top-level packages of this project, which count as one installed package."""
@@ -117,13 +118,7 @@ def package_versions(top: str) -> dict[str, str]:
     if top in sys.stdlib_module_names:
         return {}
     names = ["rag-eval"] if top in OURS else _packages().get(top, [])
-    found = {}
-    for name in names:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+    return {name: known for name, known in versions_of(names).items() if known is not None}
 
 
 @dataclass
@@ -174,14 +169,8 @@ class _Module:
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 for alias in node.names:
-                    yield (
-                        (alias.asname, (alias.name, None))
-                        if alias.asname
-                        else (
-                            alias.name.partition(".")[0],
-                            (alias.name.partition(".")[0], None),
-                        )
-                    )
+                    source = alias.name if alias.asname else alias.name.partition(".")[0]
+                    yield alias.asname or source, (source, None)
             elif isinstance(node, ast.ImportFrom):
                 source = self._absolute(node)
                 for alias in node.names:
@@ -241,7 +230,8 @@ class _Walk:
         elif name in module.imports:
             source, attribute = module.imports[name]
             self._uses.add(f"{module.name}.{name} is {source}:{attribute or ''}")
-            self._reach(source, attribute)
+            is_module = attribute is not None and self._is_module(f"{source}.{attribute}")
+            self.follow(f"{source}.{attribute}" if is_module else source, _ALL if is_module else attribute or _ALL)
         if name in module.bindings:
             for number in module.bindings[name]:
                 if not isinstance(module.statements[number], ast.Import | ast.ImportFrom):
@@ -249,15 +239,6 @@ class _Walk:
         elif name not in module.imports:
             for source in module.stars:
                 self.follow(source, name)
-
-    def _reach(self, source: str, attribute: str | None) -> None:
-        """Follow a name of a module; where it is a module of a package, or no name is told, all of that module."""
-        if attribute is None:
-            self.follow(source, _ALL)
-        elif self._is_module(f"{source}.{attribute}"):
-            self.follow(f"{source}.{attribute}", _ALL)
-        else:
-            self.follow(source, attribute)
 
     def _is_module(self, name: str) -> bool:
         return project_file(find_module(name, self._folder)) is not None
@@ -321,17 +302,16 @@ class _Walk:
             self._load(source)
         inside: set[int] = set()
         for node in ast.walk(statement):
-            if isinstance(node, ast.Attribute) and id(node) not in inside:
-                chain = _chain(node)
-                if chain is not None:
-                    inside.update(map(id, ast.walk(node)))
-                    self._use(module, local, chain)
-            elif isinstance(node, ast.Name) and id(node) not in inside:
-                self._use(module, local, [node.id])
-            elif isinstance(node, ast.Call):
+            if isinstance(node, ast.Call):
                 self._check_call(module, node)
-            if isinstance(node, ast.Attribute | ast.Name):
-                self._note(module, node)
+            if not isinstance(node, ast.Attribute | ast.Name):
+                continue
+            name, chain = node.id if isinstance(node, ast.Name) else node.attr, _chain(node)
+            if id(node) not in inside and chain is not None:
+                inside.update(map(id, ast.walk(node)))
+                self._use(module, local, chain)
+            if name in _READING:
+                self._reads[f"{module.path.name}, line {node.lineno}: {name}"] = None
 
     def _use(self, module: _Module, local: dict[str, tuple[str, str | None]], chain: list[str]) -> None:
         """Follow ``a.b.c``: through modules as far as they go, then the name in the last of them."""
@@ -374,11 +354,6 @@ class _Walk:
         elif name == "globals":
             self.follow(module.name, _ALL)
 
-    def _note(self, module: _Module, node: ast.Attribute | ast.Name) -> None:
-        name = node.id if isinstance(node, ast.Name) else node.attr
-        if name in _READING:
-            self._reads[f"{module.path.name}, line {node.lineno}: {name}"] = None
-
 
 def _bound(statement: ast.stmt) -> Iterator[str]:
     """Yield the names that a statement binds where it stands, not those inside functions and classes."""
@@ -400,10 +375,9 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
         todo += ast.iter_child_nodes(node)
 
 
-def _chain(node: ast.Attribute) -> list[str] | None:
+def _chain(inner: ast.expr) -> list[str] | None:
     """``a.b.c`` as its names; None when it does not start at a name."""
-    names = [node.attr]
-    inner: ast.expr = node.value
+    names: list[str] = []
     while isinstance(inner, ast.Attribute):
         names.append(inner.attr)
         inner = inner.value

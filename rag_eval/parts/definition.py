@@ -92,7 +92,7 @@ def part(cls: type[T]) -> type[T]:
         return {name: getattr(self, name) for name in fields_of(type(self))}
 
     made.__init__, made.__setattr__, made.__checked_init__ = init, set_attribute, checked_init
-    made.__reduce__ = lambda self: (_construct, (type(self), values(self)))
+    made.__reduce__ = lambda self: (functools.partial(self.__class__, **values(self)), ())
     made.__hash__ = lambda self: hash((type(self), *map(_hashable, values(self).values())))
     return cast("type[T]", made)
 
@@ -108,10 +108,6 @@ def faults_of(cls: type, error: ValidationError) -> Iterator[tuple[tuple[int | s
             yield (key,), str(unknown_key(Place(), key, cls.__name__, names)).partition(": ")[2]
         else:
             yield (names[key] if isinstance(key, int) else key, *inside), reason_of(fault)
-
-
-def _construct(cls: type[T], settings: dict[str, Any]) -> T:
-    return cls(**settings)
 
 
 def _hashable(value: object) -> object:

@@ -11,7 +11,7 @@ import inspect
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -80,29 +80,36 @@ def load(
     """
     found, code = find(reference, folder)
     made, codes, unknown, reads = dict(settings), [code.digest], list(code.unknown), list(code.reads)
+    for key, named, inner in _inside(settings):
+        made[key], origin = load(named, inner, folder)
+        codes.append(origin.code)
+        unknown += origin.notes
+        reads += origin.reads
+    if version is not None:
+        return _made(found, made, reference, completes), Origin(
+            reference, folder, dict(settings), version, version, completes=completes
+        )
+    known = f"unknown {uuid.uuid4().hex}" if unknown else _joined(codes)
+    origin = Origin(reference, folder, dict(settings), known, None, tuple(unknown), completes, tuple(reads))
+    return _made(found, made, reference, completes), origin
+
+
+def _inside(settings: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """The settings that are objects themselves, each with its ``module:Name`` and its own settings."""
     for key, value in settings.items():
         if isinstance(value, Mapping) and is_reference(value.get("type")):
-            inner = {name: one for name, one in value.items() if name != "type"}
-            made[key], origin = load(value["type"], inner, folder)
-            codes.append(origin.code)
-            unknown += origin.notes
-            reads += origin.reads
-    notes = () if version is not None else tuple(unknown)
-    read = codes[0] if len(codes) == 1 else data_sha256(codes)
-    known = version if version is not None else f"unknown {uuid.uuid4().hex}" if notes else read
-    told = () if version is not None else tuple(reads)
-    origin = Origin(reference, folder, dict(settings), known, version, notes, completes, told)
-    return _made(found, made, reference, completes), origin
+            yield key, value["type"], {name: one for name, one in value.items() if name != "type"}
+
+
+def _joined(codes: list[str]) -> str:
+    return codes[0] if len(codes) == 1 else data_sha256(codes)
 
 
 def _code_of(reference: str, settings: Mapping[str, Any], folder: Path) -> str:
     """The digest of the code of an object and of those in its settings."""
     module, name = _split(reference)
-    codes = [read_code(module, name.partition(".")[0], folder).digest]
-    for value in settings.values():
-        if isinstance(value, Mapping) and is_reference(value.get("type")):
-            codes.append(_code_of(value["type"], {key: one for key, one in value.items() if key != "type"}, folder))
-    return codes[0] if len(codes) == 1 else data_sha256(codes)
+    inner = [_code_of(named, own, folder) for _, named, own in _inside(settings)]
+    return _joined([read_code(module, name.partition(".")[0], folder).digest, *inner])
 
 
 def find(reference: str, folder: Path) -> tuple[Any, Code]:
@@ -229,12 +236,6 @@ _turns: dict[int, tuple[Any, threading.RLock]] = {}
 """The lock of each object that a ``Foreign`` was made of; the objects are held, so that no id is used again."""
 
 
-def _turn_of(source: Any) -> Any:
-    return (
-        threading.RLock() if is_callable_part(source) else _turns.setdefault(id(source), (source, threading.RLock()))[1]
-    )
-
-
 class Foreign:
     """An object that is not of this library as a part of one kind; subclasses know how to ask it.
 
@@ -245,7 +246,8 @@ class Foreign:
 
     def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
         self.source, self.origin, self._name = source, origin, name
-        self.turn = _turn_of(source)
+        held = {} if is_callable_part(source) else _turns
+        self.turn = held.setdefault(id(source), (source, threading.RLock()))[1]
         """Whoever uses the object for more than one call holds it: an instance of a module is shared by all threads."""
 
     @property
@@ -299,26 +301,19 @@ class Foreign:
         if callable(close) and not inspect.isclass(self.source):
             settled(close())
 
+    def _key(self) -> tuple[Any, ...]:
+        return type(self), self.origin or id(self.source), self._name
+
     def __eq__(self, other: object) -> bool:
-        if type(self) is not type(other) or not isinstance(other, Foreign):
-            return NotImplemented
-        mine = (self.origin, self._name) if self.origin else (id(self.source), self._name)
-        return mine == ((other.origin, other._name) if other.origin else (id(other.source), other._name))
+        return isinstance(other, Foreign) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash((type(self), self.origin or id(self.source), self._name))
+        return hash(self._key())
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.origin is None:
             return type(self), (self.source, None, self._name)
         return _reloaded, (type(self), self.origin, self._name)
-
-    @classmethod
-    def from_origin(cls, origin: Origin, name: str | None) -> Self:
-        """Load the part again, where it is needed; raises ``ConfigurationError`` when its code is another there."""
-        origin.check_unchanged()
-        source, _ = load(origin.reference, origin.settings, origin.folder, origin.version, completes=origin.completes)
-        return cls(source, origin, name)
 
 
 class ForeignFunction(Foreign):
@@ -345,21 +340,23 @@ def check_unchanged(value: object) -> None:
 
 def notices(value: object) -> list[str]:
     """Return a sentence for each part whose code cannot be known, or reads what its digest does not see."""
-    told: dict[str, None] = {}
-    for one in parts_in(value):
-        origin = one.origin if isinstance(one, Foreign) else None
-        if origin is not None and origin.notes:
-            told[
+    told: list[str] = []
+    for origin in [one.origin for one in parts_in(value) if isinstance(one, Foreign) and one.origin is not None]:
+        if origin.notes:
+            told.append(
                 f"the code of {origin.reference} cannot be known ({origin.notes[0]}): what it makes is not reused; "
                 f"give {CODE_VERSION}: beside its type, and another one whenever it changes"
-            ] = None
-        if origin is not None and origin.reads:
-            told[
+            )
+        if origin.reads:
+            told.append(
                 f"{origin.reference} reads what its digest does not see ({origin.reads[0]}): when that changes, run "
                 "with --refresh, or give the object an identity"
-            ] = None
-    return list(told)
+            )
+    return list(dict.fromkeys(told))
 
 
 def _reloaded(cls: type[Foreign], origin: Origin, name: str | None) -> Foreign:
-    return cls.from_origin(origin, name)
+    """Load a part again where it is unpickled; raises ``ConfigurationError`` when its code is another there."""
+    origin.check_unchanged()
+    source, _ = load(origin.reference, origin.settings, origin.folder, origin.version, completes=origin.completes)
+    return cls(source, origin, name)

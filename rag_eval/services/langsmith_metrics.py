@@ -8,10 +8,10 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkMetric, ChunkPrecision, ChunkRecall
+from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkPrecision, ChunkRecall
 from rag_eval.metrics.intervals import calculate_overlap
 from rag_eval.metrics.metric import check_cut, refuse_repeated, split_name
-from rag_eval.metrics.span_metrics import SpanIoU, SpanMetric, SpanPrecision, SpanRecall
+from rag_eval.metrics.span_metrics import SpanIoU, SpanPrecision, SpanRecall
 from rag_eval.services.langsmith_datasets import (
     RELEVANT_CHUNK_IDS,
     RELEVANT_SPANS,
@@ -25,7 +25,7 @@ from rag_eval.services.langsmith_datasets import (
 )
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.ground_truth import ChunkLevelRunOutput, TokenLevelRunOutput
-from rag_eval.types.ids import ChunkId, EvaluationType, mixed_ids
+from rag_eval.types.ids import EvaluationType, mixed_ids
 
 if TYPE_CHECKING:
     from langsmith.schemas import Example, Run
@@ -51,6 +51,8 @@ class LangSmithMetric(ABC, Generic[Item]):
     truth_keys: ClassVar[tuple[str, ...]]
     retrieved_keys: ClassVar[tuple[str, ...]]
     needs_ground_truth: ClassVar[bool] = False
+    metric: ClassVar[Any] = None
+    """The built-in metric that it is, if it is one."""
 
     @abstractmethod
     def calculate(self, retrieved: list[Item], ground_truth: list[Item], /) -> float:
@@ -72,6 +74,8 @@ class LangSmithMetric(ABC, Generic[Item]):
 
     def _score_groups(self, retrieved: list[Item], groups: Sequence[tuple[Item, ...]]) -> float:
         """The score where truth has groups: of each its best covered member, of equal ones the first."""
+        if self.metric is not None:  # which knows groups itself
+            return float(self.metric.calculate(retrieved, groups))
         best = [max(group, key=lambda member: self._covered(member, retrieved)) for group in groups]
         return self.calculate(retrieved, best)
 
@@ -333,14 +337,10 @@ class SpanLevelMetrics(TokenLevelMetrics):
     """A built-in metric; an example without ground truth is not scored."""
 
     needs_ground_truth = True
-    metric: ClassVar[SpanMetric]
 
     def calculate(self, retrieved_spans: list[CharacterSpan], ground_truth_spans: list[CharacterSpan]) -> float:
         """The metric of one query, counted in characters; a character counts once."""
-        return self.metric.calculate(retrieved_spans, ground_truth_spans)
-
-    def _score_groups(self, retrieved: list[CharacterSpan], groups: Sequence[tuple[CharacterSpan, ...]]) -> float:
-        return self.metric.calculate(retrieved, groups)
+        return float(self.metric.calculate(retrieved_spans, ground_truth_spans))
 
 
 class TokenLevelRecall(SpanLevelMetrics):
@@ -365,17 +365,10 @@ class ChunkLevelMetrics(Metrics):
     """A built-in metric; an example without ground truth is not scored."""
 
     needs_ground_truth = True
-    metric: ClassVar[ChunkMetric]
 
     def calculate(self, retrieved_chunk_ids: list[str], ground_truth_chunk_ids: list[str]) -> float:
         """The metric of one query; a repeated id counts once."""
-        return self.metric.calculate(
-            [ChunkId(chunk_id) for chunk_id in retrieved_chunk_ids],
-            [ChunkId(chunk_id) for chunk_id in ground_truth_chunk_ids],
-        )
-
-    def _score_groups(self, retrieved: list[str], groups: Sequence[tuple[str, ...]]) -> float:
-        return self.metric.calculate(list(map(ChunkId, retrieved)), [tuple(map(ChunkId, group)) for group in groups])
+        return float(self.metric.calculate(retrieved_chunk_ids, ground_truth_chunk_ids))
 
 
 class ChunkLevelRecall(ChunkLevelMetrics):

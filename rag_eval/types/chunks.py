@@ -138,16 +138,7 @@ def span_length(span: CharacterSpan) -> int:
     return span.length
 
 
-def span_overlaps(a: CharacterSpan, b: CharacterSpan) -> bool:
-    """Whether two spans share a character: same document, and not merely touching."""
-    return a.overlaps(b)
-
-
-def span_overlap_chars(a: CharacterSpan, b: CharacterSpan) -> int:
-    """Return how many characters two spans share; 0 in different documents."""
-    return a.overlap_chars(b)
-
-
-def position_aware_chunk_to_span(chunk: PositionAwareChunk) -> CharacterSpan:
-    """Return the place and the text of a chunk; raises ``InvalidSpanError`` when the two disagree."""
-    return chunk.to_span()
+# The same as functions, for those who write them so.
+span_overlaps = CharacterSpan.overlaps
+span_overlap_chars = CharacterSpan.overlap_chars
+position_aware_chunk_to_span = PositionAwareChunk.to_span

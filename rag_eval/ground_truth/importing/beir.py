@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from rag_eval.errors import GroundTruthError, preview
+from rag_eval.ground_truth.files import read_truth_text
 from rag_eval.ground_truth.importing.importer import (
     FileNames,
     ImportedTruth,
     ImportNotes,
     json_lines,
-    source_text,
     unique_questions,
 )
 from rag_eval.types.documents import Document
@@ -96,7 +96,7 @@ def _judgements(path: Path, documents: dict[str, Document], notes: ImportNotes) 
 
 
 def _scores(path: Path, notes: ImportNotes) -> Iterator[tuple[str, str, str, float]]:
-    for number, line in enumerate(source_text(path).split("\n"), start=1):
+    for number, line in enumerate(read_truth_text(path, "file").split("\n"), start=1):
         fields = line.rstrip("\r").split("\t")
         if not line.strip() or (number == 1 and tuple(fields) == HEADER):
             continue

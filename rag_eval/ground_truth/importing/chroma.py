@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from rag_eval.errors import GroundTruthError, preview
+from rag_eval.ground_truth.files import read_truth_text
 from rag_eval.ground_truth.importing.importer import (
     ImportedTruth,
     ImportNotes,
     Placer,
     documents_folder,
     refuse_traversal,
-    source_text,
     unique_questions,
 )
 from rag_eval.types.documents import Corpus, Document
@@ -45,7 +45,7 @@ def read_chroma(path: Path, corpus: Path | None = None, glob: str | Sequence[str
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, str | None]]]:
     before = csv.field_size_limit(LONGEST_FIELD)
     try:
-        reader = csv.DictReader(io.StringIO(source_text(path), newline=""), strict=True)
+        reader = csv.DictReader(io.StringIO(read_truth_text(path, "file"), newline=""), strict=True)
         missing = [name for name in COLUMNS if name not in (reader.fieldnames or [])]
         if missing:
             raise GroundTruthError(

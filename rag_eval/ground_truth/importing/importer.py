@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rag_eval.disk.files import kind_of, read_text
-from rag_eval.errors import CorpusError, GroundTruthError, preview
+from rag_eval.errors import GroundTruthError, preview
+from rag_eval.ground_truth.files import read_truth_text
 from rag_eval.ground_truth.locating import Hint, Located, Locator
 from rag_eval.ground_truth.records import line_faults, parsed_line
 from rag_eval.types.chunks import CharacterSpan
@@ -114,20 +114,10 @@ def _escaped(doc_id: str) -> str:
     )
 
 
-def source_text(path: Path) -> str:
-    """Read a file's text without its byte-order mark; raises ``GroundTruthError`` when it cannot be read."""
-    try:
-        if kind_of(path) != "file":
-            raise GroundTruthError(f"{str(path)!r} is not there or is no file: check the path")
-        return read_text(path).removeprefix("\ufeff")
-    except CorpusError as error:
-        raise GroundTruthError(str(error)) from None
-
-
 def json_file(path: Path) -> Any:
     """Read a JSON file's content; raises ``GroundTruthError`` when it cannot be read or is not JSON."""
     try:
-        return json.loads(source_text(path))
+        return json.loads(read_truth_text(path, "file"))
     except json.JSONDecodeError as error:
         raise GroundTruthError(
             f"{str(path)!r} is not JSON ({error.msg} in line {error.lineno}): check that it is whole"
@@ -140,7 +130,7 @@ def json_file(path: Path) -> Any:
 
 def json_lines(path: Path, notes: ImportNotes) -> Iterator[tuple[str, dict[str, Any]]]:
     """Read the objects of a file with one a line, each with its place; lines that hold none are noted as left out."""
-    for number, line in enumerate(source_text(path).split("\n"), start=1):
+    for number, line in enumerate(read_truth_text(path, "file").split("\n"), start=1):
         if not line.strip():
             continue
         place = f"{path.name}, line {number}"

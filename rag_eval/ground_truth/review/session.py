@@ -12,7 +12,7 @@ from typing import Literal, cast
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from rag_eval.disk.files import matching_files, read_text, write_atomically
+from rag_eval.disk.files import Stamp, matching_files, read_text, write_atomically
 from rag_eval.errors import ArtifactError, CorpusError, GroundTruthError, RagEvalError, ReviewConflictError
 from rag_eval.ground_truth.check import span_fault
 from rag_eval.ground_truth.files import BYTE_ORDER_MARK, changed_line, header_line, read_truth_text, truth_type
@@ -28,7 +28,7 @@ class DocumentFolder:
     def __init__(self, folder: Path, glob: str | Sequence[str]) -> None:
         """List the files; raises what ``Corpus.from_folder`` raises for a folder that cannot be used."""
         self._paths = {DocumentId(path.relative_to(folder).as_posix()): path for path in matching_files(folder, glob)}
-        self._seen: dict[DocumentId, tuple[tuple[int, int], Document]] = {}
+        self._seen: dict[DocumentId, tuple[Stamp, Document]] = {}
 
     @property
     def ids(self) -> list[DocumentId]:
@@ -42,10 +42,9 @@ class DocumentFolder:
         if path is None:
             return None
         try:
-            status = path.stat()
-            state = (status.st_mtime_ns, status.st_size)
-            if known not in self._seen or self._seen[known][0] != state:
-                self._seen[known] = state, Document(known, read_text(path))
+            stamp = Stamp.of(path)
+            if known not in self._seen or self._seen[known][0] != stamp:
+                self._seen[known] = stamp, Document(known, read_text(path))
         except (OSError, CorpusError):
             return None
         return self._seen[known][1]

@@ -108,7 +108,7 @@ def test_a_file_of_another_kind_is_named(tmp_path: Path) -> None:
     (folder / "questions_df.csv").write_text("question,references,corpus_id\nx?,[],ferry\n")
     with pytest.raises(GroundTruthError, match=r"no query could be imported \(question without a reference .* line 2"):
         read_chroma(folder)
-    with pytest.raises(GroundTruthError, match="is not there or is no file"):
+    with pytest.raises(GroundTruthError, match=r"the file .* is not there: check the path"):
         read_chroma(folder / "none.csv")
     (folder / "corpora").rename(folder / "texts")
     with pytest.raises(GroundTruthError, match="give their folder with --corpus"):
