@@ -5,20 +5,20 @@ tells somebody when a run failed, and when it works again.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any, cast
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from uuid import UUID
 
 import httpx
-from prefect.blocks.webhook import Webhook
+from prefect.blocks.notifications import SlackWebhook
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import StateType
 from prefect.events import DeploymentEventTrigger, Event, EventTrigger
-from prefect.events.actions import CallWebhook, CancelFlowRun, ChangeFlowRunState, SendNotification
+from prefect.events.actions import CancelFlowRun, ChangeFlowRunState, SendNotification
 from prefect.events.schemas.automations import Automation, AutomationCore, Posture
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
-from prefect.types import SecretDict
 from pydantic import SecretStr
 
 from rag_eval.errors import ConfigurationError, ServiceError, as_sentence
@@ -33,7 +33,6 @@ SHARED = "project:"
 HEARTBEAT, RECOVERED = "prefect.flow-run.heartbeat", "rag-eval.recovered"
 FAILED = {f"prefect.flow-run.{state}" for state in ("Failed", "Crashed", "TimedOut")}
 ENDED = FAILED | {f"prefect.flow-run.{state}" for state in ("Completed", "Cancelled")}
-ANY_RUN: dict[str, str | list[str]] = {"prefect.resource.id": "prefect.flow-run.*"}
 
 
 def emit(event: Event) -> None:
@@ -78,52 +77,45 @@ def run_on(trigger: dict[str, Any], name: str, deployment: UUID, resource: str) 
     return made.as_automation()
 
 
-def crash_dead_runs(flows: Sequence[str], seconds: float) -> AutomationCore:
-    """The automation for runs of which nothing is heard any more: their worker died, and others wait for them."""
-    trigger = EventTrigger(
-        match=ANY_RUN,
-        match_related={"prefect.resource.role": "flow", "prefect.resource.name": list(flows)},
-        for_each={"prefect.resource.id"},
-        after={HEARTBEAT},
-        expect={HEARTBEAT, *ENDED},
-        posture=Posture.Proactive,
-        threshold=1,
-        within=timedelta(seconds=seconds),
-    )
+def crash_dead_runs(seconds: float) -> AutomationCore:
+    """The automation for runs of which nothing is heard any more: their worker died, and others wait for them.
+
+    Of runs of our flows, by what their names begin with: runs below others have no tags when they begin.
+    """
+    flow = {"prefect.resource.role": "flow", "prefect.resource.name": f"{TAG}-*"}
     message = f"nothing was heard of it for {seconds:.0f} seconds: its worker, or the machine of that, has ended"
     action = ChangeFlowRunState(name="Crashed", state=StateType.CRASHED, message=message, force=False)
+    trigger = _on_runs(flow, {HEARTBEAT, *ENDED}, seconds, after={HEARTBEAT})
     return AutomationCore(name="rag-eval-dead-runs", trigger=trigger, actions=[action])
 
 
 def cancel_long_runs(project: str, seconds: float, actions: Sequence[Any]) -> AutomationCore:
     """The automation for runs of a project that take too long; what else to do then are ``actions``."""
-    trigger = EventTrigger(
-        match=ANY_RUN,
-        match_related=_tagged(project),
-        for_each={"prefect.resource.id"},
-        after={"prefect.flow-run.Running"},
-        expect=ENDED,
-        posture=Posture.Proactive,
-        threshold=1,
-        within=timedelta(seconds=seconds),
-    )
+    trigger = _on_runs(_tagged(project), ENDED, seconds, after={"prefect.flow-run.Running"})
     return AutomationCore(name=f"time-limit-{project}", trigger=trigger, actions=[CancelFlowRun(), *actions])
 
 
 def tell_of_failures(project: str, actions: Sequence[Any]) -> AutomationCore:
     """The automation for runs of a project that failed, or recovered."""
-    trigger = EventTrigger(
-        match=ANY_RUN,
-        match_related=_tagged(project),
-        expect={*FAILED, RECOVERED},
-        posture=Posture.Reactive,
-        threshold=1,
-        within=timedelta(0),
-    )
+    trigger = _on_runs(_tagged(project), {*FAILED, RECOVERED})
     return AutomationCore(name=f"notify-{project}", trigger=trigger, actions=list(actions))
 
 
-def _tagged(project: str) -> dict[str, str | list[str]]:
+def _on_runs(related: dict[str, Any], events: set[str], seconds: float = 0, after: Iterable[str] = ()) -> EventTrigger:
+    """When one of the events comes or, given seconds, none of them comes for so long after one of ``after``."""
+    return EventTrigger(
+        match={"prefect.resource.id": "prefect.flow-run.*"},
+        match_related=related,
+        for_each={"prefect.resource.id"},
+        after=set(after),
+        expect=events,
+        posture=Posture.Proactive if seconds else Posture.Reactive,
+        threshold=1,
+        within=timedelta(seconds=seconds),
+    )
+
+
+def _tagged(project: str) -> dict[str, str]:
     return {"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{project_tag(project)}"}
 
 
@@ -133,44 +125,50 @@ BECAME = f"('recovered' if event.event == '{RECOVERED}' else flow_run.state.name
 TOOK_TOO_LONG = "'took too long and was cancelled'"
 
 
-def messages(client: SyncPrefectClient, project: str, targets: Sequence[str], became: str = BECAME) -> list[Any]:
+def messages(client: SyncPrefectClient, project: str, targets: Sequence[str], became: str) -> list[Any]:
     """The actions that tell each target what became of a run, its verdict, and where its page is.
 
-    The address of a webhook comes from the environment and is kept in a block of the project, where it is a secret.
-    Raises ``ConfigurationError`` when a variable is not set or a block is not there.
+    The address of a webhook or of mail comes from the environment and is kept in a block of the project, where it is a
+    secret. Raises ``ConfigurationError`` when a variable is not set or a block is not there.
     """
     subject = f"'{project}: ' ~ flow_run.name ~ ' ' ~ {became}"
     body = f"({VERDICT}) ~ '\\n' ~ (flow_run|ui_url)"
     actions: list[Any] = []
     for target in targets:
-        if "/" in target:
-            kind, name = target.split("/")
-            actions.append(
-                SendNotification(
-                    block_document_id=find_block(client, kind, name, "notify"),
-                    subject=f"{{{{ {subject} }}}}",
-                    body=f"{{{{ {body} }}}}",
-                )
-            )
-            continue
-        address = os.environ.get(target, "")
-        if not address.startswith(("http://", "https://")):
-            raise ConfigurationError(
-                f"notify names the environment variable {target}, which holds no address: set it to that of a webhook"
-            )
-        if any(isinstance(action, CallWebhook) for action in actions):
-            # Calls at the same time share what the first to end closes. Its notification blocks do not, but their
-            # errors quote the address.
-            raise ConfigurationError(
-                "notify names two webhooks, and Prefect may lose a message of two that it sends at once: keep one, and "
-                "make notification blocks for the others"
-            )
-        headers = {"Content-Type": "application/json", "Connection": "close"}
-        block = Webhook(url=SecretStr(address), headers=SecretDict(headers), allow_private_urls=True)
-        number = cast("UUID", block.save(f"{block_prefix(project)}{slug(target, 60)}", overwrite=True))
-        text = f"({subject}) ~ '\\n' ~ ({body})"
-        actions.append(CallWebhook(block_document_id=number, payload=f'{{"text": {{{{ ({text})|tojson }}}}}}'))
+        title, text = f"{{{{ {subject} }}}}", f"{{{{ {body} }}}}"
+        kind, _, name = target.partition("/")
+        if name:
+            number = find_block(client, kind, name, "notify")
+        else:
+            address = notification_address(target)
+            if not address.startswith("mailto"):  # all of it is one text
+                title, text = "", f"{{{{ ({subject}) ~ '\\n' ~ ({body}) }}}}"
+            # Prefect's general block of Apprise, whose name is that of what it is mostly used for. Its block for
+            # webhooks loses messages that it sends at once, and that for notifications quotes the address in errors.
+            block = SlackWebhook(url=SecretStr(address))
+            number = cast("UUID", block.save(f"{block_prefix(project)}{slug(target, 60)}", overwrite=True))
+        actions.append(SendNotification(block_document_id=number, subject=title, body=text))
     return actions
+
+
+def notification_address(variable: str) -> str:
+    """What an environment variable of ``notify`` holds, as Apprise knows it: a webhook, or mail by SMTP.
+
+    A webhook is given ``{"text": …}``. Raises ``ConfigurationError``, without the address, when it is neither.
+    """
+    address = os.environ.get(variable, "")
+    parts = urlsplit(address)
+    if parts.scheme in ("mailto", "mailtos") and parts.hostname:
+        return address
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigurationError(
+            f"notify names the environment variable {variable}, which holds no address: set it to that of a webhook, "
+            "https://…, or of mail, mailtos://USER:PASSWORD@SERVER?from=…&to=…"
+        )
+    asked = [(f"-{name}", value) for name, value in parse_qsl(parts.query, keep_blank_values=True)]
+    shape = [(":message", "text"), *((f":{field}", "") for field in ("version", "title", "attachments", "type"))]
+    query = urlencode([*asked, *shape], quote_via=quote)
+    return parts._replace(scheme=parts.scheme.replace("http", "json"), query=query, fragment="").geturl()
 
 
 def block_prefix(project: str) -> str:

@@ -25,7 +25,7 @@ from tasks.fan_out import gather, task_runner
 from tasks.runner import StageRunner
 
 
-@flow(name="evaluate-configuration", flow_run_name="{configuration.name}")
+@flow(name="rag-eval-evaluate-configuration", flow_run_name="{configuration.name}")
 def evaluate_configuration(
     workspace: Workspace, configuration: Configuration, inputs: BenchmarkInputs
 ) -> ConfigurationOutcome:
@@ -49,7 +49,7 @@ def evaluate(workspace: Workspace, configuration: Configuration, inputs: Benchma
     return evaluate_configuration(workspace, configuration, inputs)
 
 
-@flow(name="benchmark", flow_run_name=benchmark_run_name)
+@flow(name="rag-eval-benchmark", flow_run_name=benchmark_run_name)
 @using_workspace
 def benchmark(
     config: BenchmarkConfig, workspace: Workspace, reanchor: bool = False, runner: str = THREADS

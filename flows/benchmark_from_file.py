@@ -121,7 +121,7 @@ def run_name() -> str:
     return f"{deployment.name or 'benchmark'} {what} {datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
 
 
-@flow(name="benchmark-from-file", flow_run_name=run_name)
+@flow(name="rag-eval-benchmark-from-file", flow_run_name=run_name)
 def benchmark_from_file(
     benchmark_file: str = "",
     corpus: str = "",

@@ -28,6 +28,7 @@ from pydantic import ValidationError
 
 import flows
 from flows.automations import (
+    BECAME,
     SHARED,
     TAG,
     TOOK_TOO_LONG,
@@ -43,7 +44,6 @@ from flows.automations import (
     run_on,
     tell_of_failures,
 )
-from flows.benchmark import benchmark, evaluate_configuration
 from rag_eval.documents.watch import CorpusChange
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices, slug
@@ -127,10 +127,11 @@ class Project:
 
 @dataclass(frozen=True)
 class Deployed:
-    """A deployment on a server: its id, and what was other before; None where there was none."""
+    """A deployment on a server: its id, when it runs, and what was other before; None where there was none."""
 
     name: str
     id: UUID
+    schedule: str
     before: dict[str, tuple[str, str]] | None
 
     def __str__(self) -> str:
@@ -156,8 +157,8 @@ def deploy(project: Project) -> dict[str, Deployed]:
     pool = project.pool or work_pool()
     tag = project_tag(project.name)
     with get_client(sync_client=True) as client:
-        there = {one.name: one for one in deployments_of(client, tag)}
-        for one in there.values():
+        before = deployments_of(client, tag)
+        for one in before:
             origin = _origin(one)
             if origin not in (None, project.origin):
                 raise ConfigurationError(
@@ -168,8 +169,7 @@ def deploy(project: Project) -> dict[str, Deployed]:
         for variable in project.secrets:
             find_block(client, "secret", slug(variable, 60), variable)
             environment[variable] = f"{{{{ prefect.blocks.secret.{slug(variable, 60)} }}}}"
-        told = messages(client, project.name, project.notify)
-        late = messages(client, project.name, project.notify, TOOK_TOO_LONG)
+        told, late = (messages(client, project.name, project.notify, became) for became in (BECAME, TOOK_TOO_LONG))
         _ensure_work_pool(client, pool, project.job_template)
         made: dict[str, Deployed] = {}
         automations = [cancel_long_runs(project.name, project.time_limit, late)]
@@ -192,21 +192,21 @@ def deploy(project: Project) -> dict[str, Deployed]:
             )
             deployment.storage = LocalStorage(str(project.folder))
             number = cast("UUID", deployment.apply())
-            changes = None
-            if deployment.name in there:
-                before, now = _described(there[deployment.name]), _described(client.read_deployment(number))
-                both = {what: (before.get(what, ""), now.get(what, "")) for what in before | now}
-                changes = {what: (old, new) for what, (old, new) in both.items() if old != new}
-            made[str(spec["name"])] = Deployed(deployment.name, number, changes)
+            changes, new = None, _described(client.read_deployment(number))
+            for old in (_described(one) for one in before if one.name == deployment.name):
+                both = {what: (old.get(what, ""), new.get(what, "")) for what in old | new}
+                changes = {what: pair for what, pair in both.items() if pair[0] != pair[1]}
+            made[str(spec["name"])] = Deployed(deployment.name, number, new["schedule"], changes)
             resource = corpus_resource(project.corpus)["prefect.resource.id"]
             automations += [
                 run_on(trigger, f"{trigger['name']}-{project.name}", number, resource)
                 for trigger in spec.get("triggers", [])
             ]
+        for one in before:
+            if one.id not in {each.id for each in made.values()}:  # of another version of this package
+                client.delete_deployment(one.id)
         keep_automations(client, tag, automations)
-        names = {load_flow_from_entrypoint(spec["entrypoint"]).name for spec in read_deployments()}
-        below = {benchmark.name, evaluate_configuration.name}
-        keep_automations(client, SHARED, [crash_dead_runs(sorted(names | below), project.dead_after)])
+        keep_automations(client, SHARED, [crash_dead_runs(project.dead_after)])
     return made
 
 
@@ -294,10 +294,3 @@ def read_template(path: Path) -> dict[str, Any]:
         f"{str(path)!r} is no base job template: it is JSON with job_configuration and variables, as in "
         "deployments/kubernetes-job.json"
     )
-
-
-def next_runs(deployment: UUID) -> str:
-    """When the server will run a deployment, in words."""
-    with get_client(sync_client=True) as client:
-        schedules = client.read_deployment(deployment).schedules
-    return ", ".join(str(getattr(one.schedule, "cron", one.schedule)) for one in schedules if one.active) or "never"

@@ -24,7 +24,7 @@ def run_experiments(file: str, concurrency: int, minimums: Mapping[str, float]) 
     return run_file(Path(file), Session(concurrency=concurrency or None, raises=False, minimums=minimums))
 
 
-@flow(name="experiment", flow_run_name="{file}")
+@flow(name="rag-eval-experiment", flow_run_name="{file}")
 def experiment(
     file: str, concurrency: Annotated[int, Field(ge=0)] = 0, fail_under: tuple[str, ...] = ()
 ) -> dict[str, float]:

@@ -18,7 +18,7 @@ from tasks.artifacts import show_generation, upload_truth
 from tasks.runner import StageRunner
 
 
-@flow(name="generate", flow_run_name="{output}")
+@flow(name="rag-eval-generate", flow_run_name="{output}")
 def generate(
     benchmark_file: str = "",
     corpus: str = "",

@@ -20,7 +20,7 @@ from rag_eval.sample import CORPUS
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [README, ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 NEEDS_A_MODEL = "experiments.md"  # its code is run by test_tutorial.py
 
 

@@ -275,10 +275,8 @@ def watch_since_last_run(corpus: Path, glob: str | Sequence[str], workspace: "Wo
 
 def project_rows(api: str, one: Chosen, made: "Mapping[str, Deployed]", *, is_watched: bool) -> dict[str, str]:
     """When and how the runs of a benchmark start."""
-    from flows.deployments import next_runs
-
     return {
-        "nightly": f"{next_runs(made['nightly'].id)} UTC",
+        "nightly": f"{made['nightly'].schedule or 'never'} UTC",
         "from the UI": f"{api.removesuffix('/api')}/deployments/deployment/{made['adhoc'].id}/run",
         "on change": f"watching {one.config.corpus}" if is_watched else "when `rag-eval watch` tells of one",
     }

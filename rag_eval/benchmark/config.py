@@ -290,7 +290,7 @@ def _check_target(target: str) -> str:
     # Not quoted: it may be the address itself, which is a secret.
     if not re.fullmatch(r"[A-Z_][A-Z0-9_]*|[a-z0-9-]+/[a-z0-9-]+", target):
         raise ValueError(
-            "expected the name of an environment variable that holds the address of a webhook, such as "
+            "expected the name of an environment variable that holds the address of a webhook or of mail, such as "
             "NIGHTLY_WEBHOOK, or a notification block of Prefect, such as slack-webhook/team"
         )
     return target
@@ -357,7 +357,7 @@ class BenchmarkConfig(Settings):
     notify: list[Annotated[StrictStr, AfterValidator(_check_target)]] = Field(
         default_factory=list,
         description="Who is told of failed and recovered runs of the service: names of environment variables that "
-        "hold the address of a webhook, or notification blocks of Prefect.",
+        "hold the address of a webhook or of mail, or notification blocks of Prefect.",
     )
 
     @field_validator("k")

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import random
+import re
 import threading
 import time
 import uuid
@@ -260,11 +261,19 @@ def is_shared(folder: Path) -> bool:
     told = os.environ.get(SHARED)
     if told:
         return told != "0"
-    place = os.path.realpath(folder)
+    with suppress(OSError, IndexError):  # systems that have no such file, or another
+        table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+        return is_on_network(os.path.realpath(folder), table)
+    return False
+
+
+def is_on_network(place: str, mounts: str) -> bool:
+    """Tell whether an absolute path is on a network drive, by the table of what is mounted where."""
     kinds = {"/": ""}
-    with suppress(OSError, ValueError, IndexError):  # systems that have no such file, or another
-        for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
-            mounted, _, described = line.partition(" - ")
-            kinds[mounted.split()[4].encode().decode("unicode_escape")] = described.split()[0]
+    for line in mounts.split("\n")[:-1]:
+        mounted, _, described = line.partition(" - ")
+        # A space, tab, line end and backslash are written as octal numbers, all else as it is.
+        point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), mounted.split(" ")[4])
+        kinds[point] = described.split()[0]
     inside = [point for point in kinds if os.path.commonpath([point, place]) == point]
     return kinds[max(inside, key=len)].partition(".")[0] in NETWORK_SYSTEMS

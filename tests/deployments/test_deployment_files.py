@@ -73,7 +73,7 @@ def test_the_entry_point_imports_from_a_checkout_and_from_where_it_is_installed(
         text=True,
         check=False,
     )
-    assert done.stdout.strip() == "benchmark-from-file", done.stderr
+    assert done.stdout.strip() == "rag-eval-benchmark-from-file", done.stderr
 
 
 def test_what_is_installed_holds_the_deployments() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.disk.leases import LEASE_SECONDS, SHARED, LeaseFolder, LeasePlace, is_shared, leased
+from rag_eval.disk.leases import LEASE_SECONDS, SHARED, LeaseFolder, LeasePlace, is_on_network, is_shared, leased
 from rag_eval.disk.storage import Bucket, BucketLocation
 from rag_eval.errors import ConfigurationError, ServiceError
 from tests.doubles.loopback import refused_url
@@ -212,3 +212,25 @@ def test_a_folder_of_this_machine_needs_no_leases(tmp_path: Path, monkeypatch: p
         assert not (tmp_path / "leases").exists()
     monkeypatch.setenv(SHARED, "1")
     assert is_shared(tmp_path)
+
+
+def test_a_network_drive_is_recognised_whatever_it_is_called() -> None:
+    mounts = "".join(
+        f"36 35 98:0 / {point} rw,relatime shared:1 - {kind} source rw\n"
+        for point, kind in {
+            "/": "ext4",
+            r"/mnt/Büro\040\134x": "nfs4",
+            r"/mnt/Büro\040\134x/here": "xfs",
+            "/mnt/日本": "fuse.sshfs",
+            "/mnt/\udcff\x85": "cifs",
+        }.items()
+    )
+    for place, is_network in {
+        "/mnt": False,
+        "/mnt/Büro \\x/a": True,
+        "/mnt/Büro \\xy": False,
+        "/mnt/Büro \\x/here/a": False,
+        "/mnt/日本": True,
+        "/mnt/\udcff\x85/a": True,
+    }.items():
+        assert is_on_network(place, mounts) is is_network, place
