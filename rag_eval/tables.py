@@ -57,7 +57,11 @@ QUERIES = schema_of(query_id=pa.string(), text=pa.string(), unanswerable=pa.bool
 """The questions as they are asked."""
 
 SEARCHES = schema_of("filter", query_id=pa.string(), variant=pa.int32(), text=pa.string(), filter=pa.string())
-"""What is really searched for: a row a query unless it is rewritten, its variants counted from 0."""
+"""What is really searched for: a row a query unless it is rewritten, its variants counted from 0. ``filter`` is JSON,
+empty where all documents are searched: see ``rag_eval.retrieval.selection``."""
+
+ALLOWED = schema_of(filter=pa.string(), doc_ids=pa.list_(pa.string()))
+"""The documents that each filter of the searches leaves."""
 
 _FOUND = {
     "doc_id": pa.string(),

@@ -26,6 +26,7 @@ KINDS = (
     "tokenizer",
     "fusion",
     "rewriter",
+    "selection",
     "reranker",
     "passage",
     "system",

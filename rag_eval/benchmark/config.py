@@ -43,9 +43,10 @@ from rag_eval.metrics.own_metrics import taken_metric
 from rag_eval.parts import Kind, PartOf, PartRecord, Running, as_data, label, without
 from rag_eval.parts.objects import is_reference, notices
 from rag_eval.parts.settings import Glob, Name, Settings
-from rag_eval.retrieval import PASSAGE, RERANKER, RETRIEVER, REWRITER, SYSTEM
+from rag_eval.retrieval import PASSAGE, RERANKER, RETRIEVER, REWRITER, SELECTION, SYSTEM
 from rag_eval.retrieval.retriever import Reranker
 from rag_eval.retrieval.searching import HybridSearch, searches_by_vector
+from rag_eval.retrieval.selection import Selection
 from rag_eval.stores import STORE
 from rag_eval.stores.store import VectorStore
 from rag_eval.tokens import check_encoding
@@ -136,6 +137,9 @@ SECTIONS = {
     "queries": PartSection(
         "queries", REWRITER, "What is searched in the place of a question.", default="as-asked", plain="none"
     ),
+    "selection": PartSection(
+        "selection", SELECTION, "Which documents are searched, and which hits are kept.", default="none", plain="none"
+    ),
     "rerankers": PartSection(
         "reranker", RERANKER, "What puts the chunks found into a better order.", default="none", plain="none"
     ),
@@ -156,6 +160,7 @@ RetrieverPart = Annotated[Any, PartOf(RETRIEVER)]
 RerankerPart = Annotated[Reranker | None, PartOf(RERANKER)]
 ContextPart = Annotated[Any, PartOf(CONTEXT)]
 QueriesPart = Annotated[Any, PartOf(REWRITER)]
+SelectionPart = Annotated[Selection | None, PartOf(SELECTION)]
 ReturnsPart = Annotated[Any, PartOf(PASSAGE)]
 SystemPart = Annotated[Any, PartOf(SYSTEM)]
 
@@ -182,6 +187,7 @@ class ConfigurationRecord(_Named):
     embedder: PartRecord | None = None
     store: PartRecord | None = None
     queries: PartRecord | None = None
+    selection: PartRecord | None = None
     reranker: PartRecord | None = None
     returns: PartRecord | None = None
     system: PartRecord | None = None
@@ -191,7 +197,7 @@ class Configuration(_Named):
     """One way to chunk, search and rerank, or a whole system in the place of all of it.
 
     What does not search by vectors has neither embedder nor store. Without the others chunks and questions are searched
-    as they are, nothing is reranked, and the hits themselves are returned.
+    as they are, all hits are kept, nothing is reranked, and the hits themselves are returned.
     """
 
     chunker: ChunkerPart | None = None
@@ -200,6 +206,7 @@ class Configuration(_Named):
     embedder: EmbedderPart | None = None
     store: StorePart | None = None
     queries: QueriesPart = None
+    selection: SelectionPart = None
     reranker: RerankerPart = None
     returns: ReturnsPart = None
     system: SystemPart | None = None
@@ -327,6 +334,7 @@ class BenchmarkConfig(Settings):
     embedders: list[EmbedderPart] = SECTIONS["embedders"].listed()
     stores: list[StorePart] = SECTIONS["stores"].listed()
     queries: list[QueriesPart] = SECTIONS["queries"].listed()
+    selection: list[SelectionPart] = SECTIONS["selection"].listed()
     rerankers: list[RerankerPart] = SECTIONS["rerankers"].listed()
     returns: list[ReturnsPart] = SECTIONS["returns"].listed()
     system: list[SystemPart] = SECTIONS["system"].listed()
@@ -339,7 +347,10 @@ class BenchmarkConfig(Settings):
         description="What is measured, without a number of hits; default: recall, precision and IoU or F1.",
     )
     fetch_k: StrictInt | None = Field(
-        default=None, ge=1, description="How many candidates are fused or reranked; null: ten times k, at least 50."
+        default=None,
+        ge=1,
+        description="How many candidates are selected, fused or reranked, unless a selection says so for itself; null: "
+        "ten times k, at least 50.",
     )
     copies: Annotated[Copies, BeforeValidator(_written_copies)] = Field(
         default="exact",
@@ -393,6 +404,11 @@ class BenchmarkConfig(Settings):
                 "returns gives more text than a chunk, and the ground truth of chunk-level evaluation is ids of "
                 "chunks: leave returns out, or evaluate at token level"
             )
+        for one in self.selection:
+            if one is not None and one.fetch_k is not None and one.fetch_k < max(self.k):
+                raise ValueError(
+                    f"a selection has fetch_k {one.fetch_k} and the largest k is {max(self.k)}: fetch at least as many"
+                )
         sizes = {one.field: len(set(listed)) for one, listed in self._axes.items()}
         others = [one for one in AXES if one.field != "retrieval"]
         count = sum(math.prod(sizes[one.field] for one in others if one.has(mode)) for mode in set(self.retrieval))
@@ -446,6 +462,7 @@ class BenchmarkRecord(Settings):
     embedders: PartsData
     stores: PartsData
     queries: PartsData = Field(default_factory=list)
+    selection: PartsData = Field(default_factory=list)
     rerankers: PartsData
     returns: PartsData = Field(default_factory=list)
     system: PartsData = Field(default_factory=list)

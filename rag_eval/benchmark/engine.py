@@ -41,7 +41,7 @@ class Evaluated:
     """What the stages made, as tables or references: ``hits`` by the name of their stage.
 
     ``passages`` are scored where there are some, else the last hits. ``searches`` are what was searched where that is
-    not the questions as asked.
+    not the questions as asked, in all documents; ``allowed`` the documents that their filters leave.
     """
 
     hits: Mapping[str, Any]
@@ -50,18 +50,20 @@ class Evaluated:
     index: Any | None = None
     searches: Any | None = None
     passages: Any | None = None
+    allowed: Any | None = None
 
 
 def evaluate(
     run: Run, searched_by: Configuration | Retriever[Any], inputs: BenchmarkInputs | InMemoryInputs
 ) -> Evaluated:
-    """Chunk, put context, embed, index, rewrite, retrieve, fuse, rerank, return and score with one configuration.
+    """Chunk, put context, embed, index, rewrite, filter, retrieve, fuse, select, rerank, return and score.
 
     A whole retrieval system in its place indexes and retrieves by itself.
     """
     level, queries, depth = inputs.evaluation_type, inputs.truth.queries, inputs.depth
     hits: dict[str, Any] = {}
     chunks, index, searches, passages = (), None, None, None
+    allowed: list[Any] = []
     if isinstance(searched_by, Configuration) and searched_by.system is None:
         parts = searched_by
         fuses_scores = isinstance(parts.retrieval, HybridSearch) and parts.retrieval.fusion.reads_scores
@@ -71,12 +73,18 @@ def evaluate(
         asked = queries
         if parts.queries is not None:
             asked = searches = run(stages.rewrite, queries, parts.queries)
+        selection = parts.selection
+        if selection is not None and selection.fetch_k is not None:
+            depth = selection.fetch_k
+        if selection is not None and selection.filters:
+            asked = searches = run(search_stages.filter_searches, asked, queries, selection)
+            allowed = [run(search_stages.filter_documents, searches, inputs.documents, selection)]
         sources: list[list[Any]] = []
         for one in parts.searches:
             source: list[Any] = []
             if isinstance(one, VectorSearch):
                 embeddings = run(stages.embed, chunks, parts.embedder)
-                searched = asked, parts.embedder, parts.store, depth
+                searched = asked, parts.embedder, parts.store, depth, *allowed
                 if keeps_data(parts.store):
                     # An index does not depend on what only a search uses; one filled in place is taken as it is.
                     as_filled = parts.store if has_location(parts.store) else without(parts.store, Searching)
@@ -90,17 +98,21 @@ def evaluate(
                 postings = run(search_stages.count_words, chunks, one.tokenizer)
                 source = [one, postings, run(search_stages.sum_words, chunks, postings)]
                 name = unused_name("words", hits)
-                hits[name] = run(search_stages.retrieve_by_words, chunks, *source[1:], asked, one, depth, name)
+                hits[name] = run(
+                    search_stages.retrieve_by_words, chunks, *source[1:], asked, one, depth, name, *allowed
+                )
             else:
-                hits[unused_name(label(one), hits)] = run(stages.retrieve, chunks, asked, one, depth)
+                hits[unused_name(label(one), hits)] = run(stages.retrieve, chunks, asked, one, depth, *allowed)
             sources.append(source)
         if isinstance(parts.retrieval, HybridSearch):
             fused = parts.retrieval.fusion, depth
             hits["fused"] = run(
                 search_stages.fuse, list(hits.values()), chunks, sources if fuses_scores else [], asked, *fused
             )
-        if searches is not None and parts.queries.several:
+        if parts.queries is not None and parts.queries.several:
             hits["variants"] = run(search_stages.fuse_searches, list(hits.values())[-1], queries, depth)
+        if selection is not None and selection.cuts:
+            hits["selected"] = run(search_stages.select, list(hits.values())[-1], chunks, queries, selection)
         if parts.reranker is not None:
             hits["reranked"] = run(stages.rerank, list(hits.values())[-1], chunks, queries, parts.reranker)
         if parts.returns is not None:
@@ -111,7 +123,7 @@ def evaluate(
         hits["retrieved"] = run(stages.ask_system, inputs.documents, queries, system, level, depth)
     returned = list(hits.values())[-1] if passages is None else passages
     scores = run(stages.score, returned, inputs.truth, inputs.documents, chunks, inputs.metrics, inputs.ks)
-    return Evaluated(hits, scores, chunks, index, searches, passages)
+    return Evaluated(hits, scores, chunks, index, searches, passages, *allowed)
 
 
 def run_in_memory(stage: Stage, *inputs: Any) -> Any:

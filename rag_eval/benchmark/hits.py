@@ -12,6 +12,7 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.retrieval.fusion import Found
 from rag_eval.retrieval.retriever import Hit, Numbers, Ranking, Reranker, place_of, rerank
 from rag_eval.retrieval.scoring import Renumbered, Scoring
+from rag_eval.retrieval.selection import Selection, selected
 from rag_eval.retrieval.systems import SystemAnswer
 from rag_eval.tables import (
     HITS,
@@ -98,18 +99,30 @@ def fuse_tables(
 
 def rerank_table(hits: pa.Table, chunks: pa.Table, searches: pa.Table, reranker: Reranker) -> pa.Table:
     """All hits of every search in the reranker's order, with 1 / rank as their score."""
+    found = _in_chunks(hits, chunks, searches)
+    # The other chunks, which are most, are left alone.
+    distinct = np.unique(found.chunks)
+    taken: Sequence[Any] = chunks_from_table(chunks.take(pa.array(distinct)))
+    by_row = dict(zip(distinct.tolist(), taken, strict=True))
+    ranking = rerank(found, reranker, searches.column("text").to_pylist(), by_row)
+    return hits_at("reranked", chunks, searches, ranking)
+
+
+def select_table(hits: pa.Table, chunks: pa.Table, searches: pa.Table, selection: Selection) -> pa.Table:
+    """The hits that a selection keeps, at their scores."""
+    texts = chunks.column("content")
+    found = _in_chunks(hits, chunks, searches)
+    kept = selected(selection, found, searches.num_rows, lambda chunk: texts[chunk].as_py())
+    return hits_at("selected", chunks, searches, kept)
+
+
+def _in_chunks(hits: pa.Table, chunks: pa.Table, searches: pa.Table) -> Ranking:
+    """The hits by the rows of their chunks and searches."""
     import polars as pl
 
-    placed = has_places(chunks)
-    place = list(PLACE) if placed else ["doc_id", "ordinal"]
+    place = list(PLACE) if has_places(chunks) else ["doc_id", "ordinal"]
     (rows,) = _rows_of([pl.DataFrame(hits.select(place))], pl.DataFrame(chunks.select(place)))
-    # The other chunks, which are most, are left alone.
-    distinct = np.unique(rows)
-    taken = chunks.take(pa.array(distinct))
-    found: Sequence[Any] = chunks_from_table(taken)
-    by_row = dict(zip(distinct.tolist(), found, strict=True))
-    ranking = rerank(_ranking(hits, rows, searches), reranker, searches.column("text").to_pylist(), by_row)
-    return hits_at("reranked", chunks, searches, ranking)
+    return _ranking(hits, rows, searches)
 
 
 def _rows_of(hits: Sequence[Any], places: Any) -> list[Numbers]:

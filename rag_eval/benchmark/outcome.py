@@ -101,7 +101,14 @@ class ChunkStatistics(_Outcome):
     skipped: int = 0
 
 
+_NO_MORE = "questions have fewer hits than were fetched for, because the retrieval has no more for their filter."
+
 FALLBACKS = {
+    "filter-documents": "questions find nothing, because their filter matches no document.",
+    "retrieve-by-vector": _NO_MORE,
+    "index-and-retrieve": _NO_MORE,
+    "retrieve": _NO_MORE,
+    "select": "questions have no hit left, because all were below score_threshold.",
     "contextualise": "chunks are searched without a context, because the model gave none that can be used.",
     "rewrite": "questions are searched as they are asked, because nothing usable was given in their place.",
     "return-passages": "hits are returned as they are, because what they are in is beyond the limit.",
@@ -116,8 +123,8 @@ class ConfigurationOutcome(_Outcome):
     left out, with all queries asked in one go; None without queries. ``tokens`` and ``cost`` (US dollars) are what its
     stages used when they were computed, vectors found in the cache being free; None where a part does not tell.
     ``index`` is None for BM25. ``hits`` are those of the last of the stages, which are all in ``hits_by_stage``.
-    ``searches`` are what was searched, None for the questions as asked; ``passages`` what was returned, None for the
-    hits.
+    ``searches`` are what was searched, None for the questions as asked, and ``allowed`` the documents that their
+    filters leave; ``passages`` what was returned, None for the hits.
     """
 
     name: str
@@ -137,6 +144,7 @@ class ConfigurationOutcome(_Outcome):
     unplaced: int = 0
     searches: TableRef | None = None
     passages: TableRef | None = None
+    allowed: TableRef | None = None
 
     @property
     def returned(self) -> TableRef:
@@ -147,9 +155,9 @@ class ConfigurationOutcome(_Outcome):
     def notes(self) -> list[str]:
         """Sentences about what was left out, fell back, or counts although it is not in the documents."""
         told = []
-        for stage, sentence in FALLBACKS.items():
-            effort = self.stages[stage].effort if stage in self.stages else None
-            if effort is not None and effort.fallbacks:
+        for stage, work in self.stages.items():
+            sentence, effort = FALLBACKS.get(stage.partition(" ")[0]), work.effort
+            if sentence and effort is not None and effort.fallbacks:
                 told.append(f"{self.name}: {effort.fallbacks:,} of {effort.total:,} {sentence}")
         if self.chunks.skipped:
             pieces = counted(self.chunks.skipped, "pieces")
@@ -301,6 +309,7 @@ def summarise(
         unplaced=pc.sum(unplaced).as_py() or 0,
         searches=evaluated.searches,
         passages=evaluated.passages,
+        allowed=evaluated.allowed,
     )
 
 

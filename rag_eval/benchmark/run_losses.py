@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.benchmark.compare import ComparedConfigurations, RunComparison
@@ -26,7 +27,7 @@ from rag_eval.stats.comparison import flips_for, holm, is_significant, sign_flip
 from rag_eval.stats.scores import Units
 from rag_eval.tables import TruthTables
 
-SEARCHED_WITH = ("chunker", "context", "embedder", "queries")
+SEARCHED_WITH = ("chunker", "context", "embedder", "queries", "selection")
 """The parts on which the hits of a vector search depend beside its store."""
 
 
@@ -52,7 +53,13 @@ def configuration_losses(
     tables = TruthTables(workspace.read_table(truth.queries), workspace.read_table(truth.answers))
     chunks = read_chunks(workspace, one.chunk_tables, truth.evaluation_type)
     passages = None if one.passages is None else workspace.read_table(one.passages)
-    return losses_of(truth.evaluation_type, chunks, tables, HitStages(hits, exact, passages), ks)
+    allowed: dict[str, pa.Array] = {}
+    if one.allowed is not None and one.searches is not None:
+        left = workspace.read_table(one.allowed)
+        by_filter = {row: left.column("doc_ids")[n].values for n, row in enumerate(left.column("filter").to_pylist())}
+        searches = workspace.read_table(one.searches).select(["query_id", "filter"]).to_pylist()
+        allowed = {row["query_id"]: by_filter[row["filter"]] for row in searches if row["filter"] is not None}
+    return losses_of(truth.evaluation_type, chunks, tables, HitStages(hits, exact, passages, allowed), ks)
 
 
 def stage_losses(losses: Losses, k: int) -> dict[str, Values]:

@@ -1,4 +1,4 @@
-"""The stages that search by words and fuse rankings."""
+"""The stages that filter, search by words, fuse rankings and select among the hits."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -6,20 +6,61 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from rag_eval.benchmark.hits import fuse_tables, fuse_variants, hits_at, hits_of
+from rag_eval.benchmark.hits import fuse_tables, fuse_variants, hits_at, hits_of, select_table
 from rag_eval.benchmark.references import Effort, TableRef
 from rag_eval.benchmark.stage import Context, Shards, stage
 from rag_eval.benchmark.stages import ROWS_AT_ONCE, TextVectors
 from rag_eval.embedding.embedder import Vectors, embed_queries
 from rag_eval.retrieval.bm25 import BM25Index, Postings, WordScoring, search_words, word_statistics
 from rag_eval.retrieval.fusion import ReciprocalRankFusion
-from rag_eval.retrieval.retriever import Numbers
+from rag_eval.retrieval.retriever import Numbers, Ranking
 from rag_eval.retrieval.scoring import Scoring, VectorScoring, VectorSums
 from rag_eval.retrieval.searching import WordSearch
-from rag_eval.stores.exact_search import unit_vectors
-from rag_eval.tables import as_searches, searched_texts
+from rag_eval.retrieval.selection import Eligible, Selection, allowed_documents, search_filters
+from rag_eval.stores.exact_search import Mask, unit_vectors
+from rag_eval.tables import SEARCHES, as_searches, documents_from_table, queries_from_table, searched_texts
 from rag_eval.types.ids import text_sha256
+
+
+@stage("searches", version=1)
+def filter_searches(
+    searches: pa.Table, queries: pa.Table, selection: Selection, *, context: Context
+) -> tuple[pa.Table, Effort]:
+    """The searches with the filter that holds for each."""
+    asked, read = as_searches(searches), queries_from_table(queries)
+    filters = search_filters(selection, ((one.id, one.metadata) for one in read))
+    column = pa.array([filters[one] for one in asked.column("query_id").to_pylist()], pa.string())
+    place = SEARCHES.get_field_index("filter")
+    filtered = asked.set_column(place, SEARCHES.field(place), column)
+    return filtered, Effort(fresh=len(read), total=len(read), unit="queries")
+
+
+@stage("allowed", version=1)
+def filter_documents(
+    searches: pa.Table, documents: Shards, selection: Selection, *, context: Context
+) -> tuple[pa.Table, Effort]:
+    """The documents that each filter leaves; a question whose filter leaves none is counted."""
+    read = [document for shard in documents for document in documents_from_table(shard)]
+    used = searches.column("filter")
+    allowed = allowed_documents(pc.unique(used.drop_null()).to_pylist(), read, selection)
+    left = pc.list_value_length(allowed.column("doc_ids"))
+    without = searches.filter(pc.is_in(used, allowed.column("filter").filter(pc.equal(left, 0)).combine_chunks()))
+    count = len(pc.unique(searches.column("query_id")))
+    empty = len(pc.unique(without.column("query_id")))
+    return allowed, Effort(fresh=count, total=count, unit="queries", fallbacks=empty)
+
+
+@stage("hits", version=1)
+def select(
+    hits: pa.Table, chunks: Shards, queries: pa.Table, selection: Selection, *, context: Context
+) -> tuple[pa.Table, Effort]:
+    """The hits that reach the threshold and repeat no better one; a question that has none left is counted."""
+    asked, table = as_searches(queries), pa.concat_tables(chunks)
+    found, effort = context.answered(asked, lambda some: select_table(hits_of(hits, some), table, some, selection))
+    had, left = (len(pc.unique(one.column("query_id"))) for one in (hits, found))
+    return found, effort.model_copy(update={"fallbacks": had - left})
 
 
 @stage("postings", version=1, makes=list[TableRef])
@@ -46,6 +87,7 @@ def retrieve_by_words(
     bm25: WordSearch,
     depth: int,
     name: str,
+    allowed: pa.Table | None = None,
     *,
     context: Context,
 ) -> tuple[pa.Table, Effort]:
@@ -53,7 +95,12 @@ def retrieve_by_words(
     asked, table = as_searches(searches), pa.concat_tables(chunks)
     texts = asked.column("text").to_pylist()
     words = _word_index(chunks, [bm25, postings, statistics], texts)
-    ranking, effort = context.answered(asked, lambda some: search_words(words, texts[: some.num_rows], depth))
+    eligible = Eligible.of(asked, allowed, table)
+
+    def ask(rows: Numbers, among: Mask | None) -> Ranking:
+        return search_words(words, (texts[row] for row in rows), depth, among)
+
+    ranking, effort = context.answered(asked, lambda some: eligible.search(some.num_rows, ask))
     return hits_at(name, table, asked, ranking), effort
 
 

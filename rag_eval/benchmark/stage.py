@@ -71,7 +71,13 @@ class Stage:
         """Return the key of the work that a call with these inputs is; safe as a file name."""
         call = inspect.signature(self.compute).bind(*inputs, context=None)
         call.apply_defaults()
-        named = {name: value for name, value in call.arguments.items() if name != "context"}
+        # A table that there need not be is part of the key where there is one.
+        optional = {name for name, one in call.signature.parameters.items() if one.default is None}
+        named = {
+            name: value
+            for name, value in call.arguments.items()
+            if name != "context" and not (value is None and name in optional)
+        }
         named |= {"packages": versions_of(self.packages)} if self.packages else {}
         return f"{self.name}-v{self.version}-{data_sha256(key_part(named))[:40]}"
 

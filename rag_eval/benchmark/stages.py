@@ -35,6 +35,7 @@ from rag_eval.llm.writing import Answers
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.parts import label
 from rag_eval.retrieval.retriever import (
+    Numbers,
     Ranking,
     Retriever,
     checked_hits,
@@ -42,8 +43,10 @@ from rag_eval.retrieval.retriever import (
     no_chunks,
     without_positions,
 )
+from rag_eval.retrieval.selection import Eligible, search_deeper
 from rag_eval.retrieval.systems import AnswerReader
 from rag_eval.retrieval.vector import search_vectors
+from rag_eval.stores.exact_search import Mask
 from rag_eval.stores.lance import LanceDBVectorStore
 from rag_eval.stores.store import VectorStore
 from rag_eval.tables import (
@@ -244,49 +247,92 @@ class TextVectors:
 
 @stage("hits", version=2)
 def retrieve_by_vector(
-    chunks: Shards, index: Any, searches: pa.Table, embedder: Any, store: Any, depth: int, *, context: Context
+    chunks: Shards,
+    index: Any,
+    searches: pa.Table,
+    embedder: Any,
+    store: Any,
+    depth: int,
+    allowed: pa.Table | None = None,
+    *,
+    context: Context,
 ) -> tuple[pa.Table, Effort]:
     """The nearest chunks of every search, by an index."""
-    return _nearest(pa.concat_tables(chunks), context.opened(store, index), searches, embedder, depth, context)
+    table = pa.concat_tables(chunks)
+    return _nearest(table, context.opened(store, index), searches, embedder, depth, allowed, context)
 
 
 @stage("hits", version=1)
 def index_and_retrieve(
-    chunks: Shards, embeddings: Shards, searches: pa.Table, embedder: Any, store: Any, depth: int, *, context: Context
+    chunks: Shards,
+    embeddings: Shards,
+    searches: pa.Table,
+    embedder: Any,
+    store: Any,
+    depth: int,
+    allowed: pa.Table | None = None,
+    *,
+    context: Context,
 ) -> tuple[pa.Table, Effort]:
     """The nearest chunks of every search, by a store of which no index is kept."""
     table, vectors = pa.concat_tables(chunks), TextVectors(pa.concat_tables(embeddings))
     with context.store(store) as used:
         _fill(used, table, vectors)
-        return _nearest(table, used, searches, embedder, depth, context)
+        return _nearest(table, used, searches, embedder, depth, allowed, context)
 
 
 def _nearest(
-    table: pa.Table, store: VectorStore, searches: pa.Table, embedder: Any, depth: int, context: Context
+    table: pa.Table,
+    store: VectorStore,
+    searches: pa.Table,
+    embedder: Any,
+    depth: int,
+    allowed: pa.Table | None,
+    context: Context,
 ) -> tuple[pa.Table, Effort]:
     asked = as_searches(searches)
+    eligible = Eligible.of(asked, allowed, table)
     with context.embedder(embedder) as used:
         vectors = embed_queries(used, asked.column("text").to_pylist())
-    ranking, effort = context.answered(
-        asked, lambda some: search_vectors(store, vectors[: some.num_rows], depth, table.num_rows), used
-    )
-    return hits_at("vector", table, asked, ranking), effort
+
+    def ask(some: pa.Table) -> Ranking:
+        return eligible.search(
+            some.num_rows, lambda rows, among: search_vectors(store, vectors[rows], depth, table.num_rows, among)
+        )
+
+    ranking, effort = context.answered(asked, ask, used)
+    return hits_at("vector", table, asked, ranking), _with_lacking(effort, eligible, ranking, depth)
+
+
+def _with_lacking(effort: Effort, eligible: Eligible, ranking: Ranking, depth: int) -> Effort:
+    lacking = eligible.lacking(ranking, depth)
+    return effort.model_copy(update={"fallbacks": lacking}) if lacking else effort
 
 
 @stage("hits", version=1)
 def retrieve(
-    chunks: Shards, searches: pa.Table, retriever: Any, depth: int, *, context: Context
+    chunks: Shards,
+    searches: pa.Table,
+    retriever: Any,
+    depth: int,
+    allowed: pa.Table | None = None,
+    *,
+    context: Context,
 ) -> tuple[pa.Table, Effort]:
-    """What a retriever that is not built in finds among the chunks for every search."""
+    """What a retriever that is not built in finds among the chunks for every search; filtered, it is asked for more."""
     asked, table = as_searches(searches), pa.concat_tables(chunks)
     read, texts = chunks_from_table(table), asked.column("text").to_pylist()
+    eligible = Eligible.of(asked, allowed, table)
 
-    def ask(some: pa.Table) -> Ranking:
-        found = retriever.search_chunks(read, texts[: some.num_rows], depth)
-        return Ranking.of((np.array([n for n, _ in one], np.int64), np.array([s for _, s in one])) for one in found)
+    def ask(rows: Numbers, among: Mask | None) -> Ranking:
+        def best(count: int) -> Ranking:
+            found = retriever.search_chunks(read, [texts[row] for row in rows], count)
+            return Ranking.of((np.array([n for n, _ in one], np.int64), np.array([s for _, s in one])) for one in found)
 
-    ranking, effort = Context().answered(asked, ask)
-    return hits_at(label(retriever), table, asked, ranking), effort
+        return best(depth) if among is None else search_deeper(best, len(rows), among, depth)
+
+    ranking, effort = Context().answered(asked, lambda some: eligible.search(some.num_rows, ask))
+    return hits_at(label(retriever), table, asked, ranking), _with_lacking(effort, eligible, ranking, depth)
 
 
 @stage("hits", version=3)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic_core import CoreSchema, core_schema
 
@@ -71,12 +71,6 @@ def _read_source(value: object, place: Place) -> Any:
         place = place.key(name)
         first = next(iter(settings_of(TRUTH_SOURCE.load(name))))
         written = {"type": name} | (dict(given) if isinstance(given, Mapping) else {first: given})
-    if place.file and written.get("type") in TRUTH_SOURCE.types:
-        for name, setting in settings_of(TRUTH_SOURCE.load(written["type"])).items():
-            default = None if setting.is_required else setting.default
-            path = written.get(name, default)
-            if Path in (setting.type.__origin__, *get_args(setting.type.__origin__)) and path is not None:
-                written[name] = str(place.folder / str(path))
     return TRUTH_SOURCE.make(written, place)
 
 

@@ -65,6 +65,14 @@ def markdown_blocks(text: str) -> list[Block]:
     return reader.blocks
 
 
+def front_matter(text: str) -> str:
+    """Return what stands between the dashes at the start of a text; empty where there is no front matter."""
+    if not text.removeprefix("\ufeff").startswith("---"):
+        return ""
+    reader = _Reader(text)
+    return "\n".join(line.text for line in reader.lines[1 : max(1, reader.front_matter() - 1)])
+
+
 class _Reader:
     def __init__(self, text: str) -> None:
         self.lines = [_Line(m.start(), m.end(), m[0].rstrip("\r\n")) for m in _LINE.finditer(text)]

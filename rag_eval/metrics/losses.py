@@ -2,7 +2,8 @@
 
 Every recall below is that of one query; at token level it is ``span_recall`` in characters, at chunk level
 ``chunk_recall``, and at every stage a group of evidence is covered by the member that is covered best there.
-*Oracle@all* is the recall if every chunk were retrieved, *oracle@k* the best that any choice of k chunks could reach.
+*Oracle@all* is the recall if every chunk were retrieved, *oracle@k* the best that any choice of k chunks could reach,
+*allowed@k* the same with the chunks that the query's filter leaves: without a filter, oracle@k.
 *Searched@k* is the recall of the first k hits of exact search, of several retrievers (or variants of a query) that of
 the one that has most; *found@k* the same with the index that was really used; the others are those of the first k hits
 after the stage, or of the first k passages.
@@ -12,10 +13,11 @@ part            formula                       what it tells
 ==============  ============================  ========================================================================
 ``uncovered``   1 - oracle@all                in no chunk at all: the chunker lost it, and nothing after can find it
 ``boundary``    oracle@all - oracle@k         spread over more than k chunks: cut otherwise, or retrieve more
-``search``      oracle@k - searched@k         in chunks that would have fitted, but every retriever ranked others higher
+``search``      allowed@k - searched@k        in chunks that would have fitted, but every retriever ranked others higher
 ``index``       searched@k - found@k          found by the exact search, missed by the approximate one
 ``fusion``      found@k - fused@k             a retriever had it in its first k, the fusion has not
-``selection``   fused@k - selected@k          dropped by a filter, a threshold, or as a near-duplicate
+``selection``   oracle@k - allowed@k +        kept from the search by a filter, and dropped by a threshold or as a
+                fused@k - selected@k          near-duplicate
 ``reranker``    selected@k - reranked@k       moved out of the first k by the reranker
 ``return``      reranked@k - returned@k       lost by what is handed on in place of the hits
 ==============  ============================  ========================================================================
@@ -27,7 +29,7 @@ there is not is 0.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from math import prod
 from typing import Any
@@ -62,7 +64,7 @@ AVERAGE_LOSSES = schema_of(k=pa.int32(), **dict.fromkeys(SHARES, pa.float64()), 
 """A row for each k: the means over n queries."""
 
 SEARCH_LOSSES = schema_of(query_id=pa.string(), k=pa.int32(), search=pa.string(), loss=pa.float64())
-"""A row for each search, k and answerable query: oracle@k less the recall of this search alone."""
+"""A row for each search, k and answerable query: allowed@k less the recall of this search alone."""
 
 MOST_CHOICES = 64
 """So many choices of one member for each group are tried for oracle@k; of more, those that one chunk covers best."""
@@ -75,11 +77,13 @@ class HitStages:
     Hits that are not those of a later stage (``LATER``) are those of a search; of several there is a fusion.
     ``exact`` has the hits of exact search in the place of searches by an approximate index; ``passages``, of the schema
     ``PASSAGES``, is left out where the hits themselves are handed on. A hit that was not fetched counts as not found.
+    ``allowed`` has the documents that the filter of a query leaves, for queries that have one.
     """
 
     hits: Mapping[str, pa.Table]
     exact: Mapping[str, pa.Table] = field(default_factory=dict)
     passages: pa.Table | None = None
+    allowed: Mapping[str, pa.Array] = field(default_factory=dict)
 
     @property
     def searches(self) -> dict[str, pa.Table]:
@@ -176,31 +180,58 @@ def losses_of(
             _check_places(rows, what, level)
         sweep = sweep_of(hits, rows.truth)
         covered[what] = np.stack([sweep.covered(Cut("hits", k)) for k in ks])
-    if isinstance(everything, GroupedSweep):
-        best = _best_of_groups(rows.chunks, everything, max(ks))
-    else:
-        best = best_cover(everything, max(ks))
-    oracle = np.stack([best[min(k, len(best)) - 1] for k in ks])
+    oracle = _oracle(rows.chunks, everything, ks)
+    allowed = oracle
+    if stages.allowed:
+        within = _within(rows, chunks, stages.allowed, level)
+        allowed = _oracle(rows.chunks, sweep_of(useful_chunks(rows.chunks, within), within), ks)
     found = {name: covered[f"{name} hits"] for name in stages.searches}
     searched = {name: covered.get(f"exact {name} hits", reached) for name, reached in found.items()}
     # No choice of chunks that was tried may reach less than one that was seen.
-    oracle = np.maximum.reduce([oracle, *searched.values(), *(covered[what] for what in covered if what != "passages")])
+    seen = [*searched.values(), *(covered[what] for what in covered if what != "passages")]
+    oracle, allowed = (np.maximum.reduce([one, *seen]) for one in (oracle, allowed))
     reached = [everything.truth, everything.covered(ALL), oracle, *(_most(one, oracle) for one in (searched, found))]
     for what in (*(f"{stage} hits" for stage in LATER), "passages"):
         reached.append(covered.get(what, reached[-1]))
     # Whole numbers until the one division: what is not lost is 0, not nearly 0.
-    parts = [(more - less) / everything.truth for more, less in pairwise(np.broadcast_arrays(*reached))]
+    amounts = [more - less for more, less in pairwise(np.broadcast_arrays(*reached))]
+    for part, sign in (("search", -1), ("selection", 1)):  # what a filter keeps from the search is not the search's
+        amounts[LOSS_PARTS.index(part)] = amounts[LOSS_PARTS.index(part)] + sign * (oracle - allowed)
+    parts = [amount / everything.truth for amount in amounts]
     ids = pa.chunked_array([rows.query_ids for _ in ks], pa.string())
     numbers = pa.array(np.repeat(np.array(ks, dtype=np.int32), len(rows.query_ids)))
     columns = [ids, numbers, *(pa.array(part.ravel()) for part in (*parts, reached[-1] / everything.truth))]
     by_search = [
         pa.Table.from_arrays(
-            [ids, numbers, pa.repeat(name, len(numbers)), pa.array(((oracle - own) / everything.truth).ravel())],
+            [ids, numbers, pa.repeat(name, len(numbers)), pa.array(((allowed - own) / everything.truth).ravel())],
             schema=SEARCH_LOSSES,
         )
         for name, own in searched.items()
     ]
     return Losses(pa.Table.from_arrays(columns, schema=LOSSES), pa.concat_tables(by_search))
+
+
+def _oracle(chunks: SpanRows, wanted: SpanSweep | GroupedSweep, ks: Sequence[int]) -> Any:
+    """The most that any k chunks cover of each query's truth, a row for each k."""
+    most = max(ks)
+    best = _best_of_groups(chunks, wanted, most) if isinstance(wanted, GroupedSweep) else best_cover(wanted, most)
+    return np.stack([best[min(k, len(best)) - 1] for k in ks])
+
+
+def _within(rows: TableRows, chunks: pa.Table, allowed: Mapping[str, pa.Array], level: EvaluationType) -> SpanRows:
+    """The truth, with what is in no document that a query's filter leaves put where no chunk is."""
+    doc = rows.truth.doc.copy()
+    masks: dict[int, Any] = {}
+    for query, query_id in enumerate(rows.query_ids.to_pylist()):
+        documents = allowed.get(query_id)
+        if documents is not None:
+            if id(documents) not in masks:  # most queries share theirs
+                of = chunks.filter(pc.is_in(chunks.column("doc_id"), documents)).column("chunk_id")
+                left = documents if level == "token-level" else of.combine_chunks()
+                masks[id(documents)] = pc.is_in(rows.ids, left).to_numpy(zero_copy_only=False)
+            part = slice(*rows.truth.offsets[query : query + 2])
+            doc[part] = np.where(masks[id(documents)][doc[part]], doc[part], doc[part] + len(rows.ids))
+    return replace(rows.truth, doc=doc)
 
 
 def _most(reached: Mapping[str, Any], oracle: Any) -> Any:

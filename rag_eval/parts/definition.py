@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from pathlib import PurePath
-from typing import Annotated, Any, TypeVar, cast, dataclass_transform, get_origin
+from pathlib import Path, PurePath
+from typing import Annotated, Any, TypeVar, cast, dataclass_transform, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
@@ -137,6 +137,11 @@ class Setting:
     def is_required(self) -> bool:
         """Whether there is no default."""
         return self.default is _REQUIRED
+
+    @property
+    def is_path(self) -> bool:
+        """Whether it is a path, which in a file starts at its folder."""
+        return Path in (self.type.__origin__, *get_args(self.type.__origin__)) if get_args(self.type) else False
 
     @property
     def default_text(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
@@ -49,8 +50,8 @@ class Kind:
     """A kind of part, and where its built-in types are: ``name: "module:Class"``; None stands for no part at all.
 
     ``foreign`` names, as ``module:Name``, what makes a ``Foreign`` of this kind of an object that is not
-    built in; None where only built-in ones will do. ``completes`` says that it gives classes what they lack, and
-    ``nothing`` what it means that there is no part.
+    built in; None where only built-in ones will do. ``completes`` says that it gives classes what they lack,
+    ``nothing`` what it means that there is no part, and ``implied`` which type settings without one are of.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Kind:
     foreign: str | None = None
     completes: bool = False
     nothing: str = ""
+    implied: str | None = None
 
     def __post_init__(self) -> None:
         REGISTERED.update({path: (self.name, name) for name, path in self.types.items() if path is not None})
@@ -255,9 +257,9 @@ def _read_grid(value: object, place: Place, kind: Kind, faults: Faults, *, is_gr
     settings = {"type": value} if isinstance(value, str) else value
     if not isinstance(settings, Mapping):
         raise place.fault(kind.expected(value))
-    if "type" not in settings:
+    name = settings.get("type", kind.implied)
+    if "type" not in settings and name is None:
         raise place.fault(f"the type of the {kind.name} is missing: {choices(kind.types)}")
-    name = settings["type"]
     named = place if settings is not value else place.key("type")
     if not isinstance(name, str):
         raise named.fault(f"expected one name, found {value_in_words(name)}: {choices(kind.types)}")
@@ -277,6 +279,9 @@ def _read_grid(value: object, place: Place, kind: Kind, faults: Faults, *, is_gr
             axes[key] = _read_axis(known[key], given, place.key(key), faults, is_grid=is_grid)
         elif key != "type":
             faults.add(unknown_key(place, key, name, ["type", *known]))
+    for key, one in known.items():
+        if key not in axes and isinstance(one.default, Path):
+            axes[key] = [Value(_located(one, str(one.default), place), place.key(key))]
     return Grid(cls, place, axes, _built_in(cls))
 
 
@@ -346,8 +351,13 @@ def _read_axis(setting: Setting, value: object, place: Place, faults: Faults, *,
         return made
     is_one = setting.is_list and isinstance(value, list) and not all(isinstance(item, list) for item in value)
     if not is_grid or not isinstance(value, list) or is_one:
-        return [Value(value, place)]
-    return [Value(item, place.item(number)) for number, item in enumerate(value)]
+        return [Value(_located(setting, value, place), place)]
+    return [Value(_located(setting, item, place), place.item(number)) for number, item in enumerate(value)]
+
+
+def _located(setting: Setting, value: object, place: Place) -> object:
+    """The value of a setting; a path in a file starts at its folder."""
+    return place.folder / value if setting.is_path and place.file and isinstance(value, str) and value else value
 
 
 # Descriptions, for listings, the documentation and editors.
@@ -400,7 +410,7 @@ def kind_schema(kind: Kind, definitions: dict[str, Schema] | None = None) -> Sch
     bare, settings = [], []
     for name in kind.types:
         schema = _type_schema(kind, name, definitions)
-        bare += [name] if schema["required"] == ["type"] else []
+        bare += [name] if schema["required"] == ["type"] and name != kind.implied else []
         if definitions is not None:
             definitions[f"{kind.name}.{name}"] = schema
             schema = {"$ref": f"#/$defs/{kind.name}.{name}"}
@@ -443,7 +453,10 @@ def _type_schema(kind: Kind, name: str, definitions: dict[str, Schema] | None) -
         "description": first_line(cls) if cls is not None else kind.nothing or f"No {kind.name}.",
         "type": "object",
         "properties": properties,
-        "required": ["type", *(key for key, one in settings.items() if one.is_required)],
+        "required": [
+            *([] if name == kind.implied else ["type"]),
+            *(key for key, one in settings.items() if one.is_required),
+        ],
         "additionalProperties": False,
     }
 

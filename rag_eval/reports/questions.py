@@ -24,6 +24,7 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, TableError
 from rag_eval.metrics.formulas import Recall
 from rag_eval.metrics.metric import Counts, higher_is_better, metric_of, split_name
+from rag_eval.parts.definition import shown
 from rag_eval.reports.html import Section
 from rag_eval.reports.ranking import without_hits
 from rag_eval.reports.text_ranges import MOST_CHARACTERS, Ranges, choose_texts, cut_texts, touching
@@ -349,12 +350,13 @@ def score_columns(one: ConfigurationTables, query_ids: pa.Array, names: Sequence
 
 
 def searched_texts_of(searches: pa.Table, queries: pa.Table) -> list[list[str]]:
-    """For each question the texts that were searched, itself left out."""
+    """For each question the texts that were searched, itself left out unless it has a filter, which is told."""
     asked = dict(zip(*(queries.column(name).to_pylist() for name in ("query_id", "text")), strict=True))
     texts: dict[str, list[str]] = {one: [] for one in asked}
     for row in searches.to_pylist():
-        if row["query_id"] in asked and row["text"] != asked[row["query_id"]]:
-            texts[row["query_id"]].append(row["text"])
+        if row["query_id"] in asked and (row["filter"] or row["text"] != asked[row["query_id"]]):
+            within = f" (where {' and '.join(map(shown, json.loads(row['filter'])))})" if row["filter"] else ""
+            texts[row["query_id"]].append(row["text"] + within)
     return list(texts.values())
 
 

@@ -67,6 +67,14 @@ REWRITER = Kind(
 )
 """What is searched in the place of a question."""
 
+SELECTION = Kind(
+    "selection",
+    {"none": None, "select": "rag_eval.retrieval.selection:Selection"},
+    nothing="All documents are searched, and all hits are kept.",
+    implied="select",
+)
+"""Which chunks may be found, and which are kept."""
+
 PASSAGE = Kind(
     "passage",
     {

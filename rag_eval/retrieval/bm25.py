@@ -308,11 +308,14 @@ def best_first(scores: NDArray[np.float64], k: int) -> NDArray[np.int64]:
     return order[:k]
 
 
-def search_words(index: BM25Index, texts: Iterable[str], k: int) -> Ranking:
-    """The k best texts of the index for every text searched; one that shares no word with it is not found."""
+def search_words(index: BM25Index, texts: Iterable[str], k: int, among: NDArray[np.bool_] | None = None) -> Ranking:
+    """The k best texts of the index for every text searched; one that shares no word with it is not found.
+
+    ``among`` says which texts may be found.
+    """
     found = []
     for text in texts:
-        scores = index.scores(text)
+        scores = index.scores(text) if among is None else np.where(among, index.scores(text), 0)
         best = best_first(scores, k)
         found.append((best, scores[best]))
     return Ranking.of(found)

@@ -25,7 +25,8 @@ from rag_eval.retrieval.retriever import (
     rerank,
 )
 from rag_eval.retrieval.scoring import VECTORS_AT_ONCE, VectorScoring, VectorSums
-from rag_eval.stores.exact_search import BuiltInStore, unit_vectors
+from rag_eval.retrieval.selection import search_deeper
+from rag_eval.stores.exact_search import BuiltInStore, Mask, unit_vectors
 from rag_eval.stores.memory import InMemoryVectorStore
 from rag_eval.stores.store import VectorStore
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
@@ -36,12 +37,18 @@ from rag_eval.types.ids import EvaluationType
 _FILLING = "_rag_eval_filling"
 
 
-def search_vectors(store: VectorStore, vectors: Vectors, k: int, chunks: int) -> Ranking:
+def search_vectors(store: VectorStore, vectors: Vectors, k: int, chunks: int, among: Mask | None = None) -> Ranking:
     """The k nearest of so many chunks for every vector, the chunks being numbered as they were added to the store.
 
-    Raises ``ConfigurationError``, naming the store, on a number that no chunk has.
+    ``among`` says which may be found; a store that takes no filter is asked for more. Raises ``ConfigurationError``,
+    naming the store, on a number that no chunk has.
     """
-    found = store.search_many(vectors, k)
+    if among is None:
+        found = store.search_many(vectors, k)
+    elif isinstance(store, BuiltInStore):
+        found = store.search_many(vectors, k, among)
+    else:
+        return search_deeper(lambda depth: search_vectors(store, vectors, depth, chunks), len(vectors), among, k)
     last = int(found.numbers.max(initial=-1))
     if last >= chunks:
         raise ConfigurationError(

@@ -19,7 +19,7 @@ from rag_eval.embedding.embedder import Vectors
 from rag_eval.errors import ConfigurationError, TableError
 from rag_eval.parts import PythonOnly, part
 from rag_eval.parts.settings import Name
-from rag_eval.stores.exact_search import BuiltInStore, Candidates, score_margin
+from rag_eval.stores.exact_search import BuiltInStore, Candidates, Mask, score_margin
 from rag_eval.stores.store import AnyChunk, Integers, Places
 from rag_eval.tables import metadata_to_json
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
@@ -133,16 +133,20 @@ class ChromaVectorStore(BuiltInStore):
         vectors: Vectors = np.concatenate(found, dtype=np.float32)[back]
         return vectors
 
-    def _candidates(self, units: Vectors, k: int) -> Iterator[Candidates]:
+    def _candidates(self, units: Vectors, k: int, among: Mask | None) -> Iterator[Candidates]:
         """What the graph finds; where ties go deeper than what was asked for, twice as many are asked for."""
-        margin = score_margin(units.shape[1])
+        margin, where = score_margin(units.shape[1]), None
+        if among is not None:  # which leaves whole documents
+            left = {*self._places.documents[among].tolist()}
+            where = {"doc_id": {"$in": [name for name, code in self._places.codes.items() if code in left]}}
         asked, depth = np.arange(len(units)), min(k + SPARE, len(self))
         while len(asked):
             deeper: list[int] = []
             step = max(1, FOUND_AT_ONCE // depth)
             for begin in range(0, len(asked), step):
                 block = asked[begin : begin + step]
-                found = self._collection.query(query_embeddings=units[block], n_results=depth, include=["distances"])
+                asking = {"query_embeddings": units[block], "n_results": depth, "where": where}
+                found = self._collection.query(**asking, include=["distances"])
                 queries: list[int] = []
                 numbers: list[int] = []
                 for query, ids, distances in zip(block.tolist(), found["ids"], found["distances"], strict=True):

@@ -140,6 +140,9 @@ def _positions(queries: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.arange(len(queries)) - np.searchsorted(queries, queries)
 
 
+Mask = NDArray[np.bool_]
+"""Of every chunk, by its number, whether it may be found."""
+
 Tiles = Callable[[], Iterable[tuple[Integers, Vectors]]]
 """Begins a pass: the numbers of chunks and their unit vectors, at most ``Blocks.rows`` at once, none twice."""
 
@@ -264,21 +267,22 @@ class BuiltInStore(ABC):
         chunks = self.chunks(numbers)
         return [StoreHit(*hit) for hit in zip(chunks, numbers.tolist(), scores, strict=True)]
 
-    def search_many(self, vectors: Vectors, k: int) -> SearchResult:
-        """The k best chunks of every vector at once; raises as ``search`` does.
+    def search_many(self, vectors: Vectors, k: int, among: Mask | None = None) -> SearchResult:
+        """The k best chunks of every vector at once, of those that ``among`` leaves; raises as ``search`` does.
 
         To a zero vector all chunks are equal, at score 0: it finds the first k by place.
         """
         if k < 1:
             raise ConfigurationError(f"k is {k}: ask for at least one chunk")
         units = unit_vectors(vectors, "query vectors", self._dimension)
-        count, size = min(k, len(self)), len(self)
+        count = min(k, len(self) if among is None else int(among.sum()))
         blank = ~units.any(axis=1)
         asked = np.flatnonzero(~blank)
-        found = self._candidates(units[asked], count) if size and len(asked) else iter(())
+        found = self._candidates(units[asked], count, among) if count and len(asked) else iter(())
         parts = (Candidates(asked[part.queries], part.numbers, part.scores) for part in found)
         result = best(parts, self._places.rank, len(units), count, self._blocks.found)
-        result.numbers[blank] = self._places.order[:count]
+        order = self._places.order
+        result.numbers[blank] = (order if among is None else order[among[order]])[:count]
         result.scores[blank] = 0
         return result
 
@@ -295,8 +299,8 @@ class BuiltInStore(ABC):
         """Keep the chunks and their unit vectors; they are the last rows of ``places``."""
 
     @abstractmethod
-    def _candidates(self, units: Vectors, k: int) -> Iterator[Candidates]:
-        """Chunks that include the best k of every query, no pair of query and chunk twice; k is at most the size."""
+    def _candidates(self, units: Vectors, k: int, among: Mask | None) -> Iterator[Candidates]:
+        """Chunks that include the best k of every query, no pair of query and chunk twice; there are at least k."""
 
     @abstractmethod
     def vectors(self, numbers: NDArray[np.int64]) -> Vectors:

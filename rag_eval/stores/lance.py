@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, cast
 
@@ -25,7 +25,7 @@ from rag_eval.errors import ConfigurationError, TableError
 from rag_eval.parts import Location, PartOf, PythonOnly, Searching, label, part
 from rag_eval.parts.settings import Count, Name, OptionalCount
 from rag_eval.stores import INDEX
-from rag_eval.stores.exact_search import Blocks, BuiltInStore, Candidates, near_pairs, score_margin
+from rag_eval.stores.exact_search import Blocks, BuiltInStore, Candidates, Mask, near_pairs, score_margin
 from rag_eval.stores.store import AnyChunk, Integers, Places, SearchResult
 from rag_eval.tables import CHUNKS, check_schema, chunks_to_table, has_places, table_with
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
@@ -211,7 +211,7 @@ class LanceDBVectorStore(BuiltInStore):
         self._load()
         super().add(chunks, embeddings)
 
-    def search_many(self, vectors: Vectors, k: int) -> SearchResult:
+    def search_many(self, vectors: Vectors, k: int, among: Mask | None = None) -> SearchResult:
         """The k best chunks of every vector; raises as every store does, and when the table is another by now."""
         if self._table is not None:
             table = self._open()
@@ -220,7 +220,7 @@ class LanceDBVectorStore(BuiltInStore):
                     f"the LanceDB table {self.table!r} was cleared by another store since this one read it: "
                     "give each its own table, or open a new store"
                 )
-        return super().search_many(vectors, k)
+        return super().search_many(vectors, k, among)
 
     def add_tables(self, parts: Iterable[tuple[pa.Table, Vectors]]) -> None:
         """Keep the rows of a chunks table, with places or with ordinals, and their vectors; raises as ``add`` does.
@@ -325,9 +325,9 @@ class LanceDBVectorStore(BuiltInStore):
         vectors: Vectors = column.values.to_numpy().reshape(-1, column.type.list_size)
         return vectors
 
-    def _candidates(self, units: Vectors, k: int) -> Iterator[Candidates]:
-        if self.index is None and len(units) >= TILED_FROM:
-            for queries, numbers in near_pairs(units, k, self._tiles, TILES):
+    def _candidates(self, units: Vectors, k: int, among: Mask | None) -> Iterator[Candidates]:
+        if self.index is None and (among is not None or len(units) >= TILED_FROM):
+            for queries, numbers in near_pairs(units, k, partial(self._tiles, among), TILES):
                 yield from self._scored(units, queries, numbers)
             return
         depth = min(k + SPARE, len(self))
@@ -335,16 +335,19 @@ class LanceDBVectorStore(BuiltInStore):
         for begin in range(0, len(units), step):
             block = units[begin : begin + step]
             if self.index is not None:
-                found = self._search(block, k)
+                found = self._search(block, k, among=among)
                 yield Candidates(found.queries + begin, found.numbers, found.scores)
             else:
                 yield from self._exact(units, block, begin, k, depth)
 
-    def _tiles(self) -> Iterator[tuple[Integers, Vectors]]:
+    def _tiles(self, among: Mask | None) -> Iterator[tuple[Integers, Vectors]]:
         table = cast("Table", self._table)  # there are chunks, so there is a table
         for batch in table.search().select(["number", "vector"]).to_batches(TILES.rows):
             numbers = batch.column("number").to_numpy()
             vectors = batch.column("vector").flatten().to_numpy().reshape(len(numbers), -1)
+            if among is not None:
+                kept = among[numbers]
+                numbers, vectors = numbers[kept], vectors[kept]
             for begin in range(0, len(numbers), TILES.rows):
                 part = slice(begin, begin + TILES.rows)
                 yield numbers[part], vectors[part]
@@ -362,7 +365,7 @@ class LanceDBVectorStore(BuiltInStore):
             numbers = self._search(block[row : row + 1], len(self), floor[row]).numbers
             yield from self._scored(units, np.full(len(numbers), begin + row), numbers)
 
-    def _search(self, units: Vectors, limit: int, floor: float | None = None) -> Candidates:
+    def _search(self, units: Vectors, limit: int, floor: float | None = None, among: Mask | None = None) -> Candidates:
         """What LanceDB finds for a batch, at its own scores; at or above ``floor`` where one is given."""
         table = cast("Table", self._table)  # there are chunks, so there is a table
         query = cast("LanceVectorQueryBuilder", table.search(units, vector_column_name="vector"))
@@ -370,6 +373,8 @@ class LanceDBVectorStore(BuiltInStore):
         query = query.bypass_vector_index() if self.index is None else self.index.tune(query)
         if floor is not None:
             query = query.distance_range(upper_bound=1 - floor)
+        if among is not None:
+            query = query.where(_numbered(among), prefilter=True)
         found = query.to_arrow()
         numbers = found.column("number").to_numpy()
         # LanceDB leaves the column out for a single query.
@@ -377,6 +382,12 @@ class LanceDBVectorStore(BuiltInStore):
         queries = found.column("query_index").to_numpy() if several else np.zeros(len(numbers))
         scores: NDArray[np.float32] = 1 - found.column("_distance").to_numpy()
         return Candidates(queries.astype(np.int64), numbers, scores)
+
+
+def _numbered(among: Mask) -> str:
+    """The condition that a row is one of these chunks; those of a document have numbers in a row."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], among, [False]]).astype(np.int8))).reshape(-1, 2)
+    return " OR ".join(f"(number >= {begin} AND number < {end})" for begin, end in edges.tolist())
 
 
 def _identity(table: "Table") -> bytes | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -9,7 +10,7 @@ from pydantic import Field
 
 from rag_eval.embedding.embedder import Vectors
 from rag_eval.parts import PythonOnly, part
-from rag_eval.stores.exact_search import DEFAULT, Blocks, BuiltInStore, Candidates, near_pairs
+from rag_eval.stores.exact_search import DEFAULT, Blocks, BuiltInStore, Candidates, Mask, near_pairs
 from rag_eval.stores.store import AnyChunk, Integers, Places
 
 
@@ -55,12 +56,18 @@ class InMemoryVectorStore(BuiltInStore):
             self._parts = [np.concatenate(self._parts)]
         return self._parts[0]
 
-    def _candidates(self, units: Vectors, k: int) -> Iterator[Candidates]:
-        for queries, numbers in near_pairs(units, k, self._tiles, self.blocks):
+    def _candidates(self, units: Vectors, k: int, among: Mask | None) -> Iterator[Candidates]:
+        for queries, numbers in near_pairs(units, k, partial(self._tiles, among), self.blocks):
             yield from self._scored(units, queries, numbers)
 
-    def _tiles(self) -> Iterator[tuple[Integers, Vectors]]:
+    def _tiles(self, among: Mask | None) -> Iterator[tuple[Integers, Vectors]]:
         matrix = self._matrix()
+        if among is not None:
+            numbers = np.flatnonzero(among)
+            for begin in range(0, len(numbers), self.blocks.rows):
+                part = numbers[begin : begin + self.blocks.rows]
+                yield part, matrix[part]
+            return
         for begin in range(0, len(matrix), self.blocks.rows):
             rows = matrix[begin : begin + self.blocks.rows]
             yield np.arange(begin, begin + len(rows)), rows

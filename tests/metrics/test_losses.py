@@ -160,6 +160,51 @@ def test_token_level_parts_are_those_of_sets_of_characters(
 
 
 @settings(deadline=None, derandomize=True, max_examples=150)
+@given(evaluations(), st.data())
+def test_what_a_filter_keeps_from_the_search_is_lost_by_the_selection_alone(
+    case: tuple[list[Place], list[list[Place]], dict[str, list[list[Place]]]], data: st.DataObject
+) -> None:
+    chunks, truths, _ = case
+    ids = [f"query_{number}" for number in range(len(truths))]
+    documents = st.none() | st.sets(st.sampled_from(["a.md", "b.md"]))
+    left = [data.draw(documents, "what the filter leaves, None without one") for _ in ids]
+    inside = [[one for one in chunks if docs is None or one[0] in docs] for docs in left]
+    found = [data.draw(st.permutations(one))[:4] for one in inside]
+    kept = [data.draw(st.sets(st.sampled_from(one), max_size=3).map(sorted)) if one else [] for one in found]
+    allowed = {
+        query: pa.array(sorted(docs), pa.string()) for query, docs in zip(ids, left, strict=True) if docs is not None
+    }
+    vector, selected = (hit_table(dict(zip(ids, one, strict=True))) for one in (found, kept))
+    hits = HitStages({"vector": vector, "selected": selected}, allowed=allowed)
+    spans = span_truth(dict(zip(ids, truths, strict=True)))
+    losses = losses_of("token-level", chunk_table(chunks), spans, hits, KS)
+
+    def most(these: list[Place], k: int, wanted: set[tuple[str, int]]) -> int:
+        return max(len(wanted & characters(one)) for one in combinations(these, min(k, len(these))))
+
+    for row, (k, number) in zip(losses.parts.to_pylist(), [(k, n) for k in KS for n in range(len(ids))], strict=True):
+        wanted = characters(truths[number])
+        best, within = most(chunks, k, wanted), most(inside[number], k, wanted)
+        searched, final = (len(wanted & characters(one[number][:k])) for one in (found, kept))
+        assert row["search"] == float(Fraction(within - searched, len(wanted)))
+        assert row["selection"] == float(Fraction(best - within + searched - final, len(wanted)))
+        assert row["final_recall"] == final / len(wanted)
+        assert sum(row[part] for part in LOSS_PARTS) + row["final_recall"] == pytest.approx(1, abs=1e-15)
+    assert losses.searches.column("loss").to_pylist() == losses.parts.column("search").to_pylist()
+
+
+def test_a_filter_counts_for_chunk_ids_by_the_documents_that_have_them() -> None:
+    rows = [("chunk_x", "a.md", 0, "…"), ("chunk_x", "b.md", 0, "…"), ("chunk_y", "b.md", 1, "…")]
+    chunks, truth = made_tables.plain_chunks(rows), chunk_truth({"q": ["chunk_x", "chunk_y"]})
+    hits = made_tables.plain_hits([("q", 1, 1.0, "a.md", 0, "chunk_x")])
+    losses = losses_of(
+        "chunk-level", chunks, truth, HitStages({"vector": hits}, allowed={"q": pa.array(["a.md"])}), [2]
+    )
+    (row,) = losses.parts.to_pylist()
+    assert {part: row[part] for part in LOSS_PARTS if row[part]} == {"selection": 0.5}
+
+
+@settings(deadline=None, derandomize=True, max_examples=150)
 @given(st.data())
 def test_chunk_level_parts_are_those_of_sets_of_ids(data: st.DataObject) -> None:
     known = [("a.md", start, start + 5) for start in range(6)]

@@ -36,6 +36,7 @@ NEEDED = {
     "http": {"url": "http://localhost:1"},
     "file": {"path": "truth.jsonl"},
     "langsmith": {"dataset": "reviewed"},
+    "select": {"fetch_k": 60},
 }
 
 

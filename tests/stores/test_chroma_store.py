@@ -69,3 +69,14 @@ def test_it_finds_nearly_all_of_the_best_at_their_exact_scores() -> None:
         scores = dict(zip(everything.numbers[query].tolist(), everything.scores[query].tolist(), strict=True))
         assert [scores[number] for number in found.numbers[query].tolist()] == found.scores[query].tolist()
     assert (np.diff(found.scores) <= 0).all()
+
+
+@pytest.mark.usefixtures("chromadb")
+def test_it_searches_some_documents_alone() -> None:
+    kept, embeddings, queries = chunks(60, each=6), random_vectors(60, 8, 5), random_vectors(5, 8, 6)
+    store = ChromaVectorStore()
+    store.add(kept, embeddings)
+    among = np.array([int(one.doc_id[:3]) % 3 == 0 for one in kept])
+    found = store.search_many(queries, 10, among)
+    for row, numbers in zip(found.numbers, naive(kept, embeddings, queries, 60).numbers, strict=True):
+        assert row.tolist() == numbers[among[numbers]][:10].tolist()

@@ -100,6 +100,10 @@ def test_few_values_and_many_ties(reused: BuiltInStore, data: st.DataObject) -> 
     for begin, end in zip([0, *cuts], [*cuts, len(kept)], strict=True):
         reused.add(kept[begin:end], embeddings[begin:end])
     assert_same(reused.search_many(queries, k), naive(kept, embeddings, queries, k))
+    among = np.array(data.draw(st.lists(st.booleans(), min_size=len(kept), max_size=len(kept))))
+    left, whole = int(among.sum()), naive(kept, embeddings, queries, len(kept))
+    for found, numbers in zip(reused.search_many(queries, k, among).numbers, whole.numbers, strict=True):
+        assert found.tolist() == numbers[among[numbers]][: min(k, left)].tolist()
 
 
 @pytest.mark.skipif(not CHROMA.is_dir(), reason="Chroma's dataset is not at ../shared/data/chroma")

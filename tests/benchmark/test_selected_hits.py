@@ -1,0 +1,247 @@
+"""Filtered and selected searches in the engine: what they find, against the whole ranking; and the same everywhere."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from rag_eval.benchmark import stages
+from rag_eval.benchmark.config import BenchmarkConfig, Configuration
+from rag_eval.benchmark.config_files import load_config
+from rag_eval.benchmark.engine import InMemoryInputs, evaluate, run_in_memory
+from rag_eval.benchmark.outcome import StageWork, summarise
+from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, effort_of
+from rag_eval.benchmark.run_losses import configuration_losses
+from rag_eval.benchmark.stage import Stage, unused_name
+from rag_eval.benchmark.truth_stages import load_ground_truth
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.chunking.recursive import RecursiveTokenChunker
+from rag_eval.errors import ConfigurationError
+from rag_eval.ground_truth.files import write_chunk_level, write_token_level
+from rag_eval.retrieval.selection import Selection
+from rag_eval.tables import TruthTables, documents_to_table, truth_to_tables
+from rag_eval.types.documents import Corpus
+from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
+from rag_eval.types.ids import generate_chunk_id
+
+CHUNKER = RecursiveTokenChunker(12)
+TOPICS = ("bus", "ferry", "train")
+METRICS = {"token-level": ["span_recall"], "chunk-level": ["chunk_recall"]}
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    """Nine documents in three languages; what is said of a topic is said again in the next document."""
+    folder = tmp_path / "docs"
+    for number in range(9):
+        topic, lang = TOPICS[number // 3], ("en", "de", "fr")[number % 3]
+        path = folder / topic / f"{number}.md"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        body = "\n\n".join(f"The {topic} number {line} leaves at {line} from quay {line % 4}." for line in range(6))
+        path.write_text(f"---\nlang: {lang}\n---\n{body}\n")
+    return Corpus.from_folder(folder)
+
+
+def truth_of(corpus: Corpus, level: str) -> list[Any]:
+    found: list[Any] = []
+    for number, document in enumerate(corpus.documents):
+        text = f"The {TOPICS[number // 3]} number 3 leaves"
+        start = document.content.index(text)
+        lang = ("en", "de", "fr")[number % 3]
+        query = Query.from_text(f"When does {TOPICS[number // 3]} 3 leave, {lang}?", {"filter": {"lang": lang}})
+        if level == "token-level":
+            found.append(TokenLevelGroundTruth(query, [document.span(start, start + len(text))]))
+        else:
+            (piece,) = [one for one in CHUNKER.chunk(document.content) if text in one][:1]
+            asked = Query.from_text(query.text, {**query.metadata, "chunker": CHUNKER.name})
+            found.append(ChunkLevelGroundTruth(asked, [generate_chunk_id(piece)]))
+    return found
+
+
+def in_memory(parts: Configuration, corpus: Corpus, level: Any, depth: int = 10) -> tuple[Any, list[Any]]:
+    truth = truth_to_tables(truth_of(corpus, level))
+    inputs = InMemoryInputs(level, [documents_to_table(corpus)], truth, METRICS[level], [3], depth)
+    efforts: list[Any] = []
+
+    def run(stage: Stage, *given: Any) -> Any:
+        efforts.append((stage.name, stage.compute(*given, context=stages.Context())[1]))
+        return run_in_memory(stage, *given)
+
+    return evaluate(run, parts, inputs), efforts
+
+
+def rows(hits: pa.Table) -> dict[str, list[tuple[Any, ...]]]:
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    for row in hits.to_pylist():
+        found.setdefault(row["query_id"], []).append((row["doc_id"], row["ordinal"], row["start"], row["score"]))
+    return found
+
+
+class Overlap:
+    """A retriever that takes no filter, and gives twenty chunks at most."""
+
+    name = "overlap"
+
+    def index(self, chunks: Any) -> None:
+        self.chunks = chunks
+
+    def search(self, query: str, k: int) -> list[Any]:
+        words = set(query.lower().split())
+        scored = [(chunk, float(len(words & set(chunk.content.lower().split())))) for chunk in self.chunks]
+        return sorted(scored, key=lambda pair: -pair[1])[: min(k, 20)]
+
+
+class Plain:
+    """A store that takes no filter."""
+
+    name = "plain"
+
+    def add(self, chunks: Any, vectors: Any) -> None:
+        self.chunks, self.vectors = chunks, np.asarray(vectors)
+
+    def search(self, vector: Any, k: int) -> list[Any]:
+        scores = self.vectors @ vector
+        return [(self.chunks[n], float(scores[n])) for n in np.argsort(-scores, kind="stable")[:k].tolist()]
+
+    def clear(self) -> None:
+        self.chunks = []
+
+
+@pytest.mark.parametrize("level", ["token-level", "chunk-level"])
+@pytest.mark.parametrize("store", ["memory", "plain"])
+def test_a_filtered_search_finds_as_many_and_what_the_whole_ranking_has(corpus: Corpus, level: str, store: str) -> None:
+    kept = {"memory": "memory", "plain": Plain()}[store]
+    for retrieval in ("vector", "bm25"):
+        given = {"chunker": CHUNKER, "retrieval": retrieval}
+        given |= {"embedder": "local", "store": kept} if retrieval == "vector" else {}
+        everything, _ = in_memory(Configuration.model_validate(given), corpus, level, 10_000)
+        selection = Selection(where={"folder": {"like": "*[rs]*"}}, query_filters=True)
+        filtered, _ = in_memory(Configuration.model_validate(given | {"selection": selection}), corpus, level, 4)
+        whole, found = (rows(next(iter(one.hits.values()))) for one in (everything, filtered))
+        languages = {item.query.id: item.query.metadata["filter"]["lang"] for item in truth_of(corpus, level)}
+        assert found.keys() == whole.keys()
+        for query, hits in found.items():
+            wanted = [hit for hit in whole[query] if f"lang: {languages[query]}" in corpus.by_id()[hit[0]].content]
+            assert hits == wanted[:4], (retrieval, query)
+        assert filtered.searches.column("filter").null_count == 0
+
+
+def test_a_retriever_that_takes_no_filter_is_asked_for_more_and_what_it_lacks_is_counted(corpus: Corpus) -> None:
+    parts = Configuration(chunker=CHUNKER, retrieval=Overlap(), selection=Selection(where={"lang": "de"}))
+    evaluated, efforts = in_memory(parts, corpus, "token-level", 15)
+    found = evaluated.hits["overlap"]
+    german = [one.id for one in corpus if "lang: de" in one.content]
+    assert {*found.column("doc_id").to_pylist()} <= {*german}
+    lacking = [query for query, hits in rows(found).items() if len(hits) < 15]
+    assert dict(efforts)["retrieve"].fallbacks == len(lacking) > 0
+
+
+@pytest.mark.parametrize("level", ["token-level", "chunk-level"])
+def test_thresholds_and_near_duplicates_leave_what_a_plain_loop_leaves(corpus: Corpus, level: str) -> None:
+    given = {"chunker": CHUNKER, "retrieval": "hybrid", "embedder": "local", "store": "memory", "reranker": "lexical"}
+    selection = Selection(score_threshold=0.5, near_duplicates=0.6, fetch_k=30)
+    evaluated, efforts = in_memory(Configuration.model_validate(given | {"selection": selection}), corpus, level)
+    assert list(evaluated.hits) == ["vector", "words", "fused", "selected", "reranked"]
+    texts = {
+        (row["doc_id"], row["ordinal"] if level == "chunk-level" else row["start"]): row["content"].lower().split()
+        for row in pa.concat_tables(evaluated.chunks).to_pylist()
+    }
+    left = rows(evaluated.hits["selected"])
+    assert {*left} < {*rows(evaluated.hits["fused"])} or left
+    for query, hits in rows(evaluated.hits["fused"]).items():
+        kept: list[tuple[Any, ...]] = []
+        shingled: list[set[Any]] = []
+        for hit in hits:
+            words = texts[hit[0], hit[1] if level == "chunk-level" else hit[2]]
+            runs = {tuple(words[at : at + 3]) for at in range(max(1, len(words) - 2))}
+            if hit[3] >= 0.5 and not any(len(runs & one) / len(runs | one) >= 0.6 for one in shingled):
+                kept.append(hit)
+                shingled.append(runs)
+        assert left.get(query, []) == kept
+        assert len(kept) < len(hits)
+    assert sorted(map(str, rows(evaluated.hits["reranked"]))) == sorted(map(str, left))
+    assert max(evaluated.hits["vector"].column("rank").to_pylist()) == 30
+    empty, efforts = in_memory(
+        Configuration.model_validate(given | {"selection": Selection(score_threshold=99.0)}), corpus, level
+    )
+    assert dict(efforts)["select"].fallbacks == 9
+    assert {*empty.scores.column("value").to_pylist()} == {0.0}
+
+
+def benchmark(folder: Path, corpus: Corpus, level: str, selection: str) -> BenchmarkConfig:
+    truth = folder / f"{level}.jsonl"
+    write: Any = write_token_level if level == "token-level" else write_chunk_level
+    write(truth, truth_of(corpus, level))
+    (folder / "about.csv").write_text("doc_id,kind\nbus/0.md,old\nbus/1.md,new\nferry/3.md,new\n")
+    file = folder / "benchmark.yaml"
+    file.write_text(
+        f"corpus: docs\nground_truth: {truth.name}\nevaluation_type: {level}\nmetrics: {METRICS[level]}\n"
+        "chunkers: {type: recursive-token, chunk_size: 12}\nretrieval: [vector, hybrid]\nk: 3\ncopies: off\n"
+        f"stores: [lancedb, {{type: lancedb, index: {{type: ivf-pq, num_partitions: 1, num_sub_vectors: 16}}}}]\n"
+        f"selection: {selection}\n"
+    )
+    return load_config(file)
+
+
+@pytest.mark.parametrize("level", ["token-level", "chunk-level"])
+def test_a_workspace_keeps_what_memory_gives_and_the_losses_add_up(tmp_path: Path, corpus: Corpus, level: str) -> None:
+    selection = "[none, {where: {kind: new}, metadata: about.csv, near_duplicates: 0.8}, {query_filters: true}]"
+    config, workspace = benchmark(tmp_path, corpus, level, selection), Workspace(root=tmp_path / "work")
+    documents = stages.load_corpus(workspace, CorpusSource.of(config.corpus, config.glob))
+    truth = load_ground_truth(workspace, config.ground_truth[0], documents, config.evaluation_type)
+    inputs = BenchmarkInputs.of(config, documents, truth)
+    tables = TruthTables(workspace.read_table(truth.queries), workspace.read_table(truth.answers))
+    given = InMemoryInputs(level, [workspace.read_tables(documents)], tables, config.metrics, [3], inputs.depth)  # type: ignore[arg-type]
+    names = [one.name for one in config.configurations()]
+    assert [name.partition("hybrid")[2] for name in names if "hybrid" in name and "ivf" not in name] == [
+        "",
+        ', select where={"kind":"new"} metadata=about.csv near_duplicates=0.8',
+        ", select query_filters=true",
+    ]
+    for configuration in config.configurations():
+        work: dict[str, StageWork] = {}
+
+        def run(stage: Stage, *inputs: Any, work: dict[str, StageWork] = work) -> Any:
+            made = stage(workspace, *inputs)
+            work[unused_name(stage.name, work)] = StageWork(work="computed", effort=effort_of(made), seconds=0)
+            return made
+
+        kept = evaluate(run, configuration, inputs)
+        outcome = summarise(workspace, configuration, kept, work, config.evaluation_type)
+        if configuration.store is not None and configuration.store.index is None:  # type: ignore[attr-defined]
+            parts = configuration.model_copy(update={"chunker": CHUNKER, "store": "memory"})
+            made = evaluate(run_in_memory, Configuration.model_validate(dict(parts)), given)
+            assert list(made.hits) == list(kept.hits)
+            for name, table in made.hits.items():
+                assert table.equals(workspace.read_table(kept.hits[name])), (configuration.name, name)
+        final = workspace.read_table(outcome.hits)
+        if configuration.selection is not None and configuration.selection.where:
+            assert {*final.column("doc_id").to_pylist()} == {"bus/1.md", "ferry/3.md"}
+        whole: Any = type("Run", (), {"inputs": inputs, "configurations": [outcome]})
+        losses = configuration_losses(workspace, whole, outcome, [3])
+        assert losses is not None
+        row = {name: pc.mean(losses.parts.column(name)).as_py() for name in losses.parts.column_names[2:]}
+        assert sum(row.values()) == pytest.approx(1, abs=1e-12)
+        assert row["final_recall"] == pytest.approx(outcome.metrics[f"{METRICS[level][0]}@3"])
+        filtered = configuration.selection is not None and configuration.selection.filters
+        assert (row["selection"] > 0.1) == (filtered and configuration.selection.where is not None), row  # type: ignore[union-attr]
+        assert outcome.notes == []
+
+
+def test_a_filter_that_leaves_nothing_of_a_question_is_told_and_of_all_refused(tmp_path: Path, corpus: Corpus) -> None:
+    parts = {"chunker": CHUNKER, "retrieval": "bm25"}
+    narrow = Selection(where={"lang": ["en", "de"]}, query_filters=True)
+    evaluated, efforts = in_memory(Configuration.model_validate(parts | {"selection": narrow}), corpus, "token-level")
+    assert dict(efforts)["filter-documents"].fallbacks == 3
+    assert len({*evaluated.hits["words"].column("query_id").to_pylist()}) == 6
+    with pytest.raises(ConfigurationError, match="matches none of 9 documents"):
+        in_memory(
+            Configuration.model_validate(parts | {"selection": Selection(where={"lang": "it"})}), corpus, "token-level"
+        )
+    with pytest.raises(ConfigurationError, match=r"benchmark.yaml: a selection has fetch_k 2 and the largest k is 3"):
+        benchmark(tmp_path, corpus, "token-level", "{fetch_k: 2}")
+    with pytest.raises(ConfigurationError, match=r"selection.where: lang cannot be compared by 'is': use"):
+        benchmark(tmp_path, corpus, "token-level", "{where: {lang: {is: en}}}")
