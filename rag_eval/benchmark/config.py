@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import product
@@ -28,7 +29,7 @@ from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.errors import ConfigurationError, preview, sentences
 from rag_eval.formatting import choices, slug, suggestion
-from rag_eval.ground_truth.copies import Copies
+from rag_eval.ground_truth.copies import Copies, read_copies
 from rag_eval.metrics import METRIC
 from rag_eval.metrics.metric import (
     LARGEST_CUT,
@@ -239,6 +240,23 @@ class Configuration(_Named):
         return ConfigurationRecord.model_validate({one.field: PartRecord.of(one.kind, one.of(self)) for one in parts})
 
 
+def check_level(level: EvaluationType, returns: Sequence[Any]) -> None:
+    """Raise ``ConfigurationError`` where more than chunks is returned and scored by the ids of chunks."""
+    if level == "chunk-level" and any(one is not None for one in returns):
+        raise ConfigurationError(
+            "returns gives more text than a chunk, and the ground truth of chunk-level evaluation is ids of chunks: "
+            "leave returns out, or evaluate at token level"
+        )
+
+
+def check_fetch_k(selection: Selection | None, k: int) -> None:
+    """Raise ``ConfigurationError`` where a selection has fewer candidates fetched than count."""
+    if selection is not None and selection.fetch_k is not None and selection.fetch_k < k:
+        raise ConfigurationError(
+            f"a selection has fetch_k {selection.fetch_k} and the largest k is {k}: fetch at least as many"
+        )
+
+
 def _check_path(path: object) -> object:
     if isinstance(path, str) and (not path or "\0" in path):
         raise ValueError(f"expected a path, found the text {path!r}")
@@ -303,11 +321,6 @@ def _check_target(target: str) -> str:
     return target
 
 
-def _written_copies(given: object) -> object:
-    # YAML reads the word off as false.
-    return ("exact" if given else "off") if isinstance(given, bool) else given
-
-
 InputPath = Annotated[Path, BeforeValidator(_check_path)]
 Metric = Annotated[
     Any,
@@ -352,7 +365,7 @@ class BenchmarkConfig(Settings):
         description="How many candidates are selected, fused or reranked, unless a selection says so for itself; null: "
         "ten times k, at least 50.",
     )
-    copies: Annotated[Copies, BeforeValidator(_written_copies)] = Field(
+    copies: Annotated[Copies, BeforeValidator(read_copies)] = Field(
         default="exact",
         description="Which copies of a relevant span elsewhere in the corpus count as found: exact ones, off for none, "
         "or {near: 0.9} for those of such a similarity too.",
@@ -399,16 +412,12 @@ class BenchmarkConfig(Settings):
     def _check_count(self) -> Self:
         if not self.chunkers and not self.system:
             raise ValueError("there is nothing to compare: give chunkers, or a system")
-        if self.evaluation_type == "chunk-level" and any(one is not None for one in self.returns):
-            raise ValueError(
-                "returns gives more text than a chunk, and the ground truth of chunk-level evaluation is ids of "
-                "chunks: leave returns out, or evaluate at token level"
-            )
-        for one in self.selection:
-            if one is not None and one.fetch_k is not None and one.fetch_k < max(self.k):
-                raise ValueError(
-                    f"a selection has fetch_k {one.fetch_k} and the largest k is {max(self.k)}: fetch at least as many"
-                )
+        try:
+            check_level(self.evaluation_type, self.returns)
+            for selection in self.selection:
+                check_fetch_k(selection, max(self.k))
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from None
         sizes = {one.field: len(set(listed)) for one, listed in self._axes.items()}
         others = [one for one in AXES if one.field != "retrieval"]
         count = sum(math.prod(sizes[one.field] for one in others if one.has(mode)) for mode in set(self.retrieval))

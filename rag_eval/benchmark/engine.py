@@ -110,7 +110,9 @@ def evaluate(
                 search_stages.fuse, list(hits.values()), chunks, sources if fuses_scores else [], asked, *fused
             )
         if parts.queries is not None and parts.queries.several:
-            hits["variants"] = run(search_stages.fuse_searches, list(hits.values())[-1], queries, depth)
+            hits["variants"] = run(
+                search_stages.fuse_searches, list(hits.values())[-1], queries, depth, parts.queries.fusion
+            )
         if selection is not None and selection.cuts:
             hits["selected"] = run(search_stages.select, list(hits.values())[-1], chunks, queries, selection)
         if parts.reranker is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Typ
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag_eval.benchmark.config import Configuration
+from rag_eval.benchmark.config import SECTIONS, Configuration
 from rag_eval.benchmark.experiment import (
     CheckedSystem,
     RetrievalResult,
@@ -30,7 +30,7 @@ from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 from rag_eval.ground_truth.plain_data import truth_from
 from rag_eval.metrics.losses import HitStages, check_ks, chunk_level_losses, token_level_losses
 from rag_eval.metrics.metric import AnyChunkLevelMetric, AnyTokenLevelMetric
-from rag_eval.parts import Kind
+from rag_eval.parts import Kind, label
 from rag_eval.retrieval import RERANKER
 from rag_eval.retrieval.foreign_retrieval import takes_arguments
 from rag_eval.retrieval.retriever import AnyChunker, Reranker, Retriever
@@ -86,12 +86,23 @@ class BaseEvaluation(Generic[T, M]):
         vector_store: VectorStore | None = None,
         reranker: Reranker | None = None,
         metrics: Sequence[M] | None = None,
+        *,
+        context: Any = None,
+        queries: Any = None,
+        selection: Any = None,
+        returns: Any = None,
+        copies: Any = "off",
     ) -> RetrievalResult:
         """Chunk, embed, index, retrieve and score; see ``run_experiment`` for the result, the metrics and the errors.
 
         Unless given, the store is in memory; store and k may also stand in the other order. For character spans a plain
         chunker is wrapped by ``ChunkerPositionAdapter``, a position-aware one is used as it is. Embedders, stores and
         rerankers of other libraries are taken as they are, and coroutines are awaited.
+
+        ``context``, ``queries``, ``selection`` and ``returns`` are what the sections of these names are in a benchmark:
+        an object, a name, or a mapping of settings, and give the same numbers. ``copies`` says which copies of a
+        relevant span count as found: "off" for none, "exact", as a benchmark has it by default, or {"near": 0.9}. At
+        chunk level there are neither ``returns`` nor ``copies``.
         """
         if not isinstance(k, int | Sequence):
             k, vector_store = 5 if vector_store is None else vector_store, k
@@ -104,15 +115,21 @@ class BaseEvaluation(Generic[T, M]):
         whole: VectorRAGRetriever[Any] = VectorRAGRetriever(
             chunker, embedder, store, reranker, evaluation_type=self.level
         )
+        given: dict[str, Any] = {"context": context, "queries": queries, "selection": selection, "returns": returns}
+        others: dict[str, Any] = {
+            key: None if one is None else SECTIONS[key].kind.of(one) for key, one in given.items()
+        }
         parts = Configuration.model_construct(
-            chunker=chunker, retrieval=VectorSearch(), embedder=embedder, store=store, reranker=reranker
+            chunker=chunker, retrieval=VectorSearch(), embedder=embedder, store=store, reranker=reranker, **others
         )
-        result = run_with(self.level, self.corpus, self.ground_truth, parts, metrics, k)
+        result = run_with(self.level, self.corpus, self.ground_truth, parts, metrics, k, copies)
         if self._link is None or not self._link.has_key:
             return result
         tables = result.raw_results
-        counted = tables.hits.filter(pc.field("rank") <= (k if isinstance(k, int) else max(k)))
-        url = self._link.publish("rag-eval", self._outputs(counted), tables.scores, {"retriever": whole.name})
+        returned = tables.hits if tables.passages is None else tables.passages
+        counted = returned.filter(pc.field("rank") <= (k if isinstance(k, int) else max(k)))
+        name = " + ".join([whole.name, *(label(one) for one in others.values() if one is not None)])
+        url = self._link.publish("rag-eval", self._outputs(counted), tables.scores, {"retriever": name})
         return replace(result, experiment_url=url)
 
     async def arun(self, *args: Any, **settings: Any) -> RetrievalResult:

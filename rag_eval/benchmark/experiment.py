@@ -7,10 +7,11 @@ from typing import Any, Literal, overload
 
 import pyarrow as pa
 
-from rag_eval.benchmark.config import Configuration
+from rag_eval.benchmark.config import Configuration, check_fetch_k, check_level
 from rag_eval.benchmark.engine import InMemoryInputs, evaluate, run_in_memory
 from rag_eval.errors import ConfigurationError, GroundTruthError, preview
 from rag_eval.ground_truth.check import check_against_corpus, check_chunk_ids, check_chunker
+from rag_eval.ground_truth.copies import credit_copies, read_copies
 from rag_eval.ground_truth.plain_data import truth_from
 from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkPrecision, ChunkRecall
 from rag_eval.metrics.metric import (
@@ -177,12 +178,14 @@ DEFAULTS: Mapping[EvaluationType, tuple[type[Any], tuple[Any, ...]]] = {
 class ExperimentTables:
     """The rows behind the averages: every hit, and a score for each metric, k and answerable query.
 
-    The queries declared unanswerable are named apart; they have hits and no scores.
+    The queries declared unanswerable are named apart; they have hits and no scores. ``passages`` are what is returned
+    for the hits, None where that is the hits.
     """
 
     hits: pa.Table
     scores: pa.Table
     unanswerable: tuple[QueryId, ...]
+    passages: pa.Table | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +264,7 @@ def run_with(
     searched_by: Retriever[Any] | Configuration,
     metrics: Sequence[Any] | None,
     k: int | Sequence[int],
+    copies: object = "off",
 ) -> RetrievalResult:
     """Evaluate a whole retriever, or parts; the result and the errors are those of ``run_experiment``."""
     if level not in DEFAULTS:
@@ -268,9 +272,13 @@ def run_with(
     _, default = DEFAULTS[level]
     ks = _checked_ks(k)
     columns = metrics_at_cuts(level, default if metrics is None else metrics, ks, several=isinstance(k, Iterable))
-    truth = checked_truth(level, ground_truth, corpus)
+    truth = _with_copies(checked_truth(level, ground_truth, corpus), corpus, copies, level)
     asked = max(*ks, *(_depth(column, (_relevant(item) for item in truth)) for column in columns.values()))
-    depth = candidates_for(asked, None) if isinstance(searched_by, Configuration) else asked
+    depth = asked
+    if isinstance(searched_by, Configuration):
+        depth = candidates_for(asked, None)
+        check_level(level, [searched_by.returns])
+        check_fetch_k(searched_by.selection, asked)
     answers = truth_to_tables(truth)
     inputs = InMemoryInputs(level, [documents_to_table(corpus)], answers, list(columns.values()), [], depth)
     if level == "chunk-level" and not isinstance(searched_by, Configuration):
@@ -282,8 +290,18 @@ def run_with(
         keys[score_name(row["metric"], row["cut"], row["size"])]: row["mean"]
         for row in average_scores(evaluated.scores).to_pylist()
     }
-    tables = ExperimentTables(list(evaluated.hits.values())[-1], evaluated.scores, unanswerable)
+    tables = ExperimentTables(list(evaluated.hits.values())[-1], evaluated.scores, unanswerable, evaluated.passages)
     return RetrievalResult(means, raw_results=tables)
+
+
+def _with_copies(truth: list[Any], corpus: Corpus, copies: object, level: EvaluationType) -> list[Any]:
+    try:
+        read = read_copies(copies)
+    except ValueError as error:
+        raise ConfigurationError(f"copies: {error}") from None
+    if read != "off" and level == "chunk-level":
+        raise ConfigurationError("copies are those of spans: chunk-level evaluation has none, leave copies out")
+    return credit_copies(truth, corpus, read) if read != "off" else truth
 
 
 def _relevant(item: TokenLevelGroundTruth | ChunkLevelGroundTruth) -> Sequence[Any]:

@@ -70,7 +70,7 @@ def fuse_variants(hits: pa.Table, queries: pa.Table, fusion: Any, depth: int) ->
         one = hits.filter(pc.equal(column, variant))
         alone = pa.repeat(pa.scalar(0, pa.int32()), one.num_rows)
         rankings.append(one.set_column(place, hits.schema.field(place), alone))
-    return fuse_tables(rankings, queries, fusion, depth, "variants")
+    return fuse_tables(rankings, queries, fusion, depth, "variants", scorings=[None] * len(rankings))
 
 
 def fuse_tables(

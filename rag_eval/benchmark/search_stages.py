@@ -14,7 +14,6 @@ from rag_eval.benchmark.stage import Context, Shards, stage
 from rag_eval.benchmark.stages import ROWS_AT_ONCE, TextVectors
 from rag_eval.embedding.embedder import Vectors, embed_queries
 from rag_eval.retrieval.bm25 import BM25Index, Postings, WordScoring, search_words, word_statistics
-from rag_eval.retrieval.fusion import ReciprocalRankFusion
 from rag_eval.retrieval.retriever import Numbers, Ranking
 from rag_eval.retrieval.scoring import Scoring, VectorScoring, VectorSums
 from rag_eval.retrieval.searching import WordSearch
@@ -158,10 +157,12 @@ def fuse(
     )
 
 
-@stage("hits", version=1)
-def fuse_searches(hits: pa.Table, queries: pa.Table, depth: int, *, context: Context) -> tuple[pa.Table, Effort]:
-    """The hits of all searches of a question as one ranking, by reciprocal rank."""
-    fusion, asked = ReciprocalRankFusion(), as_searches(queries)
+@stage("hits", version=2)
+def fuse_searches(
+    hits: pa.Table, queries: pa.Table, depth: int, fusion: Any, *, context: Context
+) -> tuple[pa.Table, Effort]:
+    """The hits of all searches of a question as one ranking, by their ranks."""
+    asked = as_searches(queries)
     return context.answered(asked, lambda some: fuse_variants(hits, some, fusion, depth))
 
 

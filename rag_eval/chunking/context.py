@@ -14,7 +14,7 @@ from rag_eval.chunking.headings import Outline
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.llm.writing import Answers, TextWriter, WrittenText
 from rag_eval.parts import Shown, part
-from rag_eval.parts.objects import ForeignFunction, signature_of
+from rag_eval.parts.objects import ForeignFunction
 from rag_eval.parts.settings import Count
 from rag_eval.types.documents import Document
 
@@ -124,9 +124,7 @@ class ForeignContext(ForeignFunction):
         return [[self._of(chunk, text, one) for chunk, text in zip(one.chunks, one.texts, strict=True)] for one in cut]
 
     def _of(self, chunk: Any, text: str, cut: CutDocument) -> str:
-        signature = signature_of(self._call)
-        takes_document = signature is not None and len(signature.parameters) > 1
-        given = self.ask(self._call, chunk, *([cut.document] if takes_document else []))
+        given = self.ask_about(chunk, cut.document)
         if given is not None and not isinstance(given, str):
             raise ConfigurationError(f"the {self.label} gave {preview(repr(given))}: give a text, or None")
         return _before(given, text)

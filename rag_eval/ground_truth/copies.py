@@ -7,7 +7,7 @@ the question has already are not added, and at most ``MOST_COPIES`` are added to
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate
 from typing import Literal
@@ -16,8 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field
 
+from rag_eval.errors import preview
 from rag_eval.ground_truth.locating import nearest_extents
 from rag_eval.ground_truth.text_index import PreparedDocuments, RunIndex, folded_form
+from rag_eval.parts.settings import value_in_words
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ground_truth import TokenLevelGroundTruth
@@ -37,6 +39,21 @@ class NearCopies(BaseModel):
 
 Copies = Literal["exact", "off"] | NearCopies
 """Which copies of evidence count as evidence."""
+
+
+def read_copies(given: object) -> Copies:
+    """Return which copies count, as a file or a caller says it; raises ``ValueError`` on anything else."""
+    if isinstance(given, bool):  # as YAML reads the word off
+        return "exact" if given else "off"
+    if given == "exact" or given == "off" or isinstance(given, NearCopies):
+        return given
+    near = given.get("near") if isinstance(given, Mapping) and len(given) == 1 else None
+    if isinstance(near, int | float) and not isinstance(near, bool) and 0.5 < near <= 1:
+        return NearCopies(near=near)
+    raise ValueError(
+        "expected exact, off, or {near: 0.9} for a similarity above 0.5 and up to 1, "
+        f"found {preview(repr(given)) if isinstance(given, Mapping) else value_in_words(given)}"
+    )
 
 
 def credit_copies(

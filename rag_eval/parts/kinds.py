@@ -99,6 +99,10 @@ class Kind:
             raise ConfigurationError(self.expected(candidate))
         return _named(self.foreign)(candidate, origin)
 
+    def of(self, given: Any) -> Any:
+        """Return a part from its name, a mapping of ``type`` and settings, or an object; raises as both."""
+        return self.make(given) if isinstance(given, str | Mapping) else self.take(given)
+
     def expected(self, found: object) -> str:
         """Return the sentence about something that is no part of this kind."""
         told = f"expected {self._one}, by name or with settings, found {value_in_words(found)}"
@@ -127,7 +131,7 @@ class PartOf:
 
     def _checked(self, value: object) -> object:
         try:
-            return self.kind.make(value) if isinstance(value, str | Mapping) else self.kind.take(value)
+            return self.kind.of(value)
         except ConfigurationError as error:
             raise ValueError("; ".join(sentences(error))) from None
 

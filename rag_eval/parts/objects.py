@@ -330,6 +330,12 @@ class ForeignFunction(Foreign):
         if inspect.isclass(source) or not callable(self._call):
             raise ConfigurationError(f"{preview(repr(source))} is no {self.kind}: give {self.wanted}")
 
+    def ask_about(self, chunk: Any, document: Any) -> Any:
+        """Ask a function of a chunk, or of a chunk and its document; raises as ``ask``."""
+        signature = signature_of(self._call)
+        takes_document = signature is not None and len(signature.parameters) > 1
+        return self.ask(self._call, chunk, *([document] if takes_document else []))
+
 
 def check_unchanged(value: object) -> None:
     """Raise ``ConfigurationError`` when the code of a part, or of one inside it, is another than when it was read."""

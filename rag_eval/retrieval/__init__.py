@@ -83,6 +83,7 @@ PASSAGE = Kind(
         "section": "rag_eval.retrieval.passages:SectionPassage",
         "document": "rag_eval.retrieval.passages:DocumentPassage",
     },
+    foreign="rag_eval.retrieval.passages:ForeignPassage",
     nothing="The chunk that was found.",
 )
 """What is returned for a hit."""

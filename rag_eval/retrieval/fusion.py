@@ -84,7 +84,7 @@ class ReciprocalRankFusion:
     reads_scores: ClassVar[bool] = False
     """Whether it is given each retriever's score of every candidate."""
     independent: ClassVar[bool] = False
-    """Whether a chunk's score is the same whatever other chunks there are."""
+    """Whether a chunk's score is the same whatever other chunks are searched, with the same statistics of a corpus."""
 
     _: KW_ONLY
     constant: Annotated[Count, Field(description="How little the first ranks count more than later ones.")] = 60
@@ -163,6 +163,10 @@ class ZScoreFusion(ScoreFusion):
     retriever without scores rank r of n chunks counts as the normal quantile of 1 − (r − ½) / n, and what it did not
     find as in the middle of the ranks that are left.
     """
+
+    independent: ClassVar[bool] = True
+    reads_statistics: ClassVar[bool] = True
+    """Mean and deviation."""
 
     _: KW_ONLY
     weights: Annotated[list[Weight], Field(description=WEIGHTS)] = Field(default_factory=list)

@@ -11,9 +11,12 @@ from typing import Annotated, Protocol
 from pydantic import Field
 
 from rag_eval.chunking.headings import Outline
+from rag_eval.errors import ConfigurationError, preview
 from rag_eval.parts import Shown, part
+from rag_eval.parts.objects import ForeignFunction
 from rag_eval.parts.settings import Count, OptionalCount
 from rag_eval.tokens import count_tokens
+from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Document
 
 Place = tuple[int, int]
@@ -79,6 +82,47 @@ class DocumentPassage:
         place = 0, len(document.content)
         fits = _fits(document, place, self.max_tokens)
         return dict.fromkeys(hits, place if fits else None)
+
+
+class ForeignPassage(ForeignFunction):
+    """A function of a chunk, or of a chunk and its document, that gives the place of what is returned for it.
+
+    A place is (start, end) in the document, or a span of it; None returns the chunk. Raises ``ConfigurationError`` when
+    the object cannot be called.
+    """
+
+    kind = "passage"
+    methods = ("passage",)
+    wanted = "a function of a chunk"
+
+    @property
+    def label(self) -> str:
+        """The reference or the name, told apart from a function that gives context."""
+        return f"returns {super().label}"
+
+    def passages(self, document: Document, chunks: Sequence[Place], hits: Sequence[int]) -> dict[int, Place | None]:
+        """Return the place of the passage of each hit; raises ``ConfigurationError`` on what is none."""
+        return {hit: self._of(document, *chunks[hit]) for hit in hits}
+
+    def _of(self, document: Document, start: int, end: int) -> Place:
+        given = self.ask_about(document.chunk_at(start, end), document)
+        if given is None:
+            return start, end
+        place = (given.start, given.end) if isinstance(given, CharacterSpan | PositionAwareChunk) else given
+        is_pair = isinstance(place, list | tuple) and len(place) == 2 and all(type(one) is int for one in place)
+        if not is_pair or getattr(given, "doc_id", document.id) != document.id:
+            raise ConfigurationError(
+                f"the {self.label} gave {preview(repr(given))} for a chunk of {document.id!r}: give (start, end) in "
+                "the document, a span of it, or None"
+            )
+        if not 0 <= place[0] < place[1] <= len(document.content):
+            raise ConfigurationError(
+                f"the {self.label} gave [{place[0]}, {place[1]}) of {document.id!r}, which has "
+                f"{len(document.content)} characters: give a place in the document"
+            )
+        if isinstance(given, CharacterSpan):
+            document.check_span(given)
+        return place[0], place[1]
 
 
 def _fits(document: Document, place: Place, max_tokens: int | None) -> bool:

@@ -1,15 +1,18 @@
 """Searches: what is really searched for a question, where that is not the question as it is asked."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from dataclasses import KW_ONLY
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.llm.writing import Answers, TextWriter, WrittenText, WrittenTexts, usable
-from rag_eval.parts import Shown, part
+from rag_eval.parts import PartOf, Shown, part
 from rag_eval.parts.objects import ForeignFunction
 from rag_eval.parts.settings import Count
+from rag_eval.retrieval import FUSION
+from rag_eval.retrieval.fusion import ReciprocalRankFusion
 
 
 @part
@@ -39,12 +42,16 @@ class HypotheticalAnswers(RewrittenQueries):
 
 @part
 class QueryVariants(TextWriter):
-    """Each question with other wordings of a model beside it; their hits are fused by reciprocal rank."""
+    """Each question with other wordings of a model beside it; their hits are fused by their ranks."""
 
     prompt = "variants"
     several = True
 
     count: Annotated[Count, Shown, Field(le=20, description="How many wordings beside the question.")] = 3
+    _: KW_ONLY
+    fusion: Annotated[Any, PartOf(FUSION), Field(description="How the rankings of the wordings become one.")] = Field(
+        default_factory=ReciprocalRankFusion
+    )
 
     def searches(self, questions: Sequence[str], answers: Answers) -> list[list[str]]:
         """Return the texts to search for each question, its own first; raises as ``Answers.of``."""
@@ -65,6 +72,7 @@ class ForeignQueries(ForeignFunction):
     methods = ("rewrite",)
     wanted = "a function of a question"
     several = True
+    fusion = ReciprocalRankFusion()
 
     @property
     def label(self) -> str:

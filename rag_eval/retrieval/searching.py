@@ -18,7 +18,9 @@ class VectorSearch:
     """The chunks whose vectors are nearest to the query's, by the embedder and the store."""
 
     independent: ClassVar[bool] = True
-    """Whether a chunk's score is the same whatever other chunks there are."""
+    """Whether a chunk's score is the same whatever other chunks are searched, with the same statistics of a corpus."""
+    reads_statistics: ClassVar[bool] = False
+    """Whether scores depend on such statistics: of words, or the moments of the scores of all chunks."""
 
 
 @part
@@ -26,6 +28,7 @@ class WordSearch:
     """The chunks that share most words with the query, by BM25 with the statistics of all chunks."""
 
     independent: ClassVar[bool] = True
+    reads_statistics: ClassVar[bool] = True
 
     k1: Annotated[StrictFloat, Field(ge=0, description="How much a word's repetition counts.")] = 1.5
     b: Annotated[StrictFloat, Field(ge=0, le=1, description="How much a chunk's length counts.")] = 0.75
@@ -60,8 +63,13 @@ class HybridSearch:
 
     @property
     def independent(self) -> bool:
-        """Whether a chunk's score is the same whatever other chunks there are."""
+        """Whether a chunk's score is the same whatever other chunks are searched, with the same statistics."""
         return all(getattr(one, "independent", False) for one in (self.fusion, *self.retrievers))
+
+    @property
+    def reads_statistics(self) -> bool:
+        """Whether scores depend on statistics of the corpus."""
+        return any(getattr(one, "reads_statistics", False) for one in (self.fusion, *self.retrievers))
 
     @property
     def label(self) -> str:

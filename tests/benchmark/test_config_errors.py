@@ -113,6 +113,19 @@ WRONG_SETTINGS = {
     "k: []": "k: an empty grid: give at least one value",
     "k: [3, 1]": "k: expected numbers in increasing order, each once, found [3, 1]",
     "fetch_k: 4": "fetch_k: fetch_k is 4 and the largest k is 5: fetch at least as many",
+    "copies: nearly": (
+        "copies: expected exact, off, or {near: 0.9} for a similarity above 0.5 and up to 1, found the text 'nearly'"
+    ),
+    "copies: {near: 0.4}": (
+        "copies: expected exact, off, or {near: 0.9} for a similarity above 0.5 and up to 1, found \"{'near': 0.4}\""
+    ),
+    "selection: {where: {lang: {is: en}}}": (
+        "selection.where: lang cannot be compared by 'is': use one of not, above, at_least, below, at_most, like"
+    ),
+    "selection: {wher: {a: 1}, fetch_k: 9}": (
+        "selection.wher: select has no such key (did you mean where?): "
+        "use one of type, where, metadata, query_filters, score_threshold, near_duplicates, fetch_k"
+    ),
     "fetch_k: [10, 20]": "fetch_k: expected a whole number, found a list",
     "metrics: [span_iou, span_iou]": "metrics: span_iou stands twice: ask for each metric once",
     "metrics: [span_iou, 3]": (

@@ -12,13 +12,15 @@ from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import BenchmarkConfig, Configuration
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.engine import InMemoryInputs, evaluate, run_in_memory
+from rag_eval.benchmark.evaluations import ChunkLevelEvaluation, TokenLevelEvaluation
 from rag_eval.benchmark.outcome import StageWork, summarise
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, effort_of
 from rag_eval.benchmark.run_losses import configuration_losses
 from rag_eval.benchmark.stage import Stage, unused_name
-from rag_eval.benchmark.truth_stages import load_ground_truth
+from rag_eval.benchmark.truth_stages import ground_truth, load_ground_truth
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
+from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError
 from rag_eval.ground_truth.files import write_chunk_level, write_token_level
 from rag_eval.retrieval.selection import Selection
@@ -245,3 +247,52 @@ def test_a_filter_that_leaves_nothing_of_a_question_is_told_and_of_all_refused(t
         benchmark(tmp_path, corpus, "token-level", "{fetch_k: 2}")
     with pytest.raises(ConfigurationError, match=r"selection.where: lang cannot be compared by 'is': use"):
         benchmark(tmp_path, corpus, "token-level", "{where: {lang: {is: en}}}")
+
+
+@pytest.mark.parametrize("level", ["token-level", "chunk-level"])
+def test_a_notebook_takes_the_same_parts_and_gives_the_numbers_of_a_benchmark(
+    tmp_path: Path, corpus: Corpus, level: str
+) -> None:
+    config = benchmark(tmp_path, corpus, level, "{where: {lang: [en, fr]}, near_duplicates: 0.9, fetch_k: 20}")
+    given: dict[str, Any] = {"context": "headings", "queries": lambda text: [text, text.upper()]}
+    given["selection"] = {"where": {"lang": ["en", "fr"]}, "near_duplicates": 0.9, "fetch_k": 20}
+    if level == "token-level":
+        given |= {"returns": lambda chunk: (chunk.start, (chunk.start + chunk.end) // 2), "copies": "exact"}
+    listed = {key: [one] for key, one in given.items() if key != "copies"} | {"copies": given.get("copies", "off")}
+    config = BenchmarkConfig.model_validate(
+        config.model_dump() | listed | {"stores": ["memory"], "retrieval": ["vector"]}
+    )
+    workspace = Workspace(root=tmp_path / "work")
+    documents = stages.load_corpus(workspace, CorpusSource.of(config.corpus, config.glob))
+
+    def run(stage: Stage, *inputs: Any) -> Any:
+        return stage(workspace, *inputs)
+
+    truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, copies=config.copies)
+    inputs = BenchmarkInputs.of(config, documents, truth)
+    kept = evaluate(run, config.configurations()[0], inputs)
+    kind: Any = TokenLevelEvaluation if level == "token-level" else ChunkLevelEvaluation
+    result = kind(corpus, truth_of(corpus, level)).run(CHUNKER, LocalEmbedder(), [3], metrics=METRICS[level], **given)
+    assert result.raw_results.scores.equals(workspace.read_table(kept.scores))
+    assert (result.raw_results.passages is None) == (level == "chunk-level")
+    if level == "token-level":
+        plain = kind(corpus, truth_of(corpus, level)).run(CHUNKER, LocalEmbedder(), [3], **(given | {"copies": "off"}))
+        assert plain.metrics["span_recall@3"] <= result.metrics["span_recall@3"]
+
+
+def test_what_a_notebook_cannot_take_is_told_in_a_sentence(corpus: Corpus) -> None:
+    spans, ids = (
+        kind(corpus, truth_of(corpus, kind.level))  # type: ignore[arg-type]
+        for kind in (TokenLevelEvaluation, ChunkLevelEvaluation)
+    )
+
+    def told(evaluation: Any, **parts: Any) -> str:
+        with pytest.raises(ConfigurationError) as error:
+            evaluation.run(CHUNKER, LocalEmbedder(), 5, **parts)
+        return str(error.value)
+
+    assert told(spans, copies="nearly").startswith("copies: expected exact, off, or {near: 0.9} for a similarity above")
+    assert told(spans, selection={"fetch_k": 4}).startswith("a selection has fetch_k 4 and the largest k is 5")
+    assert told(spans, returns="windo").startswith("there is no passage 'windo' (did you mean window?)")
+    assert told(ids, returns="section").startswith("returns gives more text than a chunk")
+    assert told(ids, copies="exact").startswith("copies are those of spans")

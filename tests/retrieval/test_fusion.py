@@ -156,7 +156,10 @@ def test_labels_say_what_is_not_the_default() -> None:
 def test_whether_a_score_depends_on_other_chunks_is_said_by_the_part() -> None:
     assert RETRIEVER.make("vector").independent
     assert RETRIEVER.make("bm25").independent
-    assert not RETRIEVER.make("hybrid").independent
+    hybrid = {one: RETRIEVER.make({"type": "hybrid", "fusion": one}) for one in ("z-score", "min-max", "rrf")}
+    assert {one: made.independent for one, made in hybrid.items()} == {"z-score": True, "min-max": False, "rrf": False}
+    statistics = [RETRIEVER.make(one).reads_statistics for one in ("vector", "bm25", "hybrid")]
+    assert statistics == [False, True, True]
 
 
 @pytest.mark.parametrize(

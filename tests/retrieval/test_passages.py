@@ -12,12 +12,15 @@ from hypothesis import strategies as st
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.engine import run_in_memory
 from rag_eval.benchmark.stage import Context
+from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.groups import sweep_places
 from rag_eval.metrics.metric import Cut
 from rag_eval.metrics.score_tables import score_token_level
+from rag_eval.retrieval import PASSAGE
 from rag_eval.retrieval.passages import DocumentPassage, SectionPassage, WindowPassage
 from rag_eval.tables import HITS, chunks_to_table, documents_to_table, table_of, truth_to_tables
 from rag_eval.tokens import count_tokens
+from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
 from rag_eval.types.ids import DocumentId
@@ -189,3 +192,37 @@ def test_what_did_not_fit_a_budget_does_not_fit_for_being_joined_to_a_shorter_te
     # Joined, two texts may have fewer tokens than the first alone has.
     sweep = sweep_places([[("a", 0, 4), ("a", 4, 6), ("a", 8, 9)]], [[("a", 0, 9)]], tokens=[[5, -1, 3]])
     assert [sweep.covered(Cut("tokens", budget)).tolist() for budget in (4, 5, 7)] == [[0], [6], [7]]
+
+
+def paragraphs(chunk: Any, document: Any) -> tuple[int, int]:
+    start, end = document.content.rfind("\n\n", 0, chunk.start) + 1, document.content.find("\n\n", chunk.end)
+    return start, len(document.content) if end < 0 else end
+
+
+@pytest.mark.parametrize(
+    ("function", "places"),
+    [
+        (paragraphs, [(6, 17), (0, 5)]),
+        (lambda chunk: None, [(8, 12), (0, 2)]),
+        (lambda chunk: [chunk.start, chunk.end + 1], [(8, 13), (0, 3)]),
+        (lambda chunk, document: document.span(chunk.start, chunk.end + 2), [(8, 14), (0, 4)]),
+        (lambda chunk, document: document.chunk_at(0, chunk.end), [(0, 12), (0, 2)]),
+        (lambda chunk: (0, 99), r"gave \[0, 99\) of 'a.md', which has 17 characters: give a place in the document"),
+        (lambda chunk: (3, 3), r"gave \[3, 3\) of 'a.md'"),
+        (lambda chunk: "text", "gave \"'text'\" for a chunk of 'a.md': give .start, end. in the document"),
+        (lambda chunk: CharacterSpan("b.md", 0, 2, "xx"), "for a chunk of 'a.md': give"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_function_says_what_is_returned_and_its_places_are_checked(function: Any, places: Any) -> None:
+    document = Document(DocumentId("a.md"), "one 1\n\ntwo two 2.")
+    cut = [document.chunk_at(0, 2), document.chunk_at(8, 12)]
+    rows = [("q", rank, 1 / rank, "a.md", cut[n].start, cut[n].end, n) for rank, n in enumerate((1, 0), start=1)]
+    names = ("query_id", "rank", "score", "doc_id", "start", "end", "ordinal")
+    hits = table_of(HITS, rows, names, variant=0, stage="made")
+    given = hits, [chunks_to_table(cut)], [documents_to_table(Corpus([document]))], PASSAGE.take(function)
+    if isinstance(places, str):
+        with pytest.raises(ConfigurationError, match=places):
+            run_in_memory(stages.return_passages, *given)
+        return
+    made = run_in_memory(stages.return_passages, *given)
+    assert [(row["start"], row["end"]) for row in made.to_pylist()] == places

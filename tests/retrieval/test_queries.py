@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import pyarrow as pa
@@ -10,13 +11,16 @@ import pytest
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.engine import InMemoryInputs, evaluate, run_in_memory
+from rag_eval.benchmark.search_stages import filter_searches
 from rag_eval.benchmark.stage import Context
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
 from rag_eval.ground_truth.files import read_token_level
+from rag_eval.parts import label
 from rag_eval.reports.questions import searched_texts_of
 from rag_eval.retrieval import REWRITER
 from rag_eval.retrieval.queries import HypotheticalAnswers, QueryVariants, RewrittenQueries
+from rag_eval.retrieval.selection import Selection
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from rag_eval.tables import documents_to_table, truth_to_tables
 from rag_eval.types.documents import Corpus
@@ -103,6 +107,35 @@ def test_variants_are_fused_to_one_ranking_and_equal_ones_change_nothing(retriev
     assert places(other.hits["variants"]) != places(alone.hits[first])
 
 
+@pytest.mark.parametrize("fusion", ["rrf", "z-score", "min-max"])
+def test_variants_are_fused_by_the_fusion_that_they_are_given(fusion: str) -> None:
+    with OpenAIServer() as server:
+        server.reply = lambda body: json.dumps({"texts": ["the last ferry"]})
+        made = evaluated(retrieval="bm25", queries=QueryVariants("n", base_url=server.base_url, fusion=fusion))
+    by_variant: dict[tuple[str, int], list[str]] = {}
+    for row in made.hits["words"].to_pylist():
+        by_variant.setdefault((row["query_id"], row["variant"]), []).append(str((row["doc_id"], row["start"])))
+    for query in QUERIES.column("query_id").to_pylist():
+        lists = [by_variant.get((query, variant), []) for variant in (0, 1)]
+        found = sorted({one for each in lists for one in each})
+
+        def scored(chunk: str, lists: list[list[str]] = lists, count: int = len(found)) -> float:
+            ranks = [(each.index(chunk) + 1 if chunk in each else 0, len(each)) for each in lists]
+            if fusion == "rrf":
+                return sum(1 / (60 + rank) for rank, _ in ranks if rank)
+            if fusion == "min-max":
+                return sum((1 - (rank - 1) / size if rank else 0) / 2 for rank, size in ranks)
+            at = [(rank - 0.5 if rank else (size + count) / 2) / count for rank, size in ranks]
+            return sum(NormalDist().inv_cdf(1 - min(one, 1 - 0.5 / count)) / 2 for one in at)
+
+        rows = [row for row in made.hits["variants"].to_pylist() if row["query_id"] == query]
+        assert [row["score"] for row in rows] == pytest.approx(sorted(map(scored, found), reverse=True)[:50])
+        assert [row["score"] for row in rows] == pytest.approx([scored(str((r["doc_id"], r["start"]))) for r in rows])
+    assert label(QueryVariants(fusion=fusion)) == "variants gpt-4.1-mini/3" + f" fusion=({fusion})" * (fusion != "rrf")
+
+
 def test_the_report_shows_what_was_searched_beside_the_question() -> None:
     made = run_in_memory(stages.rewrite, QUERIES, REWRITER.take(lambda text: [text, "ferry"]))
     assert searched_texts_of(made, QUERIES) == [["ferry"]] * 4
+    filtered = run_in_memory(filter_searches, QUERIES, QUERIES, Selection(where={"lang": "en"}))
+    assert searched_texts_of(filtered, QUERIES) == [[f'{text} (where {{"lang":"en"}})'] for text in QUESTIONS]
