@@ -219,10 +219,7 @@ def documents_to_table(corpus: Corpus) -> pa.Table:
 
 
 def documents_from_table(table: pa.Table) -> list[Document]:
-    """The documents in row order.
-
-    Raises ``TableError`` when a content is not the one its sha256 was taken of, or metadata is not a JSON object.
-    """
+    """The documents in row order; raises ``TableError`` on a wrong sha256, or metadata that is no JSON object."""
     rows = check_schema(table, DOCUMENTS, "documents").to_pylist()
     for row in rows:
         if text_sha256(row["content"]) != row["sha256"]:
@@ -244,10 +241,7 @@ def chunks_to_table(chunks: Iterable[Chunk | PositionAwareChunk]) -> pa.Table:
 
 
 def chunks_from_table(table: pa.Table) -> list[Any]:
-    """The chunks in row order, ``PositionAwareChunk`` where the table has places and ``Chunk`` where it has none.
-
-    Raises ``TableError`` when only some rows have a place, or one does not fit its text.
-    """
+    """The chunks in row order, with places where the table has them; raises ``TableError`` on one that does not fit."""
     is_placed = check_schema(table, CHUNKS, "chunks").column("start").null_count < table.num_rows
     chunks: list[Any] = []
     for row in check_schema(table, CHUNKS, "chunks", PLACE if is_placed else ()).to_pylist():

@@ -37,10 +37,7 @@ class FixedTokenChunker(BuiltInChunker):
         check_encoding(self.encoding)
 
     def cuts(self, text: str) -> list[Cut]:
-        """Return the places of the chunks: starts and ends strictly increasing, no cut empty.
-
-        Raises ``TextEncodingError`` on a lone surrogate.
-        """
+        """Return the places of the chunks, ends rising too; raises ``TextEncodingError`` on a lone surrogate."""
         if not text:
             return []
         borders = np.concatenate(([0], token_ends(text, self.encoding)))

@@ -121,10 +121,7 @@ def as_chunker(source: object, name: str | None = None) -> Chunker:
 
 
 def foreign_chunker(source: object, name: str | None = None) -> ForeignChunker:
-    """Wrap an object as a ``ForeignChunker``; one that is wrapped already keeps its places and takes the name.
-
-    Raises ``ConfigurationError`` when the object is not a chunker.
-    """
+    """Wrap an object as a ``ForeignChunker``, or give a wrapped one the name; raises ``ConfigurationError``."""
     if isinstance(source, ForeignChunker):
         return source if name is None else ForeignChunker(source.source, source.origin, name)
     return ForeignChunker(source, None, name)

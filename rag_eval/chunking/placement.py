@@ -340,10 +340,7 @@ class ChunkerPositionAdapter:
 
 
 def as_position_aware(chunker: object, name: str | None = None) -> PositionAwareChunker:
-    """Return the object itself where it knows positions (``chunk_with_positions``), else an adapter around it.
-
-    Raises ``ConfigurationError`` when the object is not a chunker.
-    """
+    """Return the object where it knows positions, else an adapter around it; raises ``ConfigurationError``."""
     if name is None and not isinstance(chunker, type) and isinstance(chunker, PositionAwareChunker):
         return chunker
     return ChunkerPositionAdapter(chunker, name)

@@ -155,10 +155,7 @@ _BEYOND_WHITESPACE = 0x3001  # no character from here on is whitespace
 
 
 class TokenCounter:
-    """One text and the tokens of its pieces, each counted as if it were encoded on its own.
-
-    Raises ``TextEncodingError`` on a lone surrogate.
-    """
+    """One text and the tokens of its pieces, each counted alone; raises ``TextEncodingError`` on a lone surrogate."""
 
     def __init__(self, text: str, encoding: str) -> None:
         self.text = text
@@ -325,10 +322,7 @@ class RecursiveTokenChunker(BuiltInChunker):
         check_encoding(self.encoding)
 
     def cuts(self, text: str) -> list[Cut]:
-        """Return the places of the chunks: starts strictly increasing, no cut empty.
-
-        Raises ``TextEncodingError`` on a lone surrogate.
-        """
+        """Return the places of the chunks; raises ``TextEncodingError`` on a lone surrogate."""
         cuts: list[Cut] = []
         if text:
             self._split(TokenCounter(text, self.encoding), 0, len(text), self.separators, cuts)

@@ -40,10 +40,7 @@ TEXT_SUFFIXES = (".md", ".txt", ".rst", ".adoc", ".html", ".org", ".tex")
 
 
 def kind_of(path: Path) -> Literal["file", "folder", "device"] | None:
-    """Tell what is at a path, links followed; a pipe or a socket counts as a device, None is nothing.
-
-    Raises ``CorpusError`` when the system does not tell.
-    """
+    """Tell what is at a path, links followed; a pipe counts as a device, None is nothing. Raises ``CorpusError``."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -171,10 +168,7 @@ def stays_inside(name: str) -> bool:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that a reader meets the old content or the new, never a part.
-
-    Raises ``ArtifactError`` when it cannot be written.
-    """
+    """Write a file so that a reader meets the old content or the new, never a part; raises ``ArtifactError``."""
     with scratch_path(path.parent) as scratch, writing(path):
         scratch.write_bytes(data)
         os.replace(scratch, path)
@@ -222,10 +216,7 @@ def check_folder(folder: Path) -> None:
 
 @contextmanager
 def scratch_path(folder: Path) -> Iterator[Path]:
-    """Yield a path of its own in ``folder``, which is made; whatever stands there afterwards is removed.
-
-    Raises ``ArtifactError`` when the folder cannot be made or written to.
-    """
+    """Yield a path of its own in ``folder``, which is made; what is left there goes. Raises ``ArtifactError``."""
     check_folder(folder)
     path = folder / f"{SCRATCH_PREFIX}{_host()}-{os.getpid()}-{uuid.uuid4().hex}"
     try:
@@ -332,10 +323,7 @@ def touch(path: Path) -> None:
 
 
 def files_sha256(folder: Path, paths: Iterable[Path], digest_of: Callable[[Path], str] = file_sha256) -> str:
-    """Return the sha256 of the names (relative to ``folder``) and bytes of the files, in the given order, in hex.
-
-    Raises ``OSError``, with the file's name, when one cannot be read.
-    """
+    """Return the sha256, in hex, of the names below ``folder`` and bytes of the files, in order; raises ``OSError``."""
     return contents_sha256((path.relative_to(folder).as_posix(), digest_of(path)) for path in paths)
 
 

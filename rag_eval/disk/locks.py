@@ -20,10 +20,7 @@ POLL_SECONDS = 0.02
 
 @contextmanager
 def try_lock(path: Path) -> Iterator[bool]:
-    """Hold the lock of a file, which is made, and give True; False at once when another holds it.
-
-    Raises ``ArtifactError`` when the file cannot be made, or its file system knows no locks.
-    """
+    """Hold the lock of a file, which is made; False at once when another holds it. Raises ``ArtifactError``."""
     try:
         lock = _acquired(path)
     except OSError as error:

@@ -203,10 +203,7 @@ class KeyedRows:
             self.add(keys_from_hex(list(rows)), columns, since_ns)
 
     def add(self, keys: Keys, columns: pa.Table, since_ns: int = 0) -> None:
-        """Keep rows, of equal keys the first; they are not mixed with what was made before ``since_ns``.
-
-        Raises ``ArtifactError`` when they cannot be written.
-        """
+        """Keep rows, of equal keys the first, apart from those made before ``since_ns``; raises ``ArtifactError``."""
         self._write(keys, columns)
         with self._tidying():
             self._merge_small_files(since_ns)

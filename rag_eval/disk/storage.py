@@ -38,10 +38,7 @@ class BucketLocation:
 
     @classmethod
     def parse(cls, uri: str) -> "BucketLocation":
-        """Return the location that an address names.
-
-        Raises ``ConfigurationError`` when it is not one of a bucket, or holds keys, which are not repeated.
-        """
+        """Return the location of an address; raises ``ConfigurationError`` when it is none, or holds keys."""
         try:
             parts = urlsplit(uri)
         except ValueError:

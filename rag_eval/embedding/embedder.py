@@ -16,10 +16,7 @@ from rag_eval.types.ids import encode_utf8
 
 
 def check_texts(texts: Sequence[str]) -> None:
-    """Raise ``ConfigurationError`` unless the texts are a list of strings, ``TextEncodingError`` on a lone surrogate.
-
-    A bare string is refused because its letters would be embedded one by one.
-    """
+    """Raise ``ConfigurationError`` unless it is a list of strings, ``TextEncodingError`` on a lone surrogate."""
     if isinstance(texts, str) or not hasattr(texts, "__len__"):
         given = "one string" if isinstance(texts, str) else preview(repr(texts))
         raise ConfigurationError(f"the texts to embed are {given}: give a list of strings")
@@ -31,10 +28,7 @@ def check_texts(texts: Sequence[str]) -> None:
 
 
 def checked_vectors(vectors: object, count: int, name: str, dimension: int | None = None) -> NDArray[np.float32]:
-    """Return the vectors, which may be lists or of another precision, as float32 rows.
-
-    Raises ``ConfigurationError`` unless they are ``count`` rows of finite numbers, ``dimension`` in each if given.
-    """
+    """Return vectors as float32; raises ``ConfigurationError`` unless they are ``count`` finite rows of one size."""
     wanted = f"it must give one row for each text, of {dimension or 'equally many'} numbers"
     try:
         with np.errstate(over="ignore"):
@@ -180,10 +174,7 @@ def known_dimension(embedder: Embedder) -> int | None:
 
 
 def embed_queries(embedder: Embedder, texts: Sequence[str]) -> Vectors:
-    """Return the vectors of many questions, in their order, together where the embedder can and else one by one.
-
-    Raises ``ConfigurationError`` when they are not one finite vector of the embedder's dimension for each question.
-    """
+    """Return the vectors of many questions, together where the embedder can; raises as ``checked_vectors`` does."""
     if not texts:
         return np.zeros((0, getattr(embedder, "dimension", 1)), np.float32)
     given: object
@@ -197,10 +188,7 @@ def embed_queries(embedder: Embedder, texts: Sequence[str]) -> Vectors:
 
 
 def text_vectors(embedder: Embedder, texts: Sequence[str]) -> Vectors:
-    """Return the vectors of texts, in their order; a text that stands several times is embedded once.
-
-    Raises ``ConfigurationError`` when they are not one finite vector of the embedder's dimension for each text.
-    """
+    """Return the vectors of texts, each distinct one embedded once; raises as ``checked_vectors`` does."""
     if not texts:
         return np.zeros((0, getattr(embedder, "dimension", 1)), np.float32)
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}

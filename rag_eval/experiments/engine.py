@@ -306,10 +306,7 @@ class Engine:
             trace.seconds = time.perf_counter() - started
 
     async def _freed(self, stuck: "asyncio.Future[Any]") -> None:
-        """Wait until this worker's last call has really ended, so that there are never more of them than allowed.
-
-        Raises ``ExperimentError`` when none of the workers comes free.
-        """
+        """Wait until this worker's last call has really ended; raises ``ExperimentError`` when no worker comes free."""
         self._stuck += 1
         try:
             while not stuck.done():

@@ -346,10 +346,7 @@ def as_output(given: Any) -> Output:
 
 
 def parse_minimums(texts: Iterable[str]) -> dict[str, float]:
-    """The least that averages must be, by their keys, each from ``metric=value``.
-
-    Raises ``ConfigurationError`` on anything else.
-    """
+    """The least that averages must be, each from ``metric=value``; raises ``ConfigurationError`` on anything else."""
     found: dict[str, float] = {}
     for text in texts:
         key, _, value = text.rpartition("=")
@@ -372,10 +369,7 @@ def check_minimums(minimums: Mapping[str, float], keys: Sequence[str]) -> None:
 
 
 def below(results: Sequence[ExperimentResult], minimums: Mapping[str, float]) -> list[str]:
-    """Say of each average that is below its minimum how far.
-
-    Raises ``ConfigurationError`` when no experiment has an average of that name.
-    """
+    """Say of each average below its minimum how far; raises ``ConfigurationError`` on a name that none has."""
     known = sorted({key for result in results for key in result.averages})
     for key in minimums:
         if key not in known:

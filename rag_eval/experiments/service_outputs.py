@@ -93,10 +93,7 @@ LARGEST_BYTES = 100_000_000
 
 
 class OrqOutput(Output):
-    """Sends the results, unless they are larger than ``largest`` bytes.
-
-    Where ``dry_run`` is a stream, what would be sent is printed there instead.
-    """
+    """Sends the results, unless they have more than ``largest`` bytes; with a stream ``dry_run`` only prints them."""
 
     name = "orq.ai"
 

@@ -37,10 +37,7 @@ class ExperimentSettings(Settings):
 
 
 def load_settings(folder: Path | None = None) -> ExperimentSettings:
-    """The settings of the nearest ``rag-eval.toml`` or ``pyproject.toml`` from the folder upwards; else the defaults.
-
-    Raises ``ConfigurationError`` with the file and the key when one cannot be used.
-    """
+    """The settings of the nearest settings file, folders upwards, or the defaults; raises ``ConfigurationError``."""
     found = ProjectSettings.find(folder)
     return ExperimentSettings() if found is None else found.checked(ExperimentSettings)
 

@@ -159,10 +159,7 @@ def irrelevances(candidates: Sequence[Candidate], options: GenerationOptions, em
 
 
 def repetitions(candidates: Sequence[Candidate], options: GenerationOptions, embedder: Embedder) -> Iterator[Drop]:
-    """Questions that an earlier one asks too: word for word, or nearly, with the same numbers in them.
-
-    Questions of the same words are always dropped, as they would have the same id.
-    """
+    """Questions that an earlier one asks too: in the same words (always), or nearly, with the same numbers."""
     most = options.filters.max_question_similarity
     first: dict[tuple[str, ...], int] = {}
     others: list[int] = []

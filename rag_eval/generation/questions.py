@@ -235,10 +235,7 @@ def shown_briefs(briefs: Sequence[Brief], prompts: Prompts) -> str:
 
 @dataclass(frozen=True)
 class Assignment(Asked):
-    """Some questions to write about some windows; for ``verification``, one to judge.
-
-    ``prompt_hash`` names the texts that it was made with.
-    """
+    """Some questions to write about windows, or one to judge; ``prompt_hash`` names the texts that it was made with."""
 
     prompt_hash: str
     windows: tuple[Window, ...] = ()
@@ -260,10 +257,7 @@ TEMPLATES: dict[tuple[Purpose, type[AnswerModel]], str] = {
 
 @dataclass(frozen=True)
 class Planner:
-    """Writes the assignments of one generation, for one model on one server.
-
-    ``answer`` is what the model answers to questions that have an answer.
-    """
+    """Writes the assignments of a generation; ``answer`` is what the model gives to questions that have an answer."""
 
     server: str
     model: str

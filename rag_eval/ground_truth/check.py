@@ -181,10 +181,7 @@ def check_chunk_ids(truth: Sequence[ChunkLevelGroundTruth], chunks: Iterable[Chu
 
 
 def count_occurrences(texts: Iterable[str], documents: Iterable[Document]) -> dict[str, dict[DocumentId, int]]:
-    """Count for each text in how many places it begins, by document; overlapping places count.
-
-    Documents without the text are left out; an empty text occurs nowhere.
-    """
+    """Count in how many places each text begins, overlaps too, by document; documents without it are left out."""
     documents = list(documents)
     return {
         text: {one.id: count for one in documents if (count := len(places_of(text, one.content, inf)))}

@@ -262,10 +262,7 @@ def _to_border(before: MatchingBlock, after: MatchingBlock, old: str, new: str) 
 
 
 def shifts(before: MatchingBlock, after: MatchingBlock, old: str, new: str) -> tuple[int, int]:
-    """Tell how far back and how far on the change between two blocks can be shifted, 1,000 characters at most.
-
-    Only what was taken out or put in, and not replaced, can be.
-    """
+    """Tell how far back and on a change between two blocks can be shifted; what was replaced cannot be."""
     taken, put = after.old - before.old_end, after.new - before.new_end
     if (taken == 0) == (put == 0):
         return 0, 0

@@ -55,10 +55,7 @@ def read_chunk_level(path: str | Path) -> list[ChunkLevelGroundTruth]:
 
 
 def read_truth_text(path: str | Path, what: str = "ground-truth file") -> str:
-    """Read a ground-truth file without its byte-order mark; raises ``GroundTruthError`` when it cannot be read.
-
-    ``what`` is what the file is called in the error.
-    """
+    """Read a file, ``what`` in errors, without its byte-order mark; raises ``GroundTruthError`` when it cannot be."""
     path = Path(path)
     try:
         kind = kind_of(path)
@@ -134,10 +131,7 @@ def _checked_version(data: dict[str, Any], evaluation_type: EvaluationType, is_f
 
 
 def _sound(text: str, path: str | Path, kind: type[Line]) -> list[Truth]:
-    """Return the truth of a file's text.
-
-    Raises ``GroundTruthError`` with the first fault and how many more there are, and without any query.
-    """
+    """Return the truth of a file's text; raises ``GroundTruthError`` with the first fault, and without any query."""
     lines = list(truth_lines(text, kind))
     faults = [(line, fault) for line in lines for fault in line.faults]
     if faults:
@@ -157,10 +151,7 @@ def _sound(text: str, path: str | Path, kind: type[Line]) -> list[Truth]:
 
 
 def truth_type(text: str) -> EvaluationType:
-    """Tell which type of ground truth a file's text holds: what its header says, else what its first query has.
-
-    A text that tells neither is token-level.
-    """
+    """Tell the type of ground truth that a file's text holds, by its header or first query; else token-level."""
     for line in text.split("\n"):
         try:
             data = parsed_line(line) if line.strip() else None

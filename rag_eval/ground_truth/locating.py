@@ -71,10 +71,7 @@ _LEAST_SIMILARITY = 0.6
 
 
 def clearly_nearest(candidates: Sequence[T], distance: Callable[[T], float | None], factor: float) -> T | None:
-    """Return the candidate at the smallest distance, if every other is further by the factor at least; None if none is.
-
-    A distance of None is never the nearest and does not stand in the way.
-    """
+    """Return the candidate nearest by the factor at least, None if none is; a distance of None does not compete."""
     measured = [(found, candidate) for candidate in candidates if (found := distance(candidate)) is not None]
     if not measured:
         return None
@@ -154,10 +151,7 @@ def _clusters(
 def _longest_core(
     text: str, needle: str, offsets: NDArray[np.int64], places: NDArray[np.int64]
 ) -> tuple[int, int, int] | None:
-    """Return offset, place and length of the longest stretch of runs that follow each other in needle and text.
-
-    None when they are not the same.
-    """
+    """Return offset, place and length of the longest run of runs that needle and text share; None if they differ."""
     order = np.lexsort((offsets, places - offsets))
     offsets, places = offsets[order], places[order]
     borders = np.flatnonzero((np.diff(offsets) != 1) | (np.diff(places) != 1)) + 1
@@ -171,10 +165,7 @@ def _longest_core(
 
 
 def _reach(flank: str, beyond: str, is_border: Callable[[int], bool], place: int, way: int) -> tuple[int, int]:
-    """How much of ``beyond``, which goes on from the place forwards or backwards, is nearest to the flank.
-
-    With the number of edits.
-    """
+    """How much of ``beyond``, forwards or backwards from the place, is nearest to the flank, and in how many edits."""
     fewest = len(flank) + len(beyond)
     equals: list[int] = []
     # From the flank's own length outwards: so much longer or shorter cannot have fewer edits than that.
@@ -222,10 +213,7 @@ class Locator:
         self._threshold = threshold
 
     def locate(self, excerpt: str, doc_id: DocumentId | None = None, hint: Hint | None = None) -> Location:
-        """Find the place of an excerpt in one document, or in any of them; or the reason why it has none.
-
-        Raises nothing, whatever the excerpt holds.
-        """
+        """Find the place of an excerpt in one document or any, or why it has none; raises nothing."""
         hint = hint or _NO_HINT
         if doc_id is not None and doc_id not in self._documents.numbers:
             return Rejected(excerpt, "unknown-document")

@@ -22,10 +22,7 @@ _ALL_BITS = (1 << 64) - 1
 
 
 def places_of(text: str, content: str, most: float = MOST_PLACES, begin: int = 0, stop: int | None = None) -> list[int]:
-    """Return where a text begins in ``content[begin:stop]``, overlapping ones too: the first ``most``.
-
-    An empty text begins nowhere.
-    """
+    """Return the first ``most`` places where a text begins in ``content[begin:stop]``; an empty one begins nowhere."""
     places: list[int] = []
     place = content.find(text, begin, stop) if text else -1
     while place >= 0 and len(places) < most:

@@ -106,10 +106,7 @@ class Asker:
         return Reply(assignment, None, tuple(bad))
 
     def ask_at_once(self, assignments: Sequence[Asked], on_reply: OnReply) -> list[Reply | None]:
-        """Return the replies in the order of the assignments, None for what was not asked any more.
-
-        Raises ``ServiceError`` after the requests under way are finished.
-        """
+        """Return the replies in order, None for what was not asked; raises ``ServiceError`` once all have ended."""
         with ThreadPoolExecutor(self.concurrency, thread_name_prefix="asker") as pool:
             futures = [pool.submit(self.ask, assignment) for assignment in assignments]
             try:

@@ -117,10 +117,7 @@ LOCK_DIGITS = 3
 
 
 class AnswerCache:
-    """A folder of answers, in the workspace of a ``storage`` if one is given.
-
-    Raises ``ConfigurationError`` when the folder is a file.
-    """
+    """A folder of answers, perhaps of a workspace's ``storage``; raises ``ConfigurationError`` when it is a file."""
 
     def __init__(self, folder: Path, storage: Storage | None = None) -> None:
         self._rows = KeyedRows(folder, ANSWERS, storage)
@@ -142,10 +139,7 @@ class AnswerCache:
             self._rows.retire(keys_from_hex([digest]), began)
 
     def alone(self, digest: str, stopped: threading.Event) -> AbstractContextManager[None]:
-        """Wait until nobody else asks for this answer; setting ``stopped`` ends the wait.
-
-        Raises ``ArtifactError``, before anything is paid, when no answer could be kept.
-        """
+        """Wait until nobody else asks for this, or ``stopped``; raises ``ArtifactError`` when nothing could be kept."""
         check_folder(self._rows.folder)
         return self._rows.alone(digest[:LOCK_DIGITS], stopped)
 

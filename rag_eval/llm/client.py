@@ -122,10 +122,7 @@ class OpenAIClient:
 
 @dataclass(frozen=True, slots=True)
 class CallFailure(Failure):
-    """A failed call; ``maybe_billed`` when the service may have done the work all the same.
-
-    ``is_unreached`` when there was no connection to it, so that nothing was sent.
-    """
+    """A failed call, ``maybe_billed`` if the work may have been done, ``is_unreached`` if nothing was sent at all."""
 
     maybe_billed: bool = False
     is_unreached: bool = False

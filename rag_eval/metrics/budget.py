@@ -73,10 +73,7 @@ class TokensWithinBudget(TokenCost, BudgetMetric):
 
 
 def budget_metrics(budgets: Sequence[int] = BUDGETS) -> list[MetricName]:
-    """What every run is scored by beside the metrics asked for: recall and cost at each budget, and one area.
-
-    The area is at the largest budget only.
-    """
+    """What every run is scored by besides: recall and cost at each budget, and one area, at the largest."""
     each, largest = [Cut("tokens", budget) for budget in budgets], Cut("tokens", max(budgets))
     asked = [(RecallWithinTokens, each), (RecallTokenArea, [largest]), (TokensWithinBudget, each)]
     return [MetricName(metric.label, None, cut) for metric, cuts in asked for cut in cuts]

@@ -58,10 +58,7 @@ class IoU(RetrievalMetric):
 
 
 class F1(RetrievalMetric):
-    """The harmonic mean of precision and recall: 2 · |retrieved ∩ truth| / (|retrieved| + |truth|) without groups.
-
-    0 on empty truth, on empty retrieval and on both.
-    """
+    """2 · |retrieved ∩ truth| / (|retrieved| + |truth|) without groups: the harmonic mean; 0 on an empty side."""
 
     @classmethod
     def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:

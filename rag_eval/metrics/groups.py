@@ -29,10 +29,7 @@ ROUNDING = 1e-9
 
 
 class GroupedSweep(SpanSweep):
-    """A sweep of truth of which some groups have several members.
-
-    As a plain sweep it would be that of all members; the hits are the same.
-    """
+    """A sweep of truth with groups of several members; as a plain sweep it would be that of all members."""
 
     def __init__(self, hits: SpanRows, truth: SpanRows, **given: Unpack[SweepSettings]) -> None:
         super().__init__(hits, truth, **given)

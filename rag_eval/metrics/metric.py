@@ -116,10 +116,7 @@ AnyChunkLevelMetric = ChunkLevelMetric | type[ChunkLevelMetric] | str | Callable
 
 
 class RetrievalMetric(ABC):
-    """A built-in metric: one formula for one query and for tables of them, and the properties that go with it.
-
-    The values below are the defaults.
-    """
+    """A built-in metric: one formula for one query and for tables, and its properties, with their defaults."""
 
     label: ClassVar[str]
     """The name without unit and cut."""
@@ -216,10 +213,7 @@ class MetricName:
 
     @classmethod
     def parse(cls, text: str) -> "MetricName":
-        """Read a full name; whether the metric exists is for the registry.
-
-        Raises ``ConfigurationError`` when the text is not a name.
-        """
+        """Read a full name, of whatever metric; raises ``ConfigurationError`` when the text is not a name."""
         match = _NAME.fullmatch(text)
         if match is None:
             raise ConfigurationError(
@@ -343,10 +337,7 @@ Asked = MetricName | MetricAtCut
 
 
 def at_cuts(metric: str | Any, column: str, ks: Sequence[int], level: EvaluationType) -> list[Asked]:
-    """A metric at its own cut or else at each of ``ks``: the name of a built-in one, or an object with its ``column``.
-
-    Raises ``ConfigurationError`` on a name that is none, and on a cut that it cannot have.
-    """
+    """A metric, by name or as an object, at its own cut or at each of ``ks``; raises ``ConfigurationError``."""
     name = parse_metric_name(column, metric_names(level)) if isinstance(metric, str) else MetricName(*_split(column))
     if name.cut == ALL and "hits" in name.metric.cuts:
         if not ks:
@@ -365,10 +356,7 @@ def _split(text: str) -> tuple[str, str | None, Cut]:
 
 
 def column_of(metric: Any) -> str:
-    """Return what the scores of an object are called, without a cut, which says where a lower value is better.
-
-    Raises ``ConfigurationError`` on the name of a built-in metric.
-    """
+    """Return what the scores of an object are called, and where lower is better; raises ``ConfigurationError``."""
     name = str(metric.name)
     if isinstance(metric, RetrievalMetric):
         return name

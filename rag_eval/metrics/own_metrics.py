@@ -107,10 +107,7 @@ def taken_metric(given: Any, level: EvaluationType) -> Any:
 
 
 def given_metrics(metrics: Iterable[Any], level: EvaluationType) -> list[Any]:
-    """The metrics of a list that has objects, their classes, functions, ``module:Name``, or names of built-in ones.
-
-    Raises ``ConfigurationError`` on a name that is none, and on what is no metric.
-    """
+    """The metrics of a list of objects, classes, functions, ``module:Name`` or names; raises ``ConfigurationError``."""
     of_level = token_level_metric if level == "token-level" else chunk_level_metric
     return [
         of_level(given) if isinstance(given, str) and not is_reference(given) else taken_metric(given, level)
@@ -160,10 +157,7 @@ class QueryTexts:
 def calculate_each(
     asked: MetricAtCut, hits: SpanRows, truth: SpanRows, reach: Any, texts: QueryTexts, ids: Any
 ) -> Values:
-    """Return the value of every query; ``reach`` is how many hits of each are within the cut.
-
-    Raises ``ConfigurationError`` on anything but a finite number.
-    """
+    """Return the value of every query from its first ``reach`` hits; raises ``ConfigurationError`` unless finite."""
     values = np.empty(len(hits.offsets) - 1)
     for query, (first, start, end) in enumerate(
         zip(hits.offsets[:-1].tolist(), truth.offsets[:-1].tolist(), truth.offsets[1:].tolist(), strict=True)

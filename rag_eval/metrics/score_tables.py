@@ -197,10 +197,7 @@ class _Tables:
         return bool(ranks.null_count < len(ranks))
 
     def calculated(self, objects: Sequence[MetricAtCut]) -> dict[str, Values]:
-        """The values of metrics that are objects, query by query, by their full names.
-
-        Raises ``ConfigurationError`` when one gives anything but a finite number, or documents are not given.
-        """
+        """The values of metrics that are objects, by their full names; raises ``ConfigurationError`` as they do."""
         rows, found = self.rows, {}
         hits = rows.hits["hits"]
         documents = self.documents or []

@@ -45,10 +45,7 @@ class TokenUnit:
         self._starts: dict[str, NDArray[np.int64]] = {}
 
     def places(self, spans: Sequence[CharacterSpan]) -> list[Place]:
-        """The spans as intervals of token numbers.
-
-        Raises ``ConfigurationError`` on a document that was not given and ``SpanMismatchError`` past its end.
-        """
+        """The spans as intervals of token numbers; raises as ``tokens_before`` does."""
         places: list[Place] = []
         for span in spans:
             first, last = self.tokens_before(span.doc_id, np.array([span.start, span.end])).tolist()
@@ -205,10 +202,7 @@ class CompleteEvidence(SpanMetric):
         return (hits.weakest(cut) >= COMPLETE).astype(np.float64)
 
     def calculate_many(self, cases: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> Values:
-        """The metric for several queries at once, of spans or of chunk ids; ids tell no tokens, and raise at a budget.
-
-        That error is a ``ConfigurationError``.
-        """
+        """The metric for queries of spans or of chunk ids; raises ``ConfigurationError`` on ids at a budget."""
         if any(isinstance(one, str) for case in cases for side in case for one in ungrouped(side)[0]):
             return ChunkMetric.calculate_many(cast("ChunkMetric", self), cases)
         return super().calculate_many(cases)

@@ -120,10 +120,7 @@ def read_rows(
 
 
 def _spans(tables: Mapping[str, pa.Table], identity: str) -> tuple[dict[str, SpanRows], pa.Array]:
-    """The spans of each table, as those of one query, and what their documents' numbers stand for.
-
-    Raises ``TableError`` unless ``0 <= start < end`` in every row.
-    """
+    """The spans of each table, and what their documents' numbers are; raises ``TableError`` on an empty span."""
     columns = [table.column(identity) for table in tables.values()]
     pieces = [chunk for column in columns for chunk in column.chunks]
     encoded = pa.chunked_array(pieces, pa.string()).dictionary_encode().combine_chunks()
@@ -146,10 +143,7 @@ def _spans(tables: Mapping[str, pa.Table], identity: str) -> tuple[dict[str, Spa
 
 
 def _by_query(table: pa.Table, known: pa.Array, answerable: Counts, what: str) -> tuple[Counts, Rows, Counts]:
-    """The number of each row's query among the answerable ones (-1 for the others), the rows by query, and offsets.
-
-    The rows of one query stay in their order.
-    """
+    """The number of each row's query (-1: unanswerable), the rows by query in their order, and offsets."""
     # The rows of a query mostly stand together, and often in the order of the queries: each run is looked up once.
     runs = pc.run_end_encode(table.column("query_id").combine_chunks())
     places = np.arange(len(known))

@@ -329,10 +329,7 @@ def parts_in(value: Any) -> Iterator[Any]:
 
 
 def check_extras(candidate: Any) -> None:
-    """Raise ``ConfigurationError`` when a part, or one inside it, needs an extra that is not installed; import nothing.
-
-    A part says in ``extra`` which one, and the module that it brings.
-    """
+    """Raise ``ConfigurationError`` when a part, or one inside it, needs an ``extra`` that is missing."""
     for one in parts_in(candidate):
         name, module = getattr(one, "extra", None) or ("", "")
         if module and find_spec(module) is None:

@@ -137,10 +137,7 @@ _EXPECTED = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something is written: a file or a class, and a path in it such as ``chunkers[1].chunk_size``.
-
-    ``folder`` is where the file is, and its modules.
-    """
+    """Where something is written: a file, its folder, and a path in it such as ``chunkers[1].chunk_size``."""
 
     file: str = ""
     path: str = ""

@@ -44,10 +44,7 @@ def langsmith_client(
 
 
 def langsmith_access(api_key: str | None = None, endpoint: str | None = None) -> tuple[str, str]:
-    """Return the key and the address, those given or those of the environment; nothing is asked.
-
-    Raises ``ConfigurationError`` without a key or with an endpoint that is no web address.
-    """
+    """Return the key and the address, given or of the environment; raises ``ConfigurationError``."""
     key = (api_key or os.environ.get("LANGSMITH_API_KEY") or "").strip()
     if not key:
         raise ConfigurationError("LangSmith asks for a key and none was given: set LANGSMITH_API_KEY, or give api_key")

@@ -113,10 +113,7 @@ def is_unanswerable(example: "Example | None") -> bool:
 
 
 def relevant_items(example: "Example | None", keys: Sequence[str], read: Callable[[object], Item]) -> list[Item]:
-    """Return what is under the first of the keys that the outputs have, each item read; [] without any of them.
-
-    Raises ``GroundTruthError`` on what is no list, or an item that cannot be read.
-    """
+    """Return the items under the first of the keys that the outputs have, else []; raises ``GroundTruthError``."""
     outputs = None if example is None else example.outputs
     key = next((key for key in keys if key in outputs), None) if isinstance(outputs, Mapping) else None
     return [] if key is None or outputs is None else read_items(outputs[key], key, read, GroundTruthError)
@@ -289,10 +286,7 @@ def _named(read: "Callable[[Example], Item]", example: "Example", dataset_name: 
 
 @dataclass(frozen=True, slots=True)
 class PushReport:
-    """What a push did: how many examples it created, updated, found as they should be, and deleted.
-
-    ``others`` are examples of the dataset that the ground truth does not have and that were kept.
-    """
+    """What a push did to the examples; ``others`` are those that the ground truth does not have and that were kept."""
 
     dataset: str
     url: str | None

@@ -8,10 +8,7 @@ from langsmith.schemas import Example, Run
 
 
 class Feedback(TypedDict):
-    """What an evaluator gives back: ``comment`` and ``extra`` say why there is no score.
-
-    ``extra`` is ``{"error": True}``, LangSmith's own mark, when something is wrong.
-    """
+    """What an evaluator gives; without a score ``comment`` says why, and ``extra`` marks an error for LangSmith."""
 
     key: str
     score: float | None

@@ -185,10 +185,7 @@ def _retrieved_items(run: "Run", keys: Sequence[str], read: Callable[[object], I
 
 
 def name_and_cut(name: str, k: int | None) -> tuple[str, int | None]:
-    """The name with ``@k`` at its end, and the cut it states.
-
-    Raises ``ConfigurationError`` when k is not a whole number of 1 or more, and when the name states another cut.
-    """
+    """The name with ``@k`` at its end, and its cut; raises ``ConfigurationError`` on a bad k, or one that differs."""
     if not isinstance(name, str) or not name:
         raise ConfigurationError(f"a metric has the name {name!r}: use a text such as 'recall'")
     check_cut(k, name)

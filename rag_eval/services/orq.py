@@ -47,10 +47,7 @@ class ProjectSettings(NamedTuple):
 
     @classmethod
     def find(cls, folder: Path | None = None) -> "ProjectSettings | None":
-        """Return the settings of experiments in the nearest of ``PROJECT_FILES``, from the folder upwards.
-
-        Raises ``ConfigurationError`` when the file cannot be read.
-        """
+        """Return the settings in the nearest of ``PROJECT_FILES``, folders upwards; raises ``ConfigurationError``."""
         start = (folder or Path.cwd()).absolute()
         for place in (start, *start.parents):
             for name, keys in PROJECT_FILES.items():

@@ -121,10 +121,7 @@ def content_fault(what: str, content: object) -> ConfigurationError:
 
 
 def span_of(record: Mapping[str, Any]) -> CharacterSpan:
-    """Return the span of a record with ``doc_id`` or ``docId``, ``start``, ``end`` and, where it is known, ``text``.
-
-    Raises ``InvalidSpanError`` when one of them is missing, or the span is none.
-    """
+    """Return the span of a record, which may have ``docId`` for ``doc_id``; raises ``InvalidSpanError``."""
     doc_id = record.get("doc_id", record.get("docId"))
     if not isinstance(doc_id, str) or not {"start", "end"} <= record.keys():
         raise InvalidSpanError(

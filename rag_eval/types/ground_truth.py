@@ -118,10 +118,7 @@ def group_fault(
     origins: Mapping[Member, str],
     name: Callable[[Member], str],
 ) -> str | None:
-    """Return what to say of groups that contradict each other; None when every member is in one group, and its own.
-
-    ``name`` says how a member is called in the sentence.
-    """
+    """Return what is wrong with groups, None if every member is in one only; ``name`` says how a member is called."""
     if not alternatives and not origins:
         return None
     known = set(relevant)

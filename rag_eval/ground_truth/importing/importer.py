@@ -42,10 +42,7 @@ class ImportNotes:
 
 @dataclass(frozen=True, slots=True)
 class ImportedTruth:
-    """Ground truth of one type and, where the source has them, its documents.
-
-    Raises ``GroundTruthError`` when no query is left, with the reasons.
-    """
+    """Ground truth of one type, and its documents if the source has them; raises ``GroundTruthError`` if empty."""
 
     truth: Sequence[TokenLevelGroundTruth] | Sequence[ChunkLevelGroundTruth]
     notes: ImportNotes
@@ -146,10 +143,7 @@ def json_lines(path: Path, notes: ImportNotes) -> Iterator[tuple[str, dict[str, 
 
 
 def documents_folder(given: Path | None, usual: list[Path]) -> Path:
-    """Return the folder of documents that was given, or the first of the usual places that is there.
-
-    Raises ``GroundTruthError`` when there is none.
-    """
+    """Return the folder given, or the first of the usual that is there; raises ``GroundTruthError`` without one."""
     if given is not None:
         return given
     found = next((folder for folder in usual if folder.is_dir()), None)
@@ -197,10 +191,7 @@ WHY_NOT = {
 
 
 class Placer:
-    """Places texts: as the source says, else counted in another unit, else where a search finds them.
-
-    All but the first is noted, and what cannot be placed is left out with the reason.
-    """
+    """Places texts: as the source says, else by another unit or a search, which is noted; the rest is left out."""
 
     def __init__(self, notes: ImportNotes) -> None:
         self._notes = notes
