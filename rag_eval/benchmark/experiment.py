@@ -23,7 +23,6 @@ from rag_eval.metrics.metric import (
     MetricAtCut,
     MetricName,
     at_cuts,
-    column_of,
     metric_of,
     refuse_repeated,
     score_name,
@@ -136,7 +135,7 @@ def metrics_at_cuts(
         is_name = isinstance(one, str) and not is_reference(one)
         metric = one if is_name else taken_metric(one, level)
         name = metric if is_name else metric.name
-        asked = at_cuts(metric, name if is_name else column_of(metric), ks, level)
+        asked = at_cuts(metric, ks, level)
         found += asked
         for at in asked:
             cut = _name_of(at).cut

@@ -17,10 +17,7 @@ Cut = tuple[int, int]
 """``[start, end)`` of one chunk, in code points of the text."""
 
 
-@runtime_checkable
-class Chunker(Protocol):
-    """Cuts a text into pieces; enough for chunk-level evaluation."""
-
+class _Named(Protocol):
     @property
     def name(self) -> str:
         """The chunker and its settings: two chunkers that cut differently have different names.
@@ -28,22 +25,19 @@ class Chunker(Protocol):
         Unless a class that derives from this one has its own, that is the class and its attributes.
         """
         return object_name(self)
+
+
+@runtime_checkable
+class Chunker(_Named, Protocol):
+    """Cuts a text into pieces; enough for chunk-level evaluation."""
 
     def chunk(self, text: str) -> list[str]:
         """Return the pieces in reading order; none for an empty text."""
 
 
 @runtime_checkable
-class PositionAwareChunker(Protocol):
+class PositionAwareChunker(_Named, Protocol):
     """Cuts a document into pieces that know their place; needed for token-level evaluation."""
-
-    @property
-    def name(self) -> str:
-        """The chunker and its settings: two chunkers that cut differently have different names.
-
-        Unless a class that derives from this one has its own, that is the class and its attributes.
-        """
-        return object_name(self)
 
     def chunk_with_positions(self, doc: Document) -> list[PositionAwareChunk]:
         """Return the chunks in reading order, with ``doc.content[chunk.start:chunk.end] == chunk.content`` for each."""

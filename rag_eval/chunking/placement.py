@@ -242,32 +242,11 @@ class PlacementReport:
 class ChunkerPositionAdapter:
     """Finds the place of each piece that another chunker gives.
 
-    Accepted: an object with ``name`` and ``chunk(text)``, a LangChain text splitter, a chonkie chunker, or a function
-    from a text to a list of strings; ``name`` replaces the name found. The rule, piece by piece:
-
-    1. A place that the chunker claims (``start_index``) is used if the document has exactly this text there. Other
-       claims are counted in ``wrong_claims`` and the piece is searched like any other.
-    2. Candidates start after the previous chunk's start. One that continues at the previous end, with only whitespace
-       between, wins; else the nearest to that end (of two as near, the later). A candidate further past that end than
-       1,000 characters, four times the piece and the pieces left out since is no neighbour: it counts under 3.
-    3. If there is none, the document is searched from the beginning, and only a unique match is accepted.
-    4. A piece whose whitespace, Unicode normal form or quotes were changed is compared in a form that these do not
-       change (NFKD, straight quotes, no whitespace). It is placed where it continues at the previous end, where it is
-       the only match that starts inside the previous chunk, or where it is the only match in the document. Such a match
-       next to the previous chunk is preferred to an exact one further away. The chunk is the document's own text there.
-    5. Any other piece is left out with a ``SkippedChunkWarning`` and counted in ``skipped_chunks``.
-
-    Where 2 preferred a place after the previous end to one inside the previous chunk, and some piece of the document
-    found no place, all are placed a second time preferring the one inside, as overlapping chunks need it; of the two
-    readings the one that leaves fewer characters uncovered is kept, then the one that leaves fewer pieces out.
-
-    Chunks keep the order in which they were given, and ``document.content[start:end] == chunk.content`` holds for each.
-
-    Limits. In text that repeats, a chunk that overlaps the previous one can be taken for a copy of itself that
-    continues there, and a verified claim can still point at the wrong copy. Words that the chunker added, dropped,
-    lowercased or reordered inside a piece make it unfindable. The searches of one reading may together go through the
-    document 200 times, or through 10⁹ characters if that is more; after that a piece is found only next to the previous
-    one, so that the cost stays in proportion to the text.
+    Accepted is what ``as_chunker`` accepts; ``name`` replaces the name found. A place that the chunker claims is used
+    if the document has the text there; else the piece is looked for after the previous chunk's start, then anywhere,
+    where it must be unique, and without regard to whitespace, Unicode form and quotes. Any other piece is left out with
+    a ``SkippedChunkWarning``. Chunks keep the order in which they were given, and
+    ``document.content[start:end] == chunk.content`` holds for each. docs/notebook.md states the rule and its limits.
 
     ``skipped_chunks``, ``wrong_claims`` and ``uncovered_share`` cover the documents seen so far, each as last chunked;
     ``reports`` has them one by one. One adapter may be used from several threads.

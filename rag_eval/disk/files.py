@@ -134,11 +134,7 @@ def _what_is_there(folder: Path) -> str:
 
 
 def read_text(path: Path) -> str:
-    """Return the file's text, decoded as UTF-8 and otherwise untouched.
-
-    Raises ``TextEncodingError`` when it is not UTF-8 and ``CorpusError`` when the file cannot be read. A pipe or a
-    device is refused before it is opened: it may never end.
-    """
+    """Return a file's text, as UTF-8 and untouched; raises ``TextEncodingError``, or ``CorpusError``, on a pipe too."""
     if kind_of(path) == "device":
         raise CorpusError(f"{str(path)!r} is a pipe or a device: give a file")
     try:

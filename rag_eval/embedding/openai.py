@@ -191,14 +191,11 @@ PRICES = {"text-embedding-3-small": 0.02, "text-embedding-3-large": 0.13, "text-
 class OpenAIEmbedder(BuiltInEmbedder):
     """A model behind OpenAI's embeddings API.
 
-    ``base_url`` and ``api_key`` default to ``OPENAI_BASE_URL`` and ``OPENAI_API_KEY``, and then to OpenAI's address.
-    Texts travel in batches of at most ``max_texts`` and ``max_tokens``, ``concurrency`` at a time (``limits`` sets all
-    that it names at once); vectors come back in the order of the texts. A text of more tokens than the limit is refused
-    by name, or cut to the limit with ``too_long="truncate"``. The empty text, which OpenAI refuses, has the zero vector
-    and is not sent. Rate limits, server errors, time-outs, broken connections and cut answers are retried
-    ``max_retries`` times, or as ``retries`` says; ``timeout`` bounds one request, in seconds.
-    ``encoding_format="float"`` is for servers that do not know base64. ``price_per_million_tokens`` (US dollars)
-    overrides the known price; for other models and other servers the cost is unknown without it.
+    The key is ``api_key``, or else ``OPENAI_API_KEY``; ``limits`` sets all that it names at once. A text of more tokens
+    than the limit is refused by name, or cut to it with ``too_long="truncate"``. The empty text, which OpenAI refuses,
+    has the zero vector and is not sent. Rate limits, server errors, time-outs, broken connections and cut answers are
+    retried ``max_retries`` times, or as ``retries`` says. The cost of other models and servers is unknown without
+    ``price_per_million_tokens``.
 
     Raises ``ServiceError`` when the service fails for good or answers vectors that cannot be right (another count,
     another size, NaN), of the kind ``RequestRefusedError`` where trying again will not help; ``ConfigurationError`` on
@@ -345,7 +342,10 @@ class OpenAIEmbedder(BuiltInEmbedder):
             return answer
         try:
             vectors = read_vectors(answer, len(batch.texts), self._dimension)
-            self._learn(vectors.shape[1])
+            with self._learning:
+                self._dimension = known = self._dimension or vectors.shape[1]
+            if known != vectors.shape[1]:
+                raise BadAnswerError(f"answered vectors of {vectors.shape[1]} numbers, and of {known} before")
         except BadAnswerError as error:
             told = f"{self._client.host} {error}"
             return Failure(told, "check that model, dimensions and encoding_format suit the server")
@@ -354,12 +354,6 @@ class OpenAIEmbedder(BuiltInEmbedder):
             tokens = sum(count_tokens(text, self._limits.encoding) for text in batch.texts)
         self._count(texts=len(batch.texts), tokens=tokens)
         return vectors
-
-    def _learn(self, dimension: int) -> None:
-        with self._learning:
-            self._dimension = self._dimension or dimension
-            if self._dimension != dimension:
-                raise BadAnswerError(f"answered vectors of {dimension} numbers, and of {self._dimension} before")
 
     def _error(self, batch: Batch, failure: Failure) -> ServiceError:
         first, last = batch.places[0], batch.places[-1]

@@ -224,11 +224,7 @@ def runs_once(path: Path) -> bool:
 
 
 def run_file(path: Path, opened: Session) -> list[ExperimentResult]:
-    """Run a file as a script, under the session's settings, and give back the results of its experiments.
-
-    Raises ``ExperimentError`` when there is no such file, when it raises an error of its own (with the line), and when
-    no experiment was run.
-    """
+    """Run a file as a script under the session; returns its experiments' results, raises ``ExperimentError``."""
     if not path.is_file():
         raise ExperimentError(f"the file {str(path)!r} is not there: give a Python file that runs an experiment")
     folder = str(path.absolute().parent)

@@ -122,11 +122,7 @@ class GeneratedTruth:
         return found
 
     def check(self, corpus: Corpus, level: EvaluationType) -> str:
-        """Say what a run will do; asks nothing.
-
-        Raises ``ConfigurationError`` on settings that cannot be used, and without a key where one is needed;
-        ``GroundTruthError`` on a file that cannot be read.
-        """
+        """Say what a run will do, asking nothing; raises ``ConfigurationError``, of the file ``GroundTruthError``."""
         self._check_level(level)
         growing = Growing(self, corpus, Path())
         if not growing.left and growing.asked.totals:

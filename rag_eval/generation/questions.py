@@ -142,11 +142,7 @@ class Prompts:
 
     @classmethod
     def load(cls, folder: str | Path | None = None) -> "Prompts":
-        """Return the package's prompts, with those that ``folder`` holds in their place.
-
-        Raises ``ConfigurationError`` when the folder is not there, holds a ``.md`` file that is no prompt, or a prompt
-        lacks a place that it must have or has one that nothing fills.
-        """
+        """Return the prompts, those of ``folder`` in the place of ours; raises ``ConfigurationError`` on a bad one."""
         names = (*PLACES, *VOCABULARIES)
         texts = {name: read_text(FOLDER / f"{name}.md") for name in names}
         if folder is not None:

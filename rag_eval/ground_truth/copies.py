@@ -70,7 +70,7 @@ def credit_copies(
         for span in dict.fromkeys(item.relevant_spans):
             added: list[CharacterSpan] = []
             for place, origin in finder.places(span):
-                if len(added) < MOST_COPIES and not any(_overlap(place, other) for other in taken):
+                if len(added) < MOST_COPIES and not any(map(place.overlaps, taken)):
                     added.append(place)
                     taken.append(place)
                     origins[place] = origin
@@ -86,10 +86,6 @@ def count_copies(answers: pa.Table) -> tuple[int, int]:
     copies = answers.filter(pc.is_in(answers.column("origin"), pa.array([COPY, NEAR_COPY])))
     groups = copies.group_by(["query_id", "group"]).aggregate([])
     return len(pc.unique(groups.column("query_id"))), groups.num_rows
-
-
-def _overlap(one: CharacterSpan, other: CharacterSpan) -> bool:
-    return one.doc_id == other.doc_id and one.start < other.end and other.start < one.end
 
 
 class _Finder:

@@ -140,7 +140,8 @@ class Carrier:
         old_gap, new_gap = self._gap(start, end)
         in_old = places_of(text, self._old[slice(*old_gap)])
         in_new = places_of(text, self._new[slice(*new_gap)])
-        if len(in_old) == len(in_new) == 1 and (end - start >= SOLID or self._is_shared(start, end)):
+        around = self._walls[bisect_right(self._walls, start, key=lambda block: block.old) - 1]
+        if len(in_old) == len(in_new) == 1 and (end - start >= SOLID or around.old_end >= end):
             return self._unaltered((start, end), new_gap[0] + in_new[0])
         for _, whole in self._moved:
             if whole.old <= start and end <= whole.old_end:
@@ -148,10 +149,6 @@ class Carrier:
         if in_new:
             return Carried("lost", None, "ambiguous")
         return self._altered(start, end, old_gap, new_gap)
-
-    def _is_shared(self, start: int, end: int) -> bool:
-        number = bisect_right(self._walls, start, key=lambda block: block.old)
-        return self._walls[number - 1].old_end >= end
 
     def _unaltered(self, place: Place, start: int) -> Carried:
         return Carried("kept" if start == place[0] else "moved", (start, start + place[1] - place[0]))

@@ -233,11 +233,7 @@ def without_retries(client: ChatClient) -> ChatClient:
 
 
 def call(client: ChatClient, request: ChatRequest, attempt: int) -> Answer | CallFailure:
-    """Return the answer to a request, good or bad, or the failure of the call.
-
-    Raises ``ConfigurationError`` on an asynchronous client, and whatever else the client raises that is no failure of
-    a service or of the way to it.
-    """
+    """Return the answer, good or bad, or why there is none; raises ``ConfigurationError`` on an async client."""
     try:
         told = client.chat.completions.create(**request.arguments(attempt))
     except Exception as error:

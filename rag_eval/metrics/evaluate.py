@@ -1,7 +1,6 @@
 """Averages over queries from objects in memory: pure, no reading or writing."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite
 from numbers import Real
 from statistics import fmean
@@ -11,71 +10,46 @@ from rag_eval.errors import ConfigurationError, preview
 from rag_eval.metrics.metric import AnyChunkLevelMetric, AnyTokenLevelMetric, metric_of, refuse_repeated
 from rag_eval.metrics.own_metrics import given_metrics
 from rag_eval.types.chunks import CharacterSpan, span_of
-from rag_eval.types.ids import ChunkId, EvaluationType, mixed_ids
+from rag_eval.types.ids import EvaluationType, mixed_ids
 
 BLOCK = 1_000
 """How many results are scored at once, to bound memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkLevelResult:
-    """What was retrieved for one query, best first, and what is relevant, as chunk ids."""
-
-    retrieved: Sequence[ChunkId]
-    ground_truth: Sequence[ChunkId]
+Result = Mapping[str, Sequence[Any]]
+"""What was ``retrieved`` for one query, best first, and the ``ground_truth`` (or ``groundTruth``), what is relevant."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenLevelResult:
-    """What was retrieved for one query, best first, and what is relevant, as character spans."""
-
-    retrieved: Sequence[CharacterSpan]
-    ground_truth: Sequence[CharacterSpan]
-
-
-def evaluate_chunk_level(
-    results: Sequence[ChunkLevelResult | Mapping[str, Any]], metrics: Sequence[AnyChunkLevelMetric]
-) -> dict[str, float]:
+def evaluate_chunk_level(results: Sequence[Result], metrics: Sequence[AnyChunkLevelMetric]) -> dict[str, float]:
     """The mean of each metric over the results, by the metric's name; 0 for each when there are no results.
 
-    A metric is an object, its class, or the name of a built-in one, such as ``chunk_recall@5``. A result may be a
-    record with ``retrieved`` and ``ground_truth`` (or ``groundTruth``).
+    A metric is an object, its class, or the name of a built-in one, such as ``chunk_recall@5``.
     Raises ``ConfigurationError`` when two metrics share a name or one gives no finite number, when a record lacks a
     side, or when a side is not a sequence of chunk ids; and when one side has ``chunk_`` ids, the other ``pa_chunk_``.
     """
-    return _means(results, metrics, ChunkLevelResult, "chunk-level", str, "chunk ids")
+    return _means(results, metrics, "chunk-level", str, "chunk ids")
 
 
-def evaluate_token_level(
-    results: Sequence[TokenLevelResult | Mapping[str, Any]], metrics: Sequence[AnyTokenLevelMetric]
-) -> dict[str, float]:
+def evaluate_token_level(results: Sequence[Result], metrics: Sequence[AnyTokenLevelMetric]) -> dict[str, float]:
     """The mean of each metric over the results, by the metric's name; 0 for each when there are no results.
 
-    Metrics and records are as in ``evaluate_chunk_level``, and so is what raises ``ConfigurationError``; a side is a
+    Metrics and results are as in ``evaluate_chunk_level``, and so is what raises ``ConfigurationError``; a side is a
     sequence of character spans, or of records with ``doc_id`` (or ``docId``), ``start``, ``end`` and ``text``.
     """
-    return _means(results, metrics, TokenLevelResult, "token-level", CharacterSpan, "character spans")
+    return _means(results, metrics, "token-level", CharacterSpan, "character spans")
 
 
 def _means(
-    results: Sequence[Any],
-    metrics: Sequence[Any],
-    form: type[ChunkLevelResult | TokenLevelResult],
-    level: EvaluationType,
-    kind: type,
-    what: str,
+    results: Sequence[Any], metrics: Sequence[Any], level: EvaluationType, kind: type, what: str
 ) -> dict[str, float]:
     metrics = given_metrics(metrics, level)
     refuse_repeated(metric.name for metric in metrics)
     pairs: list[tuple[Any, Any]] = []
     for result in results:
-        if isinstance(result, form):
-            pairs.append((result.retrieved, result.ground_truth))
-        elif isinstance(result, Mapping) and "retrieved" in result and result.keys() & _TRUTH:
-            sides = result["retrieved"], result[_TRUTH[0] if _TRUTH[0] in result else _TRUTH[1]]
-            pairs.append(tuple(map(_read_spans, sides)) if kind is CharacterSpan else sides)
-        else:
+        if not isinstance(result, Mapping) or "retrieved" not in result or not result.keys() & _TRUTH:
             raise ConfigurationError(f"a result needs retrieved and ground_truth, this one is {preview(repr(result))}")
+        sides = result["retrieved"], result[_TRUTH[0] if _TRUTH[0] in result else _TRUTH[1]]
+        pairs.append(tuple(map(_read_spans, sides)) if kind is CharacterSpan else sides)
         for side in pairs[-1]:
             _check_items(side, kind, level, what)
         if kind is str and (fault := mixed_ids(*pairs[-1])):

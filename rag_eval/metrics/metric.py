@@ -83,27 +83,24 @@ def check_cut(k: object, where: str) -> None:
     raise ConfigurationError(f"{where} has k = {k!r}: use a whole number of 1 to {LARGEST_CUT}, or None for all hits")
 
 
-@runtime_checkable
-class ChunkLevelMetric(Protocol):
-    """Scores one query from chunk ids."""
-
+class _Named(Protocol):
     @property
     def name(self) -> str:
         """The key of the metric in every result: that of the class, unless a class that derives has its own."""
         return type(self).__name__
+
+
+@runtime_checkable
+class ChunkLevelMetric(_Named, Protocol):
+    """Scores one query from chunk ids."""
 
     def calculate(self, retrieved: Sequence[ChunkId], ground_truth: Sequence[ChunkId]) -> float:
         """The score of what was retrieved, best first, against the relevant chunks."""
 
 
 @runtime_checkable
-class TokenLevelMetric(Protocol):
+class TokenLevelMetric(_Named, Protocol):
     """Scores one query from character spans."""
-
-    @property
-    def name(self) -> str:
-        """The key of the metric in every result: that of the class, unless a class that derives has its own."""
-        return type(self).__name__
 
     def calculate(self, retrieved: Sequence[CharacterSpan], ground_truth: Sequence[CharacterSpan]) -> float:
         """The score of what was retrieved, best first, against the relevant spans."""
@@ -308,11 +305,7 @@ def refuse_repeated(names: Iterable[str]) -> None:
 
 
 def parse_metric_name(text: str, known: Collection[str]) -> MetricName:
-    """The name, checked against those that are ``known``.
-
-    Raises ``ConfigurationError`` when it cannot be read, when the metric is not known, and when the metric
-    has no such unit or cut.
-    """
+    """The name, whose metric is ``known`` and has its unit and cut; raises ``ConfigurationError`` on any other."""
     name = MetricName.parse(text)
     if name.base not in known:
         hint = suggestion(name.base, known)
@@ -336,9 +329,13 @@ Asked = MetricName | MetricAtCut
 """A metric at a cut: one that is built in by its name, any other as an object."""
 
 
-def at_cuts(metric: str | Any, column: str, ks: Sequence[int], level: EvaluationType) -> list[Asked]:
+def at_cuts(metric: str | Any, ks: Sequence[int], level: EvaluationType) -> list[Asked]:
     """A metric, by name or as an object, at its own cut or at each of ``ks``; raises ``ConfigurationError``."""
-    name = parse_metric_name(column, metric_names(level)) if isinstance(metric, str) else MetricName(*_split(column))
+    if isinstance(metric, str):
+        name = parse_metric_name(metric, metric_names(level))
+    else:
+        column, cut = split_name(column_of(metric))
+        name = MetricName(column, None, cut)
     if name.cut == ALL and "hits" in name.metric.cuts:
         if not ks:
             raise ConfigurationError(f"{name} needs a number of hits: give at least one k in ks")
@@ -348,11 +345,6 @@ def at_cuts(metric: str | Any, column: str, ks: Sequence[int], level: Evaluation
     if name.cut == MIN and issubclass(name.metric, OwnMetric):
         raise ConfigurationError(f"{name} ends in @min, which is for Chroma's metrics: name a number of hits")
     return [one if isinstance(metric, str) else MetricAtCut(metric, one) for one in names]
-
-
-def _split(text: str) -> tuple[str, str | None, Cut]:
-    column, cut = split_name(text)
-    return column, None, cut
 
 
 def column_of(metric: Any) -> str:
@@ -366,9 +358,7 @@ def column_of(metric: Any) -> str:
 
 
 def requested_metrics(metrics: Sequence[Any], ks: Sequence[int], level: EvaluationType) -> list[Asked]:
-    """The metrics asked for, each at its own cut or else at each of ``ks``; one at a cut is taken as it is.
-
-    They are names, objects, or either at a cut.
+    """The metrics asked for, names or objects, each at its own cut or else at each of ``ks``.
 
     Raises ``ConfigurationError`` on a metric or k that cannot be used, or that is asked for twice.
     """
@@ -376,20 +366,9 @@ def requested_metrics(metrics: Sequence[Any], ks: Sequence[int], level: Evaluati
         check_cut(k, "ks")
     names: list[Asked] = []
     for metric in metrics:
-        if isinstance(metric, MetricName | MetricAtCut):
-            if isinstance(metric, MetricName):
-                metric.metric.check(metric.unit, metric.cut)
-            names.append(metric)
-            continue
-        if not isinstance(metric, str):
-            names += at_cuts(metric, column_of(metric), ks, level)
-            continue
-        name = parse_metric_name(metric, metric_names(level))
-        if name.cut.kind == "hits":
-            raise ConfigurationError(
-                f"{name} names a number of hits: ask for {name.column} and give {name.cut.size} in ks"
-            )
-        names += at_cuts(metric, metric, ks, level)
+        if isinstance(metric, MetricName):
+            metric.metric.check(metric.unit, metric.cut)
+        names += [metric] if isinstance(metric, MetricName | MetricAtCut) else at_cuts(metric, ks, level)
     for asked in ([str(name) for name in names], list(ks)):
         if len(set(asked)) < len(asked):
             raise ConfigurationError(f"{asked} has an entry twice: ask for each metric and each k once")

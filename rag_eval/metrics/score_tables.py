@@ -65,8 +65,8 @@ def score_token_level(
 ) -> pa.Table:
     """Score hits against truth spans: a ``SCORES`` row for each metric, cut and answerable query, in this order.
 
-    ``metrics`` are names without a number of hits (``span_recall``, ``span_recall(cl100k_base)``), which are scored at
-    each of ``ks``, or with a cut of their own (``chroma_iou@min``, ``span_recall@2000tokens``), and objects likewise. A
+    ``metrics`` are names without a cut (``span_recall``, ``span_recall(cl100k_base)``), which are scored at each of
+    ``ks``, or with a cut of their own (``chroma_iou@min``, ``span_recall@2000tokens``), and objects likewise. A
     ``MetricName`` or a ``MetricAtCut`` is scored as it is. ``documents`` are needed for objects and for what is counted
     in tokens, ``chunks`` (all of the corpus, as a table) for ``precision_omega`` and ``@min``. ``block_rows`` bounds
     memory: so many rows of hits and truth are scored at a time.

@@ -241,11 +241,7 @@ def _built_in(cls: Any) -> Callable[..., Any]:
 
 
 def read_grids(value: object, place: Place, kind: Kind, faults: Faults) -> list[Grid]:
-    """Read one part or a list of them, each a name or settings.
-
-    What is neither, and a setting that is not declared, is left out and put among the faults. Raises
-    ``ConfigurationError`` when it is the only one, or there is none.
-    """
+    """Read one part or a list of them, each a name or settings; what is wrong is put among the faults, or raised."""
     if not isinstance(value, list):
         return [_read_grid(value, place, kind, faults)]
     if not value:

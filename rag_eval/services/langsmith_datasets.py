@@ -7,15 +7,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid5
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rag_eval.disk.files import data_sha256
 from rag_eval.errors import GroundTruthError, InvalidSpanError, RagEvalError, preview
-from rag_eval.ground_truth.records import chunk_level_outputs, token_level_outputs
+from rag_eval.ground_truth.records import SpanLine, chunk_level_outputs, token_level_outputs
 from rag_eval.services.langsmith_client import LangSmithService
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
-from rag_eval.types.ids import ChunkId, DocumentId, EvaluationType, QueryId, QueryText, encode_utf8, generate_query_id
+from rag_eval.types.ids import ChunkId, EvaluationType, QueryId, QueryText, encode_utf8, generate_query_id
 
 if TYPE_CHECKING:
     from langsmith import Client
@@ -47,22 +47,13 @@ BATCH = 100
 ROUNDS = 4
 
 
-class SpanOutput(BaseModel):
+class SpanOutput(SpanLine):
     """A span in the outputs of an example or a run: a record, or an object that has the same attributes."""
 
-    model_config = ConfigDict(strict=True, from_attributes=True)
+    model_config = ConfigDict(extra="ignore", from_attributes=True)
 
-    doc_id: str = Field(validation_alias=AliasChoices("doc_id", "docId"))
-    start: int
-    end: int
-    text: str = ""
     origin: str | None = None
-    alternatives: list["SpanOutput"] = []
-
-    @property
-    def span(self) -> CharacterSpan:
-        """The span; raises ``InvalidSpanError`` when the numbers are nonsense."""
-        return CharacterSpan(DocumentId(self.doc_id), self.start, self.end, self.text)
+    alternatives: list["SpanOutput"] = Field(default_factory=list)  # type: ignore[assignment]  # as lenient
 
 
 class ChunkGroups(BaseModel):
@@ -141,15 +132,14 @@ def as_chunk_id(item: object) -> str:
 
 def as_span(item: object) -> CharacterSpan:
     """Return the span of a record; raises ``ValidationError`` or ``InvalidSpanError`` on what is none."""
-    return SpanOutput.model_validate(item).span
+    return SpanOutput.model_validate(item).span()
 
 
 def span_and_alternatives(item: object) -> list[CharacterSpan]:
     """Return the span of a record and its alternatives, nothing where it has none: its shape may be the user's own."""
     if not isinstance(item, Mapping) or not item.get("alternatives"):
         return []
-    record = SpanOutput.model_validate(item)
-    return [member.span for member in (record, *record.alternatives)]
+    return [member.span() for member in SpanOutput.model_validate(item).members]
 
 
 def _sentence(reason: Exception) -> str:
@@ -203,14 +193,14 @@ def token_level_truth(examples: "Sequence[Example]", dataset_name: str) -> list[
 
     def read(example: "Example") -> TokenLevelGroundTruth:
         records = relevant_items(example, RELEVANT_SPANS, SpanOutput.model_validate)
-        groups = [[member.span for member in (record, *record.alternatives)] for record in records]
-        members = [member for record in records for member in (record, *record.alternatives)]
+        groups = [[member.span() for member in record.members] for record in records]
+        members = [member for record in records for member in record.members]
         return TokenLevelGroundTruth(
             _query_of(example),
             [span for span, *_ in groups],
             is_unanswerable(example),
             {span: others for span, *others in groups if others},
-            {member.span: member.origin for member in members if member.origin},
+            {member.span(): member.origin for member in members if member.origin},
         )
 
     check_type(examples, "token-level", dataset_name)

@@ -100,11 +100,7 @@ class Places:
         return np.lexsort((self.ends, self.starts, alphabetical[self.documents]))
 
     def with_chunks(self, chunks: Sequence[AnyChunk]) -> "Places":
-        """These places and those of the chunks; plain chunks go on counting where their document stopped.
-
-        Raises ``TableError`` when a place is there already, or when the chunks mix the two kinds, and
-        ``TextEncodingError`` on a document id that UTF-8 cannot hold.
-        """
+        """These places and those of chunks, whose ordinals go on from their document's last; raises ``TableError``."""
         placed = isinstance(chunks[0], PositionAwareChunk)
         doc_ids = [chunk.doc_id for chunk in chunks]
         for doc_id in dict.fromkeys(doc_ids):

@@ -53,7 +53,10 @@ def to_code_points(content: str, start: int, end: int, unit: OffsetUnit) -> tupl
     if unit == "code points":
         return (start, end) if end <= len(content) else None
     if unit == "offsets that count CRLF as one":
-        return _from_translated(content, start, end)
+        # Each CRLF by the place of its LF in the translated text: what follows it is one further in the source.
+        ends = [match.start() - number for number, match in enumerate(re.finditer("\r\n", content))]
+        is_inside = end <= len(content) - len(ends)
+        return (start + bisect_left(ends, start), end + bisect_left(ends, end)) if is_inside else None
     encoding, size = ("utf-8", 1) if unit == "UTF-8 byte offsets" else ("utf-16-le", 2)
     data = content.encode(encoding)
     if end * size > len(data):
@@ -76,11 +79,3 @@ def _lengths(text: str) -> dict[OffsetUnit, int]:
 def translated(text: str) -> str:
     """Return the text as Python's text mode gives it: every line end is LF."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _from_translated(content: str, start: int, end: int) -> tuple[int, int] | None:
-    # Each CRLF by the place of its LF in the translated text: what follows it is one further in the source.
-    ends = [match.start() - number for number, match in enumerate(re.finditer("\r\n", content))]
-    if end > len(content) - len(ends):
-        return None
-    return start + bisect_left(ends, start), end + bisect_left(ends, end)

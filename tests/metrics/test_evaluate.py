@@ -1,18 +1,23 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.chunk_metrics import ChunkPrecision, ChunkRecall
-from rag_eval.metrics.evaluate import ChunkLevelResult, TokenLevelResult, evaluate_chunk_level, evaluate_token_level
+from rag_eval.metrics.evaluate import evaluate_chunk_level, evaluate_token_level
 from rag_eval.metrics.span_metrics import SpanIoU, SpanRecall
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.ground_truth import ChunkLevelRunOutput
 from rag_eval.types.ids import ChunkId, DocumentId
 from tests.type_checking import type_errors
+
+
+def result(retrieved: list[Any], truth: list[Any]) -> dict[str, list[Any]]:
+    return {"retrieved": retrieved, "ground_truth": truth}
 
 
 def span(start: int, end: int) -> CharacterSpan:
@@ -30,7 +35,7 @@ class LongestSpan:
 
 
 def test_token_level_averages_by_name() -> None:
-    results = [TokenLevelResult([span(0, 10)], [span(5, 15)]), TokenLevelResult([span(0, 4)], [span(0, 4)])]
+    results = [result([span(0, 10)], [span(5, 15)]), result([span(0, 4)], [span(0, 4)])]
     metrics = [SpanRecall(), SpanIoU(k=1), LongestSpan()]
     assert evaluate_token_level(results, metrics) == {
         "span_recall": 0.75,
@@ -40,7 +45,7 @@ def test_token_level_averages_by_name() -> None:
 
 
 def test_chunk_level_averages_of_several_cuts_from_one_retrieval() -> None:
-    results = [ChunkLevelResult([ChunkId("a"), ChunkId("b")], [ChunkId("b")]), ChunkLevelResult([], [ChunkId("a")])]
+    results = [result([ChunkId("a"), ChunkId("b")], [ChunkId("b")]), result([], [ChunkId("a")])]
     metrics = [ChunkRecall(k=1), ChunkRecall(k=2), ChunkPrecision()]
     assert evaluate_chunk_level(results, metrics) == {
         "chunk_recall@1": 0,
@@ -65,7 +70,7 @@ def test_no_results_are_zero_for_each_metric() -> None:
 
 def test_nothing_given_is_changed() -> None:
     retrieved, truth = [span(5, 9), span(0, 6)], [span(3, 4)]
-    evaluate_token_level([TokenLevelResult(retrieved, truth)], [SpanRecall(), SpanIoU()])
+    evaluate_token_level([result(retrieved, truth)], [SpanRecall(), SpanIoU()])
     assert (retrieved, truth) == ([span(5, 9), span(0, 6)], [span(3, 4)])
 
 
@@ -73,7 +78,7 @@ def test_a_mix_of_levels_is_named() -> None:
     with pytest.raises(ConfigurationError, match=r"token-level evaluation scores character spans.*'chunk_1'"):
         evaluate_token_level([{"retrieved": ["chunk_1"], "ground_truth": []}], [SpanRecall()])  # type: ignore[list-item]
     with pytest.raises(ConfigurationError, match=r"chunk-level evaluation scores chunk ids.*CharacterSpan"):
-        evaluate_chunk_level([ChunkLevelResult([span(0, 1)], [])], [ChunkRecall()])  # type: ignore[list-item]
+        evaluate_chunk_level([result([span(0, 1)], [])], [ChunkRecall()])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("retrieved", ["abc", None, 5, {ChunkId("a")}, ChunkLevelRunOutput([ChunkId("a")])])
@@ -93,7 +98,7 @@ def test_a_metric_that_gives_no_finite_number_is_named(score: object) -> None:
             return score
 
     with pytest.raises(ConfigurationError, match=r"the metric 'odd' gave .*: a metric must give a finite number"):
-        evaluate_token_level([TokenLevelResult([], [])], [Odd()])  # type: ignore[list-item]
+        evaluate_token_level([result([], [])], [Odd()])  # type: ignore[list-item]
 
 
 def test_a_metric_may_give_numbers_of_numpy() -> None:
@@ -103,10 +108,10 @@ def test_a_metric_may_give_numbers_of_numpy() -> None:
         def calculate(self, retrieved: object, ground_truth: object) -> float:
             return np.float32(0.5)  # type: ignore[return-value]
 
-    assert evaluate_token_level([TokenLevelResult([], [])], [Half()]) == {"half": 0.5}
+    assert evaluate_token_level([result([], [])], [Half()]) == {"half": 0.5}
 
 
-@pytest.mark.parametrize("record", [{"retrieved": []}, TokenLevelResult([], []), None])
+@pytest.mark.parametrize("record", [{"retrieved": []}, ChunkLevelRunOutput([]), None])
 def test_a_record_without_its_sides_is_named(record: object) -> None:
     with pytest.raises(ConfigurationError, match="needs retrieved and ground_truth"):
         evaluate_chunk_level([record], [ChunkRecall()])  # type: ignore[list-item]
