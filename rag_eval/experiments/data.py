@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, 
 from contextlib import aclosing, nullcontext
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from rag_eval.errors import DataError, ServiceError
 from rag_eval.experiments.engine import Slots
@@ -131,15 +131,6 @@ Data = Iterable[Row] | AsyncIterable[Row] | Callable[[], Any] | str | Path
 """Rows: a list, a (async) iterator, a (async) callable that gives one, or the path of a JSONL, CSV or Parquet file."""
 
 
-@runtime_checkable
-class Dataset(Protocol):
-    """Rows that a service holds."""
-
-    def rows(self) -> Iterable[Row]:
-        """The rows, page by page."""
-        ...
-
-
 async def stream(data: Any) -> AsyncGenerator[Row, None]:
     """Row after row; raises ``DataError`` on data of another kind, or on a row that is not a mapping.
 
@@ -161,11 +152,11 @@ async def stream(data: Any) -> AsyncGenerator[Row, None]:
 
 async def _opened(data: Any, reader: Slots) -> Any:
     source = data
-    if callable(source) and not isinstance(source, Dataset):
+    if callable(source) and not hasattr(source, "rows"):
         source = source() if inspect.iscoroutinefunction(source) else await reader.call(source)
     if inspect.isawaitable(source):
         source = await source
-    if isinstance(source, Dataset):
+    if hasattr(source, "rows"):  # a dataset of a service, page by page
         return await reader.call(source.rows)
     return file_rows(Path(source)) if isinstance(source, str | Path) else source
 

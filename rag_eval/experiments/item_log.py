@@ -17,7 +17,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from rag_eval.errors import ArtifactError
 from rag_eval.experiments.json_lines import decode, encode
@@ -48,18 +48,11 @@ class ItemLog(Sequence[ItemResult]):
     def __len__(self) -> int:
         return len(self._places)
 
-    @overload
-    def __getitem__(self, index: int) -> ItemResult: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[ItemResult]: ...
-    def __getitem__(self, index: int | slice) -> ItemResult | list[ItemResult]:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        index = range(len(self))[index]
-        return ItemResult.of(index, self._read(self._places[index])["item"])
-
-    def __iter__(self) -> Iterator[ItemResult]:
-        return (self[index] for index in range(len(self)))
+    def __getitem__(self, index: Any) -> Any:
+        chosen = range(len(self))[index]
+        if isinstance(chosen, range):
+            return [self[place] for place in chosen]
+        return ItemResult.of(chosen, self._read(self._places[chosen])["item"])
 
     def records(self) -> Iterator[dict[str, Any]]:
         """The samples as they stand in files, in the order of the data."""

@@ -309,18 +309,13 @@ class Output(Protocol):
         return
 
 
-class Handler(Protocol):
-    """The least that an output may be: it takes the results, sync or async."""
-
-    def handle(self, results: ExperimentResult) -> Any:
-        """Take the results; a text or a path that it returns says where they are."""
-        ...
-
-
 class _Handled(Output):
-    """A handler as an output; without a ``name`` it has that of its class."""
+    """An object with ``handle(results)``, sync or async, as an output; a text or a path that it returns is the place.
 
-    def __init__(self, handler: Handler) -> None:
+    Without a ``name`` it has that of its class.
+    """
+
+    def __init__(self, handler: Any) -> None:
         self._handle = handler.handle
         self.name = getattr(handler, "name", None) or type(handler).__name__
 

@@ -21,7 +21,7 @@ from rag_eval.experiments.data import Data, stream
 from rag_eval.experiments.engine import Caller, Engine, Slots, begin_with_user_code, message_of
 from rag_eval.experiments.file_outputs import HtmlOutput, JsonOutput
 from rag_eval.experiments.item_log import ItemLog, open_log
-from rag_eval.experiments.results import ExperimentResult, Handler, Output, as_output, check_minimums
+from rag_eval.experiments.results import ExperimentResult, Output, as_output, check_minimums
 from rag_eval.experiments.settings import ExperimentSettings, Session, current_session, load_settings, session
 from rag_eval.experiments.terminal_output import TerminalOutput
 from rag_eval.retry import RetryPolicy
@@ -65,7 +65,7 @@ async def experiment(
     retries: int | None = None,
     retry_delay: float = 1.0,
     output_dir: str | Path | None = None,
-    outputs: Sequence[Output | Handler] | None = None,
+    outputs: Sequence[Any] | None = None,
     raise_errors: bool = True,
 ) -> ExperimentResult:
     """Run every task on every row and every evaluator on every result.

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from rag_eval.errors import ConfigurationError, preview
+from rag_eval.parts.settings import check_address
 from rag_eval.retry import Failure, retry_after_of, status_may_pass
 
 if TYPE_CHECKING:
@@ -44,19 +45,12 @@ class OpenAIClient:
         if not timeout > 0:
             raise ConfigurationError(f"the time-out is {timeout} seconds: give a number above 0")
         self._base_url = base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_BASE_URL
-        parts = urlsplit(self._base_url)
         try:
-            port = parts.port
-        except ValueError:
-            raise ConfigurationError("the server's address has a port that is not a number from 0 to 65535") from None
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigurationError("the server's address must be such as http://localhost:8000/v1")
-        if "@" in parts.netloc or parts.query or parts.fragment:
-            raise ConfigurationError(
-                f"the address of {parts.hostname} holds a user, a query or a fragment: give the address alone, "
-                "and the key as OPENAI_API_KEY"
-            )
-        self.host = parts.hostname if port is None else f"{parts.hostname}:{port}"
+            check_address(self._base_url)
+        except ValueError as error:
+            raise ConfigurationError(f"the server's address cannot be used: {error}") from None
+        parts = urlsplit(self._base_url)
+        self.host = str(parts.hostname) if parts.port is None else f"{parts.hostname}:{parts.port}"
         # One host may serve several models behind several paths; /v1 is the protocol's own.
         self.server = self.host + parts.path.rstrip("/").removesuffix("/v1")
         self._given_key = None if api_key is None else SecretStr(api_key.strip())
