@@ -55,10 +55,7 @@ def check_encoding(name: str) -> None:
 
 
 def get_encoding(name: str) -> "tiktoken.Encoding":
-    """The tiktoken encoding of this name, loaded at the first call and shared by all threads.
-
-    Raises ``ConfigurationError`` on an unknown name, or when the bundled ranks are missing or altered.
-    """
+    """The tiktoken encoding of this name, loaded once; raises ``ConfigurationError`` on a name or ranks unknown."""
     return _load(name).encoding
 
 

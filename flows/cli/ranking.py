@@ -24,10 +24,7 @@ MAY_BE_BEST = "≈"
 
 
 def print_result(outcome: BenchmarkOutcome, workspace: Workspace, *, as_json: bool, k: int | None = None) -> None:
-    """Print the ranking, at another number of hits if asked, and where it is kept and published.
-
-    Or print the whole outcome as JSON. Raises ``ConfigurationError`` when nothing was measured at k.
-    """
+    """Print the ranking, perhaps at another k, and where it is, or all as JSON; raises ``ConfigurationError``."""
     shown = outcome if k is None else outcome.at(k)
     console, published = Console(), known_publications(workspace, outcome.run)
     if as_json:

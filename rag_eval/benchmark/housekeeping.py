@@ -231,10 +231,7 @@ def _pruning(workspace: Workspace) -> Path:
 
 
 def clear(workspace: Workspace) -> Holding:
-    """Remove all work, all that costs included, and return what was removed; the runs' summaries stay.
-
-    Raises ``ConfigurationError`` while a run uses the workspace.
-    """
+    """Remove all work, what costs included, but no summary; raises ``ConfigurationError`` while a run uses it."""
     with _nobody_in(workspace):
         return _total("cleared", [_removed(folder) for folder in _own_folders(workspace, CLEARABLE)])
 

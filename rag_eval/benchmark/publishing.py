@@ -47,10 +47,7 @@ _PUBLICATIONS = TypeAdapter(list[Publication])
 
 
 def read_publications(workspace: Workspace, run: str) -> list[Publication]:
-    """Return what was put of a run, with the addresses and the reasons of now; [] when nothing was.
-
-    What was taken back is not there. Raises ``ArtifactError`` when the note cannot be read.
-    """
+    """Return what was put of a run and not taken back, as it stands now; raises ``ArtifactError``."""
     path = workspace.newest(workspace.runs / run / PUBLISHED)
     try:
         noted = _PUBLICATIONS.validate_json(path.read_bytes(), strict=True)
@@ -190,10 +187,7 @@ def _payload(
 
 
 def deliver(workspace: Workspace, patience: RetryPolicy = PATIENT) -> list[Delivery]:
-    """Send what waits, through every channel there is, and note the addresses beside their runs.
-
-    Raises ``ArtifactError`` when the outbox cannot be used.
-    """
+    """Send what waits, through every channel, and note the addresses beside the runs; raises ``ArtifactError``."""
 
     def send_to_orq(message: Message) -> Mapping[str, object]:
         # Settings that cannot be read hold up this message, and not those for other services.
@@ -212,10 +206,7 @@ def _refresh_all(workspace: Workspace, runs: Sequence[object]) -> None:
 
 
 def publish_run(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str) -> list[Publication]:
-    """Put a run for experiments on a LangSmith dataset, send what can be sent at once, and say how each stands.
-
-    Raises ``ArtifactError`` when the workspace cannot be used.
-    """
+    """Put a run for a LangSmith dataset, send what can be sent now, and say how it stands; raises ``ArtifactError``."""
     put_benchmark(workspace, outcome, dataset)
     deliver(workspace, BRIEF)
     return refresh_publications(workspace, outcome.run)

@@ -29,10 +29,7 @@ _DIGITS = 12
 
 
 def read_summary(path: Path) -> BenchmarkOutcome:
-    """Read the outcome that a run kept.
-
-    Raises ``ArtifactError`` when the file cannot be read, is of an unknown version, or is not a summary.
-    """
+    """Read the outcome that a run kept; raises ``ArtifactError`` on a file of an unknown version, or no summary."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -73,10 +70,7 @@ def run_names(workspace: Workspace) -> list[str]:
 
 
 def find_run(workspace: Workspace, run: str = LATEST) -> str:
-    """Find the full name of a run from ``latest``, ``baseline``, a name, or the start of one.
-
-    Raises ``ConfigurationError`` when there is no such run, or more than one.
-    """
+    """Find a run by ``latest``, ``baseline``, a name or its start; raises ``ConfigurationError`` unless it is one."""
     names = run_names(workspace)
     where = f"the workspace {workspace.address!r}"
     if not names:
@@ -96,10 +90,7 @@ def find_run(workspace: Workspace, run: str = LATEST) -> str:
 
 
 def read_run(workspace: Workspace, run: str = LATEST) -> BenchmarkOutcome:
-    """Read the outcome of a run, named as for ``find_run``.
-
-    Raises ``ConfigurationError`` when there is no such run and ``ArtifactError`` when it cannot be read.
-    """
+    """Read the outcome of a run, named as for ``find_run``; raises as that does, and ``ArtifactError``."""
     name = find_run(workspace, run)
     path = workspace.kept(workspace.runs / name / SUMMARY)
     outcome = read_summary(path)
@@ -140,10 +131,7 @@ def has_baseline(workspace: Workspace) -> bool:
 
 
 def read_baseline(workspace: Workspace) -> Baseline:
-    """Read which run is the baseline.
-
-    Raises ``ConfigurationError`` when none is chosen and ``ArtifactError`` when it is gone or unreadable.
-    """
+    """Read which run is the baseline; raises ``ConfigurationError`` without one, ``ArtifactError`` if it is gone."""
     path = workspace.newest(workspace.root / BASELINE_FILE)
     try:
         found = Baseline.model_validate_json(path.read_bytes(), strict=True)

@@ -128,10 +128,7 @@ def _without_texts(table: pa.Table) -> pa.Table:
 
 
 def read_chunks(workspace: Workspace, shards: Sequence[TableRef], level: EvaluationType) -> pa.Table:
-    """Where the chunks are; where they have no places, at chunk level, the chunks themselves.
-
-    Raises ``ArtifactError`` when they are gone.
-    """
+    """Where the chunks are, or the chunks themselves where they have no places; raises ``ArtifactError``."""
     if not shards:
         return CHUNKS.empty_table()
     return workspace.read_tables(made_once(workspace, places, list(shards)) if level == "token-level" else shards)

@@ -225,10 +225,7 @@ def document_versions(workspace: Workspace, doc_ids: Collection[DocumentId]) -> 
 def reanchor_for_run(
     workspace: Workspace | None, truth: Sequence[TokenLevelGroundTruth], corpus: Corpus
 ) -> ReanchorReport:
-    """Carry ground truth over to the corpus, with the versions of documents that a workspace has.
-
-    Raises ``GroundTruthError`` when no query is left.
-    """
+    """Carry ground truth over to the corpus by the workspace's versions; raises ``GroundTruthError`` if all is lost."""
     drifted = documents_that_no_longer_match(truth, corpus)
     report = reanchor(truth, corpus, document_versions(workspace, drifted) if workspace and drifted else None)
     check_not_empty(report)

@@ -41,10 +41,7 @@ class Workspace(BaseModel):
 
     @classmethod
     def at(cls, place: str | Path, *, refresh: bool = False) -> Self:
-        """Return the workspace in a folder, or at an address such as ``s3://bucket/path``.
-
-        Raises ``ConfigurationError`` on another kind of address, or one that holds keys.
-        """
+        """Return the workspace in a folder, or at ``s3://bucket/path``; raises ``ConfigurationError`` on others."""
         if "://" not in str(place):
             return cls(root=Path(place).absolute(), refresh=refresh)
         location = BucketLocation.parse(str(place))
@@ -92,10 +89,7 @@ class Workspace(BaseModel):
         return self.storage.growing(self._name(folder), nanoseconds(since) if since else None)
 
     def keep(self, path: Path, data: bytes) -> None:
-        """Write a file, whole or not at all; one below the root is kept with the workspace.
-
-        Raises ``ArtifactError`` when it cannot be written.
-        """
+        """Write a file, whole or not at all, kept with the workspace below its root; raises ``ArtifactError``."""
         is_ours = path.absolute().is_relative_to(self.root.absolute())
         if is_ours:
             self._check_inside(path.parent)
@@ -174,10 +168,7 @@ class Workspace(BaseModel):
         return None
 
     def write_index(self, digest: str, rows: int, build: Callable[[Path], None]) -> IndexRef:
-        """Keep the index that ``build`` makes in the folder it is given, and return its reference.
-
-        Raises ``ArtifactError`` when it cannot be written.
-        """
+        """Keep the index that ``build`` makes in a folder, and return its reference; raises ``ArtifactError``."""
         folder = self.root / "indexes"
         self._check_inside(folder)
         with scratch_path(folder) as scratch, writing(folder):

@@ -287,7 +287,6 @@ def test_chunks_are_checked_like_hits() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"metrics": ["span_recall@5"]}, "give 5 in ks"),
         ({"metrics": ["chunk_recall"]}, "no metric 'chunk_recall'"),
         ({"metrics": ["span_recall", "span_recall"]}, "twice"),
         ({"ks": [1, 1]}, "twice"),
@@ -303,6 +302,10 @@ def test_chunks_are_checked_like_hits() -> None:
 def test_what_cannot_be_asked_for_is_said(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         score(case(**changes))
+
+
+def test_a_number_of_hits_in_a_name_is_its_cut() -> None:
+    assert score(case(metrics=["span_recall@2"])).equals(score(case(metrics=["span_recall"], ks=[2])))
 
 
 def test_tokens_retrieved_need_the_text_of_every_hit() -> None:
