@@ -26,9 +26,9 @@ from rag_eval.benchmark.langsmith_evaluation import LangSmithLink
 from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.errors import ConfigurationError, GroundTruthError, ServiceError, preview
-from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 from rag_eval.ground_truth.plain_data import truth_from
-from rag_eval.metrics.losses import HitStages, check_ks, chunk_level_losses, token_level_losses
+from rag_eval.ground_truth.sources import read_truth
+from rag_eval.metrics.losses import HitStages, check_ks, losses_of
 from rag_eval.metrics.metric import AnyChunkLevelMetric, AnyTokenLevelMetric
 from rag_eval.parts import Kind, label
 from rag_eval.retrieval import RERANKER
@@ -240,16 +240,16 @@ def create_evaluation(
 
 
 def _load(given: Any, level: EvaluationType, link: LangSmithLink | None) -> Sequence[Any]:
-    is_token_level = level == "token-level"
     if isinstance(given, str | Path):
-        return (read_token_level if is_token_level else read_chunk_level)(Path(given))
+        return read_truth(Path(given), level)
     if given is not None:
         return tuple(truth_from(given, level))
     if link is None:
         raise GroundTruthError(
             "there is no ground truth: give a list or a JSON-lines file, or langsmith_dataset_name with a key"
         )
-    return (token_level_truth if is_token_level else chunk_level_truth)(link.examples(), link.dataset_name)
+    read = token_level_truth if level == "token-level" else chunk_level_truth
+    return read(link.examples(), link.dataset_name)
 
 
 @overload
@@ -293,7 +293,4 @@ def retrieval_losses(
     queries = [item.query for item in truth]
     exact, found, final = (hits_table(level, queries, one, corpus) for one in retriever.stages(queries, max(ks)))
     hits = HitStages({"vector": found, "reranked": final}, {"vector": exact})
-    chunks = chunks_to_table(retriever.indexed_chunks())
-    if level == "token-level":
-        return token_level_losses(chunks, truth_to_tables(truth), hits, ks)
-    return chunk_level_losses(chunks, truth_to_tables(truth), hits, ks)
+    return losses_of(level, chunks_to_table(retriever.indexed_chunks()), truth_to_tables(truth), hits, ks).parts

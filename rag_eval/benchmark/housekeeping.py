@@ -9,7 +9,6 @@ import inspect
 import json
 import logging
 import os
-import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +24,7 @@ from rag_eval.benchmark.records import record_path
 from rag_eval.benchmark.runs import has_baseline, read_baseline, read_summary
 from rag_eval.benchmark.stage import CUTS_VERSION
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.disk.files import data_sha256
+from rag_eval.disk.files import data_sha256, remove
 from rag_eval.disk.locks import in_turn, try_lock
 from rag_eval.disk.rows import identity_folder
 from rag_eval.errors import ArtifactError, ConfigurationError
@@ -279,10 +278,7 @@ def _size_of(path: Path) -> Holding:
 def _removed(path: Path) -> Holding:
     """Remove a file, a folder or a link, and return what it took up."""
     holding = _size_of(path)
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+    remove(path)
     return holding
 
 

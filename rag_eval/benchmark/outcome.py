@@ -4,7 +4,6 @@ import platform
 import secrets
 import time
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any, Literal
 
 import pyarrow.compute as pc
@@ -33,6 +32,7 @@ from rag_eval.ground_truth.copies import count_copies
 from rag_eval.ground_truth.files import truth_text
 from rag_eval.metrics.metric import ALL, MIN, higher_is_better, score_name, split_name
 from rag_eval.metrics.score_tables import average_scores
+from rag_eval.parts import versions_of
 from rag_eval.stats.comparison import best_first
 from rag_eval.tables import TruthTables, truth_from_tables
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
@@ -56,13 +56,8 @@ DECIDING = (
 
 def versions() -> dict[str, str]:
     """The version of Python and of each deciding package that is installed."""
-    found = {"python": platform.python_version()}
-    for package in DECIDING:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+    known = {"python": platform.python_version(), **versions_of(DECIDING)}
+    return {name: version for name, version in known.items() if version is not None}
 
 
 RunName = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]*$")]

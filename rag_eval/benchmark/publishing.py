@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
@@ -104,11 +105,8 @@ def put_benchmark(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str)
         return
     outbox, inputs = outbox_of(workspace.root), outcome.inputs
     tables = TruthTables(workspace.read_table(inputs.truth.queries), workspace.read_table(inputs.truth.answers))
-    truth: Truth
-    if inputs.truth.evaluation_type == "token-level":
-        truth = truth_from_tables(tables, TokenLevelGroundTruth)
-    else:
-        truth = truth_from_tables(tables, ChunkLevelGroundTruth)
+    is_placed = inputs.evaluation_type == "token-level"
+    truth: Any = truth_from_tables(tables, TokenLevelGroundTruth if is_placed else ChunkLevelGroundTruth)
     put_truth(outbox, dataset, truth, only_if_new=True)
     documents = documents_from_table(workspace.read_tables(inputs.documents))
     contents: dict[str, str] = {document.id: document.content for document in documents}

@@ -6,7 +6,6 @@ Prefect.
 """
 
 import logging
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from rag_eval.benchmark.references import IndexRef, TableRef
 from rag_eval.benchmark.stage import Stage
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.disk.files import remove
 from rag_eval.errors import ArtifactError
 
 R = TypeVar("R")
@@ -127,10 +127,6 @@ def _references(value: object) -> Iterator[TableRef | IndexRef]:
 
 
 def _drop(workspace: Workspace, path: Path) -> None:
-    if not workspace.contains(path.parent):
-        return
-    with suppress(OSError):  # in a workspace that is read-only
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+    if workspace.contains(path.parent):
+        with suppress(OSError):  # in a workspace that is read-only
+            remove(path)

@@ -56,18 +56,9 @@ class Effort(_Frozen):
     @classmethod
     def total_of(cls, efforts: "Sequence[Effort]") -> "Effort":
         """The sum of at least one effort in the same unit."""
-        tokens, costs = [one.tokens for one in efforts], [one.cost for one in efforts]
-        return cls(
-            fresh=sum(one.fresh for one in efforts),
-            total=sum(one.total for one in efforts),
-            unit=efforts[0].unit,
-            seconds=sum(one.seconds for one in efforts),
-            tokens=None if None in tokens else sum(filter(None, tokens)),
-            cost=None if None in costs else sum(filter(None, costs)),
-            query_seconds=sum(one.query_seconds for one in efforts),
-            skipped=sum(one.skipped for one in efforts),
-            fallbacks=sum(one.fallbacks for one in efforts),
-        )
+        parts = {name: [getattr(one, name) for one in efforts] for name in cls.model_fields if name != "unit"}
+        sums: dict[str, Any] = {name: None if None in values else sum(values) for name, values in parts.items()}
+        return cls(unit=efforts[0].unit, **sums)
 
 
 class Made(_Frozen):

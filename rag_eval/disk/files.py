@@ -218,7 +218,7 @@ def scratch_path(folder: Path) -> Iterator[Path]:
     try:
         yield path
     finally:
-        _remove(path)
+        remove(path)
 
 
 def sweep_scratch(folder: Path) -> None:
@@ -233,7 +233,7 @@ def sweep_scratch(folder: Path) -> None:
         folders[:] = [name for name in folders if name not in scratch]
         for path in (Path(parent, name) for name in scratch):
             if _is_abandoned(path.name) or _last_change(path) < limit:
-                _remove(path)
+                remove(path)
 
 
 def _host() -> str:
@@ -265,7 +265,8 @@ def _last_change(path: Path) -> float:
     return max(times)
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Remove a file, a link, or a folder as far as it can be, if it is there."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
