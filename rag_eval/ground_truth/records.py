@@ -17,11 +17,9 @@ from rag_eval.tables import metadata_to_json
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.ground_truth import (
     ChunkLevelGroundTruth,
-    ChunkLevelOutputs,
     Query,
     SpanRecord,
     TokenLevelGroundTruth,
-    TokenLevelOutputs,
     group_fault,
     span_name,
     unanswerable_fault,
@@ -181,7 +179,7 @@ class ChunkLevelLine(_QueryLine):
         return ChunkLevelGroundTruth(self._query(), ids, self.unanswerable, alternatives, origins), []
 
 
-def token_level_outputs(item: TokenLevelGroundTruth) -> TokenLevelOutputs:
+def token_level_outputs(item: TokenLevelGroundTruth) -> dict[str, Any]:
     """Return what answers a query as plain data, as files and datasets hold it."""
     records, written = [], set()
     for span in item.relevant_spans:
@@ -194,9 +192,9 @@ def token_level_outputs(item: TokenLevelGroundTruth) -> TokenLevelOutputs:
     return {"relevant_spans": records}
 
 
-def chunk_level_outputs(item: ChunkLevelGroundTruth) -> ChunkLevelOutputs:
+def chunk_level_outputs(item: ChunkLevelGroundTruth) -> dict[str, Any]:
     """Return what answers a query as plain data, as files and datasets hold it."""
-    outputs: ChunkLevelOutputs = {"relevant_chunk_ids": list(item.relevant_chunk_ids)}
+    outputs: dict[str, Any] = {"relevant_chunk_ids": list(item.relevant_chunk_ids)}
     if item.alternatives:
         outputs["alternatives"] = {seed: list(members) for seed, members in item.alternatives.items()}
     if item.origins:

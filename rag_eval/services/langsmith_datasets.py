@@ -321,12 +321,11 @@ def record_of(item: TokenLevelGroundTruth | ChunkLevelGroundTruth) -> Record:
     ``manual``. Raises ``TextEncodingError`` on a lone surrogate.
     """
     metadata = dict(item.query.metadata)
-    outputs: dict[str, object]
     if isinstance(item, TokenLevelGroundTruth):
-        outputs = {**token_level_outputs(item)}
+        outputs = token_level_outputs(item)
         metadata.setdefault("source_docs", sorted({span.doc_id for span in item.relevant_spans}))
     else:
-        outputs = {**chunk_level_outputs(item)}
+        outputs = chunk_level_outputs(item)
     metadata.setdefault("generation_type", "manual")
     metadata["query_id"] = item.query.id
     if item.unanswerable:

@@ -139,12 +139,6 @@ def span_name(span: CharacterSpan) -> str:
     return f"[{span.start}, {span.end}) of {span.doc_id!r}"
 
 
-class QueryInputs(TypedDict):
-    """What a dataset example asks."""
-
-    query: str
-
-
 class SpanRecord(TypedDict):
     """A character span as plain data; in ground truth it may name its origin and its alternatives."""
 
@@ -156,36 +150,19 @@ class SpanRecord(TypedDict):
     alternatives: NotRequired[list["SpanRecord"]]
 
 
-class ChunkLevelOutputs(TypedDict):
-    """What a chunk-level dataset example expects."""
-
-    relevant_chunk_ids: list[str]
-    alternatives: NotRequired[dict[str, list[str]]]
-    origins: NotRequired[dict[str, str]]
-
-
-class TokenLevelOutputs(TypedDict):
-    """What a token-level dataset example expects."""
-
-    relevant_spans: list[SpanRecord]
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkLevelDatasetExample:
-    """A chunk-level example as plain data, the shape that dataset services store."""
-
-    inputs: QueryInputs
-    outputs: ChunkLevelOutputs
+@dataclass(frozen=True)
+class _DatasetExample:
+    inputs: Mapping[str, Any]
+    outputs: Mapping[str, Any]
     metadata: Mapping[str, object] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class TokenLevelDatasetExample:
-    """A token-level example as plain data, the shape that dataset services store."""
+class ChunkLevelDatasetExample(_DatasetExample):
+    """An example as plain data, the shape that services store: ``query`` in, ``relevant_chunk_ids`` out."""
 
-    inputs: QueryInputs
-    outputs: TokenLevelOutputs
-    metadata: Mapping[str, object] = field(default_factory=dict)
+
+class TokenLevelDatasetExample(_DatasetExample):
+    """The same with ``relevant_spans`` out, records of character spans."""
 
 
 @dataclass(frozen=True, slots=True)
