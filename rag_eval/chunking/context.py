@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rag_eval.chunking.headings import Outline
+from rag_eval.chunking.markdown import Outline
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.llm.writing import Answers, TextWriter, WrittenText
 from rag_eval.parts import Shown, part

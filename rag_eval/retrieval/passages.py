@@ -10,7 +10,7 @@ from typing import Annotated, Protocol
 
 from pydantic import Field
 
-from rag_eval.chunking.headings import Outline
+from rag_eval.chunking.markdown import Outline
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.parts import Shown, part
 from rag_eval.parts.objects import ForeignFunction

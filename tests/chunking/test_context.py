@@ -13,7 +13,7 @@ from rag_eval.benchmark.stage import Context
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking import CONTEXT
 from rag_eval.chunking.context import CutDocument, HeadingContext, NeighbourContext, WrittenContext
-from rag_eval.chunking.headings import Outline
+from rag_eval.chunking.markdown import Outline
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.errors import ConfigurationError
 from rag_eval.llm.writing import Answers
