@@ -123,7 +123,7 @@ def report_run(workspace: Workspace, outcome: BenchmarkOutcome) -> None:
     """
     description = f"Ranked by {outcome.ranking_metric}"
     try:
-        said = keep_report(workspace, outcome).recommendation
+        said = keep_report(workspace, outcome).verdict
         description = f"{escape_markdown(str(said))} [Open the report]({page_link(workspace, outcome)})"
     except Exception as error:  # noqa: BLE001  # hours of work must not end in an error of their picture
         logger.warning("the report of %s could not be written: %s", outcome.run, as_sentence(error))

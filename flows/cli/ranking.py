@@ -14,7 +14,7 @@ from rag_eval.errors import ArtifactError
 from rag_eval.formatting import counted
 from rag_eval.metrics.metric import split_name
 from rag_eval.reports.ranking import ConfigurationRanking
-from rag_eval.reports.recommendation import recommend
+from rag_eval.reports.verdict import RunVerdict, verdict_of
 from rag_eval.reports.write import page_of
 from rag_eval.stats.comparison import Placed
 
@@ -23,15 +23,27 @@ NARROWEST_NAME = 20
 MAY_BE_BEST = "≈"
 
 
-def print_result(outcome: BenchmarkOutcome, workspace: Workspace, *, as_json: bool, k: int | None = None) -> None:
-    """Print the ranking, perhaps at another k, and where it is, or all as JSON; raises ``ConfigurationError``."""
-    shown = outcome if k is None else outcome.at(k)
+def print_result(
+    outcome: BenchmarkOutcome, workspace: Workspace, *, as_json: bool, objective: str | None = None
+) -> None:
+    """Print the ranking, by another metric if asked, the verdict, and where it is kept and published.
+
+    Or print the whole outcome with its verdict as JSON. Raises ``ConfigurationError`` when nothing was measured by the
+    metric.
+    """
+    shown = outcome if objective is None else outcome.by(objective)
     console, published = Console(), known_publications(workspace, outcome.run)
+    placed, verdict, trouble = _judged(shown, workspace)
     if as_json:
-        print_json(console, outcome.model_dump(mode="json") | {"published": [one.model_dump() for one in published]})
+        told = {"verdict": verdict and verdict.to_data(), "published": [one.model_dump() for one in published]}
+        print_json(console, outcome.model_dump(mode="json") | told)
         return
+    if trouble:
+        say(console, f"The ranking cannot be tested: {trouble}", "yellow")
     if shown.configurations:
-        _print_ranking(console, shown, workspace)
+        _print_ranking(console, shown, placed)
+    if verdict is not None:
+        _print_verdict(console, verdict)
     failed: dict[str, list[str]] = {}
     for name, failure in shown.failures.items():
         failed.setdefault(failure.reason, []).append(name)
@@ -40,11 +52,7 @@ def print_result(outcome: BenchmarkOutcome, workspace: Workspace, *, as_json: bo
         text = Text(f"failed: {visible(first)}{more}: {visible(reason)}", style="red")
         console.print(text, soft_wrap=not console.is_terminal)
     if shown.unanswerable:
-        console.print(f"Declared unanswerable, not in the averages: {shown.unanswerable}.", highlight=False)
-    others = [str(other) for other in outcome.config.k if other != split_name(shown.ranking_metric)[1].hits]
-    if others:
-        further = f", or {', '.join(others[1:])}" if others[1:] else ""
-        say(console, f"For another k: rag-eval show --k {others[0]}{further}")
+        console.print(f"Declared unanswerable, not in the averages: {shown.unanswerable:,}.", highlight=False)
     _print_work(console, outcome)
     print_publications(console, published)
     say(console, f"Kept in {workspace.address}/runs/{outcome.run}")
@@ -52,17 +60,18 @@ def print_result(outcome: BenchmarkOutcome, workspace: Workspace, *, as_json: bo
         say(console, f"Report: {page}")
 
 
-def _print_ranking(console: Console, outcome: BenchmarkOutcome, workspace: Workspace) -> None:
-    """Print the ranking with the recommendation that follows from it.
-
-    Without tests and recommendation, but with a warning, where the scores of single queries are gone.
-    """
-    placed: list[Placed] = []
+def _judged(outcome: BenchmarkOutcome, workspace: Workspace) -> tuple[list[Placed], RunVerdict | None, str]:
+    """The tested ranking and the verdict; neither, but why not, where the scores of single queries are gone."""
     try:
-        scores = read_scores(workspace, outcome, outcome.ranking_metric)
-        placed = scores.ranking(outcome.ranking_metric, [one.name for one in outcome.ranked()])
+        scores = read_scores(workspace, outcome)
     except ArtifactError as error:
-        say(console, f"The ranking cannot be tested: {error}", "yellow")
+        return [], None, str(error)
+    ranked = [one.name for one in outcome.ranked()]
+    placed = scores.ranking(outcome.ranking_metric, ranked) if ranked else []
+    return placed, verdict_of(outcome, scores, placed), ""
+
+
+def _print_ranking(console: Console, outcome: BenchmarkOutcome, placed: list[Placed]) -> None:
     size = f"{counted(outcome.documents, 'documents')}, {counted(outcome.answerable, 'queries')}"
     console.print(f"{size}; ranked by {outcome.ranking_metric}", highlight=False)
     ranking = ConfigurationRanking.of(outcome, placed)
@@ -70,9 +79,17 @@ def _print_ranking(console: Console, outcome: BenchmarkOutcome, workspace: Works
     if any(row.may_be_best for row in ranking.rows):
         words = "not distinguishable from the first on these questions, by a paired test"
         console.print(f"{MAY_BE_BEST} {words}", highlight=False)
-    if placed:
-        said = recommend(outcome, placed)
-        console.print(Text.assemble((visible(said.headline), "bold"), " ", visible(" ".join(said.sentences))))
+
+
+def _print_verdict(console: Console, verdict: RunVerdict) -> None:
+    console.print(Text(f"{visible(verdict.headline)}.", "bold"))
+    for sentence in verdict.sentences:
+        console.print(Text(visible(sentence)))
+    for note in verdict.notes:
+        console.print(Text(f"· {visible(note)}"))
+    if verdict.budget_is_default and verdict.budget is not None:
+        words = "The budget is the default: set budget: in the benchmark file, or see rag-eval show --objective"
+        console.print(Text(f"{words} recall_within_tokens@1000."))
 
 
 def ranking_table(ranking: ConfigurationRanking, width: int) -> Table:
@@ -83,11 +100,7 @@ def ranking_table(ranking: ConfigurationRanking, width: int) -> Table:
     marks = [MAY_BE_BEST if row.may_be_best else "" for row in ranking.rows]
     places = [f"{label:>{longest}}{mark}" for label, mark in zip(labels, marks, strict=True)]
     cells = [[column.text(row) for row in ranking.rows] for column in figures]
-    headings = []
-    for column in figures:
-        # The cut goes below the name, so that the table fits a narrow terminal.
-        short = column.title.removeprefix("span_").removeprefix("chunk_").removesuffix("_retrieved")
-        headings.append(short.replace("_retrieved@", "@").replace("@", "\n@"))
+    headings = [_heading(column.title) for column in figures]
     widths = [max(map(len, (*heading.split("\n"), *column))) for heading, column in zip(headings, cells, strict=True)]
     room = max(width - sum(widths) - len(widths) - max(map(len, places)) - 1, NARROWEST_NAME)
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
@@ -101,6 +114,15 @@ def ranking_table(ranking: ConfigurationRanking, width: int) -> Table:
     return table
 
 
+def _heading(title: str) -> str:
+    """A metric's name without its level, its cut below it, so that the table fits a narrow terminal."""
+    column, cut = split_name(title)
+    short = (
+        column.removeprefix("span_").removeprefix("chunk_").removesuffix("_retrieved").removesuffix("_within_tokens")
+    )
+    return f"{short}\nin {cut.size:,}" if cut.kind == "tokens" else short + cut.written().replace("@", "\n@")
+
+
 def _print_work(console: Console, outcome: BenchmarkOutcome) -> None:
     """Print how often each stage was computed and reused, and how many of its items were new."""
     computed, reused = outcome.work()
@@ -111,5 +133,5 @@ def _print_work(console: Console, outcome: BenchmarkOutcome) -> None:
     for stage, (computed, reused, efforts) in outcome.work_by_stage().items():
         fresh, total = sum(effort.fresh for effort in efforts), sum(effort.total for effort in efforts)
         new = f"{fresh:,} of {counted(total, efforts[0].unit)}" if efforts else ""
-        table.add_row(stage, str(computed or "–"), str(reused or "–"), new)
+        table.add_row(stage, f"{computed:,}" if computed else "–", f"{reused:,}" if reused else "–", new)
     console.print(table)

@@ -25,17 +25,19 @@ _ENOUGH = (len("2026-01-31T12-00-00"), len("2026-01-31T12-00-00-000000"))
 
 def show(
     run: RunArgument = "latest",
-    k: Annotated[int | None, typer.Option("--k", help="Rank at this number of hits.")] = None,
+    objective: Annotated[
+        str | None, typer.Option(help="Rank by this metric, such as span_recall@5 or recall_within_tokens@1000.")
+    ] = None,
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Show the ranking and the recommendation of a run."""
+    """Show the ranking and the verdict of a run."""
     from flows.cli.ranking import print_result
     from rag_eval.benchmark.runs import read_run
     from rag_eval.benchmark.workspace import Workspace
 
     kept = Workspace.at(workspace)
-    print_result(read_run(kept, run), kept, as_json=as_json, k=k)
+    print_result(read_run(kept, run), kept, as_json=as_json, objective=objective)
 
 
 def report(
@@ -51,6 +53,7 @@ def report(
     """Write a run's report: the answer, the ranking, charts, and every question with its text."""
     from rag_eval.benchmark.runs import read_run
     from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.reports.against import verdict_sentence
     from rag_eval.reports.report import build_report
     from rag_eval.reports.write import is_markdown, page_of, write_report
 
@@ -63,7 +66,9 @@ def report(
     path = output.absolute() if output is not None else page_of(kept, outcome, before)
     write_report(kept, built, path)
     console = Console()
-    console.print(Text(visible(str(built.recommendation))))
+    console.print(Text(visible(str(built.verdict))))
+    if built.compared is not None:
+        console.print(Text(visible(verdict_sentence(built.compared))))
     say(console, f"Report: {path}")
     if open_:
         typer.launch(path.as_uri())

@@ -12,8 +12,7 @@ from rag_eval.benchmark.scores import SEED, RunScores, read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import MOST, suggestion
-from rag_eval.metrics.budget import RecallTokenArea
-from rag_eval.metrics.metric import ALL, MIN, higher_is_better, metric_of, split_name
+from rag_eval.metrics.metric import higher_is_better
 from rag_eval.stats.comparison import ROUNDING, Comparison, best_first, compare
 from rag_eval.stats.scores import PairedScores
 
@@ -144,7 +143,7 @@ def compare_runs(
 ) -> RunComparison:
     """Compare ``pairs`` of configurations (default: those of the same name) by ``metrics``.
 
-    The default metrics are those at the cut that the run after is ranked by, and the area under recall by tokens.
+    The default metrics are the objective of the run after and those shown beside it.
     Raises ``ConfigurationError`` when the data differ and that is not allowed, when there is nothing to compare, and
     on an unknown metric or configuration; ``ArtifactError`` when scores cannot be read.
     """
@@ -157,7 +156,8 @@ def compare_runs(
             f"{before.run} and {after.run} have no configuration of the same name: rag-eval compare compares two of "
             "other names, as --configuration BEFORE=AFTER"
         )
-    names = list(metrics) if metrics else default_metrics(after, scores.metrics)
+    asked = metrics or [after.ranking_metric, *after.beside]
+    names = list(asked) if metrics else [name for name in asked if name in scores.metrics]
     rows = []
     for metric in names:
         old, new = scores.paired(metric, chosen)
@@ -196,15 +196,6 @@ def name_pairs(
             raise ConfigurationError(f"{text!r} names a configuration that was named before: name each once")
         pairs[left] = right
     return pairs
-
-
-def default_metrics(outcome: BenchmarkOutcome, known: Sequence[str]) -> list[str]:
-    """The ranking's metric first, then the others at its cut, then those that are not cut, then the area."""
-    by = outcome.ranking_metric
-    cuts = (split_name(by)[1], ALL, MIN)
-    asked = [name for name in outcome.configurations[0].metrics if split_name(name)[1] in cuts]
-    area = [name for name in known if metric_of(name) is RecallTokenArea]
-    return [name for name in dict.fromkeys([by, *asked, *area]) if name in known]
 
 
 def _presence(run: BenchmarkOutcome, configuration: str) -> Presence:

@@ -13,36 +13,29 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    PlainSerializer,
     StrictInt,
     StrictStr,
     ValidationInfo,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
 
+from rag_eval.benchmark.objective import DEFAULT_METRICS, Metric, check_objective, first_metric, metric_column
 from rag_eval.benchmark.truth_sources import TruthSources
 from rag_eval.chunking import CHUNKER, CONTEXT
 from rag_eval.chunking.chunker import PositionAwareChunker
 from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import Embedder
-from rag_eval.errors import ConfigurationError, preview, sentences
+from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices, slug, suggestion
 from rag_eval.ground_truth.copies import Copies, read_copies
-from rag_eval.metrics import METRIC
+from rag_eval.metrics.budget import BUDGET, RecallWithinTokens
 from rag_eval.metrics.metric import (
     LARGEST_CUT,
-    MetricName,
-    RetrievalMetric,
-    column_of,
-    metric_names,
-    metric_of,
-    parse_metric_name,
+    score_name,
 )
-from rag_eval.metrics.own_metrics import taken_metric
-from rag_eval.parts import Kind, PartOf, PartRecord, Running, as_data, label, without
-from rag_eval.parts.objects import is_reference, notices
+from rag_eval.parts import Kind, PartOf, PartRecord, Running, label, without
+from rag_eval.parts.objects import notices
 from rag_eval.parts.settings import Glob, Name, Settings
 from rag_eval.retrieval import PASSAGE, RERANKER, RETRIEVER, REWRITER, SELECTION, SYSTEM
 from rag_eval.retrieval.retriever import Reranker
@@ -50,7 +43,6 @@ from rag_eval.retrieval.searching import HybridSearch, searches_by_vector
 from rag_eval.retrieval.selection import Selection
 from rag_eval.stores import STORE
 from rag_eval.stores.store import VectorStore
-from rag_eval.tokens import check_encoding
 from rag_eval.types.ids import EvaluationType
 
 THREADS = "threads"
@@ -67,19 +59,6 @@ def check_runner(name: str) -> None:
     package = NEEDED[name]
     if package is not None and find_spec(package) is None:
         raise ConfigurationError(f"the runner {name} is not installed: pip install 'rag-eval[{name}]'")
-
-
-METRICS: dict[EvaluationType, list[str]] = {
-    "token-level": [name for name in metric_names("token-level") if metric_of(name).number == "hits"],
-    "chunk-level": [name for name in metric_names("chunk-level") if metric_of(name).number == "hits"],
-}
-"""The metrics that can be asked for in each evaluation type; those at token budgets come with every run."""
-
-DEFAULT_METRICS: dict[EvaluationType, list[str]] = {
-    "token-level": ["span_recall", "span_precision", "span_iou"],
-    "chunk-level": ["chunk_recall", "chunk_precision", "chunk_f1"],
-}
-"""What is measured unless something else is asked for."""
 
 
 MAX_CONFIGURATIONS = 1_000
@@ -263,45 +242,6 @@ def _check_path(path: object) -> object:
     return path
 
 
-def metric_column(metric: Any) -> str:
-    """Return what a metric of a benchmark is called in its scores, without a number of hits."""
-    return metric if isinstance(metric, str) else column_of(metric)
-
-
-def _check_metric(given: Any, info: ValidationInfo) -> Any:
-    """A built-in metric's name as it is printed, or a user's metric; a number of hits is for ``k`` to say."""
-    if "evaluation_type" not in info.data:  # it has an error of its own
-        return given
-    level = info.data["evaluation_type"]
-    if not isinstance(given, str) or is_reference(given):
-        try:
-            metric = taken_metric(given, level)
-            if column_of(metric) and not isinstance(metric, RetrievalMetric):
-                return METRIC.take(metric)
-        except ConfigurationError as error:
-            raise ValueError("; ".join(sentences(error))) from None
-        given = metric.name
-    text: str = given
-    try:
-        name = MetricName.parse(text)
-        other = next(one for one in METRICS if one != level)
-        if name.base not in METRICS[level] and name.base in METRICS[other]:
-            raise ValueError(
-                f"{preview(text)} is a metric of {other} evaluation and evaluation_type is {level}: "
-                f"{choices(METRICS[level])}"
-            )
-        name = parse_metric_name(text, METRICS[level])
-        if name.unit is not None:
-            check_encoding(name.unit)
-    except ConfigurationError as error:
-        raise ValueError(str(error)) from None
-    if name.cut.kind == "hits":
-        raise ValueError(f"{preview(text)} names a number of hits: write {name.column} and put {name.cut.size} into k")
-    if name.cut.kind == "tokens":
-        raise ValueError(f"{preview(text)} names a budget of tokens: every run has those, leave it out")
-    return str(name)
-
-
 LONGEST_NAME = 40
 
 
@@ -322,13 +262,6 @@ def _check_target(target: str) -> str:
 
 
 InputPath = Annotated[Path, BeforeValidator(_check_path)]
-Metric = Annotated[
-    Any,
-    AfterValidator(_check_metric),
-    PlainSerializer(lambda metric: metric if isinstance(metric, str) else as_data(metric)),
-    WithJsonSchema({"type": ["string", "object"]}),
-]
-"""The name of a built-in metric, or one of a user."""
 
 
 class BenchmarkConfig(Settings):
@@ -357,7 +290,19 @@ class BenchmarkConfig(Settings):
     metrics: list[Metric] = Field(
         default_factory=lambda data: DEFAULT_METRICS[data.get("evaluation_type", "token-level")],
         min_length=1,
-        description="What is measured, without a number of hits; default: recall, precision and IoU or F1.",
+        description="What is measured, at every k unless it names a cut, such as span_iou@2000tokens; default: recall, "
+        "precision and IoU or F1.",
+    )
+    budget: StrictInt | None = Field(
+        default=None,
+        ge=1,
+        le=LARGEST_CUT,
+        description=f"How many tokens of context a question may cost; null: {BUDGET:,}.",
+    )
+    objective: Annotated[StrictStr, AfterValidator(check_objective)] = Field(
+        default_factory=lambda data: score_name(RecallWithinTokens.label, "tokens", data.get("budget") or BUDGET),
+        description="What configurations are ranked by: a metric, within the budget unless it names a cut, such as "
+        "span_recall@5; one of yours by its name in metrics. Default: recall_within_tokens.",
     )
     fetch_k: StrictInt | None = Field(
         default=None,
@@ -477,6 +422,8 @@ class BenchmarkRecord(Settings):
     system: PartsData = Field(default_factory=list)
     k: list[int]
     metrics: list[str]
+    budget: int | None = None
+    objective: str = Field(default_factory=lambda data: first_metric(data["k"], data["metrics"]))
     fetch_k: int | None
     copies: Copies = "off"
     langsmith_dataset: str | None

@@ -26,10 +26,11 @@ from rag_eval.benchmark.stage import Stage, unused_name
 from rag_eval.benchmark.stages import read_chunks
 from rag_eval.benchmark.truth_stages import ground_truth
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.errors import ArtifactError, BenchmarkFailedError, ConfigurationError, ServiceError
-from rag_eval.formatting import choices, counted
+from rag_eval.errors import ArtifactError, BenchmarkFailedError, ConfigurationError, ServiceError, preview
+from rag_eval.formatting import choices, counted, suggestion
 from rag_eval.ground_truth.copies import count_copies
 from rag_eval.ground_truth.files import truth_text
+from rag_eval.metrics.budget import context_cost
 from rag_eval.metrics.metric import ALL, MIN, higher_is_better, score_name, split_name
 from rag_eval.metrics.score_tables import average_scores
 from rag_eval.parts import versions_of
@@ -202,30 +203,42 @@ class BenchmarkOutcome(_Outcome):
 
     @property
     def ranking_metric(self) -> str:
-        """What configurations are ranked by: the first metric at the k nearest to 5."""
-        nearest = min(self.config.k, key=lambda k: (abs(k - 5), k))
-        # What the context costs says nothing about what it holds.
-        metrics = [name for name in self.config.metrics if higher_is_better(name)] or self.config.metrics
-        names = [name for metric in metrics for name in (score_name(metric, "hits", nearest), metric)]
-        known = self.configurations[0].metrics if self.configurations else {}
-        return next((name for name in names if name in known), names[0])
+        """What configurations are ranked, compared and gated by: the objective of the benchmark."""
+        return self.config.objective
 
-    def at(self, k: int) -> "BenchmarkOutcome":
-        """The same, ranked at another of the numbers of hits; raises ``ConfigurationError`` where k is none of them."""
-        if k not in self.config.k:
-            raise ConfigurationError(f"{self.run} was not measured at k = {k}: {choices(map(str, self.config.k), k)}")
-        return self.model_copy(update={"config": self.config.model_copy(update={"k": [k]})})
+    @property
+    def measured(self) -> list[str]:
+        """The metrics that tables show: the objective, what its context costs, and those asked for."""
+        first = [self.ranking_metric, context_cost(split_name(self.ranking_metric)[1])]
+        known, asked = (self.configurations[0].metrics if self.configurations else {}), self.config.metrics
+        asked_for = [name for name in known if name in asked or split_name(name)[0] in asked]
+        return [name for name in dict.fromkeys([*first, *asked_for]) if name in known]
+
+    @property
+    def beside(self) -> list[str]:
+        """The metrics that stand beside the objective: at its cut, at one number of hits (its own or near 5), uncut."""
+        hits = split_name(self.ranking_metric)[1].hits or 5
+        nearest = min(self.config.k, key=lambda k: (abs(k - hits), k))
+        others = [name for name in self.measured if name != self.ranking_metric]
+        return [name for name in others if split_name(name)[1].hits in (nearest, None)]
+
+    def by(self, metric: str) -> "BenchmarkOutcome":
+        """The same, ranked by another metric; raises ``ConfigurationError`` where that was not measured."""
+        known = self.configurations[0].metrics if self.configurations else {metric: 0.0}
+        if metric not in known:
+            hint = f"{suggestion(metric, known)}: {choices(known, metric)}"
+            raise ConfigurationError(f"{self.run} was not measured by {preview(metric)}{hint}")
+        return self.model_copy(update={"config": self.config.model_copy(update={"objective": metric})})
 
     def ranked(self) -> list[ConfigurationOutcome]:
         """The configurations, best first by the ranking metric.
 
         Of equal ones the one with the smaller context comes first where that was measured, then the better one by the
-        further metrics at the same k, in their order, then the first by name.
+        further metrics at the same cut, in their order, then the first by name.
         """
         by = self.ranking_metric
         cuts = (split_name(by)[1], ALL, MIN)
-        known = self.configurations[0].metrics if self.configurations else {}
-        further = sorted((name for name in known if split_name(name)[1] in cuts), key=higher_is_better)
+        further = sorted((name for name in self.measured if split_name(name)[1] in cuts), key=higher_is_better)
         signs = {name: -1 if higher_is_better(name) else 1 for name in further if name != by}
         given = sorted(
             self.configurations,
@@ -242,14 +255,22 @@ class BenchmarkOutcome(_Outcome):
     def work_by_stage(self) -> dict[str, tuple[int, int, list[Effort]]]:
         """For each stage how often it was computed, in vain or not, how often reused, and what the computed ones took.
 
-        Configurations that failed count too.
+        They are in the order of the pipeline. Configurations that failed count too.
         """
-        found: dict[str, tuple[int, int, list[Effort]]] = {}
         done = [one.stages for one in self.configurations]
         failed = [failure.stages for failure in self.failures.values()]
+        order: list[str] = []
+        for each in (self.stages, *sorted((*done, *failed), key=len, reverse=True)):
+            place = len(order)
+            for name in reversed(each):  # what only some have comes before what follows it in these
+                if name in order:
+                    place = order.index(name)
+                else:
+                    order.insert(place, name)
+        found: dict[str, tuple[int, int, list[Effort]]] = {name: (0, 0, []) for name in order}
         for each in (self.stages, *done, *failed):
             for name, stage in each.items():
-                computed, reused, efforts = found.get(name, (0, 0, []))
+                computed, reused, efforts = found[name]
                 is_computed = stage.work != "reused"
                 fresh = [stage.effort] if is_computed and stage.effort is not None else []
                 found[name] = (computed + is_computed, reused + (not is_computed), efforts + fresh)

@@ -143,7 +143,9 @@ def _scored(
 ) -> list[RowOutcome]:
     scores: dict[str, dict[str, float]] = {one.query.id: {} for one in truth}
     for row in workspace.read_table(done.scores).to_pylist():
-        scores[row["query_id"]][score_name(row["metric"], row["cut"], row["size"])] = row["value"]
+        name = score_name(row["metric"], row["cut"], row["size"])
+        if name in outcome.measured:
+            scores[row["query_id"]][name] = row["value"]
     hits: dict[str, list[object]] = {one.query.id: [] for one in truth}
     by_chunk = outcome.inputs.evaluation_type == "chunk-level"
     for row in workspace.read_table(done.returned).sort_by("rank").to_pylist():

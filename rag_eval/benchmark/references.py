@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, PlainSerializer, WithJsonSchema
 
-from rag_eval.benchmark.config import BenchmarkConfig, metric_column
+from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.objective import measured_by, metric_column
 from rag_eval.disk.files import data_sha256, files_sha256, matching_files, stays_inside, unreadable
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.retrieval.retriever import candidates_for
@@ -178,8 +179,9 @@ class BenchmarkInputs(BaseModel):
     @classmethod
     def of(cls, config: BenchmarkConfig, documents: list[TableRef], truth: TruthRef) -> "BenchmarkInputs":
         """The inputs of a benchmark."""
+        measured = measured_by(config.metrics, config.k, config.objective, config.evaluation_type)
         depth = candidates_for(max(config.k), config.fetch_k)
-        return cls(documents=documents, truth=truth, metrics=config.metrics, ks=config.k, depth=depth)
+        return cls(documents=documents, truth=truth, metrics=measured, ks=config.k, depth=depth)
 
     @property
     def documents_digest(self) -> str:

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import get_origin
 
-from rag_eval.benchmark.config import MAX_CONFIGURATIONS, METRICS, SECTIONS, BenchmarkConfig
+from rag_eval.benchmark.config import MAX_CONFIGURATIONS, SECTIONS, BenchmarkConfig
+from rag_eval.benchmark.objective import METRICS
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.truth_sources import sources_schema
 from rag_eval.parts.kinds import Schema, kind_schema, one_or_more, own_schemas
@@ -125,13 +126,14 @@ DESCRIPTIONS = {
     "type": "The name of the part, or where its class is.",
     "label": "What the part is called in tables.",
     "settings": "The settings of the part.",
+    "remote": "Whether the part uses a service.",
     "answers": "The spans or chunk ids that answer the queries.",
 } | {one.field: one.description for one in SECTIONS.values()}
 """What each field of the outcome means; a field of a setting has its description where it is declared."""
 
 OVERRIDES = {
     "BenchmarkInputs.documents": "The documents.",
-    "BenchmarkInputs.metrics": "What is measured, without a number of hits.",
+    "BenchmarkInputs.metrics": "What is measured, at every k unless it names a cut.",
     "TruthRef.queries": "Every query.",
     "Effort.seconds": "How long it took.",
 }

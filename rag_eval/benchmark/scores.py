@@ -17,18 +17,15 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.runs import read_run, run_names, truth_digests
 from rag_eval.benchmark.stages import read_chunks
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ConfigurationError, TableError, preview
 from rag_eval.formatting import choices, suggestion
-from rag_eval.metrics.budget import budget_metrics
 from rag_eval.metrics.metric import Counts, Values, higher_is_better, score_name, split_name
-from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.stats.bootstrap import Estimate, estimates_of
 from rag_eval.stats.comparison import Placed, rank
 from rag_eval.stats.scores import PairedScores, main_documents
-from rag_eval.tables import TruthTables, as_passages, check_schema, documents_from_table, schema_of
+from rag_eval.tables import TruthTables, check_schema, schema_of
 
 SEED = 0
 """Of every resampling: the same scores give the same intervals and p-values."""
@@ -47,7 +44,7 @@ class ScoredQuery:
 class RunScores:
     """The scores of a run: ``values[i, j, l]`` is that of configuration j by metric i on query l.
 
-    ``metrics`` are their full names, such as ``span_recall@5``; what is measured at token budgets is among them.
+    ``metrics`` are their full names, such as ``span_recall@5``.
     """
 
     run: str
@@ -97,34 +94,18 @@ class RunScores:
         return rank(paired, np.random.default_rng(SEED), higher_is_better=higher_is_better(metric))
 
 
-def collect_scores(
-    workspace: Workspace, outcome: BenchmarkOutcome, known: Mapping[str, Values] | None = None
-) -> RunScores:
-    """Collect every score, and those at token budgets; raises ``ArtifactError`` when a table is gone.
-
-    ``known`` has scores at token budgets, budgets × queries, by the digest of what they were made from.
-    """
+def collect_scores(workspace: Workspace, outcome: BenchmarkOutcome) -> RunScores:
+    """Collect every score from the tables of a run; raises ``ArtifactError`` when one is gone."""
     truth = outcome.inputs.truth
-    is_token_level = truth.evaluation_type == "token-level"
-    tables = TruthTables(workspace.read_table(truth.queries), workspace.read_table(truth.answers))
-    queries = _scored_queries(workspace, outcome, tables)
+    queries = _scored_queries(
+        workspace, outcome, TruthTables(workspace.read_table(truth.queries), workspace.read_table(truth.answers))
+    )
     query_ids = pa.array([query.query_id for query in queries], pa.string())
-    documents = documents_from_table(workspace.read_tables(outcome.inputs.documents)) if is_token_level else []
     metrics: list[str] = []
     parts = []
     for one in outcome.configurations:
         metrics, values = _by_metric(workspace.read_table(one.scores), query_ids, one.name)
-        at_budgets = (known or {}).get(one.returned.digest)
-        if at_budgets is None:
-            passages = as_passages(workspace.read_table(one.returned))
-            if is_token_level:
-                scored = score_token_level(passages, tables, budget_metrics(), documents=documents)
-            else:
-                chunks = read_chunks(workspace, one.chunk_tables, "chunk-level")
-                scored = score_chunk_level(passages, tables, budget_metrics(), chunks=chunks)
-            _, at_budgets = _by_metric(scored, query_ids, one.name)
-        parts.append(np.concatenate([values, at_budgets]))
-    metrics = [*metrics, *map(str, budget_metrics())] if parts else []
+        parts.append(values)
     values = np.stack(parts, axis=1) if parts else np.zeros((0, 0, len(queries)))
     names = tuple(one.name for one in outcome.configurations)
     return RunScores(outcome.run, tuple(metrics), names, tuple(queries), values)
@@ -175,11 +156,8 @@ _ROW_GROUP = 65_536
 
 
 def keep_scores(workspace: Workspace, outcome: BenchmarkOutcome) -> RunScores:
-    """Collect the scores of a run and write them to its folder; raises ``ArtifactError`` when a table is gone.
-
-    What the run before has at token budgets for the same hits is taken from there.
-    """
-    scores = collect_scores(workspace, outcome, _known_at_budgets(workspace, outcome))
+    """Collect the scores of a run and write them to its folder; raises ``ArtifactError`` when a table is gone."""
+    scores = collect_scores(workspace, outcome)
     by_metric, by_configuration, by_query = np.indices(scores.values.shape).reshape(3, scores.values.size)
     heads = [split_name(metric) for metric in scores.metrics]
     columns = [
@@ -269,24 +247,3 @@ def _numbers(column: pa.ChunkedArray) -> tuple[Counts, list[str]]:
     occurring = encoded.indices.unique()
     numbers = pc.index_in(encoded.indices, value_set=occurring).to_numpy()
     return numbers, encoded.dictionary.take(occurring).to_pylist()
-
-
-def _known_at_budgets(workspace: Workspace, outcome: BenchmarkOutcome) -> dict[str, Values]:
-    """The scores at token budgets of the run before, by the digest of the hits; none when its data were others."""
-    earlier = [name for name in run_names(workspace) if name < outcome.run]
-    if not earlier or not workspace.kept(workspace.runs / earlier[-1] / SCORES_FILE).exists():
-        return {}
-    try:
-        before = read_run(workspace, earlier[-1])
-        scores = _read_scores(workspace.runs / before.run / SCORES_FILE, None)
-    except ArtifactError:
-        return {}  # what is wrong with another run is no concern of this one
-    same = (before.inputs.documents_digest, *truth_digests(before)) == (
-        outcome.inputs.documents_digest,
-        *truth_digests(outcome),
-    )
-    wanted = list(map(str, budget_metrics()))
-    if not same or before.versions != outcome.versions or not set(wanted) <= set(scores.metrics):
-        return {}
-    rows = [scores.metrics.index(metric) for metric in wanted]
-    return {one.returned.digest: scores.values[rows, place] for place, one in enumerate(before.configurations)}

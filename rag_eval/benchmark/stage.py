@@ -35,6 +35,7 @@ from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
 from rag_eval.embedding.embedder import Embedder, ReportsUsage
 from rag_eval.errors import ConfigurationError
 from rag_eval.llm.writing import Answers
+from rag_eval.metrics.metric import MetricAtCut
 from rag_eval.parts import digest, fresh, identity, is_part, is_remote, located, replaced, versions_of
 from rag_eval.parts.objects import check_unchanged
 from rag_eval.retrieval.retriever import Reranker, usable_chunker
@@ -143,6 +144,8 @@ def key_part(value: object) -> object:
         return {"digest": value.digest}
     if is_part(value):
         return identity(value)
+    if isinstance(value, MetricAtCut):
+        return {"metric": key_part(value.metric), "name": str(value)}
     if isinstance(value, BaseModel):
         parts = type(value).model_fields.keys() - Made.model_fields.keys()
         return {"type": type(value).__name__} | {name: key_part(getattr(value, name)) for name in parts}

@@ -426,7 +426,7 @@ def _columns(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
     return zip(*(table.column(name).to_pylist() for name in names), strict=True)
 
 
-@stage("scores", version=3, packages=("tiktoken",))  # which counts the tokens of budgets and contexts
+@stage("scores", version=4, packages=("tiktoken",))  # which counts the tokens of budgets and contexts
 def score(
     passages: pa.Table,
     truth: TruthTables,
@@ -441,7 +441,7 @@ def score(
     found, count = as_passages(passages), truth.queries.num_rows
     effort = Effort(fresh=count, total=count, unit="queries")
     read = [document for shard in documents for document in documents_from_table(shard)]
+    table = pa.concat_tables(chunks) if chunks else None
     if has_places(truth.answers):
-        table = pa.concat_tables(chunks) if chunks else None
         return score_token_level(found, truth, metrics, ks, documents=read, chunks=table), effort
-    return score_chunk_level(found, truth, metrics, ks), effort
+    return score_chunk_level(found, truth, metrics, ks, chunks=table), effort

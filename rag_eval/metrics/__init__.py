@@ -27,7 +27,7 @@ METRIC = Kind(
         "chunk_ndcg": "rag_eval.metrics.chunk_metrics:ChunkNDCG",
         "recall_within_tokens": "rag_eval.metrics.budget:RecallWithinTokens",
         "recall_token_area": "rag_eval.metrics.budget:RecallTokenArea",
-        "tokens_within_budget": "rag_eval.metrics.budget:TokensWithinBudget",
+        "tokens_fetched": "rag_eval.metrics.budget:TokensFetched",
     },
     foreign="rag_eval.metrics.own_metrics:ForeignMetric",
 )

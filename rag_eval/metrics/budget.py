@@ -2,23 +2,28 @@
 
 At equal k, large chunks win because they bring more text; a prompt is paid in tokens. So hits are taken best first,
 whole, as long as they fit into the budget, and recall is that of what was taken. With t(r) the tokens of the first r
-hits, each text tokenised on its own, and recall(r) theirs, the metrics below have the budget B as their number. Where
-t(r) stays far below B, the hits that were kept ended before the budget did.
+hits, each text tokenised on its own, and recall(r) theirs, the metrics below have the budget B as their number. Any
+other metric can be asked within a budget too, such as ``span_iou@2000tokens``. A budget above ``tokens_fetched`` is one
+that the hits do not fill: they ended before it did.
 """
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
-from rag_eval.metrics.formulas import TokenCost, ratio
-from rag_eval.metrics.metric import Cut, MetricName, Values
-from rag_eval.metrics.span_metrics import SpanMetric
+from rag_eval.metrics import formulas
+from rag_eval.metrics.formulas import ratio
+from rag_eval.metrics.metric import ALL, Cut, MetricName, Values, score_name
+from rag_eval.metrics.span_metrics import SpanMetric, TokensRetrieved
 from rag_eval.metrics.sweep import SpanSweep
 from rag_eval.types.ids import EvaluationType
 
-BUDGETS = (250, 500, 1_000, 2_000, 4_000)
-"""The budgets of every run, in cl100k tokens."""
+BUDGET = 2_000
+"""How many tokens of context a question may cost unless a benchmark says otherwise, counted by cl100k_base."""
+
+LARGEST_BUDGET = 16_000
+STRIP = tuple(round(250 * 2 ** (step / 6)) for step in range(37))
+"""The budgets at which every run is scored, from 250 to 16,000 tokens: six to each doubling."""
 
 
 class BudgetMetric(SpanMetric):
@@ -34,19 +39,11 @@ class BudgetMetric(SpanMetric):
     reads = frozenset({"hits", "tokens"})
 
 
-class RecallWithinTokens(BudgetMetric):
+class RecallWithinTokens(formulas.Recall, BudgetMetric):
     """recall(r) for the largest r with t(r) <= B; 0 where not even the first hit fits, or on empty truth."""
 
     label = "recall_within_tokens"
-    only_rises = True
-
-    @classmethod
-    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
-        values = np.zeros(len(hits.truth))
-        for gain in hits.gains(cut):
-            values += ratio(gain, hits.truth, cls.empty)
-        # What rounding adds to a sum of gains must not lift recall above 1.
-        return np.minimum(values, 1.0)
+    meaning = "finds {} of what is relevant"
 
 
 class RecallTokenArea(BudgetMetric):
@@ -66,14 +63,22 @@ class RecallTokenArea(BudgetMetric):
         return values
 
 
-class TokensWithinBudget(TokenCost, BudgetMetric):
-    """t(r) for the largest r with t(r) <= B; 0 on empty retrieval. Not in [0, 1]."""
+class TokensFetched(TokensRetrieved):
+    """The tokens of all hits that were fetched; 0 on empty retrieval. Not in [0, 1].
 
-    label = "tokens_within_budget"
+    Where a budget is larger, the hits ended before it: more of them might have fitted.
+    """
+
+    label = "tokens_fetched"
+    cuts = frozenset({"all"})
 
 
-def budget_metrics(budgets: Sequence[int] = BUDGETS) -> list[MetricName]:
-    """What every run is scored by besides: recall and cost at each budget, and one area, at the largest."""
-    each, largest = [Cut("tokens", budget) for budget in budgets], Cut("tokens", max(budgets))
-    asked = [(RecallWithinTokens, each), (RecallTokenArea, [largest]), (TokensWithinBudget, each)]
-    return [MetricName(metric.label, None, cut) for metric, cuts in asked for cut in cuts]
+def context_cost(cut: Cut) -> str:
+    """The metric that says what the context costs at a cut."""
+    return score_name(TokensRetrieved.label, cut.kind, cut.size)
+
+
+def strip_metrics() -> list[str]:
+    """What every run is scored by beside what is asked for: recall at each budget, and where the hits end."""
+    at_budgets = [str(MetricName(RecallWithinTokens.label, None, Cut("tokens", budget))) for budget in STRIP]
+    return [*at_budgets, str(MetricName(TokensFetched.label, None, ALL))]

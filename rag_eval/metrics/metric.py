@@ -156,7 +156,7 @@ class RetrievalMetric(ABC):
             return
         written = cut.written(cls.number)
         if cls.cuts == {"all"}:
-            raise ConfigurationError(f"{cls.label} does not depend on what was retrieved: leave out {written}")
+            raise ConfigurationError(f"{cls.label} has no cut: leave out {written}")
         if cls.cuts == {"tokens"}:
             raise ConfigurationError(f"{cls.label} needs a budget of tokens, such as {cls.label}@2000")
         raise ConfigurationError(f"{cls.label} has no {written}: use a number, or one of Chroma's metrics")

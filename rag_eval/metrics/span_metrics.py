@@ -246,10 +246,12 @@ class TokensRetrieved(formulas.TokenCost, MetricOnSpans):
     """Σ over the first k spans retrieved (None: all) of the tokens of the span's text; 0 on empty retrieval.
 
     Each text is tokenised on its own, as it would stand in a prompt, and overlaps are paid again. Not in [0, 1].
+    It is a metric of both levels; chunk ids, which tell no texts, are scored from tables.
     Raises ``ConfigurationError`` on a cut that the metric has not, or on an unknown encoding.
     """
 
     label = "tokens_retrieved"
+    levels: ClassVar[tuple[EvaluationType, ...]] = ("token-level", "chunk-level")
     has_unit = True
     k: int | Cut | None = None
     encoding: str = DEFAULT_ENCODING

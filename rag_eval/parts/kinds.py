@@ -23,6 +23,7 @@ from rag_eval.parts.definition import (
     digest,
     faults_of,
     is_part,
+    is_remote,
     label,
     path_of,
     plain_data,
@@ -168,13 +169,15 @@ class PartRecord(Settings):
     label: str
     settings: dict[str, Any]
     digest: str
+    remote: bool = False
 
     @classmethod
     def of(cls, kind: Kind, candidate: object) -> "PartRecord":
         """Return the record of a part of this kind."""
         settings = as_data(candidate)
         named = settings.pop("type")
-        return cls(kind=kind.name, type=named, label=label(candidate), settings=settings, digest=digest(candidate))
+        known = {"kind": kind.name, "type": named, "label": label(candidate), "settings": settings}
+        return cls.model_validate(known | {"digest": digest(candidate), "remote": is_remote(candidate)})
 
 
 # Reading: a part is a name or settings; a list in a setting makes a grid.

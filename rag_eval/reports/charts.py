@@ -14,7 +14,7 @@ from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.run_losses import configuration_losses
 from rag_eval.benchmark.scores import RunScores
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.metrics.budget import BUDGETS, RecallWithinTokens, TokensWithinBudget
+from rag_eval.metrics.budget import STRIP, RecallWithinTokens
 from rag_eval.metrics.losses import LOSS_PARTS, average_losses
 from rag_eval.metrics.metric import higher_is_better, split_name
 from rag_eval.parts import label
@@ -192,8 +192,9 @@ def by_budget(charted: Sequence[ConfigurationOutcome], estimates: Estimates) -> 
     rows = [
         _series(one) | {"tokens": budget} | _interval("recall", estimates[one.name][RecallWithinTokens(budget).name])
         for one in charted
-        for budget in BUDGETS
-        if budget == BUDGETS[0] or estimates[one.name][TokensWithinBudget(budget).name].mean >= budget / 2
+        for budget in STRIP[::6]
+        if RecallWithinTokens(budget).name in estimates[one.name]
+        if budget == STRIP[0] or estimates[one.name]["tokens_fetched"].mean >= budget / 2
     ]
     _add_rings(rows, ("tokens", "recall"))
     # A tick outside of what is drawn would be put beside the axis, or onto another one.

@@ -9,6 +9,7 @@ from rag_eval.benchmark.history import History, sparkline
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.references import TableRef
 from rag_eval.formatting import cost_in_words, counted, escape_markdown, interval, number, signed
+from rag_eval.metrics.budget import strip_metrics
 from rag_eval.reports.against import (
     change_text,
     changed_in,
@@ -19,6 +20,7 @@ from rag_eval.reports.against import (
     verdict_sentence,
 )
 from rag_eval.reports.report import Report, facts, work_in_words
+from rag_eval.reports.verdict import RunVerdict
 
 if TYPE_CHECKING:
     from rag_eval.generation.report import GenerationReport
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
 
 def report_markdown(report: Report) -> str:
     """The answer, the ranked table, what failed, what changed since an earlier run, and the provenance."""
-    outcome, said = report.outcome, report.recommendation
-    lines = [f"# {escape_markdown(said.headline)}", "", *(escape_markdown(one) for one in said.sentences), ""]
+    outcome = report.outcome
+    lines = verdict_lines(report.verdict)
     if report.ranking.rows:
         columns = report.ranking.shown_in("markdown")
         lines.append(_line([escape_markdown(column.title) for column in columns]))
@@ -36,7 +38,7 @@ def report_markdown(report: Report) -> str:
         for row in report.ranking.rows:
             cells = [f"{column.text(row)} {column.detail(row)}".strip() for column in columns]
             lines.append(_line([escape_markdown(cell) for cell in cells]))
-        lines += ["", report.ranking.note, ""]
+        lines += ["", report.ranking.note, "", *_strip_lines(report.verdict)]
     if outcome.failures:
         lines += ["## Failed", ""]
         lines += [f"- **{escape_markdown(n)}**: {escape_markdown(f.reason)}" for n, f in outcome.failures.items()]
@@ -50,6 +52,30 @@ def report_markdown(report: Report) -> str:
     lines += ["## Provenance", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {escape_markdown(value)} |" for name, value in facts(outcome).items()]
     return "\n".join(lines) + "\n"
+
+
+HEADS = {"how_sure": "How sure", "cheaper": "Cheapest that is as good", "change": "What would change this"}
+"""The sentences of a verdict, each with its head."""
+
+
+def verdict_lines(verdict: RunVerdict) -> list[str]:
+    """The answer with its three sentences, and what to know besides."""
+    lines = [f"# {escape_markdown(verdict.headline)}", ""]
+    told = {head: text for name, head in HEADS.items() if (text := getattr(verdict, name))}
+    lines += [line for head, text in told.items() for line in (f"**{head}.** {escape_markdown(text)}", "")]
+    lines += [line for note in verdict.notes for line in (f"- {escape_markdown(note)}",)] + [""] * bool(verdict.notes)
+    return lines
+
+
+def _strip_lines(verdict: RunVerdict) -> list[str]:
+    """Who is first at which budgets; nothing where there is but one configuration."""
+    if verdict.strip is None or len(verdict.contenders) < 2:
+        return []
+    lines = ["| first for a budget of | configuration |", "|---:|---|"]
+    for low, high, name in verdict.strip.stretches():
+        budgets = f"{low:,}–{high:,}" if low < high else f"{low:,}"
+        lines.append(_line([f"{budgets} tokens", escape_markdown(name)]))
+    return [*lines, ""]
 
 
 def _compared(compared: RunComparison) -> list[str]:
@@ -106,7 +132,7 @@ def _tables(tables: Mapping[str, TableRef], link: Link) -> str:
 
 def configuration_markdown(outcome: ConfigurationOutcome, link: Link) -> str:
     """One configuration: its averages, its chunks, its work and its tables."""
-    chunks = outcome.chunks
+    chunks, strip = outcome.chunks, strip_metrics()
     tables = {f"chunks {n}" if n > 1 else "chunks": one for n, one in enumerate(outcome.chunk_tables, 1)}
     tables |= {f"hits ({stage})": hits for stage, hits in outcome.hits_by_stage.items()} | {"scores": outcome.scores}
     lines = [
@@ -117,7 +143,11 @@ def configuration_markdown(outcome: ConfigurationOutcome, link: Link) -> str:
         "",
         "| metric | mean |",
         "|---|---:|",
-        *(f"| {escape_markdown(name)} | {value:.4f} |" for name, value in outcome.metrics.items()),
+        *(
+            f"| {escape_markdown(name)} | {outcome.metrics[name]:.4f} |"
+            for name in outcome.metrics
+            if name not in strip
+        ),
         "",
         "| stage | work | seconds |",
         "|---|---|---:|",

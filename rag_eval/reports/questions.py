@@ -111,7 +111,7 @@ def questions_of(
         truth=workspace.read_table(truth.answers),
         configurations=configurations,
         ks=outcome.config.k,
-        metrics=list(ranked[0].metrics),
+        metrics=outcome.measured,
         ranking_metric=outcome.ranking_metric,
         notes=notes,
     )

@@ -124,10 +124,9 @@ class ConfigurationRanking:
             kind="verdict",
             missing="",
         )
-        # The other metrics: at the same number of hits or at none everywhere, at another number in Prefect only.
-        hits = {name: split_name(name)[1].hits for name in (ranked[0].metrics if ranked else [])}
-        others = [name for name in hits if name != metric]
-        beside = [name for name in others if hits[name] in (hits[metric], None)]
+        # The metrics beside the objective are shown everywhere, at other numbers of hits in Prefect only.
+        others = [name for name in outcome.measured if name != metric]
+        beside = outcome.beside
         columns = [
             RankingColumn("#", lambda row: row.place, kind="place"),
             RankingColumn("configuration", lambda row: row.outcome.name, kind="name"),

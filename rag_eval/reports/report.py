@@ -10,20 +10,19 @@ from rag_eval.benchmark.scores import SEED, RunScores, read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import data_sha256, patterns_of
 from rag_eval.formatting import counted
-from rag_eval.reports.against import verdict_sentence
 from rag_eval.reports.charts import Chart, charts_of
 from rag_eval.reports.questions import Overlay, pack_overlay, questions_of
 from rag_eval.reports.ranking import ConfigurationRanking
-from rag_eval.reports.recommendation import Recommendation, recommend
+from rag_eval.reports.verdict import RunVerdict, verdict_of
 from rag_eval.stats.bootstrap import RESAMPLES
 
 
 @dataclass(frozen=True)
 class Report:
-    """A run's recommendation, ranking, charts and questions, and its comparison with an earlier run if asked for."""
+    """A run's verdict, ranking, charts and questions, and its comparison with an earlier run if asked for."""
 
     outcome: BenchmarkOutcome
-    recommendation: Recommendation
+    verdict: RunVerdict
     ranking: ConfigurationRanking
     charts: list[Chart]
     overlay: Overlay | None
@@ -48,14 +47,13 @@ def build_report(
     ranked = [one.name for one in outcome.ranked()]
     placed = known.ranking(outcome.ranking_metric, ranked) if ranked else []
     ranking = ConfigurationRanking.of(outcome, placed)
-    compared, drops, said = None, [], recommend(outcome, placed)
+    compared, drops = None, []
     if against is not None:
         compared = compare_runs(workspace, against, outcome, allow_different=allow_different)
-        said = Recommendation(said.headline, [*said.sentences, verdict_sentence(compared)])
         drops = drop_sentences(workspace, compared)
     return Report(
         outcome=outcome,
-        recommendation=said,
+        verdict=verdict_of(outcome, known, placed),
         ranking=ranking,
         charts=charts_of(workspace, outcome, [row.outcome for row in ranking.rows], known),
         overlay=pack_overlay(questions_of(workspace, outcome, known, compared)) if ranking.rows else None,

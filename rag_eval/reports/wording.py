@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from rich.filesize import decimal
+
 from rag_eval.formatting import interval, p_value
 from rag_eval.stats.bootstrap import Estimate
 from rag_eval.stats.comparison import Comparison
@@ -45,3 +47,26 @@ def listed(names: Sequence[str]) -> str:
 def be(number: int) -> str:
     """``is`` for one, ``are`` for others."""
     return "is" if number == 1 else "are"
+
+
+def points(difference: float | None) -> str:
+    """A difference of shares in points, with sign and one decimal, such as ``−0.6``; a dash without one."""
+    if difference is None:
+        return "–"
+    written = f"{100 * difference:+.1f}"
+    return typeset(written) if written.strip("+-0.") else "0.0"
+
+
+def share(value: float) -> str:
+    """A share in per cent without decimals, such as ``59 %``."""
+    return f"{100 * value:.0f} %"
+
+
+def probability(value: float) -> str:
+    """A probability in per cent, without decimals; near certainty is bounded: ``over 99 %``, ``under 1 %``."""
+    return "over 99 %" if value > 0.99 else "under 1 %" if value < 0.01 else share(value)
+
+
+def in_bytes(size: int) -> str:
+    """A size such as ``4.2 MB``."""
+    return decimal(size)

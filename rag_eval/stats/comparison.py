@@ -179,13 +179,15 @@ class Comparison:
 class Placed:
     """A configuration in a ranking: its mean, how it compares with the best, and whether it may be the best itself.
 
-    ``against_best`` is None for the best; its ``before`` is the best, its ``after`` this one.
+    ``against_best`` is None for the best; its ``before`` is the best, its ``after`` this one. ``probability`` is that
+    of being the best or near it, as ``near_best`` has it; None with one unit.
     """
 
     name: str
     estimate: Estimate
     against_best: Comparison | None
     among_best: bool
+    probability: float | None = None
 
 
 def compare(
@@ -259,15 +261,40 @@ def rank(
     order = best_first(scores.values.mean(axis=1).tolist(), higher_is_better=higher_is_better)
     ranked = scores.subset([scores.names[row] for row in order])
     estimates = estimates_of(ranked.values, ranked.units, rng, resamples=resamples)
-    placed = [Placed(ranked.names[0], estimates[0], None, True)]
+    shares: list[float | None] = [None] * len(order)
+    if ranked.units.count > 1:
+        near = NEAR * max(1.0, abs(estimates[0].mean))
+        shares = list(near_best(ranked, rng, higher_is_better=higher_is_better, near=near, resamples=resamples))
+    placed = [Placed(ranked.names[0], estimates[0], None, True, shares[0])]
     if len(order) == 1:
         return placed
     others = ranked.subset(ranked.names[1:])
     best = replace(others, values=np.tile(ranked.values[0], (len(others.names), 1)))
     compared = compare(best, others, rng, higher_is_better=higher_is_better, resamples=resamples)
-    for name, figure, comparison in zip(others.names, estimates[1:], compared, strict=True):
-        placed.append(Placed(name, figure, comparison, not is_significant(comparison.p_adjusted)))
+    for name, figure, comparison, chance in zip(others.names, estimates[1:], compared, shares[1:], strict=True):
+        placed.append(Placed(name, figure, comparison, not is_significant(comparison.p_adjusted), chance))
     return placed
+
+
+NEAR = 0.005
+"""Means that differ by less are as good as each other: half a point of a share."""
+
+
+def near_best(
+    scores: PairedScores,
+    rng: np.random.Generator,
+    *,
+    higher_is_better: bool = True,
+    near: float = NEAR,
+    resamples: int = RESAMPLES,
+) -> Values:
+    """For each configuration the probability that its true mean is the best, or within ``near`` of the best.
+
+    The share of joint resamples of the units in which it is.
+    """
+    means = bootstrap_means(scores.values, scores.units, rng, resamples) * (1 if higher_is_better else -1)
+    found: Values = (means >= means.max(axis=1, keepdims=True) - near).mean(axis=0)
+    return found
 
 
 def _effect_size(differences: Values) -> float | None:

@@ -112,15 +112,19 @@ class Pilot:
         """
         if drop <= 0:
             raise ConfigurationError(f"the drop to notice is {drop:g} beyond what is allowed: give a larger one")
-        most = next((n for n in _doubled(2) if self.power(n, per_document, drop, tests) >= power), None)
-        if most is None:
-            return None
-        needed = _fewest(2, most, lambda n: self.power(n, per_document, drop, tests) >= power)
-        if needed >= FEWEST_CHANGED:
+        needed = self.fewest(per_document, drop, power, tests)
+        if needed is None or needed >= FEWEST_CHANGED:
             return needed
         return _fewest(
             2, 2 * FEWEST_CHANGED, lambda n: self.simulated_power(n, per_document, drop, rng, tests) >= power
         )
+
+    def fewest(self, per_document: float, drop: float, power: float, tests: int = 1) -> int | None:
+        """The same by the formula alone."""
+        most = next((n for n in _doubled(2) if self.power(n, per_document, drop, tests) >= power), None)
+        if most is None:
+            return None
+        return _fewest(2, most, lambda n: self.power(n, per_document, drop, tests) >= power)
 
     def noticed(self, documents: int, per_document: float, power: float, tests: int = 1) -> float:
         """The smallest drop beyond what is allowed that is noticed with this probability."""

@@ -85,6 +85,7 @@ def write_data(folder: Path, documents: int = 12, queries: int = 5) -> Benchmark
         retrieval=["bm25"],
         k=[1, 3],
         metrics=["span_recall", "span_precision", "tokens_retrieved"],
+        objective="span_recall@3",
     )
 
 

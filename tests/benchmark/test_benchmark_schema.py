@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 
 from flows.cli.main import app
 from rag_eval import sample
-from rag_eval.benchmark.config import DEFAULT_METRICS, SECTIONS
+from rag_eval.benchmark.config import SECTIONS
 from rag_eval.benchmark.config_files import load_config
+from rag_eval.benchmark.objective import DEFAULT_METRICS
 from rag_eval.benchmark.schema import benchmark_schema
 from rag_eval.errors import ConfigurationError
 from rag_eval.ground_truth.sources import FileTruth
@@ -82,7 +83,7 @@ WRONG = [
     "chunkers: markdown\nk: [0]",
     "chunkers: markdown\nk: [1, 1]",
     "chunkers: markdown\nmetrics: [chunk_recall]",
-    "chunkers: markdown\nmetrics: [span_recall@5]",
+    "chunkers: markdown\nmetrics: [span_recal@5]",
     "chunkers: markdown\nmetrics: [span_recall, span_recall]",
     "chunkers: markdown\nevaluation_type: chunk-level\nmetrics: [span_recall]",
     "chunkers: markdown\nevaluation_type: tokens",

@@ -39,7 +39,7 @@ def test_one_configuration_or_another_metric_can_be_followed(store: Store) -> No
     assert len(followed.trend()) == 3
     # Of costs the lowest is the best.
     assert history(store.workspace, "tokens_retrieved@1").entries[0].configuration == SMALL_NAME
-    assert history(store.workspace, "recall_token_area@4000").entries[0].estimate is not None
+    assert history(store.workspace, "recall_within_tokens@4000").entries[0].estimate is not None
     with pytest.raises(
         ConfigurationError,
         match=r"no run shown has scores by 'span_recal@3' \(did you mean span_recall@3\?\): use one of",

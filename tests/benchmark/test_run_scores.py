@@ -31,7 +31,7 @@ def test_scores_are_those_of_the_summary_and_know_their_documents(store: Store) 
             assert mean_of(scores, one.name, metric) == pytest.approx(mean)
     first = scores.queries[0]
     assert (first.query_id, first.document, first.text) == ("q0-0", "00.md", f"Where is cabin0x0{ODD}?")
-    assert {"recall_within_tokens@1000", "recall_token_area@4000"} <= set(scores.metrics)
+    assert {"recall_within_tokens@1000", "tokens_fetched"} <= set(scores.metrics)
     assert mean_of(scores, LARGE_NAME, "recall_within_tokens@4000") == pytest.approx(0.95)
 
 
@@ -137,23 +137,3 @@ def test_chunk_level_scores_belong_to_documents_too(tmp_path: Path) -> None:
     assert mean_of(scores, LARGE_NAME, "recall_within_tokens@4000") == 1
     assert keep_scores(workspace, run).metrics == scores.metrics
     assert SMALL.chunk_size < LARGE.chunk_size
-
-
-def test_what_the_run_before_has_for_the_same_hits_is_taken_from_there(own_store: Store, tmp_path: Path) -> None:
-    workspace = own_store.workspace
-    before = make_run(workspace, own_store.config)
-    path = workspace.runs / before.run / SCORES_FILE
-    # A mark that shows where a value comes from.
-    table = pq.read_table(path)
-    marked = np.where(np.array(table.column("metric").to_pylist()) == "recall_token_area", 0.125, table.column("value"))
-    pq.write_table(table.set_column(7, table.schema.field("value"), [marked]), path)
-    area = "recall_token_area@4000"
-    same = make_run(workspace, own_store.config)
-    assert mean_of(read_scores(workspace, same), LARGE_NAME, area) == 0.125
-    (workspace.runs / same.run / SCORES_FILE).write_bytes(b"damaged")
-    after_damage = make_run(workspace, own_store.config)
-    assert mean_of(read_scores(workspace, after_damage), LARGE_NAME, area) > 0.9
-    other_hits = make_run(workspace, own_store.config, lost=0.5)
-    assert mean_of(read_scores(workspace, other_hits), LARGE_NAME, area) < 0.6
-    other_data = make_run(workspace, write_data(tmp_path / "other", documents=3))
-    assert mean_of(read_scores(workspace, other_data), LARGE_NAME, area) > 0.9

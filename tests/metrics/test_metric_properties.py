@@ -47,10 +47,11 @@ USUAL, BUDGET_ONLY = {"all", "hits", "tokens"}, {"tokens"}
 RISING = {
     "span_recall", "span_hit_rate", "span_mrr", "span_map", "chunk_recall", "chunk_hit_rate", "chunk_mrr", "chunk_map",
     "chroma_recall", "precision_omega", "tokens_retrieved", "recall_within_tokens", "recall_token_area",
-    "tokens_within_budget", "complete_evidence",
+    "tokens_fetched", "complete_evidence",
 }  # fmt: skip
-COSTING = {"tokens_retrieved", "tokens_within_budget"}
-AT_BUDGETS = {"recall_within_tokens", "recall_token_area", "tokens_within_budget"}
+COSTING = {"tokens_retrieved", "tokens_fetched"}
+AT_BUDGETS = {"recall_within_tokens", "recall_token_area"}
+UNCUT = {"precision_omega", "tokens_fetched"}
 
 
 @st.composite
@@ -83,12 +84,12 @@ def test_every_property_is_the_one_its_formula_has(name: str) -> None:
     assert metric.only_rises == (name in RISING)
     assert metric.measures == ("tokens" if name in COSTING else "share")
     assert metric.empty == (1.0 if name in {"span_iou", "chroma_iou"} else 0.0)
-    assert metric.has_unit == (name.startswith("span_") or name == "tokens_retrieved")
+    assert metric.has_unit == (name.startswith("span_") or name in COSTING)
     assert metric.number == ("tokens" if name in AT_BUDGETS else "hits")
-    expected = BUDGET_ONLY if name in AT_BUDGETS else {"all"} if name == "precision_omega" else USUAL
+    expected = BUDGET_ONLY if name in AT_BUDGETS else {"all"} if name in UNCUT else USUAL
     assert metric.cuts == (expected | {"min"} if name.startswith("chroma_") else expected)
     both = ("token-level", "chunk-level")
-    has_both = name in AT_BUDGETS or name == "complete_evidence"
+    has_both = name in AT_BUDGETS | COSTING or name == "complete_evidence"
     assert metric.levels == (both if has_both else both[1:] if name.startswith("chunk_") else both[:1])
 
 
@@ -172,7 +173,7 @@ def test_a_budget_is_the_hits_that_fit_into_it(
             assert cut.calculate(hits, truth) == whole.calculate(fit, truth), name
     within = token_level_metric(f"recall_within_tokens@{budget}").calculate(hits, truth)
     assert within == pytest.approx(SpanRecall().calculate(fit, truth), abs=1e-12)
-    spent = token_level_metric(f"tokens_within_budget@{budget}").calculate(hits, truth)
+    spent = token_level_metric(f"tokens_retrieved@{budget}tokens").calculate(hits, truth)
     assert spent == TokensRetrieved().calculate(fit, [])
 
 
@@ -186,7 +187,7 @@ def test_chunk_ids_are_cut_by_the_tokens_of_their_chunks(
     truth = [(f"q{n}", one) for n, (_, relevant) in enumerate(run) for one in dict.fromkeys(relevant)]
     queries = table_of(QUERIES, [(f"q{n}", "?", False, "{}") for n in range(len(run))])
     chunks = plain_chunks([(one, "a.md", place, "word " * (place + 1)) for place, one in enumerate(IDS)])
-    names = [f"{name}@{budget}tokens" for name in metric_names("chunk-level") if name not in AT_BUDGETS]
+    names = [f"{name}@{budget}tokens" for name in metric_names("chunk-level") if name not in AT_BUDGETS | COSTING]
     scores = score_chunk_level(
         plain_passages(hits), TruthTables(queries, chunk_truth(truth)), names, chunks=chunks, block_rows=block
     )
@@ -241,7 +242,7 @@ def test_values_at_a_budget_worked_out_by_hand() -> None:
     area = token_level_metric("recall_token_area@10").calculate(hits, truth)
     assert area == pytest.approx((0.3 * 8 + 0.4 * 6 + 0.3 * 4) / 10)
     assert token_level_metric("recall_token_area@4").calculate(hits, truth) == pytest.approx(0.3 * 2 / 4)
-    spent = [token_level_metric(f"tokens_within_budget@{budget}").calculate(hits, truth) for budget in (1, 2, 3, 9)]
+    spent = [token_level_metric(f"tokens_retrieved@{budget}tokens").calculate(hits, truth) for budget in (1, 2, 3, 9)]
     assert spent == [0, 2, 2, 6]
 
 
@@ -263,7 +264,7 @@ def test_a_passage_costs_its_own_text_or_the_tokens_it_was_given() -> None:
     assert cost(widened) == sliced[0] + count_tokens(window, "cl100k_base")
     tokens = pa.array([700, 1_000, 7], pa.int32())
     counted = widened.set_column(passages.column_names.index("tokens"), PASSAGES.field("tokens"), tokens)
-    assert [cost(counted, f"tokens_within_budget@{budget}") for budget in (999, 1_000, 1_699, 1_700, 1_707)] == [
+    assert [cost(counted, f"tokens_retrieved@{budget}tokens") for budget in (999, 1_000, 1_699, 1_700, 1_707)] == [
         0,
         1_000,
         1_000,
@@ -292,6 +293,6 @@ def test_chunk_ids_cost_the_text_that_their_passages_have_in_place_of_the_chunk(
     texts = pa.array([None, window, None], pa.large_string())
     widened = passages.set_column(passages.column_names.index("text"), PASSAGES.field("text"), texts)
     chunks = plain_chunks([("a", "a.md", 0, "hit"), ("b", "a.md", 1, "one two three")])
-    scores = score_chunk_level(widened, tables, [MetricName.parse("tokens_within_budget@99")], chunks=chunks)
+    scores = score_chunk_level(widened, tables, [MetricName.parse("tokens_retrieved@99tokens")], chunks=chunks)
     costs = [count_tokens(text, "cl100k_base") for text in (window, "one two three", "hit")]
     assert scores.column("value").to_pylist() == [sum(costs)]

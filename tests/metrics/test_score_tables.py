@@ -287,6 +287,7 @@ def test_chunks_are_checked_like_hits() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"metrics": ["span_recall", "span_recall@1"]}, "twice"),
         ({"metrics": ["chunk_recall"]}, "no metric 'chunk_recall'"),
         ({"metrics": ["span_recall", "span_recall"]}, "twice"),
         ({"ks": [1, 1]}, "twice"),

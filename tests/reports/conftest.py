@@ -40,7 +40,9 @@ def sample_run(tmp_path_factory: pytest.TempPathFactory) -> Kept:
     """Twelve configurations on the sample's documents and questions, with their report."""
     workspace = Workspace(root=tmp_path_factory.mktemp("sample"))
     chunkers = [RecursiveTokenChunker(100), RecursiveTokenChunker(300), MarkdownChunker(1000), SentenceChunker(500, 1)]
-    grid = load_config(sample.BENCHMARK).model_copy(update={"chunkers": chunkers, "returns": [None]})
+    grid = load_config(sample.BENCHMARK).model_copy(
+        update={"chunkers": chunkers, "returns": [None], "objective": "span_recall@5"}
+    )
     outcome = run(grid, workspace)
     keep_report(workspace, outcome)
     return Kept(workspace, outcome)

@@ -12,8 +12,8 @@ from rag_eval.benchmark.scores import read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.reports.charts import by_budget
-from rag_eval.reports.recommendation import copies_note
 from rag_eval.reports.report import Report, build_report
+from rag_eval.reports.verdict import copies_note
 from rag_eval.reports.write import keep_report, write_report
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tests.benchmark.made_runs import write_data
@@ -23,6 +23,7 @@ from tests.reports.report_runs import run
 # Both of the large sizes leave every document whole.
 SIZES = (100_000, 200_000, 400)
 CONFIG = BenchmarkConfig(
+    objective="span_recall@3",
     corpus=CORPUS,
     ground_truth=GROUND_TRUTH,
     chunkers=[RecursiveCharacterChunker(chunk_size=size, chunk_overlap=0) for size in SIZES],
@@ -69,8 +70,8 @@ def test_a_line_ends_where_the_kept_hits_no_longer_fill_the_budget(tied: Report)
 def test_only_budgets_that_are_drawn_have_a_tick(tied_run: Kept) -> None:
     whole = [one for one in tied_run.outcome.ranked() if "100000" in one.name]
     chart = by_budget(whole, read_scores(tied_run.workspace, tied_run.outcome).estimates())
-    assert {row["tokens"] for row in chart.rows} == {250, 2_000, 4_000}
-    assert '"values": [250, 2000, 4000]' in json.dumps(chart.spec)
+    assert {row["tokens"] for row in chart.rows} == {250, 500, 1_000, 2_000, 4_000, 8_000, 16_000}
+    assert '"values": [250, 500, 1000, 2000, 4000, 8000, 16000]' in json.dumps(chart.spec)
 
 
 @pytest.mark.parametrize(

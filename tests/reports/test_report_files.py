@@ -41,7 +41,10 @@ def test_a_run_has_a_page_a_text_and_its_scores(sample_run: Kept) -> None:
     assert {path.name for path in folder.iterdir()} == reports | data
     assert pq.read_table(folder / "scores.parquet").num_rows > 12 * 70 * 20
     text = (folder / "report.md").read_text(encoding="utf-8")
-    assert text.startswith("# Ship recursive-token 300/0, hybrid.\n\nIt finds 79.1 %")
+    assert text.startswith(
+        "# By span\\_recall@5, ship recursive-token 300/0, hybrid\n\n"
+        "**How sure.** recursive-token 300/0, hybrid finds 79.1 %"
+    )
     rows = [line for line in text.splitlines() if line.startswith("| ") and "indistinguishable" in line]
     assert len(rows) == 5
     assert sample_run.outcome.corpus.digest in text
@@ -52,7 +55,7 @@ def test_failures_are_shown_and_nothing_else_is_hidden(tmp_path: Path) -> None:
     outcome = run(SMALL.model_copy(update={"chunkers": [*SMALL.chunkers, BROKEN]}), workspace)
     assert list(outcome.failures) == ["recursive-token 60/90, bm25"]
     report = keep_report(workspace, outcome)
-    assert report.recommendation.sentences[-1] == "1 configuration failed."
+    assert report.verdict.notes[-1] == "1 configuration failed."
     page = page_of(workspace, outcome).read_text(encoding="utf-8")
     assert "<strong>recursive-token 60/90, bm25</strong>: " in page
     assert "must be smaller" in page
@@ -63,7 +66,7 @@ def test_a_run_in_which_everything_failed_has_a_report(tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path)
     outcome = run(SMALL.model_copy(update={"chunkers": [BROKEN]}), workspace)
     report = keep_report(workspace, outcome)
-    assert report.recommendation.headline == "No configuration finished."
+    assert report.verdict.headline == "No configuration finished"
     assert "must be smaller" in page_of(workspace, outcome).read_text(encoding="utf-8")
 
 
@@ -134,7 +137,7 @@ def test_the_command_writes_the_latest_run_and_says_where(small_run: Kept, tmp_p
     target = tmp_path / "there.md"
     code, output = command(small_run.outcome.run[:10], "--output", str(target), "--workspace", workspace)
     assert code == 0
-    assert target.read_text(encoding="utf-8").startswith("# recursive-character 600/0, bm25 was measured alone.")
+    assert target.read_text(encoding="utf-8").startswith("# recursive-character 600/0, bm25 was measured alone\n")
 
     code, output = command("latest", "--against", small_run.outcome.run, "--workspace", workspace)
     assert code == 0

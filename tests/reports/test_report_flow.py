@@ -44,4 +44,4 @@ def test_a_report_that_cannot_be_written_is_said_and_the_run_is_kept(
     assert "the report of" in caplog.text
     assert (workspace.runs / outcome.run / "summary.json").is_file()
     assert not page_of(workspace, outcome).exists()
-    assert comparison()["description"] == "Ranked by span_recall@5"
+    assert comparison()["description"] == "Ranked by recall_within_tokens@2000"

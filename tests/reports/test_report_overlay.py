@@ -264,7 +264,7 @@ def test_chunk_level_shows_whole_chunks_found_and_missed(open_report: OpenReport
     kept = Kept(workspace, run(config, workspace))
     keep_report(workspace, kept.outcome)
     report = open_report(kept.page)
-    assert "of the relevant chunks in the first five hits" in report.page.locator("#answer").inner_text()
+    assert "of what is relevant in 2,000 tokens" in report.page.locator("#answer").inner_text()
     assert not report.page.locator("#boundary").is_visible()
     counts = counted(report, kept, 2, [1, 5])
     relevant = {item.query.id: set(item.relevant_chunk_ids) for item in truth}

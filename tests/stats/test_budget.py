@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.metrics.budget import BUDGETS, RecallWithinTokens, budget_metrics
+from rag_eval.metrics.budget import STRIP, RecallWithinTokens, strip_metrics
+from rag_eval.metrics.metric import Cut, MetricName
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.metrics.span_metrics import SpanRecall
 from rag_eval.stats.scores import main_documents
@@ -45,6 +46,13 @@ def tables_of(rows: list[tuple[list[CharacterSpan], list[CharacterSpan]]]) -> tu
     return placed_passages(hits), truth_tables
 
 
+def at_budgets(budgets: list[int]) -> list[MetricName]:
+    """Recall and cost at each budget, and the area to the largest."""
+    names = ["recall_within_tokens", "tokens_retrieved"]
+    found = [MetricName(name, None, Cut("tokens", budget)) for name in names for budget in budgets]
+    return [*found, MetricName("recall_token_area", None, Cut("tokens", max(budgets)))]
+
+
 def values_of(scores: pa.Table, metric: str, k: int) -> list[float]:
     rows = [tuple(row.values()) for row in scores.to_pylist()]
     return [value for _, *head, value in rows if head == [metric, "tokens", k]]
@@ -57,7 +65,7 @@ def test_a_budget_takes_whole_hits_as_long_as_they_fit(
 ) -> None:
     rows = [([span_of(one) for one in found], [span_of(one) for one in truth]) for found, truth in given_cases]
     hits, truth_tables = tables_of(rows)
-    scores = score_token_level(hits, truth_tables, budget_metrics(sorted(budgets)), documents=DOCUMENTS)
+    scores = score_token_level(hits, truth_tables, at_budgets(sorted(budgets)), documents=DOCUMENTS)
     assert scores.num_rows == len(rows) * (2 * len(budgets) + 1)
     largest = max(budgets)
     for number, (found, truth) in enumerate(rows):
@@ -70,7 +78,7 @@ def test_a_budget_takes_whole_hits_as_long_as_they_fit(
             curve.append(SpanRecall().calculate(found[:taken], truth))
             if budget in budgets:
                 assert values_of(scores, "recall_within_tokens", budget)[number] == pytest.approx(curve[-1])
-                assert values_of(scores, "tokens_within_budget", budget)[number] == sum(costs[:taken])
+                assert values_of(scores, "tokens_retrieved", budget)[number] == sum(costs[:taken])
         # The curve is a step function that rises at whole tokens; the area to its last step is the sum before it.
         area = sum([0.0, *curve][:largest]) / largest
         assert values_of(scores, "recall_token_area", largest)[number] == pytest.approx(area)
@@ -80,7 +88,7 @@ def test_large_chunks_win_at_equal_k_and_not_at_equal_cost() -> None:
     truth = [CharacterSpan("0.md", 0, 40, TEXTS[0][:40])]
     exact, whole = CharacterSpan("0.md", 0, 40, TEXTS[0][:40]), CharacterSpan("0.md", 0, 200, TEXTS[0][:200])
     hits, tables = tables_of([([exact], truth), ([whole], truth)])
-    scores = score_token_level(hits, tables, budget_metrics([20, 2_000]), documents=DOCUMENTS)
+    scores = score_token_level(hits, tables, at_budgets([20, 2_000]), documents=DOCUMENTS)
     assert values_of(scores, "recall_within_tokens", 2_000) == [1, 1]
     assert values_of(scores, "recall_within_tokens", 20) == [1, 0]
     small, large = values_of(scores, "recall_token_area", 2_000)
@@ -94,17 +102,17 @@ def test_chunk_ids_have_a_budget_too() -> None:
     rows = [("q0", "chunk_a"), ("q0", "chunk_b"), ("q1", "chunk_b"), ("q1", "chunk_b")]
     hits = [(query, 1 + (place % 2), chunk) for place, (query, chunk) in enumerate(rows)]
     tables = TruthTables(queries, chunk_truth(truth))
-    scores = score_chunk_level(plain_passages(hits), tables, budget_metrics([10, 100]), chunks=chunks)
+    scores = score_chunk_level(plain_passages(hits), tables, at_budgets([10, 100]), chunks=chunks)
     assert values_of(scores, "recall_within_tokens", 10) == [0.5, 0, 0]
     assert values_of(scores, "recall_within_tokens", 100) == [1, 1, 0]
     cost_a, cost_b = count_tokens("one two three", "cl100k_base"), count_tokens("four " * 30, "cl100k_base")
-    assert values_of(scores, "tokens_within_budget", 100) == [cost_a + cost_b, 2 * cost_b, 0]
+    assert values_of(scores, "tokens_retrieved", 100) == [cost_a + cost_b, 2 * cost_b, 0]
     expected = [(100 - cost_a + 100 - cost_a - cost_b) / 200, (100 - cost_b) / 100, 0]
     np.testing.assert_allclose(values_of(scores, "recall_token_area", 100), expected)
-    empty = score_chunk_level(plain_passages([]), tables, budget_metrics(), chunks=chunks)
-    assert set(values_of(empty, "recall_within_tokens", BUDGETS[0])) == {0.0}
+    empty = score_chunk_level(plain_passages([]), tables, strip_metrics(), chunks=chunks)
+    assert set(values_of(empty, "recall_within_tokens", STRIP[0])) == {0.0}
     with pytest.raises(ConfigurationError, match="'chunk_b' was retrieved and is not among the chunks"):
-        score_chunk_level(plain_passages(hits), tables, budget_metrics(), chunks=chunks.slice(0, 1))
+        score_chunk_level(plain_passages(hits), tables, strip_metrics(), chunks=chunks.slice(0, 1))
 
 
 @pytest.mark.parametrize(
@@ -113,9 +121,15 @@ def test_chunk_ids_have_a_budget_too() -> None:
 def test_budgets_that_are_none_are_refused(budgets: list[int], message: str) -> None:
     hits, truth = tables_of([([], [span_of((0, 0, 5))])])
     with pytest.raises(ConfigurationError, match=message):
-        score_token_level(hits, truth, budget_metrics(budgets), documents=DOCUMENTS)
+        score_token_level(hits, truth, at_budgets(budgets), documents=DOCUMENTS)
     with pytest.raises(ConfigurationError, match="whole number of 1"):
         RecallWithinTokens(0)
+
+
+def test_a_strip_has_six_budgets_to_each_doubling() -> None:
+    assert STRIP[::6] == (250, 500, 1_000, 2_000, 4_000, 8_000, 16_000)
+    assert len(STRIP) == 37
+    assert list(STRIP) == sorted(STRIP)
 
 
 def test_a_query_belongs_to_the_document_with_most_of_its_truth() -> None:

@@ -1,0 +1,457 @@
+"""The verdict of a run: what to ship for a budget of tokens, how sure that is, what is cheaper, what would change it.
+
+One record, ``RunVerdict``, has the figures and the sentences; the terminal, Markdown, the page, Prefect and ``--json``
+render the same one. Proposals that no measurement decides are the constants below.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.benchmark.references import digest_of
+from rag_eval.benchmark.scores import RunScores
+from rag_eval.formatting import counted, number, signed, singular
+from rag_eval.metrics.budget import BUDGET, TokensFetched, context_cost
+from rag_eval.metrics.metric import higher_is_better, metric_of, split_name
+from rag_eval.parts import label
+from rag_eval.reports.strip import USED_UP, Strip, strip_of
+from rag_eval.reports.wording import in_bytes, listed, number_word, points, probability, share, typeset, unit_word
+from rag_eval.stats.bootstrap import Estimate
+from rag_eval.stats.comparison import EQUAL_WITHIN, Placed
+from rag_eval.stats.power import Pilot, varies
+from rag_eval.stats.scores import FEWEST_DOCUMENTS
+
+MARGIN = 0.01
+"""A cheaper configuration is proposed if its mean is no further below the first's than this."""
+
+FEWEST_QUESTIONS = 20
+"""With fewer questions nothing is recommended."""
+
+HALF = 0.5
+"""A best share below this is nothing to recommend."""
+
+HARDLY_WORTH = 2_000
+"""More questions than these to tell two configurations apart are hardly worth it."""
+
+TRIVIAL_SHARE = 0.5
+"""A context that is this share of all text finds much of the truth whatever the search does."""
+
+MOST_NAMED = 3
+POWER = 0.8
+
+Kind = Literal["ship", "tied", "alone", "too few questions", "poor", "nothing"]
+Part = Literal["embedder", "reranker", "model", "service"]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A configuration in the verdict: what it finds by the objective, against the first, and what it costs.
+
+    ``low`` and ``high`` are the 95 % interval of its mean; None with one unit. ``difference`` is its mean minus the
+    first's, in the direction of better, with its interval; 0 and None for the first itself. ``probability`` is that of
+    being the best, or within 0.005 of the best, on other such documents. ``among_best`` says that it cannot be told
+    apart from the first. ``ended`` is the share of the questions whose hits ended before the budget: it may find more
+    with more hits; None where the objective has no budget.
+    ``tokens`` are those of its context for a question; ``texts`` what was to be embedded, ``index_bytes`` what the
+    vectors take on disk (0: none), ``latency_ms`` the time of a search, ``cost`` what models charged in US dollars,
+    ``chunks`` how many there are: None where that is not known. ``parts`` are what it needs beside a search by words.
+    """
+
+    name: str
+    mean: float
+    low: float | None
+    high: float | None
+    difference: float
+    difference_low: float | None
+    difference_high: float | None
+    probability: float | None
+    among_best: bool
+    ended: float | None
+    tokens: float | None
+    texts: int | None
+    index_bytes: int
+    latency_ms: float | None
+    cost: float | None
+    chunks: int
+    parts: list[Part]
+
+
+@dataclass(frozen=True)
+class RunVerdict:
+    """What a run recommends.
+
+    ``kind`` is ``ship`` (one is recommended), ``tied`` (none can be told apart: take the cheapest), ``alone`` (one
+    configuration), ``too few questions``, ``poor`` (the best finds less than half) or ``nothing`` (none finished).
+    ``objective`` is the metric, ``budget`` its tokens (None: it has none); ``budget_is_default`` where no file set it.
+    ``questions`` are about ``documents``; what was resampled are ``units``.
+    ``headline``, ``how_sure``, ``cheaper``, ``change`` are the answer in words, empty where there is nothing to say;
+    ``notes`` are reasons to trust it less, and what was left out.
+    ``contenders`` are all, best first. ``shipped``, ``runner_up`` (the next) and ``cheapest`` (the cheapest that cannot
+    be told apart from the first and is within ``margin``; may be the first) are names of them, or None.
+    ``questions_needed`` is about how many it takes to tell the runner-up from the first; None: unknown, or no number.
+    ``strip`` has every budget; None without scores at budgets.
+    """
+
+    kind: Kind
+    objective: str
+    budget: int | None
+    budget_is_default: bool
+    questions: int
+    documents: int
+    units: Literal["documents", "queries"]
+    headline: str
+    how_sure: str
+    cheaper: str
+    change: str
+    notes: list[str]
+    shipped: str | None
+    runner_up: str | None
+    cheapest: str | None
+    margin: float
+    questions_needed: int | None
+    contenders: list[Contender]
+    strip: Strip | None
+
+    @property
+    def sentences(self) -> list[str]:
+        """The answer's sentences, without the headline and the notes."""
+        return [one for one in (self.how_sure, self.cheaper, self.change) if one]
+
+    def __str__(self) -> str:
+        return " ".join([f"{self.headline}.", *self.sentences, *self.notes])
+
+    def to_data(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return asdict(self)
+
+
+def verdict_of(outcome: BenchmarkOutcome, scores: RunScores, placed: Sequence[Placed]) -> RunVerdict:
+    """Return the verdict of a run from its scores and its ranking by the objective, best first."""
+    return _Judge(outcome, scores, placed).verdict()
+
+
+class _Judge:
+    """Weighs the contenders of a run, and says what follows."""
+
+    def __init__(self, outcome: BenchmarkOutcome, scores: RunScores, placed: Sequence[Placed]) -> None:
+        self.outcome, self.scores, self.placed = outcome, scores, placed
+        self.objective = outcome.ranking_metric
+        self.cut = split_name(self.objective)[1]
+        self.budget = self.cut.size if self.cut.kind == "tokens" else None
+        self.sign = 1 if higher_is_better(self.objective) else -1
+        self.strip = strip_of(scores, outcome.config.budget or BUDGET)
+        self.contenders = [self._contender(one) for one in placed]
+        self.first = self.contenders[0] if self.contenders else None
+        self.tied = [one for one in self.contenders if one.among_best]
+        self.is_share = metric_of(self.objective).measures == "share"
+        self.margin = MARGIN if self.is_share or not placed else MARGIN * abs(placed[0].estimate.mean)
+        close = [one for one in self.tied if one.difference >= -self.margin]
+        self.cheapest = min(close, key=_price, default=None)
+        self.documents = len({query.document for query in scores.queries})
+        self.questions = placed[0].estimate.n if placed else len(scores.queries)
+        self.needed = self._questions_needed()
+
+    def verdict(self) -> RunVerdict:
+        first, rivals = self.first, self.contenders[1:]
+        kind = self._kind()
+        is_told = kind in ("ship", "tied", "poor")
+        return RunVerdict(
+            kind=kind,
+            objective=self.objective,
+            budget=self.budget,
+            budget_is_default=self.outcome.config.budget is None,
+            questions=self.questions,
+            documents=self.documents,
+            units=self.placed[0].estimate.unit if self.placed else "queries",
+            headline=self._headline(kind),
+            how_sure=self._how_sure(first) if first else "",
+            cheaper=self._cheaper(kind, first, self.cheapest) if is_told and first and self.cheapest else "",
+            change=" ".join(self._changes(kind)),
+            notes=[*self._notes()],
+            shipped=first.name if first and kind in ("ship", "alone") else None,
+            runner_up=rivals[0].name if rivals else None,
+            cheapest=self.cheapest.name if self.cheapest and is_told else None,
+            margin=self.margin,
+            questions_needed=self.needed,
+            contenders=self.contenders,
+            strip=self.strip,
+        )
+
+    def _contender(self, placed: Placed) -> Contender:
+        one = next(one for one in self.outcome.configurations if one.name == placed.name)
+        estimate, against = placed.estimate, placed.against_best
+        low, high = (against.low, against.high) if against else (None, None)
+        if low is not None and high is not None and self.sign < 0:
+            low, high = -high, -low
+        embed = [work.effort.total for stage, work in one.stages.items() if stage.startswith("embed") and work.effort]
+        return Contender(
+            name=placed.name,
+            mean=estimate.mean,
+            low=estimate.low,
+            high=estimate.high,
+            difference=self.sign * against.difference if against else 0.0,
+            difference_low=low,
+            difference_high=high,
+            probability=placed.probability,
+            among_best=placed.among_best,
+            ended=self._ended(placed.name),
+            tokens=one.metrics.get(context_cost(self.cut)),
+            texts=sum(embed) if embed else 0 if one.configuration.embedder is None else None,
+            index_bytes=one.index.size if one.index else 0,
+            latency_ms=one.latency_ms,
+            cost=one.cost,
+            chunks=one.chunks.count,
+            parts=_parts(one),
+        )
+
+    def _ended(self, name: str) -> float | None:
+        if self.budget is None or TokensFetched.label not in self.scores.metrics:
+            return None
+        fetched = self.scores.paired(TokensFetched.label).subset([name]).values
+        return float((fetched <= self.budget).mean())
+
+    def _kind(self) -> Kind:
+        if self.first is None:
+            return "nothing"
+        if len(self.contenders) == 1:
+            return "alone"
+        if self.questions < FEWEST_QUESTIONS:
+            return "too few questions"
+        if self.is_share and self.sign > 0 and self.first.mean < HALF:
+            return "poor"
+        return "tied" if len(self.tied) == len(self.contenders) else "ship"
+
+    @property
+    def _for(self) -> str:
+        return f"For {self.budget:,} tokens of context" if self.budget else f"By {self.objective}"
+
+    def _headline(self, kind: Kind) -> str:
+        if self.first is None:
+            return "No configuration finished"
+        among = f"the {len(self.contenders):,} configurations"
+        return {
+            "ship": f"{self._for}, ship {self.first.name}",
+            "tied": f"{self._for}, these questions cannot tell {among} apart",
+            "alone": f"{self.first.name} was measured alone",
+            "too few questions": f"{counted(self.questions, 'questions')} cannot tell which one to recommend",
+            "poor": f"None of {among} reaches half of {self.objective}",
+        }[kind]
+
+    def _how_sure(self, first: Contender) -> str:
+        estimate, others = self.placed[0].estimate, len(self.contenders) - 1
+        about = f"over {counted(self.questions, 'questions')} about {counted(self.documents, 'documents')}"
+        said = f"{first.name} {finding(self.objective, estimate)}, {about}"
+        if not others:
+            return f"{said}."
+        sure = ""
+        if first.probability is not None:
+            sure = f"; it is the best of the {others + 1:,}, or within half a point of it, with a probability of "
+            sure += probability(first.probability)
+        equals = len(self.tied) - 1
+        if equals == others:
+            told = "no other can be told apart from it" if others > 1 else "the other cannot be told apart from it"
+        elif equals:
+            told = f"{number_word(equals)} {'other' if equals == 1 else 'others'} cannot be told apart from it"
+        else:
+            told = "the other is worse" if others == 1 else f"all {others:,} others are worse"
+        return f"{said}{sure}{',' if sure else ';'} and {told}."
+
+    def _cheaper(self, kind: Kind, first: Contender, cheap: Contender) -> str:
+        near = "1 point" if self.is_share else "1 %"
+        if cheap.name != first.name:
+            take = "Take" if kind == "tied" else "Cheaper and as good:"
+            return f"{take} {cheap.name}, within {near} of it ({self._gap(cheap)}): {_costs(cheap, first)}."
+        if len(self.tied) > 1:
+            return f"None that comes within {near} of it is cheaper."
+        leaner = [one for one in self.contenders[1:] if _price(one) < _price(first)]
+        if not leaner:
+            return "Nothing cheaper was measured."
+        return f"Nothing cheaper comes within {near}; {leaner[0].name} is next at {self._gap(leaner[0])}."
+
+    def _gap(self, one: Contender) -> str:
+        """How far one is from the first, such as ``−0.6 points [−2.6, +1.4]``."""
+        if self.is_share:
+            ends = (
+                "" if one.difference_low is None else f" [{points(one.difference_low)}, {points(one.difference_high)}]"
+            )
+            return f"{points(one.difference)} points{ends}"
+        return typeset(signed(one.difference, one.mean))
+
+    def _changes(self, kind: Kind) -> Iterator[str]:
+        if self.first is None:
+            return
+        if kind == "alone":
+            yield "Measure it beside another configuration to learn whether it is good."
+        elif kind == "too few questions":
+            yield f"Ask {FEWEST_QUESTIONS} or more, about as many documents as you can."
+        if kind in ("ship", "tied"):
+            yield from self._other_budgets()
+        if kind in ("ship", "tied") and self.documents < FEWEST_DOCUMENTS:
+            without = self._deciding_documents()
+            if without:
+                yield f"Without {listed(without)} another comes first: ask about more documents."
+        if kind in ("ship", "tied") and self.needed and len(self.tied) > 1:
+            worth = ", which is hardly worth it" if self.needed > HARDLY_WORTH else ""
+            apart = f"{self.first.name} and {self.contenders[1].name}"
+            yield f"To tell {apart} apart takes about {counted(self.needed, 'questions')}{worth}."
+
+    def _other_budgets(self) -> Iterator[str]:
+        """The nearest budgets, below and above, at which another is surely better than the first."""
+        strip, first = self.strip, self.first
+        if strip is None or first is None or self.budget is None:
+            return
+        here = strip.budgets.index(self.budget)
+        lost = [
+            first.name not in among and one is not None for one, among in zip(strip.first, strip.among, strict=True)
+        ]
+        below = next((at for at in range(here, -1, -1) if lost[at]), None)
+        above = next((at for at in range(here, len(lost)) if lost[at]), None)
+        told = []
+        if below is not None:
+            told.append(f"below about {strip.budgets[below]:,} tokens {strip.first[below]} is better")
+        if above is not None:
+            told.append(f"above about {strip.budgets[above]:,} tokens {strip.first[above]} is better")
+        if told:
+            sentence = ", and ".join(told)
+            yield f"{sentence[0].upper()}{sentence[1:]}."
+        elif ends := [at for at, one in zip(strip.budgets, strip.means[first.name], strict=True) if one is not None]:
+            yield f"At no budget from {ends[0]:,} to {ends[-1]:,} tokens is another surely better."
+
+    def _deciding_documents(self) -> list[str]:
+        """The documents without whose questions another configuration comes first."""
+        paired = self.scores.paired(self.objective)
+        documents = np.array(paired.documents)
+        best = paired.names.index(self.contenders[0].name)
+        found = []
+        for name in sorted(set(paired.documents)):
+            kept = documents != name
+            if kept.any():
+                means = self.sign * paired.values[:, kept].mean(axis=1)
+                if means.max() > means[best] + EQUAL_WITHIN:
+                    found.append(name)
+        return found
+
+    def _questions_needed(self) -> int | None:
+        """How many questions tell the runner-up from the first, as often a document as now, at a power of 80 %."""
+        if len(self.contenders) < 2 or not self.contenders[1].among_best:
+            return None
+        paired = self.scores.paired(self.objective).subset([one.name for one in self.contenders[:2]])
+        differences = self.sign * (paired.values[0] - paired.values[1])
+        if paired.units.count < 2 or not varies(differences) or differences.mean() <= EQUAL_WITHIN:
+            return None
+        pilot, tests = Pilot(differences, paired.units), len(self.contenders) - 1
+        units = pilot.fewest(pilot.per_document, float(differences.mean()), POWER, tests)
+        return None if units is None else round(units * pilot.per_document)
+
+    def _notes(self) -> Iterator[str]:
+        outcome = self.outcome
+        if self.first is not None:
+            yield from cautions(outcome, self.placed[0].estimate, self.budget)
+            ended = [(one.name, one.ended) for one in self.contenders if one.ended is not None and one.ended > USED_UP]
+            for name, questions in ended[:MOST_NAMED]:
+                yield (
+                    f"{name}: the hits of {share(questions)} of the questions end before {self.budget:,} tokens, "
+                    "and more of them might find more."
+                )
+            if ended[MOST_NAMED:]:
+                yield f"So do those of {counted(len(ended) - MOST_NAMED, 'further configurations')}."
+            yield from copies_note(outcome)
+        yield from (note for one in outcome.configurations for note in one.notes)
+        if outcome.failures:
+            yield f"{counted(len(outcome.failures), 'configurations')} failed."
+
+
+def _price(one: Contender) -> tuple[float, ...]:
+    """What makes one cheaper than another: fewer moving parts, then tokens, texts to embed, latency."""
+    unknown = float("inf")
+    known = (one.tokens, one.texts, one.latency_ms)
+    return (len(one.parts), *(unknown if value is None else value for value in known))
+
+
+def _parts(one: ConfigurationOutcome) -> list[Part]:
+    """What has to run beside a search by words."""
+    record = one.configuration
+    asks = [part for part in (record.context, record.queries, record.system) if part is not None]
+    records = [part for part in (record.embedder, record.store, record.reranker, *asks) if part is not None]
+    found: list[Part] = ["embedder"] if record.embedder is not None else []
+    found += ["reranker"] if record.reranker is not None and record.reranker.type != "none" else []
+    found += ["service"] if any(part.remote for part in records) else []
+    return found
+
+
+def _costs(cheap: Contender, first: Contender) -> str:
+    """What the cheaper one spares, in words."""
+    told = []
+    spared = [part for part in first.parts if part not in cheap.parts]
+    if spared:
+        told.append(f"it needs no {' and no '.join(spared)}")
+    if cheap.tokens is not None and first.tokens is not None:
+        told.append(f"{cheap.tokens:,.0f} tokens a question instead of {first.tokens:,.0f}")
+    if cheap.texts is not None and first.texts is not None and cheap.texts != first.texts:
+        told.append(f"{counted(cheap.texts, 'texts')} to embed instead of {first.texts:,}")
+    if cheap.index_bytes != first.index_bytes:
+        of = in_bytes(cheap.index_bytes) if cheap.index_bytes else "no"
+        told.append(f"{of} index instead of {in_bytes(first.index_bytes)}")
+    if cheap.latency_ms is not None and first.latency_ms is not None:
+        told.append(f"{cheap.latency_ms:.2f} ms a search instead of {first.latency_ms:.2f}")
+    return ", ".join(told) or "it costs the same"
+
+
+def finding(metric: str, estimate: Estimate) -> str:
+    """Such as ``finds 73.9 % [64.2, 82.5] of the relevant text in the first five hits``.
+
+    A share is a percentage, a count as it is; without an interval where there is none.
+    """
+    (column, cut), known = split_name(metric), metric_of(metric)
+    is_share = known.measures == "share"
+    mean, low, high = (
+        None if value is None else f"{100 * value:.1f}" if is_share else number(value, estimate.mean)
+        for value in (estimate.mean, estimate.low, estimate.high)
+    )
+    value = f"{mean}{' %' * is_share}{'' if low is None else f' [{low}, {high}]'}"
+    if not known.meaning or column != known.label:
+        return f"has {metric} {value}"
+    found = known.meaning.format(value)
+    if cut.hits is None:
+        return f"{found} in {cut.size:,} tokens" if cut.kind == "tokens" else found
+    return f"{found} in the first {'hit' if cut.hits == 1 else f'{number_word(cut.hits)} hits'}"
+
+
+def copies_note(outcome: BenchmarkOutcome) -> list[str]:
+    """A sentence on the spans of the truth whose copies count, where there are any."""
+    if not outcome.copied_spans:
+        return []
+    spans, questions = counted(outcome.copied_spans, "relevant spans"), counted(outcome.copied_questions, "questions")
+    verb = "occurs" if outcome.copied_spans == 1 else "occur"
+    return [f"{spans} of {questions} {verb} elsewhere too, and a copy counts as found; copies: off counts none."]
+
+
+def cautions(outcome: BenchmarkOutcome, estimate: Estimate, budget: int | None = None) -> list[str]:
+    """A sentence for each reason to trust the ranking less, given the estimate of the best."""
+    found = []
+    if estimate.units == 1:
+        found.append("One question says nothing about others: ask more.")
+    elif estimate.unit == "queries":
+        found.append("The questions are about so few documents that all this holds for these documents only.")
+    # Where all that was resampled has the same mean, every resample has it, however few there are.
+    if estimate.low is not None and estimate.high is not None and estimate.high - estimate.low <= EQUAL_WITHIN:
+        every = f"Every {singular(unit_word(estimate))} scores the same"
+        found.append(f"{every}: the interval has no width, and says nothing of how sure that is.")
+    # Where the hits are so many of the chunks, every search finds nearly everything.
+    parted = [one for one in outcome.configurations if one.configuration.system is None]
+    k, counts = split_name(outcome.ranking_metric)[1].hits, [one.chunks.count for one in parted]
+    concerned = [count for count in counts if k is not None and k >= TRIVIAL_SHARE * count]
+    if concerned:
+        whose = f" (in {len(concerned)} of {len(counts)} configurations)" * (len(concerned) < len(counts))
+        little = f"k = {k} of {counted(min(counts), 'chunks')} says little{whose}"
+        found.append(f"{little}: use more documents, smaller chunks or a smaller k.")
+    # Chunkers that cut these documents alike make one and the same contestant.
+    by_chunks: dict[str, dict[str, None]] = {}
+    for one in parted:
+        by_chunks.setdefault(digest_of(one.chunk_tables), {})[label(one.configuration.chunker)] = None
+    same = [f"{other} cuts the same as {first}" for first, *others in by_chunks.values() for other in others]
+    rest = [f"so do {len(same) - MOST_NAMED} more"] if len(same) > MOST_NAMED else []
+    return found + ([f"{'; '.join(same[:MOST_NAMED] + rest)}: leave one of them out."] if same else [])

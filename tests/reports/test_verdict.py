@@ -1,0 +1,243 @@
+"""The verdict: what it says for every way a ranking can come out, and the strip."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationFailure
+from rag_eval.benchmark.scores import RunScores, ScoredQuery, read_scores
+from rag_eval.metrics.budget import STRIP, strip_metrics
+from rag_eval.reports.ranking import ConfigurationRanking, RankingRow
+from rag_eval.reports.verdict import RunVerdict, cautions, finding, verdict_of
+from rag_eval.stats.bootstrap import Estimate
+from rag_eval.stats.comparison import Placed
+from rag_eval.stats.scores import Unit
+from tests.reports.conftest import Kept
+
+SURE = Estimate(mean=0.739, low=0.588, high=0.8615, n=70, units=14, unit="documents")
+
+
+@pytest.fixture
+def outcome(sample_run: Kept) -> BenchmarkOutcome:
+    return sample_run.outcome.by("recall_within_tokens@2000")
+
+
+def judged(
+    outcome: BenchmarkOutcome,
+    means: Sequence[float],
+    *,
+    documents: int = 30,
+    each: int = 4,
+    spread: float = 0.05,
+    at: Mapping[int, Sequence[float]] | None = None,
+    fetched: Sequence[float] | None = None,
+) -> RunVerdict:
+    """The verdict on scores with these true means, the first configurations of a run having them in this order.
+
+    ``at`` has other means for some budgets; ``fetched`` are the tokens of all hits of each configuration.
+    """
+    named = outcome.model_copy(update={"configurations": outcome.configurations[: len(means)]})
+    rng = np.random.default_rng(7)
+    count = documents * each
+    noise = rng.normal(0, spread, (len(means), count))
+    noise -= noise.mean(axis=1, keepdims=True)
+    shared = rng.normal(0, 0.1, count)
+    values = [np.add.outer((at or {}).get(budget, means), shared) + noise for budget in STRIP]
+    values.append(np.repeat([fetched or [99_999.0] * len(means)], count, axis=0).T)
+    queries = tuple(ScoredQuery(f"q{n}", "?", f"{n % documents:02}.md") for n in range(count))
+    names = tuple(one.name for one in named.configurations)
+    scores = RunScores(
+        "made", tuple(strip_metrics()), names, queries, np.stack(values) if means else np.zeros((0, 0, 0))
+    )
+    placed = scores.ranking(named.ranking_metric) if means else []
+    return verdict_of(named, scores, placed)
+
+
+def test_one_is_shipped_with_how_sure_that_is(outcome: BenchmarkOutcome) -> None:
+    found = judged(outcome, [0.7, 0.85, 0.6])
+    shipped = outcome.configurations[1].name
+    assert (found.kind, found.shipped, found.budget, found.budget_is_default) == ("ship", shipped, 2_000, True)
+    assert found.headline == f"For 2,000 tokens of context, ship {shipped}"
+    assert found.how_sure.startswith(f"{shipped} finds 8")
+    assert "over 120 questions about 30 documents; it is the best of the 3, or within half a point" in found.how_sure
+    assert found.how_sure.endswith("with a probability of over 99 %, and all 2 others are worse.")
+    assert found.questions_needed is None
+    assert (found.contenders[0].name, found.contenders[0].probability) == (shipped, 1)
+
+
+def test_the_cheapest_of_those_as_good_is_named_with_what_it_spares(outcome: BenchmarkOutcome) -> None:
+    names = [one.name for one in outcome.configurations]
+    vector, words, hybrid = (
+        next(n for n, name in enumerate(names) if name.endswith(end)) for end in ("vector", "bm25", "hybrid")
+    )
+    means = [0.3] * len(names)
+    means[hybrid], means[words], means[vector] = 0.801, 0.8, 0.8
+    found = judged(outcome, means)
+    assert found.cheapest == names[words]
+    assert found.shipped == names[hybrid]
+    assert f"Cheaper and as good: {names[words]}, within 1 point of it (" in found.cheaper
+    assert "it needs no embedder" in found.cheaper
+    parts = {one.name: one.parts for one in found.contenders}
+    assert (parts[names[words]], parts[names[vector]]) == ([], ["embedder"])
+    assert found.questions_needed is not None
+    assert "questions" in found.change
+
+
+def test_nothing_can_be_told_apart(outcome: BenchmarkOutcome) -> None:
+    found = judged(outcome, [0.8] * 3, spread=0.3)
+    assert found.kind == "tied"
+    assert found.headline == "For 2,000 tokens of context, these questions cannot tell the 3 configurations apart"
+    assert found.shipped is None
+    assert found.cheapest is not None
+    assert "no other can be told apart from it" in found.how_sure
+
+
+def test_nothing_cheaper_is_as_good(outcome: BenchmarkOutcome) -> None:
+    names = [one.name for one in outcome.configurations[:3]]
+    means = [0.9 if name.endswith("hybrid") else 0.7 if name.endswith("bm25") else 0.5 for name in names]
+    found = judged(outcome, means)
+    leaner = next(name for name in names if name.endswith("bm25"))
+    assert found.cheapest == found.shipped
+    assert found.cheaper.startswith(f"Nothing cheaper comes within 1 point; {leaner} is next at −2")
+
+
+def test_when_there_is_nothing_to_say_that_is_said(outcome: BenchmarkOutcome) -> None:
+    alone = judged(outcome, [0.8])
+    assert (alone.kind, alone.cheaper) == ("alone", "")
+    assert alone.headline == f"{outcome.configurations[0].name} was measured alone"
+    assert "beside another" in alone.change
+    few = judged(outcome, [0.8, 0.2], documents=7, each=2)
+    assert (few.kind, few.shipped) == ("too few questions", None)
+    assert few.headline == "14 questions cannot tell which one to recommend"
+    poor = judged(outcome, [0.4, 0.2])
+    assert (poor.kind, poor.shipped) == ("poor", None)
+    configuration = outcome.configurations[0].configuration
+    failure = ConfigurationFailure(configuration=configuration, reason="it broke", stages={})
+    nothing = judged(outcome.model_copy(update={"failures": {"x": failure}}), [])
+    assert str(nothing) == "No configuration finished. 1 configuration failed."
+
+
+def test_another_budget_changes_the_answer(outcome: BenchmarkOutcome) -> None:
+    names = [one.name for one in outcome.configurations[:2]]
+    found = judged(outcome, [0.8, 0.7], at={budget: [0.5, 0.7] for budget in STRIP if budget < 500})
+    assert f"Below about 445 tokens {names[1]} is better." in found.change
+    assert found.strip is not None
+    assert found.strip.stretches() == [(250, 445, names[1]), (500, 16_000, names[0])]
+    assert found.strip.among[0] == [names[1]]
+
+
+def test_few_documents_decide_and_are_named(outcome: BenchmarkOutcome) -> None:
+    found = judged(outcome, [0.8, 0.8], documents=3, each=20, spread=0.4)
+    assert "all this holds for these documents only." in " ".join(found.notes)
+    assert found.units == "queries"
+    assert "another comes first: ask about more documents." in found.change
+
+
+def test_hits_that_end_before_the_budget_are_marked(outcome: BenchmarkOutcome) -> None:
+    name = outcome.configurations[1].name
+    found = judged(outcome, [0.8, 0.7, 0.7], fetched=[99_999.0, 1_500.0, 99_999.0])
+    marked = {one.name: one.ended for one in found.contenders}
+    assert [share for share in marked.values() if share] == [marked[name]] == [1.0]
+    assert f"{name}: the hits of 100 % of the questions end before 2,000 tokens" in " ".join(found.notes)
+    assert found.strip is not None
+    drawn = dict(zip(found.strip.budgets, found.strip.means[name], strict=True))
+    assert drawn[1_414] is not None
+    assert drawn[1_587] is None
+
+
+def test_the_record_is_plain_data(outcome: BenchmarkOutcome, sample_run: Kept) -> None:
+    scores = read_scores(sample_run.workspace, outcome)
+    placed = scores.ranking(outcome.ranking_metric, [one.name for one in outcome.ranked()])
+    found = verdict_of(outcome, scores, placed)
+    again = json.loads(json.dumps(found.to_data(), allow_nan=False))
+    assert again["headline"] == found.headline
+    assert [one["name"] for one in again["contenders"]] == [one.name for one in outcome.ranked()]
+    strip = again["strip"]
+    at = strip["budgets"].index(2_000)
+    assert strip["first"][at] == again["contenders"][0]["name"]
+    assert strip["means"][strip["first"][at]][at] == pytest.approx(again["contenders"][0]["mean"], abs=1e-6)
+
+
+def test_of_equal_ones_the_smaller_context_comes_first_then_the_better_by_other_metrics(
+    outcome: BenchmarkOutcome,
+) -> None:
+    def tied(**metrics: dict[str, float]) -> list[str]:
+        one = outcome.configurations[0]
+        made = [
+            one.model_copy(update={"name": name, "metrics": one.metrics | {outcome.ranking_metric: 0.9} | own})
+            for name, own in metrics.items()
+        ]
+        return [found.name for found in outcome.model_copy(update={"configurations": made}).ranked()]
+
+    assert tied(a={"tokens_retrieved@2000tokens": 900.0}, b={"tokens_retrieved@2000tokens": 400.0}) == ["b", "a"]
+    outcome = outcome.by("span_recall@5")
+    assert tied(a={"tokens_retrieved@5": 900.0}, b={"tokens_retrieved@5": 400.0}) == ["b", "a"]
+    assert tied(a={"span_precision@5": 0.1}, b={"span_precision@5": 0.2}) == ["b", "a"]
+    assert tied(b={}, a={}) == ["a", "b"]
+    assert tied(a={outcome.ranking_metric: 0.8, "tokens_retrieved@5": 1.0}, b={}) == ["b", "a"]
+
+
+def test_what_makes_a_ranking_say_little_is_said(outcome: BenchmarkOutcome) -> None:
+    one = outcome.configurations[0]
+    outcome = outcome.by("span_recall@5")
+    few = one.model_copy(update={"chunks": one.chunks.model_copy(update={"count": 7})})
+    twin = few.model_copy(update={"configuration": outcome.configurations[-1].configuration})
+    small = outcome.model_copy(update={"configurations": [few, twin]})
+    assert cautions(small, replace(SURE, low=None, high=None, n=1, units=1, unit="queries")) == [
+        "One question says nothing about others: ask more.",
+        "k = 5 of 7 chunks says little: use more documents, smaller chunks or a smaller k.",
+        f"{twin.configuration.chunker.label} cuts the same as {few.configuration.chunker.label}: "
+        "leave one of them out.",
+    ]
+    assert cautions(small, replace(SURE, units=3, unit="queries"))[0].endswith("holds for these documents only.")
+    assert cautions(outcome, SURE) == []
+
+
+@pytest.mark.parametrize(("unit", "every"), [("documents", "document"), ("queries", "question")])
+def test_an_interval_without_width_is_not_taken_for_certainty(
+    outcome: BenchmarkOutcome, unit: Unit, every: str
+) -> None:
+    equal = replace(SURE, mean=1.0, low=1.0, high=1.0 + 1e-16, unit=unit)
+    assert cautions(outcome, equal)[-1] == (
+        f"Every {every} scores the same: the interval has no width, and says nothing of how sure that is."
+    )
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [
+        ("chunk_recall@1", "finds 73.9 % [58.8, 86.2] of the relevant chunks in the first hit"),
+        ("span_precision@20", "retrieves text of which 73.9 % [58.8, 86.2] is relevant in the first 20 hits"),
+        ("house rule@5", "has house rule@5 0.739 [0.588, 0.862]"),
+        ("span_recall(cl100k_base)@5", "has span_recall(cl100k_base)@5 73.9 % [58.8, 86.2]"),
+        ("precision_omega", "has precision_omega 73.9 % [58.8, 86.2]"),
+    ],
+)
+def test_metrics_in_words(metric: str, words: str) -> None:
+    assert finding(metric, SURE) == words
+
+
+def test_counts_in_words() -> None:
+    assert (
+        finding("tokens_retrieved@5", replace(SURE, mean=1234.4, low=None, high=None)) == "has tokens_retrieved@5 1,234"
+    )
+
+
+def note(outcome: BenchmarkOutcome, *placed: Placed) -> str:
+    one = outcome.configurations[0]
+    return ConfigurationRanking(outcome.ranking_metric, [RankingRow("1", one, each) for each in placed], []).note
+
+
+def test_the_table_says_what_its_intervals_rest_on(outcome: BenchmarkOutcome) -> None:
+    best, other = (Placed(one.name, SURE, None, True) for one in outcome.ranked()[:2])
+    tested = " Differences are tested on the same 70 questions, with Holm's correction."
+    assert note(outcome, best, other) == (f"Intervals are 95 % bootstrap intervals over 14 documents.{tested}")
+    few = replace(best, estimate=replace(SURE, units=7))
+    assert note(outcome, few) == (
+        "Intervals are 95 % bootstrap intervals over 7 documents, slightly too narrow for fewer than ten."
+    )
+    one = replace(best, estimate=replace(SURE, low=None, high=None, n=1, units=1, unit="queries"))
+    assert note(outcome, one) == "There are no intervals: 1 question cannot be resampled."
