@@ -1,11 +1,16 @@
 """``rag-eval`` as a process of its own, with nothing of this machine's Prefect settings."""
 
+import atexit
+import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, TypeVar
 
 import pytest
@@ -23,10 +28,35 @@ chunkers: {{type: recursive-token, chunk_size: [60, 300]}}
 
 
 def rag_eval(*arguments: str, cwd: Path, **settings: str) -> "subprocess.CompletedProcess[str]":
-    """The command, run to its end."""
-    return subprocess.run(
-        [COMMAND, *arguments], cwd=cwd, env=CLEAN | settings, capture_output=True, text=True, timeout=600, check=False
-    )
+    """The command in a process of its own, run to its end; from the beginning where Python itself is told something."""
+    if any(name.startswith("PYTHON") for name in settings):
+        ended = started(*arguments, cwd=cwd, **settings)
+        out, err = ended.communicate(timeout=600)
+        return subprocess.CompletedProcess(arguments, ended.returncode, out, err)
+    with TemporaryDirectory() as folder, FORKED:
+        files = {name: Path(folder, name) for name in ("stdout", "stderr")}
+        for file in files.values():
+            file.touch()
+        asked = {"arguments": arguments, "cwd": str(cwd), "environment": CLEAN | settings}
+        server = forked_commands()
+        assert server.stdin is not None
+        assert server.stdout is not None
+        print(json.dumps(asked | {name: str(file) for name, file in files.items()}), file=server.stdin, flush=True)
+        code = int(server.stdout.readline())
+        return subprocess.CompletedProcess(arguments, code, *(file.read_text("utf-8") for file in files.values()))
+
+
+FORKED = threading.Lock()
+
+
+@cache
+def forked_commands() -> "subprocess.Popen[str]":
+    """The process whose forks are commands: what every command imports is imported once."""
+    # Safe: as for the command itself, the folder where this is started is not one to import from.
+    words = [sys.executable, "-P", str(Path(__file__).with_name("forked_command.py"))]
+    server = subprocess.Popen(words, env=CLEAN, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    atexit.register(server.communicate)
+    return server
 
 
 def started(*arguments: str, cwd: Path, stderr: IO[str] | None = None, **settings: str) -> "subprocess.Popen[str]":
