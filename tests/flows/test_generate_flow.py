@@ -1,10 +1,7 @@
 """Generating as a flow on a real Prefect server, and from the command line; the service is on loopback."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -20,11 +17,10 @@ from rag_eval.llm.chat import ANSWERS
 from tests.doubles.openai_chat import refusal
 from tests.doubles.openai_fixtures import KEY, server
 from tests.doubles.openai_server import OpenAIServer, Status
+from tests.flows.cli.commands import rag_eval, started
 from tests.generation.corpora import PLACES, harbour_text
 
 __all__ = ["server"]
-
-COMMAND = str(Path(sys.executable).with_name("rag-eval"))
 
 
 @pytest.fixture
@@ -79,11 +75,6 @@ def command(server: OpenAIServer, *arguments: str) -> list[str]:
     return ["generate", "docs", "--base-url", server.base_url, "--model", "tiny", *arguments]
 
 
-def environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "LANGSMITH_"))}
-    return {**kept, "OPENAI_API_KEY": KEY}
-
-
 PRICED = ("--input-price", "1", "--output-price", "4")
 
 
@@ -107,9 +98,7 @@ def test_the_command_says_what_it_will_take_and_what_it_took(server: OpenAIServe
     server.faults.append(refusal("no"))
     arguments = ["-o", "mine.jsonl", "--queries-per-doc", "2", "--persona", "a skipper", "--difficulty", "hard"]
     arguments += ["--query-type", "causal", "--option", "min_relevance=off", "--upload"]
-    done = subprocess.run(
-        [COMMAND, *command(server, *PRICED, *arguments)], env=environment(), capture_output=True, text=True, check=False
-    )
+    done = rag_eval(*command(server, *PRICED, *arguments), cwd=tmp_path, OPENAI_API_KEY=KEY)
     assert done.returncode == 0, done.stderr
     assert "4 documents, 8 questions in 4 requests to tiny" in done.stderr
     assert "8 of 8 questions kept" in done.stdout
@@ -143,13 +132,7 @@ def test_a_limit_ends_the_command_with_what_is_done(server: OpenAIServer, tmp_pa
 @pytest.mark.usefixtures("beside_docs")
 def test_a_stopped_command_keeps_the_answers_under_way_and_goes_on(server: OpenAIServer, tmp_path: Path) -> None:
     server.seconds = 0.5
-    process = subprocess.Popen(
-        [COMMAND, *command(server, "--concurrency", "2")],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = started(*command(server, "--concurrency", "2"), cwd=tmp_path, OPENAI_API_KEY=KEY)
     while len(server.requests) < 2:
         assert process.poll() is None
         time.sleep(0.01)

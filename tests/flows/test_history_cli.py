@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,7 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.errors import ConfigurationError
 from tests.benchmark.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
-
-COMMAND = str(Path(sys.executable).with_name("rag-eval"))
+from tests.flows.cli.commands import rag_eval
 
 
 @pytest.fixture(scope="module")
@@ -223,14 +220,19 @@ def test_other_data_is_compared_only_when_allowed(kept: Store, tmp_path: Path) -
     ],
 )
 def test_exit_codes_of_the_program(kept: Store, arguments: list[str], code: int, sentence: str) -> None:
-    done = subprocess.run(
-        [COMMAND, *arguments], cwd=kept.workspace.root.parent, capture_output=True, text=True, timeout=120, check=False
-    )
+    done = rag_eval(*arguments, cwd=kept.workspace.root.parent)
     assert done.returncode == code, done.stderr
     assert sentence in done.stderr
     assert len(done.stderr.splitlines()) == (1 if sentence else 0)
 
 
+@pytest.fixture
+def _few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rougher simulation: what it gives is tested with the statistics, and here what is said of it."""
+    monkeypatch.setattr("rag_eval.stats.power._DRAWS", 200)
+
+
+@pytest.mark.usefixtures("_few_draws")
 def test_a_plan_says_what_the_questions_notice_and_how_many_it_takes(kept: Store) -> None:
     told = said(kept, "plan", "--drop", "0.2", "--configuration", f"{SMALL_NAME}={LARGE_NAME}", kept.good.run)
     assert f"Learned from {SMALL_NAME} and {LARGE_NAME}" in told
@@ -246,6 +248,7 @@ def test_a_plan_asks_for_two_configurations_that_differ(kept: Store) -> None:
         said(kept, "plan", "latest")
 
 
+@pytest.mark.usefixtures("_few_draws")
 def test_a_plan_is_learned_from_the_first_and_the_next_that_differs(tmp_path: Path) -> None:
     whole, same, small = (RecursiveTokenChunker(chunk_size=size) for size in (10_000, 20_000, 30))
     config = write_data(tmp_path).model_copy(update={"chunkers": [whole, same, small]})

@@ -1,11 +1,8 @@
 """``rag-eval truth`` as a user meets it: import, check and review."""
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import httpx
@@ -15,9 +12,7 @@ from typer.testing import CliRunner, Result
 from flows.cli.main import app
 from rag_eval.errors import RagEvalError
 from rag_eval.sample import CORPUS, GROUND_TRUTH
-
-CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "LANGSMITH_"))}
-COMMAND = str(Path(sys.executable).with_name("rag-eval"))
+from tests.flows.cli.commands import rag_eval, started
 
 
 def truth_command(*arguments: str | Path) -> Result:
@@ -105,9 +100,7 @@ def test_chunk_ids_are_not_called_valid_before_a_run_has_seen_their_chunks(tmp_p
 
 
 def test_a_mistake_is_one_sentence_and_exit_2(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [COMMAND, "truth", "import", "trec", "."], cwd=tmp_path, env=CLEAN, capture_output=True, text=True, check=False
-    )
+    done = rag_eval("truth", "import", "trec", ".", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(r"rag-eval: there is no kind 'trec': use one of chroma.*\n", done.stderr)
     assert list(tmp_path.iterdir()) == []
@@ -129,8 +122,8 @@ def test_what_is_missing_is_said(arguments: list[str | Path], sentence: str) -> 
 def test_a_review_runs_until_it_is_interrupted(tmp_path: Path) -> None:
     truth = tmp_path / "truth.jsonl"
     truth.write_bytes(GROUND_TRUTH.read_bytes())
-    command = [COMMAND, "truth", "review", str(truth), "--corpus", str(CORPUS), "--no-browser"]
-    review = subprocess.Popen(command, env=CLEAN, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = ["truth", "review", str(truth), "--corpus", str(CORPUS), "--no-browser"]
+    review = started(*command, cwd=tmp_path)
     try:
         assert review.stdout is not None
         found = re.search(r"http://127\.0\.0\.1:(\d+)/\?token=\S+", review.stdout.readline())
@@ -141,7 +134,7 @@ def test_a_review_runs_until_it_is_interrupted(tmp_path: Path) -> None:
             first = client.get("api/state").json()["queries"][0]["id"]
             answer = client.post("api/decide", json={"id": first, "version": 0, "decision": "rejected"})
             assert answer.json()["row"]["status"] == "rejected"
-        taken = subprocess.run([*command, "--port", found[1]], env=CLEAN, capture_output=True, text=True, check=False)
+        taken = rag_eval(*command, "--port", found[1], cwd=tmp_path)
         assert taken.returncode == 2
         assert f"port {found[1]} cannot be used" in taken.stderr
     finally:

@@ -19,7 +19,9 @@ from rag_eval.sample import CORPUS, GROUND_TRUTH
 
 T = TypeVar("T")
 COMMAND = str(Path(sys.executable).with_name("rag-eval"))
-CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "OPENAI_"))}
+CLEAN = {
+    name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "OPENAI_", "LANGSMITH_"))
+}
 TWO = f"""
 corpus: {CORPUS}
 ground_truth: {GROUND_TRUTH}

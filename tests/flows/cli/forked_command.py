@@ -30,7 +30,7 @@ def become() -> None:
                 os.dup2(os.open(file, os.O_WRONLY if number else os.O_RDONLY), number)
             sys.argv = ["rag-eval", *asked["arguments"]]
             return
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)  # noqa: T201
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
     os._exit(0)
 
 

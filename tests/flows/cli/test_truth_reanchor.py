@@ -2,20 +2,18 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-COMMAND = str(Path(sys.executable).with_name("rag-eval"))
+from tests.flows.cli.commands import rag_eval
+
 OLD = "The ferry leaves at noon. Tickets cost 5 euro. Dogs travel free. Tickets are sold on board."
 NEW = "Note: " + OLD.replace("5 euro", "6 euro").replace("Dogs travel free. ", "")
 
 
 def reanchor(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [COMMAND, "truth", "reanchor", *arguments], cwd=folder, capture_output=True, text=True, timeout=300, check=False
-    )
+    return rag_eval("truth", "reanchor", *arguments, cwd=folder)
 
 
 @pytest.fixture
