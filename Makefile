@@ -7,7 +7,8 @@
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
-WORKERS ?= 2
+# One more than there are processors: tests of services spend much of their time waiting.
+WORKERS ?= 3
 .DEFAULT_GOAL := help
 .PHONY: help run test lint types bench bench-large clean
 
@@ -17,8 +18,10 @@ help:
 run: .venv/.ready
 	$(BIN)/rag-eval run
 
+# Compiled once, and not in each of the processes that tests start.
 test: lint types
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m compileall -q rag_eval tasks flows
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.ready-dev
 	$(BIN)/ruff check .

@@ -34,6 +34,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(state.cleanup)
 
 
+SLOW = ("tests/flows/cli/", "tests/deployments/", "tests/flows/", "tests/tasks/", "tests/reports/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have the files that take longest come first, so that no worker is left alone with one at the end."""
+    items.sort(key=lambda item: next((n for n, folder in enumerate(SLOW) if item.nodeid.startswith(folder)), len(SLOW)))
+
+
 @pytest.fixture(scope="session")
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A real Prefect server with a database of its own, for the whole session.

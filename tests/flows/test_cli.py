@@ -8,11 +8,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from prefect.settings import PREFECT_API_URL
 
 from rag_eval.sample import BENCHMARK
 from tests.flows.cli.commands import TWO, children, is_running, rag_eval, started, wait_for
 
 
+@pytest.mark.usefixtures("prefect_server")
 def test_a_benchmark_is_ranked_and_a_second_run_computes_nothing(tmp_path: Path) -> None:
     (tmp_path / "two.yaml").write_text(TWO)
     first = rag_eval("run", "two.yaml", cwd=tmp_path)
@@ -36,14 +38,16 @@ def test_a_benchmark_is_ranked_and_a_second_run_computes_nothing(tmp_path: Path)
     as_json = rag_eval("show", "--json", Path(run).name, cwd=tmp_path)
     assert json.loads(as_json.stdout)["run"] == Path(run).name
     (tmp_path / "one.yaml").write_text(TWO.replace("[60, 300]", "60") + "retrieval: bm25\n")
-    other = rag_eval("run", "one.yaml", cwd=tmp_path)
+    api = str(PREFECT_API_URL.value())
+    other = rag_eval("run", "one.yaml", cwd=tmp_path, PREFECT_API_URL=api)
     assert other.returncode == 0, other.stderr
-    assert "starting on a temporary Prefect server" in other.stderr  # a stage of it is not kept
+    assert f"starting on the Prefect server at {api}" in other.stderr  # a stage of it is not kept
     held = rag_eval("cache", cwd=tmp_path)
     assert "cache/embeddings" in held.stdout
     assert "cleared: " in rag_eval("cache", "--clear", cwd=tmp_path).stdout
 
 
+@pytest.mark.usefixtures("prefect_server")
 def test_a_failing_configuration_is_exit_1_and_a_wrong_span_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text("one two three")
@@ -60,7 +64,7 @@ def test_a_failing_configuration_is_exit_1_and_a_wrong_span_one_sentence(tmp_pat
         "corpus: docs\nground_truth: t.jsonl\nchunkers: markdown\n"
         "embedders: [local, openai]\nretrieval: [vector, hybrid]\n"
     )
-    failed = rag_eval("run", "b.yaml", "--json", cwd=tmp_path)
+    failed = rag_eval("run", "b.yaml", "--json", cwd=tmp_path, PREFECT_API_URL=str(PREFECT_API_URL.value()))
     assert failed.returncode == 1, failed.stderr
     outcome = json.loads(failed.stdout)
     assert [one["name"] for one in outcome["configurations"]] == ["markdown 1000, vector", "markdown 1000, hybrid"]

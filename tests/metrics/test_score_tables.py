@@ -104,7 +104,7 @@ def values(scores: pa.Table) -> dict[tuple[str, str], float]:
 @given(
     token_level_runs(), st.lists(a_span(), max_size=9), st.randoms(use_true_random=False), st.sampled_from([1, 3, 100])
 )
-@settings(deadline=None, derandomize=True, max_examples=150)
+@settings(deadline=None, derandomize=True, max_examples=75)
 def test_token_level_scores_equal_those_of_the_objects(
     run: tuple[list[TokenLevelGroundTruth], list[list[CharacterSpan]]],
     chunks: list[CharacterSpan],

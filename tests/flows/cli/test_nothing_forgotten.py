@@ -173,7 +173,7 @@ def test_a_key_comes_from_a_secret_block(service: Service) -> None:
 
 def test_a_service_that_is_down_is_tried_later_and_the_run_resumes(service: Service) -> None:
     service.openai.faults = deque([Status(503)] * 1000)
-    failed = service.run("nightly", "paid", retry_minutes=0.2)
+    failed = service.run("nightly", "paid", retry_minutes=0.1)
     assert failed["state"]["type"] == "FAILED"
     assert "; it is tried again at " in failed["state"]["message"]
     service.openai.faults.clear()
@@ -290,7 +290,7 @@ def test_a_dead_worker_s_run_is_crashed_and_the_one_that_waits_goes_on(service: 
 
 
 def test_a_run_that_takes_too_long_is_cancelled_and_that_is_told(service: Service) -> None:
-    service.deploy("gated/benchmark.yaml", "--time-limit", "0.01")
+    service.deploy("gated/benchmark.yaml", "--time-limit", "0.003")
     (service.daily.folder / "gated" / "ships.py").write_text(SLOW)
     run = service.run("adhoc", "gated")
     assert run["state"]["type"] == "CANCELLED", run["state"]
