@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import inspect
 import pkgutil
 import re
 import subprocess
@@ -251,6 +252,21 @@ def test_a_type_checker_sees_the_names_that_are_offered(package: str) -> None:
     assert sorted(stub_names(package)) == sorted(offered.__all__)
     assert not [name for name, module in stub_names(package).items() if not hasattr(sys.modules.get(module), name)]
     assert not [name for name in offered.__all__ if name not in dir(offered)]
+
+
+@pytest.mark.parametrize("package", ["rag_eval", "rag_eval.experiments"])
+def test_every_method_that_users_may_call_says_what_it_does(package: str) -> None:
+    offered = [getattr(importlib.import_module(package), name) for name in stub_names(package)]
+    methods = {
+        f"{one.__name__}.{name}": inspect.getdoc(found)
+        for one in offered
+        if isinstance(one, type) and not issubclass(one, Exception)
+        for base in one.__mro__
+        if base.__module__.startswith("rag_eval.")
+        for name in vars(base)
+        if not name.startswith("_") and (callable(found := getattr(one, name)) or isinstance(found, property))
+    }
+    assert [name for name, told in methods.items() if not told] == []
 
 
 def all_modules_after(code: str) -> set[str]:

@@ -123,7 +123,6 @@ class CachedReranker:
 
     @property
     def name(self) -> str:
-        """The reranker's."""
         return self.reranker.name
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:

@@ -101,11 +101,9 @@ class CheckedSystem:
 
     @property
     def name(self) -> str:
-        """The retriever's."""
         return self.retriever.name
 
     def index(self, corpus: Corpus) -> None:
-        """Index the corpus."""
         for part in parts_with_chunks(self.retriever):
             check_chunker(self.truth, part.chunker_name)
         self.retriever.index(corpus)
@@ -113,7 +111,6 @@ class CheckedSystem:
             check_chunk_ids(self.truth, part.indexed_chunks())
 
     def retrieve(self, queries: Sequence[Query], k: int) -> Sequence[Sequence[Hit[Any]]]:
-        """What the retriever finds."""
         return self.retriever.retrieve(queries, k)
 
 

@@ -70,7 +70,6 @@ class LangSmithLink:
 
     @property
     def has_key(self) -> bool:
-        """Whether LangSmith can be asked at all."""
         return self._client is not None or has_langsmith_key()
 
     def examples(self) -> "list[Example]":

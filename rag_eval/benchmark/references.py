@@ -153,7 +153,6 @@ class Observation(Reference):
 
     @classmethod
     def of(cls, source: Any, level: EvaluationType) -> "Observation":
-        """The source as it is now; raises as its ``observe`` does."""
         found = source.observe(level)
         return cls(digest=found.digest, source=source, level=level, found=found)
 
@@ -178,14 +177,12 @@ class BenchmarkInputs(BaseModel):
 
     @classmethod
     def of(cls, config: BenchmarkConfig, documents: list[TableRef], truth: TruthRef) -> "BenchmarkInputs":
-        """The inputs of a benchmark."""
         measured = measured_by(config.metrics, config.k, config.objective, config.evaluation_type)
         depth = candidates_for(max(config.k), config.fetch_k)
         return cls(documents=documents, truth=truth, metrics=measured, ks=config.k, depth=depth)
 
     @property
     def documents_digest(self) -> str:
-        """The digest of all documents."""
         return digest_of(self.documents)
 
     @property

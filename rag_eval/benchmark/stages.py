@@ -232,7 +232,6 @@ class TextVectors:
         self._rows = {digest: row for row, digest in enumerate(embeddings.column("text_sha256").to_pylist())}
 
     def of(self, texts: Sequence[str]) -> Vectors:
-        """The vector of each text, by its sha256."""
         rows = np.array([self._rows[text_sha256(text)] for text in texts], np.int64)
         homes = np.searchsorted(self._begins, rows, side="right") - 1
         vectors = np.empty((len(rows), self._matrices[0].shape[1]), np.float32)

@@ -62,7 +62,6 @@ class Workspace(BaseModel):
 
     @property
     def storage(self) -> Storage:
-        """What keeps the files of the folder."""
         return _storage(self.root, self.remote)
 
     @property
@@ -79,7 +78,6 @@ class Workspace(BaseModel):
 
     @property
     def runs(self) -> Path:
-        """The folder with a folder for each run."""
         return self.root / "runs"
 
     def growing(self, folder: Path) -> AbstractContextManager[None]:

@@ -45,7 +45,6 @@ class HeadingContext:
     """The title of the document and the headings above the chunk, put before it; asks no model."""
 
     def searched(self, cut: Sequence[CutDocument], answers: Answers) -> list[list[str]]:
-        """Return what is searched of every chunk."""
         return [self._of(one) for one in cut]
 
     def _of(self, cut: CutDocument) -> list[str]:
@@ -64,7 +63,6 @@ class NeighbourContext:
     count: Annotated[Count, Shown, Field(description="How many chunks on each side.")] = 1
 
     def searched(self, cut: Sequence[CutDocument], answers: Answers) -> list[list[str]]:
-        """Return what is searched of every chunk."""
         return [
             [
                 "\n".join(one.texts[max(0, number - self.count) : number + self.count + 1])

@@ -32,7 +32,6 @@ class Piece:
 
     @property
     def has_claim(self) -> bool:
-        """Whether a place is claimed at all."""
         return self.claimed_start is not None
 
     def claim_holds(self, source: str) -> bool:

@@ -182,7 +182,6 @@ class Outline:
 
     @cached_property
     def headings(self) -> list[Block]:
-        """The headings, in order."""
         return [block for block in markdown_blocks(self._document.content) if block.level]
 
     @cached_property
@@ -235,7 +234,6 @@ class MarkdownChunker(BuiltInChunker):
     max_chunk_size: Annotated[Count, Shown, Field(description="The most characters of a chunk.")] = 1000
 
     def cuts(self, text: str) -> list[Cut]:
-        """Return the places of the chunks: starts strictly increasing, no cut empty."""
         return [cut for _, cuts in self._cut_sections(text) for cut in cuts]
 
     def chunk_with_positions(self, doc: Document) -> list[PositionAwareChunk]:

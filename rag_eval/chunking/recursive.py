@@ -280,7 +280,6 @@ class RecursiveCharacterChunker(BuiltInChunker):
         check_overlap("chunk_size", self.chunk_size, overlap)
 
     def cuts(self, text: str) -> list[Cut]:
-        """Return the places of the chunks: starts strictly increasing, no cut empty."""
         cuts: list[Cut] = []
         self._split(text, 0, len(text), self.separators, cuts)
         return cuts

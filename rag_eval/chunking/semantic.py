@@ -77,7 +77,6 @@ class SemanticChunker(BuiltInChunker):
         check_embedder(self.embedder)
 
     def cuts(self, text: str) -> list[Cut]:
-        """Return the places of the chunks: starts strictly increasing, no cut empty."""
         sentences = sentence_cuts(text)
         groups = [sentences[first:after] for first, after in self._groups(text, sentences)]
         if self.max_chunk_size is None:
@@ -151,7 +150,6 @@ class ClusterSemanticChunker(BuiltInChunker):
         return f"ClusterSemanticChunker(embedder={self.embedder.name}, {sizes})"
 
     def cuts(self, text: str) -> list[Cut]:
-        """Return the places of the chunks: starts strictly increasing, no cut empty."""
         size = self._piece_size
         parts = [part for start, end in sentence_cuts(text) for part in cut_to_size(text, start, end, size)]
         pieces = list(pack(parts, size))

@@ -132,7 +132,6 @@ class SentenceChunker(BuiltInChunker):
     sentence_overlap: Annotated[Whole, Shown, Field(description="The sentences shared with the chunk before.")] = 0
 
     def cuts(self, text: str) -> list[Cut]:
-        """Return the places of the chunks: starts strictly increasing, no cut empty."""
         size = self.max_chunk_size
         pieces = [piece for start, end in sentence_cuts(text) for piece in cut_to_size(text, start, end, size)]
         return list(pack(pieces, size, self.sentence_overlap))

@@ -204,7 +204,6 @@ class Bucket:
             shutil.copyfileobj(source, target, COPY_BYTES)
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
         with self._asking():
             try:
                 self._system.delete_file(self.location.key(name))
@@ -316,7 +315,6 @@ class BucketCopy(Storage):
 
     @property
     def address(self) -> str:
-        """The bucket and the path in it."""
         return str(self._bucket.location)
 
     @cached_property
@@ -324,7 +322,6 @@ class BucketCopy(Storage):
         return self._bucket
 
     def size(self, name: str) -> int | None:
-        """How many bytes the bucket has; None without a file or folder of this name."""
         size = self._bucket.size(name)
         if size is not None:
             return size
@@ -332,11 +329,9 @@ class BucketCopy(Storage):
         return sum(sizes) if sizes else None
 
     def bring(self, name: str) -> bool:
-        """Fetch a file; False when the bucket has none."""
         return self._fetch(name, self._root / name, None)
 
     def bring_folder(self, name: str) -> bool:
-        """Fetch a folder as a whole; False when the bucket has none."""
         files = self._bucket.files(name)
         place = self._root / name
         with scratch_path(place.parent) as scratch, scratch_path(place.parent) as old, writing(place):
@@ -350,7 +345,6 @@ class BucketCopy(Storage):
         return bool(files)
 
     def bring_missing(self, name: str) -> None:
-        """Fetch the files that the folder lacks."""
         self._bring_missing(self._bucket.files(name), None)
 
     def send(self, name: str) -> None:
@@ -375,11 +369,9 @@ class BucketCopy(Storage):
             self.send(name)
 
     def drop(self, name: str) -> None:
-        """Remove a file from the bucket."""
         self._bucket.remove(name)
 
     def names(self, folder: str) -> set[str]:
-        """Return the files below a folder, here and in the bucket."""
         return self._bucket.files(folder).keys() | self._names(folder)
 
     @contextmanager

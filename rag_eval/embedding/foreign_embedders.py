@@ -40,7 +40,6 @@ class ForeignEmbedder(Foreign):
 
     @property
     def symmetric(self) -> bool:
-        """Whether a question is embedded as any text."""
         return self._one is None or getattr(self.source, "symmetric", False) is True
 
     @property

@@ -139,11 +139,9 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
         return self._dimension
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """The vectors of the texts, in their order."""
         return self._encode(texts, "encode_document")
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """The vector of a question, with the model's prompt for questions if it has one."""
         vector: NDArray[np.float32] = self.embed_queries([text])[0]
         return vector
 

@@ -90,7 +90,6 @@ class Weighted(_Composed):
             raise ConfigurationError(f"weights are {self.weights}: give one from 0 up for each of {len(self.parts)}")
 
     def combined(self, scores: Sequence[Score]) -> Score:
-        """The mean, and what it is made of."""
         total = sum(weight * score.value for weight, score in zip(self.weights, scores, strict=True))
         return Score(total / sum(self.weights), _told(self.parts, scores))
 
@@ -101,7 +100,6 @@ class AllOf(_Composed):
     _joined: Callable[[Iterable[bool]], bool] = all
 
     def combined(self, scores: Sequence[Score]) -> Score:
-        """1 or 0, and what it is made of."""
         passed = self._joined(map(_passes, scores))
         return Score(float(passed), _told(self.parts, scores), passed)
 
@@ -120,7 +118,6 @@ class Threshold(_Composed):
         self.at_least = at_least
 
     def combined(self, scores: Sequence[Score]) -> Score:
-        """The same value, with a verdict."""
         (score,) = scores
         return Score(score.value, score.explanation, score.value >= self.at_least)
 

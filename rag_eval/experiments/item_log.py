@@ -82,7 +82,6 @@ class ItemLog(Sequence[ItemResult]):
 
     @property
     def size(self) -> int:
-        """How many bytes the samples take on disk."""
         return self._end
 
     def cut(self, count: int) -> None:

@@ -80,7 +80,6 @@ class ItemError:
 
     @property
     def place(self) -> str:
-        """The task, and the evaluator where it was that."""
         return self.task if self.evaluator is None else f"{self.task}/{self.evaluator}"
 
 
@@ -184,7 +183,6 @@ class RunningAverage:
         self._least, self._most = math.inf, -math.inf
 
     def add(self, score: Score) -> None:
-        """Count one score."""
         self.n += 1
         delta = score.value - self._mean
         self._mean += delta / self.n
@@ -196,7 +194,6 @@ class RunningAverage:
             self._passed += score.passed
 
     def average(self) -> Average:
-        """The mean so far with its interval."""
         low, high = self._interval() if self.n > 1 else (None, None)
         return Average(self._mean, self.n, low, high, self._passed, self._judged)
 

@@ -97,7 +97,6 @@ class TerminalOutput(Output):
         self._progress: Progress | None = None
 
     def started(self, name: str, total: int | None) -> None:
-        """Start the progress bar if this is a terminal."""
         self._failed, self._first = 0, {}
         if not self._console.is_terminal:
             return
@@ -107,7 +106,6 @@ class TerminalOutput(Output):
         self._task = self._progress.add_task(name.replace("[", "\\["), total=total, failed="")
 
     def sample(self, item: ItemResult) -> None:
-        """Advance the progress bar, and keep the first failure of each place."""
         self._failed += len(item.errors)
         for error in item.errors:
             known = self._first.get(error.place)
@@ -117,7 +115,6 @@ class TerminalOutput(Output):
             self._progress.update(self._task, advance=1, failed=f"{self._failed} failed" if self._failed else "")
 
     def finished(self, result: ExperimentResult) -> None:
-        """Print the table and the summary."""
         self.stopped()
         with suppress(SystemExit):  # how rich leaves when the other end of a pipe is closed
             self._show(result)
@@ -142,7 +139,6 @@ class TerminalOutput(Output):
             self._print(f"\nResults saved to: {place}" if name == "json" else f"{name}: {place}")
 
     def stopped(self) -> None:
-        """End the progress display."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None

@@ -107,12 +107,10 @@ class GeneratedTruth:
 
     @property
     def title(self) -> str:
-        """What it is called in messages, tables and origins."""
         return f"generate {self.model}"
 
     @property
     def level(self) -> EvaluationType:
-        """What kind of ground truth it makes."""
         return "token-level" if self.chunker is None else "chunk-level"
 
     @property
@@ -279,7 +277,6 @@ class Growing:
         return self.generator.asker.budget.spent if self._is_begun else 0.0
 
     def estimate(self) -> GenerationEstimate:
-        """About what is to be paid; asks nothing."""
         return self.generator.estimate(self._source.queries_per_doc, self.left, totals=not self.asked.totals)
 
     def ask(self) -> list[Truth]:

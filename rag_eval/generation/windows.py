@@ -29,7 +29,6 @@ class Window:
 
     @property
     def end(self) -> int:
-        """Where the part ends in the document."""
         return self.start + len(self.text)
 
 

@@ -260,7 +260,6 @@ class TruthAudit:
 
     @property
     def is_valid(self) -> bool:
-        """Whether nothing makes the truth unusable."""
         return not self.faults
 
     @property

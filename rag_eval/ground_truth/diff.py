@@ -47,12 +47,10 @@ class MatchingBlock(NamedTuple):
 
     @property
     def old_end(self) -> int:
-        """The place after the block in the old text."""
         return self.old + self.length
 
     @property
     def new_end(self) -> int:
-        """The place after the block in the new text."""
         return self.new + self.length
 
 

@@ -72,12 +72,10 @@ class ReanchorReport:
 
     @property
     def counts(self) -> dict[Status, int]:
-        """How many spans had which outcome."""
         return counted_statuses(self.spans)
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether the truth is what it was."""
         return self.counts["kept"] == len(self.spans)
 
 

@@ -77,7 +77,6 @@ class SpanLine(AlternativeLine):
 
     @property
     def members(self) -> list[AlternativeLine]:
-        """The span and its alternatives."""
         return [self, *self.alternatives]
 
 
@@ -89,7 +88,6 @@ class _QueryLine(_LineModel):
 
     @cached_property
     def query_id(self) -> QueryId:
-        """The id given, or the one made from the text."""
         return QueryId(self.id or generate_query_id(self.query))
 
     def _query(self) -> Query:

@@ -65,7 +65,6 @@ class FileTruth:
 
     @property
     def title(self) -> str:
-        """What it is called in messages, tables and origins."""
         return f"file {self.path.name}"
 
     def observe(self, level: EvaluationType) -> Observed:
@@ -99,7 +98,6 @@ class ForeignTruth(ForeignFunction):
 
     @property
     def title(self) -> str:
-        """Its label."""
         return self.label
 
     def check(self, corpus: Corpus, level: EvaluationType) -> str:

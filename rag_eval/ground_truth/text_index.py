@@ -263,7 +263,6 @@ class PreparedDocuments:
         return right - left > 1 or not (text[form_place - 1].isalnum() and text[form_place].isalnum())
 
     def span(self, place: Occurrence) -> CharacterSpan:
-        """Return the place with the document's text."""
         return self.documents[place.number].span(place.start, place.end)
 
     def _source(self, number: int, form_place: int) -> int:

@@ -50,7 +50,6 @@ class ChatRequest:
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """The messages in the form of the API."""
         return [{"role": "system", "content": self.system}, {"role": "user", "content": self.user}]
 
     def arguments(self, attempt: int) -> dict[str, Any]:
@@ -307,5 +306,4 @@ class ChatService:
         return sdk
 
     def create(self, **arguments: Any) -> Any:
-        """Ask for a completion."""
         return self.connect().chat.completions.create(**arguments, timeout=self._timeout)

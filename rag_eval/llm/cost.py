@@ -105,7 +105,6 @@ class Budget:
                 self._changed.notify_all()
 
     def wait_until_idle(self, seconds: float) -> None:
-        """Wait until no call is under way, but so long at most."""
         with self._changed:
             self._changed.wait_for(lambda: not self._under_way, seconds)
 
@@ -146,11 +145,9 @@ class Ledger:
         self._failures: list[tuple[str, bool]] = []  # purpose, unsettled
 
     def add_answer(self, purpose: str, answer: Answer, *, fresh: bool) -> None:
-        """Count an answer, paid now or found."""
         self._answers.append((purpose, fresh, answer.input_tokens, answer.output_tokens))
 
     def add_failure(self, purpose: str, *, unsettled: bool) -> None:
-        """Count a call that brought no answer."""
         self._failures.append((purpose, unsettled))
 
     @property

@@ -122,7 +122,6 @@ class TextWriter:
         return list_prices(self.model) if is_openai(self.client) else None
 
     def template(self, name: str) -> str:
-        """Return the text of a prompt."""
         return read_text(FOLDER / f"{name}.md")
 
     def request(self, answer: type[BaseModel], count: int = 0, **texts: str) -> ChatRequest:

@@ -120,7 +120,6 @@ class MetricOnSpans(RetrievalMetric):
 
     @property
     def unit_name(self) -> str | None:
-        """The tokenizer that is named, if any."""
         return None if self.unit is None else self.unit.name
 
     def _places(self, spans: Sequence[CharacterSpan]) -> list[Place]:

@@ -36,7 +36,6 @@ class SpanRows:
 
     @cached_property
     def query(self) -> Counts:
-        """The number of the query of each span."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
     @cached_property

@@ -206,7 +206,6 @@ class _Walk:
         self._keeps_docs = False
 
     def code(self) -> Code:
-        """Return what was found."""
         modules = sorted((one for one in self._modules.values() if one is not None), key=lambda one: one.name)
         told = {}
         for module in modules:

@@ -135,7 +135,6 @@ class Setting:
 
     @property
     def is_required(self) -> bool:
-        """Whether there is no default."""
         return self.default is _REQUIRED
 
     @property

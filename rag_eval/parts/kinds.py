@@ -173,7 +173,6 @@ class PartRecord(Settings):
 
     @classmethod
     def of(cls, kind: Kind, candidate: object) -> "PartRecord":
-        """Return the record of a part of this kind."""
         settings = as_data(candidate)
         named = settings.pop("type")
         known = {"kind": kind.name, "type": named, "label": label(candidate), "settings": settings}
@@ -192,7 +191,6 @@ class Value:
     size = 1
 
     def values(self, _: Faults) -> Iterator["Value"]:
-        """Yield itself."""
         yield self
 
 
@@ -211,7 +209,6 @@ class Grid:
         return math.prod(sum(choice.size for choice in axis) for axis in self.axes.values())
 
     def values(self, faults: Faults) -> Iterator[Value]:
-        """Yield its parts as values of a setting."""
         for one in self.parts(faults):
             yield Value(one, self.place)
 

@@ -81,7 +81,6 @@ class _Live:
         self._kept: list[object] = []  # so that no id is used again
 
     def of(self, value: Any) -> Any:
-        """Return what decides the behaviour of a value."""
         if isinstance(value, _PLAIN):
             return f"{type(value).__name__} {value!r}"
         if not self._is_reused and isinstance(value, list | set | Mapping):

@@ -296,7 +296,6 @@ class Foreign:
         return type(self)(self.source, self.origin, self._name)
 
     def close(self) -> None:
-        """Close the object where it can be."""
         close = getattr(self.source, "close", None)
         if callable(close) and not inspect.isclass(self.source):
             settled(close())

@@ -144,13 +144,11 @@ class Place:
     folder: Path = field(default_factory=Path.cwd)
 
     def key(self, name: object) -> "Place":
-        """Return the place of a key's value."""
         text = str(name)
         shown = text if text.isidentifier() and len(text) <= PREVIEW_CHARACTERS else preview(text)
         return replace(self, path=f"{self.path}.{shown}" if self.path else shown)
 
     def item(self, number: int) -> "Place":
-        """Return the place of an item of a list."""
         return replace(self, path=f"{self.path}[{number}]")
 
     def inside(self, steps: Iterable[int | str]) -> "Place":
@@ -161,7 +159,6 @@ class Place:
         return place
 
     def fault(self, reason: str) -> ConfigurationError:
-        """Return the error that something is wrong here."""
         where = ", ".join(filter(None, (self.file, self.path)))
         return ConfigurationError(f"{where}: {reason}" if where else reason)
 

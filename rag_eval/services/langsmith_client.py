@@ -119,7 +119,6 @@ class LangSmithService:
         raise error
 
     def close(self) -> None:
-        """End the client's connections and threads."""
         self.client.close()
 
 

@@ -100,7 +100,6 @@ class ExperimentPayload(_Plain):
 
     @property
     def key(self) -> str:
-        """The key of its message."""
         return experiment_key(self.run, self.configuration, self.dataset)
 
     def on(self, examples: "Sequence[Example]", suffix: str) -> ExperimentUpload:
@@ -130,7 +129,6 @@ class TaskPayload(_Plain):
 
     @property
     def key(self) -> str:
-        """The key of its message."""
         return f"task {self.task!r} of {self.experiment!r}, {self.run}, on {self.dataset!r}"
 
     def on(self, examples: "Sequence[Example]", suffix: str) -> ExperimentUpload:
@@ -235,7 +233,6 @@ class LangSmithSender:
         return {**sent, "run": payload.run, "queries": queries, "absent": len(payload.queries) - queries}
 
     def close(self) -> None:
-        """End the connections."""
         if self._service is not None:
             self._service.close()
 

@@ -78,7 +78,6 @@ class LangSmithTruth:
 
     @property
     def title(self) -> str:
-        """What it is called in messages, tables and origins."""
         return f"langsmith {self.dataset}"
 
     def check(self, corpus: Corpus, level: EvaluationType) -> str:
@@ -97,6 +96,5 @@ class LangSmithTruth:
         return Observed(data_sha256(truth_text(truth)), truth)
 
     def read(self, observed: Observed, corpus: Corpus, level: EvaluationType, around: Surroundings) -> Reading:
-        """What was pulled."""
         truth = observed.truth or ()
         return Reading(truth, len(truth))

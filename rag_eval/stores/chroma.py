@@ -65,11 +65,9 @@ class ChromaVectorStore(BuiltInStore):
 
     @property
     def name(self) -> str:
-        """The store, which is approximate."""
         return "chroma(hnsw, approximate)"
 
     def chunks(self, numbers: Integers) -> list[AnyChunk]:
-        """The chunks of these numbers, in the order asked for."""
         wanted, back = np.unique(numbers, return_inverse=True)
         found = [
             _chunk(*row)
@@ -79,7 +77,6 @@ class ChromaVectorStore(BuiltInStore):
         return [found[row] for row in back]
 
     def clear(self) -> None:
-        """Forget all chunks; the next may have another dimension."""
         self._client.delete_collection(self._collection_name)
         self._collection = self._open()
         self._load()
@@ -127,7 +124,6 @@ class ChromaVectorStore(BuiltInStore):
             yield self._collection.get(ids=_ids(numbers[begin : begin + step]), include=include)
 
     def vectors(self, numbers: Integers) -> Vectors:
-        """The unit vectors of the chunks of these numbers, in the order asked for."""
         wanted, back = np.unique(numbers, return_inverse=True)
         found = [_by_number(part, part["embeddings"]) for part in self._get(wanted, ["embeddings"])]
         vectors: Vectors = np.concatenate(found, dtype=np.float32)[back]

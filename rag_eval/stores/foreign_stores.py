@@ -31,15 +31,12 @@ class KnownVectors:
         self._known: dict[str, list[float]] = {}
 
     def learn(self, texts: Sequence[str], vectors: Vectors) -> None:
-        """Take note of the vectors of texts."""
         self._known = dict(zip(texts, vectors.tolist(), strict=True))
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """Return the vectors of texts that were learned."""
         return [self._known[text] for text in texts]
 
     def embed_query(self, text: str) -> list[float]:
-        """Return the vector of a text that was learned."""
         return self._known[text]
 
 

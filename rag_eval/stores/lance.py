@@ -247,7 +247,6 @@ class LanceDBVectorStore(BuiltInStore):
         return found.select(columns).take(pa.array(order[back])).combine_chunks()
 
     def chunks(self, numbers: Integers) -> list[AnyChunk]:
-        """The chunks of these numbers, in the order asked for."""
         chunks: list[AnyChunk] = []
         for row in self.take(numbers, ROWS.names).to_pylist():
             known, metadata = (row["chunk_id"], row["content"], row["doc_id"]), json.loads(row["metadata"])
@@ -320,7 +319,6 @@ class LanceDBVectorStore(BuiltInStore):
             self._version = self._table.version
 
     def vectors(self, numbers: Integers) -> Vectors:
-        """The unit vectors of the chunks of these numbers, in the order asked for."""
         column = self.take(numbers, ["vector"]).column("vector").combine_chunks()
         vectors: Vectors = column.values.to_numpy().reshape(-1, column.type.list_size)
         return vectors

@@ -30,15 +30,12 @@ class InMemoryVectorStore(BuiltInStore):
 
     @property
     def name(self) -> str:
-        """The store."""
         return "in-memory"
 
     def chunks(self, numbers: Integers) -> list[AnyChunk]:
-        """The chunks of these numbers, in the order asked for."""
         return [self._chunks[number] for number in numbers]
 
     def clear(self) -> None:
-        """Forget all chunks; the next may have another dimension."""
         self._places, self._dimension = Places(), None
         self._chunks: list[AnyChunk] = []
         self._parts: list[Vectors] = []
@@ -48,7 +45,6 @@ class InMemoryVectorStore(BuiltInStore):
         self._parts.append(units)
 
     def vectors(self, numbers: Integers) -> Vectors:
-        """The unit vectors of the chunks of these numbers, in the order asked for."""
         return self._matrix()[numbers]
 
     def _matrix(self) -> Vectors:

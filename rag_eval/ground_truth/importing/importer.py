@@ -32,11 +32,9 @@ class ImportNotes:
     """What was taken over otherwise than the source has it."""
 
     def leave_out(self, kind: str, where: str) -> None:
-        """Note that something was left out."""
         self.left_out.setdefault(kind, []).append(where)
 
     def mend(self, kind: str, where: str) -> None:
-        """Note that something was changed."""
         self.mended.setdefault(kind, []).append(where)
 
 

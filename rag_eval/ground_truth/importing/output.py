@@ -98,7 +98,6 @@ class ImportSummary:
         return shlex.join(words)
 
     def as_data(self) -> dict[str, object]:
-        """Everything as plain data."""
         paths = {"truth": str(self.truth), "corpus": None if self.corpus is None else str(self.corpus)}
         return asdict(self) | paths | {"next": self.next_command}
 

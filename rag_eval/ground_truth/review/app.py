@@ -203,7 +203,6 @@ class ReviewApp:
         self._lock = threading.Lock()
 
     def application(self) -> Starlette:
-        """Return the web application, guarded."""
         routes = [
             Route("/", self._page),
             *(Route(f"/api/{name}", self._endpoint(answer)) for name, answer in READS.items()),

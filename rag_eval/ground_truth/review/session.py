@@ -32,7 +32,6 @@ class DocumentFolder:
 
     @property
     def ids(self) -> list[DocumentId]:
-        """The ids, sorted."""
         return sorted(self._paths)
 
     def get(self, doc_id: str) -> Document | None:
@@ -211,7 +210,6 @@ class ReviewSession:
 
     @property
     def name(self) -> str:
-        """The file's name."""
         return self._path.name
 
     @property
@@ -221,7 +219,6 @@ class ReviewSession:
 
     @property
     def can_undo(self) -> bool:
-        """Whether there is a decision of this session to take back."""
         return bool(self._undo)
 
     def decide(self, query_id: str, version: int, decision: Decision) -> Entry:
