@@ -122,18 +122,15 @@ class Caller:
 
     async def call(self, trace: Call, target: Named, *args: Any) -> Any:
         """What the target gives; raises what its last attempt raised. ``trace`` counts the attempts."""
-        for attempt in range(self._retries.max_retries + 1):
+        while True:
             trace.attempts += 1
             try:
                 return await self._once(target, args)
-            except TimedOutError:
-                if not target.is_async or attempt == self._retries.max_retries:
+            except Exception as error:  # any error of the user's code may be the network's
+                still_runs = isinstance(error, TimedOutError) and not target.is_async
+                if still_runs or trace.attempts > self._retries.max_retries:
                     raise
-            except Exception:  # any error of the user's code may be the network's
-                if attempt == self._retries.max_retries:
-                    raise
-            await asyncio.sleep(self._retries.wait_before_retry(attempt, None))
-        raise AssertionError("the last attempt returns or raises")
+            await asyncio.sleep(self._retries.wait_before_retry(trace.attempts - 1, None))
 
     async def _once(self, target: Named, args: tuple[Any, ...]) -> Any:
         if target.is_async:
