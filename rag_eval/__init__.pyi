@@ -29,7 +29,6 @@ from rag_eval.embedding.embedder import Embedder as Embedder
 from rag_eval.embedding.embedder import Usage as Usage
 from rag_eval.embedding.local import LocalEmbedder as LocalEmbedder
 from rag_eval.embedding.openai import OpenAIEmbedder as OpenAIEmbedder
-from rag_eval.embedding.openai import RequestLimits as RequestLimits
 from rag_eval.embedding.sentence_transformers import SentenceTransformersEmbedder as SentenceTransformersEmbedder
 from rag_eval.errors import ArtifactError as ArtifactError
 from rag_eval.errors import BenchmarkFailedError as BenchmarkFailedError

@@ -5,7 +5,7 @@ from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
-from dataclasses import KW_ONLY, InitVar, dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -29,26 +29,6 @@ NAMED_IN_ERRORS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class RequestLimits:
-    """What one request may hold; None for a number of tokens that is not limited.
-
-    ``encoding`` is the tiktoken encoding that counts; for a model with another tokenizer the counts are estimates.
-    """
-
-    max_texts: int = 2_048
-    max_tokens: int | None = 300_000
-    max_tokens_per_text: int | None = 8_192
-    encoding: str = "cl100k_base"
-
-    def __post_init__(self) -> None:
-        check_encoding(self.encoding)
-        if min(self.max_texts, self.max_tokens or 1, self.max_tokens_per_text or 1) < 1:
-            raise ConfigurationError(f"{self} cannot be used: every limit must be at least 1")
-        if (self.max_tokens_per_text or 1) > (self.max_tokens or self.max_tokens_per_text or 1):
-            raise ConfigurationError(f"{self} cannot be used: a text may not be longer than a request")
-
-
-@dataclass(frozen=True, slots=True)
 class Batch:
     """The texts of one request and their places in what was given."""
 
@@ -56,9 +36,7 @@ class Batch:
     texts: list[str]
 
 
-def make_batches(
-    texts: Sequence[str], places: Sequence[int], limits: RequestLimits, too_long: TooLong, model: str
-) -> list[Batch]:
+def make_batches(texts: Sequence[str], places: Sequence[int], limits: "OpenAIEmbedder") -> list[Batch]:
     """The texts at these places in as few batches as the limits allow in this order; empty texts are left out.
 
     A text of too many tokens is cut to as many as fit, or all of them are refused with a ``ConfigurationError`` that
@@ -70,7 +48,7 @@ def make_batches(
     if sum(sizes) > (limits.max_tokens or sum(sizes)) or max(sizes, default=0) > (limits.max_tokens_per_text or 2**63):
         sizes = [count_tokens(text, limits.encoding) for _, text in kept]
         if limits.max_tokens_per_text is not None:
-            kept, sizes = _shortened(kept, sizes, limits.max_tokens_per_text, limits.encoding, too_long, model)
+            kept, sizes = _shortened(kept, sizes, limits.max_tokens_per_text, limits)
     batches: list[Batch] = []
     filled = 0
     for (place, text), size in zip(kept, sizes, strict=True):
@@ -95,20 +73,20 @@ def truncate(text: str, max_tokens: int, encoding: str) -> str:
 
 
 def _shortened(
-    kept: list[tuple[int, str]], sizes: list[int], limit: int, encoding: str, too_long: TooLong, model: str
+    kept: list[tuple[int, str]], sizes: list[int], limit: int, settings: "OpenAIEmbedder"
 ) -> tuple[list[tuple[int, str]], list[int]]:
     over = [(place, text, size) for (place, text), size in zip(kept, sizes, strict=True) if size > limit]
-    if over and too_long == "refuse":
+    if over and settings.too_long == "refuse":
         named = ", ".join(
             f"text {place} has {size:,} ({preview(text[:80])})" for place, text, size in over[:NAMED_IN_ERRORS]
         )
         more = f" and {len(over) - NAMED_IN_ERRORS} more" if len(over) > NAMED_IN_ERRORS else ""
         raise ConfigurationError(
-            f"{len(over)} of {len(kept)} texts have more than the {limit:,} tokens that {model} takes: {named}{more}; "
-            "make smaller chunks, or choose too_long='truncate'"
+            f"{len(over)} of {len(kept)} texts have more than the {limit:,} tokens that {settings.model} takes: "
+            f"{named}{more}; make smaller chunks, or choose too_long='truncate'"
         )
     shortened = [
-        (place, truncate(text, limit, encoding) if size > limit else text)
+        (place, truncate(text, limit, settings.encoding) if size > limit else text)
         for (place, text), size in zip(kept, sizes, strict=True)
     ]
     return shortened, [min(size, limit) for size in sizes]
@@ -191,11 +169,11 @@ PRICES = {"text-embedding-3-small": 0.02, "text-embedding-3-large": 0.13, "text-
 class OpenAIEmbedder(BuiltInEmbedder):
     """A model behind OpenAI's embeddings API.
 
-    The key is ``api_key``, or else ``OPENAI_API_KEY``; ``limits`` sets all that it names at once. A text of more tokens
-    than the limit is refused by name, or cut to it with ``too_long="truncate"``. The empty text, which OpenAI refuses,
-    has the zero vector and is not sent. Rate limits, server errors, time-outs, broken connections and cut answers are
-    retried ``max_retries`` times, or as ``retries`` says. The cost of other models and servers is unknown without
-    ``price_per_million_tokens``.
+    The key is ``api_key``, or else ``OPENAI_API_KEY``. A text of more tokens than the limit is refused by name, or cut
+    to it with ``too_long="truncate"``; of another tokenizer's model the counts are estimates. The empty text, which
+    OpenAI refuses, has the zero vector and is not sent. Rate limits, server errors, time-outs, broken connections and
+    cut answers are retried ``max_retries`` times, or as ``retries`` says. The cost of other models and servers is
+    unknown without ``price_per_million_tokens``.
 
     Raises ``ServiceError`` when the service fails for good or answers vectors that cannot be right (another count,
     another size, NaN), of the kind ``RequestRefusedError`` where trying again will not help; ``ConfigurationError`` on
@@ -231,13 +209,14 @@ class OpenAIEmbedder(BuiltInEmbedder):
         StrictFloat | None, Running, Field(ge=0, description="US dollars; null: OpenAI's list price where it is known.")
     ] = None
     retries: Annotated[RetryPolicy | None, PythonOnly] = None
-    limits: InitVar[Annotated[RequestLimits | None, PythonOnly]] = None
 
-    def __post_init__(self, limits: RequestLimits | None) -> None:
-        if limits is not None:
-            for setting in fields(limits):
-                object.__setattr__(self, setting.name, getattr(limits, setting.name))
-        self._limits = RequestLimits(self.max_texts, self.max_tokens, self.max_tokens_per_text, self.encoding)
+    def __post_init__(self) -> None:
+        check_encoding(self.encoding)
+        most, longest = self.max_tokens, self.max_tokens_per_text
+        if most is not None and longest is not None and longest > most:
+            raise ConfigurationError(
+                f"max_tokens_per_text is {longest:,} and max_tokens {most:,}: a text may not be longer than a request"
+            )
         self._retries = self.retries or RetryPolicy(max_retries=self.max_retries)
         self._client = OpenAIClient(self.base_url, revealed(self.api_key), self.timeout)
         self._known = self._dimension = self.dimensions or DIMENSIONS.get(self.model)
@@ -254,14 +233,14 @@ class OpenAIEmbedder(BuiltInEmbedder):
         name = self.model if self._known is None else f"{self.model}/{self._known}"
         if self._client.server != DEFAULT_HOST:
             name += f"@{self._client.server}"
-        if self.too_long == "truncate" and self._limits.max_tokens_per_text is not None:
-            name += f"/first-{self._limits.max_tokens_per_text}-{self._limits.encoding}"
+        if self.too_long == "truncate" and self.max_tokens_per_text is not None:
+            name += f"/first-{self.max_tokens_per_text}-{self.encoding}"
         return name
 
     @property
     def packages(self) -> tuple[str, ...]:
         """What cuts texts to the limit; where none is cut, no package decides a vector."""
-        is_cut = self.too_long == "truncate" and self._limits.max_tokens_per_text is not None
+        is_cut = self.too_long == "truncate" and self.max_tokens_per_text is not None
         return ("tiktoken",) if is_cut else ()
 
     @property
@@ -275,9 +254,8 @@ class OpenAIEmbedder(BuiltInEmbedder):
 
     def count_tokens(self, texts: Sequence[str]) -> int:
         """How many tokens it reads of the texts, by its tiktoken encoding and cut as it would cut them."""
-        limits = replace(self._limits, max_tokens=None)
-        batches = make_batches(texts, range(len(texts)), limits, self.too_long, self.model)
-        return sum(count_tokens(text, limits.encoding) for batch in batches for text in batch.texts)
+        batches = make_batches(texts, range(len(texts)), self)
+        return sum(count_tokens(text, self.encoding) for batch in batches for text in batch.texts)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """The vectors of the texts, in their order; no texts ask for nothing."""
@@ -294,7 +272,7 @@ class OpenAIEmbedder(BuiltInEmbedder):
 
         After a batch has failed for good no other is begun, those under way are handed over, and then it raises.
         """
-        batches = make_batches(texts, places, self._limits, self.too_long, self.model)
+        batches = make_batches(texts, places, self)
         waiting = iter(batches)
         stopped = threading.Event()
         failed: list[tuple[Batch, Failure]] = []
@@ -351,7 +329,7 @@ class OpenAIEmbedder(BuiltInEmbedder):
             return Failure(told, "check that model, dimensions and encoding_format suit the server")
         tokens = read_tokens(answer)
         if tokens is None:
-            tokens = sum(count_tokens(text, self._limits.encoding) for text in batch.texts)
+            tokens = sum(count_tokens(text, self.encoding) for text in batch.texts)
         self._count(texts=len(batch.texts), tokens=tokens)
         return vectors
 

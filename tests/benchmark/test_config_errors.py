@@ -76,8 +76,7 @@ WRONG_SETTINGS = {
         "fragment: the key is read from the environment"
     ),
     "embedders: {type: openai, max_tokens: 10}": (
-        "embedders: RequestLimits(max_texts=2048, max_tokens=10, max_tokens_per_text=8192, encoding='cl100k_base') "
-        "cannot be used: a text may not be longer than a request"
+        "embedders: max_tokens_per_text is 8,192 and max_tokens 10: a text may not be longer than a request"
     ),
     "embedders: [local, sentence-transformers]": "embedders[1].model: it is missing: give a value",
     "embedders: {type: sentence-transformers, model: ''}": (

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_eval.embedding.openai import RequestLimits, make_batches, truncate
+from rag_eval.embedding.openai import OpenAIEmbedder, make_batches, truncate
 from rag_eval.errors import ConfigurationError
 from rag_eval.tokens import count_tokens
 
@@ -15,9 +15,10 @@ texts_strategy = st.lists(st.lists(st.sampled_from(PIECES), max_size=12).map("".
 def test_batches_hold_every_text_once_in_order_and_keep_the_limits(
     texts: list[str], max_texts: int, max_tokens_per_text: int, more: int
 ) -> None:
-    limits = RequestLimits(max_texts, max_tokens_per_text + more, max_tokens_per_text)
+    tokens = {"max_tokens": max_tokens_per_text + more, "max_tokens_per_text": max_tokens_per_text}
+    limits = OpenAIEmbedder(max_texts=max_texts, **tokens, too_long="truncate")
     places = [place for place in range(len(texts)) if place % 4 != 3]
-    batches = make_batches(texts, places, limits, "truncate", "model")
+    batches = make_batches(texts, places, limits)
     assert [place for batch in batches for place in batch.places] == [place for place in places if texts[place]]
     for batch in batches:
         sizes = [count_tokens(text, "cl100k_base") for text in batch.texts]
@@ -40,8 +41,8 @@ def test_a_cut_text_is_a_beginning_within_the_limit(text: str, limit: int) -> No
 
 
 def test_without_limits_on_tokens_only_the_count_matters() -> None:
-    limits = RequestLimits(max_texts=2, max_tokens=None, max_tokens_per_text=None)
-    batches = make_batches(["word " * 100_000, "b", "c"], range(3), limits, "refuse", "model")
+    limits = OpenAIEmbedder(max_texts=2, max_tokens=None, max_tokens_per_text=None)
+    batches = make_batches(["word " * 100_000, "b", "c"], range(3), limits)
     assert [batch.places for batch in batches] == [[0, 1], [2]]
 
 
@@ -49,7 +50,9 @@ def test_many_texts_that_are_too_long_are_counted() -> None:
     with pytest.raises(
         ConfigurationError, match=r"5 of 6 texts .* text 0 has .*, text 1 has .*, text 2 has .* and 2 more"
     ):
-        make_batches([" word" * 9] * 5 + ["a"], range(6), RequestLimits(10, 8, 8), "refuse", "model")
+        make_batches(
+            [" word" * 9] * 5 + ["a"], range(6), OpenAIEmbedder(max_texts=10, max_tokens=8, max_tokens_per_text=8)
+        )
 
 
 @pytest.mark.parametrize(
@@ -64,4 +67,4 @@ def test_many_texts_that_are_too_long_are_counted() -> None:
 )
 def test_limits_that_cannot_be_used_are_refused(limits: dict[str, int]) -> None:
     with pytest.raises(ConfigurationError):
-        RequestLimits(**limits)  # type: ignore[arg-type]
+        OpenAIEmbedder(**limits)  # type: ignore[arg-type]

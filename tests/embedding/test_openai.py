@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rag_eval.embedding.embedder import ReportsUsage, check_embedder, embed_queries
-from rag_eval.embedding.openai import PRICES, OpenAIEmbedder, RequestLimits
+from rag_eval.embedding.openai import PRICES, OpenAIEmbedder
 from rag_eval.errors import ConfigurationError, TextEncodingError
 from rag_eval.retry import RetryPolicy
 from tests.doubles.openai_server import Change, OpenAIServer, vector_of
@@ -62,7 +62,7 @@ def test_both_encodings_give_the_same_numbers(server: OpenAIServer, form: str) -
 
 def test_ugly_texts_travel_unchanged(server: OpenAIServer) -> None:
     texts = ["👩🏽‍🚀 e\u0301", "\r\n \r \u2028", "a\0b", "漢字 שלום", "<|endoftext|>", " ", "x" * 100_000]
-    embedder = embedder_of(server, limits=RequestLimits(max_tokens_per_text=20_000))
+    embedder = embedder_of(server, max_tokens_per_text=20_000)
     assert np.array_equal(embedder.embed(texts), expected(texts))
     assert server.texts == texts
 
@@ -74,7 +74,7 @@ def test_a_lone_surrogate_is_refused_by_place(server: OpenAIServer) -> None:
 
 
 def test_batches_hold_to_the_count(server: OpenAIServer) -> None:
-    vectors = embedder_of(server, limits=RequestLimits(max_texts=7)).embed(TEXTS)
+    vectors = embedder_of(server, max_texts=7).embed(TEXTS)
     assert np.array_equal(vectors, expected(TEXTS))
     assert sorted(len(request.body["input"]) for request in server.requests) == [1] + [7] * 7
 
@@ -82,15 +82,14 @@ def test_batches_hold_to_the_count(server: OpenAIServer) -> None:
 def test_batches_hold_to_the_tokens(server: OpenAIServer) -> None:
     # " word" is one token, so each text has its number of words.
     texts = [" word" * count for count in (60, 30, 20, 50, 50, 1, 100)]
-    limits = RequestLimits(max_tokens=100, max_tokens_per_text=100)
-    vectors = embedder_of(server, limits=limits, concurrency=1).embed(texts)
+    vectors = embedder_of(server, max_tokens=100, max_tokens_per_text=100, concurrency=1).embed(texts)
     assert np.array_equal(vectors, expected(texts))
     assert [request.body["input"] for request in server.requests] == [texts[:2], texts[2:4], texts[4:6], texts[6:]]
 
 
 def test_requests_run_side_by_side_up_to_the_limit_and_keep_their_order(server: OpenAIServer) -> None:
     server.seconds = 0.05
-    embedder = embedder_of(server, limits=RequestLimits(max_texts=3), concurrency=4)
+    embedder = embedder_of(server, max_texts=3, concurrency=4)
     assert np.array_equal(embedder.embed(TEXTS), expected(TEXTS))
     assert 2 <= server.most_at_once <= 4
 
@@ -113,7 +112,7 @@ def test_the_empty_text_has_the_zero_vector_and_is_not_sent(server: OpenAIServer
 def test_a_text_that_is_too_long_is_refused_by_name_before_anything_is_sent(server: OpenAIServer) -> None:
     texts = ["short", " word" * 120, "short", " long" * 101]
     with pytest.raises(ConfigurationError) as caught:
-        embedder_of(server, limits=RequestLimits(max_tokens_per_text=100)).embed(texts)
+        embedder_of(server, max_tokens_per_text=100).embed(texts)
     assert "2 of 4 texts have more than the 100 tokens that tiny takes: text 1 has 120 (' word" in str(caught.value)
     assert "text 3 has 101" in str(caught.value)
     assert "too_long='truncate'" in str(caught.value)
@@ -121,12 +120,11 @@ def test_a_text_that_is_too_long_is_refused_by_name_before_anything_is_sent(serv
 
 
 def test_a_text_that_is_too_long_is_cut_by_choice(server: OpenAIServer) -> None:
-    limits = RequestLimits(max_tokens_per_text=100)
-    embedder = embedder_of(server, limits=limits, too_long="truncate")
+    embedder = embedder_of(server, max_tokens_per_text=100, too_long="truncate")
     vectors = embedder.embed(["short", " word" * 120])
     assert np.array_equal(vectors, expected(["short", " word" * 100]))
     assert embedder.name != embedder_of(server).name
-    assert embedder.name != embedder_of(server, limits=RequestLimits(max_tokens_per_text=50), too_long="truncate").name
+    assert embedder.name != embedder_of(server, max_tokens_per_text=50, too_long="truncate").name
 
 
 def test_the_dimension_is_known_asked_for_or_learned(server: OpenAIServer) -> None:
@@ -168,7 +166,7 @@ def test_openai_needs_a_key_and_other_servers_may_not(monkeypatch: pytest.Monkey
 
 
 def test_it_counts_requests_texts_tokens_and_cost(server: OpenAIServer) -> None:
-    embedder = embedder_of(server, price_per_million_tokens=2.0, limits=RequestLimits(max_texts=1))
+    embedder = embedder_of(server, price_per_million_tokens=2.0, max_texts=1)
     embedder.embed(["one two three", "four", ""])
     usage = embedder.usage
     assert (usage.requests, usage.texts, usage.tokens) == (2, 2, 4)

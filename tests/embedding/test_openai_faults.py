@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
-from rag_eval.embedding.openai import OpenAIEmbedder, RequestLimits
+from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.errors import RagEvalError, ServiceError
 from rag_eval.retry import RetryPolicy
 from tests.doubles.openai_server import (
@@ -50,7 +50,7 @@ def embedder_of(server: OpenAIServer, **settings: object) -> OpenAIEmbedder:
         "model": "tiny",
         "base_url": server.base_url,
         "api_key": KEY,
-        "limits": RequestLimits(max_texts=10),
+        "max_texts": 10,
         "timeout": 5.0,
         "retries": RetryPolicy(max_retries=3, backoff=0.01),
         **settings,

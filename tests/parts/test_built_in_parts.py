@@ -16,10 +16,10 @@ from rag_eval.chunking.semantic import SemanticChunker
 from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import check_embedder
 from rag_eval.embedding.local import LocalEmbedder
-from rag_eval.embedding.openai import OpenAIEmbedder, RequestLimits
+from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.embedding.sentence_transformers import SentenceTransformersEmbedder
 from rag_eval.errors import ConfigurationError
-from rag_eval.parts import Kind, as_data, describe, is_remote, label, located, replaced
+from rag_eval.parts import Kind, as_data, describe, is_remote, label, located
 from rag_eval.parts.definition import REGISTERED
 from rag_eval.retrieval import FUSION, RERANKER, TOKENIZER
 from rag_eval.retrieval.rerankers import CohereReranker, CrossEncoderReranker, LexicalReranker
@@ -117,12 +117,6 @@ def test_an_openai_embedder_has_the_settings_and_needs_no_key_to_be_made() -> No
     assert embedder.name == "m/8@localhost:1/first-8192-cl100k_base"
     with pytest.raises(ConfigurationError, match="a text may not be longer than a request"):
         OpenAIEmbedder(max_tokens=10)
-
-
-def test_the_limits_of_requests_are_settings_by_another_name() -> None:
-    limits = RequestLimits(max_texts=3, max_tokens=50, max_tokens_per_text=20, encoding="o200k_base")
-    flat = OpenAIEmbedder(max_texts=3, max_tokens=50, max_tokens_per_text=20, encoding="o200k_base")
-    assert OpenAIEmbedder(limits=limits) == flat == replaced(flat)
 
 
 @pytest.mark.parametrize("cls", [OpenAIEmbedder, CohereReranker])
