@@ -7,19 +7,19 @@ tells somebody when a run failed, and when it works again.
 import os
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from uuid import UUID
 
 import httpx
 from prefect.blocks.notifications import SlackWebhook
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.objects import StateType
+from prefect.client.schemas.objects import BlockDocument, FlowRun, StateType
 from prefect.events import DeploymentEventTrigger, Event, EventTrigger
 from prefect.events.actions import CancelFlowRun, ChangeFlowRunState, SendNotification
 from prefect.events.schemas.automations import Automation, AutomationCore, Posture
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr
 
 from rag_eval.errors import ConfigurationError, ServiceError, as_sentence
 from rag_eval.formatting import slug
@@ -49,10 +49,33 @@ def project_tag(project: str) -> str:
     return f"project:{project}"
 
 
+M = TypeVar("M", bound=BaseModel)
+PAGE = 200
+"""How much one answer of a server has at most."""
+
+
+def find_all(client: SyncPrefectClient, what: str, kind: type[M], asked: dict[str, Any]) -> list[M]:
+    """The ``what`` of a server, such as deployments, that a filter of its API asks for."""
+    path: Any = f"/{what}/filter"  # one of those that the client lists as its own
+    found: list[M] = []
+    while page := client.request("POST", path, json={what: asked, "limit": PAGE, "offset": len(found)}).json():
+        found += map(kind.model_validate, page)
+    return found
+
+
+def find_runs(
+    client: SyncPrefectClient, *states: StateType, sort: str, deployment: str | None = None, most: int = PAGE
+) -> list[FlowRun]:
+    """The runs in these states, of all deployments or of one."""
+    asked: dict[str, Any] = {"flow_runs": {"state": {"type": {"any_": states}}}, "sort": sort, "limit": most}
+    if deployment is not None:
+        asked["deployments"] = {"id": {"any_": [deployment]}}
+    return [FlowRun.model_validate(one) for one in client.request("POST", "/flow_runs/filter", json=asked).json()]
+
+
 def automations_of(client: SyncPrefectClient, tag: str) -> list[Automation]:
     """The automations with a tag, and that of all we make."""
-    answer = client.request("POST", "/automations/filter", json={"automations": {"tags": {"all_": [TAG, tag]}}})
-    return [Automation.model_validate(one) for one in answer.json()]
+    return find_all(client, "automations", Automation, {"tags": {"all_": [TAG, tag]}})
 
 
 def keep_automations(client: SyncPrefectClient, tag: str, wanted: Sequence[AutomationCore]) -> None:
@@ -193,9 +216,9 @@ def find_block(client: SyncPrefectClient, kind: str, name: str, wanted_by: str) 
 
 def remove_blocks(client: SyncPrefectClient, project: str) -> list[str]:
     """Remove the blocks that ``messages`` made for a project; their names."""
-    asked = {"block_documents": {"name": {"like_": f"{block_prefix(project)}%"}}}
-    answer = client.request("POST", "/block_documents/filter", json=asked).json()
-    found = {one["name"]: UUID(one["id"]) for one in answer if str(one["name"]).startswith(block_prefix(project))}
-    for number in found.values():
-        client.delete_block_document(number)
-    return list(found)
+    asked = {"name": {"like_": f"{block_prefix(project)}%"}}
+    found = {str(one.name): one.id for one in find_all(client, "block_documents", BlockDocument, asked)}
+    ours = [name for name in found if name.startswith(block_prefix(project))]
+    for name in ours:
+        client.delete_block_document(found[name])
+    return ours

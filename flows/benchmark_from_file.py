@@ -7,21 +7,12 @@ from uuid import UUID
 
 from prefect import flow
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import (
-    DeploymentFilter,
-    DeploymentFilterId,
-    FlowRunFilter,
-    FlowRunFilterExpectedStartTime,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-)
 from prefect.client.schemas.objects import FlowRun, State, StateType
-from prefect.client.schemas.sorting import FlowRunSort
 from prefect.events import Event, RelatedResource, Resource
 from prefect.runtime import deployment, flow_run
 from prefect.states import Cancelled, Scheduled
 
-from flows.automations import RECOVERED, emit
+from flows.automations import RECOVERED, emit, find_runs
 from flows.benchmark import benchmark
 from rag_eval.benchmark.config_files import chosen_benchmark
 from rag_eval.benchmark.gate import MAX_DROP
@@ -42,19 +33,13 @@ def call_off_those_waiting() -> int:
     """
     if deployment.id is None:
         return 0
-    waiting = FlowRunFilter(
-        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.SCHEDULED])),
-        expected_start_time=FlowRunFilterExpectedStartTime.model_validate({"before_": datetime.now(UTC)}),
-    )
-    of_this = DeploymentFilter(id=DeploymentFilterId(any_=[deployment.id]))
     superseded: State[Any] = Cancelled(message=f"its changes are in {flow_run.name}")
     with get_client(sync_client=True) as client:
-        found = client.read_flow_runs(
-            flow_run_filter=waiting, deployment_filter=of_this, sort=FlowRunSort.EXPECTED_START_TIME_ASC, limit=200
-        )
+        waiting = find_runs(client, StateType.SCHEDULED, sort="EXPECTED_START_TIME_ASC", deployment=deployment.id)
+        due = [run for run in waiting if run.expected_start_time and run.expected_start_time <= datetime.now(UTC)]
         # As they are written down: a run that has begun has the defaults of the flow beside them.
         asked = _asked(client.read_flow_run(UUID(flow_run.id)))
-        automatic = [run for run in found if run.created_by is not None and run.created_by.type in AUTOMATIC]
+        automatic = [run for run in due if run.created_by is not None and run.created_by.type in AUTOMATIC]
         same = [run for run in automatic if _asked(run) == asked]
         for run in same:
             client.set_flow_run_state(run.id, superseded)
@@ -94,14 +79,9 @@ def tell_if_recovered(verdict: str) -> None:
     """Tell the server that this deployment works again, where its last run did not."""
     if deployment.id is None:
         return
-    ended = FlowRunFilterStateType(any_=[StateType.COMPLETED, StateType.FAILED, StateType.CRASHED])
+    ended = (StateType.COMPLETED, StateType.FAILED, StateType.CRASHED)
     with best_effort(), get_client(sync_client=True) as client:
-        before = client.read_flow_runs(
-            flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=ended)),
-            deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment.id])),
-            sort=FlowRunSort.END_TIME_DESC,
-            limit=1,
-        )
+        before = find_runs(client, *ended, sort="END_TIME_DESC", deployment=deployment.id, most=1)
         if before and before[0].state_type != StateType.COMPLETED:
             run = Resource({"prefect.resource.id": f"prefect.flow-run.{flow_run.id}"})
             tags = [

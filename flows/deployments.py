@@ -13,7 +13,6 @@ from uuid import UUID
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
-from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterTags
 from prefect.client.schemas.objects import ConcurrencyLimitConfig
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule
@@ -36,6 +35,7 @@ from flows.automations import (
     cancel_long_runs,
     crash_dead_runs,
     emit,
+    find_all,
     find_block,
     keep_automations,
     messages,
@@ -212,11 +212,7 @@ def deploy(project: Project) -> dict[str, Deployed]:
 
 def deployments_of(client: SyncPrefectClient, *tags: str) -> list[DeploymentResponse]:
     """The deployments that rag-eval made, with all of these tags."""
-    wanted = DeploymentFilter(tags=DeploymentFilterTags(all_=[TAG, *tags]))
-    found: list[DeploymentResponse] = []
-    while page := client.read_deployments(deployment_filter=wanted, limit=200, offset=len(found)):
-        found += page
-    return found
+    return find_all(client, "deployments", DeploymentResponse, {"tags": {"all_": [TAG, *tags]}})
 
 
 def remove(project: str) -> list[str]:

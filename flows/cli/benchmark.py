@@ -187,12 +187,12 @@ def check_files(
 
 def _reused(config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool) -> "BenchmarkOutcome | None":
     """The outcome of a run that has nothing to compute, and needs no server; None where one is there to show it."""
-    from flows.cli.server import has_lasting_server
+    from flows.cli.server import lasting_server
     from rag_eval.benchmark.housekeeping import in_use
     from rag_eval.benchmark.outcome import reuse_outcome
     from rag_eval.reports.write import keep_report
 
-    if workspace.refresh or config.langsmith_dataset or not workspace.runs.is_dir() or has_lasting_server():
+    if workspace.refresh or config.langsmith_dataset or not workspace.runs.is_dir() or lasting_server():
         return None
     with in_use(workspace):
         outcome = reuse_outcome(workspace, config, reanchor)

@@ -9,11 +9,10 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import psutil
@@ -30,7 +29,6 @@ from flows.cli.prefect_home import (
     new_key,
     prefect_home,
     runs_token,
-    server_settings,
     use_own_server,
     use_template,
 )
@@ -45,12 +43,10 @@ if TYPE_CHECKING:
     from rag_eval.benchmark.workspace import Workspace
 
 AGAIN_SECONDS = 5.0
-LOOK_SECONDS = 0.2
-START_SECONDS = 180.0
 STOP_SECONDS = 15.0
 DAY_SECONDS, BUSY_SECONDS = 86_400.0, 600.0
-# After that long without a sign of life a run counts as crashed. A server of others may itself have been away.
-DEAD_SECONDS, OWN_DEAD_SECONDS = 600.0, 90.0
+OWN_DEAD_SECONDS = 90.0
+"""After that long without a sign of life a run counts as crashed, on a server that is not away without its worker."""
 WORKER_SETTINGS = {
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",  # the least that Prefect knows
     # Often enough that a run starts soon after it was asked for.
@@ -72,17 +68,10 @@ class ProcessGroup:
 
     def start(self, role: str, arguments: list[str], settings: Mapping[str, str], is_ready: Callable[[], bool]) -> None:
         """Start the process of this role and wait until it is ready; raises ``ServiceError`` when it is not in time."""
-        from flows.cli.server import start_attended
+        from flows.cli.server import start_attended, wait_until
 
         self._processes[role] = start_attended([role, *arguments], self._log(role), settings)
-        deadline = time.monotonic() + START_SECONDS
-        while not is_ready():
-            problem = self.trouble()
-            if problem is not None:
-                raise problem
-            if time.monotonic() > deadline:
-                raise ServiceError(f"the {role} did not come up within {START_SECONDS:.0f} seconds: see its log")
-            time.sleep(LOOK_SECONDS)
+        wait_until(is_ready, self.trouble, f"the {role}", f"see {str(self._log(role))!r}")
 
     def trouble(self) -> ServiceError | None:
         """Tell which process has ended by itself, with its last words; None while all are running."""
@@ -189,27 +178,17 @@ def up(
         try:
             with console.status("Starting …"):
                 api, runs_url = start_server(group, kept, home, {one.name: one.workspace.runs for one in chosen}, port)
-                from flows.deployments import Project, deploy
+                from flows.deployments import deploy
 
                 if runs_url is not None:
                     crash_abandoned_runs()
-                deployed = [
-                    deploy(
-                        Project(
-                            one.name,
-                            Path.cwd(),
-                            one.config.corpus,
-                            {**given.parameters(one.file), "workspace": one.workspace.address},
-                            given.cron,
-                            environment={} if runs_url is None else {"RAG_EVAL_RUNS_URL": f"{runs_url}/{one.name}"},
-                            secrets=given.secret or (),
-                            notify=one.config.notify,
-                            time_limit=given.time_limit * 3600,
-                            dead_after=DEAD_SECONDS if runs_url is None else OWN_DEAD_SECONDS,
-                        )
-                    )
-                    for one in chosen
-                ]
+                deployed = []
+                for one in chosen:
+                    settings: dict[str, Any] = {"parameters": {"workspace": one.workspace.address}}
+                    if runs_url is not None:
+                        settings["environment"] = {"RAG_EVAL_RUNS_URL": f"{runs_url}/{one.name}"}
+                        settings["dead_after"] = OWN_DEAD_SECONDS
+                    deployed.append(deploy(given.project(one.file, one.config, **settings)))
                 start_worker(group)
             watches = {(one.config.corpus, str(one.config.glob)): one for one in chosen if watch}
             documents = [
@@ -284,23 +263,17 @@ def project_rows(api: str, one: Chosen, made: "Mapping[str, Deployed]", *, is_wa
 
 def attend(group: ProcessGroup, documents: Sequence[CorpusWatch], console: Console) -> None:
     """Emit the changes of the documents that are watched, until something ends; raises what did."""
-    stop = threading.Event()
+    ended: list[ServiceError] = []
 
-    def work() -> None:
-        with ThreadPoolExecutor(max(len(documents), 1)) as watchers:
-            watching = [watchers.submit(emit_changes, one, stop, console) for one in documents]
-            ended = wait(watching, return_when=FIRST_EXCEPTION).done if watching else set()
-            stop.wait() if not watching else stop.set()
-            try:
-                for one in ended:
-                    one.result()
-            except RagEvalError as error:
-                raise ServiceError(f"the watcher ended ({error}), and everything else was stopped") from None
+    def follow(corpus: CorpusWatch) -> None:
+        try:
+            emit_changes(corpus, console)
+        except RagEvalError as error:
+            ended.append(ServiceError(f"the watcher ended ({error}), and everything else was stopped"))
 
-    try:
-        watched(work, group.trouble)
-    finally:
-        stop.set()
+    for one in documents:
+        threading.Thread(target=follow, args=(one,), daemon=True).start()
+    watched(threading.Event().wait, lambda: group.trouble() or next(iter(ended), None))
 
 
 def sign_in_row(api: str, console: Console) -> dict[str, str]:
@@ -325,14 +298,14 @@ def start_server(
     file while ``kept`` is open. Raises ``ServiceError`` when it does not start, ``ConfigurationError`` when the port is
     not free.
     """
-    from flows.cli.server import RUNS_PATH, RUNS_TOKEN, answers, is_open_to_us, named_server, use_lasting
+    from flows.cli.server import RUNS_PATH, RUNS_TOKEN, answers, lasting_server, use_lasting
     from flows.cli.server_gate import SIGN_IN_PATH
 
-    named = named_server()
-    api = named or f"http://127.0.0.1:{port}/api"
-    if named or is_open_to_us(api):
-        use_lasting(api)
-        return api, None
+    api = f"http://127.0.0.1:{port}/api"
+    found = lasting_server(api)
+    if found is not None:
+        use_lasting(found)
+        return found, None
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -342,16 +315,15 @@ def start_server(
                 f"port {port} is in use, and not by a Prefect server of yours: give another --port"
             ) from None
     key, token = new_key(), runs_token(home)
-    use_own_server(home, api, key)
-    kept.enter_context(kept_key(port, f"http://127.0.0.1:{port}{SIGN_IN_PATH}#{key}"))
     database = home / "prefect.db"
+    own = use_own_server(home, api, key, database)
+    kept.enter_context(kept_key(port, f"http://127.0.0.1:{port}{SIGN_IN_PATH}#{key}"))
     if not database.exists():
         use_template(database)
     # The address is for links in messages.
-    links = {RUNS_TOKEN: token, "PREFECT_UI_URL": api.removesuffix("/api")}
-    settings = server_settings(key, database) | RETENTION | links
+    settings = own | RETENTION | {RUNS_TOKEN: token, "PREFECT_UI_URL": api.removesuffix("/api")}
     folders = [f"{name}={folder}" for name, folder in runs.items()]
-    group.start("server", ["127.0.0.1", str(port), *folders], settings, lambda: answers(api, 2.0))
+    group.start("server", ["127.0.0.1", str(port), *folders], settings, lambda: answers(api))
     return api, f"http://127.0.0.1:{port}{RUNS_PATH}/{token}"
 
 
@@ -361,18 +333,14 @@ def crash_abandoned_runs() -> None:
     Their workers have ended without reporting, and others would wait for them.
     """
     from prefect.client.orchestration import get_client
-    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
     from prefect.client.schemas.objects import StateType
-    from prefect.client.schemas.sorting import FlowRunSort
     from prefect.states import Crashed
 
-    going_on = FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.PENDING, StateType.CANCELLING])
+    from flows.automations import find_runs
+
+    going_on = (StateType.RUNNING, StateType.PENDING, StateType.CANCELLING)
     with get_client(sync_client=True) as client:
-        while found := client.read_flow_runs(
-            flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=going_on)),
-            sort=FlowRunSort.EXPECTED_START_TIME_ASC,
-            limit=200,
-        ):
+        while found := find_runs(client, *going_on, sort="EXPECTED_START_TIME_ASC"):
             for run in found:
                 client.set_flow_run_state(run.id, Crashed(message="it was left behind"), force=True)
 
@@ -403,18 +371,18 @@ def watch(
     api = use_lasting_server()
     _tell(console, f"watching {folder} for {', '.join(glob)}; changes go to {api}")
     # In a thread, because what watches files takes signals for itself.
-    watched(lambda: emit_changes(corpus, threading.Event(), console))
+    watched(lambda: emit_changes(corpus, console))
 
 
-def emit_changes(corpus: CorpusWatch, stop: threading.Event, console: Console) -> None:
-    """Emit ``corpus.changed`` for every change until ``stop`` is set; what the server does not take is kept for it.
+def emit_changes(corpus: CorpusWatch, console: Console) -> None:
+    """Emit ``corpus.changed`` for every change; what the server does not take is kept for it.
 
     Raises ``CorpusFolderError`` when the folder goes away.
     """
     from flows.deployments import emit_corpus_change
 
     refused_until = 0.0
-    for change in corpus.changes(stop):
+    for change in corpus.changes(threading.Event()):
         if time.monotonic() < refused_until:
             continue
         try:
@@ -454,7 +422,6 @@ def deploy(
 ) -> None:
     """Create or update what a benchmark has on the Prefect server: deployments, a work queue and automations."""
     from flows.cli.server import use_lasting_server
-    from rag_eval.benchmark.config_files import project_name
 
     console = Console(stderr=True)
     print_notes(console)
@@ -469,19 +436,7 @@ def deploy(
     there, corpus = folder or Path.cwd(), Path(chosen.corpus)
     if corpus.is_relative_to(Path.cwd()):
         corpus = there / corpus.relative_to(Path.cwd())
-    project = service.Project(
-        project_name(chosen, config),
-        there,
-        corpus,
-        given.parameters(config),
-        given.cron,
-        pool,
-        kubernetes,
-        secrets=given.secret or (),
-        notify=chosen.notify,
-        time_limit=given.time_limit * 3600,
-        dead_after=DEAD_SECONDS,
-    )
+    project = given.project(config, chosen, folder=there, corpus=corpus, pool=pool, job_template=kubernetes)
     for one in service.deploy(project).values():
         say(console, f"{one.name:32}{api.removesuffix('/api')}/deployments/deployment/{one.id}  ({one})")
     event, resource = service.CORPUS_CHANGED, service.corpus_resource(corpus)["prefect.resource.id"]

@@ -14,6 +14,7 @@ import typer
 from rag_eval.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from flows.deployments import Project
     from rag_eval.benchmark.config import BenchmarkConfig
 
 DEFAULT_WORKSPACE = ".rag-eval"
@@ -94,14 +95,20 @@ class DeploymentOptions(BenchmarkOptions):
         ),
     ] = None
 
-    def parameters(self, file: Path | None) -> dict[str, str | float | list[str]]:
-        """What was given, as parameters of a deployed flow."""
+    def project(self, file: Path | None, config: "BenchmarkConfig", **settings: Any) -> "Project":
+        """A benchmark as a server is to know it, in the present folder unless ``settings`` say so."""
+        from flows.deployments import Project
+        from rag_eval.benchmark.config_files import project_name
+
         given = {"benchmark_file": file} | {one.name: getattr(self, one.name) for one in fields(self)}
-        return {
+        parameters = {
             name: value if isinstance(value, float | list) else str(value)
-            for name, value in given.items()
+            for name, value in (given | settings.pop("parameters", {})).items()
             if value is not None
         }
+        own: dict[str, Any] = {"folder": Path.cwd(), "corpus": config.corpus, "notify": config.notify}
+        own |= {"cron": self.cron, "secrets": self.secret or (), "time_limit": self.time_limit * 3600}
+        return Project(project_name(config, file), parameters=parameters, **own | settings)
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:

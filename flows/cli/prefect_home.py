@@ -99,17 +99,6 @@ def new_key() -> str:
     return secrets.token_urlsafe(32)
 
 
-def server_settings(key: str, database: Path) -> dict[str, str]:
-    """The settings of a server of ours alone, for its environment."""
-    return {
-        "PREFECT_SERVER_API_AUTH_STRING": f"{USER}:{key}",
-        "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database}",
-        # Wherever the page comes from: else the UI would ask port 4200, or another name of this machine.
-        "PREFECT_SERVER_UI_API_URL": "/api",
-        "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
-    }
-
-
 def key_file(port: int) -> Path:
     """Where the address that signs in to the server of the user on a port is kept, its key after the ``#``."""
     return _user_folder("XDG_STATE_HOME", ".local/state") / "servers" / str(port)
@@ -164,13 +153,23 @@ def use_key(key: str) -> None:
     os.environ["PREFECT_API_AUTH_STRING"] = f"{USER}:{key}"
 
 
-def use_own_server(home: Path, api: str, key: str) -> None:
-    """Point Prefect, which is imported later, and its children to a server of ours and what it keeps."""
+def use_own_server(home: Path, api: str, key: str, database: Path) -> dict[str, str]:
+    """Point Prefect, which is imported later, and its children to a server of ours; the settings of that, to start it.
+
+    They are for its environment alone.
+    """
     # The user's profiles belong to another home and another server.
     for name in ("PREFECT_PROFILE", "PREFECT_PROFILES_PATH"):
         os.environ.pop(name, None)
     os.environ.update({**QUIET, **os.environ, "PREFECT_HOME": str(home.absolute()), "PREFECT_API_URL": api})
     use_key(key)
+    return {
+        "PREFECT_SERVER_API_AUTH_STRING": f"{USER}:{key}",
+        "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database}",
+        # Wherever the page comes from: else the UI would ask port 4200, or another name of this machine.
+        "PREFECT_SERVER_UI_API_URL": "/api",
+        "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+    }
 
 
 def use_template(database: Path) -> bool:

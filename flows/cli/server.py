@@ -35,7 +35,6 @@ from flows.cli.prefect_home import (
     keep_template,
     new_key,
     prefect_home,
-    server_settings,
     use_key,
     use_own_server,
     use_template,
@@ -67,6 +66,18 @@ def last_words(log: Path) -> str:
 def ending(code: int) -> str:
     """How a process ended, from its exit code."""
     return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+
+
+def wait_until(is_ready: Callable[[], bool], trouble: Callable[[], ServiceError | None], what: str, then: str) -> None:
+    """Wait until something is ready; raises what troubles it, and ``ServiceError`` when it takes too long."""
+    deadline = time.monotonic() + START_SECONDS
+    while not is_ready():
+        problem = trouble()
+        if problem is not None:
+            raise problem
+        if time.monotonic() > deadline:
+            raise ServiceError(f"{what} did not answer within {START_SECONDS:.0f} seconds: {then}")
+        time.sleep(0.05)
 
 
 PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
@@ -292,17 +303,8 @@ class PrefectServer:
 
         A database that it has migrated is kept as a template, so that the next one starts sooner.
         """
-        deadline = time.monotonic() + START_SECONDS
-        while not answers(self.api, 2.0):
-            problem = self.trouble()
-            if problem is not None:
-                raise problem
-            if time.monotonic() > deadline:
-                raise ServiceError(
-                    f"the Prefect server at {without_credentials(self.api)} did not answer within "
-                    f"{START_SECONDS:.0f} seconds: start one yourself and set PREFECT_API_URL"
-                )
-            time.sleep(0.05)
+        what = f"the Prefect server at {without_credentials(self.api)}"
+        wait_until(lambda: answers(self.api), self.trouble, what, "start one yourself and set PREFECT_API_URL")
         if not self.is_migrated:
             keep_template(self.folder / DATABASE)
 
@@ -331,13 +333,11 @@ def temporary_server(home: Path) -> Iterator[PrefectServer]:
         is_migrated = use_template(folder / DATABASE)
         port = free_port()
         api = f"http://127.0.0.1:{port}/api"
-        key = new_key()
-        use_own_server(home, api, key)
+        settings = use_own_server(home, api, new_key(), folder / DATABASE)
         # Nobody can read them there; what is still to be sent when the server has ended would be tried for a minute.
         os.environ["PREFECT_LOGGING_TO_API_ENABLED"] = "false"
         migrate = {"PREFECT_SERVER_DATABASE_MIGRATE_ON_START": "false" if is_migrated else "true"}
-        settings = BARE | server_settings(key, folder / DATABASE) | migrate
-        process = start_attended(["server", "127.0.0.1", str(port)], folder / LOG, settings)
+        process = start_attended(["server", "127.0.0.1", str(port)], folder / LOG, BARE | settings | migrate)
         try:
             yield PrefectServer(api, process, folder, is_migrated)
         except Exception as error:
@@ -359,8 +359,9 @@ def prefect_server(workspace: "Workspace") -> Iterator[PrefectServer]:
 
     A temporary server ends with the block. Raises ``ServiceError`` when a server that the user named does not answer.
     """
-    api = _lasting_server()
+    api = lasting_server()
     if api is not None:
+        use_lasting(api)
         yield PrefectServer(api)
     else:
         with temporary_server(prefect_home(workspace)) as temporary:
@@ -372,22 +373,19 @@ def use_lasting_server() -> str:
 
     Raises ``ServiceError`` when there is none, or it does not answer.
     """
-    api = _lasting_server()
+    api = lasting_server()
     if api is None:
         raise ServiceError("there is no Prefect server: start one with `rag-eval up`, or name one with PREFECT_API_URL")
+    use_lasting(api)
     return without_credentials(api)
 
 
-def has_lasting_server() -> bool:
-    """Whether the user named a server, or has one on this machine."""
-    return bool(named_server()) or is_open_to_us(LOCAL_API)
+def lasting_server(here: str = LOCAL_API) -> str | None:
+    """The server that the user named, or has on this machine, at this address; None without one.
 
-
-def _lasting_server() -> str | None:
-    api = named_server() or (LOCAL_API if is_open_to_us(LOCAL_API) else None)
-    if api is not None:
-        use_lasting(api)
-    return api
+    Raises ``ServiceError`` when the one that he named does not answer.
+    """
+    return named_server() or (here if is_open_to_us(here) else None)
 
 
 def use_lasting(api: str) -> None:
@@ -414,7 +412,7 @@ def is_open_to_us(api: str) -> bool:
     A worker does what its server says, so another user's is not.
     """
     port = urllib.parse.urlsplit(api).port or 80
-    if not answers(api, 2.0) or not _listeners(port) <= {os.getuid(), 0}:
+    if not answers(api) or not _listeners(port) <= {os.getuid(), 0}:
         return False
     return admits(api, os.environ.get("PREFECT_API_AUTH_STRING")) or running_key(api) is not None
 
@@ -433,14 +431,7 @@ def _listeners(port: int) -> set[int]:
 
 def admits(api: str, credentials: str | None) -> bool:
     """Whether the server there answers who has these credentials, ``user:password``."""
-    request = urllib.request.Request(f"{without_credentials(api).rstrip('/')}/admin/version")  # noqa: S310  # by rule
-    if credentials is not None:
-        request.add_header("Authorization", f"Basic {base64.b64encode(credentials.encode()).decode()}")
-    try:
-        with urllib.request.urlopen(request, timeout=10.0) as answer:  # noqa: S310  # http by rule
-            return bool(answer.status == 200)
-    except (OSError, ValueError, HTTPException):
-        return False
+    return _ask(api, "admin/version", 10.0, credentials)[0] == 200
 
 
 def named_server() -> str | None:
@@ -474,16 +465,24 @@ def named_server() -> str | None:
     return named
 
 
-def answers(api: str, seconds: float) -> bool:
-    """Whether a Prefect server answers there."""
-    health = f"{without_credentials(api).rstrip('/')}/health"
+def answers(api: str, seconds: float = 2.0) -> bool:
+    """Whether a Prefect server answers there, or one that wants to know who asks."""
+    status, said = _ask(api, "health", seconds)
+    return status in (401, 403) or (status == 200 and said.strip() == b"true")
+
+
+def _ask(api: str, path: str, seconds: float, credentials: str | None = None) -> tuple[int, bytes]:
+    """The status and the first bytes of an answer; 0 without one."""
     try:
-        with urllib.request.urlopen(health, timeout=seconds) as answer:  # noqa: S310  # http by rule
-            return bool(answer.status == 200 and answer.read(16).strip() == b"true")
+        request = urllib.request.Request(f"{without_credentials(api).rstrip('/')}/{path}")  # noqa: S310  # by rule
+        if credentials is not None:
+            request.add_header("Authorization", f"Basic {base64.b64encode(credentials.encode()).decode()}")
+        with urllib.request.urlopen(request, timeout=seconds) as answer:  # noqa: S310  # http by rule
+            return answer.status, answer.read(16)
     except urllib.error.HTTPError as error:
-        return error.code in (401, 403)  # a server that wants to know who asks
+        return error.code, b""
     except (OSError, ValueError, HTTPException):  # whatever else may listen there
-        return False
+        return 0, b""
 
 
 def without_credentials(address: str) -> str:

@@ -213,8 +213,12 @@ def test_a_project_has_its_own_and_takes_it_along_when_it_goes(tmp_path: Path) -
         }
 
     alpha, beta = (Project(name, tmp_path / name, tmp_path / name / "docs", PARAMETERS) for name in ("one", "one-more"))
-    for project in (alpha, beta, alpha, beta):
+    for project in (alpha, beta, alpha):
         deploy(project)
+    # One that another version of the package had goes when it is deployed again.
+    flow = ask("/flows/", name="of-another-version")["id"]
+    ask("/deployments/", name="hourly-one-more", flow_id=flow, tags=["rag-eval", "project:one-more"])
+    deploy(beta)
     kept = there("one-more")
     assert kept["deployments"] == sorted(f"{spec['name']}-one-more" for spec in read_deployments())
     assert (len(kept["automations"]), kept["queues"]) == (len(set(kept["automations"])), ["one-more"])
@@ -253,6 +257,7 @@ def test_prefect_deploys_the_file_as_it_is(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     for spec in read_deployments():
         flow = load_flow_from_entrypoint(spec["entrypoint"]).name
+        assert flow.startswith("rag-eval-")  # by which the server knows whose worker has died
         made = httpx.get(f"{api}/deployments/name/{flow}/{spec['name']}", timeout=30).json()
         assert made["parameters"] == spec["parameters"]
         assert made["pull_steps"] == [{"prefect.deployments.steps.set_working_directory": {"directory": str(tmp_path)}}]

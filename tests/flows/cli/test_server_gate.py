@@ -87,10 +87,13 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 @pytest.fixture(scope="module")
 def daily(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daily]:
-    """``rag-eval up`` in a terminal."""
+    """``rag-eval up`` in a terminal, with two benchmarks."""
     folder, port = tmp_path_factory.mktemp("daily"), free_port()
-    folder_of(folder, 2)
-    (folder / "b.yaml").write_text(BENCHMARK)
+    files = ["b.yaml", "other/benchmark.yaml"]
+    for file in files:
+        (folder / file).parent.mkdir(exist_ok=True)
+        folder_of((folder / file).parent, 2)
+        (folder / file).write_text(BENCHMARK)
     (folder / "said").write_text("")
     ours, theirs = pty.openpty()
 
@@ -101,9 +104,9 @@ def daily(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daily]:
 
     threading.Thread(target=drain, daemon=True).start()
     with os.fdopen(theirs, "w") as terminal:
-        process = started("up", "b.yaml", "--port", str(port), "--no-watch", cwd=folder, stderr=terminal)
+        process = started("up", *files, "--port", str(port), "--no-watch", cwd=folder, stderr=terminal)
     up = Daily(process, folder, port)
-    wait_for(lambda: "on change" in up.said or process.poll() is not None, 240)
+    wait_for(lambda: up.said.count("on change") == len(files) or process.poll() is not None, 240)
     assert process.poll() is None, up.said
     yield up
     if process.poll() is None:
