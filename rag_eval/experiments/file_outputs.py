@@ -2,19 +2,24 @@
 
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from itertools import count, islice
 from pathlib import Path
 from typing import IO, Any
+
+import numpy as np
 
 from rag_eval.disk.files import scratch_path, write_atomically
 from rag_eval.errors import ArtifactError
 from rag_eval.experiments.item_log import ItemLog, file_stem
 from rag_eval.experiments.json_lines import encode
-from rag_eval.experiments.results import ExperimentResult, ItemResult, Output
+from rag_eval.experiments.results import ExperimentResult, ItemResult, Output, score_key
 from rag_eval.formatting import counted, escape_markdown
 from rag_eval.reports.html import asset, render_page
+from rag_eval.reports.wording import brackets, typeset
+from rag_eval.stats.comparison import Comparison, compare
+from rag_eval.stats.scores import PairedScores
 
 
 class JsonOutput(Output):
@@ -142,22 +147,63 @@ class HtmlOutput(Output):
 
 
 LONGEST_TEXT = 4_000
+MOST_TOLD = 3
+"""The most findings in the headline."""
 
 
 def experiment_page(result: ExperimentResult, samples: Sequence[ItemResult], note: str | None) -> str:
     """The page of an experiment with these samples; ``note`` says which were left out."""
     averages = result.averages.values()
     ends = [end for one in averages for end in (one.low, one.mean, one.high) if end is not None]
+    pairs = paired_tasks(result, samples)
     return render_page(
         "experiment.html",
         package=HERE,
         style=asset("report.css") + asset("experiment.css", HERE),
         script="\n".join([asset("page.js"), asset("experiment.js", HERE)]),
         result=result,
+        verdict=experiment_verdict(result, pairs),
+        pairs=[(*key, found, brackets(found, with_sign=True, beside=1.0)) for key, found in pairs.items()],
         note=note,
         scale=(min(0.0, *ends), max(1.0, *ends)) if ends else (0.0, 1.0),
         data={"tasks": result.tasks, "keys": list(result.averages), "samples": [_sample(item) for item in samples]},
     )
+
+
+def paired_tasks(result: ExperimentResult, samples: Sequence[ItemResult]) -> dict[tuple[str, str, str], Comparison]:
+    """Each further task held against the first, sample by sample, by each evaluator: (evaluator, first, other).
+
+    Over the samples that all tasks have a score of; the tests of one evaluator are corrected for how many they are.
+    """
+    first, *others = result.tasks
+    found: dict[tuple[str, str, str], Comparison] = {}
+    for evaluator in result.evaluators if others else []:
+        keys = [score_key(result.tasks, task, evaluator) for task in result.tasks]
+        scored = [item for item in samples if all(key in item.scores for key in keys)]
+        if not scored:
+            continue
+        values = np.array([[item.scores[key].value for item in scored] for key in keys])
+        ids = tuple(str(item.index) for item in scored)
+        scores = PairedScores(tuple(others), ids, ("",) * len(ids), values[1:])
+        before = replace(scores, values=np.repeat(values[:1], len(others), axis=0))
+        compared = compare(before, scores, np.random.default_rng(0))
+        found |= {(evaluator, first, other): one for other, one in zip(others, compared, strict=True)}
+    return found
+
+
+def experiment_verdict(result: ExperimentResult, pairs: Mapping[tuple[str, str, str], Comparison]) -> str:
+    """What the experiment says, in a sentence."""
+    if len(result.tasks) == 1:
+        told = [f"{key} {average.mean:.3f}" for key, average in result.averages.items()]
+        return f"{result.tasks[0]}: {', '.join(told) or 'no score'}"
+    sure: dict[str, list[str]] = {}
+    for (evaluator, first, other), one in pairs.items():
+        if one.verdict != "no difference shown":
+            by = f"{evaluator} ({typeset(f'{one.difference:+.3f}')})"
+            sure.setdefault(f"{other} is {one.verdict} than {first} by", []).append(by)
+    told = [f"{said} {' and '.join(by)}" for said, by in sure.items()]
+    tied = f"These {counted(result.total, 'samples')} do not tell the {len(result.tasks)} tasks apart"
+    return f"{'; '.join(told[:MOST_TOLD])}{' …' if told[MOST_TOLD:] else ''}" if told else tied
 
 
 def _sample(item: ItemResult) -> dict[str, Any]:
@@ -175,7 +221,8 @@ def _sample(item: ItemResult) -> dict[str, Any]:
 
 def _shown(value: object) -> str:
     whole = value if isinstance(value, str) else encode(value).decode()
-    return whole if len(whole) <= LONGEST_TEXT else whole[: LONGEST_TEXT - 1] + "…"
+    left = len(whole) - LONGEST_TEXT
+    return whole if left <= 0 else f"{whole[:LONGEST_TEXT]}… ({counted(left, 'further characters')} are in the results)"
 
 
 _ADDRESS = re.compile(r"https://[\w.~:/?#@!$&'*+,;=%-]+", re.ASCII)

@@ -74,8 +74,8 @@ class TokensFetched(TokensRetrieved):
 
 
 def context_cost(cut: Cut) -> str:
-    """The metric that says what the context costs at a cut."""
-    return score_name(TokensRetrieved.label, cut.kind, cut.size)
+    """The metric that says what the context costs at a cut; where that names no number, of all that was fetched."""
+    return score_name(TokensRetrieved.label, cut.kind, cut.size) if cut.size else TokensFetched.label
 
 
 def strip_metrics() -> list[str]:

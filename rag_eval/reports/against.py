@@ -62,6 +62,33 @@ def verdict_sentence(compared: RunComparison) -> str:
     return f"Compared with {compared.before.run} by {metric}, {found}."
 
 
+def other_metrics_sentence(compared: RunComparison) -> str:
+    """By which further metrics how many are better or worse; empty where it is none."""
+    told = []
+    for metric in compared.metrics[1:]:
+        verdicts = [row.comparison.verdict for row in compared.by_metric(metric)]
+        counts = [f"{verdicts.count(kind)} {kind}" for kind in ("better", "worse") if kind in verdicts]
+        told += [f"{' and '.join(counts)} by {metric}"] if counts else []
+    return f"By other metrics: {'; '.join(told)}." if told else ""
+
+
+def recommendation_sentence(compared: RunComparison) -> str:
+    """Whether another configuration comes first than in the run before, and how the two changed."""
+    metric = compared.metrics[0]
+    old, new = (run.ranked()[0].name if run.configurations else "" for run in (compared.before, compared.after))
+    if old == new or not old or not new:
+        return f"The recommendation stays {new}." if new and old else ""
+    rows = {name: row for row in compared.by_metric(metric) for name in (row.before, row.after)}
+    told = []
+    for name in (old, new):
+        if name in rows:
+            change = change_text(rows[name])
+            told.append(f"{name} went from {change.before} to {change.after} ({change.verdict})")
+        else:
+            told.append(f"{name} is in one of the runs only")
+    return f"The recommendation changed from {old} to {new}: {'; '.join(told)}."
+
+
 def data_sentences(compared: RunComparison) -> list[str]:
     """A warning where the runs were measured on different data."""
     return [f"Not measured on the same data: {'; '.join(compared.differences)}."] if compared.differences else []

@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,17 +23,17 @@ from rag_eval.benchmark.stages import read_chunks
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, TableError
 from rag_eval.metrics.formulas import Recall
-from rag_eval.metrics.metric import Counts, higher_is_better, metric_of, split_name
+from rag_eval.metrics.metric import ALL, DEFAULT_ENCODING, MIN, Counts, Cut, higher_is_better, metric_of, split_name
 from rag_eval.parts.definition import shown
 from rag_eval.reports.html import Section
-from rag_eval.reports.ranking import without_hits
-from rag_eval.reports.text_ranges import MOST_CHARACTERS, Ranges, choose_texts, cut_texts, touching
+from rag_eval.reports.text_ranges import MOST_CHARACTERS, Ranges, choose_texts, cut_texts, merged, touching
 from rag_eval.tables import CHUNKS, PLACE, has_places, table_of
+from rag_eval.tokens import count_tokens
 from rag_eval.types.ids import EvaluationType
 
 MOST_QUERIES = 50_000
 MOST_HITS = 5_000_000
-MOST_SCORES = 10_000_000
+MOST_SCORES = 500_000
 MOST_TAG_VALUES = 30
 """Metadata with more values is not offered as a filter."""
 
@@ -70,6 +70,14 @@ class Questions:
     ranking_metric: str
     notes: list[str] = field(default_factory=list)
     """A sentence for everything that is left out."""
+    beside: int | None = None
+    """The configuration to show beside the first; None for the best that finds something else."""
+
+    @property
+    def cuts(self) -> list[Cut]:
+        """What can be looked at: the hits that the ranking metric counts, then the first k for each k."""
+        own = split_name(self.ranking_metric)[1]
+        return list(dict.fromkeys([*([own] if own.size else []), *(Cut("hits", k) for k in self.ks)]))
 
 
 def questions_of(
@@ -91,7 +99,7 @@ def questions_of(
         hits, chunks = returned_chunks(hits)
         return ConfigurationTables(name, hits, chunks, one.returned.digest, known, place, searches)
 
-    ranked, notes = outcome.ranked(), []
+    ranked, notes, beside = outcome.ranked(), [], None
     configurations = [tables(one, scores, one.name) for one in ranked]
     if compared is not None:
         before, pairs = compared.before, {row.before for row in compared.rows}
@@ -100,8 +108,10 @@ def questions_of(
             if compared.differences:
                 notes.append(f"The hits of {before.run} are not shown: they were found in other data.")
             else:
-                known = compared.scores.before
+                known, before_of = compared.scores.before, {row.after: row.before for row in compared.rows}
                 configurations += [tables(one, known, f"{one.name} (in {before.run})") for one in earlier]
+                places = {one.name: place for place, one in enumerate(earlier, start=len(ranked))}
+                beside = places.get(before_of.get(ranked[0].name, ""))
         except ArtifactError as error:
             notes.append(f"The hits of {before.run} are not shown: {error}.")
     return Questions(
@@ -114,6 +124,7 @@ def questions_of(
         metrics=outcome.measured,
         ranking_metric=outcome.ranking_metric,
         notes=notes,
+        beside=beside,
     )
 
 
@@ -126,7 +137,7 @@ def affordable(
     """As much of the questions as a page can hold, with a note for everything that was left out.
 
     Of too many questions, those stay that the best configuration answers worst; of too many configurations, the best;
-    of too many scores, first those at the ranking's number of hits, then the ranking metric alone.
+    of too many scores, first those at the ranking's cut, then the ranking metric alone.
     """
     queries, configurations, metrics = questions.queries, questions.configurations, questions.metrics
     by, notes = questions.ranking_metric, list(questions.notes)
@@ -141,7 +152,7 @@ def affordable(
     if best < len(configurations):
         notes.append(f"The questions of the best {best} of {len(configurations)} configurations are shown.")
         configurations = configurations[:best]
-    at_cut = [name for name in metrics if split_name(name)[1].hits in (split_name(by)[1].hits, None)]
+    at_cut = [name for name in metrics if split_name(name)[1] in (split_name(by)[1], ALL, MIN)]
     for fewer in (at_cut, [by]):
         if len(metrics) * queries.num_rows * len(configurations) > most_scores:
             metrics = fewer
@@ -164,39 +175,36 @@ def pack_overlay(asked: Questions, most_characters: int = MOST_CHARACTERS) -> Ov
     Raises ``TableError`` on hits that are not among their chunks.
     """
     questions = affordable(asked)
-    ids, sides, depth = questions.queries.column("query_id").combine_chunks(), questions.configurations, max(asked.ks)
+    ids, sides, cuts = questions.queries.column("query_id").combine_chunks(), questions.configurations, questions.cuts
     texts = _texts_concerned(questions)
     asked_in = _numbers(questions.truth.column("query_id"), ids)
     order = np.argsort(asked_in, kind="stable")
     order = order[asked_in[order] >= 0]
     truth, first_of = texts.ranges(questions.truth)[order], np.searchsorted(asked_in[order], np.arange(len(ids) + 1))
     groups = questions.truth.column("group").to_numpy()[order].astype(np.int64)
-    hits = [hit_rows(one, ids, depth) for one in sides]
+    relevant = merged(np.column_stack([asked_in[order] * len(texts.ids) + truth[:, 0], truth[:, 1:]]))
     chunks = {one.chunks_digest: texts.ranges(one.chunks) for one in sides}
+    tokens = {digest: np.full(len(ranges), -1, dtype=np.int64) for digest, ranges in chunks.items()}
     used = {digest: np.zeros(0, np.int64) for digest in chunks}
-    for one, found in zip(sides, hits, strict=True):
-        used[one.chunks_digest] = np.union1d(used[one.chunks_digest], found[found >= 0])
+    hits = []
+    for one in sides:
+        digest = one.chunks_digest
+        found = carried_hits(hit_rows(one, ids), chunks[digest], tokens[digest], relevant, texts, cuts)
+        used[digest] = np.union1d(used[digest], np.concatenate([found.rows[found.rows >= 0], found.late[:, 2]]))
+        hits.append(found)
     retrieved = np.concatenate([ranges[used[digest]] for digest, ranges in chunks.items()])
     carried, note = choose_texts(texts.lengths, truth, retrieved, most_characters)
     number = {digest: place for place, digest in enumerate(chunks)}
-    shown = {digest: _shown(ranges, used[digest], carried) for digest, ranges in chunks.items()}
     labels, tags = kinds_of(questions.queries)
-    metrics = {name: without_hits(name) for name in questions.metrics}
     manifest = {
         "unit": "character" if questions.evaluation_type == "token-level" else "chunk",
         "configurations": [
             {"name": one.name, "chunks": number[one.chunks_digest], "rewritten": one.searches is not None}
             for one in sides
         ],
-        "second": _second([chunks[one.chunks_digest] for one in sides], hits),
-        "ks": list(questions.ks),
-        "k": split_name(questions.ranking_metric)[1].hits or depth,
-        "depth": depth,
-        "metrics": list(metrics),
-        "metric": without_hits(questions.ranking_metric),
-        "costs": sorted({short for name, short in metrics.items() if not higher_is_better(name)}),
-        "recalls": sorted({short for name, short in metrics.items() if issubclass(metric_of(name), Recall)}),
-        "longest": max(int((ranges[:, 2] - ranges[:, 1]).max(initial=0)) for ranges, _ in shown.values()),
+        "second": _second(hits, sides) if questions.beside is None else questions.beside,
+        "cuts": [{"kind": cut.kind, "size": cut.size} for cut in cuts],
+        "metrics": [_metric(name) for name in questions.metrics],
         "tags": labels,
     }
     queries = {
@@ -211,16 +219,74 @@ def pack_overlay(asked: Questions, most_characters: int = MOST_CHARACTERS) -> Ov
         Section.of("queries", queries),
         Section.of("truth", np.column_stack([truth, groups])),
         *_text_sections(texts, carried),
-        *(Section.of(f"chunks-{number[digest]}", ranges) for digest, (ranges, _) in shown.items()),
-        *(Section.of(f"hits-{n}", shown[one.chunks_digest][1][hits[n]]) for n, one in enumerate(sides)),
-        *(Section.of(f"scores-{n}", score_columns(one, ids, questions.metrics)) for n, one in enumerate(sides)),
-        *(
-            Section.of(f"searches-{n}", searched_texts_of(one.searches, questions.queries))
-            for n, one in enumerate(sides)
-            if one.searches is not None
-        ),
     ]
+    for digest, ranges in chunks.items():
+        rows = used[digest]
+        sections.append(Section.of(f"chunks-{number[digest]}", np.column_stack([ranges[rows], tokens[digest][rows]])))
+    for n, (one, found) in enumerate(zip(sides, hits, strict=True)):
+        rows = used[one.chunks_digest]
+        late = np.column_stack([found.late[:, :2], np.searchsorted(rows, found.late[:, 2])])
+        sections.append(Section.of(f"hits-{n}", np.where(found.rows < 0, -1, np.searchsorted(rows, found.rows))))
+        sections.append(Section.of(f"late-{n}", late))
+        sections.append(Section.of(f"reach-{n}", found.reach))
+        sections.append(Section.of(f"scores-{n}", score_columns(one, ids, questions.metrics)))
+        if one.searches is not None:
+            sections.append(Section.of(f"searches-{n}", searched_texts_of(one.searches, questions.queries)))
     return Overlay(manifest, sections, [*questions.notes, *note])
+
+
+class CarriedHits(NamedTuple):
+    """The hits of a configuration that the page carries, as rows of its chunks.
+
+    ``reach`` has a row for each cut: how many hits of each query it counts; and a last one: how many are in ``rows``,
+    query after query, -1 where one has no place. ``late`` are relevant hits below them: query, rank and row.
+    """
+
+    rows: Counts
+    reach: Counts
+    late: Counts
+
+
+def carried_hits(
+    found: Counts, chunks: Ranges, tokens: Counts, relevant: Ranges, texts: "TextUnits", cuts: Sequence[Cut]
+) -> CarriedHits:
+    """Choose the hits to carry: those that a cut counts, and below these the ones that touch what is ``relevant``.
+
+    ``found`` has the hits of a query in a row, -1 where there are fewer. The tokens of chunks that a budget may count
+    are added to ``tokens``. The documents in ``relevant`` are numbered query by query.
+    """
+    largest = max((cut.size for cut in cuts if cut.kind == "tokens"), default=-1)
+    ranks = np.arange(found.shape[1])
+    have = np.max((found >= 0) * (ranks + 1), axis=1, initial=0)
+    spent = np.zeros((len(found), found.shape[1] + 1), dtype=np.int64)
+    for rank in range(found.shape[1]):
+        within = np.flatnonzero((rank < have) & (spent[:, rank] <= largest))
+        rows = np.unique(found[within, rank])
+        rows = rows[(rows >= 0) & (tokens[rows] < 0)]
+        tokens[rows] = texts.tokens(chunks[rows])
+        spent[:, rank + 1] = largest + 1  # a hit that no budget may count, or none
+        own = found[within, rank]
+        spent[within, rank + 1] = spent[within, rank] + np.where(own < 0, 0, tokens[own])
+    reach = [
+        np.minimum(have, cut.size) if cut.kind == "hits" else (spent[:, 1:] <= cut.size).sum(axis=1) for cut in cuts
+    ]
+    most = np.max(reach, axis=0)
+    query, place = np.nonzero((found >= 0) & (ranks >= most[:, None]))
+    below = chunks[found[query, place]]
+    own = np.column_stack([query * len(texts.ids) + below[:, 0], below[:, 1:]])
+    near = touching(own, relevant)
+    late = np.column_stack([query[near], place[near] + 1, found[query[near], place[near]]])
+    return CarriedHits(found[ranks < most[:, None]], np.stack([*reach, most]), late)
+
+
+def _metric(name: str) -> dict[str, Any]:
+    """What the page must know of a metric: its name and cut, whether less is better, and whether it is a recall."""
+    column, cut = split_name(name)
+    known = metric_of(name)
+    label = column if cut.size else name
+    told = {"name": name, "label": label, "kind": cut.kind, "size": cut.size}
+    share, recall = known.measures == "share", issubclass(known, Recall)
+    return told | {"cost": not higher_is_better(name), "share": share, "recall": recall}
 
 
 @dataclass(frozen=True)
@@ -239,6 +305,15 @@ class TextUnits:
             return np.stack([document, *(rows.column(name).to_numpy() for name in ("start", "end"))], axis=1)
         number = _numbers(rows.column("chunk_id"), self.ids)
         return np.stack([number, np.zeros_like(number), self.lengths[number]], axis=1)
+
+    def tokens(self, ranges: Ranges) -> list[int]:
+        """How many tokens each of the ranges has; 0 where a range is not in these texts."""
+        order = np.lexsort(ranges.T[::-1])
+        counts = [0] * len(ranges)
+        known = [place for place in order.tolist() if ranges[place, 0] >= 0]
+        for place, text in zip(known, cut_texts(self.contents, ranges[known]), strict=True):
+            counts[place] = count_tokens(text.decode(), DEFAULT_ENCODING)
+        return counts
 
 
 def returned_chunks(hits: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -271,7 +346,7 @@ def _texts_concerned(questions: Questions) -> TextUnits:
     """
     is_whole = questions.evaluation_type == "token-level"
     name = "doc_id" if is_whole else "chunk_id"
-    near = [one.hits.filter(pc.field("rank") <= max(questions.ks)) for one in questions.configurations]
+    near = [one.hits for one in questions.configurations]
     concerned = pc.unique(pa.concat_tables([table.select([name]) for table in (questions.truth, *near)]).column(name))
     tables = [questions.documents] if is_whole else [one.chunks for one in questions.configurations]
     rows = pa.concat_tables([table.filter(pc.is_in(pc.field(name), concerned)) for table in tables])
@@ -296,29 +371,17 @@ def _text_sections(texts: TextUnits, carried: Ranges) -> list[Section]:
     return [Section.of("documents", documents), Section.of("pieces", pieces), Section.of("texts", b"".join(cut))]
 
 
-def _shown(chunks: Ranges, used: Counts, carried: Ranges) -> tuple[Ranges, Counts]:
-    """The chunks at the rows in ``used`` and those that touch the carried texts, by document and start.
-
-    And for each row of the table its number among them, with -1 at the end, for hits that are missing.
-    """
-    rows = np.union1d(used, touching(chunks, carried))
-    rows = rows[np.lexsort(chunks[rows].T[::-1])]
-    index = np.full(len(chunks) + 1, -1, dtype=np.int64)
-    index[rows] = np.arange(len(rows))
-    return chunks[rows], index
-
-
-def _second(chunks: Sequence[Ranges], hits: Sequence[Counts]) -> int:
+def _second(hits: Sequence[CarriedHits], sides: Sequence[ConfigurationTables]) -> int:
     """The configuration to show beside the first: the best with other hits; -1 where there is only one."""
-    # The last row stands for the hits that are missing, whose number is -1.
-    found = (np.append(ranges, [[-1] * 3], axis=0)[rows] for ranges, rows in zip(chunks, hits, strict=True))
-    first = next(found)
-    others = (number for number, one in enumerate(found, start=1) if not np.array_equal(one, first))
-    return next(others, 1 if len(hits) > 1 else -1)
+    same = [
+        side.chunks_digest == sides[0].chunks_digest and np.array_equal(found.rows, hits[0].rows)
+        for side, found in zip(sides, hits, strict=True)
+    ]
+    return next((number for number, equal in enumerate(same) if not equal), 1 if len(hits) > 1 else -1)
 
 
-def hit_rows(one: ConfigurationTables, query_ids: pa.Array, depth: int) -> Counts:
-    """The chunk rows of the first ``depth`` hits of each query, one query a row; -1 where there are fewer.
+def hit_rows(one: ConfigurationTables, query_ids: pa.Array) -> Counts:
+    """The chunk rows of the hits of each query, one query a row; -1 where there are fewer.
 
     Hits of other queries are left out. Raises ``TableError`` on a hit that is not one of the chunks.
     """
@@ -326,14 +389,13 @@ def hit_rows(one: ConfigurationTables, query_ids: pa.Array, depth: int) -> Count
 
     place = ["doc_id", "start", "end"] if has_places(one.chunks) else ["doc_id", "ordinal"]
     chunks = pl.DataFrame(one.chunks.select(place)).with_row_index("chunk")
-    first = one.hits.filter(pc.field("rank") <= depth)
-    found = pl.DataFrame(first.select(place)).join(chunks, on=place, how="left", maintain_order="left")["chunk"]
+    found = pl.DataFrame(one.hits.select(place)).join(chunks, on=place, how="left", maintain_order="left")["chunk"]
     if found.null_count():
         raise TableError(f"hits of {one.name!r} are not among its chunks: run again to make both anew")
-    query = _numbers(first.column("query_id"), query_ids)
+    query, rank = _numbers(one.hits.column("query_id"), query_ids), one.hits.column("rank").to_numpy()
     known = np.flatnonzero(query >= 0)
-    rows = np.full((len(query_ids), depth), -1, dtype=np.int64)
-    rows[query[known], first.column("rank").to_numpy()[known] - 1] = found.to_numpy()[known]
+    rows = np.full((len(query_ids), int(rank.max(initial=0))), -1, dtype=np.int64)
+    rows[query[known], rank[known] - 1] = found.to_numpy()[known]
     return rows
 
 

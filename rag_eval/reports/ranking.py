@@ -6,6 +6,7 @@ To add a column, add a ``RankingColumn`` to ``ConfigurationRanking.of``: each me
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import floor
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pyarrow as pa
@@ -13,8 +14,9 @@ from rich.filesize import decimal
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.formatting import counted, html_table, number, signed
-from rag_eval.metrics.metric import metric_of, split_name
-from rag_eval.reports.wording import brackets, number_word, significance, typeset, unit_word
+from rag_eval.metrics.metric import higher_is_better, metric_of, split_name
+from rag_eval.metrics.span_metrics import TokensRetrieved
+from rag_eval.reports.wording import brackets, number_word, points, significance, typeset, unit_word
 from rag_eval.stats.bootstrap import FEWEST_SURE
 from rag_eval.stats.comparison import Placed, place_labels
 from rag_eval.tables import ResultTable
@@ -76,6 +78,16 @@ class RankingColumn:
     kind: Literal["place", "name", "score", "verdict", "number"] = "number"
     optional: bool = False
     missing: str = "–"
+
+    @property
+    def is_context(self) -> bool:
+        """Whether it is what the context of a question costs."""
+        return split_name(self.title)[0] == TokensRetrieved.label
+
+    @property
+    def heading(self) -> str:
+        """The title in short."""
+        return "tokens a question" if self.is_context else self.title
 
     def text(self, row: RankingRow) -> str:
         """The value in writing."""
@@ -169,14 +181,32 @@ class ConfigurationRanking:
         ]
 
     @property
+    def is_share(self) -> bool:
+        """Whether the metric is a share, which is written in per cent."""
+        return metric_of(self.metric).measures == "share"
+
+    @property
+    def order(self) -> str:
+        """How the rows are sorted by the metric, as a heading says it."""
+        return "descending" if higher_is_better(self.metric) else "ascending"
+
+    @property
     def scale(self) -> tuple[float, float]:
-        """The range of the bars that draw the intervals: 0 to 1 for a share, else from 0 to the furthest ends."""
-        if metric_of(self.metric).measures == "share":
-            return 0.0, 1.0
+        """The range of the bars that draw the intervals: of a share from a full tenth to 1, else all there is."""
         estimates = [row.placed.estimate for row in self.rows if row.placed is not None]
         lows = [estimate.mean if estimate.low is None else estimate.low for estimate in estimates]
         ends = [estimate.mean if estimate.high is None else estimate.high for estimate in estimates]
+        if self.is_share:
+            return min(0.9, floor(10 * min(lows, default=0.0)) / 10), 1.0
         return min(0.0, *lows, 0.0), max(0.0, *ends, 0.0) or 1.0
+
+    def tick(self, value: float, decimals: int = 0) -> str:
+        """A value of the metric on a scale: of a share in per cent."""
+        return f"{100 * value:.{decimals}f}" if self.is_share else number(value)
+
+    def apart(self, difference: float) -> str:
+        """A difference by the metric: of a share in points."""
+        return points(difference) if self.is_share else typeset(signed(difference))
 
     @property
     def note(self) -> str:
@@ -223,12 +253,6 @@ COST_COLUMNS = (
         explanation="Size of the vectors and their index on disk",
     ),
 )
-
-
-def without_hits(metric: str) -> str:
-    """The metric's name without a number of hits: ``span_recall@5`` is ``span_recall``."""
-    column, cut = split_name(metric)
-    return metric if cut.hits is None else column
 
 
 def _metric_column(name: str, rows: Sequence[RankingRow], **options: Any) -> RankingColumn:

@@ -1,6 +1,7 @@
 """The data of a report, from the tables that a run left in the workspace, and what it was made from and with."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from rag_eval.benchmark.compare import RunComparison, compare_runs
 from rag_eval.benchmark.outcome import BenchmarkOutcome, StageWork
@@ -10,7 +11,7 @@ from rag_eval.benchmark.scores import SEED, RunScores, read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import data_sha256, patterns_of
 from rag_eval.formatting import counted
-from rag_eval.reports.charts import Chart, charts_of
+from rag_eval.reports.charts import charts_of
 from rag_eval.reports.questions import Overlay, pack_overlay, questions_of
 from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.reports.verdict import RunVerdict, verdict_of
@@ -24,7 +25,7 @@ class Report:
     outcome: BenchmarkOutcome
     verdict: RunVerdict
     ranking: ConfigurationRanking
-    charts: list[Chart]
+    charts: dict[str, Any]
     overlay: Overlay | None
     compared: RunComparison | None
     drops: list[str]
@@ -51,11 +52,12 @@ def build_report(
     if against is not None:
         compared = compare_runs(workspace, against, outcome, allow_different=allow_different)
         drops = drop_sentences(workspace, compared)
+    verdict = verdict_of(outcome, known, placed)
     return Report(
         outcome=outcome,
-        verdict=verdict_of(outcome, known, placed),
+        verdict=verdict,
         ranking=ranking,
-        charts=charts_of(workspace, outcome, [row.outcome for row in ranking.rows], known),
+        charts=charts_of(workspace, outcome, [row.outcome for row in ranking.rows], verdict),
         overlay=pack_overlay(questions_of(workspace, outcome, known, compared)) if ranking.rows else None,
         compared=compared,
         drops=drops,

@@ -1,25 +1,22 @@
 """The files of a run's report: ``report.html``, one page with all its data, ``report.md`` and ``scores.parquet``."""
 
 import json
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
+from urllib.parse import quote
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.scores import keep_scores
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.disk.files import write_atomically
 from rag_eval.errors import ConfigurationError
-from rag_eval.reports import against
-from rag_eval.reports.charts import COLOURS, MOST_CHARTED
+from rag_eval.reports import against, wording
+from rag_eval.reports.charts import MOST_CHARTED
 from rag_eval.reports.html import asset, render_page
-from rag_eval.reports.markdown import report_markdown
+from rag_eval.reports.markdown import HEADS, report_markdown
 from rag_eval.reports.report import Report, build_report, facts, ledger
-from rag_eval.types.ids import text_sha256
 
 MARKDOWN_FILE = "report.md"
 SUFFIXES = (".html", ".htm", ".md")
-SCRIPTS = ("sections", "page", "offsets", "spans", "questions", "overlay", "list", "explorer", "charts", "start")
+SCRIPTS = ("page", "sections", "offsets", "spans", "questions", "ladder", "list", "explorer", "charts", "why", "start")
 """The parts of the page's script, in the order in which they build on each other."""
 
 
@@ -56,63 +53,50 @@ def write_report(workspace: Workspace, report: Report, path: Path) -> None:
 
     Raises ``ArtifactError`` when it cannot be written, and as ``is_markdown`` does.
     """
-    if is_markdown(path):
-        content = report_markdown(report)
-    else:
-        content = report_html(report, vega_script(workspace.root / "cache" / "report"))
+    content = report_markdown(report) if is_markdown(path) else report_html(report)
     workspace.keep(path, content.encode())
 
 
-def report_html(report: Report, vega: str) -> str:
-    """The page; ``vega`` is the script that draws the charts."""
+def report_html(report: Report) -> str:
+    """The page."""
     outcome, overlay = report.outcome, report.overlay
     return render_page(
         "report.html",
         style=asset("report.css"),
         script="\n".join(asset(f"{name}.js") for name in SCRIPTS),
-        library=vega,
         report=report,
         against=against,
+        heads=HEADS,
+        roles=_roles(report),
+        addresses=_addresses(report),
+        wording=wording,
         most_charted=MOST_CHARTED,
         facts=facts(outcome),
         ledger=ledger(outcome),
         settings=json.dumps(outcome.config.model_dump(mode="json"), indent=2, ensure_ascii=False),
-        manifest={
-            "charts": [
-                {
-                    "id": chart.id,
-                    "rows": chart.rows,
-                    "fields": chart.fields,
-                    "choices": chart.choices,
-                    "spec": chart.spec | {"description": chart.title},  # which a screen reader calls the drawing
-                }
-                for chart in report.charts
-            ],
-            "colours": COLOURS,
-            "overlay": overlay.manifest if overlay else {"configurations": []},
-        },
+        manifest={"charts": report.charts, "overlay": overlay.manifest if overlay else {"configurations": []}},
         sections=overlay.sections if overlay else [],
     )
 
 
-def vega_script(folder: Path) -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script; kept in the folder, since bundling takes seconds.
-
-    A file that was altered no longer fits the digest in its name and is made again.
-    """
-    name = f"vega-{version('vl-convert-python')}-"
-    for path in folder.glob(f"{name}*.js"):
-        kept = path.read_bytes().decode(errors="replace")
-        if path.stem == name + text_sha256(kept)[:32]:
-            return kept
-    script = _bundled()
-    write_atomically(folder / f"{name}{text_sha256(script)[:32]}.js", script.encode())
-    return script
+def _roles(report: Report) -> dict[str, list[str]]:
+    """What each configuration is called in the ranking."""
+    verdict = report.verdict
+    named = {"ship": verdict.shipped, "runner-up": verdict.runner_up, "cheapest": verdict.cheapest}
+    return {name: [word for word, other in named.items() if other == name] for name in named.values() if name}
 
 
-@cache
-def _bundled() -> str:
-    import vl_convert
-
-    script: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    return script
+def _addresses(report: Report) -> dict[tuple[str, str, str], str]:
+    """Where the page shows a configuration beside itself in the run before, by both names and the metric."""
+    if report.compared is None or report.overlay is None:
+        return {}
+    manifest, before = report.overlay.manifest, report.compared.before.run
+    sides = {side["name"]: number for number, side in enumerate(manifest["configurations"])}
+    metrics = {one["name"]: one for one in manifest["metrics"]}
+    found = {}
+    for row in report.compared.rows:
+        a, b, metric = sides.get(row.after), sides.get(f"{row.before} (in {before})"), metrics.get(row.metric)
+        if a is not None and b is not None and metric is not None:
+            cut = f"&cut={metric['size']}{'t' if metric['kind'] == 'tokens' else ''}" if metric["size"] else ""
+            found[row.before, row.after, row.metric] = f"a={a}&b={b}{cut}&by={quote(metric['label'])}"
+    return found

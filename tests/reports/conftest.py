@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -73,11 +73,17 @@ class Opened:
         """The questions in the list, as far as they are in sight."""
         return self.page.locator("#list .asked").all_inner_texts()
 
-    def draw_charts(self) -> None:
-        """Scroll past all charts, so that they are drawn."""
-        for figure in self.page.locator("figure").all():
-            figure.scroll_into_view_if_needed()
-            figure.locator(".drawing[data-drawn]").wait_for()
+    def asked(self) -> str:
+        """The open question."""
+        return self.page.locator("#question h3").inner_text()
+
+    def address(self, part: str) -> None:
+        """Wait until the address has a part."""
+        self.page.wait_for_function("part => location.hash.includes(part)", arg=part)
+
+    def waits_for(self, expression: str) -> None:
+        """Wait until an expression is true in the page."""
+        self.page.wait_for_function(f"() => {expression}")
 
 
 @pytest.fixture
@@ -93,3 +99,11 @@ def open_report(chromium: "Browser") -> "Iterator[Callable[..., Opened]]":
     yield opened
     for context in contexts:
         context.close()
+
+
+def findings(page: "Page") -> list[tuple[str, str]]:
+    """What axe finds wrong by WCAG 2.2, levels A and AA."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+    results: Any = axe.Axe().run(page, options={"runOnly": {"type": "tag", "values": tags}})
+    return [(one["id"], node["html"][:200]) for one in results.response["violations"] for node in one["nodes"]]

@@ -9,6 +9,7 @@ from rag_eval.experiments.evaluators import ExactMatch, LevenshteinSimilarity
 from rag_eval.experiments.file_outputs import HtmlOutput, JsonOutput
 from rag_eval.experiments.results import ExperimentResult, Score
 from rag_eval.experiments.running import evaluatorq
+from tests.reports.conftest import findings
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -20,6 +21,9 @@ HOSTILE = [
     "\ud800 half a pair, NUL \x00, \x1b[31m, \u202e right to left",
     "emoji 🛳️ 汉字 عربي",
 ]
+
+
+LONG = "long words " * 60 + "end"
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +78,10 @@ def test_a_page_of_many_samples_carries_the_first_and_what_failed() -> None:
 
 
 def test_a_reader_searches_filters_and_orders(chromium: "Browser") -> None:
-    data = [{"input": text, "output": text.upper()} for text in [*HOSTILE, "boom", *(f"plain {n}" for n in range(120))]]
+    data = [
+        {"input": text, "output": text.upper()}
+        for text in [*HOSTILE, "boom", LONG, *(f"plain {n}" for n in range(119))]
+    ]
     result = run(data, [shout, same])
     context = chromium.new_context(viewport={"width": 1440, "height": 900})
     page = context.new_page()
@@ -86,14 +93,38 @@ def test_a_reader_searches_filters_and_orders(chromium: "Browser") -> None:
     page.goto(Path(result.saved["html"]).absolute().as_uri())
     rows = page.locator("#rows tr")
     assert page.title() == "Voices <i> – rag-eval"
-    assert page.locator("h1").inner_text() == "Voices <i>"
+    assert page.locator(".run").inner_text().startswith("Voices <i> · ")
+    # The verdict first, then the tasks beside each other, sample by sample.
+    assert page.locator("h1").inner_text().startswith("same is worse than shout by ExactMatch (−")
+    pairs = page.locator(".pairs tbody tr")
+    assert pairs.count() == 3
+    assert pairs.first.inner_text().split("\t")[:3] == ["ExactMatch", "same", "shout"]
     assert page.locator(".averages tbody tr").count() == 6
-    assert "125" in page.locator(".averages tbody tr").first.inner_text()
+    page.locator(".averages").get_by_role("button", name="Mean").click()
+    means = [float(text) for text in page.locator(".averages tbody td:nth-child(2)").all_inner_texts()]
+    assert means == sorted(means, reverse=True)
     assert page.locator("#failures li").all_inner_texts() == ["shout: 1 time"]
+    # Samples on which the tasks differ come first; any heading sorts, one way and the other.
+    numbers = page.locator("#rows tr td:first-child")
     assert rows.count() == 100
     page.locator("#more").click()
     assert rows.count() == 126
+    assert numbers.all_inner_texts() != sorted(numbers.all_inner_texts(), key=int)
+    page.get_by_role("button", name="same/LevenshteinSimilarity").click()
+    for descending in (False, True):
+        cells = page.locator("#rows tr td:last-child").all_inner_texts()
+        values = [float(text.strip(" ✓✗")) for text in cells if text != "failed"]
+        assert values == sorted(values, reverse=descending)
+        page.get_by_role("button", name="same/LevenshteinSimilarity").click()
+    page.locator("#differ").click()
+    page.get_by_role("button", name="#", exact=True).click()
     assert rows.nth(0).locator(".content").first.inner_text() == HOSTILE[0]
+    # The whole of a long text is there on demand.
+    page.locator("#search").fill("long")
+    box = rows.first.locator(".content.long").first
+    assert box.evaluate("e => e.scrollHeight > e.clientHeight")
+    rows.first.get_by_role("button", name="whole text").first.click()
+    assert rows.first.locator(".content").first.inner_text() == LONG
     page.locator("#search").fill("汉字 EMOJI")
     assert page.locator("#count").inner_text() == "1 sample"
     rows.first.locator("summary").first.click()
@@ -102,10 +133,19 @@ def test_a_reader_searches_filters_and_orders(chromium: "Browser") -> None:
     page.locator("#shown").select_option("failed")
     assert rows.count() == 1
     assert rows.first.locator(".problem").first.inner_text() == "ValueError: <b>no</b> boom"
-    page.locator("#shown").select_option("all")
-    page.locator("#order").select_option(label="lowest same/LevenshteinSimilarity")
-    values = [float(value.strip(" ✓✗")) for value in page.locator("#rows tr td:last-child").all_inner_texts()]
-    assert values == sorted(values)
+    with page.expect_download() as download:
+        page.locator("#samples-csv").click()
+    assert len(Path(download.value.path()).read_text().splitlines()) == 2
+    page.locator("#colours").click()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 20, 23)"
     assert said == []
     assert len(requests) == 1
     context.close()
+
+
+def test_axe_finds_nothing(chromium: "Browser") -> None:
+    page = chromium.new_page()
+    data = [{"input": text, "output": text.upper()} for text in (*HOSTILE, "boom", LONG)]
+    page.goto(Path(run(data, [shout, same]).saved["html"]).absolute().as_uri())
+    assert findings(page) == []
+    page.close()

@@ -1,12 +1,15 @@
 """A run beside an earlier one: in the page and as Markdown."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rag_eval.benchmark.compare import compare_runs
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
+from rag_eval.reports.against import recommendation_sentence
 from rag_eval.reports.markdown import report_markdown
 from rag_eval.reports.report import Report, build_report
 from rag_eval.reports.write import report_html
@@ -28,7 +31,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 
 def comparison_section(report: Report) -> str:
-    return report_html(report, vega="").split('<section id="against"')[1].split("</section>")[0]
+    return report_html(report).split('<section id="against"')[1].split("</section>")[0]
 
 
 def rows(page: str) -> list[list[str]]:
@@ -50,7 +53,7 @@ def test_the_best_comes_first_and_of_tokens_that_is_the_fewest(report: Report) -
 def test_what_is_not_compared_is_said_in_both(report: Report) -> None:
     text = report_markdown(report)
     assert report.compared is not None
-    page = comparison_section(report)
+    page = report_html(report)
     for said in (text, page):
         assert "Not measured on the same data: the corpus differs: 12 documents" in said
         assert f"{report.compared.before.run} by span" in said
@@ -77,3 +80,18 @@ def test_the_stage_that_a_drop_is_in_is_said_in_both(report: Report) -> None:
         r"recursive-token (30|90)/0, bm25: the drop is in: search \\?\(words\\?\), which loses 0\.\d{3} more"
     )
     assert set(found.findall(report_markdown(report))) == set(found.findall(comparison_section(report))) == {"30", "90"}
+
+
+def test_that_another_comes_first_is_said_with_the_reason(tmp_path: Path) -> None:
+    workspace, config = Workspace(root=tmp_path / ".rag-eval"), write_data(tmp_path)
+    before = make_run(workspace, config)
+    after = make_run(workspace, config)
+    large = next(one for one in after.configurations if one.name == LARGE_NAME)
+    worse = large.model_copy(update={"metrics": dict.fromkeys(large.metrics, 0.1)})
+    others = [one for one in after.configurations if one.name != LARGE_NAME]
+    changed = after.model_copy(update={"configurations": [worse, *others]})
+    compared = replace(compare_runs(workspace, before, after), after=changed)
+    assert recommendation_sentence(compared) == (
+        f"The recommendation changed from {LARGE_NAME} to {SMALL_NAME}: {LARGE_NAME} went from 1.000 to 1.000 "
+        f"(the same); {SMALL_NAME} went from 0.983 to 0.983 (the same)."
+    )

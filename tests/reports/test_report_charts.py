@@ -1,20 +1,20 @@
-"""Configurations that find the same, and metrics of which less is better, in the charts, the table and the list."""
+"""The numbers behind the charts: where lines end, who is first over which budgets, and names that are long."""
 
-import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.scores import read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveCharacterChunker
-from rag_eval.reports.charts import by_budget
+from rag_eval.reports.charts import lanes_of, safe_budgets
 from rag_eval.reports.report import Report, build_report
+from rag_eval.reports.strip import Strip
 from rag_eval.reports.verdict import copies_note
-from rag_eval.reports.write import keep_report, write_report
+from rag_eval.reports.write import keep_report
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tests.benchmark.made_runs import write_data
 from tests.reports.conftest import Kept, Opened
@@ -46,32 +46,36 @@ def tied(tied_run: Kept) -> Report:
     return build_report(tied_run.workspace, tied_run.outcome)
 
 
-def test_equal_ones_are_rings_around_each_other(tied: Report) -> None:
-    charts = {chart.id: chart for chart in tied.charts}
-    for name in ("trade-off", "by-k", "by-budget"):
-        rings = {row["configuration"].split("/")[0]: (row["ring"], row["equal"]) for row in charts[name].rows}
-        assert rings == {
-            "recursive-character 100000": (0, 2),
-            "recursive-character 200000": (1, 2),
-            "recursive-character 400": (0, 1),
-        }, name
+def test_a_line_ends_where_the_fetched_hits_do(tied_run: Kept, tied: Report) -> None:
+    scores = read_scores(tied_run.workspace, tied_run.outcome)
+    curves = tied.charts["curves"]
+    ended = 0
+    for one, points in zip(tied.charts["configurations"], curves["lines"], strict=True):
+        fetched = scores.paired("tokens_fetched").subset([one["name"]]).values[0]
+        for budget, point in zip(curves["budgets"], points, strict=True):
+            values = scores.paired(f"recall_within_tokens@{budget}").subset([one["name"]]).values[0]
+            if np.mean(fetched <= budget) > 0.05:
+                assert point is None
+                ended += 1
+            else:
+                assert point[0] == pytest.approx(values.mean(), abs=1e-5)
+                assert point[1] <= point[0] <= point[2]
+    assert ended
 
 
-def test_a_line_ends_where_the_kept_hits_no_longer_fill_the_budget(tied: Report) -> None:
-    (chart,) = (chart for chart in tied.charts if chart.id == "by-budget")
-    budgets: dict[str, list[int]] = {}
-    for row in chart.rows:
-        budgets.setdefault(row["chunker"], []).append(row["tokens"])
-    # Fifty hits of about 100 tokens fill 4,000; those of a whole document do not fit into 250.
-    assert budgets["recursive-character 400/0"] == [250, 500, 1_000, 2_000, 4_000]
-    assert budgets["recursive-character 100000/0"][0] == 250
-
-
-def test_only_budgets_that_are_drawn_have_a_tick(tied_run: Kept) -> None:
-    whole = [one for one in tied_run.outcome.ranked() if "100000" in one.name]
-    chart = by_budget(whole, read_scores(tied_run.workspace, tied_run.outcome).estimates())
-    assert {row["tokens"] for row in chart.rows} == {250, 500, 1_000, 2_000, 4_000, 8_000, 16_000}
-    assert '"values": [250, 500, 1000, 2000, 4000, 8000, 16000]' in json.dumps(chart.spec)
+def test_a_lane_for_those_that_are_first_somewhere() -> None:
+    budgets, first = [250, 500, 1_000, 2_000], ["a", "b", "b", None]
+    among = [["a", "b"], ["b"], ["a", "b"], []]
+    curves = {name: [0.5] * 4 for name in "ab"}
+    strip = Strip("recall_within_tokens", budgets, curves, curves, curves, first, among)
+    a, b = lanes_of(strip, "b")
+    assert (a["name"], b["name"]) == ("a", "b")
+    # Up to the middle between two budgets, on a scale of doublings.
+    assert a == {"name": "a", "first": [(250, 353.6)], "tied": [(250, 353.6), (707.1, 1414.2)]}
+    assert b["first"] == [(353.6, 1414.2)]
+    assert safe_budgets(strip, "b", 500) == (250, 1_000)
+    assert safe_budgets(strip, "a", 500) is None
+    assert safe_budgets(strip, "b", None) is None
 
 
 @pytest.mark.parametrize(
@@ -83,83 +87,36 @@ def test_a_copy_occurs_and_copies_occur(tied_run: Kept, spans: int, sentence: st
 
 
 def test_columns_in_which_nothing_took_anything_are_left_out(tied_run: Kept) -> None:
-    headings = tied_run.page.read_text(encoding="utf-8").split("<thead>")[1].split("</thead>")[0]
-    for shown in ("configuration", "span_<wbr>recall<wbr>@3", "chunks", "characters"):
+    table = tied_run.page.read_text(encoding="utf-8").split('<table class="ranking">')[1]
+    headings = table.split("<thead>")[1].split("</thead>")[0]
+    for shown in ("configuration", "chunks", "characters", "tokens a question"):
         assert f">{shown}<" in headings
     for empty in ("cost $", "tokens read", "index"):
         assert f">{empty}<" not in headings
 
 
-def test_a_chart_that_cannot_be_drawn_takes_nothing_else_with_it(
-    tied_run: Kept, tied: Report, open_report: Callable[..., Opened], tmp_path: Path
+OUTSIDE = """() => [...document.querySelectorAll(".drawing svg text")].filter((text) => {
+  const [box, frame] = [text, text.closest("figure")].map((one) => one.getBoundingClientRect());
+  return box.right > frame.right + 8 || box.left < frame.left - 8;
+}).map((text) => text.textContent)"""
+
+
+def test_beside_the_best_stands_the_best_that_finds_something_else(
+    tied_run: Kept, open_report: Callable[..., Opened]
 ) -> None:
-    first, *others = tied.charts
-    broken = replace(first, spec={"mark": "bar", "height": 100, "transform": [{"calculate": "(", "as": "x"}]})
-    write_report(tied_run.workspace, replace(tied, charts=[broken, *others]), tmp_path / "broken.html")
-    report = open_report(tmp_path / "broken.html")
-    figures = report.page.locator("figure")
-    figures.first.get_by_text("This chart cannot be drawn. Its numbers are below.").wait_for()
-    for place in range(1, len(tied.charts)):
-        figures.nth(place).locator(".drawing[data-drawn] svg").wait_for()
-    figures.first.locator("summary").click()
-    assert figures.first.locator("tbody tr").count() == 3
+    page = open_report(tied_run.page).page
+    assert page.locator("#side-b option:checked").inner_text() == "recursive-character 400/0, bm25"
 
 
-def test_the_page_shows_ties_and_knows_that_tokens_cost(tied_run: Kept, open_report: Callable[..., Opened]) -> None:
-    report = open_report(tied_run.page)
-    page = report.page
-    report.draw_charts()
-    points = page.locator("#chart-trade-off .mark-symbol.role-mark path")
-    places = [point.get_attribute("transform") for point in points.all()]
-    sizes = [point.evaluate("path => path.getBBox().width") for point in points.all()]
-    # The wide ones first, so that the others stand in front of them.
-    assert (len(set(places)), sizes) == (2, sorted(sizes, reverse=True))
-    assert page.locator("#chart-trade-off .mark-text.role-mark text").all_text_contents() == ["×2"]
-    # Beside the best stands the best that finds something else.
-    assert page.locator("#side-b").evaluate("select => select.selectedOptions[0].text") == (
-        "recursive-character 400/0, bm25"
-    )
-    assert "A finds a part" in page.locator("#shown option").all_inner_texts()
-    report.choose("metric", "span_precision")
-    assert "A scores between 0 and 1" in page.locator("#shown option").all_inner_texts()
-    report.choose("shown", "part")
-    # Of tokens less is better: the worst has most of them, and no share of them was found.
-    report.choose("metric", "tokens_retrieved")
-    page.wait_for_function("document.querySelector('#count').innerText === '72 questions'")
-    assert page.locator("#shown option").all_inner_texts() == [
-        "All questions",
-        "A beats B",
-        "B beats A",
-        "Declared unanswerable",
-    ]
-    first = page.locator("#list .row .score:first-child > :last-child").all_inner_texts()
-    tokens = [int(text.replace(",", "")) for text in first]
-    assert tokens == sorted(tokens, reverse=True)
-    widths = page.locator("#list .row .score:first-child .bar > span").evaluate_all(
-        "bars => bars.map(b => b.style.width)"
-    )
-    assert widths[0] == "100%"
-    report.choose("shown", "better")
-    assert page.locator("#count").inner_text() == "0 of 72 questions"
-    report.choose("shown", "worse")
-    assert page.locator("#count").inner_text() == "70 of 72 questions"
-    assert report.messages == []
-
-
-OUTSIDE = """() => [...document.querySelectorAll(".drawing svg .role-legend text")].filter((text) =>
-  text.getBoundingClientRect().right > text.closest("svg").getBoundingClientRect().right + 1
-).map((text) => text.textContent)"""
-
-
-def test_long_names_stay_inside_of_the_legend(tmp_path: Path, open_report: Callable[..., Opened]) -> None:
+@pytest.mark.parametrize("width", [1440, 390])
+def test_long_names_stay_inside(tmp_path: Path, open_report: Callable[..., Opened], width: int) -> None:
     separators = ["\n\n", "\n", ". ", ", ", " ", ""]
     long = [
         RecursiveCharacterChunker(chunk_size=size, chunk_overlap=0, separators=separators) for size in (80, 120, 160)
     ]
-    config = write_data(tmp_path).model_copy(update={"chunkers": long})
+    config = write_data(tmp_path).model_copy(update={"chunkers": long, "objective": "recall_within_tokens@2000"})
     kept = Kept(workspace := Workspace(root=tmp_path / "work"), run(config, workspace))
     keep_report(workspace, kept.outcome)
-    report = open_report(kept.page)
-    report.draw_charts()
-    assert report.page.locator(".drawing svg .role-legend text").count() > 0
-    assert report.page.evaluate(OUTSIDE) == []
+    page = open_report(kept.page, viewport={"width": width, "height": 900}).page
+    assert page.locator(".drawing svg text").count() > 20
+    assert page.evaluate(OUTSIDE) == []

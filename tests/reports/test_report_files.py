@@ -14,7 +14,7 @@ from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.reports.markdown import report_markdown
 from rag_eval.reports.report import build_report
-from rag_eval.reports.write import keep_report, page_of, vega_script
+from rag_eval.reports.write import keep_report, page_of
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tests.doubles.broken_chunker import BrokenChunker
 from tests.reports.conftest import Kept
@@ -68,17 +68,6 @@ def test_a_run_in_which_everything_failed_has_a_report(tmp_path: Path) -> None:
     report = keep_report(workspace, outcome)
     assert report.verdict.headline == "No configuration finished"
     assert "must be smaller" in page_of(workspace, outcome).read_text(encoding="utf-8")
-
-
-def test_the_charts_script_is_made_once_and_again_when_altered(tmp_path: Path) -> None:
-    script = vega_script(tmp_path)
-    (kept,) = tmp_path.iterdir()
-    made = kept.stat().st_mtime_ns
-    assert vega_script(tmp_path) == script
-    assert kept.stat().st_mtime_ns == made
-    kept.write_text("alert(1)")
-    assert vega_script(tmp_path) == script
-    assert kept.read_text(encoding="utf-8") == script
 
 
 def test_lost_tables_are_said(small_run: Kept) -> None:

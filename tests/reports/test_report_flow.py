@@ -6,11 +6,14 @@ from pathlib import Path
 
 import httpx
 import pytest
+from prefect import flow
 from prefect.settings import PREFECT_API_URL
 
 from flows.benchmark import benchmark
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.reports.write import page_of
+from tasks.artifacts import report_run
+from tests.reports.report_runs import run
 from tests.reports.test_report_files import SMALL
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -36,11 +39,11 @@ def test_a_run_leaves_its_report_and_the_artifact_links_to_it(tmp_path: Path) ->
 def test_a_report_that_cannot_be_written_is_said_and_the_run_is_kept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "cache" / "report").write_text("in the way")
     workspace = Workspace(root=tmp_path)
+    outcome = run(SMALL, workspace)
+    (tmp_path / outcome.configurations[0].hits.uri).unlink()
     with caplog.at_level(logging.WARNING):
-        outcome = benchmark(SMALL, workspace)
+        flow(report_run, validate_parameters=False)(workspace, outcome)
     assert "the report of" in caplog.text
     assert (workspace.runs / outcome.run / "summary.json").is_file()
     assert not page_of(workspace, outcome).exists()

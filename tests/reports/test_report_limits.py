@@ -39,7 +39,9 @@ def test_of_too_many_questions_the_worst_stay(questions: Questions, sample_run: 
     best = best_scores(sample_run, "span_recall")
     assert max(best[query] for query in ids) <= min(value for query, value in best.items() if query not in ids)
     overlay = pack_overlay(replace(questions, queries=kept.queries))
-    hits = next(section for section in overlay.sections if section.name == "hits-0")
+    hits, reach = (next(one for one in overlay.sections if one.name == f"{name}-0") for name in ("hits", "reach"))
+    # For each of the five cuts and for what is carried, the hits of ten questions.
+    assert len(reach.content) == 10 * 5 * 4
     assert len(hits.content) == 10 * 10 * 4
 
 

@@ -7,7 +7,8 @@ import pytest
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
-from rag_eval.reports.charts import loss_rows
+from rag_eval.metrics.losses import LOSS_PARTS
+from rag_eval.reports.charts import losses_of_run
 from rag_eval.retrieval.rerankers import LexicalReranker
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tests.reports.report_runs import run
@@ -26,13 +27,11 @@ def test_the_parts_add_up_and_the_rerankers_part_needs_no_run_without_it(tmp_pat
     config = BOTH if beside else BOTH.model_copy(update={"rerankers": [LexicalReranker()]})
     workspace = Workspace(root=tmp_path)
     outcome = run(config, workspace)
-    shares: dict[tuple[str, int], dict[str, float]] = {}
-    for row in loss_rows(workspace, outcome, outcome.configurations):
-        shares.setdefault((row["configuration"], row["k"]), {})[row["part"]] = row["share"]
-    assert len(shares) == 2 * len(outcome.configurations)
-    for (name, k), parts in shares.items():
-        one = next(one for one in outcome.configurations if one.name == name)
-        assert sum(parts.values()) == pytest.approx(1, abs=1e-4)
-        assert parts["found"] == pytest.approx(one.metrics[f"span_recall@{k}"], abs=1e-5)
-        is_reranked = one.configuration.reranker.type != "none"
-        assert (parts["reranker"] != 0) == is_reranked
+    found = losses_of_run(workspace, outcome, outcome.configurations)
+    assert list(found) == ["1", "5"]
+    for k, rows in found.items():
+        for one, shares in zip(outcome.configurations, rows, strict=True):
+            assert shares is not None
+            assert sum(shares) == pytest.approx(1 - one.metrics[f"span_recall@{k}"], abs=1e-4)
+            is_reranked = one.configuration.reranker.type != "none"
+            assert (shares[LOSS_PARTS.index("reranker")] != 0) == is_reranked

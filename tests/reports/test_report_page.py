@@ -2,261 +2,440 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.reports.report import build_report
+from rag_eval.reports.report import Report, build_report
 from rag_eval.reports.write import keep_report, write_report
 from rag_eval.retrieval import RETRIEVER
-from tests.reports.conftest import Kept, Opened
+from tests.benchmark.made_runs import LARGE_NAME, SMALL_NAME, make_run, write_data
+from tests.reports.conftest import Kept, Opened, findings
 from tests.reports.report_runs import run
 from tests.reports.test_report_files import BROKEN, SMALL
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
 OpenReport = Callable[..., Opened]
+SHIPPED, RUNNER_UP = "markdown 1000, hybrid", "recursive-token 300/0, hybrid"
 
 
-def test_the_page_is_one_small_file_with_a_strict_policy(sample_run: Kept) -> None:
-    content = sample_run.page.read_text(encoding="utf-8")
-    assert len(content.encode()) < 5_000_000
+@pytest.fixture(scope="module")
+def budget_run(sample_run: Kept) -> Kept:
+    """The run of the sample, ranked within 2,000 tokens."""
+    outcome = sample_run.outcome.by("recall_within_tokens@2000")
+    kept = Kept(sample_run.workspace, outcome.model_copy(update={"run": f"{outcome.run[:-1]}x"}))
+    keep_report(kept.workspace, kept.outcome)
+    return kept
+
+
+@pytest.fixture(scope="module")
+def report(budget_run: Kept) -> Report:
+    return build_report(budget_run.workspace, budget_run.outcome)
+
+
+def test_the_page_is_one_small_file_with_a_strict_policy(budget_run: Kept) -> None:
+    content = budget_run.page.read_text(encoding="utf-8")
+    assert len(content.encode()) < 500_000
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', content)
     assert policy is not None
-    assert "default-src 'none'" in policy[1]
+    assert policy[1].startswith("default-src 'none'; script-src 'sha256-")
     assert "unsafe" not in policy[1]
     markup = re.sub(r"<script.*?</script>", "", content, flags=re.DOTALL)
     assert not re.search(r"\b(src|href)=\"(?!#)", markup)
-    assert not re.search(r"\son\w+=", markup)
+    assert not re.search(r"\s(on\w+|style)=", markup)
 
 
-def test_it_opens_quietly_and_draws_every_chart(sample_run: Kept, open_report: OpenReport) -> None:
-    report = open_report(sample_run.page)
-    assert report.page.locator("h1").inner_text() == "By span_recall@5, ship recursive-token 300/0, hybrid"
-    assert "79.1 % [" in report.page.locator("#answer").inner_text()
-    assert report.page.locator(".ranking tbody tr").count() == 12
-    report.draw_charts()
-    assert report.page.locator("figure").count() == 5
-    for figure in report.page.locator("figure").all():
-        title = figure.locator("h3")
-        assert figure.get_attribute("aria-labelledby") == title.get_attribute("id")
-        drawing = figure.locator("[aria-roledescription=visualization]")
-        assert drawing.get_attribute("aria-label") == title.inner_text()
-    for box in report.page.locator(".scroll").all():
-        assert (box.get_attribute("role"), box.get_attribute("tabindex")) == ("group", "0")
-        assert box.get_attribute("aria-label")
-    for drawing in report.page.locator("figure .drawing").all():
-        assert drawing.locator("svg path, svg rect").count() > 20
-    report.page.locator("figure select").first.select_option("10")
-    report.page.locator("figure .drawing[data-drawn='2']").first.wait_for()
-    report.page.locator("figure summary").first.click()
-    assert report.page.locator("figure details table tbody tr").count() == 12
-    assert report.messages == []
-    assert report.requests == [sample_run.page.as_uri()]
+def test_the_first_screen_has_the_answer_and_names_the_choices_in_the_chart(
+    budget_run: Kept, report: Report, open_report: OpenReport
+) -> None:
+    opened = open_report(budget_run.page)
+    page = opened.page
+    assert page.locator("h1").inner_text() == f"For 2,000 tokens of context, ship {SHIPPED}" == report.verdict.headline
+    assert page.locator(".says h2").all_inner_texts()[:2] == ["How sure", "Cheapest that is as good"]
+    chart = page.locator("#chart-frontier")
+    box = chart.locator("svg").bounding_box()
+    assert box is not None
+    assert box["y"] + box["height"] < 900
+    assert "nothing is surely better than markdown 1000, hybrid" in chart.locator("h3").inner_text()
+    said = chart.locator("svg text").all_text_contents()
+    assert {f"ship: {SHIPPED} 87.7\xa0%", f"runner-up: {RUNNER_UP} 85.1\xa0%"} <= set(said)
+    # One line is emphasised for each role, every other has its name, and no mark is there twice.
+    assert [chart.locator(f"path.{kind}").count() for kind in ("win", "second", "cheap")] == [1, 1, 0]
+    assert chart.locator("path.other").count() == 10
+    named = {chart.locator("path.other title").nth(n).text_content() for n in range(10)}
+    assert named == {one.name for one in budget_run.outcome.configurations} - {SHIPPED, RUNNER_UP}
+    # The slider reads any budget; the strip has a lane for the shipped one, first at the budget.
+    assert chart.locator("rect.lane-first.acc").count() >= 1
+    page.locator("#read").focus()
+    page.keyboard.press("Home")
+    assert page.locator("#readout").inner_text().startswith("At 250 tokens: ")
+    assert chart.locator(".reading").get_attribute("visibility") == "visible"
+    chart.get_by_text("The numbers").click()
+    assert chart.locator("tbody tr").count() == 12
+    assert opened.messages == []
+    assert opened.requests == [budget_run.page.as_uri()]
 
 
-def test_questions_are_filtered_searched_and_sorted(sample_run: Kept, open_report: OpenReport) -> None:
-    report = open_report(sample_run.page)
-    assert report.page.locator("#count").inner_text() == "72 questions"
-    scores = report.page.locator("#list .row .score:first-child > :last-child").all_inner_texts()
-    assert scores == sorted(scores)
-    report.choose("search", "ferry")
-    assert all("ferry" in question.lower() for question in report.questions())
-    report.choose("search", "no such word")
-    assert report.questions() == []
-    assert report.page.locator("#nothing").is_visible()
-    report.choose("search", "")
-    report.choose("shown", "unanswerable")
-    assert report.page.locator("#count").inner_text() == "2 of 72 questions"
-    report.choose("shown", "all")
-    report.page.locator("#document").select_option(label="phrasebook.md")
-    asked = sum("phrasebook.md" in line for line in sample_run.outcome.ground_truth.path.read_text().splitlines())
-    assert report.page.locator("#count").inner_text() == f"{asked} of 72 questions"
-    report.page.locator("#document").select_option(label="Any document")
-    report.choose("order", "differ")
-    rows = [row.locator(".score > :last-child").all_inner_texts() for row in report.page.locator("#list .row").all()]
-    gaps = [abs(float(a) - float(b)) for a, b in rows]
-    assert gaps[0] == 1.0
-    assert gaps == sorted(gaps, reverse=True)
+def test_no_line_is_drawn_through_a_value_that_is_not_there(
+    budget_run: Kept, report: Report, open_report: OpenReport, tmp_path: Path
+) -> None:
+    charts = report.charts | {"curves": report.charts["curves"] | {"lines": list(report.charts["curves"]["lines"])}}
+    whole = charts["curves"]["lines"][0]
+    charts["curves"]["lines"][0] = [*whole[:10], None, *whole[11:30], *[None] * (len(whole) - 30)]
+    path = tmp_path / "gap.html"
+    write_report(budget_run.workspace, replace(report, charts=charts), path)
+    page = open_report(path).page
+    for drawn in ("win", "band"):
+        shape = page.locator(f"#chart-frontier path.{drawn}").get_attribute("d") or ""
+        assert shape.count("M") == 2
+    ends = [float(x) for x in re.findall(r"[ML]([\d.]+),", page.locator("path.win").first.get_attribute("d") or "")]
+    others = page.locator("#chart-frontier path.second").get_attribute("d") or ""
+    assert len(ends) == 29
+    assert max(ends) < max(float(x) for x in re.findall(r"[ML]([\d.]+),", others))
 
 
-def test_two_configurations_stand_side_by_side(sample_run: Kept, open_report: OpenReport) -> None:
-    report = open_report(sample_run.page)
-    page = report.page
-    page.locator("#side-b").select_option(label="recursive-token 300/0, vector")
-    page.locator("#question .sides .side >> nth=1").get_by_text("recursive-token 300/0, vector").wait_for()
-    left, right = page.locator("#question .document .columns").first.locator(".text").all()
-    boxes = left.bounding_box(), right.bounding_box()
-    assert boxes[0] is not None
-    assert boxes[1] is not None
-    assert boxes[0]["x"] + boxes[0]["width"] < boxes[1]["x"]
-    assert abs(boxes[0]["y"] - boxes[1]["y"]) < 2
-    names = page.locator("#question .side h4").all_inner_texts()
-    page.locator("#swap").click()
-    page.wait_for_function("before => document.querySelector('#question .side h4').innerText !== before", arg=names[0])
-    swapped = [name[2:].strip() for name in page.locator("#question .side h4").all_inner_texts()]
-    assert swapped == [name[2:].strip() for name in reversed(names)]
-    page.locator("#side-b").select_option("-1")
-    page.wait_for_function("() => document.querySelectorAll('#question .side').length === 1")
-    assert page.locator("#order option").count() == 3
-    assert report.messages == []
+def test_every_chart_is_drawn_says_what_it_found_and_can_be_saved(budget_run: Kept, open_report: OpenReport) -> None:
+    opened = open_report(budget_run.page, color_scheme="dark")
+    page = opened.page
+    for id in ("frontier", "multiples", "sizes", "costs"):
+        figure = page.locator(f"#chart-{id}")
+        assert figure.locator("svg path, svg rect, svg circle").count() > 3
+        assert figure.locator("svg").first.get_attribute("aria-label")
+        assert figure.get_attribute("aria-labelledby") == figure.locator("h3").get_attribute("id")
+    assert page.locator("#chart-multiples h3").inner_text() == "hybrid finds most with every chunker at 2,000 tokens"
+    assert page.locator("#chart-multiples svg").count() == 4
+    assert re.fullmatch(
+        r"Half of the chunks of .* have at most \d+ characters", page.locator("#chart-sizes h3").inner_text()
+    )
+    # A chart as a file has its colours in it.
+    saved: dict[str, bytes] = {}
+    for kind in ("svg", "png"):
+        with page.expect_download() as download:
+            page.locator(f"#chart-frontier [data-as={kind}]").click()
+        assert download.value.suggested_filename == f"frontier.{kind}"
+        saved[kind] = Path(download.value.path()).read_bytes()
+    assert saved["svg"].startswith(b"<svg")
+    assert b"rgb(124, 181, 255)" in saved["svg"]
+    assert saved["png"].startswith(b"\x89PNG")
+    # Every cause of a loss is there, those without a loss in one row; they add up.
+    losses = page.locator("#losses")
+    assert "missed most is:" in losses.locator("h3").inner_text()
+    words = losses.locator("tbody").inner_text()
+    for cause in ("uncovered", "boundary", "search", "index", "fusion", "selection", "reranker", "return"):
+        assert cause in words
+    shares = [float(text) for text in losses.locator("tbody tr:not(.na) td:nth-child(2)").all_inner_texts()]
+    assert sum(shares[:-1]) == pytest.approx(shares[-1], abs=0.15)
+    assert losses.locator(".barrow i").count() >= 5
+    assert opened.messages == []
 
 
-def test_it_works_by_keyboard_and_tells_what_it_does(sample_run: Kept, open_report: OpenReport) -> None:
-    report = open_report(sample_run.page)
-    page = report.page
-    page.locator("#list").focus()
-    first = page.locator("#question h3").inner_text()
-    page.keyboard.press("ArrowDown")
-    second = page.locator("#question h3").inner_text()
-    assert second != first
-    selected = page.locator("#list [aria-selected=true]")
-    assert selected.get_attribute("aria-posinset") == "2"
-    assert page.locator("#list").get_attribute("aria-activedescendant") == selected.get_attribute("id")
-    page.keyboard.press("End")
-    assert page.locator("#list [aria-selected=true]").get_attribute("aria-posinset") == "72"
-    page.wait_for_url("**#q=query_*")
-    question = page.locator("#question h3").inner_text()
-    for control in page.locator("button:visible, select:visible, input:visible").all():
-        named = control.evaluate("e => e.ariaLabel || e.innerText || e.labels?.[0]?.innerText || e.placeholder")
-        assert named.strip(), control.evaluate("e => e.outerHTML")
-    # Who follows the link sees the question.
-    link = page.url
+ROW_HEIGHTS = "rows => Math.max(...rows.map(row => row.offsetHeight))"
+
+
+def test_the_ranking_is_compact_links_to_questions_and_is_filtered(budget_run: Kept, open_report: OpenReport) -> None:
+    opened = open_report(budget_run.page)
+    page = opened.page
+    rows = page.locator(".ranking tbody tr[data-name]")
+    assert rows.count() == 12
+    assert rows.evaluate_all(ROW_HEIGHTS) <= 40
+    assert "p = " not in page.locator(".ranking").inner_text()
+    assert page.locator(".ranking .group").all_inner_texts()[0].startswith("Not distinguishable from the first: 8")
+    assert page.locator(".ranking .tag").all_inner_texts() == ["ship", "cheapest", "runner-up"]
+    wide = page.locator(".ranking .ci").evaluate_all("all => all.map(one => one.getBoundingClientRect().width)")
+    assert len(wide) == 12
+    assert min(wide) > 12  # more than the dot
+    page.locator(".ranking tbody tr").last.scroll_into_view_if_needed()
+    page.mouse.wheel(0, 300)
+    opened.waits_for("document.querySelector('.ranking thead th').getBoundingClientRect().top === 49")
+    # Filtered by words and by part; what matches nothing says so and is undone.
+    opened.choose("find", "bm25 token")
+    assert page.locator("#ranked").inner_text() == "2 of 12"
+    opened.choose("find", "no such")
+    page.locator("#clear").click()
+    page.locator("#part").select_option(label="vector (4)")
+    assert page.locator("#ranked").inner_text() == "4 of 12"
+    with page.expect_download() as download:
+        page.locator("#ranking-csv").click()
+    lines = Path(download.value.path()).read_text().splitlines()
+    assert len(lines) == 5
+    assert lines[0].startswith("#,configuration,%,points")
+    page.locator("#part").select_option("")
+    page.get_by_role("button", name="chunks").click()
+    counts = page.locator(".ranking tr[data-group=worse] td:nth-last-child(3)").all_inner_texts()
+    assert [int(text) for text in counts] == sorted(map(int, counts), reverse=True)
+    # A number opens the questions behind it.
+    row = page.locator(f".ranking tr[data-name='{RUNNER_UP}']")
+    worse = int(row.locator("a[href$='show=worse']").inner_text())
+    row.locator("a[href$='show=worse']").click()
+    opened.waits_for("document.querySelector('#questions').getBoundingClientRect().top < 200")
+    assert page.locator("#count").inner_text() == f"{worse} of 72 questions"
+    assert page.locator("#question .side h4 bdi").all_inner_texts() == [RUNNER_UP, SHIPPED]
+    assert opened.messages == []
+
+
+def test_a_hundred_configurations_stay_readable(
+    budget_run: Kept, report: Report, open_report: OpenReport, tmp_path: Path
+) -> None:
+    best, worse = report.ranking.rows[:8], report.ranking.rows[8:]
+    ranking = replace(report.ranking, rows=[*best, *worse * 23])
+    write_report(budget_run.workspace, replace(report, ranking=ranking), tmp_path / "many.html")
+    page = open_report(tmp_path / "many.html").page
+    assert page.locator("#ranked").inner_text() == "18 of 100"
+    assert page.locator(".ranking tbody tr[data-name]:visible").count() == 18
+    page.get_by_role("button", name="Show all 92 that are worse").click()
+    assert page.locator(".ranking tbody tr[data-name]:visible").count() == 100
+
+
+FIRST_MARK = """() => { const pane = document.querySelector("#question"), mark = pane.querySelector("mark");
+  return mark ? mark.getBoundingClientRect().top - pane.getBoundingClientRect().top : 0; }"""
+
+
+def test_a_question_opens_where_its_relevant_text_is(budget_run: Kept, open_report: OpenReport) -> None:
+    opened = open_report(budget_run.page)
+    page = opened.page
+    page.locator("#question").scroll_into_view_if_needed()
+    tops, seen = [], [opened.asked()]
+    for _ in range(20):
+        tops.append(page.evaluate(FIRST_MARK))
+        assert page.locator("#question .steps").is_visible()
+        assert (
+            max(page.locator("#question .text").evaluate_all("all => all.map(e => e.innerText.length)"), default=0)
+            < 3000
+        )
+        page.locator("body").press("j")
+        seen.append(opened.asked())
+    assert max(tops) < 420
+    assert len(set(seen)) == 21
+    page.locator("body").press("k")
+    assert opened.asked() == seen[-2]
+    # What is long and not relevant is folded; one key unfolds all.
+    folds = page.locator("#question .fold, #question details:not([open])").count()
+    assert folds > 0
+    page.locator("body").press("o")
+    opened.waits_for("!document.querySelector('#question details:not([open])')")
+    page.locator("body").press("x")
+    opened.waits_for(f"document.querySelector('#question .side bdi').innerText === '{RUNNER_UP}'")
+    page.locator("body").press("/")
+    page.keyboard.type("jkx")
+    assert page.locator("#search").input_value() == "jkx"
+    page.keyboard.press("Escape")
+    assert page.locator("#question .empty").inner_text().startswith("No question contains “jkx”.")
+    page.get_by_role("button", name="Clear the search").click()
+    assert page.locator("#count").inner_text() == "72 questions"
+    assert opened.messages == []
+
+
+def test_all_that_is_chosen_is_in_the_address_and_back_undoes_it(budget_run: Kept, open_report: OpenReport) -> None:
+    opened = open_report(budget_run.page)
+    page = opened.page
+    opened.choose("side-a", "3")
+    opened.address("a=3")
+    opened.choose("cut", "2")
+    opened.address("cut=3")
+    opened.choose("metric", "span_iou")
+    opened.address("by=span_iou")
+    opened.choose("order", "best")
+    opened.choose("shown", "part")
+    opened.choose("search", "the")
+    page.locator("#document").select_option(index=2)
+    opened.address("doc=")
+    page.locator("#list .row").last.click()
+    opened.address("q=query_")
+    parts = ("a=3", "cut=3", "by=span_iou", "show=part", "order=best", "find=the", "doc=", "q=query_")
+    assert all(part in page.url for part in parts)
+    link, asked, count = page.url, opened.asked(), page.locator("#count").inner_text()
+    # Back goes back one step and stays in the page.
+    opened.choose("side-b", "5")
+    opened.address("b=5")
+    page.go_back()
+    opened.waits_for(f"document.querySelector('#question h3').innerText === {asked!r}")
+    # Who follows the link sees the very same.
     page.goto("about:blank")
     page.goto(link)
     page.wait_for_selector("#question[data-drawn]")
-    assert page.locator("#question h3").inner_text() == question
-    page.wait_for_function("document.querySelector('#questions').getBoundingClientRect().top < 100")
+    assert (opened.asked(), page.locator("#count").inner_text()) == (asked, count)
+    assert page.locator("#search").input_value() == "the"
+    opened.waits_for("document.querySelector('#questions').getBoundingClientRect().top < 100")
+    # What is shown can be taken along.
+    with page.expect_download() as download:
+        page.locator("#questions-csv").click()
+    lines = Path(download.value.path()).read_text().splitlines()
+    assert f"{len(lines) - 1} of 72 questions" == count
+    assert lines[0].startswith("query,question,documents,")
+    assert opened.messages == []
 
 
-def test_gaps_open_on_both_sides_and_the_address_names_the_question(sample_run: Kept, open_report: OpenReport) -> None:
-    report = open_report(sample_run.page)
-    columns = report.page.locator("#question .document .columns").first
-    before = columns.locator(".gap").count()
-    assert before >= 2
-    length = len(columns.inner_text())
-    columns.locator(".gap").first.click()
-    assert columns.locator(".gap").count() == before - 2
-    assert len(columns.inner_text()) > length
-    # What was missed is gone to by its count, one stretch after the other.
-    report.choose("shown", "part")
-    report.page.locator("#list .row").first.click()
-    report.page.evaluate("window.scrollTo({ top: 0, behavior: 'instant' })")
-    report.page.locator("#question .side button.count.missed").first.click()
-    missed = report.page.locator("#question .text mark.missed").first
-    missed.evaluate(
-        "mark => new Promise((done) => new IntersectionObserver(([e]) => e.isIntersecting && done()).observe(mark))"
-    )
+def test_filters_that_match_nothing_are_not_offered(budget_run: Kept, open_report: OpenReport) -> None:
+    opened = open_report(budget_run.page)
+    page = opened.page
+    assert page.locator("#count").inner_text() == "72 questions"
+    for option in page.locator("#shown option").all():
+        value, label = option.get_attribute("value") or "", option.inner_text()
+        opened.choose("shown", value)
+        said = re.search(r"\((\d+)\)", label)
+        assert said is not None
+        assert page.locator("#count").inner_text().startswith(said[1])
+    opened.choose("shown", "unanswerable")
+    assert page.locator("#count").inner_text() == "2 of 72 questions"
+    # The same side twice: nothing is better or worse.
+    opened.choose("side-b", "0")
+    opened.waits_for("document.querySelector('#shown').options.length < 6")
+    assert not {"better", "worse"} & set(page.locator("#shown option").evaluate_all("all => all.map(o => o.value)"))
+    # Of tokens, less is better: the worst has most of them.
+    opened.choose("shown", "all")
+    opened.choose("cut", "3")
+    opened.choose("metric", "tokens_retrieved")
+    opened.choose("order", "worst")
+    opened.waits_for("document.querySelector('#order').value === 'worst'")
+    texts = page.locator("#list .score.side-0").all_inner_texts()[:8]
+    tokens = [int(text.replace(",", "")) for text in texts]
+    assert tokens == sorted(tokens, reverse=True)
+    opened.choose("side-b", "-1")
+    opened.waits_for("document.querySelectorAll('#question .side').length === 1")
+    assert page.locator("#order option").count() == 3
+    assert opened.messages == []
 
 
-def test_a_phone_shows_it_without_sideways_scrolling(sample_run: Kept, open_report: OpenReport) -> None:
-    report = open_report(sample_run.page, viewport={"width": 390, "height": 844}, color_scheme="light")
-    page = report.page
-    report.draw_charts()
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
-    # What goes on to the right says so, until it has been scrolled there.
-    table = page.locator("#ranking .scroll[data-more]")
-    assert "Scroll sideways" in page.evaluate(
-        "getComputedStyle(document.querySelector('#ranking h2'), '::after').content"
-    )
-    table.evaluate("box => box.scrollTo(box.scrollWidth, 0)")
-    page.wait_for_selector("#ranking .scroll:not([data-more])")
-    # Who has read to the end of a question gets to the next from there.
-    first = page.locator("#question h3").inner_text()
-    page.locator("#next-below").click()
-    assert page.locator("#question h3").inner_text() != first
-    assert page.locator("#question h3").evaluate("e => e.getBoundingClientRect().top") < 844
-    assert report.messages == []
+def test_a_slice_opens_its_questions(budget_run: Kept, open_report: OpenReport) -> None:
+    opened = open_report(budget_run.page)
+    page = opened.page
+    assert page.locator("#slices .group").all_inner_texts() == ["By kind of question"]
+    page.locator("#all-slices").click()
+    assert page.locator("#slices .group").all_inner_texts() == ["By document", "By kind of question"]
+    assert page.locator("#slices tbody tr:not(.group)").count() == 24
+    page.get_by_role("button", name="questions", exact=True).click()
+    counts = page.locator("#slices tr.group:nth-child(1) ~ tr td:nth-child(2)").all_inner_texts()[:14]
+    assert [int(count) for count in counts] == sorted(map(int, counts), reverse=True)
+    before = opened.asked()
+    link = page.locator("#slices tbody a").first
+    count, title = link.inner_text(), page.locator("#slices tbody th bdi").first.inner_text()
+    link.click()
+    opened.waits_for("document.querySelector('#count').innerText.includes(' of ')")
+    assert page.locator("#count").inner_text() == f"{count} of 72 questions"
+    assert opened.asked() in opened.questions()
+    assert title in page.locator("#document option:checked").inner_text()
+    assert all(title in about for about in page.locator("#list .about").all_inner_texts())
+    page.go_back()
+    opened.waits_for("document.querySelector('#count').innerText === '72 questions'")
+    assert opened.asked() == before
+    assert opened.messages == []
 
 
-LIGHT, DARK = "rgb(255, 255, 255)", "rgb(17, 21, 27)"
+def tab_to(page: "Page", selector: str) -> None:
+    """Press the tabulator until what a selector names has the focus."""
+    for _ in range(200):
+        page.keyboard.press("Tab")
+        if page.evaluate("selector => document.activeElement.matches(selector)", selector):
+            return
+    pytest.fail(f"{selector} cannot be reached by keyboard")
+
+
+def test_three_tasks_by_keyboard_alone(budget_run: Kept, open_report: OpenReport) -> None:
+    opened = open_report(budget_run.page)
+    page = opened.page
+    # Read the verdict.
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.innerText") == "Skip to the answer"
+    page.keyboard.press("Enter")
+    opened.waits_for("location.hash === '#answer'")
+    # Find the worst question of the runner-up.
+    tab_to(page, ".ranking a[href='#a=1&order=worst']")
+    page.keyboard.press("Enter")
+    opened.waits_for("document.querySelector('#order').value === 'worst'")
+    assert page.locator("#question .side h4 bdi").first.inner_text() == RUNNER_UP
+    scores = page.locator("#list .score.side-0").all_inner_texts()
+    assert page.locator("#question .side .score").first.inner_text().split()[0] == scores[0].split()[0] == "0"
+    # Copy its link.
+    tab_to(page, "#list")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    asked = opened.asked()
+    page.keyboard.press("c")
+    opened.waits_for("document.querySelector('#copy').innerText === 'Copied'")
+    page.keyboard.press("/")
+    page.keyboard.press("Control+v")
+    link = page.locator("#search").input_value()
+    page.goto("about:blank")
+    page.goto(link)
+    page.wait_for_selector("#question[data-drawn]")
+    assert opened.asked() == asked
+    assert opened.messages == []
+
+
+LIGHT, DARK = "rgb(255, 255, 255)", "rgb(17, 20, 23)"
 GROUND = "getComputedStyle(document.body).backgroundColor"
 
-# The contrast of every text with what is behind it (WCAG 2), below 4.5: [text, ratio].
-FAINT = """
-() => {
-  const parse = (colour) => colour.match(/[\\d.]+/g).map(Number);
-  const channel = (value) => (value <= 0.04045 * 255 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4);
-  const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
-  const over = ([r, g, b, a = 1], under) => [r, g, b].map((value, i) => value * a + under[i] * (1 - a));
-  const behind = (element) => {
-    if (!element) return [255, 255, 255];
-    const own = parse(getComputedStyle(element).backgroundColor);
-    return (own[3] ?? 1) === 1 ? own : over(own, behind(element.parentElement));
-  };
-  const ratio = (x, y) => (Math.max(light(x), light(y)) + 0.05) / (Math.min(light(x), light(y)) + 0.05);
-  const faint = [];
-  const look = (element, colour, ground) => {
-    const found = ratio(over(parse(colour), ground), ground);
-    if (found < 4.5) faint.push([element.textContent, found]);
-  };
-  for (const element of document.querySelectorAll("nav *, main *")) {
-    const hasText = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
-    if (hasText && !element.closest("svg, option") && element.checkVisibility({ visibilityProperty: true })) {
-      look(element, getComputedStyle(element).color, behind(element));
-    }
-  }
-  const ground = behind(document.body);
-  for (const text of document.querySelectorAll(".drawing svg .role-axis text, .drawing svg .role-legend text")) {
-    look(text, getComputedStyle(text).fill, ground);
-  }
-  const cells = [...document.querySelectorAll("#chart-by-document .mark-rect path")];
-  const values = [...document.querySelectorAll("#chart-by-document .mark-text.role-mark text")];
-  values.forEach((text, i) => {
-    const { fill, opacity } = getComputedStyle(cells[i]);
-    look(text, getComputedStyle(text).fill, over([...parse(fill).slice(0, 3), Number(opacity)], ground));
-  });
-  return { faint, cells: cells.length, values: values.length };
-}
-"""
 
-
-def test_every_text_can_be_read_in_both_colours(sample_run: Kept, open_report: OpenReport) -> None:
-    report = open_report(sample_run.page, color_scheme="light")
-    page = report.page
-    report.draw_charts()
+def test_the_colours_that_are_chosen_are_kept_and_paper_is_white(budget_run: Kept, open_report: OpenReport) -> None:
+    opened = open_report(budget_run.page, color_scheme="light")
+    page = opened.page
     assert page.evaluate(GROUND) == LIGHT
-    everywhere = {"faint": [], "cells": 12 * 14, "values": 12 * 14}
-    assert page.evaluate(FAINT) == everywhere
-    page.emulate_media(color_scheme="dark")
-    assert page.evaluate(GROUND) == DARK
-    assert page.evaluate(FAINT) == everywhere
     page.locator("#colours").click()
-    assert page.evaluate(GROUND) == LIGHT
-    assert page.locator("#colours").inner_text() == "Dark"
-    # Charts follow without being drawn again.
-    assert {drawing.get_attribute("data-drawn") for drawing in page.locator(".drawing").all()} == {"1"}
-    assert page.evaluate(FAINT) == everywhere
-    assert report.messages == []
-
-
-def test_it_prints_on_white_whatever_the_screen_has(sample_run: Kept, open_report: OpenReport) -> None:
-    report = open_report(sample_run.page, color_scheme="dark")
-    page = report.page
-    report.draw_charts()
-    label = "getComputedStyle(document.querySelector('.drawing .role-axis text')).fill"
-    on_screen = page.evaluate(label)
-    page.emulate_media(media="print")
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert page.evaluate(GROUND) == LIGHT
-    assert page.evaluate(label) == page.evaluate("getComputedStyle(document.body).color") != on_screen
-    for gone in ("nav", ".picker", ".controls", ".pager", ".gap", "figure details"):
-        assert page.locator(f"{gone}:visible").count() == 0, gone
-    assert page.locator(".ranking tbody tr:visible").count() == 12
-    assert page.locator("#question mark:visible").count() > 0
-    page.evaluate("dispatchEvent(new Event('afterprint'))")
-    page.emulate_media(media="screen")
+    assert (page.evaluate(GROUND), page.locator("#colours").inner_text()) == (DARK, "Light")
+    page.reload()
+    page.wait_for_selector("#question[data-drawn]")
     assert page.evaluate(GROUND) == DARK
-    assert page.evaluate(label) == on_screen
+    small = page.locator("a:visible, button:visible, select:visible, input:visible").evaluate_all(
+        "all => all.filter(e => !e.closest('p, td, th') && e.getBoundingClientRect().height < 24).map(e => e.outerHTML)"
+    )
+    assert small == []
+    # On paper all is black on white, and what cannot be pressed there is gone.
+    page.emulate_media(media="print")
+    assert page.evaluate(GROUND) == LIGHT
+    for gone in (".bar", "#list", ".controls", ".tools", ".reader", ".steps"):
+        assert page.locator(f"{gone}:visible").count() == 0, gone
+    assert page.locator(".ranking tbody tr[data-name]:visible").count() == 12
+    assert page.locator("#question mark:visible").count() > 0
+    assert opened.messages == []
+
+
+def test_a_phone_shows_it_without_sideways_scrolling(budget_run: Kept, open_report: OpenReport) -> None:
+    opened = open_report(budget_run.page, viewport={"width": 390, "height": 844}, color_scheme="light")
+    page = opened.page
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    outside = page.locator("figure svg").evaluate_all(
+        "all => all.filter(e => e.getBoundingClientRect().right > 391).length"
+    )
+    assert outside == 0
+    assert page.locator(".ranking .on-phone:visible").count() == 12
+    # A question that is opened begins at the top of the screen.
+    first = opened.asked()
+    page.locator("#question .steps button").last.click()
+    assert opened.asked() != first
+    assert 0 <= page.locator("#question h3").evaluate("e => e.getBoundingClientRect().top") < 200
+    assert opened.messages == []
+
+
+def test_axe_finds_nothing_in_either_colour_on_desk_and_phone(budget_run: Kept, open_report: OpenReport) -> None:
+    page = open_report(budget_run.page, color_scheme="light").page
+    page.evaluate("document.querySelectorAll('details').forEach(one => (one.open = true))")
+    assert findings(page) == []
+    page.emulate_media(color_scheme="dark")
+    assert findings(page) == []
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert findings(page) == []
+
+
+def test_without_a_script_the_answer_and_the_ranking_are_there(budget_run: Kept, open_report: OpenReport) -> None:
+    page = open_report(budget_run.page, shows="h1", java_script_enabled=False).page
+    assert page.locator("h1").inner_text().endswith(SHIPPED)
+    assert page.locator(".ranking tbody tr[data-name]:visible").count() == 12
+    assert page.locator("#questions:visible, #why:visible, figure:visible").count() == 0
 
 
 def test_a_run_that_failed_whole_says_so(open_report: OpenReport, tmp_path: Path) -> None:
     workspace = Workspace(root=tmp_path)
     kept = Kept(workspace, run(SMALL.model_copy(update={"chunkers": [BROKEN]}), workspace))
     keep_report(workspace, kept.outcome)
-    report = open_report(kept.page, shows=".alive #failures")
-    assert "must be smaller" in report.page.locator("#failures").inner_text()
-    assert report.page.locator("main > section:visible").count() == 3
-    assert report.messages == []
+    opened = open_report(kept.page, shows=".alive #failures")
+    assert "must be smaller" in opened.page.locator("#failures").inner_text()
+    assert opened.page.locator("main > section:visible").count() == 3
+    assert opened.messages == []
 
 
 ODD = [
@@ -270,25 +449,37 @@ ODD = [
 @pytest.mark.parametrize("metrics", ODD)
 def test_any_metrics_make_a_report(open_report: OpenReport, tmp_path: Path, metrics: list[str]) -> None:
     retrieval = [RETRIEVER.make(name) for name in ("bm25", "vector")]
-    config = SMALL.model_copy(update={"metrics": metrics, "k": [1, 5], "retrieval": retrieval})
+    objective = metrics[0] if "@" in metrics[0] or metrics[0] == "precision_omega" else f"{metrics[0]}@5"
+    update = {"metrics": metrics, "k": [1, 5], "retrieval": retrieval, "objective": objective}
     workspace = Workspace(root=tmp_path)
-    kept = Kept(workspace, run(config, workspace))
+    kept = Kept(workspace, run(SMALL.model_copy(update=update), workspace))
     keep_report(workspace, kept.outcome)
-    report = open_report(kept.page)
-    report.draw_charts()
-    names = [name.partition("@")[0] if name[-1].isdigit() else name for name in kept.outcome.measured]
-    assert report.page.locator("#metric option").all_inner_texts() == list(dict.fromkeys(names))
-    assert report.page.locator("#metric").input_value().startswith("recall_within_tokens")
-    assert report.messages == []
+    opened = open_report(kept.page)
+    assert opened.page.locator("#metric").input_value() == metrics[0]
+    assert opened.page.locator("#chart-costs svg, #chart-sizes svg").count() >= 1
+    assert opened.messages == []
 
 
-def test_another_run_stands_beside_it(sample_run: Kept, open_report: OpenReport, tmp_path: Path) -> None:
-    workspace, outcome = sample_run.workspace, sample_run.outcome
+def test_two_runs_stand_beside_each_other_and_counts_open_questions(open_report: OpenReport, tmp_path: Path) -> None:
+    workspace, config = Workspace(root=tmp_path / "work"), write_data(tmp_path)
+    before, after = make_run(workspace, config), make_run(workspace, config, lost=0.3)
     path = tmp_path / "against.html"
-    write_report(workspace, build_report(workspace, outcome, against=outcome), path)
-    report = open_report(path)
-    assert "every question scores as before in 12 configurations" in report.page.locator("#against").inner_text()
-    labels = report.page.locator("#side-b option").all_inner_texts()
-    assert f"markdown 1000, hybrid (in {outcome.run})" in labels
-    assert len(labels) == 25
-    assert report.messages == []
+    write_report(workspace, build_report(workspace, after, against=before), path)
+    opened = open_report(path)
+    page = opened.page
+    said = page.locator(".says").inner_text()
+    assert f"The recommendation stays {LARGE_NAME}." in said
+    assert f"Compared with {before.run} by span_recall@3, of 2 configurations 2 are worse." in said
+    assert "By other metrics: " in said
+    # This run on the left, the same configuration in the other on the right.
+    names = page.locator("#question .side h4 bdi")
+    assert names.all_inner_texts() == [LARGE_NAME, f"{LARGE_NAME} (in {before.run})"]
+    row = page.locator("#against table").first.locator("tbody tr").nth(1)
+    worse = row.locator("a[href$='show=worse']")
+    count = worse.inner_text()
+    worse.click()
+    opened.waits_for("document.querySelector('#count').innerText.includes(' of ')")
+    assert page.locator("#count").inner_text().startswith(f"{count} of ")
+    assert names.all_inner_texts() == [SMALL_NAME, f"{SMALL_NAME} (in {before.run})"]
+    assert page.locator("#metric").input_value() == "span_recall"
+    assert opened.messages == []

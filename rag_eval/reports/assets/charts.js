@@ -1,173 +1,520 @@
-// The charts: drawn by Vega when they come into sight. Their colours are variables of the style sheet, so that they
-// follow the page between light, dark and paper without being drawn again.
+// The charts, drawn as SVG by hand: direct labels, no legends, and no line through a value that was not measured.
 
-const MOST_ROWS = 400;
-const LEGEND = 110;
-const drawn = new Map();
-let waiting = Promise.resolve();
+const charts = manifest.charts;
+const AXIS = [0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999];
+const OCTAVE = [250, 500, 1000, 2000, 4000, 8000, 16000, 32000, 64000];
+const ROLES = [
+  ["ship", "win", "ship"],
+  ["second", "second", "runner-up"],
+  ["cheap", "cheap", "cheapest"],
+];
 
-function startCharts() {
-  const watcher = new IntersectionObserver(
-    (entries) => entries.filter((entry) => entry.isIntersecting).forEach(({ target }) => {
-      watcher.unobserve(target);
-      drawInTurn(target.dataset.chart);
-    }),
-    { rootMargin: "400px" },
-  );
-  for (const chart of manifest.charts) {
-    const figure = byId(`chart-${chart.id}`);
-    figure.dataset.chart = chart.id;
-    chooseFrom(chart, figure);
-    // Room for the chart and its legend, so that the page does not jump when it is drawn.
-    figure.querySelector(".drawing").style.minHeight = `${chart.spec.height + LEGEND}px`;
-    const numbers = figure.querySelector("details");
-    numbers.addEventListener("toggle", () => numbers.open && drawNumbers(chart, numbers));
-    watcher.observe(figure);
+/** An SVG element with attributes and children; strings become text. */
+function shape(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    element.setAttribute(name, typeof value === "number" ? Number(value.toFixed(1)) : value);
   }
+  element.append(...children);
+  return element;
 }
 
-const drawOnce = (id) => (drawn.has(id) ? undefined : drawChart(id));
+const tickLabel = (share) => `${Number((100 * share).toFixed(1))}\u00a0%`;
+const rule = (kind, x1, y1, x2, y2) => shape("line", { class: kind, x1, y1, x2, y2 });
+const words = (x, y, text, kind = "", anchor = "start") => shape("text", { x, y, class: kind, "text-anchor": anchor }, text);
+const shortened = (name, most) => (name.length > most ? `${name.slice(0, most - 1)}…` : name);
 
-/** Draw a chart after those that wait, with a pause between two, so that the page never stands still for long. */
-function drawInTurn(id) {
-  const pause = () => new Promise((done) => setTimeout(done));
-  waiting = waiting.then(pause).then(() => drawOnce(id));
+/** The mark of a role: a dot, a ring or a square. */
+const marker = (role, x, y, size = 5) =>
+  role === "cheap"
+    ? shape("rect", { class: "m-cheap", x: x - size + 0.5, y: y - size + 0.5, width: 2 * size - 1, height: 2 * size - 1 })
+    : shape("circle", { class: `m-${role}`, cx: x, cy: y, r: size });
+
+/** A path through points, [x, y] or null: it ends and begins anew where there is none. */
+function line(points) {
+  let path = "";
+  let isOn = false;
+  for (const point of points) {
+    path += point ? `${isOn ? "L" : "M"}${point[0].toFixed(1)},${point[1].toFixed(1)}` : "";
+    isOn = point !== null;
+  }
+  return path;
 }
 
-/** Draw what is not drawn yet: pages are printed and photographed that nobody scrolled. */
-const drawRest = () => manifest.charts.forEach(({ id }) => drawInTurn(id));
+/** An empty drawing of a size, with what a screen reader says of it. */
+const sheet = (width, height, label) =>
+  shape("svg", { viewBox: `0 0 ${Math.round(width)} ${Math.round(height)}`, width, height, role: "img", "aria-label": label });
 
-/** Paper is white: print in the light colours, whatever the screen has, and every chart. */
-function startPrinting() {
-  const root = document.documentElement;
-  let theme;
-  window.addEventListener("beforeprint", () => {
-    theme = root.dataset.theme;
-    root.dataset.theme = "light";
-    manifest.charts.forEach(({ id }) => drawOnce(id));
+/** Shares on a scale that is stretched towards 1, so that differences near it are seen; up to the first tick above all. */
+function shareScale(values, top, bottom, begin = 0) {
+  const most = values.reduce((x, y) => Math.max(x, y), 0);
+  const end = [0.8, 0.9, 0.95, 0.98, 0.99].find((tick) => tick >= most) ?? 0.999;
+  const stretched = (share) => Math.log(1 - Math.min(share, end));
+  const place = (share) => bottom - ((bottom - top) * (stretched(share) - stretched(begin))) / (stretched(end) - stretched(begin));
+  const apart = [end, begin];
+  for (const tick of AXIS.filter((one) => one < end && one > begin).reverse()) {
+    if (apart.every((other) => Math.abs(place(tick) - place(other)) >= 22)) {
+      apart.push(tick);
+    }
+  }
+  return { place, ticks: apart };
+}
+
+/** Where configurations of a role are: [role, class, word, number]; one that has two roles is named once. */
+function roles() {
+  const taken = new Set();
+  return ROLES.map(([name, kind, word]) => [name, kind, word, charts.roles?.[name] ?? -1]).filter(([, , , number]) => {
+    const isNew = number >= 0 && number < charts.configurations.length && !taken.has(number);
+    taken.add(number);
+    return isNew;
   });
-  window.addEventListener("afterprint", () => {
-    if (theme === undefined) {
-      delete root.dataset.theme;
-    } else {
-      root.dataset.theme = theme;
+}
+
+/** Objective against context: a line for each configuration, the strip of winners above it. */
+function frontier(width) {
+  const { budgets, lines } = charts.curves;
+  const isNarrow = width < 620;
+  const lanes = charts.strip ?? [];
+  const [left, right] = isNarrow ? [44, 20] : [lanes.length ? 200 : 136, 152];
+  const step = isNarrow ? 34 : 20;
+  const laneTop = 12;
+  const named = roles();
+  const above = isNarrow ? 20 * named.length + 8 : 0;
+  const top = laneTop + lanes.length * step + (lanes.length ? 20 : 12) + above;
+  const bottom = top + (isNarrow ? 260 : 324);
+  const drawing = sheet(width, bottom + 44, `${charts.unit} found against tokens of context, for ${many(lines.length, "configuration")}; the numbers are in the table below.`);
+  const [low, high] = [Math.log2(budgets[0]), Math.log2(budgets.at(-1))];
+  const across = width - left - right;
+  const x = (budget) => left + (across * (Math.log2(budget) - low)) / (high - low || 1);
+  const means = lines.flatMap((points) => points.filter(Boolean).map(([mean]) => mean));
+  const ends = named.slice(0, 1).flatMap(([, , , number]) => lines[number].filter(Boolean).map(([mean, , end]) => end ?? mean));
+  const { place: y, ticks } = shareScale([...means, ...ends], top, bottom);
+  for (const tick of OCTAVE.filter((one) => one >= budgets[0] && one <= budgets.at(-1))) {
+    const isBudget = tick === charts.budget;
+    const isDropped = isNarrow && ![250, 1000, 4000, 16000].includes(tick) && !isBudget;
+    drawing.append(rule("grid", x(tick), laneTop, x(tick), bottom));
+    drawing.append(isDropped ? "" : words(x(tick), bottom + 18, whole.format(tick), isBudget ? "t-ink t-b" : "", "middle"));
+  }
+  for (const tick of ticks) {
+    drawing.append(rule(tick ? "grid" : "axis", left, y(tick), left + across, y(tick)));
+    drawing.append(words(left - 8, y(tick) + 4, tickLabel(tick), "", "end"));
+  }
+  drawing.append(words(left + across / 2, bottom + 36, "tokens of context a question (log scale)", "t-q", "middle"));
+  if (!isNarrow) {
+    drawing.append(words(0, top + 4, `${charts.unit[0].toUpperCase()}${charts.unit.slice(1)}`, "t-ink t-b"), words(0, top + 20, "found; stretched", "t-q"), words(0, top + 36, "towards 100\u00a0%", "t-q"));
+  }
+  const at = charts.budget;
+  const isInside = at >= budgets[0] && at <= budgets.at(-1);
+  if (isInside) {
+    drawing.append(rule("budget", x(at), 4, x(at), bottom + 4), words(x(at) + 8, bottom - 8, "budget", "t-ink t-b"));
+  }
+  lanes.forEach((lane, i) => {
+    const row = laneTop + 10 + i * step + (isNarrow ? 14 : 0);
+    const isShip = lane.name === charts.configurations[charts.roles?.ship]?.name;
+    const kind = isShip ? "t-acc t-b" : "t-ink";
+    const label = shortened(lane.name, isNarrow ? 48 : 30);
+    drawing.append(isNarrow ? words(left, row - 8, label, kind) : words(left - 12, row + 4, label, kind, "end"));
+    drawing.append(rule("lane-bg", left, row, left + across, row));
+    for (const [from, to] of lane.tied) {
+      drawing.append(rule(`lane-tied${isShip ? " acc" : ""}`, x(from), row, x(to), row));
+    }
+    for (const [from, to] of lane.first) {
+      const wide = Math.max(3, x(to) - x(from));
+      drawing.append(shape("rect", { class: `lane-first${isShip ? " acc" : ""}`, x: x(from), y: row - 5, width: wide, height: 10 }));
     }
   });
+  const emphasised = new Map(named.map(([, kind, , number]) => [number, kind]));
+  const pointsOf = (number) => lines[number].map((point, i) => (point ? [x(budgets[i]), y(point[0])] : null));
+  const ship = charts.roles?.ship ?? -1;
+  if (ship >= 0 && lines[ship]) {
+    drawing.append(band(lines[ship].map((point, i) => (point && point[1] !== null ? [x(budgets[i]), y(point[1]), y(point[2])] : null))));
+  }
+  lines.forEach((_, number) => {
+    if (!emphasised.has(number)) {
+      const named = number === lastOf(lines);
+      const path = shape("path", { class: named ? "other named" : "other", d: line(pointsOf(number)) });
+      path.append(shape("title", {}, charts.configurations[number].name));
+      drawing.append(path);
+    }
+  });
+  for (const [number, kind] of [...emphasised].reverse()) {
+    drawing.append(shape("path", { class: kind, d: line(pointsOf(number)) }));
+  }
+  const near = budgets.indexOf(at);
+  [...named].reverse().forEach(([, kind, , number]) => {
+    const point = near >= 0 ? lines[number][near] : null;
+    drawing.append(point ? marker(kind, x(at), y(point[0])) : "");
+  });
+  const longest = Math.max(...named.map(([, , , number]) => Math.min(32, charts.configurations[number].name.length)), 0);
+  const isRoomy = isInside && x(at) - left > 7.2 * (longest + 8);
+  named.forEach(([, kind, word, number], i) => {
+    const point = near >= 0 ? lines[number][near] : null;
+    const said = `${shortened(charts.configurations[number].name, isNarrow ? 24 : 32)}${point ? ` ${percent(point[0])}` : ""}`;
+    const style = kind === "win" ? "t-acc t-b halo" : "t-ink halo";
+    const row = isNarrow ? top - above + 8 + 20 * i : top + 20 + 22 * i;
+    const sample = isRoomy && !isNarrow ? x(at) + 10 : left + (isNarrow ? 0 : 12);
+    drawing.append(rule(kind, sample, row, sample + 32, row), marker(kind, sample + 16, row, 4));
+    if (isRoomy && !isNarrow) {
+      drawing.append(words(x(at) - 12, row + 4, said, style, "end"), words(sample + 40, row + 4, word, style));
+    } else {
+      drawing.append(words(sample + 40, row + 4, `${word}: ${said}`, style));
+    }
+  });
+  if (!isNarrow) {
+    endLabels(drawing, lines, named, { left: left + across + 8, y, top });
+  }
+  drawing.append(shape("line", { class: "reading", y1: laneTop, y2: bottom, visibility: "hidden" }));
+  drawing.scaleX = x;
+  // The slider stands below the axis that it reads.
+  byId("read").style.marginInline = `${left - 8}px ${right - 8}px`;
+  byId("read").style.width = `${across + 16}px`;
+  return drawing;
 }
 
-/** The selects of a chart, for each field that its rows are chosen by. */
-function chooseFrom(chart, figure) {
-  chart.chosen = { ...chart.choices };
-  const bar = figure.querySelector(".choices");
-  for (const [field, preset] of Object.entries(chart.choices)) {
-    const values = [...new Set(chart.rows.map((row) => row[field]))];
-    const select = make("select");
-    fill(select, values.map((value) => [value, String(value)]), preset);
-    select.addEventListener("input", () => {
-      chart.chosen[field] = values.find((value) => String(value) === select.value);
-      drawChart(chart.id);
-      const numbers = figure.querySelector("details");
-      drawNumbers(chart, numbers);
+/** The configuration that finds most at the largest budget. */
+function lastOf(lines) {
+  const ends = lines.map((points) => points.at(-1)?.[0] ?? -1);
+  return ends.indexOf(Math.max(...ends));
+}
+
+/** The name of the line that ends highest, unless it has a role, and what the thin lines are. */
+function endLabels(drawing, lines, named, { left, y, top }) {
+  const best = lastOf(lines);
+  const others = lines.length - named.length;
+  let below = top;
+  if (best >= 0 && lines[best].at(-1) && !named.some(([, , , number]) => number === best)) {
+    below = Math.max(top + 4, y(lines[best].at(-1)[0]) + 4);
+    const name = charts.configurations[best].name;
+    const cut = name.length > 24 ? name.lastIndexOf(" ", 24) : -1;
+    const rows = cut > 0 ? [name.slice(0, cut), shortened(name.slice(cut + 1), 24)] : [shortened(name, 24)];
+    rows.forEach((row, i) => drawing.append(words(left, below + 15 * i, row, "t-q")));
+    below += 15 * rows.length;
+  }
+  if (others > 0) {
+    drawing.append(words(left, Math.max(below + 16, top + 150), `thin lines: ${others === 1 ? "the other" : `the ${others} others`}`, "t-q"));
+  }
+}
+
+/** The area between two edges, [x, low, high] or null; apart where there is a gap. */
+function band(edges) {
+  const stretches = [[]];
+  edges.forEach((edge) => (edge ? stretches.at(-1).push(edge) : stretches.push([])));
+  const path = stretches
+    .filter((some) => some.length > 1)
+    .map((some) => `${line(some.map(([x, , high]) => [x, high]))}L${line(some.toReversed().map(([x, low]) => [x, low])).slice(1)}Z`);
+  return shape("path", { class: "band", d: path.join("") });
+}
+
+/** The slider below the frontier: a reading at any budget, in a sentence. */
+function startReading() {
+  const { budgets, lines } = charts.curves;
+  const slider = byId("read");
+  const closest = budgets.reduce((best, one, i) => (Math.abs(one - charts.budget) < Math.abs(budgets[best] - charts.budget) ? i : best), 0);
+  Object.assign(slider, { min: 0, max: budgets.length - 1, value: closest });
+  const read = () => {
+    const at = Number(slider.value);
+    const order = lines
+      .map((points, number) => [points[at]?.[0] ?? -1, number])
+      .filter(([mean]) => mean >= 0)
+      .sort((one, other) => other[0] - one[0]);
+    const said = order.slice(0, 3).map(([mean, number]) => `${charts.configurations[number].name} ${percent(mean)}`);
+    const ended = lines.length - order.length;
+    const rest = ended ? ` ${ended === 1 ? "One has" : `${ended} have`} too few hits for so many tokens.` : "";
+    byId("readout").textContent = `At ${whole.format(budgets[at])} tokens: ${said.join(", then ") || "nothing"}.${rest}`;
+    slider.setAttribute("aria-valuetext", `${whole.format(budgets[at])} tokens`);
+    const drawing = document.querySelector("#chart-frontier svg");
+    const rule = drawing?.querySelector(".reading");
+    ["x1", "x2"].forEach((end) => rule?.setAttribute(end, drawing.scaleX(budgets[at])));
+    rule?.setAttribute("visibility", budgets[at] === charts.budget ? "hidden" : "visible");
+  };
+  slider.addEventListener("input", read);
+  read();
+}
+
+/** A panel for each chunker with a line for each search. */
+function multiples(width) {
+  const { budgets, lines } = charts.curves;
+  const searches = new Set([charts.configurations[charts.roles?.ship ?? 0].search, ...charts.configurations.map((one) => one.search)]);
+  const order = [...searches];
+  const box = make("div", { className: "multiples" });
+  const panels = [...grouped()].slice(0, 12);
+  const wide = width / (width < 520 ? 2 : 3) - 16;
+  const [left, right, top, bottom] = [32, 6, 24, 120];
+  const x = (budget) => left + ((wide - left - right) * Math.log2(budget / budgets[0])) / (Math.log2(budgets.at(-1) / budgets[0]) || 1);
+  const { place: y } = shareScale(lines.flat().filter(Boolean).map(([mean]) => mean), top + 4, bottom);
+  panels.forEach(([chunker, members], n) => {
+    const drawing = sheet(wide, bottom + 20, `${charts.unit} found by budget with ${chunker}`);
+    const isShip = members.some(({ i }) => i === charts.roles?.ship);
+    drawing.append(words(0, 12, shortened(chunker, Math.floor(wide / 8.5)), isShip ? "t-acc t-b" : "t-ink t-b"));
+    for (const tick of [0, 0.5, 0.9, 0.99].filter((one) => y(one) >= top)) {
+      const label = tick ? String(Math.round(1000 * tick) / 10) : "";
+      drawing.append(rule(tick ? "grid" : "axis", left, y(tick), wide - right, y(tick)));
+      drawing.append(words(left - 6, y(tick) + 4, label, "t-s t-q", "end"));
+    }
+    drawing.append(words(left, bottom + 16, whole.format(budgets[0]), "t-s t-q"), words(wide - right, bottom + 16, whole.format(budgets.at(-1)), "t-s t-q", "end"));
+    if (charts.budget >= budgets[0] && charts.budget <= budgets.at(-1)) {
+      drawing.append(rule("axis", x(charts.budget), top, x(charts.budget), bottom));
+    }
+    members.forEach(({ search, i }, row) => {
+      const style = `s-${Math.min(3, order.indexOf(search))}`;
+      const points = lines[i].map((point, at) => (point ? [x(budgets[at]), y(point[0])] : null));
+      drawing.append(shape("path", { class: style, d: line(points) }, shape("title", {}, charts.configurations[i].name)));
+      // Named in the first panel only, in the corner that lines which rise leave free.
+      if (!n && row < 4) {
+        const at = top + 10 + 13 * row;
+        drawing.append(rule(style, left + 4, at - 4, left + 24, at - 4), words(left + 28, at, shortened(search, 18), style === "s-0" ? "t-s t-acc t-b" : "t-s t-ink"));
+      }
     });
-    bar.append(make("label", {}, field === "k" ? "first hits " : `${field} `, select));
-  }
+    box.append(drawing);
+  });
+  return box;
 }
 
-const rowsOf = (chart) =>
-  chart.rows.filter((row) => Object.entries(chart.chosen).every(([field, value]) => row[field] === value));
-
-async function drawChart(id) {
-  const chart = manifest.charts.find((one) => one.id === id);
-  const place = byId(`chart-${id}`).querySelector(".drawing");
-  const config = { ...chart.spec.config, ...chartStyle() };
-  // The wide ones first: what is equal to them stands in front of them.
-  const rows = rowsOf(chart).sort((x, y) => (y.ring ?? 0) - (x.ring ?? 0));
-  const spec = { ...chart.spec, datasets: { rows }, config };
-  const turn = (drawn.get(id)?.turn ?? 0) + 1;
-  drawn.get(id)?.view?.finalize();
-  drawn.set(id, { turn });
-  // The interpreter runs Vega's expressions without eval, which the page's policy forbids.
-  const options = { ast: true, actions: false, defaultStyle: false, renderer: "svg", tooltip: showTip, logLevel: 1 };
-  let view;
-  try {
-    ({ view } = await vegaEmbed(place, spec, options));
-  } catch (error) {
-    // One chart that cannot be drawn takes nothing else with it.
-    console.error(error);
-    place.replaceChildren(make("p", { className: "notice" }, "This chart cannot be drawn. Its numbers are below."));
-    return;
-  }
-  if (drawn.get(id).turn !== turn) {
-    view.finalize();
-    return;
-  }
-  drawn.set(id, { turn, view });
-  view.addEventListener("click", (event, item) => lookInto(item?.datum));
-  place.dataset.drawn = turn;
+function grouped() {
+  const groups = new Map();
+  charts.configurations.forEach((one, i) => groups.set(one.chunker, [...(groups.get(one.chunker) ?? []), { ...one, i }]));
+  return groups;
 }
 
-/** Look at the questions behind a mark of a chart. */
-function lookInto(datum) {
-  const side = overlay.configurations.findIndex((one) => one.name === datum?.configuration);
-  if (side < 0) {
-    return;
+/** How long the chunks are: a row of bars for each chunker, scaled to its most frequent length. */
+function sizes(width) {
+  const rows = charts.sizes.slice(0, 24);
+  const isNarrow = width < 520;
+  const [left, right, high] = [isNarrow ? 8 : 176, 108, isNarrow ? 58 : 42];
+  const count = rows[0].bins.length;
+  const step = (width - left - right) / count;
+  const drawing = sheet(width, rows.length * high + 44, "Number of chunks by length in characters, for each chunker");
+  drawing.append(words(left + step * count + 8, 12, "median · chunks", "t-q t-s"));
+  rows.forEach(({ name, bins, median, count: chunks, step: characters }, n) => {
+    const ground = (n + 1) * high + 8;
+    const isShip = name === charts.configurations[charts.roles?.ship]?.chunker;
+    const label = shortened(name, isNarrow ? 32 : 22);
+    drawing.append(isNarrow ? words(left, ground - 32, label, isShip ? "t-acc t-b" : "t-ink") : words(left - 12, ground - 6, label, isShip ? "t-acc t-b" : "t-ink", "end"));
+    const most = Math.max(...bins, 1);
+    bins.forEach((amount, i) => {
+      const tall = (26 * amount) / most;
+      drawing.append(amount ? shape("rect", { class: `bin${isShip ? " acc" : ""}`, x: left + i * step, y: ground - tall, width: Math.max(1, step - 1), height: Math.max(0.5, tall) }) : "");
+    });
+    const middle = left + Math.min(median / characters, count) * step;
+    drawing.append(rule("axis", left, ground, left + count * step, ground), rule("med", middle, ground - 5, middle, ground + 3));
+    drawing.append(words(left + count * step + 8, ground - 6, `${whole.format(Math.round(median))} · ${whole.format(chunks)}`, "t-s"));
+  });
+  const ground = rows.length * high + 8;
+  const end = rows[0].step * count;
+  for (const share of isNarrow ? [0] : [0, 0.25, 0.5]) {
+    drawing.append(words(left + share * count * step, ground + 22, whole.format(Math.round(share * end)), "t-q t-s", share ? "middle" : "start"));
   }
-  const document = places.documents.titles.indexOf(datum.document ?? "");
-  chosen.document = document;
-  chooseSides({ a: side, b: chosen.b === side ? -1 : chosen.b });
-  byId("questions").scrollIntoView({ behavior: "smooth" });
+  drawing.append(words(left + count * step, ground + 22, `${whole.format(Math.round(end))} characters or more`, "t-q t-s", isNarrow ? "end" : "middle"));
+  return drawing;
 }
 
-/** How all charts look; a narrow screen has less room for names. */
-function chartStyle() {
-  const sizes = { labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500 };
-  const text = { ...sizes, labelColor: "var(--ink)", titleColor: "var(--quiet)" };
-  const lines = { gridColor: "var(--line)", domainColor: "var(--line)", tickColor: "var(--line)" };
-  return {
-    background: null,
-    font: getComputedStyle(document.body).fontFamily,
-    view: { stroke: null },
-    axis: { ...text, ...lines, labelLimit: innerWidth < 620 ? 150 : 260, labelPadding: 6 },
-    legend: {
-      ...text,
-      orient: "bottom",
-      columns: innerWidth < 620 ? 1 : 2,
-      labelLimit: 260,
-      symbolOpacity: 1,
-      symbolBaseFillColor: "var(--quiet)",
-      symbolBaseStrokeColor: "var(--quiet)",
-      symbolStrokeWidth: 2,
-      layout: { bottom: { direction: "vertical", anchor: "start" } },
+/** The costs that can be drawn: those that differ. */
+function costsKnown() {
+  const names = Object.keys(charts.configurations[0].costs);
+  return names.filter((name) => new Set(charts.configurations.map((one) => one.costs[name] ?? 0)).size > 1);
+}
+
+/** Objective against a cost: a point with its interval for each configuration, those named that nothing beats. */
+function costs(width, name) {
+  const isNarrow = width < 520;
+  const [left, right, top, bottom] = [52, 16, 16, 300];
+  const drawing = sheet(width, bottom + 44, `${charts.objective} against ${name}, for each configuration`);
+  const points = charts.configurations.map((one, i) => ({ ...one, i, cost: one.costs[name] ?? 0, value: one.value })).filter(({ value }) => value);
+  const most = Math.max(...points.map(({ cost }) => cost));
+  const least = Math.min(...points.map(({ cost }) => cost));
+  const isLog = least > 0 && most / least > 20;
+  const scaled = (cost) => (isLog ? Math.log(cost / least) / Math.log(most / least) : (cost - least) / (most - least || 1));
+  const x = (cost) => left + (width - left - right) * scaled(cost);
+  const all = points.flatMap(({ value }) => value.filter((end) => end !== null));
+  const begin = Math.min(0.7, Math.floor(10 * Math.min(...all)) / 10);
+  const share = charts.share ? shareScale(all, top, bottom, begin) : null;
+  const [low, high] = [Math.min(...all), Math.max(...all)];
+  const y = share ? share.place : (value) => bottom - ((bottom - top) * (value - low)) / (high - low || 1);
+  for (const tick of share ? share.ticks : [low, (low + high) / 2, high]) {
+    drawing.append(rule("grid", left, y(tick), width - right, y(tick)), words(left - 8, y(tick) + 4, share ? tickLabel(tick) : inShort(tick), "", "end"));
+  }
+  for (const share of [0, 0.5, 1]) {
+    const cost = isLog ? least * (most / least) ** share : least + share * (most - least);
+    drawing.append(words(left + (width - left - right) * share, bottom + 18, amount(cost), "", share === 0 ? "start" : share === 1 ? "end" : "middle"));
+  }
+  drawing.append(words(left + (width - left - right) / 2, bottom + 36, `${name}${isLog ? " (log scale)" : ""}, less is better`, "t-q", "middle"));
+  const better = (one, other) => (charts.lower ? one < other : one > other);
+  const isBeaten = (one) => points.some((other) => other.cost <= one.cost && !better(one.value[0], other.value[0]) && (other.cost < one.cost || better(other.value[0], one.value[0])));
+  const front = points.filter((one) => !isBeaten(one)).sort((one, other) => one.cost - other.cost);
+  drawing.append(shape("path", { class: "lead", d: line(front.map(({ cost, value }) => [x(cost), y(value[0])])) }));
+  const role = new Map(roles().map(([, kind, , number]) => [number, kind]));
+  for (const { i, cost, value } of points.toReversed()) {
+    const mark = shape("g", {});
+    mark.append(value[1] === null ? "" : rule(role.get(i) === "win" ? "ci acc" : "ci", x(cost), y(value[1]), x(cost), y(value[2])));
+    mark.append(role.has(i) ? marker(role.get(i), x(cost), y(value[0])) : shape("circle", { class: "m-other", cx: x(cost), cy: y(value[0]), r: 4 }));
+    mark.append(shape("title", {}, `${charts.configurations[i].name}: ${share ? percent(value[0]) : inShort(value[0])}, ${amount(cost)} ${name}`));
+    drawing.append(mark);
+  }
+  const taken = [];
+  for (const { i, name: said, cost, value } of front.toReversed().slice(0, 8)) {
+    let row = y(value[0]) + 4;
+    while (taken.some((other) => Math.abs(other - row) < 15)) {
+      row += 15;
+    }
+    taken.push(row);
+    const isLeft = x(cost) < width / 2;
+    const room = Math.floor((isLeft ? width - x(cost) - 10 : x(cost) - 10) / 8);
+    const style = role.get(i) === "win" ? "t-acc t-b" : "t-ink";
+    drawing.append(words(x(cost) + (isLeft ? 10 : -10), row, shortened(said, Math.min(40, room)), style, isLeft ? "start" : "end"));
+  }
+  return drawing;
+}
+
+/** An amount in a few figures. */
+const amount = (value) =>
+  value >= 1e9 ? `${(value / 1e9).toFixed(1)} G` : value >= 1e6 ? `${(value / 1e6).toFixed(1)} M` : value >= 100 ? whole.format(Math.round(value)) : String(Number(value.toPrecision(2)));
+
+/** The numbers of the frontier, as a table. */
+function frontierNumbers() {
+  const { budgets, lines } = charts.curves;
+  const shown = OCTAVE.filter((one) => budgets.includes(one));
+  const head = make("tr", {}, make("th", { scope: "col" }, "configuration"), ...shown.map((one) => make("th", { scope: "col", className: "number" }, whole.format(one))));
+  const rows = lines.map((points, i) =>
+    make("tr", {}, make("th", { scope: "row" }, charts.configurations[i].name), ...shown.map((one) => {
+      const point = points[budgets.indexOf(one)];
+      return make("td", { className: "number" }, point ? (100 * point[0]).toFixed(1) : "–");
+    })),
+  );
+  return make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows));
+}
+
+/** A title that is a finding: over which budgets nothing beats the first for sure. */
+function frontierFinding() {
+  const name = charts.configurations[charts.roles.ship].name;
+  if (!hasCurves() || !charts.safe) {
+    return `${hasCurves() ? `${charts.unit[0].toUpperCase()}${charts.unit.slice(1)} found` : charts.objective} against tokens of context`;
+  }
+  const [from, to] = charts.safe.map((budget) => whole.format(budget));
+  return `From ${from} to ${to} tokens nothing is surely better than ${name}`;
+}
+
+/** A title that is a finding: which search is the best with every chunker. */
+function searchFinding() {
+  const { budgets, lines } = charts.curves;
+  const near = budgets.reduce((best, one, i) => (Math.abs(one - charts.budget) < Math.abs(budgets[best] - charts.budget) ? i : best), 0);
+  const panels = [...grouped().values()].filter((members) => members.length > 1);
+  const firsts = panels.map((members) => members.toSorted((one, other) => (lines[other.i][near]?.[0] ?? -1) - (lines[one.i][near]?.[0] ?? -1))[0].search);
+  const at = `at ${whole.format(budgets[near])} tokens`;
+  if (!firsts.length) {
+    return `One search with every chunker, ${at}`;
+  }
+  const most = firsts.toSorted((x, y) => firsts.filter((one) => one === y).length - firsts.filter((one) => one === x).length)[0];
+  const wins = firsts.filter((one) => one === most).length;
+  if (wins === firsts.length) {
+    return `${most} finds most with every chunker ${at}`;
+  }
+  return `${most} finds most with ${wins} of ${firsts.length} chunkers ${at}`;
+}
+
+const CONTEXT = "tokens a question";
+
+/** Whether the objective is drawn by budget: it is recall within one, and some hits reach it. */
+const hasCurves = () => charts.within && charts.curves.lines.some((points) => points.filter(Boolean).length > 1);
+
+const DRAWN = {
+  frontier: {
+    draw: (width) => (hasCurves() ? frontier(width) : costs(width, CONTEXT)),
+    needs: () => hasCurves() || costsKnown().includes(CONTEXT),
+    title: frontierFinding,
+  },
+  multiples: { draw: multiples, needs: () => hasCurves() && grouped().size > 1, title: searchFinding },
+  sizes: {
+    draw: sizes,
+    needs: () => charts.sizes.length > 0,
+    title: () => {
+      const own = charts.sizes.find(({ name }) => name === charts.configurations[charts.roles?.ship ?? 0].chunker) ?? charts.sizes[0];
+      return `Half of the chunks of ${own.name} have at most ${whole.format(Math.round(own.median))} characters`;
     },
-    text: { color: "var(--ink)" },
-    range: { category: Array.from({ length: manifest.colours }, (_, i) => `var(--series-${i})`) },
-  };
-}
+  },
+  costs: { draw: costs, needs: () => charts.configurations.length > 1 && costsKnown().length > 0, choices: costsKnown },
+};
 
-/** The tooltip, as text. */
-function showTip(handler, event, item, value) {
-  const tip = byId("tip");
-  tip.hidden = value === null || value === undefined || value === "";
-  if (tip.hidden) {
+/** Draw a chart into its figure, now and when its width changes. */
+function startChart(id, { draw, needs, title, choices }) {
+  const figure = byId(`chart-${id}`);
+  figure.hidden = !needs();
+  if (figure.hidden) {
     return;
   }
-  const lines = typeof value === "object" ? Object.entries(value) : [["", String(value)]];
-  tip.replaceChildren(...lines.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, String(text))]));
-  const { offsetWidth, offsetHeight } = tip;
-  tip.style.left = `${Math.min(event.clientX + 14, innerWidth - offsetWidth - 8)}px`;
-  tip.style.top = `${Math.min(event.clientY + 14, innerHeight - offsetHeight - 8)}px`;
+  const box = figure.querySelector(".drawing");
+  if (title) {
+    figure.querySelector("h3").textContent = title();
+  }
+  const select = figure.querySelector("select");
+  if (select && choices) {
+    fill(select, choices().map((name) => [name, name]));
+    select.addEventListener("input", () => redraw(true));
+  }
+  let drawn = 0;
+  const redraw = (isForced = false) => {
+    const width = Math.floor(box.clientWidth);
+    if (width > 0 && (isForced || width !== drawn)) {
+      drawn = width;
+      box.replaceChildren(draw(width, select?.value));
+      box.dataset.drawn = width;
+    }
+  };
+  redraw();
+  new ResizeObserver(() => redraw()).observe(box);
+  for (const button of figure.querySelectorAll("button[data-as]")) {
+    button.addEventListener("click", () => saveChart(box, id, button.dataset.as));
+  }
 }
 
-/** The numbers of a chart as a table, for eyes and ears that charts do not serve. */
-function drawNumbers(chart, details) {
-  const rows = rowsOf(chart).slice(0, MOST_ROWS);
-  const fields = chart.fields.filter((field) => !(field in chart.chosen));
-  const head = make("tr", {}, ...fields.map((field) => make("th", { scope: "col" }, field)));
-  const cell = (value) => {
-    const isNumber = typeof value === "number";
-    return make("td", { className: isNumber ? "number" : "" }, isNumber ? inShort(value) : String(value ?? "–"));
-  };
-  const body = rows.map((row) => make("tr", {}, ...fields.map((field) => cell(row[field]))));
-  const table = make("table", {}, make("thead", {}, head), make("tbody", {}, ...body));
-  details.replaceChildren(details.querySelector("summary"), make("div", { className: "scroll", tabIndex: 0 }, table));
+const STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-family", "font-size", "font-weight", "paint-order"];
+
+/** A chart as a file of its own: what the style sheet says is written into it. */
+async function saveChart(box, id, kind) {
+  const drawings = [...box.querySelectorAll("svg")];
+  const sizes = drawings.map((one) => one.viewBox.baseVal);
+  const columns = drawings.length > 1 ? 3 : 1;
+  const [wide, high] = [Math.max(...sizes.map(({ width }) => width)) + 16, Math.max(...sizes.map(({ height }) => height)) + 16];
+  const whole = sheet(columns * wide, Math.ceil(drawings.length / columns) * high, id);
+  whole.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+  whole.append(shape("rect", { width: "100%", height: "100%", fill: getComputedStyle(document.body).backgroundColor }));
+  drawings.forEach((drawing, n) => {
+    const copy = drawing.cloneNode(true);
+    const styled = copy.querySelectorAll("*");
+    drawing.querySelectorAll("*").forEach((element, i) => {
+      const style = getComputedStyle(element);
+      STYLES.forEach((name) => styled[i].setAttribute(name, style.getPropertyValue(name)));
+    });
+    const group = shape("g", { transform: `translate(${8 + (n % columns) * wide}, ${8 + Math.floor(n / columns) * high})` });
+    group.append(...copy.childNodes);
+    whole.append(group);
+  });
+  const content = new XMLSerializer().serializeToString(whole);
+  if (kind === "svg") {
+    download(`${id}.svg`, "image/svg+xml", content);
+    return;
+  }
+  const address = URL.createObjectURL(new Blob([content], { type: "image/svg+xml" }));
+  const image = new Image();
+  await new Promise((done, failed) => Object.assign(image, { onload: done, onerror: failed, src: address }));
+  const { width, height } = whole.viewBox.baseVal;
+  const canvas = make("canvas", { width: 2 * width, height: 2 * height });
+  canvas.getContext("2d").drawImage(image, 0, 0, 2 * width, 2 * height);
+  URL.revokeObjectURL(address);
+  canvas.toBlob((blob) => download(`${id}.png`, "image/png", blob));
+}
+
+function startCharts() {
+  if (!charts.configurations) {
+    return;
+  }
+  for (const [id, chart] of Object.entries(DRAWN)) {
+    startChart(id, chart);
+  }
+  for (const own of document.querySelectorAll("#chart-frontier :is(.key, .reader, details)")) {
+    own.hidden = !hasCurves();
+  }
+  if (hasCurves()) {
+    startReading();
+    byId("frontier-numbers").append(frontierNumbers());
+  }
 }

@@ -1,25 +1,41 @@
-// The questions of the report: choose sides, filter, sort, open one. What is open stands in the address.
+// The questions of the report: choose sides, filter, sort, open one. All that is chosen stands in the address.
 
-const chosen = {
+const PRESET = {
   a: 0,
   b: overlay.second ?? -1,
-  k: overlay.k,
-  metric: overlay.metric,
+  cut: 0,
+  metric: overlay.metrics?.[0].label,
   question: -1,
   shown: "all",
-  order: "worst",
+  order: (overlay.second ?? -1) >= 0 ? "differ" : "worst",
   search: "",
   document: -1,
   tag: -1,
 };
+const chosen = { ...PRESET };
 let sides = [];
 let list = null;
 let writing = 0;
+let pushes = false;
 
-/** The full name of the metric that is looked at; the first one where the report does not carry it. */
-function metricName() {
-  const names = [`${chosen.metric}@${chosen.k}`, chosen.metric];
-  return names.find((name) => overlay.metrics.includes(name)) ?? overlay.metrics[0];
+const cutName = ({ kind, size }) => (kind === "tokens" ? `${size}t` : String(size));
+const cutLabel = ({ kind, size }) => (kind === "tokens" ? `${whole.format(size)} tokens` : `first ${many(size, "hit")}`);
+
+/** The metrics that can be looked at with the cut that is chosen, those without one included: their places. */
+function metricsOffered() {
+  const { kind, size } = overlay.cuts[chosen.cut];
+  const all = overlay.metrics.map((_, place) => place);
+  const fitting = all.filter((place) => {
+    const metric = overlay.metrics[place];
+    return !metric.size || (metric.kind === kind && metric.size === size);
+  });
+  return fitting.length ? fitting : [0];
+}
+
+/** The place of the metric that is looked at. */
+function metricPlace() {
+  const offered = metricsOffered();
+  return offered.find((place) => overlay.metrics[place].label === chosen.metric) ?? offered[0];
 }
 
 async function startExplorer() {
@@ -27,225 +43,324 @@ async function startExplorer() {
     return;
   }
   await loadQuestions();
-  places.queries.searchable = places.queries.texts.map((text, i) => `${text} ${places.queries.ids[i]}`.toLowerCase());
-  list = new QuestionList(byId("list"), (number) => open({ question: number }));
+  list = new QuestionList(byId("list"), (number) => open(number));
   readAddress();
-  fillControls();
   wireControls();
-  const follow = async () => {
-    await chooseSides();
-    list.reveal();
-  };
-  await follow();
-  window.addEventListener("hashchange", () => readAddress() && follow());
+  await show();
+  addEventListener("popstate", follow);
+  addEventListener("hashchange", follow);
+  addEventListener("keydown", pressed);
   // Who follows a link to a question wants to see it; who reloads the page stays where they are.
   const [visit] = performance.getEntriesByType("navigation");
-  if (chosen.question >= 0 && /[#&]q=/.test(location.hash) && visit?.type === "navigate") {
+  if (location.hash.includes("=") && visit?.type === "navigate") {
     byId("questions").scrollIntoView({ behavior: "instant" });
   }
 }
 
-/** Take the open question, the sides and k from the address; true when something changed. */
-function readAddress() {
-  const asked = new URLSearchParams(location.hash.slice(1));
-  const before = JSON.stringify(chosen);
-  const number = (name, least, most) => {
-    const value = Number.parseInt(asked.get(name) ?? "", 10);
-    return value >= least && value < most ? value : undefined;
+/** What is chosen as it stands in an address; what is as it was at first is left out. */
+function addressOf() {
+  const { a, b, cut, metric, question, shown, order, search, document, tag } = chosen;
+  const said = {
+    q: [places.queries.ids[question] ?? "", ""],
+    a: [a, PRESET.a],
+    b: [b, PRESET.b],
+    cut: [cutName(overlay.cuts[cut]), cutName(overlay.cuts[PRESET.cut])],
+    by: [metric, PRESET.metric],
+    show: [shown, PRESET.shown],
+    order: [order, PRESET.order],
+    find: [search, ""],
+    doc: [document, -1],
+    kind: [tag, -1],
   };
-  chosen.a = number("a", 0, overlay.configurations.length) ?? chosen.a;
-  chosen.b = number("b", -1, overlay.configurations.length) ?? chosen.b;
-  const k = number("k", 1, overlay.depth + 1);
-  chosen.k = overlay.ks.includes(k) ? k : chosen.k;
-  if (asked.has("q")) {
-    chosen.question = places.queries.ids.indexOf(asked.get("q"));
+  const kept = Object.entries(said).filter(([, [value, preset]]) => value !== preset);
+  return new URLSearchParams(kept.map(([name, [value]]) => [name, value]));
+}
+
+/** Take what is chosen from the address; a link to a part of the page says nothing about it. True when it changed. */
+function readAddress() {
+  const hash = location.hash.slice(1);
+  if (hash && !hash.includes("=")) {
+    return false;
   }
+  const before = JSON.stringify(chosen);
+  const asked = new URLSearchParams(hash);
+  const number = (name, least, most, preset) => {
+    const value = Number.parseInt(asked.get(name) ?? "", 10);
+    return value >= least && value < most ? value : preset;
+  };
+  const cut = overlay.cuts.findIndex((one) => cutName(one) === asked.get("cut"));
+  const known = (name, choices, preset) => (choices.includes(asked.get(name)) ? asked.get(name) : preset);
+  Object.assign(chosen, {
+    a: number("a", 0, overlay.configurations.length, PRESET.a),
+    b: number("b", -1, overlay.configurations.length, PRESET.b),
+    cut: cut < 0 ? PRESET.cut : cut,
+    metric: known("by", overlay.metrics.map(({ label }) => label), PRESET.metric),
+    question: places.queries.ids.indexOf(asked.get("q") ?? ""),
+    shown: known("show", Object.keys(SHOWN), PRESET.shown),
+    order: known("order", Object.keys(ORDERS), PRESET.order),
+    search: asked.get("find") ?? "",
+    document: number("doc", 0, places.documents.titles.length, -1),
+    tag: number("kind", 0, overlay.tags.length, -1),
+  });
   return JSON.stringify(chosen) !== before;
 }
 
-/** Put the open question into the address, once the reader rests: browsers refuse many changes in a row. */
-function writeAddress() {
+/** Put what is chosen into the address, once the reader rests: browsers refuse many changes in a row. */
+function writeAddress(isStep = true) {
+  pushes ||= isStep;
   clearTimeout(writing);
-  writing = setTimeout(() => {
-    const { a, b, k, question } = chosen;
-    const address = new URLSearchParams({ q: places.queries.ids[question], a, b, k });
-    history.replaceState(null, "", `#${address}`);
-  }, 150);
+  writing = setTimeout(writeNow, 150);
 }
 
-function fillControls() {
-  const names = overlay.configurations.map((side, i) => [i, side.name]);
-  fill(byId("side-a"), names, chosen.a);
-  fill(byId("side-b"), [[-1, "– nothing –"], ...names], chosen.b);
-  fill(byId("cut"), overlay.ks.map((k) => [k, `first ${k}`]), chosen.k);
-  const bases = [...new Set(overlay.metrics.map((name) => name.replace(/@\d+$/, "")))];
-  fill(byId("metric"), bases.map((name) => [name, name]), chosen.metric);
-  const { titles } = places.documents;
-  const holding = [...new Set(places.queries.documents.flat())].sort((x, y) => (titles[x] < titles[y] ? -1 : 1));
-  fill(byId("document"), [[-1, "Any document"], ...holding.slice(0, 2000).map((i) => [i, titles[i]])], chosen.document);
-  fill(byId("tag"), [[-1, "Any kind"], ...overlay.tags.map((tag, i) => [i, tag])], chosen.tag);
-  byId("tag").closest("label").hidden = overlay.tags.length === 0;
-  byId("boundary").hidden = overlay.unit === "chunk";
+function writeNow() {
+  clearTimeout(writing);
+  const address = `#${addressOf()}`;
+  if (address !== location.hash) {
+    history[pushes ? "pushState" : "replaceState"](null, "", address);
+  }
+  pushes = false;
 }
 
-/** Show what is chosen; orders and filters that mean nothing now are not offered, and no longer chosen. */
-function showChoices() {
-  const isPair = chosen.b >= 0;
-  for (const [id, choices, preset] of [["order", ORDERS, "worst"], ["shown", SHOWN, "all"]]) {
-    const options = offered(choices, chosen.metric, isPair);
-    chosen[id] = options.some(([name]) => name === chosen[id]) ? chosen[id] : preset;
-    fill(byId(id), options, chosen[id]);
+/** The reader went back, or followed a link within the page. */
+async function follow() {
+  if (!readAddress() && !location.hash.includes("=")) {
+    return;
   }
-  const { a, b, k, metric, document } = chosen;
-  for (const [id, value] of Object.entries({ "side-a": a, "side-b": b, cut: k, metric, document })) {
-    byId(id).value = value;
+  await show();
+  if (location.hash.includes("=") && !byId("questions").contains(document.activeElement)) {
+    byId("questions").scrollIntoView();
   }
+}
+
+/** Change what is chosen. */
+async function choose(change, isStep = true) {
+  Object.assign(chosen, change);
+  await show();
+  writeAddress(isStep);
 }
 
 function wireControls() {
-  const listen = (id, change) => byId(id).addEventListener("input", (event) => change(event.target.value));
-  listen("side-a", (value) => chooseSides({ a: Number(value) }));
-  listen("side-b", (value) => chooseSides({ b: Number(value) }));
-  listen("cut", (value) => chooseSides({ k: Number(value) }));
-  listen("metric", (metric) => chooseSides({ metric }));
-  listen("order", (order) => refine({ order }));
-  listen("shown", (shown) => refine({ shown }));
-  listen("document", (value) => refine({ document: Number(value) }));
-  listen("tag", (value) => refine({ tag: Number(value) }));
-  listen("search", (search) => refine({ search }));
-  byId("swap").addEventListener("click", () => chosen.b >= 0 && chooseSides({ a: chosen.b, b: chosen.a }));
-  byId("previous").addEventListener("click", () => list.step(-1));
-  byId("next").addEventListener("click", () => list.step(1));
-  byId("previous-below").addEventListener("click", () => stepBelow(-1));
-  byId("next-below").addEventListener("click", () => stepBelow(1));
+  const listen = (id, change, isStep = true) =>
+    byId(id).addEventListener("input", (event) => choose(change(event.target.value), isStep));
+  listen("side-a", (value) => ({ a: Number(value) }));
+  listen("side-b", (value) => ({ b: Number(value) }));
+  listen("cut", (value) => ({ cut: Number(value) }));
+  listen("metric", (metric) => ({ metric }));
+  listen("order", (order) => ({ order }));
+  listen("shown", (shown) => ({ shown }));
+  listen("document", (value) => ({ document: Number(value) }));
+  listen("tag", (value) => ({ tag: Number(value) }));
+  listen("search", (search) => ({ search }), false);
+  byId("swap").addEventListener("click", swap);
+  byId("questions-csv").addEventListener("click", downloadQuestions);
+  byId("copy").addEventListener("click", copyShown);
 }
 
-/** Open the next question for a reader who is at the end of this one. */
-function stepBelow(rows) {
-  list.step(rows);
-  byId("question").scrollIntoView({ block: "start" });
+const swap = () => chosen.b >= 0 && choose({ a: chosen.b, b: chosen.a });
+
+/** Copy a link to what is shown. */
+function copyShown() {
+  if (chosen.question >= 0 && (location.hash.includes("=") || writing)) {
+    writeNow();
+  }
+  return copyLink();
 }
 
-/** Look at other sides, another k or another metric. */
-async function chooseSides(change = {}) {
-  Object.assign(chosen, change);
+function pressed(event) {
+  if (isTyping(event)) {
+    if (event.key === "Escape") {
+      event.target.blur();
+    }
+    return;
+  }
+  const acts = {
+    j: () => list.step(1),
+    k: () => list.step(-1),
+    "/": () => byId("search").focus(),
+    x: swap,
+    c: copyShown,
+    o: unfold,
+  };
+  if (event.key in acts) {
+    event.preventDefault();
+    acts[event.key]();
+  }
+}
+
+/** Open all that is folded in the open question, or fold the hits again. */
+function unfold() {
+  const details = [...byId("question").querySelectorAll("details")];
+  const isOpen = details.length > 0 && details.every((one) => one.open);
+  details.forEach((one) => (one.open = !isOpen));
+  if (!isOpen) {
+    // The hits come when their line opens, a moment later.
+    setTimeout(() => byId("question").querySelectorAll(".fold").forEach((button) => button.click()));
+  }
+}
+
+/** Show what is chosen: the controls, the list, the question, and where the two sides differ. */
+async function show() {
   const wanted = chosen.b >= 0 ? [chosen.a, chosen.b] : [chosen.a];
   const loaded = await Promise.all(wanted.map(loadSide));
   if (wanted[0] !== chosen.a || (wanted[1] ?? -1) !== chosen.b) {
     return;
   }
   sides = loaded;
-  showChoices();
-  refine();
-}
-
-/** Filter and sort again; the open question stays open. */
-function refine(change = {}) {
-  Object.assign(chosen, change);
-  const values = sides.map((side) => scoresOf(side, metricName()));
-  const questions = chosenQuestions(values[0], values[1] ?? values[0], chosen);
+  const place = metricPlace();
+  const metric = overlay.metrics[place];
+  chosen.metric = metric.label;
+  const values = sides.map((side) => scoresOf(side, place));
+  showControls(values, metric);
+  const questions = chosenQuestions(values[0], values[1] ?? values[0], metric, chosen);
   const all = places.queries.ids.length;
   const some = questions.length === all ? "" : `${whole.format(questions.length)} of `;
   byId("count").textContent = `${some}${many(all, "question")}`;
-  byId("nothing").hidden = questions.length > 0;
-  if (chosen.question < 0 && questions.length) {
-    chosen.question = questions[0];
+  // List and question never disagree: what is not in the list is not open.
+  if (!questions.includes(chosen.question)) {
+    chosen.question = questions[0] ?? -1;
   }
-  const full = isCost(chosen.metric) ? values.flatMap((column) => [...column]).reduce((x, y) => (y > x ? y : x), 0) : 1;
-  list.show(questions, (number) => values.map((column) => column[number]), full, chosen.question);
+  const largest = values.flatMap((column) => [...column]).reduce((x, y) => (y > x ? y : x), 0);
+  const written = metric.share ? (value) => (Number.isNaN(value) ? "–" : `${Math.round(100 * value)}\u00a0%`) : inShort;
+  list.show(questions, (number) => values.map((column) => column[number]), metric.share ? 1 : largest || 1, written, chosen.question);
+  list.reveal();
   drawQuestion();
+  showWhy(values, metric);
+}
+
+/** Fill the controls; what would match nothing or mean nothing is not offered, and no longer chosen. */
+function showControls(values, metric) {
+  const isPair = chosen.b >= 0;
+  const names = overlay.configurations.map((side, i) => [i, side.name]);
+  fill(byId("side-a"), names, chosen.a);
+  fill(byId("side-b"), [[-1, "– nothing –"], ...names], chosen.b);
+  fill(byId("cut"), overlay.cuts.map((cut, i) => [i, cutLabel(cut)]), chosen.cut);
+  const labels = metricsOffered().map((place) => overlay.metrics[place].label);
+  fill(byId("metric"), labels.map((label) => [label, label]), chosen.metric);
+  const filters = filtersFor(values[0], values[1] ?? values[0], metric, isPair);
+  for (const [id, options, preset] of [["order", ordersFor(isPair), "worst"], ["shown", filters, "all"]]) {
+    chosen[id] = options.some(([name]) => name === chosen[id]) ? chosen[id] : preset;
+    fill(byId(id), options, chosen[id]);
+  }
+  const { titles } = places.documents;
+  const { documents, tags } = places.queries;
+  const counts = (lists) => {
+    const found = new Map();
+    lists.flat().forEach((one) => found.set(one, (found.get(one) ?? 0) + 1));
+    return [...found];
+  };
+  const byTitle = counts(documents).sort(([x], [y]) => (titles[x] < titles[y] ? -1 : 1));
+  const offered = byTitle.slice(0, 2000).map(([i, count]) => [i, `${titles[i]} (${whole.format(count)})`]);
+  fill(byId("document"), [[-1, "Any document"], ...offered], chosen.document);
+  const kinds = counts(tags).sort(([x], [y]) => x - y);
+  const tagged = kinds.map(([i, count]) => [i, `${overlay.tags[i]} (${whole.format(count)})`]);
+  fill(byId("tag"), [[-1, "Any kind"], ...tagged], chosen.tag);
+  byId("tag").closest("label").hidden = overlay.tags.length === 0;
+  if (byId("search") !== document.activeElement) {
+    byId("search").value = chosen.search;
+  }
 }
 
 /** Open a question. */
-function open(change) {
-  Object.assign(chosen, change);
-  list.mark(chosen.question);
+function open(number) {
+  chosen.question = number;
+  list.mark(number);
   list.reveal();
   drawQuestion();
+  if (matchMedia("(max-width: 760px)").matches) {
+    byId("question").scrollIntoView({ block: "start", behavior: "instant" });
+  }
   writeAddress();
 }
 
-/** Show the open question, unless it stands there as it is. */
+/** Show the open question, unless it stands there as it is; its first relevant text is in sight. */
 function drawQuestion() {
-  const { question: number, a, b, k } = chosen;
+  const { question: number, a, b, cut } = chosen;
   const pane = byId("question");
-  const drawing = [places.queries.ids[number], a, b, k].join(" ");
-  if (number < 0 || pane.dataset.drawn === drawing) {
+  const drawing = number < 0 ? `nothing ${chosen.search}` : [places.queries.ids[number], a, b, cutName(overlay.cuts[cut])].join(" ");
+  const state = `${drawing} ${chosen.metric}`;
+  if (pane.dataset.state === state) {
     return;
   }
-  const rows = question(number, sides, k);
-  const few = rows.slice(0, FEW_DOCUMENTS).map(documentElement);
-  const rest = rows.slice(FEW_DOCUMENTS);
-  pane.replaceChildren(questionHead(number), sidesHead(number, rows), ...few);
-  pane.classList.toggle("pair", sides.length > 1);
-  if (rest.length) {
-    const more = make("button", { type: "button", className: "more" }, `Show ${many(rest.length, "more document")}`);
-    more.addEventListener("click", () => more.replaceWith(...rest.map(documentElement)));
-    pane.append(more);
+  if (number < 0) {
+    pane.replaceChildren(nothingShown());
+  } else {
+    const head = questionHead(number);
+    const columns = sides.map((side) => make("div", {}, ladder(side, number, cut)));
+    pane.replaceChildren(head, make("div", { className: sides.length > 1 ? "pair" : "pair alone" }, ...columns));
+    pane.scrollTop = 0;
+    const first = pane.querySelector("mark");
+    if (first && matchMedia("(min-width: 761px)").matches) {
+      const below = first.getBoundingClientRect().top - pane.getBoundingClientRect().top - head.offsetHeight;
+      pane.scrollTop = below > 240 ? below - 64 : 0;
+    }
   }
+  pane.dataset.state = state;
   pane.dataset.drawn = drawing;
+}
+
+/** In the place of a question where none passes the filters. */
+function nothingShown() {
+  const said = chosen.search ? `No question contains “${chosen.search}”. ` : "No question passes these filters. ";
+  const clear = () => choose({ search: "", shown: "all", document: -1, tag: -1 });
+  const button = make("button", { type: "button", onclick: clear }, chosen.search ? "Clear the search" : "Show all");
+  return make("p", { className: "empty" }, said, button);
 }
 
 function questionHead(number) {
   const { ids, texts, tags, unanswerable } = places.queries;
-  const kinds = tags[number].map((tag) => overlay.tags[tag]);
   const truth = truthOf(number);
   const copies = truth.length - new Set(truth.map(([, , , group]) => group)).size;
-  const special = [
+  const labels = [
     unanswerable[number] && "declared unanswerable",
     copies && (copies === 1 ? "1 copy of the evidence" : `${whole.format(copies)} copies of the evidence`),
-  ];
-  const labels = [...special.filter(Boolean), ...kinds];
-  const shown = labels.map((label) => make("span", { className: "tag" }, label));
+    ...tags[number].map((tag) => overlay.tags[tag]),
+  ].filter(Boolean);
+  const at = `${whole.format(list.active + 1)} of ${whole.format(list.questions.length)} · `;
+  const step = (text, label, by) =>
+    make("button", { type: "button", ariaLabel: label, onclick: () => list.step(by) }, text);
+  const steps = make("div", { className: "steps" }, step("↑", "Previous question", -1), step("↓", "Next question", 1));
+  const tagged = labels.map((label) => make("span", { className: "tag" }, label));
   return make(
     "header",
     {},
-    make("h3", { dir: "auto" }, texts[number]),
-    make("p", { className: "small" }, make("code", {}, ids[number]), ...shown),
+    make("div", { className: "top" }, make("h3", { dir: "auto" }, texts[number]), steps),
+    make("p", { className: "small" }, at, make("code", {}, ids[number]), ...tagged),
+    make("div", { className: sides.length > 1 ? "pair" : "pair alone" }, ...sides.map((side, i) => sideHead(side, i, number))),
   );
 }
 
-function sidesHead(number, rows) {
-  return make("div", { className: "columns sides" }, ...sides.map((side, i) => sideHead(side, i, number, rows)));
-}
-
-/** The name of a side, what it found, missed and brought along, and its scores. */
-function sideHead(side, i, number, rows) {
-  const total = totalOf(rows, i);
-  const counts = ["found", "missed", "surplus"].map((kind) => countElement(side, kind, total[kind]));
-  const unit = make("span", { className: "small" }, `${overlay.unit}s, in ${many(total.hits, "hit")}`);
-  const values = overlay.metrics
-    .filter((name) => name.endsWith(`@${chosen.k}`) || !/@\d+$/.test(name))
-    .map((name) => [name.replace(/@\d+$/, ""), scoresOf(side, name)[number]])
-    .filter(([, value]) => !Number.isNaN(value))
-    .map(([name, value]) => make("span", { className: "value" }, `${name} `, make("strong", {}, inShort(value))));
+/** The name of a side, its score, what it found, missed and brought along, and what was searched. */
+function sideHead(side, i, number) {
+  const { total, within } = findings(side, number, chosen.cut);
+  const place = metricPlace();
+  const metric = overlay.metrics[place];
+  const value = scoresOf(side, place)[number];
+  const score = metric.share && !Number.isNaN(value) ? percent(value) : inShort(value);
+  const said = Object.entries(total).map(([kind, amount]) =>
+    make("span", { className: `count ${kind}`, dataset: { amount } }, `${whole.format(amount)} ${kind}`),
+  );
+  const searched = side.searches?.[number] ?? [];
   return make(
     "div",
-    { className: "side", dataset: { side: side.number } },
-    make("h4", {}, make("span", { className: `letter side-${i}` }, "AB"[i]), " ", side.name),
-    make("p", { className: "counts" }, ...counts, unit),
-    make("p", { className: "values" }, ...values),
-    ...searchedFor(side, number),
+    { className: "side", dataset: { side: side.number, hits: within } },
+    make("h4", {}, make("span", { className: "letter" }, "AB"[i]), make("bdi", {}, side.name), make("span", { className: "score" }, score)),
+    make("p", { className: "small counts" }, `${overlay.unit}s: `, ...said.flatMap((one, n) => (n ? [", ", one] : [one])), ` in ${many(within, "hit")}`),
+    ...searched.map((text) => make("p", { className: "small searched" }, "searched: ", make("q", { dir: "auto" }, text))),
   );
 }
 
-/** What was searched in the place of the question, or beside it. */
-function searchedFor(side, number) {
-  const texts = side.searches?.[number] ?? [];
-  return texts.map((text) => make("p", { className: "small searched" }, "searched: ", make("q", { dir: "auto" }, text)));
-}
-
-/** How much of a kind there is; what is relevant is gone to by a click, one stretch after the other. */
-function countElement(side, kind, amount) {
-  const content = [make("mark", { className: kind }, kind), ` ${whole.format(amount)}`];
-  const properties = { className: `count ${kind}`, dataset: { amount } };
-  if (kind === "surplus" || !amount) {
-    return make("span", properties, ...content);
-  }
-  let turn = 0;
-  const onclick = () => {
-    const stretches = byId("question").querySelectorAll(`.text[data-side="${side.number}"] :is(mark, .gap).${kind}`);
-    stretches[turn++ % stretches.length]?.scrollIntoView({ block: "center" });
-  };
-  return make("button", { type: "button", title: `Go to what was ${kind}`, onclick, ...properties }, ...content);
+/** The list as it is shown, for a spreadsheet. */
+function downloadQuestions() {
+  const place = metricPlace();
+  const values = sides.map((side) => scoresOf(side, place));
+  const { ids, texts, documents } = places.queries;
+  const titles = (question) => documents[question].map((document) => places.documents.titles[document]).join("; ");
+  const heads = sides.map((side) => `${side.name}: ${overlay.metrics[place].name}`);
+  const rows = list.questions.map((question) => [
+    ids[question],
+    texts[question],
+    titles(question),
+    ...values.map((column) => (Number.isNaN(column[question]) ? "" : Number(column[question].toFixed(6)))),
+  ]);
+  downloadTable("questions.csv", [["query", "question", "documents", ...heads], ...rows]);
 }

@@ -1,6 +1,6 @@
 // The list of questions: only the rows in sight are in the page, however many questions there are.
 
-const ROW_HEIGHT = 64;
+const ROW_HEIGHT = 76;
 
 /** A list box of many rows: arrow keys move, and what is active is opened. */
 class QuestionList {
@@ -37,13 +37,15 @@ class QuestionList {
     }
   }
 
-  /** Show these questions, of which one may be open; `values` gives the numbers of a question on each side, and
-   * `full` is the number of a full bar. */
-  show(questions, values, full, open) {
+  /** Show these questions, of which one may be open; `values` gives the numbers of a question on each side, `full` is the
+   * number of a full bar, and `written` writes a number. */
+  show(questions, values, full, written, open) {
     const same = questions.length === this.questions.length && questions.every((one, i) => one === this.questions[i]);
     this.questions = questions;
     this.values = values;
     this.full = full;
+    this.written = written;
+    this.active = questions.indexOf(open);
     if (!same) {
       this.rows.style.height = `${questions.length * ROW_HEIGHT}px`;
       this.scrollTo(0);
@@ -86,10 +88,6 @@ class QuestionList {
     const row = event.target.closest("[role=option]");
     if (row) {
       this.opened(Number(row.dataset.question));
-      // Where list and text do not fit beside each other, the text is below.
-      if (matchMedia("(max-width: 1080px)").matches) {
-        byId("question").scrollIntoView({ block: "start" });
-      }
     }
   }
 
@@ -106,14 +104,19 @@ class QuestionList {
 
   row(place) {
     const number = this.questions[place];
-    const { texts, unanswerable } = places.queries;
-    const bar = (value, side) => scoreBar(value, side, this.full);
-    const bars = () => make("div", { className: "bars" }, ...this.values(number).map(bar));
+    const { texts, unanswerable, documents, offsets } = places.queries;
+    const titles = documents[number].map((document) => places.documents.titles[document]);
+    const passages = offsets[number + 1] - offsets[number];
+    const about = unanswerable[number] ? "" : `${titles.join(", ")} · ${many(passages, "passage")}`;
+    const scores = unanswerable[number]
+      ? [make("span", { className: "tag" }, "unanswerable")]
+      : this.values(number).map((value, side) => scoreBar(value, side, this.full, this.written));
     const row = make(
       "div",
       { id: `question-${place}`, className: "row", dataset: { question: number } },
       make("bdi", { className: "asked" }, texts[number]),
-      unanswerable[number] ? make("span", { className: "tag" }, "unanswerable") : bars(),
+      ...scores,
+      make("bdi", { className: "about" }, about),
     );
     row.style.top = `${place * ROW_HEIGHT}px`;
     const aria = { role: "option", "aria-setsize": this.questions.length, "aria-posinset": place + 1 };
@@ -124,9 +127,9 @@ class QuestionList {
   }
 }
 
-function scoreBar(value, side, full) {
-  const bar = make("span", { className: `bar side-${side}`, ariaHidden: "true" }, make("span"));
+function scoreBar(value, side, full, written) {
+  const bar = make("i", { ariaHidden: "true" }, make("i"));
   bar.firstChild.style.width = `${100 * Math.min(1, Math.max(0, value / full))}%`;
-  const letter = make("span", { className: "letter" }, "AB"[side]);
-  return make("span", { className: "score" }, letter, bar, make("span", {}, inShort(value)));
+  bar.firstChild.style.height = "4px";
+  return make("span", { className: `score side-${side}`, title: "AB"[side] }, written(value), bar);
 }

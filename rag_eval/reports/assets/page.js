@@ -11,7 +11,6 @@ function make(tag, { dataset = {}, attributes = {}, ...properties } = {}, ...chi
   return element;
 }
 
-const EDGED = "nav .links, .scroll, .canvas";
 const byId = (id) => document.getElementById(id);
 const whole = new Intl.NumberFormat("en-GB");
 
@@ -23,8 +22,18 @@ function inShort(value) {
   return Math.abs(value) < 10 ? value.toFixed(3) : whole.format(Math.round(value));
 }
 
+/** A share in per cent, with one decimal unless it is all or nothing. */
+const percent = (share) => `${share === 0 || share === 1 ? 100 * share : (100 * share).toFixed(1)}\u00a0%`;
+
+/** A number with its sign, a minus for a hyphen. */
+const signed = (value, decimals = 1) =>
+  Math.abs(value) < 0.5 * 10 ** -decimals ? "±0" : `${value > 0 ? "+" : "−"}${Math.abs(value).toFixed(decimals)}`;
+
 /** One thing or several: 1 character, 2 characters. */
 const many = (count, noun) => `${whole.format(count)} ${noun}${count === 1 ? "" : "s"}`;
+
+/** The words of a search, in small letters. */
+const wordsOf = (text) => text.toLowerCase().split(/\s+/).filter(Boolean);
 
 /** Fill a select with options: [value, label]. */
 function fill(select, options, chosen) {
@@ -33,12 +42,92 @@ function fill(select, options, chosen) {
   );
 }
 
-/** Mark the boxes that go on to the right of what is in sight, so that the style sheet can show it. */
-function watchEdges() {
-  const look = (box) => box.toggleAttribute("data-more", box.scrollWidth - box.clientWidth - box.scrollLeft > 2);
-  const watcher = new ResizeObserver((entries) => entries.forEach(({ target }) => look(target.closest(EDGED))));
-  for (const box of document.querySelectorAll(EDGED)) {
-    box.addEventListener("scroll", () => look(box));
-    [box, ...box.children].forEach((element) => watcher.observe(element));
+/** Give the reader a file. */
+function download(name, type, content) {
+  const address = URL.createObjectURL(new Blob([content], { type }));
+  make("a", { href: address, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+}
+
+/** Rows as a file for a spreadsheet; a text that would be taken for a formula begins with an apostrophe. */
+function downloadTable(name, rows) {
+  const cell = (value) => {
+    const text = typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value ?? "");
+    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  download(name, "text/csv", rows.map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n");
+}
+
+/** Put a text on the clipboard; an old way serves where the new one is refused. */
+async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const box = make("textarea", { value: text, className: "hidden" });
+    document.body.append(box);
+    box.select();
+    document.execCommand("copy");
+    box.remove();
   }
 }
+
+/** Copy where the page is, once what is chosen stands in the address, and say so. */
+async function copyLink() {
+  await copyText(location.href);
+  const button = byId("copy");
+  button.textContent = "Copied";
+  setTimeout(() => (button.textContent = "Copy link"), 1500);
+}
+
+/** The switch between light and dark; what was chosen is kept where there is storage. */
+function startColours() {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const root = document.documentElement;
+  const button = byId("colours");
+  const isDark = () => (root.dataset.theme ?? (dark.matches ? "dark" : "light")) === "dark";
+  const name = () => (button.textContent = isDark() ? "Light" : "Dark");
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    root.dataset.theme = isDark() ? "light" : "dark";
+    try {
+      localStorage.setItem("rag-eval-theme", root.dataset.theme);
+    } catch {
+      // it is forgotten with the page
+    }
+    name();
+  });
+  dark.addEventListener("change", name);
+  name();
+}
+
+/** Sort the rows of a table by a column, within their groups: a row of class "group" begins one. */
+function sortBy(heading, descending = heading.getAttribute("aria-sort") !== "descending") {
+  const body = heading.closest("table").tBodies[0];
+  const place = [...heading.parentElement.children].indexOf(heading);
+  for (const other of heading.parentElement.children) {
+    other.removeAttribute("aria-sort");
+  }
+  heading.setAttribute("aria-sort", descending ? "descending" : "ascending");
+  const key = (row) => row.children[place].dataset.value ?? row.children[place].textContent;
+  const compare = (x, y) => {
+    const [left, right] = [key(x), key(y)];
+    const apart = Number(right) - Number(left);
+    return (descending ? 1 : -1) * (Number.isNaN(apart) ? right.localeCompare(left) : apart);
+  };
+  const groups = [];
+  for (const row of body.rows) {
+    if (row.classList.contains("group") || !groups.length) {
+      groups.push([]);
+    }
+    groups.at(-1).push(row);
+  }
+  const sorted = groups.map((rows) => {
+    const head = rows[0].classList.contains("group") ? rows.splice(0, 1) : [];
+    return [...head, ...rows.sort(compare)];
+  });
+  body.replaceChildren(...sorted.flat());
+}
+
+/** Whether keys are for a field just now, or for the browser. */
+const isTyping = (event) =>
+  event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);

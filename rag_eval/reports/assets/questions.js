@@ -8,24 +8,47 @@ async function loadQuestions() {
   const names = Object.keys(places);
   const loaded = await Promise.all(names.map(section));
   names.forEach((name, i) => (places[name] = loaded[i]));
+  const { texts, ids, documents } = places.queries;
+  const { titles } = places.documents;
+  places.queries.searchable = texts.map((text, i) =>
+    [text, ids[i], ...documents[i].map((document) => titles[document])].join(" ").toLowerCase(),
+  );
 }
 
-/** Load the hits and chunks of a side. */
-async function loadSide(side) {
-  const { name, chunks: cut, rewritten } = overlay.configurations[side];
-  const [hits, chunks, scores, searches] = await Promise.all([
-    section(`hits-${side}`),
+const loadedSides = new Map();
+
+/** The hits, chunks and scores of a side, unpacked once. */
+function loadSide(number) {
+  if (!loadedSides.has(number)) {
+    loadedSides.set(number, unpackSide(number));
+  }
+  return loadedSides.get(number);
+}
+
+async function unpackSide(number) {
+  const { name, chunks: cut, rewritten } = overlay.configurations[number];
+  const [hits, late, reach, chunks, scores, searches] = await Promise.all([
+    section(`hits-${number}`),
+    section(`late-${number}`),
+    section(`reach-${number}`),
     section(`chunks-${cut}`),
-    section(`scores-${side}`),
-    rewritten ? section(`searches-${side}`) : null,
+    section(`scores-${number}`),
+    rewritten ? section(`searches-${number}`) : null,
   ]);
-  return { number: side, name, hits, chunks, scores, searches };
+  const side = { number, name, hits, reach, chunks, scores, searches, late: new Map(), first: null };
+  const count = places.queries.ids.length;
+  const shown = reach.subarray(overlay.cuts.length * count);
+  side.first = new Int32Array(count + 1);
+  shown.forEach((hits, question) => (side.first[question + 1] = side.first[question] + hits));
+  for (let row = 0; row < late.length; row += 3) {
+    side.late.set(late[row], [...(side.late.get(late[row]) ?? []), [late[row + 1], late[row + 2]]]);
+  }
+  return side;
 }
 
-/** The scores of a side by one metric, a value for each question; NaN where there is none. */
-function scoresOf(side, metric) {
+/** The scores of a side by one metric, by its place, a value for each question; NaN where there is none. */
+function scoresOf(side, place) {
   const count = places.queries.ids.length;
-  const place = overlay.metrics.indexOf(metric);
   return side.scores.subarray(place * count, (place + 1) * count);
 }
 
@@ -39,30 +62,34 @@ function truthOf(question) {
   return rows;
 }
 
-/** The first k hits of a question: {rank, document, start, end}. */
-function hitsOf(side, question, k) {
+/** The hits of a question that the page carries: {rank, document, start, end, tokens, counts}; `counts` is whether they
+ * are within a cut, by its place. Those without a place in the documents are left out. */
+function hitsOf(side, question, cut) {
+  const reach = side.reach[cut * places.queries.ids.length + question];
   const found = [];
-  for (let rank = 1; rank <= Math.min(k, overlay.depth); rank++) {
-    const chunk = side.hits[question * overlay.depth + rank - 1];
+  const note = (rank, chunk) => {
     if (chunk >= 0) {
-      const [document, start, end] = side.chunks.subarray(3 * chunk, 3 * chunk + 3);
-      found.push({ rank, document, start, end });
+      const [document, start, end, tokens] = side.chunks.subarray(4 * chunk, 4 * chunk + 4);
+      found.push({ rank, document, start, end, tokens, counts: rank <= reach });
     }
+  };
+  for (let place = side.first[question]; place < side.first[question + 1]; place++) {
+    note(place - side.first[question] + 1, side.hits[place]);
+  }
+  for (const [rank, chunk] of side.late.get(question) ?? []) {
+    note(rank, chunk);
   }
   return found;
 }
 
-/** Whether less of a metric is better. */
-const isCost = (metric) => overlay.costs.includes(metric);
-
 // Keys and tests see the negative of a cost, so that more is better everywhere.
 const ORDERS = {
-  worst: { label: "Worst of A first", key: (a) => a },
-  differ: { label: "Where A and B differ most", key: (a, b) => -Math.abs(a - b), pair: true },
-  better: { label: "Where A is better than B", key: (a, b) => b - a, pair: true },
-  lower: { label: "Where A is worse than B", key: (a, b) => a - b, pair: true },
-  best: { label: "Best of A first", key: (a) => -a },
-  dataset: { label: "As in the dataset", key: (a, b, question) => question },
+  worst: { label: "worst of A first", key: (a) => a },
+  differ: { label: "largest difference", key: (a, b) => -Math.abs(a - b), pair: true },
+  better: { label: "A better than B", key: (a, b) => b - a, pair: true },
+  lower: { label: "A worse than B", key: (a, b) => a - b, pair: true },
+  best: { label: "best of A first", key: (a) => -a },
+  dataset: { label: "as in the dataset", key: (a, b, question) => question },
 };
 
 const SHOWN = {
@@ -75,19 +102,39 @@ const SHOWN = {
   unanswerable: { label: "Declared unanswerable", test: (a, b, question) => places.queries.unanswerable[question] > 0 },
 };
 
-/** The orders or filters that mean something for a metric and as many sides as there are: [name, label]. */
-function offered(choices, metric, isPair) {
-  return Object.entries(choices)
-    .filter(([, choice]) => (isPair || !choice.pair) && !(choice.share && isCost(metric)))
-    .map(([name, choice]) => [name, (overlay.recalls.includes(metric) && choice.recall) || choice.label]);
+/** The scores as keys and tests see them. */
+const asGains = (scores, metric) => (metric.cost ? scores.map((value) => -value) : scores);
+
+/** The orders that mean something for as many sides as there are: [name, label]. */
+const ordersFor = (isPair) =>
+  Object.entries(ORDERS)
+    .filter(([, choice]) => isPair || !choice.pair)
+    .map(([name, choice]) => [name, choice.label]);
+
+/** The filters that some question passes, with how many do: [name, label]. */
+function filtersFor(scoresA, scoresB, metric, isPair) {
+  const [a, b] = [scoresA, scoresB].map((scores) => asGains(scores, metric));
+  const options = [];
+  for (const [name, choice] of Object.entries(SHOWN)) {
+    if ((choice.pair && !isPair) || (choice.share && (metric.cost || !metric.share))) {
+      continue;
+    }
+    let count = 0;
+    for (let question = 0; question < a.length; question++) {
+      count += choice.test(a[question], b[question], question) ? 1 : 0;
+    }
+    if (count) {
+      options.push([name, `${(metric.recall && choice.recall) || choice.label} (${whole.format(count)})`]);
+    }
+  }
+  return options;
 }
 
 /** The questions that pass the filters, in the order asked for. */
-function chosenQuestions(scoresA, scoresB, { shown, order, search, document, tag, metric }) {
-  const sign = isCost(metric) ? -1 : 1;
-  const [a, b] = [scoresA, scoresB].map((scores) => scores.map((value) => sign * value));
+function chosenQuestions(scoresA, scoresB, metric, { shown, order, search, document, tag }) {
+  const [a, b] = [scoresA, scoresB].map((scores) => asGains(scores, metric));
   const { ids, texts, searchable, documents, tags, unanswerable } = places.queries;
-  const words = search.toLowerCase().split(/\s+/).filter(Boolean);
+  const words = wordsOf(search);
   const kept = [];
   for (let question = 0; question < ids.length; question++) {
     if (

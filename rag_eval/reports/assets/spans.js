@@ -1,4 +1,4 @@
-// What of a document was found, missed or brought along, and which stretches of it are worth showing.
+// What of a document was found, missed or brought along.
 
 /** Intervals [start, end) by start; those that overlap or touch become one. */
 function merged(intervals) {
@@ -60,19 +60,4 @@ function countMarks(marks) {
     counts[kind] += end - start;
   }
   return counts;
-}
-
-const OUTSIDE = 240;
-const INSIDE = 1500;
-// A gap that is hardly longer than the button that opens it is no gap.
-const SMALL = 80;
-
-/** The stretches of a document to show: the borders of the spans with what stands around them. */
-function windowsOf(spans, length) {
-  const around = spans.flatMap(([start, end]) => [
-    [Math.max(0, start - OUTSIDE), Math.min(length, end, start + INSIDE)],
-    [Math.max(0, start, end - INSIDE), Math.min(length, end + OUTSIDE)],
-  ]);
-  const windows = around.length ? around : [[0, Math.min(length, 2 * OUTSIDE)]];
-  return merged(windows.map(([start, end]) => [start < SMALL ? 0 : start, Math.min(length, end + SMALL)]));
 }

@@ -1,58 +1,92 @@
-// Bring the page to life: the table sorts, the colours switch, charts and questions appear.
+// Bring the page to life: the ranking is filtered and sorted, the colours switch, charts and questions appear.
 
-function startTables() {
+const MANY = 30;
+const SOME = 10;
+let showsWorse = false;
+
+function startRanking() {
+  const table = document.querySelector(".ranking");
+  if (!table) {
+    return;
+  }
   for (const button of document.querySelectorAll("th button")) {
-    button.addEventListener("click", () => sortBy(button.closest("th")));
+    button.addEventListener("click", () => {
+      sortBy(button.closest("th"));
+      filterRanking();
+    });
   }
-}
-
-function sortBy(heading) {
-  const body = heading.closest("table").tBodies[0];
-  const place = [...heading.parentElement.children].indexOf(heading);
-  const descending = heading.getAttribute("aria-sort") !== "descending";
-  for (const other of heading.parentElement.children) {
-    other.removeAttribute("aria-sort");
+  const parts = new Map();
+  for (const row of table.querySelectorAll("tbody tr[data-name]")) {
+    for (const part of row.dataset.parts.split("\n")) {
+      parts.set(part, (parts.get(part) ?? 0) + 1);
+    }
   }
-  heading.setAttribute("aria-sort", descending ? "descending" : "ascending");
-  const key = (row) => row.children[place].dataset.value ?? row.children[place].textContent;
-  const compare = (x, y) => {
-    const [left, right] = [Number(key(x)), Number(key(y))];
-    return Number.isNaN(left) || Number.isNaN(right) ? key(y).localeCompare(key(x)) : right - left;
-  };
-  const rows = [...body.rows].sort(compare);
-  body.replaceChildren(...(descending ? rows : rows.reverse()));
-}
-
-function startColours() {
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  const root = document.documentElement;
-  const button = byId("colours");
-  const isDark = () => (root.dataset.theme ?? (dark.matches ? "dark" : "light")) === "dark";
-  const name = () => (button.textContent = isDark() ? "Light" : "Dark");
-  button.hidden = false;
-  button.addEventListener("click", () => {
-    root.dataset.theme = isDark() ? "light" : "dark";
-    name();
+  // What every configuration has tells none apart.
+  const rows = table.querySelectorAll("tbody tr[data-name]").length;
+  const offered = [...parts].filter(([, count]) => count > 1 && count < rows).sort(([x], [y]) => (x < y ? -1 : 1));
+  fill(byId("part"), [["", "all parts"], ...offered.map(([part, count]) => [part, `${part} (${count})`])], "");
+  byId("part").hidden = !offered.length;
+  byId("find").addEventListener("input", filterRanking);
+  byId("part").addEventListener("input", filterRanking);
+  byId("clear").addEventListener("click", () => {
+    byId("find").value = byId("part").value = "";
+    filterRanking();
+    byId("find").focus();
   });
-  dark.addEventListener("change", name);
-  name();
+  byId("all-worse").addEventListener("click", () => {
+    showsWorse = true;
+    filterRanking();
+  });
+  byId("ranking-csv").addEventListener("click", () => downloadRanking(table));
+  filterRanking();
+}
+
+/** Show the rows that have all the words; of many that are worse, the first few. */
+function filterRanking() {
+  const asked = wordsOf(byId("find").value);
+  const part = byId("part").value;
+  const table = document.querySelector(".ranking");
+  const rows = [...table.querySelectorAll("tbody tr[data-name]")];
+  const isAsked = (row) => asked.every((word) => row.dataset.name.toLowerCase().includes(word)) && (!part || row.dataset.parts.split("\n").includes(part));
+  const found = rows.filter(isAsked);
+  const worse = found.filter((row) => row.dataset.group === "worse");
+  const folded = found.length > MANY && !showsWorse ? new Set(worse.slice(SOME)) : new Set();
+  rows.forEach((row) => (row.hidden = !isAsked(row) || folded.has(row)));
+  for (const head of table.querySelectorAll("tr.group")) {
+    head.hidden = !rows.some((row) => !row.hidden && row.dataset.group === head.dataset.group);
+  }
+  byId("ranked").textContent = `${found.length - folded.size} of ${rows.length}`;
+  byId("no-rank").hidden = found.length > 0;
+  byId("all-worse").hidden = !folded.size;
+  byId("all-worse").textContent = `Show all ${worse.length} that are worse`;
+}
+
+/** The ranking as it is shown, for a spreadsheet. */
+function downloadRanking(table) {
+  const heads = [...table.tHead.rows[0].cells];
+  const kept = heads.map((head, i) => [head, i]).filter(([head]) => !head.dataset.drawn);
+  const value = (cell) => (cell.dataset.value === undefined ? cell.dataset.text ?? cell.textContent.trim() : Number(cell.dataset.value));
+  const rows = [...table.tBodies[0].rows].filter((row) => row.dataset.name && !row.hidden);
+  downloadTable("ranking.csv", [kept.map(([head]) => head.textContent.trim()), ...rows.map((row) => kept.map(([, i]) => value(row.cells[i])))]);
 }
 
 async function start() {
-  startTables();
   startColours();
-  watchEdges();
+  startRanking();
   if (!("DecompressionStream" in window)) {
     byId("old-browser").hidden = false;
     return;
   }
   document.documentElement.classList.add("alive");
-  byId("charts").hidden = manifest.charts.length === 0;
   byId("questions").hidden = overlay.configurations.length === 0;
+  byId("why").hidden = overlay.configurations.length === 0;
   startCharts();
-  startPrinting();
-  await startExplorer();
-  drawRest();
+  if (overlay.configurations.length) {
+    startLosses();
+    await startExplorer();
+  } else {
+    byId("copy").addEventListener("click", copyLink);
+  }
 }
 
 start();
