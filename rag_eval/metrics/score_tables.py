@@ -199,10 +199,10 @@ class _Tables:
     def calculated(self, objects: Sequence[MetricAtCut]) -> dict[str, Values]:
         """The values of metrics that are objects, by their full names; raises ``ConfigurationError`` as they do."""
         rows, found = self.rows, {}
-        hits = rows.hits["hits"]
-        documents = self.documents or []
-        if objects and self.level == "token-level":
-            documents = needed(self.documents, str(objects[0]), "documents")
+        if not objects:
+            return {}
+        hits, is_placed = rows.hits["hits"], self.level == "token-level"
+        documents = needed(self.documents, str(objects[0]), "documents") if is_placed else ()
         texts = QueryTexts(self.level, rows.ids.to_pylist(), documents)
         for cut in dict.fromkeys(one.name.cut for one in objects):
             some = [one for one in objects if one.name.cut == cut]

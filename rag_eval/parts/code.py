@@ -39,8 +39,7 @@ _ALL = "*"
 class UserModules(MetaPathFinder):
     """Finds the modules of benchmark files beside them, after all other modules; one stands in ``sys.meta_path``."""
 
-    def __init__(self) -> None:
-        self.folder: Path | None = None
+    folder: Path | None = None
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
