@@ -103,14 +103,7 @@ def pull(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
 ) -> None:
     """Write the ground truth of a LangSmith dataset to a file."""
-    from rag_eval.ground_truth.files import write_truth
-    from rag_eval.services.langsmith_truth import read_langsmith
-
-    if output.exists() and not overwrite:
-        raise ConfigurationError(f"{str(output)!r} is there already: give another --output, or --overwrite")
-    truth = read_langsmith(dataset).truth
-    kind = write_truth(output, truth)
-    say(Console(), f"{counted(len(truth), 'queries')} of {kind} ground truth from {dataset!r} are in {output}")
+    import_("langsmith", dataset, output, overwrite=overwrite)
 
 
 def push(

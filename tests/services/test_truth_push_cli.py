@@ -33,7 +33,8 @@ def test_both_types_go_there_and_come_back_the_same(server: LangSmithServer, tmp
     names = {one["name"] for one in server.api.datasets.values()}
     assert names == {"rag-eval-token-level-v1", "rag-eval-chunk-level-v1"}
     pulled = rag_eval("pull", "rag-eval-token-level-v1", "--output", tmp_path / "spans2.jsonl")
-    assert "3 queries of token-level ground truth from 'rag-eval-token-level-v1' are in" in pulled.output
+    assert "Imported 3 queries (1 unanswerable) with" in pulled.output
+    assert "The ground truth is in" in pulled.output
     assert read_token_level(tmp_path / "spans2.jsonl") == token_level()
     rag_eval("pull", "rag-eval-chunk-level-v1", "--output", tmp_path / "chunks2.jsonl")
     assert read_chunk_level(tmp_path / "chunks2.jsonl") == chunk_level()
@@ -63,7 +64,7 @@ def test_what_goes_wrong_is_one_sentence_and_no_file_is_touched(
     rag_eval("push", tmp_path / "spans.jsonl", "--dataset", "spans")
     assert "'spans' holds token-level" in error_of(rag_eval("push", tmp_path / "chunks.jsonl", "--dataset", "spans"))
     before = (tmp_path / "spans.jsonl").read_bytes()
-    assert "is there already" in error_of(rag_eval("pull", "spans", "--output", tmp_path / "spans.jsonl"))
+    assert "is there and has other" in error_of(rag_eval("pull", "spans", "--output", tmp_path / "chunks.jsonl"))
     assert "no LangSmith dataset 'none'" in error_of(
         rag_eval("pull", "none", "--output", tmp_path / "spans.jsonl", "--overwrite")
     )
