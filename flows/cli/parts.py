@@ -1,7 +1,7 @@
 """``rag-eval parts`` and ``rag-eval schema``: what a benchmark file can be made of, for people and for editors."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 import typer
@@ -15,37 +15,19 @@ from flows.cli.console import print_json
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import suggestion
 
-KINDS = (
-    "truth-source",
-    "chunker",
-    "context",
-    "retriever",
-    "embedder",
-    "store",
-    "index",
-    "tokenizer",
-    "fusion",
-    "rewriter",
-    "selection",
-    "reranker",
-    "passage",
-    "system",
-    "metric",
-    "evaluator",
-)
 ROOM = 36
 """How many characters a description needs beside its setting; with less it goes below."""
 
 
 def parts(
     kind: Annotated[
-        str | None, typer.Argument(help=f"List only this kind, or this key of a benchmark file: {', '.join(KINDS)}.")
+        str | None, typer.Argument(help="List only this kind, such as chunker or metric, or key of a benchmark file.")
     ] = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """List the built-in parts with their settings and defaults."""
-    chosen = _kind_of(kind) if kind else None
-    found = {name: _rows_of(name) for name in ([chosen] if chosen else KINDS)}
+    kinds = _kinds()
+    found = {name: _rows_of(name, kinds[name]) for name in ([_kind_of(kind, kinds)] if kind else kinds)}
     if as_json:
         print_json(Console(), found)
         return
@@ -58,14 +40,25 @@ def parts(
     console.print("A list in a setting makes a grid: every value in it is tried.", style="dim", highlight=False)
 
 
-def _kind_of(written: str) -> str:
+def _kinds() -> dict[str, Any]:
+    """The kinds that can be listed, by name; metrics and evaluators are listed their own way."""
+    from rag_eval.benchmark.config import SECTIONS
+    from rag_eval.benchmark.truth_sources import TRUTH_SOURCE
+    from rag_eval.retrieval import FUSION, TOKENIZER
+    from rag_eval.stores import INDEX
+
+    registered = (TRUTH_SOURCE, *(one.kind for one in SECTIONS.values()), INDEX, FUSION, TOKENIZER)
+    return {one.name: one for one in registered} | dict.fromkeys(("metric", "evaluator"))
+
+
+def _kind_of(written: str, kinds: Iterable[str]) -> str:
     """The kind that is named by itself, by its plural, or by the key under which a benchmark file has such parts."""
     from rag_eval.benchmark.config import SECTIONS
 
     keys = {key: section.kind.name for key, section in SECTIONS.items()} | {"ground_truth": "truth-source"}
-    names = {kind: kind for kind in KINDS} | {f"{kind}s": kind for kind in KINDS} | {"indexes": "index"} | keys
+    names = {kind: kind for kind in kinds} | {f"{kind}s": kind for kind in kinds} | {"indexes": "index"} | keys
     if written not in names:
-        known = ", ".join(KINDS)
+        known = ", ".join(kinds)
         raise ConfigurationError(
             f"there is no kind of part {preview(written)}{suggestion(written, names)}: use one of {known}"
         )
@@ -81,16 +74,12 @@ def schema(
     print_json(Console(), summary_schema() if summary else benchmark_schema())
 
 
-def _rows_of(kind: str) -> list[dict[str, Any]]:
+def _rows_of(kind: str, registered: Any) -> list[dict[str, Any]]:
     """The parts of a kind as plain data."""
-    from rag_eval.benchmark.config import SECTIONS
-    from rag_eval.benchmark.truth_sources import TRUTH_SOURCE
     from rag_eval.experiments.composition import EVALUATORS
     from rag_eval.metrics.metric import metric_names, metric_of
     from rag_eval.parts import describe
     from rag_eval.parts.kinds import first_line
-    from rag_eval.retrieval import FUSION, TOKENIZER
-    from rag_eval.stores import INDEX
 
     if kind == "metric":
         known = (*metric_names("token-level"), *metric_names("chunk-level"))
@@ -100,8 +89,6 @@ def _rows_of(kind: str) -> list[dict[str, Any]]:
             {"name": name, "summary": first_line(evaluator), "settings": _parameters(evaluator)}
             for name, evaluator in EVALUATORS.items()
         ]
-    known_kinds = [TRUTH_SOURCE, *(one.kind for one in SECTIONS.values()), INDEX, FUSION, TOKENIZER]
-    (registered,) = (one for one in known_kinds if one.name == kind)
     return [one.as_data() for one in describe(registered)]
 
 

@@ -180,7 +180,7 @@ def test_what_there_is_can_be_listed(tmp_path: Path) -> None:
     refused = rag_eval("parts", "chunkrs", cwd=tmp_path)
     assert refused.returncode == 2
     assert "there is no kind of part 'chunkrs' (did you mean chunkers?): use one of truth-source, " in refused.stderr
-    assert "system, metric, evaluator\n" in refused.stderr
+    assert "tokenizer, metric, evaluator\n" in refused.stderr
     listed = rag_eval("validate", str(BENCHMARK), cwd=tmp_path).stdout
     assert "12 configurations, token-level, k = 1, 3, 5, 10\n14 documents, 72 queries\n" in listed
 

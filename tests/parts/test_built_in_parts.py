@@ -52,7 +52,7 @@ def test_the_registries_hold_the_parts_under_their_types() -> None:
     assert list(EMBEDDER.types) == ["local", "openai", "sentence-transformers"]
     assert list(STORE.types) == ["lancedb", "memory", "chroma"]
     assert list(RERANKER.types) == ["none", "lexical", "maxsim", "cohere", "cross-encoder"]
-    assert {kind.name for kind in KINDS} == set(cli_parts.KINDS) - {"metric", "evaluator"}
+    assert {kind.name for kind in KINDS} == cli_parts._kinds().keys() - {"metric", "evaluator"}
     for kind, name in EVERY:
         if (path := kind.types[name]) is not None:
             assert REGISTERED[path] == (kind.name, name)
