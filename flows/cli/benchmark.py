@@ -148,6 +148,7 @@ def check_files(
     from rag_eval.ground_truth.check import check_against_corpus
     from rag_eval.ground_truth.sources import FileTruth, read_truth
     from rag_eval.parts import check_extras
+    from rag_eval.retrieval.selection import allowed_documents
 
     is_chunk_level = config.evaluation_type == "chunk-level"
     if is_chunk_level and reanchor:
@@ -173,6 +174,9 @@ def check_files(
         if not isinstance(source, FileTruth):
             with faults.noted():
                 notes.append(source.check(corpus, config.evaluation_type))
+    for selection in filter(None, config.selection):
+        with faults.noted():
+            allowed_documents([], corpus.documents, selection)
     faults.raise_any()
     for path, items in {} if is_chunk_level else truth.items():
         if workspace is None or not reanchor:

@@ -335,6 +335,8 @@ FILTER = "filter"
 
 def allowed_documents(filters: Iterable[str], documents: Sequence[Document], selection: Selection) -> pa.Table:
     """Return an ``ALLOWED`` row for each filter; raises as ``matching``, and when ``where`` leaves no document."""
+    if not selection.filters:
+        return ALLOWED.empty_table()
     table = {} if selection.metadata is None else read_metadata(selection.metadata)
     metadata, ids = document_metadata(documents, table), [document.id for document in documents]
     if selection.where is not None and not matching(selection.where, ids, metadata):

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from flows.cli.benchmark import check_files
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import BenchmarkConfig, Configuration
 from rag_eval.benchmark.config_files import load_config
@@ -296,3 +297,12 @@ def test_what_a_notebook_cannot_take_is_told_in_a_sentence(corpus: Corpus) -> No
     assert told(spans, returns="windo").startswith("there is no passage 'windo' (did you mean window?)")
     assert told(ids, returns="section").startswith("returns gives more text than a chunk")
     assert told(ids, copies="exact").startswith("copies are those of spans")
+
+
+def test_a_selection_that_leaves_nothing_is_told_before_anything_runs(tmp_path: Path, corpus: Corpus) -> None:
+    selection = "[{where: {folder: bu}}, {where: {foldr: bus}}, {score_threshold: 0.1}]"
+    with pytest.raises(ConfigurationError, match=r'where={"folder":"bu"} matches none of 9 documents') as error:
+        check_files(benchmark(tmp_path, corpus, "token-level", selection))
+    assert error.value.__notes__ == [
+        "no document has the field 'foldr' (did you mean folder?): use one of doc_id, folder, file, lang"
+    ]
