@@ -363,6 +363,13 @@ class BenchmarkConfig(Settings):
                 check_fetch_k(selection, max(self.k))
         except ConfigurationError as error:
             raise ValueError(str(error)) from None
+        for key in SECTIONS:
+            named: dict[str, Any] = {}
+            for part in getattr(self, key):
+                if without(named.setdefault(label(part), part), Running) != without(part, Running):
+                    raise ValueError(
+                        f"two of the {key} are called {label(part)}: give each a name or a file of its own"
+                    )
         sizes = {one.field: len(set(listed)) for one, listed in self._axes.items()}
         others = [one for one in AXES if one.field != "retrieval"]
         count = sum(math.prod(sizes[one.field] for one in others if one.has(mode)) for mode in set(self.retrieval))

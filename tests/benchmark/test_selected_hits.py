@@ -306,3 +306,12 @@ def test_a_selection_that_leaves_nothing_is_told_before_anything_runs(tmp_path: 
     assert error.value.__notes__ == [
         "no document has the field 'foldr' (did you mean folder?): use one of doc_id, folder, file, lang"
     ]
+
+
+def test_two_selections_are_not_called_the_same(tmp_path: Path, corpus: Corpus) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "about.csv").write_text("doc_id,kind\nbus/0.md,new\n")
+    tables = "{where: {kind: new}, metadata: [about.csv, other/about.csv]}"
+    told = r'two of the selection are called select where={"kind":"new"} metadata=about.csv: give each a name or a file'
+    with pytest.raises(ConfigurationError, match=told):
+        benchmark(tmp_path, corpus, "token-level", tables)
