@@ -19,10 +19,7 @@ IdOrGroup = ChunkId | tuple[ChunkId, ...]
 
 @dataclass(frozen=True)
 class ChunkMetric(RetrievalMetric):
-    """A metric on the first k chunk ids retrieved (None: all); k is a number of hits, or a ``Cut``.
-
-    Raises ``ConfigurationError`` on a cut that the metric has not.
-    """
+    """A metric on the first k chunk ids (None: all), or within a ``Cut``; raises ``ConfigurationError`` on others."""
 
     levels: ClassVar[tuple[EvaluationType, ...]] = ("chunk-level",)
     k: int | Cut | None = None

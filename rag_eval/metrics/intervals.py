@@ -17,10 +17,7 @@ Place = tuple[str, int, int]
 
 
 def merge_sorted(start: Counts, end: Counts) -> tuple[Counts, Counts, Counts]:
-    """Merge intervals on a line, given by start: those that overlap or touch become one.
-
-    Gives the starts and ends of the merged intervals, and the number of the first interval of each.
-    """
+    """Merge intervals, by start, that overlap or touch; gives starts, ends, and the number of the first of each."""
     reach = np.maximum.accumulate(end)
     first = np.flatnonzero(np.append(True, start[1:] > reach[:-1])[: len(start)])
     last = np.append(first[1:], len(start))[: len(first)] - 1

@@ -71,10 +71,7 @@ class SpanRows:
 
 
 def line_of(*rows: SpanRows, queries: int = 1) -> tuple[int, int, int]:
-    """How many documents the rows are of, the bits of their last end, and how many queries fit on one line with these.
-
-    Raises ``TableError`` when ``queries`` do not fit on a line of 64-bit positions.
-    """
+    """How many documents, the bits of the last end, and how many queries fit on a line; raises ``TableError``."""
     documents = max(int(spans.doc.max(initial=0)) for spans in rows) + 1
     last_end = max(int(spans.end.max(initial=0)) for spans in rows)
     most = LAST_POSITION // (documents << last_end.bit_length())

@@ -39,10 +39,7 @@ class TableRows:
 
 
 def with_own_places(passages: pa.Table) -> tuple[pa.Table, list[Document]]:
-    """The passages with a place for those that have none: all of a document of their own, which no truth can touch.
-
-    And these documents, equal texts being one.
-    """
+    """The passages, those without a place as documents of their own that no truth touches, and these documents."""
     unplaced = passages.column("start").is_null()
     if not pc.any(unplaced).as_py():
         return passages, []

@@ -63,10 +63,7 @@ class Code:
 
 
 def read_code(module: str, name: str, folder: Path) -> Code:
-    """Read the code of ``module:name``; modules are looked for where Python looks, and then in ``folder``.
-
-    Raises ``ConfigurationError`` when there is no such module, it has no such name, or a file of it cannot be parsed.
-    """
+    """Read the code of ``module:name``, found as Python does or in ``folder``; raises ``ConfigurationError``."""
     walk = _Walk(folder)
     walk.follow(module, name)
     return walk.code()

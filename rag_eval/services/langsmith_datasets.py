@@ -173,10 +173,7 @@ def _list_examples(service: LangSmithService, dataset: "Dataset") -> "list[Examp
 
 
 def read_examples(service: LangSmithService, dataset_name: str) -> "list[Example]":
-    """Return all examples of the dataset of this name, in the order of their ids.
-
-    Raises ``GroundTruthError`` when there is no such dataset or it is empty, ``ServiceError`` when LangSmith fails.
-    """
+    """Return all examples of a dataset, by id; raises ``GroundTruthError`` when there are none, ``ServiceError``."""
     dataset = find_dataset(service, dataset_name)
     if dataset is None:
         raise GroundTruthError(

@@ -34,10 +34,7 @@ class Document:
         object.__setattr__(self, "metadata", dict(self.metadata))
 
     def span(self, start: int, end: int) -> CharacterSpan:
-        """Return the span ``[start, end)`` of this document with its text.
-
-        Raises ``InvalidSpanError`` when it is empty and ``SpanMismatchError`` when it reaches past the end.
-        """
+        """Return a span with its text; raises ``InvalidSpanError``, past the end ``SpanMismatchError``."""
         check_bounds(self.id, start, end)
         if end > len(self.content):
             raise SpanMismatchError(
@@ -52,10 +49,7 @@ class Document:
         return PositionAwareChunk(generate_pa_chunk_id(content), content, self.id, start, end, metadata or {})
 
     def check_span(self, span: CharacterSpan) -> None:
-        """Raise ``SpanMismatchError`` unless the span is of this document, which has its text at its place.
-
-        A span whose text is not known must lie within the document.
-        """
+        """Raise ``SpanMismatchError`` unless this document has the span, with its text where that is known."""
         if span.doc_id != self.id:
             raise SpanMismatchError(
                 f"the span [{span.start}, {span.end}) is of {span.doc_id!r}, this document is {self.id!r}"
