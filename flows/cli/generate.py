@@ -243,7 +243,7 @@ def run_generation(
         return
     if estimate.calls > estimate.cached:
         # What is wrong with the key is said before anybody is asked to pay.
-        source.service.connect()
+        source.client.connect()
     if ask and estimate.calls > estimate.cached and sys.stdin.isatty() and console.is_terminal:
         typer.confirm("Ask now?", abort=True, err=True)
     # Out of version control, and without what killed writers left.

@@ -21,16 +21,15 @@ from rag_eval.errors import ConfigurationError, GroundTruthError
 from rag_eval.formatting import counted
 from rag_eval.generation.generator import GenerationEstimate, OnProgress, SyntheticDatasetGenerator
 from rag_eval.generation.levels import ChunkLevelSyntheticDatasetGenerator, TokenLevelSyntheticDatasetGenerator
-from rag_eval.generation.options import DEFAULT_MODEL, GenerationOptions
+from rag_eval.generation.options import GenerationOptions
 from rag_eval.generation.report import GenerationReport
 from rag_eval.ground_truth.drift import ReanchorReport
 from rag_eval.ground_truth.files import Truth, rewrite_truth, write_truth
 from rag_eval.ground_truth.review.session import rejected_path
 from rag_eval.ground_truth.sources import FileTruth, Observed, Reading, Surroundings, read_truth, words_of
-from rag_eval.llm.chat import ChatService
 from rag_eval.llm.cost import Prices
-from rag_eval.parts import PartOf, Running, Shown, identity, part
-from rag_eval.parts.settings import Address, Name
+from rag_eval.llm.writing import AsksModel
+from rag_eval.parts import PartOf, Running, identity, part
 from rag_eval.retrieval.retriever import AnyChunker
 from rag_eval.retry import RetryPolicy
 from rag_eval.types.documents import Corpus
@@ -65,45 +64,27 @@ def asked_path(truth: Path) -> Path:
 
 
 @part
-class GeneratedTruth:
+class GeneratedTruth(AsksModel):
     """Questions that a model writes about the documents, into a file that grows with them.
 
     Chunk-level with a ``chunker``, token-level without. The key of the model's service is read from OPENAI_API_KEY.
     """
 
-    model: Annotated[Name, Shown] = Field(default=DEFAULT_MODEL, description="The model that writes the questions.")
     queries_per_doc: StrictInt = Field(default=5, ge=0, description="How many questions each document gets.")
     file: Annotated[Path, Running] = Field(
         default=Path("generated-truth.jsonl"), description="The file that the questions are kept in, to be reviewed."
-    )
-    max_cost: Annotated[float | None, Running] = Field(
-        default=None, gt=0, description="The most US dollars that one run pays; null: no limit."
     )
     chunker: Annotated[Any, PartOf(CHUNKER)] | None = Field(
         default=None, description="The chunker of chunk-level ground truth."
     )
     options: GenerationOptions = Field(default=GenerationOptions(), description="What kind of questions, and how.")
-    base_url: Address | None = Field(
-        default=None, description="Where the model's service is; null: OPENAI_BASE_URL, else OpenAI's own."
-    )
     prices: Annotated[Prices | None, Running] = Field(
         default=None, description="US dollars a million tokens; null: OpenAI's list prices."
     )
     prompts: Path | None = Field(default=None, description="A folder with prompts in place of the built-in ones.")
-    concurrency: Annotated[StrictInt, Running] = Field(
-        default=4, ge=1, le=64, description="How many requests are under way at once."
-    )
-    timeout: Annotated[float, Running] = Field(
-        default=120.0, gt=0, description="Seconds that the service may be silent."
-    )
-    max_retries: Annotated[StrictInt, Running] = Field(
-        default=5, ge=0, description="How often a failed request is sent again."
-    )
 
     stage: ClassVar[str] = "generate-ground-truth"
-    remote: ClassVar[bool] = True
     grows: ClassVar[bool] = True
-    cost: ClassVar[str] = "what the model charges"
 
     @property
     def title(self) -> str:
@@ -125,8 +106,8 @@ class GeneratedTruth:
         growing = Growing(self, corpus, Path())
         if not growing.left and growing.asked.totals:
             return f"{self.title}: {counted(len(growing.known), 'questions')} in {self.file}, and none to be asked"
-        TokenLevelSyntheticDatasetGenerator(self.service, corpus, **self.settings(Path()))
-        self.service.connect()
+        TokenLevelSyntheticDatasetGenerator(self.client, corpus, **self.settings(Path()))
+        self.client.connect()
         left, known = counted(len(growing.left), "documents"), counted(len(growing.known), "questions")
         return f"{self.title}: the run asks about {left}, beside {known} that are there"
 
@@ -169,11 +150,6 @@ class GeneratedTruth:
             return Reading(truth, 0)
         usage = growing.report.total.fresh
         return Reading(truth, len(added), usage.input_tokens + usage.output_tokens, usage.cost)
-
-    @cached_property
-    def service(self) -> ChatService:
-        """The service of the model; it is asked nothing yet."""
-        return ChatService(self.base_url, self.timeout)
 
     def settings(
         self,
@@ -263,8 +239,8 @@ class Growing:
         """What asks; raises ``ConfigurationError`` on settings that cannot be used."""
         given = self._source.settings(self._workspace, self._on_progress, self._storage, self._spent)
         if self._chunker is None:
-            return TokenLevelSyntheticDatasetGenerator(self._source.service, self._corpus, **given)
-        return ChunkLevelSyntheticDatasetGenerator(self._source.service, self._corpus, self._chunker, **given)
+            return TokenLevelSyntheticDatasetGenerator(self._source.client, self._corpus, **given)
+        return ChunkLevelSyntheticDatasetGenerator(self._source.client, self._corpus, self._chunker, **given)
 
     @property
     def report(self) -> GenerationReport | None:

@@ -57,17 +57,11 @@ class WrittenTexts(BaseModel):
 
 
 @part
-class TextWriter:
-    """A part that has a model write texts by OpenAI's protocol.
-
-    ``base_url`` defaults to ``OPENAI_BASE_URL``, then to OpenAI's own; the key is ``OPENAI_API_KEY``. Every answer is
-    kept, and nothing is asked twice. ``max_cost`` ends asking before it could be passed.
-    """
+class AsksModel:
+    """A part that asks a model by OpenAI's protocol: whom, for how much, and how; the key is ``OPENAI_API_KEY``."""
 
     remote = True
     cost = "by the token, as the model's prices say"
-    prompt = ""
-    """The file of the prompt, which subclasses name."""
 
     model: Annotated[Name, Shown, Field(description="The model's name.")] = "gpt-4.1-mini"
     _: KW_ONLY
@@ -75,14 +69,35 @@ class TextWriter:
         Address | None,
         Field(description="Where the service is, without credentials; null: OPENAI_BASE_URL, else OpenAI's own."),
     ] = None
+    max_cost: Annotated[
+        StrictFloat | None, Running, Field(gt=0, description="US dollars that may be spent at most; null: no limit.")
+    ] = None
+    concurrency: Annotated[Count, Running, Field(description="How many requests run at once.")] = 4
+    timeout: Annotated[StrictFloat, Running, Field(gt=0, description="Seconds that one request may take.")] = 120.0
+    max_retries: Annotated[Whole, Running, Field(description="How often a failed request is sent again.")] = 5
+
+    @cached_property
+    def client(self) -> ChatService:
+        """The service, which needs no key before it is asked."""
+        return ChatService(self.base_url, self.timeout)
+
+
+@part
+class TextWriter(AsksModel):
+    """A part that has a model write texts; every answer is kept, and nothing is asked twice.
+
+    ``max_cost`` ends asking before it could be passed.
+    """
+
+    prompt = ""
+    """The file of the prompt, which subclasses name."""
+
+    _: KW_ONLY
     temperature: Annotated[
         StrictFloat | None, Field(ge=0, le=2, description="The temperature of the model; null: the service's own.")
     ] = None
     max_output_tokens: Annotated[Count, Field(ge=16, description="The most tokens of one answer.")] = 1_000
     attempts: Annotated[Count, Field(le=10, description="How often a text is asked for until it can be used.")] = 2
-    max_cost: Annotated[
-        StrictFloat | None, Running, Field(gt=0, description="US dollars that may be spent at most; null: no limit.")
-    ] = None
     input_price: Annotated[
         StrictFloat | None,
         Running,
@@ -93,9 +108,6 @@ class TextWriter:
         Running,
         Field(ge=0, description="US dollars for a million tokens written; null: OpenAI's list price."),
     ] = None
-    concurrency: Annotated[Count, Running, Field(description="How many requests run at once.")] = 4
-    timeout: Annotated[StrictFloat, Running, Field(gt=0, description="Seconds that one request may take.")] = 120.0
-    max_retries: Annotated[Whole, Running, Field(description="How often a failed request is sent again.")] = 5
 
     def __post_init__(self) -> None:
         if self.max_cost is not None and self.prices is None:
@@ -108,11 +120,6 @@ class TextWriter:
     def identity(self) -> str:
         """The digest of the prompt and of the server."""
         return data_sha256([self.template("system"), self.template(self.prompt), server_of(self.client)])
-
-    @cached_property
-    def client(self) -> ChatService:
-        """The service, which needs no key before it is asked."""
-        return ChatService(self.base_url, self.timeout)
 
     @property
     def prices(self) -> Prices | None:
