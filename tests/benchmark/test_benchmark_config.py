@@ -32,7 +32,7 @@ from rag_eval.retrieval.rerankers import LexicalReranker
 from rag_eval.stores import STORE
 from rag_eval.stores.lance import Hnsw, IvfPq, LanceDBVectorStore
 
-FEW = settings(max_examples=150, deadline=None, derandomize=True)
+FEW = settings(max_examples=60, deadline=None, derandomize=True)
 
 
 def benchmark(**given: Any) -> BenchmarkConfig:

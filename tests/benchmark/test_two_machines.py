@@ -54,7 +54,6 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Double]:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenAIServer]:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    monkeypatch.setenv(LEASE_SECONDS, "1")
     with OpenAIServer(seconds=0.1) as running:
         yield running
 
@@ -107,8 +106,9 @@ def test_machines_that_start_at_once_pay_for_each_text_once(
 
 
 def test_what_a_killed_machine_has_paid_is_not_paid_again(
-    server: OpenAIServer, tables: str, tmp_path: Path, s3: S3Double
+    server: OpenAIServer, tables: str, tmp_path: Path, s3: S3Double, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(LEASE_SECONDS, "1")  # what is waited for the one that was killed
     killed = machine("one", server, tables, tmp_path)
     assert killed.stdin is not None
     killed.stdin.write("go\n")

@@ -124,7 +124,10 @@ def answers(api: str) -> bool:
 
 
 def ended(api: str, run: str) -> dict[str, str] | None:
-    state = httpx.get(f"{api}/flow_runs/{run}", timeout=60).json()["state"]
+    answer = httpx.get(f"{api}/flow_runs/{run}", timeout=60)
+    if not answer.is_success:  # a server that is busy refuses
+        return None
+    state: dict[str, str] = answer.json()["state"]
     return state if state["type"] in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED") else None
 
 

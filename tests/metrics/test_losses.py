@@ -124,7 +124,7 @@ def chain(stages: dict[str, list[list[Place]]], number: int, k: int, wanted: set
     return steps
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(deadline=None, derandomize=True, max_examples=150)
 @given(evaluations())
 def test_token_level_parts_are_those_of_sets_of_characters(
     case: tuple[list[Place], list[list[Place]], dict[str, list[list[Place]]]],

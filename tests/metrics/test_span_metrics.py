@@ -34,7 +34,7 @@ TEXTS = {
 }
 DOCUMENTS = {doc_id: Document(DocumentId(doc_id), text) for doc_id, text in TEXTS.items()}
 TOKENS = TokenUnit(ENCODING, DOCUMENTS.values())
-TWIN = settings(deadline=None, derandomize=True, max_examples=250)
+TWIN = settings(deadline=None, derandomize=True, max_examples=150)
 
 Spans = list[CharacterSpan]
 Units = set[tuple[str, int]]

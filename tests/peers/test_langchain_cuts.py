@@ -71,7 +71,7 @@ def sources() -> list[str]:
     return [path.read_bytes().decode() for path in sorted(SOURCES.glob("*.py"))[:25]]
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(deadline=None, derandomize=True, max_examples=150)
 @given(
     nasty_texts(200),
     st.integers(1, 40),

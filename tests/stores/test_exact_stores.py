@@ -19,7 +19,7 @@ from rag_eval.types.documents import Corpus
 from tests.stores.contract import EXACT, assert_same, chunks, naive, plain, random_vectors, vectors
 
 CHROMA = Path(__file__).parents[2].parent / "shared" / "data" / "chroma"
-ROUNDS = settings(deadline=None, derandomize=True, max_examples=60)
+ROUNDS = settings(deadline=None, derandomize=True, max_examples=30)
 
 
 @pytest.fixture(params=EXACT)

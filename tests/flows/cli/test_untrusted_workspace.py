@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from prefect.results import ResultRecord, ResultRecordMetadata
 from prefect.serializers import JSONSerializer
+from prefect.settings import PREFECT_API_URL
 
 from flows.cli.prefect_home import prefect_home
 from rag_eval.benchmark.workspace import Workspace
@@ -74,6 +75,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.usefixtures("prefect_server")
 def test_a_run_obeys_nothing_in_its_workspace(canary: Path, tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_text(ONE)
     workspace = Workspace(root=tmp_path / ".rag-eval")
@@ -93,7 +95,7 @@ def test_a_run_obeys_nothing_in_its_workspace(canary: Path, tmp_path: Path) -> N
     for number, record in enumerate(records):
         record.write_bytes(traps[number % 2])
         (workspace.root / "results" / record.stem).write_bytes(traps[number % 2])
-    again = rag_eval("run", "one.yaml", "--json", cwd=tmp_path)
+    again = rag_eval("run", "one.yaml", "--json", cwd=tmp_path, PREFECT_API_URL=str(PREFECT_API_URL.value()))
     assert again.returncode == 0, again.stderr
     for record in records:
         stage = record.name.rpartition("-v")[0]
