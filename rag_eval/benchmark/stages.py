@@ -443,4 +443,5 @@ def score(
     table = pa.concat_tables(chunks) if chunks else None
     if has_places(truth.answers):
         return score_token_level(found, truth, metrics, ks, documents=read, chunks=table), effort
-    return score_chunk_level(found, truth, metrics, ks, chunks=table), effort
+    # A whole system has no chunks of ours: its hits bring their texts.
+    return score_chunk_level(found, truth, metrics, ks, chunks=CHUNKS.empty_table() if table is None else table), effort
