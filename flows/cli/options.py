@@ -85,7 +85,7 @@ class DeploymentOptions(BenchmarkOptions):
         str | None, typer.Option(help="Metric of the nightly gate; by default the one that ranks the baseline.")
     ] = None
     max_drop: MaxDropOption = None
-    time_limit: Annotated[float, typer.Option(min=0.01, help="Hours after which a run is cancelled.")] = 12.0
+    time_limit: Annotated[float, typer.Option(min=0.001, help="Hours after which a run is cancelled.")] = 12.0
     secret: Annotated[
         list[str] | None,
         typer.Option(
