@@ -64,6 +64,7 @@ def charts_of(
         "within": verdict.strip is not None and split_name(by)[0] == verdict.strip.metric,
         "budget": verdict.budget or outcome.config.budget or BUDGET,
         "hits": split_name(by)[1].hits or max(outcome.config.k),
+        "shipped": verdict.shipped is not None,
         "roles": {role: numbers[name] for role, name in chosen.items() if name in numbers},
         "curves": curves_of(verdict.strip, numbers),
         "strip": [] if verdict.strip is None else lanes_of(verdict.strip, charted[0].name),

@@ -16,7 +16,7 @@ from rag_eval.reports.report import Report, build_report, facts, ledger
 
 MARKDOWN_FILE = "report.md"
 SUFFIXES = (".html", ".htm", ".md")
-SCRIPTS = ("page", "sections", "offsets", "spans", "questions", "ladder", "list", "explorer", "charts", "why", "start")
+SCRIPTS = ("page", "questions", "spans", "ladder", "list", "explorer", "charts", "why", "start")
 """The parts of the page's script, in the order in which they build on each other."""
 
 

@@ -63,7 +63,7 @@ def test_the_first_screen_has_the_answer_and_names_the_choices_in_the_chart(
     assert box["y"] + box["height"] < 900
     assert "nothing is surely better than markdown 1000, hybrid" in chart.locator("h3").inner_text()
     said = chart.locator("svg text").all_text_contents()
-    assert {f"ship: {SHIPPED} 87.7\xa0%", f"runner-up: {RUNNER_UP} 85.1\xa0%"} <= set(said)
+    assert {f"ship, cheapest: {SHIPPED} 87.7\xa0%", f"runner-up: {RUNNER_UP} 85.1\xa0%"} <= set(said)
     # One line is emphasised for each role, every other has its name, and no mark is there twice.
     assert [chart.locator(f"path.{kind}").count() for kind in ("win", "second", "cheap")] == [1, 1, 0]
     assert chart.locator("path.other").count() == 10

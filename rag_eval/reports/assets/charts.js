@@ -60,14 +60,19 @@ function shareScale(values, top, bottom, begin = 0) {
   return { place, ticks: apart };
 }
 
-/** Where configurations of a role are: [role, class, word, number]; one that has two roles is named once. */
+/** The configurations that have a role: [role, class, word, number]; one that has two is named once, with both. */
 function roles() {
-  const taken = new Set();
-  return ROLES.map(([name, kind, word]) => [name, kind, word, charts.roles?.[name] ?? -1]).filter(([, , , number]) => {
-    const isNew = number >= 0 && number < charts.configurations.length && !taken.has(number);
-    taken.add(number);
-    return isNew;
-  });
+  const found = new Map();
+  for (const [name, kind, word] of ROLES) {
+    const number = charts.roles?.[name] ?? -1;
+    const said = word === "ship" && !charts.shipped ? "first" : word;
+    if (found.has(number)) {
+      found.get(number)[2] += `, ${said}`;
+    } else if (number >= 0 && number < charts.configurations.length) {
+      found.set(number, [name, kind, said, number]);
+    }
+  }
+  return [...found.values()];
 }
 
 /** Objective against context: a line for each configuration, the strip of winners above it. */

@@ -135,7 +135,7 @@ function showSlices(values, metric) {
   };
   figure.querySelector("h3").textContent = finding();
   figure.querySelector(".note").textContent =
-    `${metric.name}, mean over the questions. Intervals are 95 % for all ${large.length} slices of ${ENOUGH} or more questions together.`;
+    `${metric.name}, mean over the questions. Intervals are 95 %${large.length > 1 ? `, for all ${large.length} slices of ${ENOUGH} or more questions together` : ""}.`;
   const reach = Math.max(...large.map(({ apart, error }) => Math.abs(apart) + z * error), 1e-6);
   const heads = ["slice", "questions", ...sides.map((_, i) => "AB"[i]), ...(isPair ? [metric.share ? "points" : "apart", ""] : [])];
   const head = make("tr", {}, ...heads.map((name, i) => {
