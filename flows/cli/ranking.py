@@ -18,7 +18,7 @@ from rag_eval.reports.verdict import RunVerdict, verdict_of
 from rag_eval.reports.write import page_of
 from rag_eval.stats.comparison import Placed
 
-NARROWEST_NAME = 20
+NARROWEST_NAME, WIDE_NAME = 20, 40
 
 MAY_BE_BEST = "≈"
 
@@ -94,19 +94,26 @@ def _print_verdict(console: Console, verdict: RunVerdict) -> None:
 
 def ranking_table(ranking: ConfigurationRanking, width: int) -> Table:
     """The ranking in so many columns of a terminal; those that may be as good as the first are marked."""
-    place, name, *figures = ranking.shown_in("terminal")
+    place, name, *every = ranking.shown_in("terminal", "wide")
     labels = [place.text(row) for row in ranking.rows]
     longest = max(map(len, labels))
     marks = [MAY_BE_BEST if row.may_be_best else "" for row in ranking.rows]
     places = [f"{label:>{longest}}{mark}" for label, mark in zip(labels, marks, strict=True)]
-    cells = [[column.text(row) for row in ranking.rows] for column in figures]
+    texts = {column.title: [column.text(row) for row in ranking.rows] for column in every}
+    widths = {one.title: max(map(len, (*_heading(one.title).split("\n"), *texts[one.title]))) + 1 for one in every}
+    room = width - max(map(len, places)) - 1 - sum(widths[one.title] for one in every if "terminal" in one.media)
+    figures = []
+    for column in every:  # from left to right as long as the names keep their room
+        fits = room - widths[column.title] >= min(WIDE_NAME, max(len(name.text(row)) for row in ranking.rows))
+        if "terminal" in column.media or fits:
+            figures.append(column)
+            room -= 0 if "terminal" in column.media else widths[column.title]
+    cells = [texts[column.title] for column in figures]
     headings = [_heading(column.title) for column in figures]
-    widths = [max(map(len, (*heading.split("\n"), *column))) for heading, column in zip(headings, cells, strict=True)]
-    room = max(width - sum(widths) - len(widths) - max(map(len, places)) - 1, NARROWEST_NAME)
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column(f"{place.title:>{longest}}")
     # Names are wrapped, not cut: what is left out may be all that tells two of them apart.
-    table.add_column(name.title, overflow="fold", max_width=room)
+    table.add_column(name.title, overflow="fold", max_width=max(room, NARROWEST_NAME))
     for heading, column in zip(headings, figures, strict=True):
         table.add_column(heading, justify="right", no_wrap=True, style="bold" if column.kind == "score" else None)
     for number, row in enumerate(ranking.rows):

@@ -308,7 +308,7 @@ class BenchmarkConfig(Settings):
         default=None,
         ge=1,
         description="How many candidates are selected, fused or reranked, unless a selection says so for itself; null: "
-        "ten times k, at least 50.",
+        "ten times k, at least 50, and as many hits as fill 16,000 tokens, of which no more are reranked.",
     )
     copies: Annotated[Copies, BeforeValidator(read_copies)] = Field(
         default="exact",

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from rag_eval.benchmark import search_stages, stages
 from rag_eval.benchmark.config import Configuration
-from rag_eval.benchmark.references import BenchmarkInputs
+from rag_eval.benchmark.references import BenchmarkInputs, SearchDepth
 from rag_eval.benchmark.stage import Context, Shards, Stage, unused_name
 from rag_eval.parts import Searching, has_location, keeps_data, label, without
 from rag_eval.retrieval.retriever import Retriever
@@ -33,7 +33,7 @@ class InMemoryInputs:
     truth: TruthTables
     metrics: Any
     ks: list[int]
-    depth: int
+    depth: int | SearchDepth
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ def evaluate(
     A whole retrieval system in its place indexes and retrieves by itself.
     """
     level, queries, depth = inputs.evaluation_type, inputs.truth.queries, inputs.depth
+    first = depth.candidates if isinstance(depth, SearchDepth) else depth
     hits: dict[str, Any] = {}
     chunks, index, searches, passages = (), None, None, None
     allowed: list[Any] = []
@@ -75,7 +76,7 @@ def evaluate(
             asked = searches = run(stages.rewrite, queries, parts.queries)
         selection = parts.selection
         if selection is not None and selection.fetch_k is not None:
-            depth = selection.fetch_k
+            depth = first = selection.fetch_k
         if selection is not None and selection.filters:
             asked = searches = run(search_stages.filter_searches, asked, queries, selection)
             allowed = [run(search_stages.filter_documents, searches, inputs.documents, selection)]
@@ -116,13 +117,13 @@ def evaluate(
         if selection is not None and selection.cuts:
             hits["selected"] = run(search_stages.select, list(hits.values())[-1], chunks, queries, selection)
         if parts.reranker is not None:
-            hits["reranked"] = run(stages.rerank, list(hits.values())[-1], chunks, queries, parts.reranker)
+            hits["reranked"] = run(stages.rerank, list(hits.values())[-1], chunks, queries, parts.reranker, first)
         if parts.returns is not None:
             found = list(hits.values())[-1]
             passages = run(stages.return_passages, found, chunks, inputs.documents, parts.returns)
     else:
         system = searched_by.system if isinstance(searched_by, Configuration) else searched_by
-        hits["retrieved"] = run(stages.ask_system, inputs.documents, queries, system, level, depth)
+        hits["retrieved"] = run(stages.ask_system, inputs.documents, queries, system, level, first)
     returned = list(hits.values())[-1] if passages is None else passages
     scores = run(stages.score, returned, inputs.truth, inputs.documents, chunks, inputs.metrics, inputs.ks)
     return Evaluated(hits, scores, chunks, index, searches, passages, *allowed)

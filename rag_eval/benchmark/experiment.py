@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from rag_eval.benchmark.config import Configuration, check_fetch_k, check_level
 from rag_eval.benchmark.engine import InMemoryInputs, evaluate, run_in_memory
+from rag_eval.benchmark.references import SearchDepth
 from rag_eval.errors import ConfigurationError, GroundTruthError, preview
 from rag_eval.ground_truth.check import check_against_corpus, check_chunk_ids, check_chunker
 from rag_eval.ground_truth.copies import credit_copies, read_copies
@@ -23,6 +24,7 @@ from rag_eval.metrics.metric import (
     MetricAtCut,
     MetricName,
     at_cuts,
+    largest_budget,
     metric_of,
     refuse_repeated,
     score_name,
@@ -135,15 +137,11 @@ def metrics_at_cuts(
         asked = at_cuts(metric, ks, level)
         found += asked
         for at in asked:
-            cut = _name_of(at).cut
+            cut = at.cut
             is_own = split_name(name)[1] == cut
             columns[name if is_own or not several else name + cut.written()] = _swept(at)
     refuse_repeated(map(str, found))
     return columns
-
-
-def _name_of(asked: Asked) -> MetricName:
-    return asked.name if isinstance(asked, MetricAtCut) else asked
 
 
 def _swept(asked: Asked) -> Asked:
@@ -156,7 +154,7 @@ def _swept(asked: Asked) -> Asked:
 
 def _depth(asked: Asked, truth: Iterable[Sequence[Any]]) -> int:
     """How many hits a metric needs, given what is relevant to each query."""
-    cut = _name_of(asked).cut
+    cut = asked.cut
     if cut != MIN:
         return cut.hits or 0
     chunks = asked.metric.chunks if isinstance(asked, MetricAtCut) else None
@@ -270,9 +268,9 @@ def run_with(
     columns = metrics_at_cuts(level, default if metrics is None else metrics, ks, several=isinstance(k, Iterable))
     truth = _with_copies(checked_truth(level, ground_truth, corpus), corpus, copies, level)
     asked = max(*ks, *(_depth(column, (_relevant(item) for item in truth)) for column in columns.values()))
-    depth = asked
+    depth: int | SearchDepth = asked
     if isinstance(searched_by, Configuration):
-        depth = candidates_for(asked, None)
+        depth = SearchDepth(candidates=candidates_for(asked, None), tokens=largest_budget(columns.values()))
         check_level(level, [searched_by.returns])
         check_fetch_k(searched_by.selection, asked)
     answers = truth_to_tables(truth)

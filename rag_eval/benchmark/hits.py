@@ -97,14 +97,16 @@ def fuse_tables(
     return hits_at(stage, places.to_arrow(), searches, fused)
 
 
-def rerank_table(hits: pa.Table, chunks: pa.Table, searches: pa.Table, reranker: Reranker) -> pa.Table:
-    """All hits of every search in the reranker's order, with 1 / rank as their score."""
+def rerank_table(
+    hits: pa.Table, chunks: pa.Table, searches: pa.Table, reranker: Reranker, first: int | None = None
+) -> pa.Table:
+    """The ``first`` hits of every search in the reranker's order, then the others, with 1 / rank as their score."""
     found = _in_chunks(hits, chunks, searches)
     # The other chunks, which are most, are left alone.
     distinct = np.unique(found.chunks)
     taken: Sequence[Any] = chunks_from_table(chunks.take(pa.array(distinct)))
     by_row = dict(zip(distinct.tolist(), taken, strict=True))
-    ranking = rerank(found, reranker, searches.column("text").to_pylist(), by_row)
+    ranking = rerank(found, reranker, searches.column("text").to_pylist(), by_row, first)
     return hits_at("reranked", chunks, searches, ranking)
 
 

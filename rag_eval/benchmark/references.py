@@ -1,16 +1,21 @@
 """Handles on what is kept in a workspace and on what is read from outside it: where it is, and its digest."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, PlainSerializer, WithJsonSchema
 
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.objective import measured_by, metric_column
 from rag_eval.disk.files import data_sha256, files_sha256, matching_files, stays_inside, unreadable
 from rag_eval.ground_truth.sources import FileTruth
+from rag_eval.metrics.metric import largest_budget, requested_metrics
 from rag_eval.retrieval.retriever import candidates_for
+from rag_eval.tables import has_places
 from rag_eval.types.ids import EvaluationType
 
 
@@ -161,6 +166,30 @@ class Observation(Reference):
         return Observation.of(self.source, self.level) if getattr(self.source, "grows", False) else self
 
 
+MOST_HITS = 500
+"""However small the chunks are, no more hits are fetched for a budget."""
+
+_CHARACTERS = 6
+"""So many characters of a chunk are a token at least, so that as many hits as that asks for fill a budget."""
+
+
+class SearchDepth(_Frozen):
+    """How many hits are fetched: so many ``candidates``, which is what is reranked, and enough to fill ``tokens``."""
+
+    candidates: int
+    tokens: int
+
+
+def hits_to_fetch(depth: int | SearchDepth, chunks: pa.Table) -> int:
+    """The number of hits that a depth is among these chunks."""
+    if isinstance(depth, int):
+        return depth
+    ends = (chunks.column(name) for name in ("end", "start"))
+    lengths = pc.subtract(*ends) if has_places(chunks) else pc.utf8_length(chunks.column("content"))
+    fitting = math.ceil(_CHARACTERS * depth.tokens / max(1.0, pc.mean(lengths).as_py() or 1.0))
+    return max(depth.candidates, min(fitting, MOST_HITS))
+
+
 class BenchmarkInputs(BaseModel):
     """Documents and truth by reference, and what is asked of every configuration."""
 
@@ -171,14 +200,17 @@ class BenchmarkInputs(BaseModel):
     metrics: list[Annotated[Any, PlainSerializer(metric_column, return_type=str), WithJsonSchema({"type": "string"})]]
     """Names of built-in metrics, and users' metrics, of which a run keeps the names."""
     ks: list[int]
-    depth: int
-    """How many candidates are fetched: deep enough to be fused or reranked, and the same for all configurations, so
-    that what one has searched another can use."""
+    depth: int | SearchDepth
+    """How many hits are fetched: ``fetch_k``, or else enough to be fused or reranked and to fill the largest budget.
+    It is the same for all configurations of a chunker, so that what one has searched another can use."""
 
     @classmethod
     def of(cls, config: BenchmarkConfig, documents: list[TableRef], truth: TruthRef) -> "BenchmarkInputs":
         measured = measured_by(config.metrics, config.k, config.objective, config.evaluation_type)
-        depth = candidates_for(max(config.k), config.fetch_k)
+        depth: int | SearchDepth = (candidates := candidates_for(max(config.k), config.fetch_k))
+        if config.fetch_k is None:
+            asked = requested_metrics(measured, config.k, config.evaluation_type)
+            depth = SearchDepth(candidates=candidates, tokens=largest_budget(asked))
         return cls(documents=documents, truth=truth, metrics=measured, ks=config.k, depth=depth)
 
     @property

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.benchmark.hits import fuse_tables, fuse_variants, hits_at, hits_of, select_table
-from rag_eval.benchmark.references import Effort, TableRef
+from rag_eval.benchmark.references import Effort, SearchDepth, TableRef, hits_to_fetch
 from rag_eval.benchmark.stage import Context, Shards, stage
 from rag_eval.benchmark.stages import ROWS_AT_ONCE, TextVectors
 from rag_eval.embedding.embedder import Vectors, embed_queries
@@ -84,7 +84,7 @@ def retrieve_by_words(
     statistics: pa.Table,
     searches: pa.Table,
     bm25: WordSearch,
-    depth: int,
+    depth: int | SearchDepth,
     name: str,
     allowed: pa.Table | None = None,
     *,
@@ -94,10 +94,10 @@ def retrieve_by_words(
     asked, table = as_searches(searches), pa.concat_tables(chunks)
     texts = asked.column("text").to_pylist()
     words = _word_index(chunks, [bm25, postings, statistics], texts)
-    eligible = Eligible.of(asked, allowed, table)
+    eligible, count = Eligible.of(asked, allowed, table), hits_to_fetch(depth, table)
 
     def ask(rows: Numbers, among: Mask | None) -> Ranking:
-        return search_words(words, (texts[row] for row in rows), depth, among)
+        return search_words(words, (texts[row] for row in rows), count, among)
 
     ranking, effort = context.answered(asked, lambda some: eligible.search(some.num_rows, ask))
     return hits_at(name, table, asked, ranking), effort
@@ -136,7 +136,7 @@ def fuse(
     sources: Sequence[Sequence[Any]],
     searches: pa.Table,
     fusion: Any,
-    depth: int,
+    depth: int | SearchDepth,
     *,
     context: Context,
 ) -> tuple[pa.Table, Effort]:
@@ -149,21 +149,23 @@ def fuse(
     asked = as_searches(searches)
     scorings = [_scoring(source, chunks, asked, context) for source in sources]
     table = pa.concat_tables(chunks)
+    count = hits_to_fetch(depth, table)
     return context.answered(
         asked,
         lambda some: fuse_tables(
-            [hits_of(one, some) for one in rankings], some, fusion, depth, "fused", table, scorings
+            [hits_of(one, some) for one in rankings], some, fusion, count, "fused", table, scorings
         ),
     )
 
 
 @stage("hits", version=2)
 def fuse_searches(
-    hits: pa.Table, queries: pa.Table, depth: int, fusion: Any, *, context: Context
+    hits: pa.Table, queries: pa.Table, depth: int | SearchDepth, fusion: Any, *, context: Context
 ) -> tuple[pa.Table, Effort]:
     """The hits of all searches of a question as one ranking, by their ranks."""
     asked = as_searches(queries)
-    return context.answered(asked, lambda some: fuse_variants(hits, some, fusion, depth))
+    count = depth if isinstance(depth, int) else pc.max(hits.column("rank")).as_py() or depth.candidates
+    return context.answered(asked, lambda some: fuse_variants(hits, some, fusion, count))
 
 
 def _scoring(source: Sequence[Any], chunks: Shards, searches: pa.Table, context: Context) -> Scoring | None:

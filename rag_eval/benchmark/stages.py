@@ -22,7 +22,7 @@ from rag_eval.benchmark.hits import (
     rerank_table,
 )
 from rag_eval.benchmark.records import made_once
-from rag_eval.benchmark.references import CorpusSource, Effort, IndexRef, TableRef
+from rag_eval.benchmark.references import CorpusSource, Effort, IndexRef, SearchDepth, TableRef, hits_to_fetch
 from rag_eval.benchmark.stage import Context, Shards, spent, stage
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.context import CutDocument
@@ -248,7 +248,7 @@ def retrieve_by_vector(
     searches: pa.Table,
     embedder: Any,
     store: Any,
-    depth: int,
+    depth: int | SearchDepth,
     allowed: pa.Table | None = None,
     *,
     context: Context,
@@ -265,7 +265,7 @@ def index_and_retrieve(
     searches: pa.Table,
     embedder: Any,
     store: Any,
-    depth: int,
+    depth: int | SearchDepth,
     allowed: pa.Table | None = None,
     *,
     context: Context,
@@ -282,22 +282,22 @@ def _nearest(
     store: VectorStore,
     searches: pa.Table,
     embedder: Any,
-    depth: int,
+    depth: int | SearchDepth,
     allowed: pa.Table | None,
     context: Context,
 ) -> tuple[pa.Table, Effort]:
     asked = as_searches(searches)
-    eligible = Eligible.of(asked, allowed, table)
+    eligible, count = Eligible.of(asked, allowed, table), hits_to_fetch(depth, table)
     with context.embedder(embedder) as used:
         vectors = embed_queries(used, asked.column("text").to_pylist())
 
     def ask(some: pa.Table) -> Ranking:
         return eligible.search(
-            some.num_rows, lambda rows, among: search_vectors(store, vectors[rows], depth, table.num_rows, among)
+            some.num_rows, lambda rows, among: search_vectors(store, vectors[rows], count, table.num_rows, among)
         )
 
     ranking, effort = context.answered(asked, ask, used)
-    return hits_at("vector", table, asked, ranking), _with_lacking(effort, eligible, ranking, depth)
+    return hits_at("vector", table, asked, ranking), _with_lacking(effort, eligible, ranking, count)
 
 
 def _with_lacking(effort: Effort, eligible: Eligible, ranking: Ranking, depth: int) -> Effort:
@@ -310,7 +310,7 @@ def retrieve(
     chunks: Shards,
     searches: pa.Table,
     retriever: Any,
-    depth: int,
+    depth: int | SearchDepth,
     allowed: pa.Table | None = None,
     *,
     context: Context,
@@ -318,29 +318,29 @@ def retrieve(
     """What a retriever that is not built in finds among the chunks for every search; filtered, it is asked for more."""
     asked, table = as_searches(searches), pa.concat_tables(chunks)
     read, texts = chunks_from_table(table), asked.column("text").to_pylist()
-    eligible = Eligible.of(asked, allowed, table)
+    eligible, most = Eligible.of(asked, allowed, table), hits_to_fetch(depth, table)
 
     def ask(rows: Numbers, among: Mask | None) -> Ranking:
         def best(count: int) -> Ranking:
             found = retriever.search_chunks(read, [texts[row] for row in rows], count)
             return Ranking.of((np.array([n for n, _ in one], np.int64), np.array([s for _, s in one])) for one in found)
 
-        return best(depth) if among is None else search_deeper(best, len(rows), among, depth)
+        return best(most) if among is None else search_deeper(best, len(rows), among, most)
 
     ranking, effort = Context().answered(asked, lambda some: eligible.search(some.num_rows, ask))
-    return hits_at(label(retriever), table, asked, ranking), _with_lacking(effort, eligible, ranking, depth)
+    return hits_at(label(retriever), table, asked, ranking), _with_lacking(effort, eligible, ranking, most)
 
 
-@stage("hits", version=3)
+@stage("hits", version=4)
 def rerank(
-    hits: pa.Table, chunks: Shards, searches: pa.Table, reranker: Any, *, context: Context
+    hits: pa.Table, chunks: Shards, searches: pa.Table, reranker: Any, first: int | None = None, *, context: Context
 ) -> tuple[pa.Table, Effort]:
-    """All hits of every search, in the reranker's order."""
+    """The ``first`` hits of every search (default: all) in the reranker's order, the others after them."""
     asked, table = as_searches(searches), pa.concat_tables(chunks)
     with context.reranker(reranker) as used:
         if not isinstance(used, CachedReranker):
-            return context.answered(asked, lambda some: rerank_table(hits_of(hits, some), table, some, used))
-        found = rerank_table(hits, table, asked, used)
+            return context.answered(asked, lambda some: rerank_table(hits_of(hits, some), table, some, used, first))
+        found = rerank_table(hits, table, asked, used, first)
         charged, seconds = spent(used.reranker) if used.fresh else {}, round(used.seconds, 6)
         count = asked.num_rows
         return found, Effort(fresh=used.fresh, total=count, unit="queries", query_seconds=seconds, **charged)

@@ -321,12 +321,22 @@ class MetricAtCut:
     metric: Any
     name: MetricName
 
+    @property
+    def cut(self) -> Cut:
+        """How much of a ranking it looks at."""
+        return self.name.cut
+
     def __str__(self) -> str:
         return str(self.name)
 
 
 Asked = MetricName | MetricAtCut
 """A metric at a cut: one that is built in by its name, any other as an object."""
+
+
+def largest_budget(asked: Iterable[Asked]) -> int:
+    """The most tokens that one of the metrics looks at; 0 without a budget."""
+    return max((one.cut.size for one in asked if one.cut.kind == "tokens"), default=0)
 
 
 def at_cuts(metric: str | Any, ks: Sequence[int], level: EvaluationType) -> list[Asked]:

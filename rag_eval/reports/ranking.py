@@ -16,7 +16,7 @@ from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.formatting import counted, html_table, number, signed
 from rag_eval.metrics.metric import higher_is_better, metric_of, split_name
 from rag_eval.metrics.span_metrics import TokensRetrieved
-from rag_eval.reports.wording import brackets, number_word, points, significance, typeset, unit_word
+from rag_eval.reports.wording import brackets, number_word, points, probability, significance, typeset, unit_word
 from rag_eval.stats.bootstrap import FEWEST_SURE
 from rag_eval.stats.comparison import Placed, place_labels
 from rag_eval.tables import ResultTable
@@ -24,10 +24,12 @@ from rag_eval.tables import ResultTable
 if TYPE_CHECKING:
     import polars
 
-Medium = Literal["terminal", "markdown", "html", "prefect"]
+Medium = Literal["terminal", "wide", "markdown", "html", "prefect"]
 CellValue = float | str | None
 
-EVERYWHERE: frozenset[Medium] = frozenset(get_args(Medium))
+WIDE: frozenset[Medium] = frozenset({"wide"})
+"""A terminal shows these columns too where it is wide enough."""
+EVERYWHERE: frozenset[Medium] = frozenset(get_args(Medium)) - WIDE
 DOCUMENTS: frozenset[Medium] = frozenset({"markdown", "html"})
 """The media with room for details."""
 
@@ -127,6 +129,16 @@ class ConfigurationRanking:
         known: Sequence[Placed | None] = placed or [None] * len(ranked)
         rows = [RankingRow(*row) for row in zip(places, ranked, known, strict=True)]
         most = max((one.metrics[metric] for one in ranked), default=0.0)
+        interval_column = RankingColumn(
+            "95 % interval", lambda row: brackets(row.placed.estimate) if row.placed else None, media=WIDE
+        )
+        best_column = RankingColumn(
+            "best with",
+            lambda row: row.placed.probability if row.placed else None,
+            probability,
+            explanation="Probability of being the best, or within half a point of the best",
+            media=DOCUMENTS | WIDE,
+        )
         against_best = RankingColumn(
             "against the best",
             lambda row: row.placed.against_best.difference if row.placed and row.placed.against_best else None,
@@ -148,7 +160,7 @@ class ConfigurationRanking:
                 kind="score",
                 detail=lambda row: "" if row.placed is None else brackets(row.placed.estimate),
             ),
-            *([against_best] if placed else []),
+            *([interval_column, best_column, against_best] if placed else []),
             *(_metric_column(name, rows) for name in beside),
             *(_metric_column(name, rows, media=frozenset({"prefect"})) for name in others if name not in beside),
             *COST_COLUMNS,
@@ -164,9 +176,9 @@ class ConfigurationRanking:
         ]
         return cls(metric, rows, [one for one in columns if not one.optional or any(map(one.value, rows))])
 
-    def shown_in(self, medium: Medium) -> list[RankingColumn]:
-        """The columns that a medium shows, in order."""
-        return [column for column in self.columns if medium in column.media]
+    def shown_in(self, *media: Medium) -> list[RankingColumn]:
+        """The columns that one of the media shows, in order."""
+        return [column for column in self.columns if column.media.intersection(media)]
 
     def records(self) -> list[dict[str, str | float]]:
         """The rows as Prefect shows them: values by the titles of their columns, numbers to four decimals."""
@@ -226,7 +238,7 @@ class ConfigurationRanking:
         return f"{interval} Differences are tested on the same {counted(first.n, 'questions')}, with Holm's correction."
 
 
-_cost_column = partial(RankingColumn, media=DOCUMENTS, optional=True)
+_cost_column = partial(RankingColumn, media=DOCUMENTS | WIDE, optional=True)
 COST_COLUMNS = (
     _cost_column(
         "latency ms",

@@ -18,14 +18,18 @@ from rag_eval.metrics.budget import BUDGET, TokensFetched, context_cost
 from rag_eval.metrics.metric import higher_is_better, metric_of, split_name
 from rag_eval.parts import label
 from rag_eval.reports.strip import USED_UP, Strip, strip_of
-from rag_eval.reports.wording import in_bytes, listed, number_word, points, probability, share, typeset, unit_word
+from rag_eval.reports.wording import in_bytes, number_word, points, probability, share, typeset, unit_word
 from rag_eval.stats.bootstrap import Estimate
 from rag_eval.stats.comparison import EQUAL_WITHIN, Placed
 from rag_eval.stats.power import Pilot, varies
 from rag_eval.stats.scores import FEWEST_DOCUMENTS
 
-MARGIN = 0.01
+CLOSE = 0.01
 """A cheaper configuration is proposed if its mean is no further below the first's than this."""
+
+WIDER = 1.33
+"""The margin of the cheaper one is this much wider than its 95 % interval, about one of 99 %: it was chosen for a small
+difference, and the true one is larger on average."""
 
 FEWEST_QUESTIONS = 20
 """With fewer questions nothing is recommended."""
@@ -90,7 +94,8 @@ class RunVerdict:
     ``headline``, ``how_sure``, ``cheaper``, ``change`` are the answer in words, empty where there is nothing to say;
     ``notes`` are reasons to trust it less, and what was left out.
     ``contenders`` are all, best first. ``shipped``, ``runner_up`` (the next) and ``cheapest`` (the cheapest that cannot
-    be told apart from the first and is within ``margin``; may be the first) are names of them, or None.
+    be told apart from the first and came within 1 point of it; may be the first) are names of them, or None. The
+    cheapest is no more than ``margin`` below the first, in 95 of 100 verdicts; 0 where it is the first itself.
     ``questions_needed`` is about how many it takes to tell the runner-up from the first; None: unknown, or no number.
     ``strip`` has every budget; None without scores at budgets.
     """
@@ -110,7 +115,7 @@ class RunVerdict:
     shipped: str | None
     runner_up: str | None
     cheapest: str | None
-    margin: float
+    margin: float | None
     questions_needed: int | None
     contenders: list[Contender]
     strip: Strip | None
@@ -147,8 +152,8 @@ class _Judge:
         self.first = self.contenders[0] if self.contenders else None
         self.tied = [one for one in self.contenders if one.among_best]
         self.is_share = metric_of(self.objective).measures == "share"
-        self.margin = MARGIN if self.is_share or not placed else MARGIN * abs(placed[0].estimate.mean)
-        close = [one for one in self.tied if one.difference >= -self.margin]
+        self.near = CLOSE if self.is_share or not placed else CLOSE * abs(placed[0].estimate.mean)
+        close = [one for one in self.tied if one.difference >= -self.near]
         self.cheapest = min(close, key=_price, default=None)
         self.documents = len({query.document for query in scores.queries})
         self.questions = placed[0].estimate.n if placed else len(scores.queries)
@@ -174,7 +179,7 @@ class _Judge:
             shipped=first.name if first and kind in ("ship", "alone") else None,
             runner_up=rivals[0].name if rivals else None,
             cheapest=self.cheapest.name if self.cheapest and is_told else None,
-            margin=self.margin,
+            margin=self._margin(self.cheapest) if self.cheapest and is_told else None,
             questions_needed=self.needed,
             contenders=self.contenders,
             strip=self.strip,
@@ -263,13 +268,21 @@ class _Judge:
         near = "1 point" if self.is_share else "1 %"
         if cheap.name != first.name:
             take = "Take" if kind == "tied" else "Cheaper and as good:"
-            return f"{take} {cheap.name}, within {near} of it ({self._gap(cheap)}): {_costs(cheap, first)}."
+            worst = self._margin(cheap)
+            bound = "" if worst is None or not self.is_share else f", at most {100 * worst:.1f} points worse"
+            return f"{take} {cheap.name}, within {near} of it ({self._gap(cheap)}{bound}): {_costs(cheap, first)}."
         if len(self.tied) > 1:
             return f"None that comes within {near} of it is cheaper."
         leaner = [one for one in self.contenders[1:] if _price(one) < _price(first)]
         if not leaner:
             return "Nothing cheaper was measured."
         return f"Nothing cheaper comes within {near}; {leaner[0].name} is next at {self._gap(leaner[0])}."
+
+    def _margin(self, one: Contender) -> float | None:
+        """How far one may be below the first: the lower end of its difference, widened; None without an interval."""
+        if one.difference_low is None:
+            return 0.0 if not one.difference else None
+        return max(self.near, WIDER * (one.difference - one.difference_low) - one.difference)
 
     def _gap(self, one: Contender) -> str:
         """How far one is from the first, such as ``−0.6 points [−2.6, +1.4]``."""
@@ -292,7 +305,7 @@ class _Judge:
         if kind in ("ship", "tied") and self.documents < FEWEST_DOCUMENTS:
             without = self._deciding_documents()
             if without:
-                yield f"Without {listed(without)} another comes first: ask about more documents."
+                yield f"{' or '.join(f'without {name}' for name in without).capitalize()} another comes first."
         if kind in ("ship", "tied") and self.needed and len(self.tied) > 1:
             worth = ", which is hardly worth it" if self.needed > HARDLY_WORTH else ""
             apart = f"{self.first.name} and {self.contenders[1].name}"
@@ -388,15 +401,15 @@ def _costs(cheap: Contender, first: Contender) -> str:
     spared = [part for part in first.parts if part not in cheap.parts]
     if spared:
         told.append(f"it needs no {' and no '.join(spared)}")
-    if cheap.tokens is not None and first.tokens is not None:
-        told.append(f"{cheap.tokens:,.0f} tokens a question instead of {first.tokens:,.0f}")
-    if cheap.texts is not None and first.texts is not None and cheap.texts != first.texts:
-        told.append(f"{counted(cheap.texts, 'texts')} to embed instead of {first.texts:,}")
-    if cheap.index_bytes != first.index_bytes:
-        of = in_bytes(cheap.index_bytes) if cheap.index_bytes else "no"
-        told.append(f"{of} index instead of {in_bytes(first.index_bytes)}")
-    if cheap.latency_ms is not None and first.latency_ms is not None:
-        told.append(f"{cheap.latency_ms:.2f} ms a search instead of {first.latency_ms:.2f}")
+    spares = [
+        (cheap.tokens, first.tokens, "{:,.0f} tokens a question instead of {:,.0f}"),
+        (cheap.texts, first.texts, "{:,} texts to embed instead of {:,}"),
+        (cheap.latency_ms, first.latency_ms, "{:.2f} ms a search instead of {:.2f}"),
+    ]
+    told += [words.format(less, more) for less, more, words in spares if less is not None and more and less < more]
+    if cheap.index_bytes < first.index_bytes:
+        size = in_bytes(cheap.index_bytes) if cheap.index_bytes else "no"
+        told.append(f"{size} index instead of {in_bytes(first.index_bytes)}")
     return ", ".join(told) or "it costs the same"
 
 

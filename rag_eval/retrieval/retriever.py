@@ -182,15 +182,21 @@ class Ranking:
 
 
 def rerank(
-    ranking: Ranking, reranker: Reranker, texts: Sequence[str], chunks: Mapping[int, C] | Sequence[C]
+    ranking: Ranking,
+    reranker: Reranker,
+    texts: Sequence[str],
+    chunks: Mapping[int, C] | Sequence[C],
+    first: int | None = None,
 ) -> Ranking:
-    """Put all hits of every search into the reranker's order; a hit's score becomes 1 / rank.
+    """Put the ``first`` hits of every search (default: all) into the reranker's order; scores become 1 / rank.
 
-    ``texts`` are those of the searches, ``chunks`` has the chunk of each number. Raises as ``reranked`` does.
+    The others follow in their order. ``texts`` are those of the searches, ``chunks`` has the chunk of each number.
+    Raises as ``reranked`` does.
     """
     found = []
     for text, numbers in zip(texts, ranking.by_search(len(texts)), strict=True):
-        order = reranked(reranker, text, [chunks[number] for number in numbers.tolist()])
+        order = reranked(reranker, text, [chunks[number] for number in numbers[:first].tolist()])
+        order += range(len(order), len(numbers))
         found.append((numbers[order], 1 / np.arange(1, len(order) + 1)))
     return Ranking.of(found)
 

@@ -20,7 +20,7 @@ from rag_eval.benchmark.outcome import (
     keep_outcome,
     summarise,
 )
-from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TableRef
+from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, SearchDepth, TableRef
 from rag_eval.benchmark.scores import keep_scores
 from rag_eval.benchmark.truth_stages import load_ground_truth
 from rag_eval.benchmark.workspace import Workspace
@@ -50,7 +50,9 @@ class Store:
         return (self.good, self.slightly_worse, self.much_worse, self.partly_failed)
 
 
-def found_by_words(workspace: Workspace, chunks: list[TableRef], queries: TableRef, depth: int) -> TableRef:
+def found_by_words(
+    workspace: Workspace, chunks: list[TableRef], queries: TableRef, depth: int | SearchDepth
+) -> TableRef:
     """The hits of BM25, with its stages before."""
     postings = search_stages.count_words(workspace, chunks, WordTokenizer())
     words = search_stages.sum_words(workspace, chunks, postings)

@@ -3,12 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.benchmark.references import CorpusSource
+from rag_eval.benchmark.references import MOST_HITS, CorpusSource, SearchDepth, hits_to_fetch
 from rag_eval.disk.files import contents_sha256, files_sha256
 from rag_eval.errors import CorpusError, GroundTruthError
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ids import text_sha256
+from tests.made_tables import plain_chunks
 
 
 def test_the_digest_of_a_folder_is_that_of_what_is_read_from_it(tmp_path: Path) -> None:
@@ -43,3 +44,12 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         CorpusSource.of(tmp_path, "*.md")
     with pytest.raises(GroundTruthError, match=r"a\.md' cannot be read \(Permission denied\)"):
         FileTruth(tmp_path / "a.md").observe("token-level")
+
+
+@pytest.mark.parametrize(
+    ("length", "hits"), [(600, 160), (100, MOST_HITS), (6_000, 50)], ids=["enough", "no more than that", "no fewer"]
+)
+def test_as_many_hits_are_fetched_as_fill_the_largest_budget(length: int, hits: int) -> None:
+    chunks = plain_chunks([(f"chunk_{n}", "a.md", n, "x" * length) for n in range(3)])
+    assert hits_to_fetch(SearchDepth(candidates=50, tokens=16_000), chunks) == hits
+    assert hits_to_fetch(7, chunks) == 7

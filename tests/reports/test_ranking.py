@@ -23,7 +23,7 @@ def report(sample_run: Kept) -> Report:
 
 def in_terminal(ranking: ConfigurationRanking) -> list[list[str]]:
     out = io.StringIO()
-    Console(file=out, width=200).print(ranking_table(ranking, 200))
+    Console(file=out, width=200).print(ranking_table(ranking, 80))
     return [re.split(r" {2,}|(?<=[\d–]) +|≈ ", line.strip()) for line in out.getvalue().splitlines() if ", " in line]
 
 

@@ -80,6 +80,11 @@ def test_the_cheapest_of_those_as_good_is_named_with_what_it_spares(outcome: Ben
     assert found.shipped == names[hybrid]
     assert f"Cheaper and as good: {names[words]}, within 1 point of it (" in found.cheaper
     assert "it needs no embedder" in found.cheaper
+    cheap = next(one for one in found.contenders if one.name == names[words])
+    assert cheap.difference_low is not None
+    assert found.margin is not None
+    assert found.margin >= max(0.01, -cheap.difference_low)
+    assert f"at most {100 * found.margin:.1f} points worse" in found.cheaper
     parts = {one.name: one.parts for one in found.contenders}
     assert (parts[names[words]], parts[names[vector]]) == ([], ["embedder"])
     assert found.questions_needed is not None
@@ -133,7 +138,7 @@ def test_few_documents_decide_and_are_named(outcome: BenchmarkOutcome) -> None:
     found = judged(outcome, [0.8, 0.8], documents=3, each=20, spread=0.4)
     assert "all this holds for these documents only." in " ".join(found.notes)
     assert found.units == "queries"
-    assert "another comes first: ask about more documents." in found.change
+    assert ".md another comes first." in found.change
 
 
 def test_hits_that_end_before_the_budget_are_marked(outcome: BenchmarkOutcome) -> None:

@@ -17,6 +17,7 @@ from rag_eval import (
 )
 from rag_eval.errors import ConfigurationError, ServiceError
 from rag_eval.retrieval.rerankers import MaxSimReranker
+from rag_eval.retrieval.retriever import Ranking, rerank
 from tests.doubles.cohere_server import KEY, CohereServer
 
 TEXTS = ["rye bread and butter", "the ferry leaves at noon", "ferry", "nothing of the kind"]
@@ -35,6 +36,13 @@ def test_the_lexical_reranker_puts_shared_words_first_and_keeps_the_order_of_the
     assert [chunk.content for chunk in reranker.rerank("ferry", CHUNKS, 4)] == [TEXTS[2], TEXTS[1], TEXTS[0], TEXTS[3]]
     assert len(reranker.rerank("ferry", CHUNKS, 2)) == 2
     assert reranker.rerank("ferry", [], 2) == []
+
+
+def test_what_is_beyond_the_first_follows_as_it_was_found() -> None:
+    chunks = [Chunk(one.id, one.content, one.doc_id, {"ordinal": place}) for place, one in enumerate(CHUNKS)]
+    found = Ranking.of([(np.arange(4), np.array([4.0, 3.0, 2.0, 1.0]))])
+    assert rerank(found, LexicalReranker(), ["ferry"], chunks).chunks.tolist() == [2, 1, 0, 3]
+    assert rerank(found, LexicalReranker(), ["ferry"], chunks, 2).chunks.tolist() == [1, 0, 2, 3]
 
 
 def test_a_cross_encoder_orders_by_its_scores() -> None:
