@@ -17,9 +17,11 @@ from flows.benchmark import benchmark
 from rag_eval.benchmark.config_files import chosen_benchmark
 from rag_eval.benchmark.gate import MAX_DROP
 from rag_eval.benchmark.outcome import BenchmarkOutcome
+from rag_eval.benchmark.scores import read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import sweep_scratch
 from rag_eval.errors import BenchmarkFailedError, RagEvalError, ServiceError, is_outage
+from rag_eval.reports.verdict import judged
 from tasks.artifacts import best_effort, hold_against_baseline, show_report
 
 AUTOMATIC = ("AUTOMATION", "SCHEDULE")
@@ -158,7 +160,7 @@ def benchmark_from_file(
             raise
         raise ServiceError(try_later(error, retry_minutes)) from error
     show_report(kept, outcome, note)
-    verdict = f"{outcome.ranked()[0].name} is best by {outcome.ranking_metric}"
+    verdict = judged(read_scores(kept, outcome), outcome)[1].headline
     if gate:
         verdict = hold_against_baseline(kept, outcome, gate_metric, max_drop, allow_different=allow_different)
     tell_if_recovered(verdict)

@@ -46,17 +46,19 @@ def compare(
     from rag_eval.benchmark.run_losses import drop_sentences
     from rag_eval.benchmark.runs import read_run
     from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.reports.against import recommendation_sentence
 
     kept = Workspace.at(workspace)
     old, new = read_run(kept, before), read_run(kept, after)
     pairs = name_pairs(old, new, configurations) if configurations else None
     found = compare_runs(kept, old, new, pairs=pairs, metrics=metrics, allow_different=allow_different)
     console = Console(highlight=False)
-    drops = drop_sentences(kept, found)
+    drops, recommended = drop_sentences(kept, found), recommendation_sentence(found)
     if as_json:
-        print_json(console, _as_data(found, queries) | {"drops": drops})
+        print_json(console, _as_data(found, queries) | {"drops": drops, "recommendation": recommended})
         return
     _print_comparison(console, found)
+    say(console, recommended)
     for sentence in drops:
         say(console, sentence)
     rows = found.by_metric(found.metrics[0])

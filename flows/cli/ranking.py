@@ -14,11 +14,12 @@ from rag_eval.errors import ArtifactError
 from rag_eval.formatting import counted
 from rag_eval.metrics.metric import split_name
 from rag_eval.reports.ranking import ConfigurationRanking
-from rag_eval.reports.verdict import RunVerdict, verdict_of
+from rag_eval.reports.verdict import RunVerdict, judged
 from rag_eval.reports.write import page_of
 from rag_eval.stats.comparison import Placed
 
-NARROWEST_NAME, WIDE_NAME = 20, 40
+NAME_CELLS = 34
+"""Names keep so many cells of a line, whatever else a terminal has room for."""
 
 MAY_BE_BEST = "≈"
 
@@ -63,12 +64,9 @@ def print_result(
 def _judged(outcome: BenchmarkOutcome, workspace: Workspace) -> tuple[list[Placed], RunVerdict | None, str]:
     """The tested ranking and the verdict; neither, but why not, where the scores of single queries are gone."""
     try:
-        scores = read_scores(workspace, outcome)
+        return *judged(read_scores(workspace, outcome), outcome), ""
     except ArtifactError as error:
         return [], None, str(error)
-    ranked = [one.name for one in outcome.ranked()]
-    placed = scores.ranking(outcome.ranking_metric, ranked) if ranked else []
-    return placed, verdict_of(outcome, scores, placed), ""
 
 
 def _print_ranking(console: Console, outcome: BenchmarkOutcome, placed: list[Placed]) -> None:
@@ -101,19 +99,23 @@ def ranking_table(ranking: ConfigurationRanking, width: int) -> Table:
     places = [f"{label:>{longest}}{mark}" for label, mark in zip(labels, marks, strict=True)]
     texts = {column.title: [column.text(row) for row in ranking.rows] for column in every}
     widths = {one.title: max(map(len, (*_heading(one.title).split("\n"), *texts[one.title]))) + 1 for one in every}
-    room = width - max(map(len, places)) - 1 - sum(widths[one.title] for one in every if "terminal" in one.media)
+    cut = split_name(ranking.metric)[1]
+    needed = [one.title for one in every if split_name(one.title)[1] == cut or one is every[-1]]
+    room = width - max(map(len, places)) - 1 - sum(widths[title] for title in needed)
+    least = min(NAME_CELLS, max(len(name.text(row)) for row in ranking.rows))
     figures = []
     for column in every:  # from left to right as long as the names keep their room
-        fits = room - widths[column.title] >= min(WIDE_NAME, max(len(name.text(row)) for row in ranking.rows))
-        if "terminal" in column.media or fits:
+        if column.title in needed:
             figures.append(column)
-            room -= 0 if "terminal" in column.media else widths[column.title]
+        elif room - widths[column.title] >= least:
+            figures.append(column)
+            room -= widths[column.title]
     cells = [texts[column.title] for column in figures]
     headings = [_heading(column.title) for column in figures]
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column(f"{place.title:>{longest}}")
     # Names are wrapped, not cut: what is left out may be all that tells two of them apart.
-    table.add_column(name.title, overflow="fold", max_width=max(room, NARROWEST_NAME))
+    table.add_column(name.title, overflow="fold", max_width=max(room, least))
     for heading, column in zip(headings, figures, strict=True):
         table.add_column(heading, justify="right", no_wrap=True, style="bold" if column.kind == "score" else None)
     for number, row in enumerate(ranking.rows):

@@ -79,7 +79,8 @@ def recommendation_sentence(compared: RunComparison) -> str:
     if old == new or not old or not new:
         return f"The recommendation stays {new}." if new and old else ""
     rows = {name: row for row in compared.by_metric(metric) for name in (row.before, row.after)}
-    told = []
+    by = [run.ranking_metric for run in (compared.before, compared.after)]
+    told = [f"the objective is {by[1]} instead of {by[0]}"] if by[0] != by[1] else []
     for name in (old, new):
         if name in rows:
             change = change_text(rows[name])

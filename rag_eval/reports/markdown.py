@@ -17,6 +17,8 @@ from rag_eval.reports.against import (
     gate_figures,
     gate_word,
     left_out_sentences,
+    other_metrics_sentence,
+    recommendation_sentence,
     verdict_sentence,
 )
 from rag_eval.reports.report import Report, facts, work_in_words
@@ -44,7 +46,9 @@ def report_markdown(report: Report) -> str:
         lines += [f"- **{escape_markdown(n)}**: {escape_markdown(f.reason)}" for n, f in outcome.failures.items()]
         lines.append("")
     if report.compared:
-        lines += ["## Before and after", "", escape_markdown(verdict_sentence(report.compared)), ""]
+        said = (recommendation_sentence, verdict_sentence, other_metrics_sentence)
+        told = " ".join(filter(None, (write(report.compared) for write in said)))
+        lines += ["## Before and after", "", escape_markdown(told), ""]
         lines += [line for said in data_sentences(report.compared) for line in (escape_markdown(said), "")]
         lines += [*_compared(report.compared), ""]
         beside = [*report.drops, *left_out_sentences(report.compared)]

@@ -138,6 +138,13 @@ def verdict_of(outcome: BenchmarkOutcome, scores: RunScores, placed: Sequence[Pl
     return _Judge(outcome, scores, placed).verdict()
 
 
+def judged(scores: RunScores, outcome: BenchmarkOutcome) -> tuple[list[Placed], RunVerdict]:
+    """Return the tested ranking of a run by its objective, and its verdict."""
+    ranked = [one.name for one in outcome.ranked()]
+    placed = scores.ranking(outcome.ranking_metric, ranked) if ranked else []
+    return placed, verdict_of(outcome, scores, placed)
+
+
 class _Judge:
     """Weighs the contenders of a run, and says what follows."""
 

@@ -1,12 +1,10 @@
 """One set of rows and columns: the terminal, Markdown, the page and Prefect show the same figures."""
 
 import html
-import io
 import re
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from flows.cli.ranking import ranking_table
 from rag_eval.reports.markdown import report_markdown
@@ -21,10 +19,11 @@ def report(sample_run: Kept) -> Report:
     return build_report(sample_run.workspace, sample_run.outcome)
 
 
-def in_terminal(ranking: ConfigurationRanking) -> list[list[str]]:
-    out = io.StringIO()
-    Console(file=out, width=200).print(ranking_table(ranking, 80))
-    return [re.split(r" {2,}|(?<=[\d–]) +|≈ ", line.strip()) for line in out.getvalue().splitlines() if ", " in line]
+def in_terminal(ranking: ConfigurationRanking, width: int = 1_000) -> list[list[str]]:
+    columns = [
+        [str(cell).replace("≈", "").strip() for cell in one.cells] for one in ranking_table(ranking, width).columns
+    ]
+    return [list(row) for row in zip(*columns, strict=True)]
 
 
 def in_markdown(report: Report) -> list[list[str]]:
@@ -60,7 +59,7 @@ def test_all_media_show_the_same_rows(report: Report) -> None:
     ]
     assert [row[1].startswith(other[1]) for row, other in zip(shown, texts[1:], strict=True)] == [True] * 12
     for place, row in enumerate(in_terminal(ranking)):
-        texts = [column.text(ranking.rows[place]) for column in ranking.shown_in("terminal")]
+        texts = [column.text(ranking.rows[place]) for column in ranking.shown_in("terminal", "wide")]
         assert row == texts
     (first, *_), records = ranking.rows, ranking.records()
     assert list(records[0]) == [column.title for column in ranking.shown_in("prefect")]
@@ -103,3 +102,22 @@ def test_without_tests_of_the_differences_there_are_places_and_means(sample_run:
     table = report_html(replace(report, ranking=ranking)).split('<table class="ranking">')[1].split("</table>")[0]
     assert table.count("<tr") == 13
     assert 'class="ci' not in table
+
+
+def test_a_narrow_terminal_shows_what_decides_and_a_wide_one_intervals_and_costs(report: Report) -> None:
+    titles = [
+        [str(one.header).split("\n")[0] for one in ranking_table(report.ranking, width).columns]
+        for width in (60, 90, 200)
+    ]
+    assert [one.strip() for one in titles[0]] == [
+        "#",
+        "configuration",
+        "recall",
+        "tokens",
+        "precision",
+        "iou",
+        "ndcg",
+        "chunks",
+    ]
+    assert "95 % interval" in titles[1]
+    assert {"95 % interval", "best with", "index"} <= set(titles[2])

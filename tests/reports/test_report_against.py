@@ -67,6 +67,7 @@ def test_what_stayed_the_same_is_called_so(tmp_path: Path) -> None:
     workspace, config = Workspace(root=tmp_path / ".rag-eval"), write_data(tmp_path)
     before, after = make_run(workspace, config), make_run(workspace, config)
     text = report_markdown(build_report(workspace, after, against=before))
+    assert f"The recommendation stays {LARGE_NAME}. Compared" in text
     assert (
         f"Compared with {before.run} by span\\_recall@3, every question scores as before in 2 configurations." in text
     )
@@ -95,3 +96,5 @@ def test_that_another_comes_first_is_said_with_the_reason(tmp_path: Path) -> Non
         f"The recommendation changed from {LARGE_NAME} to {SMALL_NAME}: {LARGE_NAME} went from 1.000 to 1.000 "
         f"(the same); {SMALL_NAME} went from 0.983 to 0.983 (the same)."
     )
+    by_tokens = replace(compared, after=after.by("tokens_retrieved@3"))
+    assert "the objective is tokens_retrieved@3 instead of span_recall@3" in recommendation_sentence(by_tokens)
