@@ -107,7 +107,7 @@ def test_without_tests_of_the_differences_there_are_places_and_means(sample_run:
 def test_a_narrow_terminal_shows_what_decides_and_a_wide_one_intervals_and_costs(report: Report) -> None:
     titles = [
         [str(one.header).split("\n")[0] for one in ranking_table(report.ranking, width).columns]
-        for width in (60, 90, 200)
+        for width in (60, 120, 200)
     ]
     assert [one.strip() for one in titles[0]] == [
         "#",
