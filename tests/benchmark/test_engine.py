@@ -23,9 +23,9 @@ from rag_eval.sample import CORPUS, GROUND_TRUTH
 from rag_eval.stores.memory import InMemoryVectorStore
 from rag_eval.tables import HITS as HITS_SCHEMA
 from rag_eval.tables import TruthTables, check_schema, documents_to_table
-from rag_eval.types.documents import Corpus
+from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query
-from rag_eval.types.ids import generate_chunk_id
+from rag_eval.types.ids import DocumentId, generate_chunk_id
 
 CHUNKER = RecursiveTokenChunker(100)
 METRICS = {"token-level": ["span_recall", "span_ndcg"], "chunk-level": ["chunk_recall", "chunk_mrr"]}
@@ -116,6 +116,20 @@ def test_a_corpus_without_chunks_is_refused_before_anything_is_embedded() -> Non
 
     with pytest.raises(ConfigurationError, match=r"\(empty\) made no chunk of 14 documents \(0 were left out"):
         run_in_memory(stages.chunk, [documents_to_table(Corpus.from_folder(CORPUS))], Empty(), None)
+
+
+def test_a_shard_may_have_no_chunks() -> None:
+    class Lines:
+        name = "lines"
+
+        def chunk(self, text: str) -> list[str]:
+            return [line for line in text.splitlines() if line]
+
+    shards = [
+        documents_to_table(Corpus([Document(DocumentId(name), text)]))
+        for name, text in (("a", "one\ntwo"), ("b", "\n"))
+    ]
+    assert [table.num_rows for table in run_in_memory(stages.chunk, shards, Lines(), None)] == [2, 0]
 
 
 def test_a_whole_system_is_asked_once_in_a_workspace_too(tmp_path: Path) -> None:
