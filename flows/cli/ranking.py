@@ -15,6 +15,7 @@ from rag_eval.formatting import counted
 from rag_eval.metrics.metric import split_name
 from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.reports.verdict import RunVerdict, judged
+from rag_eval.reports.why import why
 from rag_eval.reports.write import page_of
 from rag_eval.stats.comparison import Placed
 
@@ -34,12 +35,19 @@ def print_result(
     """
     shown = outcome if objective is None else outcome.by(objective)
     console, published = Console(), known_publications(workspace, outcome.run)
-    placed, verdict, trouble = _judged(shown, workspace)
+    try:
+        scores = read_scores(workspace, shown)
+    except ArtifactError as error:
+        scores, trouble = None, str(error)
+    placed, verdict = judged(scores, shown) if scores else ([], None)
     if as_json:
-        told = {"verdict": verdict and verdict.to_data(), "published": [one.model_dump() for one in published]}
-        print_json(console, outcome.model_dump(mode="json") | told)
+        explained = why(workspace, shown, scores, verdict).to_data() if scores and verdict else None
+        told = {"verdict": verdict and verdict.to_data(), "why": explained}
+        print_json(
+            console, outcome.model_dump(mode="json") | told | {"published": [one.model_dump() for one in published]}
+        )
         return
-    if trouble:
+    if scores is None:
         say(console, f"The ranking cannot be tested: {trouble}", "yellow")
     if shown.configurations:
         _print_ranking(console, shown, placed)
@@ -59,14 +67,6 @@ def print_result(
     say(console, f"Kept in {workspace.address}/runs/{outcome.run}")
     if (page := workspace.kept(page_of(workspace, outcome))).exists():
         say(console, f"Report: {page}")
-
-
-def _judged(outcome: BenchmarkOutcome, workspace: Workspace) -> tuple[list[Placed], RunVerdict | None, str]:
-    """The tested ranking and the verdict; neither, but why not, where the scores of single queries are gone."""
-    try:
-        return *judged(read_scores(workspace, outcome), outcome), ""
-    except ArtifactError as error:
-        return [], None, str(error)
 
 
 def _print_ranking(console: Console, outcome: BenchmarkOutcome, placed: list[Placed]) -> None:

@@ -10,6 +10,7 @@ from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.references import TableRef
 from rag_eval.formatting import cost_in_words, counted, escape_markdown, interval, number, signed
 from rag_eval.metrics.budget import strip_metrics
+from rag_eval.metrics.losses import LOSS_PARTS
 from rag_eval.reports.against import (
     change_text,
     changed_in,
@@ -23,6 +24,8 @@ from rag_eval.reports.against import (
 )
 from rag_eval.reports.report import Report, facts, work_in_words
 from rag_eval.reports.verdict import RunVerdict
+from rag_eval.reports.why import Why
+from rag_eval.reports.wording import points
 
 if TYPE_CHECKING:
     from rag_eval.generation.report import GenerationReport
@@ -40,7 +43,7 @@ def report_markdown(report: Report) -> str:
         for row in report.ranking.rows:
             cells = [f"{column.text(row)} {column.detail(row)}".strip() for column in columns]
             lines.append(_line([escape_markdown(cell) for cell in cells]))
-        lines += ["", report.ranking.note, "", *_strip_lines(report.verdict)]
+        lines += ["", report.ranking.note, "", *_strip_lines(report.verdict), *why_lines(report.why)]
     if outcome.failures:
         lines += ["## Failed", ""]
         lines += [f"- **{escape_markdown(n)}**: {escape_markdown(f.reason)}" for n, f in outcome.failures.items()]
@@ -69,6 +72,28 @@ def verdict_lines(verdict: RunVerdict) -> list[str]:
     lines += [line for head, text in told.items() for line in (f"**{head}.** {escape_markdown(text)}", "")]
     lines += [line for note in verdict.notes for line in (f"- {escape_markdown(note)}",)] + [""] * bool(verdict.notes)
     return lines
+
+
+def why_lines(why: Why) -> list[str]:
+    """Where the first two lose what is relevant and differ, and what to try next."""
+    lines = []
+    if why.losses:
+        stages = [part for part in LOSS_PARTS if any(one[part] for one in why.losses.values())]
+        lines += ["## Why", "", _line(["lost by", *map(escape_markdown, why.losses)])]
+        lines += ["|---|" + "---:|" * len(why.losses)]
+        for part in [*stages, "in all"]:
+            shares = [sum(one.values()) if part == "in all" else one[part] for one in why.losses.values()]
+            lines.append(_line([part, *(f"{100 * share:.1f} %" for share in shares)]))
+        lines.insert(2, f"What is relevant and not in the first {counted(why.k, 'hits')}, by the stage that lost it:")
+        lines.insert(3, "")
+        lines += ["", escape_markdown(why.finding), ""]
+    if why.experiments:
+        lines += ["## What to try next", "", "Each with the most it could gain on these questions: no forecast.", ""]
+    for place, one in enumerate(why.experiments, 1):
+        gain = "" if one.gain is None else f" At most {points(one.gain)} points."
+        told = f"{escape_markdown(one.why)}{gain} Cost: {escape_markdown(one.cost)}. `{one.setting}`"
+        lines.append(f"{place}. **{escape_markdown(one.title)}.** {told}")
+    return lines + [""] * bool(why.experiments)
 
 
 def _strip_lines(verdict: RunVerdict) -> list[str]:

@@ -15,15 +15,17 @@ from rag_eval.reports.charts import charts_of
 from rag_eval.reports.questions import Overlay, pack_overlay, questions_of
 from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.reports.verdict import RunVerdict, verdict_of
+from rag_eval.reports.why import Why, why
 from rag_eval.stats.bootstrap import RESAMPLES
 
 
 @dataclass(frozen=True)
 class Report:
-    """A run's verdict, ranking, charts and questions, and its comparison with an earlier run if asked for."""
+    """A run's verdict, why, its ranking, charts and questions, and how it compares with an earlier run if asked for."""
 
     outcome: BenchmarkOutcome
     verdict: RunVerdict
+    why: Why
     ranking: ConfigurationRanking
     charts: dict[str, Any]
     overlay: Overlay | None
@@ -56,6 +58,7 @@ def build_report(
     return Report(
         outcome=outcome,
         verdict=verdict,
+        why=why(workspace, outcome, known, verdict),
         ranking=ranking,
         charts=charts_of(workspace, outcome, [row.outcome for row in ranking.rows], verdict),
         overlay=pack_overlay(questions_of(workspace, outcome, known, compared)) if ranking.rows else None,

@@ -1,0 +1,269 @@
+"""Why the first configuration is first, and what to try next: slices, losses, and what a remedy could gain at most."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.benchmark.run_losses import configuration_losses
+from rag_eval.benchmark.scores import SEED, RunScores
+from rag_eval.benchmark.stages import read_chunks
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.errors import ArtifactError
+from rag_eval.formatting import counted
+from rag_eval.metrics.budget import RecallWithinTokens
+from rag_eval.metrics.formulas import Recall
+from rag_eval.metrics.losses import LOSS_PARTS, Losses
+from rag_eval.metrics.metric import Cut, MetricName, higher_is_better, metric_of
+from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
+from rag_eval.parts.kinds import PartRecord
+from rag_eval.reports.verdict import RunVerdict
+from rag_eval.reports.wording import listed, points
+from rag_eval.stats.scores import FEWEST_DOCUMENTS
+from rag_eval.stats.slices import SliceComparison, compare_slices, slices_of
+from rag_eval.tables import TruthTables, as_passages, documents_from_table, queries_from_table
+
+WORTH = 0.005
+"""What cannot gain more than half a point is not proposed."""
+
+MOST_EXPERIMENTS = MOST_SLICES_NAMED = 3
+SEVERAL = 3
+"""From so many relevant passages on, questions are of one kind: ``3 or more``."""
+
+PASSAGES = "relevant passages"
+"""The key of the slices by how many passages of the truth a question needs."""
+
+_EVERYTHING = Cut("tokens", 2**31 - 1)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Something to try: ``gain`` is the most it could add to the objective on these questions, None where it adds none.
+
+    A bound, not a forecast. ``cost`` says in words what trying it takes, ``setting`` what to write or to call.
+    """
+
+    title: str
+    why: str
+    gain: float | None
+    cost: str
+    setting: str
+
+
+@dataclass(frozen=True)
+class Why:
+    """Where the first two configurations of a verdict differ, where each of them loses, and what to try.
+
+    ``slices`` has the differences of the second from the first, largest first; ``losses`` the mean share that is lost
+    at each stage within ``k`` hits, by configuration and stage; ``experiments`` at most three, the largest gain first.
+    """
+
+    slices: list[SliceComparison]
+    k: int
+    losses: dict[str, dict[str, float]]
+    experiments: list[Experiment]
+
+    @property
+    def finding(self) -> str:
+        """The slices in which the two differ for sure, in a sentence."""
+        sure = [one for one in self.slices if one.comparison.verdict != "no difference shown"]
+        if not sure:
+            return "The first two differ for sure in no document and no kind of question."
+        told = [
+            f"{one.slice.value} ({one.slice.key}, {counted(one.comparison.n, 'questions')}: "
+            f"{points(one.comparison.difference)} points)"
+            for one in sure[:MOST_SLICES_NAMED]
+        ]
+        more = f" and {len(sure) - len(told)} more" if len(sure) > len(told) else ""
+        return f"The second differs for sure from the first in {listed(told)}{more}."
+
+    def to_data(self) -> dict[str, Any]:
+        """Return it as plain data; of a slice, how many questions it has in the place of all their ids."""
+        slices = [{"key": one.slice.key, "value": one.slice.value} | asdict(one.comparison) for one in self.slices]
+        return asdict(self) | {"slices": slices}
+
+
+def why(workspace: Workspace, outcome: BenchmarkOutcome, scores: RunScores, verdict: RunVerdict) -> Why:
+    """Explain a verdict; what tables that are gone would have told is left out."""
+    named = [one.name for one in verdict.contenders[:2]]
+    by_name = {one.name: one for one in outcome.configurations}
+    ks = [k for k in outcome.config.k if isinstance(k, int)]
+    k = max(ks, default=1)
+    losses: dict[str, Losses] = {}
+    for name in named:
+        try:
+            found = configuration_losses(workspace, outcome, by_name[name], [k])
+        except ArtifactError:
+            continue
+        if found is not None:
+            losses[name] = found
+    means = {
+        name: {part: pc.mean(one.parts.column(part)).as_py() for part in LOSS_PARTS} for name, one in losses.items()
+    }
+    slices: list[SliceComparison] = []
+    experiments: list[Experiment] = []
+    try:
+        if len(named) == 2:
+            slices = _slices(workspace, outcome, scores, verdict)
+        if named:
+            experiments = [*_Experiments(workspace, outcome, scores, verdict, losses.get(named[0])).best()]
+    except ArtifactError:
+        pass  # the tables of a run may be pruned while its scores are kept
+    return Why(slices, k, means, experiments)
+
+
+def _slices(
+    workspace: Workspace, outcome: BenchmarkOutcome, scores: RunScores, verdict: RunVerdict
+) -> list[SliceComparison]:
+    paired, truth = scores.paired(verdict.objective), outcome.inputs.truth
+    first, second = (paired.subset([one.name]) for one in verdict.contenders[:2])
+    answers = workspace.read_table(truth.answers).filter(pc.field("member") == 0)
+    passages = Counter(answers.column("query_id").to_pylist())
+    kinds = {
+        query.id: {
+            **query.metadata,
+            PASSAGES: f"{min(passages[query.id], SEVERAL)}" + " or more" * (passages[query.id] >= SEVERAL),
+        }
+        for query in queries_from_table(workspace.read_table(truth.queries))
+    }
+    rng = np.random.default_rng(SEED)
+    better = higher_is_better(verdict.objective)
+    return compare_slices(first, second, slices_of(paired, kinds), rng, higher_is_better=better)
+
+
+class _Experiments:
+    """What the losses of the first configuration suggest, each with its bound.
+
+    With v the objective, f the recall of all that was fetched and c that of all chunks, each a mean over the questions:
+    a perfect reranker could gain f - v, a perfect search c - v, another way of cutting 1 - c.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        outcome: BenchmarkOutcome,
+        scores: RunScores,
+        verdict: RunVerdict,
+        losses: Losses | None,
+    ) -> None:
+        self.workspace, self.outcome, self.scores, self.verdict = workspace, outcome, scores, verdict
+        self.one = next(one for one in outcome.configurations if one.name == verdict.contenders[0].name)
+        self.losses = losses
+        self.reached = verdict.contenders[0].mean
+
+    def best(self) -> list[Experiment]:
+        bounded = issubclass(metric_of(self.verdict.objective), Recall)
+        found = [*self._remedies(self.losses)] if bounded and self.losses is not None else []
+        found = sorted((one for one in found if (one.gain or 0) > WORTH), key=lambda one: -(one.gain or 0))
+        more = [*self._more_questions()]
+        return found[: MOST_EXPERIMENTS - len(more)] + more
+
+    def _remedies(self, losses: Losses) -> Iterator[Experiment]:
+        record, one = self.one.configuration, self.one
+        covered = 1 - pc.mean(losses.parts.column("uncovered")).as_py()
+        fetched, questions = self._fetched(), one.queries
+        depth = round(one.hits.rows / max(1, questions))
+        texts = counted(one.chunks.count, "texts")
+        if depth > 1:
+            other = "another reranker" if _is_used(record.reranker) else "a reranker"
+            yield Experiment(
+                f"Give the first {depth:,} hits to {other}",
+                f"{100 * (fetched - self.reached):.1f} points of what is missed are among them, but too far down.",
+                fetched - self.reached,
+                f"{depth:,} pairs to score a question, {depth * questions:,} here; nothing to embed",
+                "rerankers: [none, maxsim]",
+            )
+        yield from self._other_searches(covered, texts)
+        if not _is_used(record.context):
+            embeds = (
+                f"{texts} to embed anew" if record.embedder else "nothing to embed: its index of words is built anew"
+            )
+            yield Experiment(
+                "Search each chunk together with its headings",
+                f"{100 * (covered - fetched):.1f} points of what is missed stand in chunks that were not fetched.",
+                covered - fetched,
+                embeds,
+                "context: [none, headings]",
+            )
+        yield Experiment(
+            "Cut the documents otherwise",
+            f"{100 * (1 - covered):.1f} points stand in no chunk.",
+            1 - covered,
+            f"about {texts} to cut" + " and embed" * (record.embedder is not None),
+            "chunkers: {type: recursive-token, chunk_size: 400, chunk_overlap: 200}",
+        )
+
+    def _other_searches(self, covered: float, texts: str) -> Iterator[Experiment]:
+        """Other searches of the same chunks: what the better list for each question would find."""
+        own = self.one.configuration
+        alike = {one.name for one in self.outcome.configurations if self._differs_by_search(one)}
+        others = [one.name for one in self.verdict.contenders if one.name in alike]
+        if others:
+            paired = self.scores.paired(self.verdict.objective).subset([self.one.name, *others])
+            is_fused = own.retrieval is not None and own.retrieval.type == "hybrid"
+            yield Experiment(
+                "Weigh the searches of the hybrid otherwise" if is_fused else f"Fuse it with {others[0]}",
+                "For some questions another search of the same chunks finds more.",
+                float(paired.values.max(axis=0).mean()) - self.reached,
+                "nothing new to embed",
+                "retrieval: {type: hybrid, fusion: {type: z-score, weights: [[0.3, 0.7], [0.7, 0.3]]}}",
+            )
+        elif own.embedder is None:
+            missed = f"{100 * (covered - self.reached):.1f}"
+            yield Experiment(
+                "Search by vectors beside words",
+                f"{missed} points of what is missed stand in chunks that were ranked too low.",
+                covered - self.reached,
+                f"{texts} to embed",
+                "retrieval: [bm25, hybrid]",
+            )
+
+    def _differs_by_search(self, other: ConfigurationOutcome) -> bool:
+        same = ("chunker", "context", "queries", "reranker", "returns")
+        mine, theirs = self.one.configuration, other.configuration
+        alike = all(getattr(mine, part) == getattr(theirs, part) for part in same)
+        return alike and mine.system is None is theirs.system and mine.retrieval != theirs.retrieval
+
+    def _fetched(self) -> float:
+        """The mean recall of everything that was fetched."""
+        truth, one = self.outcome.inputs.truth, self.one
+        tables = TruthTables(self.workspace.read_table(truth.queries), self.workspace.read_table(truth.answers))
+        passages = as_passages(self.workspace.read_table(one.returned))
+        wanted = [MetricName(RecallWithinTokens.label, None, _EVERYTHING)]
+        if truth.evaluation_type == "token-level":
+            documents = documents_from_table(self.workspace.read_tables(self.outcome.inputs.documents))
+            scored = score_token_level(passages, tables, wanted, documents=documents)
+        else:
+            chunks = read_chunks(self.workspace, one.chunk_tables, "chunk-level")
+            scored = score_chunk_level(passages, tables, wanted, chunks=chunks)
+        return float(pc.mean(scored.column("value")).as_py())
+
+    def _more_questions(self) -> Iterator[Experiment]:
+        """Ask about more, where what is known holds for few documents or tells nothing apart."""
+        verdict = self.verdict
+        few = verdict.documents < FEWEST_DOCUMENTS
+        if not few and verdict.kind not in ("tied", "too few questions"):
+            return
+        needed = verdict.questions_needed
+        number = (
+            f"about {counted(needed - verdict.questions, 'questions')} more"
+            if needed and needed > verdict.questions
+            else ""
+        )
+        yield Experiment(
+            "Ask about more documents",
+            f"{counted(verdict.documents, 'documents')} decide this."
+            if few
+            else "These questions cannot tell the first from the others.",
+            None,
+            number or "some ten questions for each document, to write or to generate, and to review",
+            "rag-eval generate FOLDER --dry-run",
+        )
+
+
+def _is_used(part: PartRecord | None) -> bool:
+    return part is not None and part.type != "none"

@@ -1,0 +1,123 @@
+"""Where the first two configurations of a run differ, where they lose, and what could be tried."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rag_eval import sample
+from rag_eval.benchmark.config_files import load_config
+from rag_eval.benchmark.scores import read_scores
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.chunking.recursive import RecursiveTokenChunker
+from rag_eval.metrics.losses import LOSS_PARTS
+from rag_eval.reports.markdown import why_lines
+from rag_eval.reports.report import Report, build_report
+from rag_eval.reports.why import Why, why
+from tests.reports.conftest import Kept
+from tests.reports.report_runs import run
+
+
+def explained(kept: Kept) -> Report:
+    return build_report(kept.workspace, kept.outcome)
+
+
+@pytest.fixture(scope="module")
+def report(sample_run: Kept) -> Report:
+    return explained(sample_run)
+
+
+@pytest.fixture(scope="module")
+def words_alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Kept, Why]:
+    """One configuration that searches by words."""
+    workspace = Workspace(root=tmp_path_factory.mktemp("words"))
+    sets = {"chunkers": [RecursiveTokenChunker(100)], "returns": [None], "k": [1, 3]}
+    grid = load_config(sample.BENCHMARK).model_copy(update=sets)
+    alone = grid.model_copy(update={"retrieval": [one for one in grid.retrieval if one == grid.retrieval[1]]})
+    kept = Kept(workspace, run(alone, workspace))
+    return kept, explained(kept).why
+
+
+def test_the_losses_of_the_first_two_add_up_to_what_they_miss(report: Report) -> None:
+    k = report.why.k
+    scores = read_scores_of(report, f"span_recall@{k}")
+    named = [one.name for one in report.verdict.contenders[:2]]
+    assert [*report.why.losses] == named
+    for name, losses in report.why.losses.items():
+        assert [*losses] == [*LOSS_PARTS]
+        assert sum(losses.values()) == pytest.approx(1 - scores[name], abs=1e-9)
+
+
+def read_scores_of(report: Report, metric: str) -> dict[str, float]:
+    return {one.name: one.metrics[metric] for one in report.outcome.configurations}
+
+
+def test_slices_are_those_of_the_questions_of_the_run(report: Report) -> None:
+    keys = {one.slice.key for one in report.why.slices}
+    assert "relevant passages" in keys
+    sizes = [abs(one.comparison.difference) for one in report.why.slices]
+    assert sizes == sorted(sizes, reverse=True)
+    assert ("no document" in report.why.finding) == all(
+        one.comparison.verdict == "no difference shown" for one in report.why.slices
+    )
+
+
+def test_no_experiment_promises_more_than_is_missed_and_the_better_of_two_lists_is_exact(
+    report: Report, sample_run: Kept
+) -> None:
+    first = report.verdict.contenders[0]
+    gains = [one.gain for one in report.why.experiments if one.gain is not None]
+    assert gains == sorted(gains, reverse=True)
+    assert len(report.why.experiments) <= 3
+    assert gains
+    assert all(0 < gain <= 1 - first.mean + 1e-9 for gain in gains)
+    paired = read_scores(sample_run.workspace, report.outcome).paired(report.verdict.objective)
+    chunker = first.name.rsplit(", ", 1)[0]
+    same = [name for name in paired.names if name.startswith(f"{chunker},")]
+    assert len(same) == 3
+    fused = next(one for one in report.why.experiments if one.setting.startswith("retrieval"))
+    assert fused.gain == pytest.approx(paired.subset(same).values.max(axis=0).mean() - first.mean)
+
+
+def test_a_reranker_could_at_most_bring_up_what_was_fetched(words_alone: tuple[Kept, Why]) -> None:
+    kept, found = words_alone
+    (one,) = kept.outcome.configurations
+    of = {one.setting.split(":")[0]: one for one in found.experiments}
+    assert set(of) == {"rerankers", "retrieval", "context"}
+    scores = read_scores(kept.workspace, kept.outcome)
+    reached = scores.paired(kept.outcome.ranking_metric).values.mean()
+    largest = max(
+        (name for name in scores.metrics if name.startswith("recall_within_tokens@")),
+        key=lambda n: int(n.split("@")[1]),
+    )
+    # Nobody asked for more than was fetched: the largest budget has all of it.
+    assert of["rerankers"].gain == pytest.approx(scores.paired(largest).values.mean() - reached)
+    assert of["retrieval"].cost == f"{one.chunks.count} texts to embed"
+    assert found.slices == []
+
+
+def test_what_it_proposes_can_be_written_in_a_benchmark(
+    report: Report, words_alone: tuple[Kept, Why], tmp_path: Path
+) -> None:
+    for one in [*report.why.experiments, *words_alone[1].experiments]:
+        if not one.setting.startswith("rag-eval "):
+            chunkers = "" if one.setting.startswith("chunkers") else "\nchunkers: markdown"
+            (tmp_path / "b.yaml").write_text(f"corpus: docs\nground_truth: truth.jsonl{chunkers}\n{one.setting}\n")
+            assert load_config(tmp_path / "b.yaml").configurations()
+
+
+def test_markdown_and_json_have_all_of_it(report: Report) -> None:
+    text = "\n".join(why_lines(report.why))
+    assert report.why.finding.replace("_", "\\_") in text or "no document" in text
+    for one in report.why.experiments:
+        assert f"**{one.title}.**" in text.replace("\\", "")
+    data = json.loads(json.dumps(report.why.to_data()))
+    assert len(data["slices"]) == len(report.why.slices)
+    assert {"key", "value", "n", "difference", "p_adjusted"} <= set(data["slices"][0])
+    assert [one["title"] for one in data["experiments"]] == [one.title for one in report.why.experiments]
+
+
+def test_without_tables_the_verdict_is_not_explained(report: Report, sample_run: Kept, tmp_path: Path) -> None:
+    scores = read_scores(sample_run.workspace, report.outcome)
+    found = why(Workspace(root=tmp_path), report.outcome, scores, report.verdict)
+    assert (found.slices, found.losses, found.experiments) == ([], {}, [])
