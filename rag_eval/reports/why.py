@@ -123,7 +123,7 @@ def _slices(
     first, second = (paired.subset([one.name]) for one in verdict.contenders[:2])
     answers = workspace.read_table(truth.answers).filter(pc.field("member") == 0)
     passages = Counter(answers.column("query_id").to_pylist())
-    kinds = {
+    kinds: dict[str, dict[str, object]] = {
         query.id: {
             **query.metadata,
             PASSAGES: f"{min(passages[query.id], SEVERAL)}" + " or more" * (passages[query.id] >= SEVERAL),
