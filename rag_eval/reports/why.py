@@ -41,7 +41,7 @@ _EVERYTHING = Cut("tokens", 2**31 - 1)
 
 
 @dataclass(frozen=True)
-class Experiment:
+class Suggestion:
     """Something to try: ``gain`` is the most it could add to the objective on these questions, None where it adds none.
 
     A bound, not a forecast. ``cost`` says in words what trying it takes, ``setting`` what to write or to call.
@@ -65,7 +65,7 @@ class Why:
     slices: list[SliceComparison]
     k: int
     losses: dict[str, dict[str, float]]
-    experiments: list[Experiment]
+    experiments: list[Suggestion]
 
     @property
     def finding(self) -> str:
@@ -105,12 +105,12 @@ def why(workspace: Workspace, outcome: BenchmarkOutcome, scores: RunScores, verd
         name: {part: pc.mean(one.parts.column(part)).as_py() for part in LOSS_PARTS} for name, one in losses.items()
     }
     slices: list[SliceComparison] = []
-    experiments: list[Experiment] = []
+    experiments: list[Suggestion] = []
     try:
         if len(named) == 2:
             slices = _slices(workspace, outcome, scores, verdict)
         if named:
-            experiments = [*_Experiments(workspace, outcome, scores, verdict, losses.get(named[0])).best()]
+            experiments = [*_Suggestions(workspace, outcome, scores, verdict, losses.get(named[0])).best()]
     except ArtifactError:
         pass  # the tables of a run may be pruned while its scores are kept
     return Why(slices, k, means, experiments)
@@ -135,7 +135,7 @@ def _slices(
     return compare_slices(first, second, slices_of(paired, kinds), rng, higher_is_better=better)
 
 
-class _Experiments:
+class _Suggestions:
     """What the losses of the first configuration suggest, each with its bound.
 
     With v the objective, f the recall of all that was fetched and c that of all chunks, each a mean over the questions:
@@ -155,14 +155,14 @@ class _Experiments:
         self.losses = losses
         self.reached = verdict.contenders[0].mean
 
-    def best(self) -> list[Experiment]:
+    def best(self) -> list[Suggestion]:
         bounded = issubclass(metric_of(self.verdict.objective), Recall)
         found = [*self._remedies(self.losses)] if bounded and self.losses is not None else []
         found = sorted((one for one in found if (one.gain or 0) > WORTH), key=lambda one: -(one.gain or 0))
         more = [*self._more_questions()]
         return found[: MOST_EXPERIMENTS - len(more)] + more
 
-    def _remedies(self, losses: Losses) -> Iterator[Experiment]:
+    def _remedies(self, losses: Losses) -> Iterator[Suggestion]:
         record, one = self.one.configuration, self.one
         covered = 1 - pc.mean(losses.parts.column("uncovered")).as_py()
         fetched, questions = self._fetched(), one.queries
@@ -170,7 +170,7 @@ class _Experiments:
         texts = counted(one.chunks.count, "texts")
         if depth > 1:
             other = "another reranker" if _is_used(record.reranker) else "a reranker"
-            yield Experiment(
+            yield Suggestion(
                 f"Give the first {depth:,} hits to {other}",
                 f"{100 * (fetched - self.reached):.1f} points of what is missed are among them, but too far down.",
                 fetched - self.reached,
@@ -182,14 +182,14 @@ class _Experiments:
             embeds = (
                 f"{texts} to embed anew" if record.embedder else "nothing to embed: its index of words is built anew"
             )
-            yield Experiment(
+            yield Suggestion(
                 "Search each chunk together with its headings",
                 f"{100 * (covered - fetched):.1f} points of what is missed stand in chunks that were not fetched.",
                 covered - fetched,
                 embeds,
                 "context: [none, headings]",
             )
-        yield Experiment(
+        yield Suggestion(
             "Cut the documents otherwise",
             f"{100 * (1 - covered):.1f} points stand in no chunk.",
             1 - covered,
@@ -197,7 +197,7 @@ class _Experiments:
             "chunkers: {type: recursive-token, chunk_size: 400, chunk_overlap: 200}",
         )
 
-    def _other_searches(self, covered: float, texts: str) -> Iterator[Experiment]:
+    def _other_searches(self, covered: float, texts: str) -> Iterator[Suggestion]:
         """Other searches of the same chunks: what the better list for each question would find."""
         own = self.one.configuration
         alike = {one.name for one in self.outcome.configurations if self._differs_by_search(one)}
@@ -205,7 +205,7 @@ class _Experiments:
         if others:
             paired = self.scores.paired(self.verdict.objective).subset([self.one.name, *others])
             is_fused = own.retrieval is not None and own.retrieval.type == "hybrid"
-            yield Experiment(
+            yield Suggestion(
                 "Weigh the searches of the hybrid otherwise" if is_fused else f"Fuse it with {others[0]}",
                 "For some questions another search of the same chunks finds more.",
                 float(paired.values.max(axis=0).mean()) - self.reached,
@@ -214,7 +214,7 @@ class _Experiments:
             )
         elif own.embedder is None:
             missed = f"{100 * (covered - self.reached):.1f}"
-            yield Experiment(
+            yield Suggestion(
                 "Search by vectors beside words",
                 f"{missed} points of what is missed stand in chunks that were ranked too low.",
                 covered - self.reached,
@@ -242,7 +242,7 @@ class _Experiments:
             scored = score_chunk_level(passages, tables, wanted, chunks=chunks)
         return float(pc.mean(scored.column("value")).as_py())
 
-    def _more_questions(self) -> Iterator[Experiment]:
+    def _more_questions(self) -> Iterator[Suggestion]:
         """Ask about more, where what is known holds for few documents or tells nothing apart."""
         verdict = self.verdict
         few = verdict.documents < FEWEST_DOCUMENTS
@@ -254,7 +254,7 @@ class _Experiments:
             if needed and needed > verdict.questions
             else ""
         )
-        yield Experiment(
+        yield Suggestion(
             "Ask about more documents",
             f"{counted(verdict.documents, 'documents')} decide this."
             if few
