@@ -74,7 +74,10 @@ def report_html(report: Report) -> str:
         facts=facts(outcome),
         ledger=ledger(outcome),
         settings=json.dumps(outcome.config.model_dump(mode="json"), indent=2, ensure_ascii=False),
-        manifest={"charts": report.charts, "overlay": overlay.manifest if overlay else {"configurations": []}},
+        manifest={
+            "charts": report.charts | {"finding": report.why.finding},
+            "overlay": overlay.manifest if overlay else {"configurations": []},
+        },
         sections=overlay.sections if overlay else [],
     )
 

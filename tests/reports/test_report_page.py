@@ -301,9 +301,13 @@ def test_filters_that_match_nothing_are_not_offered(budget_run: Kept, open_repor
     assert opened.messages == []
 
 
-def test_a_slice_opens_its_questions(budget_run: Kept, open_report: OpenReport) -> None:
+def test_a_slice_opens_its_questions(budget_run: Kept, report: Report, open_report: OpenReport) -> None:
     opened = open_report(budget_run.page)
     page = opened.page
+    assert page.locator("#slices h3").inner_text() == report.why.finding.removesuffix(".")
+    assert page.locator("#next h3").all_inner_texts() == [
+        f"{number}. {one.title}" for number, one in enumerate(report.why.experiments, start=1)
+    ]
     assert page.locator("#slices .group").all_inner_texts() == ["By kind of question"]
     page.locator("#all-slices").click()
     assert page.locator("#slices .group").all_inner_texts() == ["By document", "By kind of question"]

@@ -126,6 +126,10 @@ function showSlices(values, metric) {
     if (!isPair) {
       return "By document and kind of question";
     }
+    // The first two by the objective were tested before; of others the intervals decide.
+    if (chosen.a === 0 && chosen.b === charts.roles.second && metric.name === charts.objective) {
+      return charts.finding.replace(/\.$/, "");
+    }
     if (!sure.length) {
       return large.length ? "The two differ for sure in no slice" : `No document or kind has ${ENOUGH} questions`;
     }
