@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,19 +80,25 @@ def test_no_experiment_promises_more_than_is_missed_and_the_better_of_two_lists_
     assert fused.gain == pytest.approx(paired.subset(same).values.max(axis=0).mean() - first.mean)
 
 
+def characters(row: dict[str, Any]) -> set[tuple[str, int]]:
+    return {(row["doc_id"], place) for place in range(row["start"], row["end"])}
+
+
 def test_a_reranker_could_at_most_bring_up_what_was_fetched(words_alone: tuple[Kept, Why]) -> None:
     kept, found = words_alone
     (one,) = kept.outcome.configurations
     of = {one.setting.split(":")[0]: one for one in found.experiments}
     assert set(of) == {"rerankers", "retrieval", "context"}
-    scores = read_scores(kept.workspace, kept.outcome)
-    reached = scores.paired(kept.outcome.ranking_metric).values.mean()
-    largest = max(
-        (name for name in scores.metrics if name.startswith("recall_within_tokens@")),
-        key=lambda n: int(n.split("@")[1]),
-    )
-    # Nobody asked for more than was fetched: the largest budget has all of it.
-    assert of["rerankers"].gain == pytest.approx(scores.paired(largest).values.mean() - reached)
+    reached = read_scores(kept.workspace, kept.outcome).paired(kept.outcome.ranking_metric).values.mean()
+    found_in: dict[str, set[tuple[str, int]]] = {}
+    for hit in kept.workspace.read_table(one.hits).to_pylist():
+        found_in.setdefault(hit["query_id"], set()).update(characters(hit))
+    wanted: dict[str, set[tuple[str, int]]] = {}
+    for span in kept.workspace.read_table(kept.outcome.inputs.truth.answers).to_pylist():
+        assert span["member"] == 0
+        wanted.setdefault(span["query_id"], set()).update(characters(span))
+    recalls = [len(marked & found_in.get(query, set())) / len(marked) for query, marked in wanted.items()]
+    assert of["rerankers"].gain == pytest.approx(sum(recalls) / len(recalls) - reached)
     assert of["retrieval"].cost == f"{one.chunks.count} texts to embed"
     assert found.slices == []
 
