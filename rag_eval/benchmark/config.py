@@ -33,6 +33,7 @@ from rag_eval.metrics.budget import BUDGET, RecallWithinTokens
 from rag_eval.metrics.metric import (
     LARGEST_CUT,
     score_name,
+    split_name,
 )
 from rag_eval.parts import Kind, PartOf, PartRecord, Running, label, without
 from rag_eval.parts.objects import notices
@@ -359,8 +360,9 @@ class BenchmarkConfig(Settings):
             raise ValueError("there is nothing to compare: give chunkers, or a system")
         try:
             check_level(self.evaluation_type, self.returns)
+            deepest = max(*self.k, split_name(self.objective)[1].hits or 1)
             for selection in self.selection:
-                check_fetch_k(selection, max(self.k))
+                check_fetch_k(selection, deepest)
         except ConfigurationError as error:
             raise ValueError(str(error)) from None
         for key in SECTIONS:

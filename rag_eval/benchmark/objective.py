@@ -80,7 +80,8 @@ def check_objective(given: str, info: ValidationInfo) -> str:
     """The full name of a metric, at the budget unless it names a cut; of a user's metric, one that is measured."""
     budget = info.data.get("budget") or BUDGET
     column, cut = split_name(given)
-    at_budget = score_name(column, "tokens", budget) if cut == ALL and "tokens" in metric_of(column).cuts else given
+    takes_budget = cut == ALL and "@" not in given and "tokens" in metric_of(column).cuts
+    at_budget = score_name(column, "tokens", budget) if takes_budget else given
     own = [metric_column(one) for one in info.data.get("metrics", []) if not isinstance(one, str)]
     if column in own:
         return at_budget

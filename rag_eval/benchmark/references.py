@@ -13,7 +13,7 @@ from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.objective import measured_by, metric_column
 from rag_eval.disk.files import data_sha256, files_sha256, matching_files, stays_inside, unreadable
 from rag_eval.ground_truth.sources import FileTruth
-from rag_eval.metrics.metric import largest_budget, requested_metrics
+from rag_eval.metrics.metric import largest_budget, largest_hits, requested_metrics
 from rag_eval.retrieval.retriever import candidates_for
 from rag_eval.tables import has_places
 from rag_eval.types.ids import EvaluationType
@@ -207,9 +207,9 @@ class BenchmarkInputs(BaseModel):
     @classmethod
     def of(cls, config: BenchmarkConfig, documents: list[TableRef], truth: TruthRef) -> "BenchmarkInputs":
         measured = measured_by(config.metrics, config.k, config.objective, config.evaluation_type)
-        depth: int | SearchDepth = (candidates := candidates_for(max(config.k), config.fetch_k))
+        asked = requested_metrics(measured, config.k, config.evaluation_type)
+        depth: int | SearchDepth = (candidates := candidates_for(max(*config.k, largest_hits(asked)), config.fetch_k))
         if config.fetch_k is None:
-            asked = requested_metrics(measured, config.k, config.evaluation_type)
             depth = SearchDepth(candidates=candidates, tokens=largest_budget(asked))
         return cls(documents=documents, truth=truth, metrics=measured, ks=config.k, depth=depth)
 

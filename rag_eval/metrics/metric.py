@@ -339,6 +339,11 @@ def largest_budget(asked: Iterable[Asked]) -> int:
     return max((one.cut.size for one in asked if one.cut.kind == "tokens"), default=0)
 
 
+def largest_hits(asked: Iterable[Asked]) -> int:
+    """The most hits that one of the metrics looks at; 1 without a number of them."""
+    return max((one.cut.size for one in asked if one.cut.kind == "hits"), default=1)
+
+
 def at_cuts(metric: str | Any, ks: Sequence[int], level: EvaluationType) -> list[Asked]:
     """A metric, by name or as an object, at its own cut or at each of ``ks``; raises ``ConfigurationError``."""
     if isinstance(metric, str):

@@ -137,7 +137,7 @@ class ConfigurationRanking:
             lambda row: row.placed.probability if row.placed else None,
             probability,
             explanation="Probability of being the best, or within half a point of the best",
-            media=DOCUMENTS | WIDE,
+            media=DOCUMENTS - {"html"} | WIDE,
         )
         against_best = RankingColumn(
             "against the best",

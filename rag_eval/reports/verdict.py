@@ -14,8 +14,9 @@ from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.references import digest_of
 from rag_eval.benchmark.scores import RunScores
 from rag_eval.formatting import counted, number, signed, singular
-from rag_eval.metrics.budget import BUDGET, TokensFetched, context_cost
-from rag_eval.metrics.metric import higher_is_better, metric_of, split_name
+from rag_eval.metrics.budget import BUDGET, RecallWithinTokens, TokensFetched, context_cost
+from rag_eval.metrics.formulas import Recall
+from rag_eval.metrics.metric import higher_is_better, metric_of, score_name, split_name
 from rag_eval.parts import label
 from rag_eval.reports.strip import USED_UP, Strip, strip_of
 from rag_eval.reports.wording import in_bytes, number_word, points, probability, share, typeset, unit_word
@@ -47,7 +48,7 @@ MOST_NAMED = 3
 POWER = 0.8
 
 Kind = Literal["ship", "tied", "alone", "too few questions", "poor", "nothing"]
-Part = Literal["embedder", "reranker", "model", "service"]
+Part = Literal["embedder", "reranker", "service", "system"]
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ class _Judge:
         self.cut = split_name(self.objective)[1]
         self.budget = self.cut.size if self.cut.kind == "tokens" else None
         self.sign = 1 if higher_is_better(self.objective) else -1
-        self.strip = strip_of(scores, outcome.config.budget or BUDGET)
+        self.strip = strip_of(scores, self.budget or outcome.config.budget or BUDGET)
         self.contenders = [self._contender(one) for one in placed]
         self.first = self.contenders[0] if self.contenders else None
         self.tied = [one for one in self.contenders if one.among_best]
@@ -174,7 +175,7 @@ class _Judge:
             kind=kind,
             objective=self.objective,
             budget=self.budget,
-            budget_is_default=self.outcome.config.budget is None,
+            budget_is_default=self.outcome.config.budget is None and self.budget == BUDGET,
             questions=self.questions,
             documents=self.documents,
             units=self.placed[0].estimate.unit if self.placed else "queries",
@@ -198,6 +199,7 @@ class _Judge:
         low, high = (against.low, against.high) if against else (None, None)
         if low is not None and high is not None and self.sign < 0:
             low, high = -high, -low
+        own = one.configuration
         embed = [work.effort.total for stage, work in one.stages.items() if stage.startswith("embed") and work.effort]
         return Contender(
             name=placed.name,
@@ -211,7 +213,7 @@ class _Judge:
             among_best=placed.among_best,
             ended=self._ended(placed.name),
             tokens=one.metrics.get(context_cost(self.cut)),
-            texts=sum(embed) if embed else 0 if one.configuration.embedder is None else None,
+            texts=sum(embed) if embed else None if own.embedder or own.system else 0,
             index_bytes=one.index.size if one.index else 0,
             latency_ms=one.latency_ms,
             cost=one.cost,
@@ -232,13 +234,14 @@ class _Judge:
             return "alone"
         if self.questions < FEWEST_QUESTIONS:
             return "too few questions"
-        if self.is_share and self.sign > 0 and self.first.mean < HALF:
+        if issubclass(metric_of(self.objective), Recall) and self.first.mean < HALF:
             return "poor"
         return "tied" if len(self.tied) == len(self.contenders) else "ship"
 
     @property
     def _for(self) -> str:
-        return f"For {self.budget:,} tokens of context" if self.budget else f"By {self.objective}"
+        is_recall = split_name(self.objective)[0] == RecallWithinTokens.label
+        return f"For {self.budget:,} tokens of context" if self.budget and is_recall else f"By {self.objective}"
 
     def _headline(self, kind: Kind) -> str:
         if self.first is None:
@@ -260,11 +263,16 @@ class _Judge:
             return f"{said}."
         sure = ""
         if first.probability is not None:
-            sure = f"; it is the best of the {others + 1:,}, or within half a point of it, with a probability of "
+            near = "half a point" if self.is_share else "0.5 %"
+            sure = f"; it is the best of the {others + 1:,}, or within {near} of it, with a probability of "
             sure += probability(first.probability)
         equals = len(self.tied) - 1
         if equals == others:
-            told = "no other can be told apart from it" if others > 1 else "the other cannot be told apart from it"
+            told = (
+                f"none of the {others:,} others can be told apart from it"
+                if others > 1
+                else "the other cannot be told apart from it"
+            )
         elif equals:
             told = f"{number_word(equals)} {'other' if equals == 1 else 'others'} cannot be told apart from it"
         else:
@@ -312,7 +320,7 @@ class _Judge:
         if kind in ("ship", "tied") and self.documents < FEWEST_DOCUMENTS:
             without = self._deciding_documents()
             if without:
-                yield f"{' or '.join(f'without {name}' for name in without).capitalize()} another comes first."
+                yield f"Without {' or without '.join(without)} another comes first."
         if kind in ("ship", "tied") and self.needed and len(self.tied) > 1:
             worth = ", which is hardly worth it" if self.needed > HARDLY_WORTH else ""
             apart = f"{self.first.name} and {self.contenders[1].name}"
@@ -321,12 +329,11 @@ class _Judge:
     def _other_budgets(self) -> Iterator[str]:
         """The nearest budgets, below and above, at which another is surely better than the first."""
         strip, first = self.strip, self.first
-        if strip is None or first is None or self.budget is None:
+        if strip is None or first is None or self.objective != score_name(strip.metric, "tokens", self.budget or 0):
             return
-        here = strip.budgets.index(self.budget)
-        lost = [
-            first.name not in among and one is not None for one, among in zip(strip.first, strip.among, strict=True)
-        ]
+        here, own = strip.budgets.index(self.cut.size), strip.means[first.name]
+        # Where its own hits are used up nothing is known of it.
+        lost = [mean is not None and first.name not in among for mean, among in zip(own, strip.among, strict=True)]
         below = next((at for at in range(here, -1, -1) if lost[at]), None)
         above = next((at for at in range(here, len(lost)) if lost[at]), None)
         told = []
@@ -372,10 +379,7 @@ class _Judge:
             yield from cautions(outcome, self.placed[0].estimate, self.budget)
             ended = [(one.name, one.ended) for one in self.contenders if one.ended is not None and one.ended > USED_UP]
             for name, questions in ended[:MOST_NAMED]:
-                yield (
-                    f"{name}: the hits of {share(questions)} of the questions end before {self.budget:,} tokens, "
-                    "and more of them might find more."
-                )
+                yield (f"{name}: the hits of {share(questions)} of the questions end before {self.budget:,} tokens.")
             if ended[MOST_NAMED:]:
                 yield f"So do those of {counted(len(ended) - MOST_NAMED, 'further configurations')}."
             yield from copies_note(outcome)
@@ -388,7 +392,8 @@ def _price(one: Contender) -> tuple[float, ...]:
     """What makes one cheaper than another: fewer moving parts, then tokens, texts to embed, latency."""
     unknown = float("inf")
     known = (one.tokens, one.texts, one.latency_ms)
-    return (len(one.parts), *(unknown if value is None else value for value in known))
+    # What a whole system runs is not known: it is never the cheaper one.
+    return ("system" in one.parts, len(one.parts), *(unknown if value is None else value for value in known))
 
 
 def _parts(one: ConfigurationOutcome) -> list[Part]:
@@ -399,6 +404,7 @@ def _parts(one: ConfigurationOutcome) -> list[Part]:
     found: list[Part] = ["embedder"] if record.embedder is not None else []
     found += ["reranker"] if record.reranker is not None and record.reranker.type != "none" else []
     found += ["service"] if any(part.remote for part in records) else []
+    found += ["system"] if record.system is not None else []
     return found
 
 
@@ -406,7 +412,7 @@ def _costs(cheap: Contender, first: Contender) -> str:
     """What the cheaper one spares, in words."""
     told = []
     spared = [part for part in first.parts if part not in cheap.parts]
-    if spared:
+    if spared and "system" not in cheap.parts:
         told.append(f"it needs no {' and no '.join(spared)}")
     spares = [
         (cheap.tokens, first.tokens, "{:,.0f} tokens a question instead of {:,.0f}"),
@@ -414,7 +420,7 @@ def _costs(cheap: Contender, first: Contender) -> str:
         (cheap.latency_ms, first.latency_ms, "{:.2f} ms a search instead of {:.2f}"),
     ]
     told += [words.format(less, more) for less, more, words in spares if less is not None and more and less < more]
-    if cheap.index_bytes < first.index_bytes:
+    if cheap.index_bytes < first.index_bytes and "system" not in cheap.parts:
         size = in_bytes(cheap.index_bytes) if cheap.index_bytes else "no"
         told.append(f"{size} index instead of {in_bytes(first.index_bytes)}")
     return ", ".join(told) or "it costs the same"

@@ -14,7 +14,7 @@ from rag_eval.benchmark.scores import SEED, RunScores
 from rag_eval.benchmark.stages import read_chunks
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
-from rag_eval.formatting import counted
+from rag_eval.formatting import counted, number
 from rag_eval.metrics.budget import RecallWithinTokens
 from rag_eval.metrics.formulas import Recall
 from rag_eval.metrics.losses import LOSS_PARTS, Losses
@@ -23,6 +23,7 @@ from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.parts.kinds import PartRecord
 from rag_eval.reports.verdict import RunVerdict
 from rag_eval.reports.wording import listed, points
+from rag_eval.retrieval.retriever import candidates_for
 from rag_eval.stats.scores import FEWEST_DOCUMENTS
 from rag_eval.stats.slices import SliceComparison, compare_slices, slices_of
 from rag_eval.tables import TruthTables, as_passages, documents_from_table, queries_from_table
@@ -63,6 +64,7 @@ class Why:
     """
 
     slices: list[SliceComparison]
+    is_share: bool
     k: int
     losses: dict[str, dict[str, float]]
     experiments: list[Suggestion]
@@ -71,11 +73,13 @@ class Why:
     def finding(self) -> str:
         """The slices in which the two differ for sure, in a sentence."""
         sure = [one for one in self.slices if one.comparison.verdict != "no difference shown"]
+        if not self.slices:
+            return "" if len(self.losses) < 2 else "No document and no kind with a difference has 20 questions."
         if not sure:
             return "The first two differ for sure in no document and no kind of question."
         told = [
-            f"{one.slice.value} ({one.slice.key}, {counted(one.comparison.n, 'questions')}: "
-            f"{points(one.comparison.difference)} points)"
+            f"{one.slice.key} {one.slice.value} ({counted(one.comparison.n, 'questions')}: "
+            f"{f'{points(one.comparison.difference)} points' if self.is_share else number(one.comparison.difference)})"
             for one in sure[:MOST_SLICES_NAMED]
         ]
         more = f" and {len(sure) - len(told)} more" if len(sure) > len(told) else ""
@@ -113,7 +117,7 @@ def why(workspace: Workspace, outcome: BenchmarkOutcome, scores: RunScores, verd
             experiments = [*_Suggestions(workspace, outcome, scores, verdict, losses.get(named[0])).best()]
     except ArtifactError:
         pass  # the tables of a run may be pruned while its scores are kept
-    return Why(slices, k, means, experiments)
+    return Why(slices, metric_of(verdict.objective).measures == "share", k, means, experiments)
 
 
 def _slices(
@@ -138,8 +142,8 @@ def _slices(
 class _Suggestions:
     """What the losses of the first configuration suggest, each with its bound.
 
-    With v the objective, f the recall of all that was fetched and c that of all chunks, each a mean over the questions:
-    a perfect reranker could gain f - v, a perfect search c - v, another way of cutting 1 - c.
+    With v the objective, f the recall of what a reranker would read and c that of all chunks that may be returned, each
+    a mean over the questions: a perfect reranker could gain f - v, a perfect search c - v, other chunks 1 - v.
     """
 
     def __init__(
@@ -164,9 +168,10 @@ class _Suggestions:
 
     def _remedies(self, losses: Losses) -> Iterator[Suggestion]:
         record, one = self.one.configuration, self.one
-        covered = 1 - pc.mean(losses.parts.column("uncovered")).as_py()
-        fetched, questions = self._fetched(), one.queries
-        depth = round(one.hits.rows / max(1, questions))
+        uncovered, hidden = (pc.mean(losses.parts.column(part)).as_py() for part in ("uncovered", "selection"))
+        covered, questions = 1 - uncovered - max(0.0, hidden), one.queries
+        depth = min(round(one.hits.rows / max(1, questions)), candidates_for(max(self.outcome.config.k), None))
+        fetched = self._fetched(depth)
         texts = counted(one.chunks.count, "texts")
         if depth > 1:
             other = "another reranker" if _is_used(record.reranker) else "a reranker"
@@ -178,24 +183,26 @@ class _Suggestions:
                 "rerankers: [none, maxsim]",
             )
         yield from self._other_searches(covered, texts)
+        missed = f"{100 * (covered - self.reached):.1f}"
         if not _is_used(record.context):
             embeds = (
                 f"{texts} to embed anew" if record.embedder else "nothing to embed: its index of words is built anew"
             )
             yield Suggestion(
                 "Search each chunk together with its headings",
-                f"{100 * (covered - fetched):.1f} points of what is missed stand in chunks that were not fetched.",
-                covered - fetched,
+                f"{missed} points of what is missed stand in chunks that were ranked too low.",
+                covered - self.reached,
                 embeds,
                 "context: [none, headings]",
             )
-        yield Suggestion(
-            "Cut the documents otherwise",
-            f"{100 * (1 - covered):.1f} points stand in no chunk.",
-            1 - covered,
-            f"about {texts} to cut" + " and embed" * (record.embedder is not None),
-            "chunkers: {type: recursive-token, chunk_size: 400, chunk_overlap: 200}",
-        )
+        if uncovered > WORTH:
+            yield Suggestion(
+                "Cut the documents otherwise",
+                f"{100 * uncovered:.1f} points stand in no chunk.",
+                1 - self.reached,
+                f"about {texts} to cut" + " and embed" * (record.embedder is not None),
+                "chunkers: {type: recursive-token, chunk_size: 400, chunk_overlap: 200}",
+            )
 
     def _other_searches(self, covered: float, texts: str) -> Iterator[Suggestion]:
         """Other searches of the same chunks: what the better list for each question would find."""
@@ -204,11 +211,12 @@ class _Suggestions:
         others = [one.name for one in self.verdict.contenders if one.name in alike]
         if others:
             paired = self.scores.paired(self.verdict.objective).subset([self.one.name, *others])
+            better = float(paired.values.max(axis=0).mean()) - self.reached
             is_fused = own.retrieval is not None and own.retrieval.type == "hybrid"
             yield Suggestion(
                 "Weigh the searches of the hybrid otherwise" if is_fused else f"Fuse it with {others[0]}",
-                "For some questions another search of the same chunks finds more.",
-                float(paired.values.max(axis=0).mean()) - self.reached,
+                f"The better of these searches for every question would find {points(better)} points more.",
+                covered - self.reached,
                 "nothing new to embed",
                 "retrieval: {type: hybrid, fusion: {type: z-score, weights: [[0.3, 0.7], [0.7, 0.3]]}}",
             )
@@ -223,16 +231,18 @@ class _Suggestions:
             )
 
     def _differs_by_search(self, other: ConfigurationOutcome) -> bool:
-        same = ("chunker", "context", "queries", "reranker", "returns")
+        same = ("chunker", "context", "queries", "selection", "reranker", "returns")
         mine, theirs = self.one.configuration, other.configuration
         alike = all(getattr(mine, part) == getattr(theirs, part) for part in same)
         return alike and mine.system is None is theirs.system and mine.retrieval != theirs.retrieval
 
-    def _fetched(self) -> float:
-        """The mean recall of everything that was fetched."""
+    def _fetched(self, depth: int) -> float:
+        """The mean recall of the first hits; of passages, which are made of hits, all are looked at."""
         truth, one = self.outcome.inputs.truth, self.one
         tables = TruthTables(self.workspace.read_table(truth.queries), self.workspace.read_table(truth.answers))
         passages = as_passages(self.workspace.read_table(one.returned))
+        if one.passages is None:
+            passages = passages.filter(pc.field("rank") <= depth)
         wanted = [MetricName(RecallWithinTokens.label, None, _EVERYTHING)]
         if truth.evaluation_type == "token-level":
             documents = documents_from_table(self.workspace.read_tables(self.outcome.inputs.documents))
@@ -249,7 +259,7 @@ class _Suggestions:
         if not few and verdict.kind not in ("tied", "too few questions"):
             return
         needed = verdict.questions_needed
-        number = (
+        more = (
             f"about {counted(needed - verdict.questions, 'questions')} more"
             if needed and needed > verdict.questions
             else ""
@@ -260,7 +270,7 @@ class _Suggestions:
             if few
             else "These questions cannot tell the first from the others.",
             None,
-            number or "some ten questions for each document, to write or to generate, and to review",
+            more or "some ten questions for each document, to write or to generate, and to review",
             "rag-eval generate FOLDER --dry-run",
         )
 

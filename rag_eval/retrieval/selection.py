@@ -242,7 +242,7 @@ def _front_matter(document: Document) -> dict[str, Any]:
             return {}
         plain = [(key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode) and _is_plain(value)]
         return {key.value: loader.construct_object(value, deep=True) for key, value in plain}
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, KeyError, AttributeError) as error:  # a tag that does not fit its value
         told = getattr(error, "problem", None) or str(error)
         raise ConfigurationError(
             f"the front matter of {document.id!r} is not YAML ({told}): mend it, its fields are to be filtered by"

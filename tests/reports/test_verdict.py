@@ -97,7 +97,7 @@ def test_nothing_can_be_told_apart(outcome: BenchmarkOutcome) -> None:
     assert found.headline == "For 2,000 tokens of context, these questions cannot tell the 3 configurations apart"
     assert found.shipped is None
     assert found.cheapest is not None
-    assert "no other can be told apart from it" in found.how_sure
+    assert "none of the 2 others can be told apart from it" in found.how_sure
 
 
 def test_nothing_cheaper_is_as_good(outcome: BenchmarkOutcome) -> None:
@@ -246,3 +246,20 @@ def test_the_table_says_what_its_intervals_rest_on(outcome: BenchmarkOutcome) ->
     )
     one = replace(best, estimate=replace(SURE, low=None, high=None, n=1, units=1, unit="queries"))
     assert note(outcome, one) == "There are no intervals: 1 question cannot be resampled."
+
+
+def test_where_its_own_hits_end_another_is_not_called_better(outcome: BenchmarkOutcome) -> None:
+    found = judged(outcome, [0.9, 0.5], fetched=[3_000, 99_999])
+    assert found.contenders[0].name == outcome.configurations[0].name
+    assert "Above about" not in found.change
+    assert "At no budget from 250 to 2,828 tokens is another surely better." in found.change
+
+
+@pytest.mark.parametrize("metric", ["span_precision@5", "span_iou@5", "recall_within_tokens@1000"])
+def test_any_metric_can_be_the_objective(sample_run: Kept, metric: str) -> None:
+    ranked = sample_run.outcome.by(metric)
+    scores = read_scores(sample_run.workspace, ranked)
+    found = verdict_of(ranked, scores, scores.ranking(metric, [one.name for one in ranked.ranked()]))
+    assert found.kind in ("ship", "tied")  # half of what is relevant is a limit of recall alone
+    assert found.headline.startswith("For 1,000 tokens" if "within" in metric else f"By {metric}")
+    assert ("budget" in found.change) == ("within" in metric)

@@ -237,6 +237,8 @@ def test_what_cannot_be_used_is_told_in_a_sentence(tmp_path: Path) -> None:
     assert "cannot be read (" in told({"a": 1}, metadata=broken(tmp_path, "{", ".jsonl"))
     odd = Document(DocumentId("odd.md"), "---\ntitle: a: b\n---\n")
     assert told({"title": "a"}, [odd]).startswith("the front matter of 'odd.md' is not YAML (mapping values are not")
+    tagged = Document(DocumentId("tag.md"), "---\ndraft: !!bool maybe\n---\ntext")
+    assert told({"title": "a"}, [tagged]).startswith("the front matter of 'tag.md' is not YAML")
     nested = Document(DocumentId("nested.md"), "---\na: {b: 1}\nc: &x [1]\n---\n")
     assert told({"a": 1}, [nested]).startswith("no document has the field 'a'")
     with pytest.raises(ConfigurationError, match="none of 1 questions has a filter"):
