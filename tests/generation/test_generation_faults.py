@@ -150,11 +150,12 @@ def test_after_an_error_for_good_nothing_more_is_asked_and_what_is_under_way_is_
     generator = token_level(harbours(), concurrency=2)
     with pytest.raises(RequestRefusedError, match=r"404 \('no such model'\); check the model"):
         generator.generate(1, upload_to_langsmith=False)
-    assert len(server.requests) == 2
-    assert generator.report.total.fresh.calls == 1
+    asked = len(server.requests)
+    assert asked in (2, 3)  # the other of the two may have been answered, and the next begun, just before the error
+    assert generator.report.total.fresh.calls == asked - 1
     again = token_level(harbours())
     again.generate(1, upload_to_langsmith=False)
-    assert (again.report.total.cached.calls, again.report.total.fresh.calls) == (1, 3)
+    assert (again.report.total.cached.calls, again.report.total.fresh.calls) == (asked - 1, 5 - asked)
 
 
 def test_the_wait_that_the_service_asks_for_is_kept(token_level: Make, server: OpenAIServer) -> None:
