@@ -271,7 +271,9 @@ class KeyedRows:
             chosen.append(file)
             rows, size = rows + len(file), size + file.stamp.size
         chosen.sort(key=lambda file: -file.stamp.made_ns)
-        columns = pa.concat_tables([file.table for file in chosen]).drop_columns([self._schema.names[0]])
+        # A column that older files do not have is null in their rows.
+        tables = [file.table for file in chosen]
+        columns = pa.concat_tables(tables, promote_options="default").drop_columns([self._schema.names[0]])
         keys = np.concatenate([file.keys for file in chosen])
         path = self._write(keys, columns, chosen[-1].stamp.made_ns)
         for file in chosen:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -42,19 +43,23 @@ KEEP_EVERY = 1_024
 logger = logging.getLogger(__name__)
 
 
+TokenCounts = NDArray[np.int32]
+
+
 class VectorRows(KeyedRows):
-    """Vectors by the sha256 of their text; all of one folder have one dimension."""
+    """Vectors by the sha256 of their text, and how many tokens it has; all of one folder have one dimension."""
 
     def __init__(self, folder: Path, storage: Storage | None = None) -> None:
         super().__init__(folder, pa.schema([("text_sha256", KEY)]), storage)
 
     def fits(self, schema: pa.Schema) -> bool:
-        """Tell whether these are digests and vectors, of whatever dimension."""
-        if schema.names != ["text_sha256", "vector"]:
+        """Tell whether these are digests and vectors, of whatever dimension, and tokens where they were counted."""
+        if schema.names != ["text_sha256", "vector", "tokens"][: max(2, len(schema))]:
             return False
         kind = schema.field("vector").type
         is_vector = pa.types.is_fixed_size_list(kind) and kind.value_type == pa.float32()
-        return bool(is_vector and schema.field("text_sha256").type == KEY)
+        is_counted = len(schema) == 2 or schema.field("tokens").type == pa.int32()
+        return bool(is_vector and is_counted and schema.field("text_sha256").type == KEY)
 
     def sized(self, since_ns: int = 0, dimension: int | None = None) -> tuple[list[RowFile], int | None]:
         """Return the files made since then, and how many numbers their vectors have; None when there are none.
@@ -71,37 +76,45 @@ class VectorRows(KeyedRows):
             )
         return files, sizes[0] if sizes else None
 
-    def find(self, digests: Keys, dimension: int | None = None, since_ns: int = 0) -> tuple[NDArray[np.bool_], Vectors]:
-        """Return which digests were made since then and kept, and an array with their vectors, zeros elsewhere.
+    def find(
+        self, digests: Keys, dimension: int | None = None, since_ns: int = 0
+    ) -> tuple[NDArray[np.bool_], Vectors, TokenCounts]:
+        """Return which digests were made since then and kept, their vectors and how many tokens each has.
 
-        Raises ``ArtifactError`` when a dimension is asked for and the kept vectors are of another.
+        Vectors of others are zeros; tokens that nobody counted are -1. Raises ``ArtifactError`` when a dimension is
+        asked for and the kept vectors are of another.
         """
         files, size = self.sized(since_ns, dimension)
         found, vectors = np.zeros(len(digests), bool), np.zeros((len(digests), size or 0), np.float32)
+        tokens = np.full(len(digests), -1, np.int32)
         for file, places, rows in locate(digests, files):
             vectors[places] = file.table.column("vector").chunk(0).values.to_numpy().reshape(len(file), -1)[rows]
+            if "tokens" in file.table.column_names:
+                tokens[places] = file.table.column("tokens").fill_null(-1).to_numpy()[rows]
             found[places] = True
-        return found, vectors
+        return found, vectors, tokens
 
-    def keep(self, digests: Keys, vectors: Vectors, since_ns: int = 0) -> None:
+    def keep(self, digests: Keys, vectors: Vectors, since_ns: int = 0, tokens: TokenCounts | None = None) -> None:
         """Keep vectors; a disk that cannot be written is said in the log, because the vectors are worth more.
 
         Vectors of another size that were made before ``since_ns`` are of a model that was replaced, and go. Raises
         ``ArtifactError`` when later ones are of another size.
         """
         self.sized(since_ns, vectors.shape[1])
-        column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
+        columns = {"vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])}
+        if tokens is not None:
+            columns["tokens"] = pa.array(tokens, pa.int32())
         try:
             for file in self.files():
                 if file.table.schema.field("vector").type.list_size != vectors.shape[1]:
                     self._remove(file.path)
-            self.add(digests, pa.table({"vector": column}), since_ns)
+            self.add(digests, pa.table(columns), since_ns)
         except (OSError, ArtifactError) as error:
             logger.warning("%d vectors could not be kept in %s: %s", len(digests), self.folder, error)
 
 
-Make = Callable[[Sequence[str], Sequence[int]], Iterable[tuple[Sequence[int], Vectors]]]
-"""Makes the vectors of the texts at some places, in batches of (places, vectors)."""
+Make = Callable[[Sequence[str], Sequence[int]], Iterable[Sequence[Any]]]
+"""Makes the vectors of the texts at some places, in batches of (places, vectors), maybe with the tokens of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +224,13 @@ class CachedEmbedder:
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Return the vectors of the texts, in their order; equal texts are embedded once."""
-        embedder = self._embedder
-        make = getattr(embedder, "embed_as_ready", partial(self._in_blocks, embedder.embed))
+        make: Make = partial(self._in_blocks, self._embedder.embed)
+        # Whoever writes another embed over that of a class means every way to embed.
+        for kind in type(self._embedder).__mro__:
+            if "embed_as_ready" in vars(kind):
+                make = self._embedder.embed_as_ready  # type: ignore[attr-defined]  # optional
+            if {"embed", "embed_as_ready"} & vars(kind).keys():
+                break
         return self._vectors(texts, self._kept[0], make)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
@@ -239,22 +257,21 @@ class CachedEmbedder:
         if not texts:
             return self._embedder.embed([])
         digests = keys_from_hex([text_sha256(text) for text in texts])
-        found, vectors = kept.find(digests, known_dimension(self._embedder), self._since_ns)
+        found, vectors, tokens = kept.find(digests, known_dimension(self._embedder), self._since_ns)
         with ExitStack() as turn:
             if is_remote(self._embedder) and not found.all():
                 turn.enter_context(kept.alone())  # somebody else may have made them meanwhile
-                found, vectors = kept.find(digests, known_dimension(self._embedder), self._since_ns)
+                found, vectors, tokens = kept.find(digests, known_dimension(self._embedder), self._since_ns)
             first: dict[bytes, int] = {}
             missing = np.flatnonzero(~found).tolist()
             sources = [first.setdefault(digests[place].tobytes(), place) for place in missing]
             places = list(first.values())
             hits, misses = len(texts) - len(places), len(places)
-            reused = list(dict.fromkeys(texts[place] for place in np.flatnonzero(found).tolist()))
-            counted = getattr(self._embedder, "count_tokens", lambda texts: None)(reused)
+            reused = list({texts[place]: place for place in np.flatnonzero(found).tolist()}.values())
+            counts = self._counted(texts, reused, tokens[reused])
             with self._counting:
-                known = counted if counted is not None or reused else 0
-                is_known = self._kept_tokens is not None and known is not None
-                self._kept_tokens = (self._kept_tokens or 0) + (known or 0) if is_known else None
+                before = self._kept_tokens
+                self._kept_tokens = None if before is None or counts is None else before + int(counts.sum())
                 self.statistics = CacheStatistics(self.statistics.hits + hits, self.statistics.misses + misses)
             logger.debug("embedding cache: %d hits, %d misses (%s)", hits, misses, self.name)
             if places:
@@ -267,26 +284,43 @@ class CachedEmbedder:
                 vectors[missing] = vectors[sources]
         return vectors
 
+    def _counted(self, texts: Sequence[str], places: Sequence[int], known: TokenCounts) -> TokenCounts | None:
+        """How many tokens the texts at these places have, those that are -1 counted; None where none can be."""
+        count = getattr(self._embedder, "count_tokens", None)
+        unknown = np.flatnonzero(known < 0)
+        if len(unknown):
+            counts = None if count is None else count([texts[places[row]] for row in unknown.tolist()])
+            if counts is None:
+                return None
+            known = known.copy()
+            known[unknown] = counts
+        return known
+
     def _made(self, texts: Sequence[str], places: list[int], digests: Keys, kept: VectorRows, make: Make) -> Vectors:
         """Return the vectors of the texts at these places, kept block by block, also when an error ends the work."""
         rows = {place: row for row, place in enumerate(places)}
         vectors: Vectors | None = None
+        tokens = np.full(len(places), -1, np.int32)
         ready: list[int] = []
         done: set[int] = set()
 
         def keep() -> None:
             if vectors is not None and ready:
                 check_unchanged(self._embedder)
-                kept.keep(digests[ready], vectors[[rows[place] for place in ready]], self._since_ns)
+                here = [rows[place] for place in ready]
+                kept.keep(digests[ready], vectors[here], self._since_ns, self._counted(texts, ready, tokens[here]))
                 ready.clear()
 
         try:
-            for batch, given in make(texts, places):
+            for batch, given, *counts in make(texts, places):
                 dimension = known_dimension(self._embedder) if vectors is None else vectors.shape[1]
                 fresh = checked_vectors(given, len(batch), self.name, dimension)
                 if vectors is None:
                     vectors = np.zeros((len(places), fresh.shape[1]), np.float32)
-                vectors[[rows[place] for place in batch]] = fresh
+                here = [rows[place] for place in batch]
+                vectors[here] = fresh
+                if counts:
+                    tokens[here] = counts[0]
                 ready += batch
                 done.update(batch)
                 if len(ready) >= self._keep_every or is_remote(self._embedder):

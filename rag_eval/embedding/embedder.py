@@ -86,8 +86,9 @@ class Embedder(Protocol):
     An embedder may also have an attribute ``symmetric``: True says that ``embed_query(text)`` is ``embed([text])[0]``;
     one ``remote``: True says that it asks a service, so that asking twice costs twice; and one ``known_dimension``,
     None as long as ``dimension`` would have to ask a service or load a model. It may have ``embed_queries(texts)`` for
-    many questions at once; ``count_tokens(texts)``, what it would read of them (None: unknown); and
-    ``embed_as_ready(texts, places)``, which yields (places, vectors) as they are ready, so that a failure loses none.
+    many questions at once; ``count_tokens(texts)``, what it would read of each (None: unknown); and
+    ``embed_as_ready(texts, places)``, which yields (places, vectors) as they are ready, so that a failure loses none,
+    or (places, vectors, tokens of each), so that they are not counted again.
     """
 
     @property

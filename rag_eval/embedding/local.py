@@ -7,7 +7,7 @@ configures the root logger and may look for a model hub.
 
 import importlib.util
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rag_eval.embedding.embedder import BuiltInEmbedder, Vectors, check_texts
 from rag_eval.errors import ConfigurationError
@@ -53,13 +54,23 @@ class LocalEmbedder(BuiltInEmbedder):
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """The vectors of the texts, of length 1, in their order."""
+        check_texts(texts)
+        vectors = np.zeros((len(texts), self.dimension), np.float32)
+        for places, made, _ in self.embed_as_ready(texts, range(len(texts))):
+            vectors[places] = made
+        return vectors
+
+    def embed_as_ready(
+        self, texts: Sequence[str], places: Sequence[int]
+    ) -> Iterator[tuple[Sequence[int], Vectors, NDArray[np.int64]]]:
+        """The vectors of the texts at these places and how many tokens each has, batch by batch."""
         from scipy.sparse import csr_array
 
-        check_texts(texts)
         weights = _model().weights
-        vectors = np.zeros((len(texts), self.dimension), np.float32)
-        for begin in range(0, len(texts), BATCH):
-            ids = [token_ids(text) for text in texts[begin : begin + BATCH]]
+        for begin in range(0, len(places), BATCH):
+            batch = places[begin : begin + BATCH]
+            ids = [token_ids(texts[place]) for place in batch]
+            vectors = np.zeros((len(batch), self.dimension), np.float32)
             lengths = np.array([len(one) for one in ids])
             flat = np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum()))
             # Row by row in the order of the tokens: the same bits as the sum of each text alone.
@@ -69,13 +80,13 @@ class LocalEmbedder(BuiltInEmbedder):
             sums = counted @ weights
             for row in np.flatnonzero(lengths):
                 mean = sums[row] / np.float32(lengths[row])
-                vectors[begin + row] = mean / (np.linalg.norm(mean) or 1.0)
+                vectors[row] = mean / (np.linalg.norm(mean) or 1.0)
             self._count(texts=len(ids), tokens=int(lengths.sum()))
-        return vectors
+            yield batch, vectors, lengths
 
-    def count_tokens(self, texts: Sequence[str]) -> int:
-        """How many tokens it reads of the texts."""
-        return sum(len(token_ids(text)) for text in texts)
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """How many tokens it reads of each text."""
+        return [len(token_ids(text)) for text in texts]
 
 
 def token_ids(text: str) -> list[int]:

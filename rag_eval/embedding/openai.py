@@ -252,10 +252,13 @@ class OpenAIEmbedder(BuiltInEmbedder):
             raise ServiceError(f"{self.name} answered without telling how many numbers a vector has")
         return self._dimension
 
-    def count_tokens(self, texts: Sequence[str]) -> int:
-        """How many tokens it reads of the texts, by its tiktoken encoding and cut as it would cut them."""
-        batches = make_batches(texts, range(len(texts)), self)
-        return sum(count_tokens(text, self.encoding) for batch in batches for text in batch.texts)
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """How many tokens it reads of each text, by its tiktoken encoding and cut as it would cut them."""
+        counts = [0] * len(texts)
+        for batch in make_batches(texts, range(len(texts)), self):
+            for place, text in zip(batch.places, batch.texts, strict=True):
+                counts[place] = count_tokens(text, self.encoding)
+        return counts
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """The vectors of the texts, in their order; no texts ask for nothing."""

@@ -164,7 +164,8 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
         )
         vectors = checked_vectors(given, len(texts), self.name, self._dimension)
         self._dimension = vectors.shape[1]
-        self._count(texts=len(texts), tokens=self._count_tokens(model, texts))
+        counts = self._count_tokens(model, texts, is_told=True)
+        self._count(texts=len(texts), tokens=None if counts is None else sum(counts))
         return vectors
 
     @property
@@ -172,30 +173,30 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
         """What loads a model by its name; an object is there already."""
         return ("sentence-transformers", "sentence_transformers") if isinstance(self.model, str) else None
 
-    def count_tokens(self, texts: Sequence[str]) -> int | None:
-        """How many tokens it reads of the texts, without its prompts; None where that cannot be told here."""
+    def count_tokens(self, texts: Sequence[str]) -> list[int] | None:
+        """How many tokens it reads of each text, without its prompts; None where that cannot be told here."""
         try:
             model = self._model()
         except ConfigurationError:  # kept vectors are of use without it
             return None
         return self._count_tokens(model, texts)
 
-    def _count_tokens(self, model: Any, texts: Sequence[str]) -> int | None:
-        """The tokens that the model read of the texts, without its prompts."""
+    def _count_tokens(self, model: Any, texts: Sequence[str], *, is_told: bool = False) -> list[int] | None:
+        """How many tokens the model reads of each text, without its prompts; what it cuts is told in the log."""
         tokenizer = getattr(model, "tokenizer", None)
         if not callable(tokenizer):
             return None
         lengths = [len(ids) for ids in tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]]
         limit: int | None = getattr(model, "max_seq_length", None)
         if limit is None:
-            return sum(lengths)
+            return lengths
         over = [place for place, length in enumerate(lengths) if length > limit]
-        if over:
+        if over and is_told:
             logger.warning(
                 "%s reads %d tokens of a text: %d of %d were cut, first text %d with %d tokens (%s)",
                 *(self.name, limit, len(over), len(texts), over[0], lengths[over[0]], preview(texts[over[0]])),
             )
-        return sum(min(length, limit) for length in lengths)
+        return [min(length, limit) for length in lengths]
 
     def _model(self) -> Any:
         with self._loading:

@@ -71,6 +71,59 @@ def test_only_unseen_texts_are_embedded_and_it_says_so(tmp_path: Path) -> None:
     assert again.statistics == CacheStatistics(hits=120, misses=40)
 
 
+class CountingEmbedder(OwnEmbedder):
+    """Tells what it used, and can count tokens: here characters."""
+
+    def __init__(self) -> None:
+        super().__init__("counting")
+        self.counted: list[str] = []
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(requests=0, texts=len(self.embedded), tokens=sum(map(len, self.embedded)), cost=0.0)
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        self.counted += texts
+        return [len(text) for text in texts]
+
+
+def test_tokens_are_counted_once_and_are_the_same_number_whatever_was_kept(tmp_path: Path) -> None:
+    own = CountingEmbedder()
+    CachedEmbedder(own, EmbeddingCache(tmp_path)).embed(TEXTS[:30])
+    own.embedded.clear()
+    cached = CachedEmbedder(own, EmbeddingCache(tmp_path))
+    cached.embed([*TEXTS[:40], TEXTS[3]])
+    assert (own.embedded, own.counted) == (TEXTS[30:40], TEXTS[:40])
+    assert cached.tokens_read == sum(map(len, TEXTS[:40]))
+
+
+def test_what_was_kept_without_tokens_is_counted_and_merged_with_the_rest(tmp_path: Path) -> None:
+    own, cache = CountingEmbedder(), EmbeddingCache(tmp_path)
+    for text in TEXTS[:MANY_FILES]:
+        CachedEmbedder(own, cache).embed([text])
+    oldest = min(segment_files(tmp_path), key=lambda path: path.stat().st_mtime_ns)
+    table = pa.ipc.open_file(oldest.read_bytes()).read_all().drop_columns(["tokens"])
+    oldest.unlink()
+    write_table(oldest.parent, table.schema, [table])
+    for _ in range(2):  # in a file of its own, and after the next text has had all files merged
+        own.embedded.clear()
+        own.counted.clear()
+        cached = CachedEmbedder(own, cache)
+        cached.embed(TEXTS[:MANY_FILES])
+        assert (own.embedded, own.counted) == ([], TEXTS[:1])
+        assert cached.tokens_read == sum(map(len, TEXTS[:MANY_FILES]))
+        cached.embed([TEXTS[99]])
+    assert len(segment_files(tmp_path)) == 1
+
+
+def test_an_embedder_that_embeds_otherwise_than_its_class_is_asked_itself(tmp_path: Path) -> None:
+    class Negative(LocalEmbedder):
+        def embed(self, texts: Sequence[str]) -> Vectors:
+            return -super().embed(texts)
+
+    assert np.array_equal(CachedEmbedder(Negative(), EmbeddingCache(tmp_path)).embed(TEXTS), Negative().embed(TEXTS))
+
+
 def test_a_repeated_text_is_embedded_once(tmp_path: Path) -> None:
     own = OwnEmbedder()
     cached = CachedEmbedder(own, EmbeddingCache(tmp_path))
@@ -290,7 +343,7 @@ def test_lookup_agrees_with_a_dictionary(
     kept = VectorRows(tmp_path_factory.mktemp("segments"))
     for pairs in written:
         kept.keep(as_digests(pairs), np.array(pairs, np.float32))
-    found, vectors = kept.find(as_digests(asked))
+    found, vectors, _ = kept.find(as_digests(asked))
     known = {pair for pairs in written for pair in pairs}
     assert found.tolist() == [pair in known for pair in asked]
     for pair, vector in zip(asked, vectors, strict=True):
