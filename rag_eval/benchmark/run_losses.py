@@ -9,6 +9,7 @@ is the one that is named. Where nothing is wrong, a stage is named in 5 % of com
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -25,16 +26,22 @@ from rag_eval.metrics.losses import LOSS_PARTS, HitStages, Losses, losses_of
 from rag_eval.metrics.metric import Values, split_name
 from rag_eval.stats.comparison import flips_for, holm, is_significant, sign_flip_p_values, without_rounding
 from rag_eval.stats.scores import Units
-from rag_eval.tables import TruthTables
+from rag_eval.tables import TruthTables, documents_from_table
 
 SEARCHED_WITH = ("chunker", "context", "embedder", "queries", "selection")
 """The parts on which the hits of a vector search depend beside its store."""
 
 
 def configuration_losses(
-    workspace: Workspace, outcome: BenchmarkOutcome, one: ConfigurationOutcome, ks: Sequence[int]
+    workspace: Workspace,
+    outcome: BenchmarkOutcome,
+    one: ConfigurationOutcome,
+    ks: Sequence[int],
+    kind: Literal["hits", "tokens"] = "hits",
 ) -> Losses | None:
     """The losses of a configuration from the hits that the run kept; None for a whole system, which shows no stages.
+
+    ``ks`` are numbers of hits, or budgets of tokens.
 
     The hits of exact search are those of a configuration with the same chunks, vectors and searches and the exact
     store, where the run has one.
@@ -59,7 +66,19 @@ def configuration_losses(
         by_filter = {row: left.column("doc_ids")[n].values for n, row in enumerate(left.column("filter").to_pylist())}
         searches = workspace.read_table(one.searches).select(["query_id", "filter"]).to_pylist()
         allowed = {row["query_id"]: by_filter[row["filter"]] for row in searches if row["filter"] is not None}
-    return losses_of(truth.evaluation_type, chunks, tables, HitStages(hits, exact, passages, allowed), ks)
+    documents = None
+    if kind == "tokens" and truth.evaluation_type == "token-level":
+        documents = documents_from_table(workspace.read_tables(outcome.inputs.documents))
+    stages = HitStages(hits, exact, passages, allowed)
+    return losses_of(truth.evaluation_type, chunks, tables, stages, ks, kind, documents)
+
+
+def losses_cut(outcome: BenchmarkOutcome) -> tuple[int, Literal["hits", "tokens"]]:
+    """At what the losses are told that explain a ranking: the cut of its objective, or the largest k of one without."""
+    cut = split_name(outcome.ranking_metric)[1]
+    if cut.kind == "tokens":
+        return cut.size, "tokens"
+    return cut.hits or max(outcome.config.k), "hits"
 
 
 def stage_losses(losses: Losses, k: int) -> dict[str, Values]:
@@ -126,14 +145,14 @@ def compare_stages(
 def stage_changes(workspace: Workspace, compared: RunComparison, row: ComparedConfigurations) -> list[StageChange]:
     """Where a configuration loses more or less than in the run before, on the queries that both have.
 
-    At the number of hits that the run is ranked by. [] where a run does not show its stages.
+    At the cut that the run is ranked by. [] where a run does not show its stages.
     """
     runs = ((compared.before, row.before), (compared.after, row.after))
-    k = split_name(compared.after.ranking_metric)[1].hits or max(compared.after.config.k)
+    k, kind = losses_cut(compared.after)
     found = []
     for outcome, name in runs:
         one = next(one for one in outcome.configurations if one.name == name)
-        losses = configuration_losses(workspace, outcome, one, [k])
+        losses = configuration_losses(workspace, outcome, one, [k], kind)
         if losses is None:
             return []
         place = {query_id: number for number, query_id in enumerate(losses.parts.column("query_id").to_pylist())}

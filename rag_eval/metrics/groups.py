@@ -121,8 +121,8 @@ class GroupedSweep(SpanSweep):
 class WeightedSweep(SpanSweep):
     """A sweep of truth whose characters count by the ``weights`` of the spans that hold them, whole in sum."""
 
-    def __init__(self, hits: SpanRows, truth: SpanRows, weights: Values) -> None:
-        super().__init__(hits, truth)
+    def __init__(self, hits: SpanRows, truth: SpanRows, weights: Values, **given: Unpack[SweepSettings]) -> None:
+        super().__init__(hits, truth, **given)
         self._weights = weights
         total = np.bincount(truth.query, weights * (truth.end - truth.start), len(truth.offsets) - 1)
         self.truth = np.rint(total).astype(np.int64)

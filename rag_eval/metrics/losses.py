@@ -26,13 +26,17 @@ They add up to 1 - the final recall. The first three are never negative. From ``
 truth came into the first k that had not been there, such as that in a window around a hit. A negative ``index`` is
 luck: a hit that the exact search ranks lower holds more truth than the one that was missed. The part of a stage that
 there is not is 0.
+
+A budget of tokens is a cut like k: the first k hits are those that fit into the budget, whole and best first, as
+``recall_within_tokens`` takes them, and *oracle@k* is the best that any choice of chunks could reach that have no more
+tokens together. ``boundary`` is then what only chunks hold that cost too much: cut smaller, or allow more.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -40,10 +44,12 @@ import pyarrow.compute as pc
 
 from rag_eval.errors import ConfigurationError, TableError
 from rag_eval.metrics.groups import GroupedSweep, WeightedSweep, sweep_of
-from rag_eval.metrics.metric import ALL, Cut, Values, check_cut
+from rag_eval.metrics.metric import ALL, LARGEST_CUT, Counts, Cut, Values, check_cut
+from rag_eval.metrics.score_tables import tokens_of_rows
 from rag_eval.metrics.sweep import SpanRows, SpanSweep, touching_chunks
-from rag_eval.metrics.table_rows import TableRows, read_rows
+from rag_eval.metrics.table_rows import NO_SPANS, TableRows, read_rows
 from rag_eval.tables import HITS, TruthTables, as_passages, check_schema, schema_of
+from rag_eval.types.documents import Document
 from rag_eval.types.ids import EvaluationType
 
 LATER = {"fused": "fusion", "selected": "selection", "reranked": "reranker"}
@@ -58,7 +64,7 @@ LOSS_PARTS = ("uncovered", "boundary", "search", "index", *LATER.values(), "retu
 SHARES = (*LOSS_PARTS, "final_recall")
 
 LOSSES = schema_of(query_id=pa.string(), k=pa.int32(), **dict.fromkeys(SHARES, pa.float64()))
-"""A row for each k and answerable query: the parts of 1 - ``final_recall``, and this."""
+"""A row for each k, hits or tokens, and answerable query: the parts of 1 - ``final_recall``, and this."""
 
 AVERAGE_LOSSES = schema_of(k=pa.int32(), **dict.fromkeys(SHARES, pa.float64()), n=pa.int64())
 """A row for each k: the means over n queries."""
@@ -167,24 +173,45 @@ def chunk_level_losses(chunks: pa.Table, truth: TruthTables, stages: HitStages, 
     return losses_of("chunk-level", chunks, truth, stages, ks).parts
 
 
+Costs = Callable[[SpanRows], Counts]
+"""What chunks of the corpus cost in tokens."""
+
+
 def losses_of(
-    level: EvaluationType, chunks: pa.Table, truth: TruthTables, stages: HitStages, ks: Sequence[int]
+    level: EvaluationType,
+    chunks: pa.Table,
+    truth: TruthTables,
+    stages: HitStages,
+    ks: Sequence[int],
+    kind: Literal["hits", "tokens"] = "hits",
+    documents: Sequence[Document] | None = None,
 ) -> Losses:
-    """The losses at one level, and those of each search; raises as ``token_level_losses`` does."""
+    """The losses at one level, and those of each search; raises as ``token_level_losses`` does.
+
+    Of ``kind`` tokens, ks are budgets of tokens of context; at token level ``documents`` have the texts that are
+    counted, and the final recall equals ``recall_within_tokens``.
+    """
     check_ks(ks)
-    rows = read_rows(level, truth, stages.tables(), chunks, max(ks))
+    tables, most = stages.tables(), Cut(kind, max(ks))
+    rows = read_rows(level, truth, tables, chunks, most.hits or LARGEST_CUT)
+
+    def costs(spans: SpanRows, what: str | None = None) -> Counts:
+        cut, passages = (ALL, None) if what is None else (most, (tables[what], rows.picked[what]))
+        return tokens_of_rows(level, rows, spans, cut, documents, chunks, passages)
+
+    priced = costs if kind == "tokens" else None
     everything = sweep_of(useful_chunks(rows.chunks, rows.truth), rows.truth)
     covered: dict[str, Any] = {}
     for what, hits in rows.hits.items():
         if what != "passages":
             _check_places(rows, what, level)
-        sweep = sweep_of(hits, rows.truth)
-        covered[what] = np.stack([sweep.covered(Cut("hits", k)) for k in ks])
-    oracle = _oracle(rows.chunks, everything, ks)
+        sweep = sweep_of(hits, rows.truth, tokens=None if priced is None else costs(hits, what))
+        covered[what] = np.stack([sweep.covered(Cut(kind, k)) for k in ks])
+    oracle = _oracle(rows.chunks, rows.truth, ks, priced)
     allowed = oracle
     if stages.allowed:
         within = _within(rows, chunks, stages.allowed, level)
-        allowed = _oracle(rows.chunks, sweep_of(useful_chunks(rows.chunks, within), within), ks)
+        allowed = _oracle(rows.chunks, within, ks, priced)
     found = {name: covered[f"{name} hits"] for name in stages.searches}
     searched = {name: covered.get(f"exact {name} hits", reached) for name, reached in found.items()}
     # No choice of chunks that was tried may reach less than one that was seen.
@@ -211,10 +238,30 @@ def losses_of(
     return Losses(pa.Table.from_arrays(columns, schema=LOSSES), pa.concat_tables(by_search))
 
 
-def _oracle(chunks: SpanRows, wanted: SpanSweep | GroupedSweep, ks: Sequence[int]) -> Any:
-    """The most that any k chunks cover of each query's truth, a row for each k."""
-    most = max(ks)
-    best = _best_of_groups(chunks, wanted, most) if isinstance(wanted, GroupedSweep) else best_cover(wanted, most)
+def _oracle(chunks: SpanRows, truth: SpanRows, ks: Sequence[int], costs: Costs | None) -> Any:
+    """The most that any k chunks, or chunks of k tokens, cover of each query's truth, a row for each k."""
+    wanted = sweep_of(NO_SPANS.take(slice(0), np.zeros_like(truth.offsets)), truth)
+    if isinstance(wanted, GroupedSweep):
+        return _best_of_groups(chunks, wanted, ks, costs)
+    return _cover(chunks, truth, ks, costs)
+
+
+def _cover(
+    chunks: SpanRows, truth: SpanRows, ks: Sequence[int], costs: Costs | None, weights: Values | None = None
+) -> Any:
+    """``best_cover`` at every k, or ``best_within`` where chunks have costs; characters may have weights."""
+
+    def sweep(some: SpanRows, tokens: Counts | None = None) -> SpanSweep:
+        return (
+            SpanSweep(some, truth, tokens=tokens)
+            if weights is None
+            else WeightedSweep(some, truth, weights, tokens=tokens)
+        )
+
+    if costs is not None:
+        near = touching_chunks(truth, chunks)  # a chunk within another may be all that the budget has room for
+        return best_within(sweep(near, costs(near)), ks)
+    best = best_cover(sweep(useful_chunks(chunks, truth)), max(ks))
     return np.stack([best[min(k, len(best)) - 1] for k in ks])
 
 
@@ -239,8 +286,8 @@ def _most(reached: Mapping[str, Any], oracle: Any) -> Any:
     return np.maximum.reduce(list(reached.values())) if reached else np.zeros_like(oracle)
 
 
-def _best_of_groups(chunks: SpanRows, wanted: GroupedSweep, most: int) -> Any:
-    """As ``best_cover``, where one member of each group is to be covered: the best over the choices of members."""
+def _best_of_groups(chunks: SpanRows, wanted: GroupedSweep, ks: Sequence[int], costs: Costs | None) -> Any:
+    """As ``_cover``, where one member of each group is to be covered: the best over the choices of members."""
     sizes = np.diff(np.append(wanted.begins, len(wanted.members)))
     in_query = np.split(np.arange(len(sizes)), np.searchsorted(wanted.of, np.arange(1, len(wanted.truth))))
     of_group = [list(range(begin, begin + size)) for begin, size in zip(wanted.begins, sizes, strict=True)]
@@ -261,7 +308,7 @@ def _best_of_groups(chunks: SpanRows, wanted: GroupedSweep, most: int) -> Any:
     columns = [np.concatenate(side)[rows] for side in sides]
     truth = SpanRows(np.cumsum([0, *map(len, picked)]), *columns)
     weights = np.concatenate([np.ones(len(query)), wanted.weights / wanted.lengths])[rows]
-    best = best_cover(WeightedSweep(useful_chunks(chunks, truth), truth, weights), most)
+    best = _cover(chunks, truth, ks, costs, weights)
     return np.maximum.reduceat(best, np.searchsorted([number for number, _ in choices], np.arange(len(ways))), axis=1)
 
 
@@ -338,3 +385,31 @@ def best_cover(chunks: SpanSweep, most: int) -> Any:
         best = reached
         rows.append(best[at_last] - first)
     return np.stack(rows)
+
+
+def best_within(chunks: SpanSweep, budgets: Sequence[int]) -> Any:
+    """How much of the truth chunks of a query can cover together that have no more tokens than a budget, a row each.
+
+    As ``best_cover``, with B(c, x) the most that chunks of c tokens together cover before position x: the larger of
+    B(c, x') at the border x' before x, and the best B(c - t, s) + x - s of all chunks that hold the character before x,
+    a chunk of t tokens that starts at s. Where all chunks fit, that is what they cover.
+    """
+    (start, end), cost, most = chunks.on_truth(), chunks.costs(), max(budgets)
+    offsets, queries = chunks.hit_offsets, len(chunks.truth)
+    of = np.repeat(np.arange(queries), np.diff(offsets))
+    before = np.append(start[:1], np.maximum.accumulate(end)[:-1])[: len(end)]
+    covered = np.bincount(of, np.maximum(end - np.maximum(start, before), 0), queries).astype(start.dtype)
+    found = np.tile(covered, (len(budgets), 1))
+    for query in np.flatnonzero(np.bincount(of, cost, queries) > min(budgets)).tolist():
+        own = np.arange(offsets[query], offsets[query + 1])
+        own = own[(end[own] > start[own]) & (cost[own] <= most)]
+        reached = np.zeros(most + 1, start.dtype)
+        best: dict[float, Any] = {}
+        for border in np.unique(np.concatenate([start[own], end[own]])).tolist():
+            for one in own[(start[own] < border) & (end[own] >= border)].tolist():
+                spent, begin = int(cost[one]), start[one].item()
+                with_it = best[begin][: most + 1 - spent] + (border - begin)
+                reached = np.append(reached[:spent], np.maximum(reached[spent:], with_it))
+            best[border] = reached
+        found[:, query] = reached[list(budgets)]
+    return found

@@ -37,8 +37,8 @@ from rag_eval.metrics.metric import (
 from rag_eval.metrics.own_metrics import QueryTexts, calculate_each
 from rag_eval.metrics.span_metrics import TokenUnit
 from rag_eval.metrics.sweep import SpanRows, SpanSweep, line_of, touching_chunks
-from rag_eval.metrics.table_rows import TableRows, read_rows, with_own_places
-from rag_eval.tables import CHUNKS, SCORES, TruthTables, check_schema, schema_of
+from rag_eval.metrics.table_rows import Rows, TableRows, read_rows, with_own_places
+from rag_eval.tables import CHUNKS, PASSAGES, SCORES, TruthTables, check_schema, schema_of
 from rag_eval.tokens import count_tokens
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import EvaluationType
@@ -95,6 +95,24 @@ def score_chunk_level(
     Metrics and errors are as for ``score_token_level``.
     """
     return _score("chunk-level", hits, truth, requested_metrics(metrics, ks, "chunk-level"), None, chunks, block_rows)
+
+
+def tokens_of_rows(
+    level: EvaluationType,
+    rows: TableRows,
+    hits: SpanRows,
+    cut: Cut,
+    documents: Sequence[Document] | None,
+    chunks: pa.Table,
+    passages: tuple[pa.Table, Rows] | None = None,
+) -> Counts:
+    """The tokens of each hit, as the scores count them; of one beyond a budget 0.
+
+    ``passages`` are the table that the hits are of, and which rows; without it they are chunks of the corpus.
+    """
+    table, picked = (PASSAGES.empty_table(), slice(None)) if passages is None else passages
+    own = replace(rows, hits={"hits": hits}, picked={"hits": picked})
+    return _Tables(level, table, own, documents, chunks)._tokens([MetricName("tokens_retrieved", None, cut)], None)
 
 
 def average_scores(scores: pa.Table) -> pa.Table:

@@ -264,6 +264,18 @@ class SpanSweep:
             ends.append(np.where(segment < 0, 0, reached) + self._hits.query)
         return ends[0], ends[1]
 
+    @property
+    def hit_offsets(self) -> Counts:
+        """Where the hits of each query begin, and where the last ones end."""
+        return self._rows.offsets
+
+    def costs(self) -> Counts:
+        """The tokens of the hits, in the order of ``on_truth``."""
+        if self._tokens is None:
+            raise ValueError("this sweep was not given the tokens of its hits")
+        costs: Counts = self._tokens[self._rows.offsets[self._hits.query] + self._hits.mark - 1]
+        return costs
+
     def _reach(self, cut: Cut) -> Reach:
         if cut.kind == "tokens":
             # Of two texts that become one, the tokens may be fewer: what did not fit before does not fit after.

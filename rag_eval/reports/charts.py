@@ -6,16 +6,17 @@ A value that was not measured, or that says nothing, is None: no line is drawn t
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
 from math import sqrt
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow.compute as pc
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.references import digest_of
-from rag_eval.benchmark.run_losses import configuration_losses
+from rag_eval.benchmark.run_losses import configuration_losses, losses_cut
 from rag_eval.benchmark.stages import read_chunks
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.formatting import counted
 from rag_eval.metrics.budget import BUDGET
 from rag_eval.metrics.losses import LOSS_PARTS, average_losses
 from rag_eval.metrics.metric import higher_is_better, metric_of, split_name
@@ -31,7 +32,7 @@ MOST_LANES = 6
 
 PARTS = {
     "uncovered": "in no chunk",
-    "boundary": "needs more than k chunks",
+    "boundary": "in more or larger chunks than the cut has room for",
     "search": "ranked too low by every search",
     "index": "missed by the approximate index",
     "fusion": "moved down by the fusion",
@@ -63,7 +64,7 @@ def charts_of(
         "lower": not higher_is_better(by),
         "within": verdict.strip is not None and split_name(by)[0] == verdict.strip.metric,
         "budget": verdict.budget or outcome.config.budget or BUDGET,
-        "hits": split_name(by)[1].hits or max(outcome.config.k),
+        "lossesAt": counted(*losses_cut(outcome)),
         "shipped": verdict.shipped is not None,
         "roles": {role: numbers[name] for role, name in chosen.items() if name in numbers},
         "curves": curves_of(verdict.strip, numbers),
@@ -129,17 +130,22 @@ def _runs(holds: Sequence[bool]) -> list[tuple[int, int]]:
 def losses_of_run(
     workspace: Workspace, outcome: BenchmarkOutcome, charted: Sequence[ConfigurationOutcome]
 ) -> dict[str, Any]:
-    """For each k and configuration the share of the relevant that each part loses, mean over the queries.
+    """For the cut of the objective, each k and every configuration the share that each part loses, a mean over queries.
 
     None for a whole system, which shows no stages. With the recall the shares add up to 1.
     """
-    by_k: dict[str, list[list[float] | None]] = {str(k): [] for k in outcome.config.k}
-    for one in charted:
-        losses = configuration_losses(workspace, outcome, one, outcome.config.k)
-        means = {} if losses is None else {str(row["k"]): row for row in average_losses(losses.parts).to_pylist()}
-        for k, rows in by_k.items():
-            rows.append([round(means[k][part], 5) for part in LOSS_PARTS] if k in means else None)
-    return by_k
+    size, kind = losses_cut(outcome)
+    cuts: dict[Literal["hits", "tokens"], list[int]] = {"tokens": [size]} if kind == "tokens" else {}
+    found: dict[str, list[list[float] | None]] = {}
+    cuts["hits"] = outcome.config.k
+    for unit, ks in cuts.items():
+        for one in charted:
+            losses = configuration_losses(workspace, outcome, one, ks, unit)
+            means = [None] * len(ks) if losses is None else average_losses(losses.parts).to_pylist()
+            for k, row in zip(ks, means, strict=True):
+                shares = None if row is None else [round(row[part], 5) for part in LOSS_PARTS]
+                found.setdefault(counted(k, unit), []).append(shares)
+    return found
 
 
 def sizes_of(

@@ -84,7 +84,7 @@ def why_lines(why: Why) -> list[str]:
         for part in [*stages, "in all"]:
             shares = [sum(one.values()) if part == "in all" else one[part] for one in why.losses.values()]
             lines.append(_line([part, *(f"{100 * share:.1f} %" for share in shares)]))
-        lines.insert(2, f"What is relevant and not in the first {counted(why.k, 'hits')}, by the stage that lost it:")
+        lines.insert(2, f"What is relevant and not in the first {counted(why.k, why.kind)}, by the stage that lost it:")
         lines.insert(3, "")
         lines += ["", escape_markdown(why.finding), ""]
     if why.experiments:

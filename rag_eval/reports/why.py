@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow.compute as pc
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
-from rag_eval.benchmark.run_losses import configuration_losses
+from rag_eval.benchmark.run_losses import configuration_losses, losses_cut
 from rag_eval.benchmark.scores import SEED, RunScores
 from rag_eval.benchmark.stages import read_chunks
 from rag_eval.benchmark.workspace import Workspace
@@ -60,12 +60,14 @@ class Why:
     """Where the first two configurations of a verdict differ, where each of them loses, and what to try.
 
     ``slices`` has the differences of the second from the first, largest first; ``losses`` the mean share that is lost
-    at each stage within ``k`` hits, by configuration and stage; ``experiments`` at most three, the largest gain first.
+    at each stage within the first ``k``, hits or tokens as ``kind`` says, by configuration and stage; ``experiments``
+    at most three, the largest gain first.
     """
 
     slices: list[SliceComparison]
     is_share: bool
     k: int
+    kind: Literal["hits", "tokens"]
     losses: dict[str, dict[str, float]]
     experiments: list[Suggestion]
 
@@ -95,12 +97,11 @@ def why(workspace: Workspace, outcome: BenchmarkOutcome, scores: RunScores, verd
     """Explain a verdict; what tables that are gone would have told is left out."""
     named = [one.name for one in verdict.contenders[:2]]
     by_name = {one.name: one for one in outcome.configurations}
-    ks = [k for k in outcome.config.k if isinstance(k, int)]
-    k = max(ks, default=1)
+    k, kind = losses_cut(outcome)
     losses: dict[str, Losses] = {}
     for name in named:
         try:
-            found = configuration_losses(workspace, outcome, by_name[name], [k])
+            found = configuration_losses(workspace, outcome, by_name[name], [k], kind)
         except ArtifactError:
             continue
         if found is not None:
@@ -117,7 +118,7 @@ def why(workspace: Workspace, outcome: BenchmarkOutcome, scores: RunScores, verd
             experiments = [*_Suggestions(workspace, outcome, scores, verdict, losses.get(named[0])).best()]
     except ArtifactError:
         pass  # the tables of a run may be pruned while its scores are kept
-    return Why(slices, metric_of(verdict.objective).measures == "share", k, means, experiments)
+    return Why(slices, metric_of(verdict.objective).measures == "share", k, kind, means, experiments)
 
 
 def _slices(

@@ -1,6 +1,7 @@
 """Evidence that stands in several places counts once, at the place that is covered best."""
 
 import math
+from collections.abc import Iterable
 from itertools import combinations, pairwise
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from rag_eval import ChunkLevelGroundTruth, Document, DocumentId, Query, TokenLevelGroundTruth, generate_chunk_id
 from rag_eval.errors import ConfigurationError
-from rag_eval.metrics.losses import LOSS_PARTS, HitStages, chunk_level_losses, token_level_losses
+from rag_eval.metrics.losses import LOSS_PARTS, HitStages, chunk_level_losses, losses_of, token_level_losses
 from rag_eval.metrics.metric import Cut, token_level_metric
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.metrics.span_metrics import CompleteEvidence
@@ -291,12 +292,22 @@ def test_losses_of_groups_are_those_of_every_choice_of_chunks(
     found = placed_hits(
         [(ASKED.id, rank, 1.0, one.doc_id, one.start, one.end, "c") for rank, one in enumerate(hits, start=1)]
     )
-    twin, ks = Twin(evidence), [1, 2, 3]
-    rows = token_level_losses(table, truth, HitStages({"words": found}), ks).to_pylist()
-    for row, k in zip(rows, ks, strict=True):
-        every = [characters(*choice) for choice in combinations(chunks, min(k, len(chunks)))]
-        reached = [twin.total, twin.covered(characters(*chunks)), max(map(twin.covered, every))]
-        reached.append(twin.covered(characters(*hits[:k])))
+    twin, ks, budgets = Twin(evidence), [1, 2, 3], [1, 4, 9]
+
+    def cost(some: Iterable[CharacterSpan]) -> int:
+        return sum(count_tokens(one.text, "cl100k_base") for one in some)
+
+    stages = HitStages({"words": found})
+    rows = token_level_losses(table, truth, stages, ks).to_pylist()
+    rows += losses_of("token-level", table, truth, stages, budgets, "tokens", OTHERS).parts.to_pylist()
+    choices = [some for size in range(len(chunks) + 1) for some in combinations(chunks, size)]
+    within = [([some for some in choices if len(some) <= k], hits[:k]) for k in ks]
+    for budget in budgets:
+        fit = next((n for n in range(len(hits)) if cost(hits[: n + 1]) > budget), len(hits))
+        within.append(([some for some in choices if cost(some) <= budget], hits[:fit]))
+    for row, (every, first) in zip(rows, within, strict=True):
+        best = max(twin.covered(characters(*some)) for some in every)
+        reached = [twin.total, twin.covered(characters(*chunks)), best, twin.covered(characters(*first))]
         expected = [(more - less) / twin.total for more, less in pairwise(reached)]
         assert [row[part] for part in LOSS_PARTS[:3]] == pytest.approx(expected, abs=1e-9)
         assert sum(row[part] for part in LOSS_PARTS) == pytest.approx(1 - row["final_recall"], abs=1e-12)

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations, pairwise
 
@@ -22,6 +22,9 @@ from rag_eval.metrics.losses import (
 )
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.tables import HITS, QUERIES, TruthTables, as_passages, check_schema, table_of
+from rag_eval.tokens import count_tokens
+from rag_eval.types.documents import Document
+from rag_eval.types.ids import DocumentId
 from tests import made_tables
 
 Place = tuple[str, int, int]
@@ -112,9 +115,10 @@ def evaluations(draw: st.DrawFn) -> tuple[list[Place], list[list[Place]], dict[s
 
 def chain(stages: dict[str, list[list[Place]]], number: int, k: int, wanted: set[tuple[str, int]]) -> list[int]:
     """How much of the truth of a query each stage reaches with its first k, from the searches to the passages."""
+    return chained(stages, lambda stage: len(wanted & characters(stages[stage][number][:k])))
 
-    def reached(stage: str) -> int:
-        return len(wanted & characters(stages[stage][number][:k]))
+
+def chained(stages: Mapping[str, object], reached: Callable[[str], int]) -> list[int]:
 
     searches = [stage for stage in ("vector", "words") if stage in stages]
     exact = [f"exact {stage}" if f"exact {stage}" in stages else stage for stage in searches]
@@ -157,6 +161,63 @@ def test_token_level_parts_are_those_of_sets_of_characters(
     if last is not None:
         scores = score_token_level(as_passages(tables[last]), truth, ["span_recall"], KS)
         assert losses.column("final_recall").to_pylist() == scores.column("value").to_pylist()
+
+
+TEXT = "a bee, see 10 dee? eéé f g"
+DOCUMENTS = [Document(DocumentId(name), TEXT) for name in ("a.md", "b.md")]
+
+
+@settings(deadline=None, derandomize=True, max_examples=150)
+@given(evaluations())
+def test_within_a_budget_the_parts_are_those_of_every_choice_of_chunks_that_fits(
+    case: tuple[list[Place], list[list[Place]], dict[str, list[list[Place]]]],
+) -> None:
+    chunks, truths, stages = case
+    ids, budgets = [f"query_{number}" for number in range(len(truths))], [9, 2, 5]
+    tables = {stage: hit_table(dict(zip(ids, found, strict=True))) for stage, found in stages.items()}
+    truth = span_truth(dict(zip(ids, truths, strict=True)))
+    hits = HitStages(
+        {stage: table for stage, table in tables.items() if stage in STAGES},
+        {"vector": tables["exact vector"]} if "exact vector" in tables and "vector" in tables else {},
+        as_passages(tables["passages"]) if "passages" in tables else None,
+    )
+    losses = losses_of("token-level", chunk_table(chunks), truth, hits, budgets, "tokens", DOCUMENTS)
+
+    def cost(places: Sequence[Place]) -> int:
+        return sum(count_tokens(TEXT[start:end], "cl100k_base") for _, start, end in places)
+
+    def fitting(found: list[Place], budget: int) -> list[Place]:
+        return found[: next((n for n in range(len(found)) if cost(found[: n + 1]) > budget), len(found))]
+
+    every = [some for size in range(len(chunks) + 1) for some in combinations(chunks, size)]
+    expected = []
+    for budget in budgets:
+        for number, spans in enumerate(truths):
+            wanted = characters(spans)
+            within = [wanted & characters(some) for some in every if cost(some) <= budget]
+            oracles = [wanted, wanted & characters(chunks), max(within, key=len)]
+            steps = chained(
+                stages,
+                lambda stage: len(wanted & characters(fitting(stages[stage][number], budget))),  # noqa: B023
+            )
+            expected.append(parts_of([Fraction(amount, len(wanted)) for amount in [*map(len, oracles), *steps]]))
+    assert shares(losses.parts) == expected
+    last = "passages" if "passages" in tables else next((one for one in reversed(STAGES[2:]) if one in tables), None)
+    if last is not None:
+        asked = [f"recall_within_tokens@{budget}" for budget in budgets]
+        scores = score_token_level(as_passages(tables[last]), truth, asked, documents=DOCUMENTS)
+        assert losses.parts.column("final_recall").to_pylist() == scores.column("value").to_pylist()
+
+
+def test_within_a_budget_chunk_ids_cost_what_their_texts_do() -> None:
+    texts = {"chunk_x": "one two three", "chunk_y": "one", "chunk_z": "two"}
+    chunks = made_tables.plain_chunks([(name, "a.md", n, text) for n, (name, text) in enumerate(texts.items())])
+    hits = made_tables.plain_hits([("q", 1, 1.0, "a.md", 0, "chunk_x"), ("q", 2, 0.5, "a.md", 1, "chunk_y")])
+    truth = chunk_truth({"q": [*texts]})
+    losses = losses_of("chunk-level", chunks, truth, HitStages({"vector": hits}), [2, 3, 5], "tokens")
+    told = [(row["boundary"], row["search"], row["final_recall"]) for row in losses.parts.to_pylist()]
+    third = pytest.approx(1 / 3)
+    assert told == [(third, pytest.approx(2 / 3), 0), (third, third, third), (0, third, pytest.approx(2 / 3))]
 
 
 @settings(deadline=None, derandomize=True, max_examples=150)

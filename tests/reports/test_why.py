@@ -41,9 +41,17 @@ def words_alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Kept, Why]:
     return kept, explained(kept).why
 
 
-def test_the_losses_of_the_first_two_add_up_to_what_they_miss(report: Report) -> None:
-    k = report.why.k
-    scores = read_scores_of(report, f"span_recall@{k}")
+def test_the_losses_of_the_first_two_add_up_to_what_they_miss_by_the_objective(
+    report: Report, words_alone: tuple[Kept, Why]
+) -> None:
+    kept, within = words_alone
+    assert kept.outcome.ranking_metric == "recall_within_tokens@2000"
+    assert (within.k, within.kind) == (2000, "tokens")
+    (one,), (losses,) = kept.outcome.configurations, within.losses.values()
+    assert sum(losses.values()) == pytest.approx(1 - one.metrics[kept.outcome.ranking_metric], abs=1e-9)
+    assert "not in the first 2,000 tokens" in "\n".join(why_lines(within))
+    assert (report.why.k, report.why.kind) == (5, "hits")
+    scores = read_scores_of(report, "span_recall@5")
     named = [one.name for one in report.verdict.contenders[:2]]
     assert [*report.why.losses] == named
     for name, losses in report.why.losses.items():

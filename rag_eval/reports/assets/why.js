@@ -18,8 +18,8 @@ const lossesOf = (side) => charts.losses?.[lossesAt]?.[side.number] ?? null;
 
 function startLosses() {
   const cuts = Object.keys(charts.losses ?? {});
-  lossesAt = cuts.includes(String(charts.hits)) ? String(charts.hits) : cuts[0];
-  fill(byId("losses-at"), cuts.map((cut) => [cut, charts.lossCuts?.[cut] ?? `first ${many(Number(cut), "hit")}`]), lossesAt);
+  lossesAt = cuts.includes(charts.lossesAt) ? charts.lossesAt : cuts[0];
+  fill(byId("losses-at"), cuts.map((cut) => [cut, `first ${cut}`]), lossesAt);
   byId("losses-at").closest("label").hidden = cuts.length < 2;
   byId("losses-at").addEventListener("input", (event) => {
     lossesAt = event.target.value;
