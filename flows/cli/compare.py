@@ -45,15 +45,18 @@ def compare(
     from rag_eval.benchmark.compare import compare_runs, name_pairs
     from rag_eval.benchmark.run_losses import drop_sentences
     from rag_eval.benchmark.runs import read_run
+    from rag_eval.benchmark.scores import read_scores
     from rag_eval.benchmark.workspace import Workspace
     from rag_eval.reports.against import recommendation_sentence
+    from rag_eval.reports.verdict import judged
 
     kept = Workspace.at(workspace)
     old, new = read_run(kept, before), read_run(kept, after)
     pairs = name_pairs(old, new, configurations) if configurations else None
     found = compare_runs(kept, old, new, pairs=pairs, metrics=metrics, allow_different=allow_different)
     console = Console(highlight=False)
-    drops, recommended = drop_sentences(kept, found), recommendation_sentence(found)
+    verdicts = [judged(read_scores(kept, one), one)[1] for one in (old, new)]
+    drops, recommended = drop_sentences(kept, found), recommendation_sentence(found, *verdicts)
     if as_json:
         print_json(console, _as_data(found, queries) | {"drops": drops, "recommendation": recommended})
         return
@@ -186,7 +189,7 @@ def gate(
     )
     console = Console(highlight=False)
     if as_json:
-        print_json(console, asdict(found) | {"passed": found.passed})
+        print_json(console, asdict(found) | {"passed": found.passed, "warning": found.warning})
     else:
         _print_gate(console, found)
     if not found.passed:
@@ -198,7 +201,7 @@ def _print_gate(console: Console, found: "Gate") -> None:
 
     say(console, f"{found.run} against the baseline {found.baseline}")
     console.print(found.terms)
-    for difference in found.differences:
+    for difference in [*found.differences, *filter(None, [found.warning])]:
         say(console, f"Warning: {difference}", "yellow")
     changed = [check for check in found.checks if check.changed]
     if changed:
@@ -253,7 +256,7 @@ def plan(
     import numpy as np
 
     from rag_eval.benchmark.compare import CommonScores, name_pairs
-    from rag_eval.benchmark.gate import MAX_DROP
+    from rag_eval.benchmark.gate import MAX_DROP, large_allowance
     from rag_eval.benchmark.runs import read_run
     from rag_eval.benchmark.scores import SEED, read_scores
     from rag_eval.benchmark.workspace import Workspace
@@ -277,10 +280,13 @@ def plan(
     pilot = Pilot((before.values - after.values)[0], before.units)
     found = plan_questions(pilot, drop, allowed, power, np.random.default_rng(SEED), together)
     console = Console(highlight=False)
+    warning = large_allowance(by, [float(before.values.mean())], allowed)
     if as_json:
-        print_json(console, asdict(found))
+        print_json(console, asdict(found) | {"warning": warning})
         return
     ((old, new),) = pairs.items()
+    if warning:
+        say(console, f"Warning: {warning}", "yellow")
     say(console, f"Learned from {old} and {new} in {pilot_run.run}, by {by}")
     asked = basis(found.questions, found.documents, pilot.units.kind)
     sure = f"with a probability of {power:.0%}, {number(allowed)} being allowed"
@@ -324,7 +330,7 @@ def choose(
     as_json: options.JsonOption = False,
 ) -> None:
     """Make a run the baseline."""
-    from rag_eval.benchmark.gate import fewest_units, gate_units
+    from rag_eval.benchmark.gate import MAX_DROP, fewest_units, gate_units, large_allowance
     from rag_eval.benchmark.runs import choose_baseline, read_run
     from rag_eval.benchmark.workspace import Workspace
 
@@ -342,6 +348,9 @@ def choose(
     except ArtifactError as error:
         say(console, f"It cannot be gated against: {error}", "yellow")
         return
+    metric = baseline.ranking_metric
+    if warning := large_allowance(metric, [one.metrics[metric] for one in baseline.configurations], MAX_DROP):
+        say(console, f"Warning: {warning}", "yellow")
     if units.count < fewest_units(configurations):
         say(console, too_few(units.count, units.kind, configurations), "yellow")
 

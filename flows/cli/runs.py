@@ -53,7 +53,6 @@ def report(
     """Write a run's report: the answer, the ranking, charts, and every question with its text."""
     from rag_eval.benchmark.runs import read_run
     from rag_eval.benchmark.workspace import Workspace
-    from rag_eval.reports.against import other_metrics_sentence, recommendation_sentence, verdict_sentence
     from rag_eval.reports.report import build_report
     from rag_eval.reports.write import is_markdown, page_of, write_report
 
@@ -67,9 +66,8 @@ def report(
     write_report(kept, built, path)
     console = Console()
     console.print(Text(visible(str(built.verdict))))
-    if built.compared is not None:
-        for write in (recommendation_sentence, verdict_sentence, other_metrics_sentence):
-            console.print(Text(visible(write(built.compared))))
+    for sentence in built.since:
+        console.print(Text(visible(sentence)))
     say(console, f"Report: {path}")
     if open_:
         typer.launch(path.as_uri())

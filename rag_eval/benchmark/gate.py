@@ -25,7 +25,7 @@ from rag_eval.benchmark.runs import check_comparable
 from rag_eval.benchmark.scores import SEED, read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
-from rag_eval.formatting import basis, counted
+from rag_eval.formatting import basis, counted, number
 from rag_eval.metrics.metric import Values, higher_is_better
 from rag_eval.parts.definition import NONE, shown
 from rag_eval.stats.bootstrap import estimates_of
@@ -42,6 +42,9 @@ from rag_eval.stats.scores import Unit, Units
 
 MAX_DROP = 0.02
 """How far a metric may drop unless something else is asked for."""
+
+LARGE_SHARE = 0.25
+"""An allowance that is this share of a score, or more, is warned of: most of what there is could be lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,11 @@ class Gate:
         """What was tested on what, such as ``60 queries in 12 documents; span_recall@5 may drop by 0.02``."""
         allowed = f"{self.metric} may {self.move} by {self.max_drop:g}"
         return f"{basis(self.queries, self.units, self.unit)}; {allowed}" if self.checks else allowed
+
+    @property
+    def warning(self) -> str:
+        """That the allowance is of the size of the scores, in a sentence; empty where it is not."""
+        return large_allowance(self.metric, [check.before for check in self.checks], self.max_drop)
 
     @property
     def verdict(self) -> str:
@@ -188,6 +196,17 @@ def run_gate(
     return Gate(
         metric, max_drop, baseline.run, run.run, differences, n, units.count, kind, can_fail, checks, missing, changed
     )
+
+
+def large_allowance(metric: str, means: Sequence[float], allowed: float) -> str:
+    """A sentence where an allowed drop is a quarter of a configuration's mean score, or more; empty where it is not."""
+    small = [mean for mean in means if allowed and allowed >= LARGE_SHARE * mean]
+    if not small or not higher_is_better(metric):
+        return ""
+    of = f"{number(min(small))} to {number(max(small))}" if len(small) > 1 else f"{number(small[0])}"
+    which = f"that {counted(len(small), 'configurations')} of {len(means):,} {'has' if len(small) == 1 else 'have'}"
+    instead = f"; allow less, such as --max-drop {MAX_DROP * max(means):.1g}" if max(means) > 0 else ""
+    return f"A drop of {allowed:g} is large beside the {metric} of {of} {which}{instead}."
 
 
 def fewest_units(configurations: int) -> int:

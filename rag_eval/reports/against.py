@@ -5,6 +5,7 @@ from typing import NamedTuple
 from rag_eval.benchmark.compare import ComparedConfigurations, RunComparison
 from rag_eval.benchmark.gate import Gate, GateCheck
 from rag_eval.formatting import counted, interval, number, p_value, signed
+from rag_eval.reports.verdict import RunVerdict
 from rag_eval.reports.wording import be, brackets, significance, typeset
 
 
@@ -72,14 +73,19 @@ def other_metrics_sentence(compared: RunComparison) -> str:
     return f"By other metrics: {'; '.join(told)}." if told else ""
 
 
-def recommendation_sentence(compared: RunComparison) -> str:
-    """Whether another configuration comes first than in the run before, and how the two changed."""
+def recommendation_sentence(compared: RunComparison, before: RunVerdict, after: RunVerdict) -> str:
+    """Whether another configuration is recommended than in the run before, and how the two changed."""
     metric = compared.metrics[0]
-    old, new = (run.ranked()[0].name if run.configurations else "" for run in (compared.before, compared.after))
-    if old == new or not old or not new:
-        return f"The recommendation stays {new}." if new and old else ""
+    old, new = (one.shipped if one.kind == "ship" else None for one in (before, after))
+    if old is None or new is None:
+        if new is not None:
+            return f"{new} is recommended; the run before recommended none."
+        lost = "Neither run recommends a configuration" if old is None else f"{old} is no longer recommended"
+        return f"{lost}: {after.headline[0].lower()}{after.headline[1:]}."
+    if old == new:
+        return f"The recommendation stays {new}."
     rows = {name: row for row in compared.by_metric(metric) for name in (row.before, row.after)}
-    by = [run.ranking_metric for run in (compared.before, compared.after)]
+    by = [before.objective, after.objective]
     told = [f"the objective is {by[1]} instead of {by[0]}"] if by[0] != by[1] else []
     for name in (old, new):
         if name in rows:

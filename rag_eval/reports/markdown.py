@@ -18,9 +18,6 @@ from rag_eval.reports.against import (
     gate_figures,
     gate_word,
     left_out_sentences,
-    other_metrics_sentence,
-    recommendation_sentence,
-    verdict_sentence,
 )
 from rag_eval.reports.report import Report, facts, work_in_words
 from rag_eval.reports.verdict import RunVerdict
@@ -49,9 +46,7 @@ def report_markdown(report: Report) -> str:
         lines += [f"- **{escape_markdown(n)}**: {escape_markdown(f.reason)}" for n, f in outcome.failures.items()]
         lines.append("")
     if report.compared:
-        said = (recommendation_sentence, verdict_sentence, other_metrics_sentence)
-        told = " ".join(filter(None, (write(report.compared) for write in said)))
-        lines += ["## Before and after", "", escape_markdown(told), ""]
+        lines += ["## Before and after", "", escape_markdown(" ".join(report.since)), ""]
         lines += [line for said in data_sentences(report.compared) for line in (escape_markdown(said), "")]
         lines += [*_compared(report.compared), ""]
         beside = [*report.drops, *left_out_sentences(report.compared)]
@@ -194,6 +189,7 @@ def gate_markdown(found: Gate) -> str:
     """The verdict, and a row for every configuration with a score that is not as in the baseline."""
     lines = [f"**{found.verdict}**", "", f"Compared with {found.baseline}: {found.terms}."]
     lines += [f"Warning: {escape_markdown(difference)}." for difference in found.differences]
+    lines += [f"Warning: {escape_markdown(found.warning)}"] * bool(found.warning)
     if not found.can_fail:
         lines.append(f"With so few {found.unit} no drop can be significant, so none can fail the gate.")
     changed = [check for check in found.checks if check.changed]

@@ -11,10 +11,11 @@ from rag_eval.benchmark.scores import SEED, RunScores, read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import data_sha256, patterns_of
 from rag_eval.formatting import counted
+from rag_eval.reports.against import other_metrics_sentence, recommendation_sentence, verdict_sentence
 from rag_eval.reports.charts import charts_of
 from rag_eval.reports.questions import Overlay, pack_overlay, questions_of
 from rag_eval.reports.ranking import ConfigurationRanking
-from rag_eval.reports.verdict import RunVerdict, verdict_of
+from rag_eval.reports.verdict import RunVerdict, judged, verdict_of
 from rag_eval.reports.why import Why, why
 from rag_eval.stats.bootstrap import RESAMPLES
 
@@ -30,6 +31,8 @@ class Report:
     charts: dict[str, Any]
     overlay: Overlay | None
     compared: RunComparison | None
+    since: list[str]
+    """Whether the recommendation changed since that run, and how many configurations are better or worse."""
     drops: list[str]
     """The stage that each drop since that run is in, in a sentence."""
 
@@ -50,11 +53,14 @@ def build_report(
     ranked = [one.name for one in outcome.ranked()]
     placed = known.ranking(outcome.ranking_metric, ranked) if ranked else []
     ranking = ConfigurationRanking.of(outcome, placed)
-    compared, drops = None, []
+    verdict = verdict_of(outcome, known, placed)
+    compared, since, drops = None, [], []
     if against is not None:
         compared = compare_runs(workspace, against, outcome, allow_different=allow_different)
+        before = judged(read_scores(workspace, against), against)[1]
+        since = [recommendation_sentence(compared, before, verdict), verdict_sentence(compared)]
+        since += filter(None, [other_metrics_sentence(compared)])
         drops = drop_sentences(workspace, compared)
-    verdict = verdict_of(outcome, known, placed)
     return Report(
         outcome=outcome,
         verdict=verdict,
@@ -63,6 +69,7 @@ def build_report(
         charts=charts_of(workspace, outcome, [row.outcome for row in ranking.rows], verdict),
         overlay=pack_overlay(questions_of(workspace, outcome, known, compared)) if ranking.rows else None,
         compared=compared,
+        since=since,
         drops=drops,
     )
 

@@ -38,6 +38,9 @@ FEWEST_QUESTIONS = 20
 HALF = 0.5
 """A best share below this is nothing to recommend."""
 
+NEARLY_ALL = 0.75
+"""Where so large a share of the configurations cannot be told apart from the first, none of them is recommended."""
+
 HARDLY_WORTH = 2_000
 """More questions than these to tell two configurations apart are hardly worth it."""
 
@@ -88,7 +91,7 @@ class Contender:
 class RunVerdict:
     """What a run recommends.
 
-    ``kind`` is ``ship`` (one is recommended), ``tied`` (none can be told apart: take the cheapest), ``alone`` (one
+    ``kind`` is ``ship`` (one is recommended), ``tied`` (nearly all are alike: take the cheapest), ``alone`` (one
     configuration), ``too few questions``, ``poor`` (the best finds less than half) or ``nothing`` (none finished).
     ``objective`` is the metric, ``budget`` its tokens (None: it has none); ``budget_is_default`` where no file set it.
     ``questions`` are about ``documents``; what was resampled are ``units``.
@@ -236,7 +239,7 @@ class _Judge:
             return "too few questions"
         if issubclass(metric_of(self.objective), Recall) and self.first.mean < HALF:
             return "poor"
-        return "tied" if len(self.tied) == len(self.contenders) else "ship"
+        return "tied" if len(self.tied) >= max(2, NEARLY_ALL * len(self.contenders)) else "ship"
 
     @property
     def _for(self) -> str:
@@ -247,9 +250,10 @@ class _Judge:
         if self.first is None:
             return "No configuration finished"
         among = f"the {len(self.contenders):,} configurations"
+        alike = among if len(self.tied) == len(self.contenders) else f"{len(self.tied):,} of {among}"
         return {
             "ship": f"{self._for}, ship {self.first.name}",
-            "tied": f"{self._for}, these questions cannot tell {among} apart",
+            "tied": f"{self._for}, these questions cannot tell {alike} apart",
             "alone": f"{self.first.name} was measured alone",
             "too few questions": f"{counted(self.questions, 'questions')} cannot tell which one to recommend",
             "poor": f"None of {among} reaches half of {self.objective}",
@@ -286,6 +290,8 @@ class _Judge:
             worst = self._margin(cheap)
             bound = "" if worst is None or not self.is_share else f", at most {100 * worst:.1f} points worse"
             return f"{take} {cheap.name}, within {near} of it ({self._gap(cheap)}{bound}): {_costs(cheap, first)}."
+        if kind == "tied":
+            return f"Take {first.name}: none that comes within {near} of it is cheaper."
         if len(self.tied) > 1:
             return f"None that comes within {near} of it is cheaper."
         leaner = [one for one in self.contenders[1:] if _price(one) < _price(first)]
@@ -325,6 +331,10 @@ class _Judge:
             worth = ", which is hardly worth it" if self.needed > HARDLY_WORTH else ""
             apart = f"{self.first.name} and {self.contenders[1].name}"
             yield f"To tell {apart} apart takes about {counted(self.needed, 'questions')}{worth}."
+        elif kind == "tied":
+            yield "Ask more questions, about more documents, to tell them apart."
+        elif kind == "poor":
+            yield "Allow a larger budget, or try what could find most of the rest."
 
     def _other_budgets(self) -> Iterator[str]:
         """The nearest budgets, below and above, at which another is surely better than the first."""

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from flows.deployments import read_deployments
-from rag_eval.benchmark.gate import MAX_DROP, fewest_units, gate_units, most_configurations, run_gate
+from rag_eval.benchmark.gate import MAX_DROP, fewest_units, gate_units, large_allowance, most_configurations, run_gate
 from rag_eval.benchmark.scores import SCORES_FILE, read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.fixed_token import FixedTokenChunker
@@ -75,6 +75,20 @@ def test_configurations_that_lost_the_same_are_one_hypothesis(tmp_path: Path) ->
 def test_a_drop_within_the_allowance_passes_however_sure_it_is(store: Store) -> None:
     assert run_gate(store.workspace, store.good, store.much_worse, METRIC, 0.29).passed
     assert not run_gate(store.workspace, store.good, store.much_worse, METRIC, 0.0).passed
+
+
+def test_an_allowance_of_the_size_of_the_scores_is_warned_of(store: Store) -> None:
+    found = run_gate(store.workspace, store.good, store.slightly_worse, METRIC, 0.4)
+    assert found.warning == (
+        "A drop of 0.4 is large beside the span_recall@3 of 0.983 to 1.000 that 2 configurations of 2 have; "
+        "allow less, such as --max-drop 0.02."
+    )
+    assert run_gate(store.workspace, store.good, store.slightly_worse, METRIC).warning == ""
+    assert "of 0.030 that 1 configuration of 2 has; allow less, such as --max-drop 0.002" in large_allowance(
+        "span_iou@2000tokens", [0.03, 0.1], 0.02
+    )
+    assert large_allowance("tokens_retrieved@3", [10.0], 5) == ""  # a rise may well be a multiple
+    assert "such as" not in large_allowance(METRIC, [0.0], 0.02)
 
 
 def test_the_same_scores_and_better_ones_pass(store: Store) -> None:

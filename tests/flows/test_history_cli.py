@@ -149,6 +149,12 @@ def test_the_gate_passes_fails_and_says_what_is_missing(kept: Store) -> None:
     data = told(kept, "gate", kept.much_worse.run, "--configuration", LARGE_NAME, "--max-drop", "0.02", code=3)
     assert (data["passed"], len(data["checks"]), data["metric"]) == (False, 1, "span_recall@3")
     assert told(kept, "gate", kept.slightly_worse.run)["max_drop"] == 0.02
+    assert "Warning: A drop of 0.3 is large beside" in said(kept, "gate", kept.slightly_worse.run, "--max-drop", "0.3")
+    assert "Warning" not in said(kept, "gate", kept.slightly_worse.run)
+    assert (
+        "is large beside"
+        in told(kept, "plan", kept.slightly_worse.run, "--max-drop", "0.4", "--drop", "0.5")["warning"]
+    )
     pair = told(kept, "gate", kept.good.run, "--configuration", f"{SMALL_NAME}={LARGE_NAME}")
     assert [check["configuration"] for check in pair["checks"]] == [f"{SMALL_NAME} → {LARGE_NAME}"]
     missing = said(kept, "gate", code=3)

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from rag_eval.benchmark.compare import compare_runs
+from rag_eval.benchmark.scores import read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.reports.against import recommendation_sentence
 from rag_eval.reports.markdown import report_markdown
 from rag_eval.reports.report import Report, build_report
+from rag_eval.reports.verdict import judged
 from rag_eval.reports.write import report_html
 from tests.benchmark.made_runs import LARGE_NAME, SMALL_NAME, make_run, write_data
 
@@ -92,9 +94,18 @@ def test_that_another_comes_first_is_said_with_the_reason(tmp_path: Path) -> Non
     others = [one for one in after.configurations if one.name != LARGE_NAME]
     changed = after.model_copy(update={"configurations": [worse, *others]})
     compared = replace(compare_runs(workspace, before, after), after=changed)
-    assert recommendation_sentence(compared) == (
+    old = judged(read_scores(workspace, before), before)[1]
+    new = replace(old, shipped=SMALL_NAME)
+    assert recommendation_sentence(compared, old, new) == (
         f"The recommendation changed from {LARGE_NAME} to {SMALL_NAME}: {LARGE_NAME} went from 1.000 to 1.000 "
         f"(the same); {SMALL_NAME} went from 0.983 to 0.983 (the same)."
     )
-    by_tokens = replace(compared, after=after.by("tokens_retrieved@3"))
-    assert "the objective is tokens_retrieved@3 instead of span_recall@3" in recommendation_sentence(by_tokens)
+    by_tokens = replace(new, objective="tokens_retrieved@3")
+    told = recommendation_sentence(compared, old, by_tokens)
+    assert "the objective is tokens_retrieved@3 instead of span_recall@3" in told
+    tied = replace(old, kind="tied", shipped=None, headline="These cannot be told apart")
+    assert recommendation_sentence(compared, tied, tied) == (
+        "Neither run recommends a configuration: these cannot be told apart."
+    )
+    assert recommendation_sentence(compared, old, tied).startswith(f"{LARGE_NAME} is no longer recommended: these")
+    assert recommendation_sentence(compared, tied, old).startswith(f"{LARGE_NAME} is recommended; the run before")

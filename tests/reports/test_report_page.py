@@ -128,7 +128,9 @@ def test_every_chart_is_drawn_says_what_it_found_and_can_be_saved(budget_run: Ke
     words = losses.locator("tbody").inner_text()
     for cause in ("uncovered", "boundary", "search", "index", "fusion", "selection", "reranker", "return"):
         assert cause in words
-    shares = [float(text.replace("−", "-")) for text in losses.locator("tbody tr:not(.na) td:nth-child(2)").all_inner_texts()]
+    shares = [
+        float(text.replace("−", "-")) for text in losses.locator("tbody tr:not(.na) td:nth-child(2)").all_inner_texts()
+    ]
     assert sum(shares[:-1]) == pytest.approx(shares[-1], abs=0.15)
     assert losses.locator(".barrow i").count() >= 5
     assert opened.messages == []

@@ -98,6 +98,13 @@ def test_nothing_can_be_told_apart(outcome: BenchmarkOutcome) -> None:
     assert found.shipped is None
     assert found.cheapest is not None
     assert "none of the 2 others can be told apart from it" in found.how_sure
+    assert found.cheaper.startswith("Take ")
+    assert "to tell" in found.change.lower()
+    nearly = judged(outcome, [0.8, 0.8, 0.8, 0.8, 0.8, 0.2], spread=0.3)
+    assert (nearly.kind, nearly.shipped) == ("tied", None)
+    assert nearly.headline.endswith("these questions cannot tell 5 of the 6 configurations apart")
+    assert nearly.cheaper.startswith("Take ")
+    assert judged(outcome, [0.8, 0.8, 0.2, 0.2], spread=0.3).kind == "ship"
 
 
 def test_nothing_cheaper_is_as_good(outcome: BenchmarkOutcome) -> None:
@@ -119,6 +126,7 @@ def test_when_there_is_nothing_to_say_that_is_said(outcome: BenchmarkOutcome) ->
     assert few.headline == "14 questions cannot tell which one to recommend"
     poor = judged(outcome, [0.4, 0.2])
     assert (poor.kind, poor.shipped) == ("poor", None)
+    assert "Allow a larger budget" in poor.change
     configuration = outcome.configurations[0].configuration
     failure = ConfigurationFailure(configuration=configuration, reason="it broke", stages={})
     nothing = judged(outcome.model_copy(update={"failures": {"x": failure}}), [])
