@@ -52,7 +52,7 @@ def run(
     chosen = given.benchmark(config, publish_to)
     kept = Workspace.at(given.workspace, refresh=refresh)
     # What is wrong with the files is said before a server is started.
-    checked = check_files(chosen, kept, reanchor=reanchor)
+    checked = check_files(chosen, kept, reanchor=reanchor, file=config)
     for notice in (*checked.notes, *chosen.notices()):
         say(Console(stderr=True), f"rag-eval: {notice}")
     with scratch_path(kept.root):
@@ -77,9 +77,10 @@ def validate(
 ) -> None:
     """Check a benchmark file, its documents and its ground truth, and list its configurations."""
     from rag_eval.benchmark.config_files import load_config
+    from rag_eval.metrics.budget import BUDGET
 
     chosen = load_config(config)
-    documents, queries, elsewhere = check_files(chosen)
+    documents, queries, elsewhere = check_files(chosen, file=config)
     console, configurations = Console(), chosen.configurations()
     table = plain_table(None, {"#": True, "configuration": False})
     for number, configuration in enumerate(configurations, start=1):
@@ -87,6 +88,8 @@ def validate(
     console.print(table)
     ks = ", ".join(map(str, chosen.k))
     say(console, f"{counted(len(configurations), 'configurations')}, {chosen.evaluation_type}, k = {ks}")
+    budget = f"a budget of {BUDGET:,} tokens, the default" if chosen.budget is None else f"{chosen.budget:,} tokens"
+    say(console, f"ranked by {chosen.objective}; {budget}")
     say(console, f"{counted(documents, 'documents')}, {counted(queries, 'queries')}")
     for notice in (*elsewhere, *chosen.notices()):
         say(console, f"Note: {notice}.")
@@ -138,17 +141,22 @@ class CheckedFiles(NamedTuple):
 
 
 def check_files(
-    config: "BenchmarkConfig", workspace: "Workspace | None" = None, *, reanchor: bool = False
+    config: "BenchmarkConfig",
+    workspace: "Workspace | None" = None,
+    *,
+    reanchor: bool = False,
+    file: Path | None = None,
 ) -> CheckedFiles:
     """Count the documents and the queries; raise all that is wrong with them, or with the name of the workspace.
 
-    For a run that carries spans over, say what becomes of them. No service is asked for anything.
+    For a run that carries spans over, say what becomes of them. No service is asked for anything. ``file`` is where the
+    benchmark comes from, for messages.
     """
     from rag_eval.benchmark.truth_stages import reanchor_for_run
     from rag_eval.ground_truth.check import check_against_corpus
     from rag_eval.ground_truth.sources import FileTruth, read_truth
     from rag_eval.parts import check_extras
-    from rag_eval.retrieval.selection import allowed_documents
+    from rag_eval.retrieval.selection import where_in_words
 
     is_chunk_level = config.evaluation_type == "chunk-level"
     if is_chunk_level and reanchor:
@@ -174,9 +182,18 @@ def check_files(
         if not isinstance(source, FileTruth):
             with faults.noted():
                 notes.append(source.check(corpus, config.evaluation_type))
-    for selection in filter(None, config.selection):
-        with faults.noted():
-            allowed_documents([], corpus.documents, selection)
+    asked = [] if is_chunk_level else [item for items in truth.values() for item in items if not item.unanswerable]
+    for number, selection in enumerate(config.selection):
+        if selection is None:
+            continue
+        place = f"selection[{number}]" if len(config.selection) > 1 else "selection"
+        try:
+            told = where_in_words(selection, corpus, asked)
+        except ConfigurationError as error:
+            key = f"{place}.{'where' if selection.where else 'metadata'}"
+            faults.add(ConfigurationError(f"{f'{file.name}, ' if file else ''}{key}: {error}"))
+        else:
+            notes += [f"{place}.where {told}"] * bool(told)
     faults.raise_any()
     for path, items in {} if is_chunk_level else truth.items():
         if workspace is None or not reanchor:

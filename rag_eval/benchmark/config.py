@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import product
@@ -237,6 +237,13 @@ def check_fetch_k(selection: Selection | None, k: int) -> None:
         )
 
 
+def _deepest(data: Mapping[str, Any]) -> int:
+    """How many hits count at most: the largest k, or that of the objective or a metric with a number of its own."""
+    names = [*(metric_column(one) for one in data.get("metrics", [])), data.get("objective", "")]
+    depths: list[int] = [*data.get("k", [1]), *(split_name(name)[1].hits or 1 for name in names)]
+    return max(depths)
+
+
 def _check_path(path: object) -> object:
     if isinstance(path, str) and (not path or "\0" in path):
         raise ValueError(f"expected a path, found the text {path!r}")
@@ -349,7 +356,7 @@ class BenchmarkConfig(Settings):
     @field_validator("fetch_k")
     @classmethod
     def _check_fetch_k(cls, fetch_k: int | None, info: ValidationInfo) -> int | None:
-        largest = max(info.data.get("k", [1]))
+        largest = _deepest(info.data)
         if fetch_k is not None and fetch_k < largest:
             raise ValueError(f"fetch_k is {fetch_k} and the largest k is {largest}: fetch at least as many")
         return fetch_k
@@ -360,9 +367,8 @@ class BenchmarkConfig(Settings):
             raise ValueError("there is nothing to compare: give chunkers, or a system")
         try:
             check_level(self.evaluation_type, self.returns)
-            deepest = max(*self.k, split_name(self.objective)[1].hits or 1)
             for selection in self.selection:
-                check_fetch_k(selection, deepest)
+                check_fetch_k(selection, _deepest(dict(self)))
         except ConfigurationError as error:
             raise ValueError(str(error)) from None
         for key in SECTIONS:

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, PlainSerializer, ValidationInfo, WithJsonSc
 from rag_eval.errors import ConfigurationError, preview, sentences
 from rag_eval.formatting import choices
 from rag_eval.metrics import METRIC
-from rag_eval.metrics.budget import BUDGET, context_cost, strip_metrics
+from rag_eval.metrics.budget import BUDGET, RecallWithinTokens, context_cost, strip_metrics
 from rag_eval.metrics.metric import (
     ALL,
     MetricAtCut,
@@ -105,15 +105,19 @@ def first_metric(ks: list[int], metrics: list[str]) -> str:
     return score_name(gains[0], "hits", min(ks, key=lambda k: (abs(k - 5), k)))
 
 
-def measured_by(metrics: Sequence[Any], ks: Sequence[int], objective: str, level: EvaluationType) -> list[Any]:
+def measured_by(
+    metrics: Sequence[Any], ks: Sequence[int], objective: str, level: EvaluationType, budget: int | None = None
+) -> list[Any]:
     """What every configuration is scored by: what is asked for, the objective, what its context costs, and the strip.
 
-    Each is a name, a user's metric, or such a metric at the cut of the objective.
+    The strip has the ``budget`` too, which need not be the cut of the objective. Each is a name, a user's metric, or
+    such a metric at the cut of the objective.
     """
     known = {str(one) for one in requested_metrics(metrics, ks, level)}
     column, cut = split_name(objective)
     own = {metric_column(one): one for one in metrics if not isinstance(one, str)}
-    names = dict.fromkeys([objective, context_cost(cut), *strip_metrics()])
+    within = score_name(RecallWithinTokens.label, "tokens", budget or BUDGET)
+    names = dict.fromkeys([objective, context_cost(cut), *strip_metrics(), within])
     further: list[Any] = [name for name in names if name not in known]
     if objective not in known and column in own:
         further[0] = MetricAtCut(own[column], MetricName(column, None, cut))

@@ -206,7 +206,7 @@ class BenchmarkInputs(BaseModel):
 
     @classmethod
     def of(cls, config: BenchmarkConfig, documents: list[TableRef], truth: TruthRef) -> "BenchmarkInputs":
-        measured = measured_by(config.metrics, config.k, config.objective, config.evaluation_type)
+        measured = measured_by(config.metrics, config.k, config.objective, config.evaluation_type, config.budget)
         asked = requested_metrics(measured, config.k, config.evaluation_type)
         depth: int | SearchDepth = (candidates := candidates_for(max(*config.k, largest_hits(asked)), config.fetch_k))
         if config.fetch_k is None:

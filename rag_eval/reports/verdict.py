@@ -11,16 +11,24 @@ from typing import Any, Literal
 import numpy as np
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
-from rag_eval.benchmark.references import digest_of
 from rag_eval.benchmark.scores import RunScores
-from rag_eval.formatting import counted, number, signed, singular
+from rag_eval.formatting import counted, signed
 from rag_eval.metrics.budget import BUDGET, RecallWithinTokens, TokensFetched, context_cost
 from rag_eval.metrics.formulas import Recall
 from rag_eval.metrics.metric import higher_is_better, metric_of, score_name, split_name
-from rag_eval.parts import label
 from rag_eval.reports.strip import USED_UP, Strip, strip_of
-from rag_eval.reports.wording import in_bytes, number_word, points, probability, share, typeset, unit_word
-from rag_eval.stats.bootstrap import Estimate
+from rag_eval.reports.wording import (
+    MOST_NAMED,
+    cautions,
+    copies_note,
+    finding,
+    in_bytes,
+    number_word,
+    points,
+    probability,
+    share,
+    typeset,
+)
 from rag_eval.stats.comparison import EQUAL_WITHIN, Placed
 from rag_eval.stats.power import Pilot, varies
 from rag_eval.stats.scores import FEWEST_DOCUMENTS
@@ -44,11 +52,10 @@ NEARLY_ALL = 0.75
 HARDLY_WORTH = 2_000
 """More questions than these to tell two configurations apart are hardly worth it."""
 
-TRIVIAL_SHARE = 0.5
-"""A context that is this share of all text finds much of the truth whatever the search does."""
-
-MOST_NAMED = 3
 POWER = 0.8
+LATENCY_NOISE, LATENCY_STEP = 4.0, 1.0
+"""Latencies are told apart where one is so many times the other, and so many milliseconds longer: the same search timed
+again on a busy machine differs by less."""
 
 Kind = Literal["ship", "tied", "alone", "too few questions", "poor", "nothing"]
 Part = Literal["embedder", "reranker", "service", "system"]
@@ -165,7 +172,8 @@ class _Judge:
         self.is_share = metric_of(self.objective).measures == "share"
         self.near = CLOSE if self.is_share or not placed else CLOSE * abs(placed[0].estimate.mean)
         close = [one for one in self.tied if one.difference >= -self.near]
-        self.cheapest = min(close, key=_price, default=None)
+        self.close = len(close)
+        self.cheapest = min(close, key=lambda one: _price(one, close[0]), default=None)
         self.documents = len({query.document for query in scores.queries})
         self.questions = placed[0].estimate.n if placed else len(scores.queries)
         self.needed = self._questions_needed()
@@ -290,14 +298,13 @@ class _Judge:
             worst = self._margin(cheap)
             bound = "" if worst is None or not self.is_share else f", at most {100 * worst:.1f} points worse"
             return f"{take} {cheap.name}, within {near} of it ({self._gap(cheap)}{bound}): {_costs(cheap, first)}."
-        if kind == "tied":
-            return f"Take {first.name}: none that comes within {near} of it is cheaper."
-        if len(self.tied) > 1:
-            return f"None that comes within {near} of it is cheaper."
-        leaner = [one for one in self.contenders[1:] if _price(one) < _price(first)]
+        also = f"Take {first.name}: it is" if kind == "tied" else "It is"
+        if self.close > 1:
+            return f"{also} also the cheapest of the {self.close:,} that come within {near} of it."
+        leaner = [one for one in self.contenders[1:] if _price(one, first) < _price(first, first)]
         if not leaner:
-            return "Nothing cheaper was measured."
-        return f"Nothing cheaper comes within {near}; {leaner[0].name} is next at {self._gap(leaner[0])}."
+            return f"{also} also the cheapest of all."
+        return f"{also} the cheapest within {near}; {leaner[0].name}, cheaper, is next at {self._gap(leaner[0])}."
 
     def _margin(self, one: Contender) -> float | None:
         """How far one may be below the first: the lower end of its difference, widened; None without an interval."""
@@ -386,7 +393,8 @@ class _Judge:
     def _notes(self) -> Iterator[str]:
         outcome = self.outcome
         if self.first is not None:
-            yield from cautions(outcome, self.placed[0].estimate, self.budget)
+            yield from cautions(outcome, self.placed[0].estimate)
+            yield from self._at_the_budget(self.first)
             ended = [(one.name, one.ended) for one in self.contenders if one.ended is not None and one.ended > USED_UP]
             for name, questions in ended[:MOST_NAMED]:
                 yield (f"{name}: the hits of {share(questions)} of the questions end before {self.budget:,} tokens.")
@@ -397,13 +405,38 @@ class _Judge:
         if outcome.failures:
             yield f"{counted(len(outcome.failures), 'configurations')} failed."
 
+    def _at_the_budget(self, first: Contender) -> Iterator[str]:
+        """What is found within the budget of the benchmark, where the objective has a cut of its own."""
+        strip, budget = self.strip, self.outcome.config.budget
+        if strip is None or budget in (None, self.budget) or budget not in strip.budgets:
+            return
+        at = strip.budgets.index(budget)
+        best, own = strip.first[at], strip.means[first.name][at]
+        if best is not None and own is not None:
+            other = "" if best == first.name else f", and {best} {100 * (strip.means[best][at] or 0):.1f} %, the most"
+            told = f"{first.name} finds {100 * own:.1f} % of what is relevant{other or ', the most of all'}"
+            yield f"Within the budget of {budget:,} tokens {told}."
 
-def _price(one: Contender) -> tuple[float, ...]:
-    """What makes one cheaper than another: fewer moving parts, then tokens, texts to embed, latency."""
+
+def _price(one: Contender, first: Contender) -> tuple[float, ...]:
+    """What makes one cheaper than another: fewer moving parts, then tokens, texts to embed, latency.
+
+    Tokens and texts in per cent of the first's: less is no reason to choose. A latency counts beyond its noise.
+    """
     unknown = float("inf")
-    known = (one.tokens, one.texts, one.latency_ms)
+    sizes = [
+        unknown if value is None else round(100 * value / (usual or 1))
+        for value, usual in ((one.tokens, first.tokens), (one.texts, first.texts))
+    ]
     # What a whole system runs is not known: it is never the cheaper one.
-    return ("system" in one.parts, len(one.parts), *(unknown if value is None else value for value in known))
+    return ("system" in one.parts, len(one.parts), *sizes, _slower(one.latency_ms, first.latency_ms))
+
+
+def _slower(own: float | None, other: float | None) -> int:
+    """1 where a search takes longer than another beyond the noise, -1 where the other does, else 0."""
+    if own is None or other is None or abs(own - other) < LATENCY_STEP:
+        return 0
+    return 1 if own > LATENCY_NOISE * other else -1 if other > LATENCY_NOISE * own else 0
 
 
 def _parts(one: ConfigurationOutcome) -> list[Part]:
@@ -419,75 +452,22 @@ def _parts(one: ConfigurationOutcome) -> list[Part]:
 
 
 def _costs(cheap: Contender, first: Contender) -> str:
-    """What the cheaper one spares, in words."""
-    told = []
+    """What the cheaper one spares, and what it costs more, in words."""
     spared = [part for part in first.parts if part not in cheap.parts]
-    if spared and "system" not in cheap.parts:
-        told.append(f"it needs no {' and no '.join(spared)}")
-    spares = [
+    added = [part for part in cheap.parts if part not in first.parts]
+    told = [f"it needs no {' and no '.join(spared)}"] if spared and "system" not in cheap.parts else []
+    more = [f"it needs {' and '.join(f'an {one}' if one[0] in 'aeiou' else f'a {one}' for one in added)}"] * bool(added)
+    measured = [
         (cheap.tokens, first.tokens, "{:,.0f} tokens a question instead of {:,.0f}"),
         (cheap.texts, first.texts, "{:,} texts to embed instead of {:,}"),
-        (cheap.latency_ms, first.latency_ms, "{:.2f} ms a search instead of {:.2f}"),
     ]
-    told += [words.format(less, more) for less, more, words in spares if less is not None and more and less < more]
-    if cheap.index_bytes < first.index_bytes and "system" not in cheap.parts:
-        size = in_bytes(cheap.index_bytes) if cheap.index_bytes else "no"
-        told.append(f"{size} index instead of {in_bytes(first.index_bytes)}")
-    return ", ".join(told) or "it costs the same"
-
-
-def finding(metric: str, estimate: Estimate) -> str:
-    """Such as ``finds 73.9 % [64.2, 82.5] of the relevant text in the first five hits``.
-
-    A share is a percentage, a count as it is; without an interval where there is none.
-    """
-    (column, cut), known = split_name(metric), metric_of(metric)
-    is_share = known.measures == "share"
-    mean, low, high = (
-        None if value is None else f"{100 * value:.1f}" if is_share else number(value, estimate.mean)
-        for value in (estimate.mean, estimate.low, estimate.high)
-    )
-    value = f"{mean}{' %' * is_share}{'' if low is None else f' [{low}, {high}]'}"
-    if not known.meaning or column != known.label:
-        return f"has {metric} {value}"
-    found = known.meaning.format(value)
-    if cut.hits is None:
-        return f"{found} in {cut.size:,} tokens" if cut.kind == "tokens" else found
-    return f"{found} in the first {'hit' if cut.hits == 1 else f'{number_word(cut.hits)} hits'}"
-
-
-def copies_note(outcome: BenchmarkOutcome) -> list[str]:
-    """A sentence on the spans of the truth whose copies count, where there are any."""
-    if not outcome.copied_spans:
-        return []
-    spans, questions = counted(outcome.copied_spans, "relevant spans"), counted(outcome.copied_questions, "questions")
-    verb = "occurs" if outcome.copied_spans == 1 else "occur"
-    return [f"{spans} of {questions} {verb} elsewhere too, and a copy counts as found; copies: off counts none."]
-
-
-def cautions(outcome: BenchmarkOutcome, estimate: Estimate, budget: int | None = None) -> list[str]:
-    """A sentence for each reason to trust the ranking less, given the estimate of the best."""
-    found = []
-    if estimate.units == 1:
-        found.append("One question says nothing about others: ask more.")
-    elif estimate.unit == "queries":
-        found.append("The questions are about so few documents that all this holds for these documents only.")
-    # Where all that was resampled has the same mean, every resample has it, however few there are.
-    if estimate.low is not None and estimate.high is not None and estimate.high - estimate.low <= EQUAL_WITHIN:
-        every = f"Every {singular(unit_word(estimate))} scores the same"
-        found.append(f"{every}: the interval has no width, and says nothing of how sure that is.")
-    # Where the hits are so many of the chunks, every search finds nearly everything.
-    parted = [one for one in outcome.configurations if one.configuration.system is None]
-    k, counts = split_name(outcome.ranking_metric)[1].hits, [one.chunks.count for one in parted]
-    concerned = [count for count in counts if k is not None and k >= TRIVIAL_SHARE * count]
-    if concerned:
-        whose = f" (in {len(concerned)} of {len(counts)} configurations)" * (len(concerned) < len(counts))
-        little = f"k = {k} of {counted(min(counts), 'chunks')} says little{whose}"
-        found.append(f"{little}: use more documents, smaller chunks or a smaller k.")
-    # Chunkers that cut these documents alike make one and the same contestant.
-    by_chunks: dict[str, dict[str, None]] = {}
-    for one in parted:
-        by_chunks.setdefault(digest_of(one.chunk_tables), {})[label(one.configuration.chunker)] = None
-    same = [f"{other} cuts the same as {first}" for first, *others in by_chunks.values() for other in others]
-    rest = [f"so do {len(same) - MOST_NAMED} more"] if len(same) > MOST_NAMED else []
-    return found + ([f"{'; '.join(same[:MOST_NAMED] + rest)}: leave one of them out."] if same else [])
+    if _slower(cheap.latency_ms, first.latency_ms):
+        measured.append((cheap.latency_ms, first.latency_ms, "{:.2f} ms a search instead of {:.2f}"))
+    for own, other, words in measured:
+        if own is not None and other is not None and own != other:
+            (told if own < other else more).append(words.format(own, other))
+    if cheap.index_bytes != first.index_bytes and "system" not in cheap.parts:
+        sizes = [in_bytes(size) if size else "no" for size in (cheap.index_bytes, first.index_bytes)]
+        side = told if cheap.index_bytes < first.index_bytes else more
+        side.append(f"{sizes[0]} index instead of {sizes[1]}")
+    return (", ".join(told) or "it costs the same") + (f"; but {', '.join(more)}" if more else "")

@@ -4,9 +4,18 @@ from collections.abc import Sequence
 
 from rich.filesize import decimal
 
-from rag_eval.formatting import interval, p_value
+from rag_eval.benchmark.outcome import BenchmarkOutcome
+from rag_eval.benchmark.references import digest_of
+from rag_eval.formatting import counted, interval, number, p_value, singular
+from rag_eval.metrics.metric import metric_of, split_name
+from rag_eval.parts import label
 from rag_eval.stats.bootstrap import Estimate
-from rag_eval.stats.comparison import Comparison
+from rag_eval.stats.comparison import EQUAL_WITHIN, Comparison
+
+TRIVIAL_SHARE = 0.5
+"""A context that is this share of all text finds much of the truth whatever the search does."""
+
+MOST_NAMED = 3
 
 _NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
@@ -33,9 +42,9 @@ def unit_word(estimate: Estimate) -> str:
     return "questions" if estimate.unit == "queries" else "documents"
 
 
-def number_word(number: int) -> str:
+def number_word(count: int) -> str:
     """The number in letters, up to twelve."""
-    return _NUMBERS[number - 1] if 1 <= number <= len(_NUMBERS) else f"{number:,}"
+    return _NUMBERS[count - 1] if 1 <= count <= len(_NUMBERS) else f"{count:,}"
 
 
 def listed(names: Sequence[str]) -> str:
@@ -70,3 +79,60 @@ def probability(value: float) -> str:
 def in_bytes(size: int) -> str:
     """A size such as ``4.2 MB``."""
     return decimal(size)
+
+
+def finding(metric: str, estimate: Estimate) -> str:
+    """Such as ``finds 73.9 % [64.2, 82.5] of the relevant text in the first five hits``.
+
+    A share is a percentage, a count as it is; without an interval where there is none.
+    """
+    (column, cut), known = split_name(metric), metric_of(metric)
+    is_share = known.measures == "share"
+    mean, low, high = (
+        None if value is None else f"{100 * value:.1f}" if is_share else number(value, estimate.mean)
+        for value in (estimate.mean, estimate.low, estimate.high)
+    )
+    value = f"{mean}{' %' * is_share}{'' if low is None else f' [{low}, {high}]'}"
+    if not known.meaning or column != known.label:
+        return f"has {metric} {value}"
+    found = known.meaning.format(value)
+    if cut.hits is None:
+        return f"{found} in {cut.size:,} tokens" if cut.kind == "tokens" else found
+    return f"{found} in the first {'hit' if cut.hits == 1 else f'{number_word(cut.hits)} hits'}"
+
+
+def copies_note(outcome: BenchmarkOutcome) -> list[str]:
+    """A sentence on the spans of the truth whose copies count, where there are any."""
+    if not outcome.copied_spans:
+        return []
+    spans, questions = counted(outcome.copied_spans, "relevant spans"), counted(outcome.copied_questions, "questions")
+    verb = "occurs" if outcome.copied_spans == 1 else "occur"
+    return [f"{spans} of {questions} {verb} elsewhere too, and a copy counts as found; copies: off counts none."]
+
+
+def cautions(outcome: BenchmarkOutcome, estimate: Estimate) -> list[str]:
+    """A sentence for each reason to trust the ranking less, given the estimate of the best."""
+    found = []
+    if estimate.units == 1:
+        found.append("One question says nothing about others: ask more.")
+    elif estimate.unit == "queries":
+        found.append("The questions are about so few documents that all this holds for these documents only.")
+    # Where all that was resampled has the same mean, every resample has it, however few there are.
+    if estimate.low is not None and estimate.high is not None and estimate.high - estimate.low <= EQUAL_WITHIN:
+        every = f"Every {singular(unit_word(estimate))} scores the same"
+        found.append(f"{every}: the interval has no width, and says nothing of how sure that is.")
+    # Where the hits are so many of the chunks, every search finds nearly everything.
+    parted = [one for one in outcome.configurations if one.configuration.system is None]
+    k, counts = split_name(outcome.ranking_metric)[1].hits, [one.chunks.count for one in parted]
+    concerned = [count for count in counts if k is not None and k >= TRIVIAL_SHARE * count]
+    if concerned:
+        whose = f" (in {len(concerned)} of {len(counts)} configurations)" * (len(concerned) < len(counts))
+        little = f"k = {k} of {counted(min(counts), 'chunks')} says little{whose}"
+        found.append(f"{little}: use more documents, smaller chunks or a smaller k.")
+    # Chunkers that cut these documents alike make one and the same contestant.
+    by_chunks: dict[str, dict[str, None]] = {}
+    for one in parted:
+        by_chunks.setdefault(digest_of(one.chunk_tables), {})[label(one.configuration.chunker)] = None
+    same = [f"{other} cuts the same as {first}" for first, *others in by_chunks.values() for other in others]
+    rest = [f"so do {len(same) - MOST_NAMED} more"] if len(same) > MOST_NAMED else []
+    return found + ([f"{'; '.join(same[:MOST_NAMED] + rest)}: leave one of them out."] if same else [])

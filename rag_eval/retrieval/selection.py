@@ -27,14 +27,15 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictF
 from rag_eval.chunking.markdown import front_matter
 from rag_eval.disk.files import file_sha256
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.formatting import choices, suggestion
+from rag_eval.formatting import choices, counted, suggestion
 from rag_eval.parts import part
 from rag_eval.parts.definition import shown
 from rag_eval.parts.settings import OptionalCount, value_in_words
 from rag_eval.retrieval.retriever import Numbers, Ranking
 from rag_eval.stores.exact_search import Mask
 from rag_eval.tables import ALLOWED, table_of
-from rag_eval.types.documents import Document
+from rag_eval.types.documents import Corpus, Document
+from rag_eval.types.ground_truth import TokenLevelGroundTruth
 
 Filter = Mapping[str, Any]
 Metadata = Mapping[str, list[Any]]
@@ -348,6 +349,21 @@ def allowed_documents(filters: Iterable[str], documents: Sequence[Document], sel
         kept = [set(matching(part, ids, metadata)) for part in json.loads(one)]
         rows.append((one, [doc_id for doc_id in ids if all(doc_id in each for each in kept)]))
     return table_of(ALLOWED, rows)
+
+
+def where_in_words(selection: Selection, corpus: Corpus, asked: Sequence[TokenLevelGroundTruth]) -> str:
+    """How many documents ``where`` leaves, and for how many questions nothing relevant; empty without it.
+
+    Raises as ``allowed_documents``.
+    """
+    own = [] if selection.where is None else [json.dumps([selection.where])]
+    rows = allowed_documents(own, corpus.documents, selection)
+    if not own:
+        return ""
+    left = set(rows.column("doc_ids")[0].as_py())
+    lost = [item for item in asked if not any(span.doc_id in left for group in item.groups for span in group)]
+    questions = f", in which {len(lost):,} of {counted(len(asked), 'questions')} have nothing relevant" if asked else ""
+    return f"leaves {len(left):,} of {counted(len(corpus), 'documents')}{questions}"
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from rag_eval.benchmark.config import (
     Configuration,
     ConfigurationRecord,
 )
+from rag_eval.benchmark.objective import measured_by
 from rag_eval.chunking import CHUNKER
 from rag_eval.chunking.markdown import MarkdownChunker
 from rag_eval.chunking.recursive import RecursiveTokenChunker
@@ -240,6 +241,12 @@ BENCHMARKS = st.builds(
     st.lists(component(STORE), min_size=1, max_size=2),
     st.lists(component(RERANKER), min_size=1, max_size=3),
 )
+
+
+def test_a_budget_is_measured_beside_an_objective_with_a_cut_of_its_own() -> None:
+    config = benchmark(objective="span_recall@10", budget=1_234)
+    measured = measured_by(config.metrics, config.k, config.objective, config.evaluation_type, config.budget)
+    assert {"span_recall@10", "recall_within_tokens@1234", "recall_within_tokens@2000"} <= set(measured)
 
 
 @FEW

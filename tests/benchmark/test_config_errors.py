@@ -111,6 +111,7 @@ WRONG_SETTINGS = {
     "k: [1, five]": "k[1]: expected a whole number, found the text 'five'",
     "k: []": "k: an empty grid: give at least one value",
     "k: [3, 1]": "k: expected numbers in increasing order, each once, found [3, 1]",
+    "objective: span_recall@8\nfetch_k: 6": "fetch_k: fetch_k is 6 and the largest k is 8: fetch at least as many",
     "fetch_k: 4": "fetch_k: fetch_k is 4 and the largest k is 5: fetch at least as many",
     "copies: nearly": (
         "copies: expected exact, off, or {near: 0.9} for a similarity above 0.5 and up to 1, found the text 'nearly'"

@@ -303,11 +303,26 @@ def test_what_a_notebook_cannot_take_is_told_in_a_sentence(corpus: Corpus) -> No
 
 def test_a_selection_that_leaves_nothing_is_told_before_anything_runs(tmp_path: Path, corpus: Corpus) -> None:
     selection = "[{where: {folder: bu}}, {where: {foldr: bus}}, {score_threshold: 0.1}]"
-    with pytest.raises(ConfigurationError, match=r'where={"folder":"bu"} matches none of 9 documents') as error:
-        check_files(benchmark(tmp_path, corpus, "token-level", selection))
+    with pytest.raises(ConfigurationError) as error:
+        check_files(benchmark(tmp_path, corpus, "token-level", selection), file=tmp_path / "b.yaml")
+    assert str(error.value).startswith('b.yaml, selection[0].where: where={"folder":"bu"} matches none of 9 documents')
     assert error.value.__notes__ == [
-        "no document has the field 'foldr' (did you mean folder?): use one of doc_id, folder, file, lang"
+        "b.yaml, selection[1].where: no document has the field 'foldr' (did you mean folder?): use one of doc_id, "
+        "folder, file, lang"
     ]
+
+
+def test_what_a_filter_leaves_of_documents_and_questions_is_told(tmp_path: Path, corpus: Corpus) -> None:
+    config = benchmark(tmp_path, corpus, "token-level", "{where: {folder: bus}}")
+    (told,) = check_files(config).notes
+    items = truth_of(corpus, "token-level")
+    left = [one.id for one in corpus if str(one.id).startswith("bus/")]
+    lost = [item for item in items if not any(span.doc_id in left for span in item.relevant_spans)]
+    assert 0 < len(lost) < len(items)
+    assert told == (
+        f"selection.where leaves {len(left)} of 9 documents, in which {len(lost)} of {len(items)} questions have "
+        "nothing relevant"
+    )
 
 
 def test_two_selections_are_not_called_the_same(tmp_path: Path, corpus: Corpus) -> None:

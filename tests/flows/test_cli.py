@@ -182,7 +182,11 @@ def test_what_there_is_can_be_listed(tmp_path: Path) -> None:
     assert "there is no kind of part 'chunkrs' (did you mean chunkers?): use one of truth-source, " in refused.stderr
     assert "tokenizer, metric, evaluator\n" in refused.stderr
     listed = rag_eval("validate", str(BENCHMARK), cwd=tmp_path).stdout
-    assert "12 configurations, token-level, k = 1, 3, 5, 10\n14 documents, 72 queries\n" in listed
+    assert (
+        "12 configurations, token-level, k = 1, 3, 5, 10\n"
+        "ranked by recall_within_tokens@2000; a budget of 2,000 tokens, the default\n"
+        "14 documents, 72 queries\n"
+    ) in listed
 
 
 def test_help_names_no_type_of_a_switch(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from rag_eval.chunking.recursive import RecursiveCharacterChunker
 from rag_eval.reports.charts import lanes_of, safe_budgets
 from rag_eval.reports.report import Report, build_report
 from rag_eval.reports.strip import Strip
-from rag_eval.reports.verdict import copies_note
+from rag_eval.reports.wording import copies_note
 from rag_eval.reports.write import keep_report
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tests.benchmark.made_runs import write_data

@@ -11,7 +11,8 @@ from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationFailure
 from rag_eval.benchmark.scores import RunScores, ScoredQuery, read_scores
 from rag_eval.metrics.budget import STRIP, strip_metrics
 from rag_eval.reports.ranking import ConfigurationRanking, RankingRow
-from rag_eval.reports.verdict import RunVerdict, cautions, finding, verdict_of
+from rag_eval.reports.verdict import RunVerdict, verdict_of
+from rag_eval.reports.wording import cautions, finding
 from rag_eval.stats.bootstrap import Estimate
 from rag_eval.stats.comparison import Placed
 from rag_eval.stats.scores import Unit
@@ -113,7 +114,34 @@ def test_nothing_cheaper_is_as_good(outcome: BenchmarkOutcome) -> None:
     found = judged(outcome, means)
     leaner = next(name for name in names if name.endswith("bm25"))
     assert found.cheapest == found.shipped
-    assert found.cheaper.startswith(f"Nothing cheaper comes within 1 point; {leaner} is next at −2")
+    assert found.cheaper.startswith(f"It is the cheapest within 1 point; {leaner}, cheaper, is next at −2")
+
+
+def test_a_latency_counts_beyond_its_noise_and_what_costs_more_is_said_too(outcome: BenchmarkOutcome) -> None:
+    names = [one.name for one in outcome.configurations]
+    pair = [n for n, name in enumerate(names) if name.endswith("bm25")][:2]
+    means = [0.3] * len(names)
+    means[pair[0]], means[pair[1]] = 0.801, 0.8
+
+    def told(latencies: Sequence[float], tokens: Sequence[float]) -> RunVerdict:
+        made = list(outcome.configurations)
+        for number, latency, cost in zip(pair, latencies, tokens, strict=True):
+            metrics = made[number].metrics | {"tokens_retrieved@2000tokens": cost}
+            made[number] = made[number].model_copy(update={"latency_ms": latency, "metrics": metrics})
+        return judged(outcome.model_copy(update={"configurations": made}), means)
+
+    first, second = (names[number] for number in pair)
+    noise = told([3.0, 1.0], [1_800, 1_801])
+    assert (noise.shipped, noise.cheapest) == (first, first)
+    assert noise.cheaper == "It is also the cheapest of the 2 that come within 1 point of it."
+    quicker = told([30.0, 1.0], [1_800, 1_801])
+    assert quicker.cheapest == second
+    assert quicker.cheaper.endswith(
+        ": 1.00 ms a search instead of 30.00; but 1,801 tokens a question instead of 1,800."
+    )
+    smaller = told([1.0, 30.0], [1_800, 900])
+    assert smaller.cheapest == second
+    assert ": 900 tokens a question instead of 1,800; but 30.00 ms a search instead of 1.00." in smaller.cheaper
 
 
 def test_when_there_is_nothing_to_say_that_is_said(outcome: BenchmarkOutcome) -> None:
@@ -140,6 +168,20 @@ def test_another_budget_changes_the_answer(outcome: BenchmarkOutcome) -> None:
     assert found.strip is not None
     assert found.strip.stretches() == [(250, 445, names[1]), (500, 16_000, names[0])]
     assert found.strip.among[0] == [names[1]]
+
+
+def test_the_budget_of_a_benchmark_is_told_beside_an_objective_with_a_cut_of_its_own(sample_run: Kept) -> None:
+    outcome = sample_run.outcome  # by span_recall@5
+    config = outcome.config.model_copy(update={"budget": 1_000})
+    scores = read_scores(sample_run.workspace, outcome)
+    placed = scores.ranking(outcome.ranking_metric, [one.name for one in outcome.ranked()])
+    first, at = placed[0].name, "recall_within_tokens@1000"
+    found = verdict_of(outcome.model_copy(update={"config": config}), scores, placed)
+    own, best = (100 * one.metrics[at] for one in (outcome.ranked()[0], outcome.by(at).ranked()[0]))
+    (note,) = (one for one in found.notes if one.startswith("Within the budget of 1,000 tokens"))
+    assert f"{first} finds {own:.1f} % of what is relevant" in note
+    assert f"{best:.1f} %" in note
+    assert not any("Within the budget" in one for one in verdict_of(outcome, scores, placed).notes)
 
 
 def test_few_documents_decide_and_are_named(outcome: BenchmarkOutcome) -> None:
