@@ -109,7 +109,7 @@ def _print_comparison(console: Console, found: "RunComparison") -> None:
         console.print(f"Inconclusive and not listed: {counted(len(quiet), 'further comparisons')}, by {by}.")
     unchanged = len(found.rows) - len(changed)
     if unchanged:
-        console.print(f"Every query scores as before in {unchanged} of {counted(len(found.rows), 'comparisons')}.")
+        console.print(f"Every query scores as before in {unchanged:,} of {counted(len(found.rows), 'comparisons')}.")
     for sentence in left_out_sentences(found):
         say(console, sentence)
 

@@ -43,7 +43,7 @@ def told_apart(texts: tuple[str, ...], cells: int) -> dict[str, str]:
 
 
 def _cut(text: str, cells: int, tail: int) -> str:
-    """The text in so many cells: if it does not fit, its beginning, an ellipsis, and ``tail`` cells of its end."""
+    """The text in so many cells: if it does not fit, its beginning, an ellipsis, and at most ``tail`` of its end."""
     if cell_len(text) <= cells:
         return text
     if cells < 3:
@@ -51,7 +51,13 @@ def _cut(text: str, cells: int, tail: int) -> str:
     start = len(text)
     while cell_len(text[start - 1 :]) <= tail:
         start -= 1
-    return f"{set_cell_size(text, cells - 1 - cell_len(text[start:]))}…{text[start:]}"
+    while start < len(text) and text[start - 1 : start + 1].isalnum():  # not in the middle of a word
+        start += 1
+    head = set_cell_size(text, cells - 1 - cell_len(text[start:]))
+    end = len(head)
+    while end > len(head) // 2 and text[end - 1 : end + 1].isalnum():
+        end -= 1
+    return f"{head[:end] if end > len(head) // 2 else head}…{text[start:]}"
 
 
 def plain_table(title: str | None, columns: Mapping[str, bool], fixed: str = "") -> Table:

@@ -1,7 +1,8 @@
 """The progress of a benchmark on a terminal: configurations × stages, within its height and width."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from time import monotonic
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -40,6 +41,15 @@ STAGE_CELLS = max(map(len, HEADINGS.values())) + 3
 TROUBLES = 3
 """How many waits, retries and failures are shown with their reasons at a time."""
 
+FINISHED = ("computed", "reused", "failed")
+TIMED_FROM = 3.0
+"""Seconds after which a running stage shows its time."""
+
+MINUTE = 60.0
+
+Times = dict[tuple[str | None, str], tuple[float, float | None]]
+"""When each stage of each configuration began, and when it ended."""
+
 Events = dict[tuple[str | None, str], StageEvent]
 """The latest event of each stage of each configuration, in the order they came."""
 
@@ -50,8 +60,10 @@ class LiveTable:
     Where there are more configurations than lines, those that run or failed come first and the rest is counted.
     """
 
-    def __init__(self, configurations: list[str]) -> None:
+    def __init__(self, configurations: list[str], clock: Callable[[], float] = monotonic) -> None:
         self._configurations = [visible(name) for name in configurations]
+        self._clock, self._began = clock, clock()
+        self._times: Times = {}
         self._events: Events = {}
         self._lock = threading.Lock()
         self._shown: list[int] = []
@@ -64,6 +76,12 @@ class LiveTable:
         with self._lock:
             self._events.pop((name, event.stage), None)
             self._events[name, event.stage] = event
+            begun = self._times.get((name, event.stage))
+            # A stage that is tried again or waited for another is still the same work.
+            if event.status in FINISHED and begun is not None:
+                self._times[name, event.stage] = begun[0], self._clock()
+            elif begun is None or begun[1] is not None:
+                self._times[name, event.stage] = self._clock(), None
             if self._log is not None:
                 self._print_event(self._log, name, event)
 
@@ -73,7 +91,7 @@ class LiveTable:
         if name is not None and name not in self._finished and (is_done or event.status == "failed"):
             self._finished.add(name)
             word = "done" if is_done else "failed"
-            say(console, f"rag-eval: {len(self._finished)} of {len(self._configurations)}: {name}: {word}")
+            say(console, f"rag-eval: {len(self._finished):,} of {len(self._configurations):,}: {name}: {word}")
         elif event.status in ("waiting", "retrying"):
             where = event.stage if name is None else f"{name}: {event.stage}"
             say(console, f"rag-eval: {where} {WORDS[event.status]}: {event.reason}")
@@ -96,17 +114,18 @@ class LiveTable:
     def lines(self, width: int, height: int) -> list[Text]:
         """The lines to show, no wider and together no higher than this size."""
         with self._lock:
-            events = dict(self._events)
+            events, times, now = dict(self._events), dict(self._times), self._clock()
         states = {name: _state(events, name) for name in self._configurations}
         below = [
             *_troubles(self._configurations, events, width),
-            Text(_tally(states, events)),
+            Text(f"{_tally(states, events)}; {_elapsed(states, times, now - self._began, now)}"),
             Text(LEGEND, style="dim"),
         ]
         room = max(height - 1 - len(below), 1)
         names = _chosen(states, room)
         stages = [stage for stage in HEADINGS if any(of == stage and name is not None for name, of in events)]
-        rows = list(_rows(names, self._configurations, stages, events, width))
+        running = {key: now - begun for key, (begun, ended) in times.items() if ended is None}
+        rows = list(_rows(names, self._configurations, stages, events, running, width))
         lines = [*rows, *below][: max(height, 1)]
         for line in lines:
             line.truncate(width, overflow="ellipsis")
@@ -139,7 +158,14 @@ def _chosen(states: dict[str, str], room: int) -> list[str]:
     return [name for name in states if name in kept]
 
 
-def _rows(names: list[str], all_names: list[str], stages: list[str], events: Events, width: int) -> Iterator[Text]:
+def _rows(
+    names: list[str],
+    all_names: list[str],
+    stages: list[str],
+    events: Events,
+    running: dict[tuple[str | None, str], float],
+    width: int,
+) -> Iterator[Text]:
     """A heading and a line for each name; where there is no room for columns, its latest stage instead."""
     columns = [len(HEADINGS[stage]) + 1 for stage in stages]
     longest = max(map(cell_len, all_names), default=0)
@@ -150,7 +176,7 @@ def _rows(names: list[str], all_names: list[str], stages: list[str], events: Eve
     if stages and (room < min(longest, NARROWEST_NAME) or is_ambiguous):
         for name in names:
             latest = next((event for (of, _), event in reversed(events.items()) if of == name), None)
-            mark, style = MARKS[latest.status] if latest else ("", "")
+            mark, style = _mark(latest, running.get((name, latest.stage))) if latest else ("", "")
             stage = HEADINGS.get(latest.stage, latest.stage) if latest else ""
             yield Text.assemble(alone[name], f" {stage} ", (mark, style))
         return
@@ -161,9 +187,46 @@ def _rows(names: list[str], all_names: list[str], stages: list[str], events: Eve
         line.pad_right(label - cell_len(line.plain))
         for stage, cells in zip(stages, columns, strict=True):
             event = events.get((name, stage))
-            mark, style = MARKS[event.status] if event else ("", "")
+            mark, style = _mark(event, running.get((name, stage))) if event else ("", "")
             line.append(f" {mark}".ljust(cells), style)
         yield line
+
+
+def _mark(event: StageEvent, seconds: float | None) -> tuple[str, str]:
+    """The mark of a stage and its style; one that has run for a while has its time."""
+    mark, style = MARKS[event.status]
+    is_long = event.status == "started" and seconds is not None and seconds >= TIMED_FROM
+    return (_in_short(seconds or 0) if is_long else mark), style
+
+
+def _in_short(seconds: float) -> str:
+    """A time in at most four cells, such as ``42s``, ``12m`` or ``3h``."""
+    if seconds < MINUTE:
+        return f"{seconds:.0f}s"
+    return f"{seconds / MINUTE:.0f}m" if seconds < 100 * MINUTE else f"{seconds / MINUTE**2:.0f}h"
+
+
+def _elapsed(states: dict[str, str], times: Times, elapsed: float, now: float) -> str:
+    """How long it has taken, and about how long the rest takes by what the stages took so far.
+
+    A configuration has the stages that any has had. What was done at the same time so far will be so again.
+    """
+    told = f"{elapsed // MINUTE:.0f}:{elapsed % MINUTE:02.0f}"
+    took: dict[str, list[float]] = {}
+    for (name, stage), (begun, ended) in times.items():
+        if name is not None and ended is not None:
+            took.setdefault(stage, []).append(ended - begun)
+    if "done" not in states.values():
+        return told
+    usual = {stage: sum(seconds) / len(seconds) for stage, seconds in took.items()}
+    rest = 0.0
+    for name in (name for name, state in states.items() if state in ("running", "waiting")):
+        for stage, seconds in usual.items():
+            begun, ended = times.get((name, stage), (now, None))
+            rest += 0.0 if ended is not None else max(0.0, seconds - (now - begun))
+    first = min(begun for (name, _), (begun, _) in times.items() if name is not None)
+    at_once = max(1.0, sum(map(sum, took.values())) / max(now - first, 1e-9))
+    return f"{told}, about {_in_short(rest / at_once)} left" if rest / at_once >= 1 else told
 
 
 def _troubles(all_names: list[str], events: Events, width: int) -> list[Text]:
@@ -188,6 +251,6 @@ def _tally(states: dict[str, str], events: Events) -> str:
         latest = next((event.stage for (name, _), event in reversed(events.items()) if name is None), None)
         return f"{counted(len(reached), 'configurations')}; {latest.replace('-', ' ') if latest else 'starting'} …"
     parts = [
-        f"{reached.count(state)} {state}" for state in ("done", "running", "waiting", "failed") if state in reached
+        f"{reached.count(state):,} {state}" for state in ("done", "running", "waiting", "failed") if state in reached
     ]
     return f"{counted(len(reached), 'configurations')}: {', '.join(parts)}"

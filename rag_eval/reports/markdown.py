@@ -162,8 +162,8 @@ def configuration_markdown(outcome: ConfigurationOutcome, link: Link) -> str:
     lines = [
         f"# {escape_markdown(outcome.name)}",
         "",
-        f"{outcome.queries} queries, {chunks.count} chunks of {chunks.shortest} to {chunks.longest} characters "
-        f"({chunks.mean:.0f} on average)",
+        f"{counted(outcome.queries, 'queries')}, {counted(chunks.count, 'chunks')} of {chunks.shortest:,} to "
+        f"{chunks.longest:,} characters ({chunks.mean:,.0f} on average)",
         "",
         "| metric | mean |",
         "|---|---:|",
@@ -250,7 +250,7 @@ def generation_markdown(report: "GenerationReport") -> str:
         "| dropped because | questions | such as |",
         "|---|---:|---|",
         *(
-            f"| {reason} | {dropped.count} | {escape_markdown(dropped.examples[0])} |"
+            f"| {reason} | {dropped.count:,} | {escape_markdown(dropped.examples[0])} |"
             for reason, dropped in report.dropped.items()
         ),
         "",

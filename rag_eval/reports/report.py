@@ -117,4 +117,4 @@ def work_in_words(stage: StageWork) -> str:
     """Such as ``computed (3 of 100 documents)``."""
     if stage.effort is None or stage.work != "computed":
         return stage.work
-    return f"{stage.work} ({stage.effort.fresh} of {stage.effort.total} {stage.effort.unit})"
+    return f"{stage.work} ({stage.effort.fresh:,} of {stage.effort.total:,} {stage.effort.unit})"

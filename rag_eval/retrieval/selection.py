@@ -11,6 +11,7 @@ applied before the best are taken, so that a filtered search finds as many chunk
 
 import json
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import date, time
@@ -51,6 +52,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 """What a condition may compare by; ``like`` is a pattern in which ``*`` stands for any text."""
 
+_JOINING = {"or", "and", "where", "true", "false", *COMPARISONS}
 _KINDS = {str: "text", bool: "true or false", int: "a number", float: "a number"}
 
 
@@ -176,7 +178,25 @@ class Selection:
         """Its settings; the table by the name of its file."""
         told = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "_"}
         told |= {"metadata": self.metadata and self.metadata.name, "query_filters": self.query_filters or None}
-        return " ".join(["select", *(f"{name}={shown(one)}" for name, one in told.items() if one is not None)])
+        where = told.pop("where")
+        words = [] if where is None else [f"where {' and '.join(_condition_in_words(*one) for one in where.items())}"]
+        return " ".join(["select", *words, *(f"{name}={shown(one)}" for name, one in told.items() if one is not None)])
+
+
+def _condition_in_words(field: str, condition: Any) -> str:
+    """A condition as a name has it, such as ``folder guides or api`` or ``year at_least 2023``; no comma parts it."""
+    by = condition if isinstance(condition, Mapping) else {"": condition}
+    told = []
+    for name, given in by.items():
+        values = " or ".join(_bare(one) for one in (given if isinstance(given, list) else [given]))
+        told.append(f"{name} {values}".strip())
+    return f"{_bare(field)} {' and '.join(told)}"
+
+
+def _bare(value: Any) -> str:
+    """A word as it is, anything else as JSON."""
+    is_word = isinstance(value, str) and re.fullmatch(r"[\w./*-]*[^\W\d][\w./*-]*", value) and value not in _JOINING
+    return str(value) if is_word else json.dumps(value, ensure_ascii=False)
 
 
 READERS: dict[str, tuple[str, dict[str, Any]]] = {

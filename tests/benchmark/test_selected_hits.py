@@ -201,7 +201,7 @@ def test_a_workspace_keeps_what_memory_gives_and_the_losses_add_up(tmp_path: Pat
     names = [one.name for one in config.configurations()]
     assert [name.partition("hybrid")[2] for name in names if "hybrid" in name and "ivf" not in name] == [
         "",
-        ', select where={"kind":"new"} metadata=about.csv near_duplicates=0.8',
+        ", select where kind new metadata=about.csv near_duplicates=0.8",
         ", select query_filters=true",
     ]
     for configuration in config.configurations():
@@ -329,6 +329,6 @@ def test_two_selections_are_not_called_the_same(tmp_path: Path, corpus: Corpus) 
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "about.csv").write_text("doc_id,kind\nbus/0.md,new\n")
     tables = "{where: {kind: new}, metadata: [about.csv, other/about.csv]}"
-    told = r'two of the selection are called select where={"kind":"new"} metadata=about.csv: give each a name or a file'
+    told = r"two of the selection are called select where kind new metadata=about.csv: give each a name or a file"
     with pytest.raises(ConfigurationError, match=told):
         benchmark(tmp_path, corpus, "token-level", tables)

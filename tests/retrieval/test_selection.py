@@ -174,7 +174,7 @@ def test_a_table_of_metadata_goes_before_what_a_document_says_of_itself(tmp_path
     assert fields[2]["since"] == ["2020-01-02"]
     selection = Selection(where={"year": 2025}, metadata=path)
     known = digest(selection)
-    assert label(selection) == f'select where={{"year":2025}} metadata=metadata{suffix}'
+    assert label(selection) == f"select where year 2025 metadata=metadata{suffix}"
     frame.filter(polars.col("doc_id") != "other.md").write_csv(path)
     assert digest(Selection(where={"year": 2025}, metadata=path)) != known
 
@@ -250,9 +250,18 @@ def test_what_cannot_be_used_is_told_in_a_sentence(tmp_path: Path) -> None:
 def test_in_a_file_the_type_of_a_selection_need_not_be_said() -> None:
     made = SELECTION.make({"where": {"lang": "en"}, "near_duplicates": 0.9, "fetch_k": 80})
     assert made == Selection(where={"lang": "en"}, near_duplicates=0.9, fetch_k=80)
-    assert label(made) == 'select where={"lang":"en"} near_duplicates=0.9 fetch_k=80'
+    assert label(made) == "select where lang en near_duplicates=0.9 fetch_k=80"
     assert SELECTION.make("none") is None
     with pytest.raises(ConfigurationError, match="select has no such key \\(did you mean score_threshold"):
         SELECTION.make({"score_treshold": 0.5})
     assert (made.independent, Selection(score_threshold=0.1).independent) == (False, True)
     assert json.loads(json.dumps(made.where)) == {"lang": "en"}
+
+
+def test_a_filter_is_called_in_words_and_no_two_alike() -> None:
+    where = {"folder": ["guides", "a, b"], "year": {"at_least": 2023, "below": 2025}, "status": {"not": "draft"}}
+    assert label(Selection(where=where)) == (
+        'select where folder guides or "a, b" and year at_least 2023 and below 2025 and status not draft'
+    )
+    values: list[Any] = ["2025", 2025, True, "true", "or", ["a", "or", "b"], ["a", "b"], "a or b", {"not": "a"}]
+    assert len({label(Selection(where={"x": value})) for value in values}) == len(values)

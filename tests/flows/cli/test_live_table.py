@@ -53,13 +53,13 @@ def test_what_is_at_work_or_failed_is_shown_before_what_waits_or_is_done() -> No
     assert len(lines) == 10
     assert any(line.startswith("recursive-token 20/0") and "…" in line[-20:] for line in lines)
     assert any(line.startswith("recursive-token 30/0") and "✗" in line for line in lines)
-    assert "40 configurations: 15 done, 1 running, 23 waiting, 1 failed" in lines
+    assert any(line.startswith("40 configurations: 15 done, 1 running, 23 waiting, 1 failed; 0:00") for line in lines)
 
 
 def test_a_long_name_is_cut_and_a_row_is_one_line() -> None:
     lines = shown(table(*((NAMES[0], stage, "computed") for stage in STAGES)), 80, 60)
     (row,) = [line for line in lines if "✓" in line and line != lines[-1]]
-    assert row.startswith("recursive-token 0/…")
+    assert row.startswith("recursive-token 0/0, …-3-small")  # no word is cut
     assert "…" in row
     assert "3-small" in row
     assert row.count("✓") == len(STAGES)
@@ -91,7 +91,7 @@ def test_a_narrow_terminal_shows_the_stage_instead_of_columns() -> None:
 
 def test_retries_are_told_with_their_reason() -> None:
     found = table((NAMES[3], "embed", "retrying"))
-    assert "↻ embed (recursive-token 3/…l): the service is away" in shown(found, 120, 60)
+    assert "↻ embed (recursive-token 3/0…): the service is away" in shown(found, 120, 60)
     found.update(StageEvent(NAMES[4], "embed", "retrying", "the service is away"))
     assert "↻ embed (2 configurations): the service is away" in shown(found, 120, 60)
     found.update(StageEvent(NAMES[4], "embed", "computed"))
@@ -100,7 +100,30 @@ def test_retries_are_told_with_their_reason() -> None:
 
 
 def test_what_is_done_before_the_configurations_is_said() -> None:
-    assert "40 configurations; load corpus …" in shown(table((None, "load-corpus", "started")), 80, 60)
+    lines = shown(table((None, "load-corpus", "started")), 80, 60)
+    assert any(line.startswith("40 configurations; load corpus …; 0:00") for line in lines)
+
+
+def test_elapsed_time_the_rest_and_how_long_a_stage_has_run_are_told() -> None:
+    clock = [0.0]
+    found = LiveTable(NAMES[:3], lambda: clock[0])
+
+    def at(seconds: float, *events: tuple[str | None, str, Status]) -> str:
+        clock[0] = seconds
+        for event in events:
+            found.update(StageEvent(*event))
+        return "\n".join(shown(found, 120, 20))
+
+    assert "3 configurations; load corpus …; 0:00" in at(0, (None, "load-corpus", "started"))
+    at(5, (NAMES[0], "chunk", "started"), (NAMES[1], "chunk", "started"))
+    assert "left" not in at(15, (NAMES[0], "chunk", "computed"), (NAMES[0], "score", "started"))
+    # Chunking took 10 s and 20 s, scoring 10 s; two at once: 10 s of scoring and 25 s of the third remain.
+    told = at(25, (NAMES[1], "chunk", "computed"), (NAMES[0], "score", "computed"), (NAMES[1], "score", "started"))
+    assert "3 configurations: 1 done, 1 running, 1 waiting; 0:25, about 18s left" in told
+    assert " 5s" in at(30)
+    at(35, (NAMES[1], "score", "computed"), (NAMES[2], "chunk", "started"), (NAMES[2], "chunk", "computed"))
+    at(36, (NAMES[2], "score", "started"), (NAMES[2], "score", "computed"))
+    assert "3 configurations: 3 done; 2:05" in at(125)
 
 
 def test_a_name_cannot_steer_the_terminal() -> None:
