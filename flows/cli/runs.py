@@ -116,7 +116,8 @@ def _print_history(console: Console, found: "History", what: str, last: int) -> 
             change = signed(mean - before[entry.comparable], mean) if entry.comparable in before else ""
             cells = [number(mean), interval(entry.estimate.low, entry.estimate.high), change]
             before[entry.comparable] = mean
-        name = Text(visible(entry.configuration or "no score") + failed)
+        other = f" (by {entry.metric})" if entry.metric != found.metric else ""
+        name = Text(visible(entry.configuration or f"no score by {found.metric}") + other + failed)
         marked = [str(getattr(entry, mark)) for mark in several]
         table.add_row(Text(run + (" *" if entry.is_baseline else "")), name, *cells, *marked)
     if found.entries:

@@ -22,15 +22,17 @@ BARS = "▁▂▃▄▅▆▇█"
 class HistoryEntry:
     """A run: its best configuration by the metric (or the one followed), and the estimate of that.
 
-    ``configuration`` and ``estimate`` are None when the run has no score by the metric. ``data`` is a letter: runs with
-    the same letter were measured on the same documents and the same truth. ``grid`` is a number: the best of runs with
-    the same number are of the same configurations; None where one configuration is followed.
+    ``metric`` is that of the history, or the run's own objective where none was asked for and it was not measured by
+    the former. ``configuration`` and ``estimate`` are None when the run has no score by the metric. ``data`` is a
+    letter: runs with the same letter were measured on the same documents and the same truth. ``grid`` is a number: the
+    best of runs with the same number are of the same configurations; None where one configuration is followed.
     """
 
     run: str
     started: str
     data: str
     grid: int | None
+    metric: str
     documents: int
     queries: int
     corpus_digest: str
@@ -42,9 +44,9 @@ class HistoryEntry:
     is_baseline: bool
 
     @property
-    def comparable(self) -> tuple[str, int | None]:
-        """What entries have in common whose estimates can be compared: the data, and the grid that has the best."""
-        return self.data, self.grid
+    def comparable(self) -> tuple[str, int | None, str]:
+        """What entries have in common whose estimates can be compared: data, metric, and the grid that has the best."""
+        return self.data, self.grid, self.metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,8 @@ class History:
     unreadable: list[str]
 
     def trend(self) -> list[HistoryEntry]:
-        """The entries that have a score and can be compared with the latest such entry."""
-        scored = [entry for entry in self.entries if entry.estimate is not None]
+        """The entries that have a score by the metric and can be compared with the latest such entry."""
+        scored = [entry for entry in self.entries if entry.estimate is not None and entry.metric == self.metric]
         return [entry for entry in scored if entry.comparable == scored[-1].comparable]
 
 
@@ -89,13 +91,18 @@ def history(
     letters, grids = _letters(outcomes), _grids(outcomes)
     entries = []
     for outcome, letter, grid in zip(outcomes, letters, grids, strict=True):
-        followed, figure = _followed(workspace, outcome, chosen, configuration)
+        by = chosen
+        followed, figure = _followed(workspace, outcome, by, configuration)
+        if figure is None and metric is None and outcome.configurations:
+            by = outcome.ranking_metric
+            followed, figure = _followed(workspace, outcome, by, configuration)
         entries.append(
             HistoryEntry(
                 run=outcome.run,
                 started=outcome.started.isoformat(timespec="seconds"),
                 data=letter,
                 grid=None if configuration else grid,
+                metric=by,
                 documents=outcome.documents,
                 queries=outcome.answerable,
                 corpus_digest=outcome.corpus.digest,

@@ -108,6 +108,20 @@ def test_history_gives_no_change_between_the_bests_of_two_grids(kept: Store, tmp
     assert "span_recall@3 on data A: " in followed
 
 
+def test_a_run_by_another_objective_is_shown_by_its_own(kept: Store, tmp_path: Path) -> None:
+    own = renamed(kept, tmp_path / "own")
+    latest = make_run(own.workspace, own.config.model_copy(update={"objective": "span_recall@2"}))
+    shown = " ".join(said(own, "history").split())
+    assert latest.ranking_metric == "span_recall@2"
+    assert shown.count("(by span_recall@3)") == 4
+    assert "no score" not in shown
+    entries = told(own, "history")["entries"]
+    assert [one["metric"] for one in entries] == ["span_recall@3"] * 4 + ["span_recall@2"]
+    assert told(own, "history")["trend"] == [latest.run]
+    asked = " ".join(said(own, "history", "--metric", "span_recall@2").split())
+    assert "no score by span_recall@2" in asked
+
+
 def test_the_baseline_is_shown(kept: Store) -> None:
     assert told(kept, "baseline", "show")["run"] == kept.good.run
     assert kept.good.run in said(kept, "baseline", "show")
