@@ -44,6 +44,10 @@ class _Loaded:
     token_bytes: NDArray[np.uint8]  # by token: its length in UTF-8
 
 
+MOST_COUNTED = 2**16
+"""Of how many texts the number of tokens is remembered."""
+
+_counts: dict[tuple[str, bytes], int] = {}
 _loaded: dict[str, _Loaded] = {}
 _loading = threading.Lock()
 
@@ -75,8 +79,17 @@ def encode(text: str, encoding: str) -> NDArray[np.uint32]:
 
 
 def count_tokens(text: str, encoding: str) -> int:
-    """How many tokens a text is; 0 for an empty text. Raises ``TextEncodingError`` on a lone surrogate."""
-    return len(encode(text, encoding))
+    """How many tokens a text is; 0 for an empty text. Raises ``TextEncodingError`` on a lone surrogate.
+
+    What is counted again, as configurations that share chunks do, is remembered.
+    """
+    key = encoding, hashlib.blake2b(encode_utf8(text), digest_size=16).digest()
+    found = _counts.get(key)
+    if found is None:
+        if len(_counts) >= MOST_COUNTED:
+            _counts.clear()
+        found = _counts[key] = len(encode(text, encoding))
+    return found
 
 
 def token_ends(text: str, encoding: str) -> NDArray[np.int64]:

@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rag_eval.disk.files import data_sha256, file_sha256, scratch_path, sweep_scratch, writing
+from rag_eval.disk.files import data_sha256, file_sha256, scratch_path, sweep_scratch, write_atomically, writing
 from rag_eval.disk.locks import try_lock
 from rag_eval.errors import ArtifactError
 
@@ -54,6 +54,16 @@ def prefect_home(workspace: "Workspace") -> Path:
         ) from None
     sweep_scratch(home)
     return home
+
+
+def one_authority(home: Path) -> Path:
+    """Return a file with a certificate authority, for clients that need none."""
+    import certifi
+
+    path, last = home / "authority.pem", "-----END CERTIFICATE-----\n"
+    if not path.exists():
+        write_atomically(path, (Path(certifi.where()).read_text(encoding="utf-8").partition(last)[0] + last).encode())
+    return path
 
 
 RETENTION = {

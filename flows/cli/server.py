@@ -34,6 +34,7 @@ from flows.cli.prefect_home import (
     find_key,
     keep_template,
     new_key,
+    one_authority,
     prefect_home,
     use_key,
     use_own_server,
@@ -336,6 +337,8 @@ def temporary_server(home: Path) -> Iterator[PrefectServer]:
         settings = use_own_server(home, api, new_key(), folder / DATABASE)
         # Nobody can read them there; what is still to be sent when the server has ended would be tried for a minute.
         os.environ["PREFECT_LOGGING_TO_API_ENABLED"] = "false"
+        # Every client of Prefect's reads all authorities there are, though loopback has no certificate: one is enough.
+        os.environ["PREFECT_API_SSL_CERT_FILE"] = str(one_authority(home))
         migrate = {"PREFECT_SERVER_DATABASE_MIGRATE_ON_START": "false" if is_migrated else "true"}
         process = start_attended(["server", "127.0.0.1", str(port)], folder / LOG, BARE | settings | migrate)
         try:

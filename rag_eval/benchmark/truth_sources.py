@@ -85,7 +85,7 @@ class TruthSources:
         return core_schema.no_info_plain_validator_function(self._checked, serialization=serialization)
 
     def __get_pydantic_json_schema__(self, _: object, __: object) -> Schema:
-        return sources_schema()
+        return {"title": "ground truth"}  # sources_schema loads every source there is
 
     def _checked(self, value: object) -> list[Any]:
         try:

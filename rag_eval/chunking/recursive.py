@@ -19,7 +19,7 @@ from pydantic import Field, GetPydanticSchema, StrictStr
 from rag_eval.chunking.chunker import BuiltInChunker, Cut, Encoding, check_overlap, fitting_overlap
 from rag_eval.parts import Shown, part
 from rag_eval.parts.settings import Count, OptionalWhole, Whole
-from rag_eval.tokens import check_encoding, count_tokens, token_ends
+from rag_eval.tokens import check_encoding, encode, token_ends
 
 DEFAULT_OVERLAP = 200
 
@@ -211,7 +211,7 @@ class TokenCounter:
         piece = self.text[start:end]
         found = self._known.get(piece)
         if found is None:
-            found = count_tokens(piece, self._encoding)
+            found = len(encode(piece, self._encoding))
             if len(piece) <= _SHORT:
                 self._known[piece] = found
         return found

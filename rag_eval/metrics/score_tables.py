@@ -117,14 +117,19 @@ def tokens_of_rows(
 
 def average_scores(scores: pa.Table) -> pa.Table:
     """The mean and the number of queries for each metric and cut, in the order of their first rows."""
-    import polars as pl  # here, because it takes longer to import than most runs take to score
-
     check_schema(scores, SCORES, "scores")
-    frame = pl.from_arrow(scores.select(["metric", "cut", "size", "value"]))
-    averages = frame.group_by("metric", "cut", "size", maintain_order=True).agg(  # type: ignore[union-attr]  # never a Series
-        pl.col("value").mean().alias("mean"), pl.len().cast(pl.Int64).alias("n")
-    )
-    return averages.to_arrow().cast(AVERAGES)
+    sizes = scores.column("size").to_numpy().astype(np.int64)
+    numbers = sizes - sizes.min(initial=0)
+    for name in ("metric", "cut"):
+        encoded = scores.column(name).combine_chunks().dictionary_encode()
+        numbers += encoded.indices.to_numpy() * (numbers.max(initial=0) + 1)
+    _, firsts, groups, counts = np.unique(numbers, return_index=True, return_inverse=True, return_counts=True)
+    values = scores.column("value").to_numpy()[np.argsort(groups, kind="stable")]
+    means = [group.mean() for group in np.split(values, np.cumsum(counts)[:-1]) if len(group)]
+    order = np.argsort(firsts)
+    heads = scores.select(["metric", "cut", "size"]).take(pa.array(firsts[order]))
+    figures = pa.array(np.array(means, np.float64)[order]), pa.array(counts[order].astype(np.int64))
+    return pa.Table.from_arrays([*heads.columns, *figures], schema=AVERAGES)
 
 
 def _score(
@@ -285,20 +290,26 @@ class _Tables:
         def tokens_of(doc: int, start: int, end: int) -> int:
             return count_tokens(texts[ids[doc]][start:end], encoding)
 
+        known: set[tuple[int, int, int]] = set()
         for first, last in pairwise(hits.offsets.tolist()):
             merged: dict[int, list[tuple[int, int]]] = {}
             spent = 0
             for row in range(first, last):
                 if row - first >= whole and spent > budget:
                     break
-                doc, start, end = places[row]
-                self._text_at(row, texts, ids[doc], name)  # which refuses a place that is not there
-                near = [one for one in merged.get(doc, []) if one[0] <= end and start <= one[1]]
+                doc, start, end = place = places[row]
+                if place not in known:
+                    self._text_at(row, texts, ids[doc], name)  # which refuses a place that is not there
+                    known.add(place)
+                before = merged.setdefault(doc, [])
+                near = [one for one in before if one[0] <= end and start <= one[1]]
+                if near and near[0][0] <= start and end <= near[0][1]:
+                    continue  # inside of what was handed on before, and so beside no other
                 joined = min([start, *(one[0] for one in near)]), max([end, *(one[1] for one in near)])
-                if near != [joined]:
-                    costs[row] = tokens_of(doc, *joined) - sum(tokens_of(doc, *one) for one in near)
-                    merged[doc] = [one for one in merged.get(doc, []) if one not in near] + [joined]
-                    spent += int(costs[row])
+                cost = tokens_of(doc, *joined) - sum(tokens_of(doc, *one) for one in near)
+                merged[doc] = [one for one in before if one not in near] + [joined]
+                costs[row] = cost
+                spent += cost
         return costs
 
     def _texts(self, name: MetricName) -> Mapping[str, str]:

@@ -8,6 +8,7 @@ import functools
 import json
 import operator
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
@@ -301,13 +302,16 @@ def digest(candidate: object) -> str:
 
 def versions_of(packages: Iterable[str]) -> dict[str, str | None]:
     """Return the installed version of each package, None where it is not there."""
-    found: dict[str, str | None] = {}
-    for package in packages:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = None
-    return found
+    return {package: _version(package, tuple(sys.path)) for package in packages}
+
+
+@functools.cache
+def _version(package: str, path: tuple[str, ...]) -> str | None:
+    """The version that is found on the path; each is looked for once."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def is_remote(candidate: object) -> bool:

@@ -128,7 +128,8 @@ class PartOf:
         return core_schema.no_info_plain_validator_function(self._checked, serialization=serialization)
 
     def __get_pydantic_json_schema__(self, _: object, __: object) -> Schema:
-        return kind_schema(self.kind)
+        # No form asks for parts: what can be written is kind_schema's to tell, which loads every part there is.
+        return {"title": self.kind.name}
 
     def _checked(self, value: object) -> object:
         try:
