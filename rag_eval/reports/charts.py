@@ -19,10 +19,11 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.formatting import counted
 from rag_eval.metrics.budget import BUDGET
 from rag_eval.metrics.losses import LOSS_PARTS, average_losses
-from rag_eval.metrics.metric import higher_is_better, metric_of, split_name
+from rag_eval.metrics.metric import DEFAULT_ENCODING, higher_is_better, metric_of, split_name
 from rag_eval.parts import label
 from rag_eval.reports.strip import Strip
 from rag_eval.reports.verdict import Contender, RunVerdict
+from rag_eval.tokens import count_tokens
 
 MOST_CHARTED = 100
 """The most configurations that the charts show, the best ones."""
@@ -44,6 +45,9 @@ PARTS = {
 
 BINS = 40
 """Of the distribution of chunk sizes."""
+
+SAMPLED = 300
+"""So many chunks of a chunker are counted in tokens, spread over all of them."""
 
 
 def charts_of(
@@ -151,21 +155,34 @@ def losses_of_run(
 def sizes_of(
     workspace: Workspace, outcome: BenchmarkOutcome, charted: Sequence[ConfigurationOutcome]
 ) -> list[dict[str, Any]]:
-    """How many chunks of each chunker have which length in characters, in bins from 0 to the longest of all."""
-    found: dict[str, tuple[str, Any]] = {}
+    """How many chunks of each chunker have which length in characters, in bins from 0 to the longest of all.
+
+    The median in tokens is that of a sample.
+    """
+    found: dict[str, tuple[str, Any, float]] = {}
+    is_placed = outcome.config.evaluation_type == "token-level"
+    documents = workspace.read_tables(outcome.inputs.documents).select(["doc_id", "content"])
+    texts = dict(zip(*(column.to_pylist() for column in documents.columns), strict=True)) if is_placed else {}
     for one in charted:
         digest = digest_of(one.chunk_tables) if one.chunk_tables else ""
         if digest and digest not in found:
             chunks = read_chunks(workspace, one.chunk_tables, outcome.config.evaluation_type)
-            is_placed = outcome.config.evaluation_type == "token-level"
             lengths = (
                 pc.subtract(chunks.column("end"), chunks.column("start"))
                 if is_placed
                 else pc.utf8_length(chunks.column("content"))
             )
-            found[digest] = label(one.configuration.chunker), lengths.to_numpy()
+            picked = np.unique(np.linspace(0, max(len(chunks) - 1, 0), SAMPLED, dtype=int))[: len(chunks)]
+            some = chunks.select(["doc_id", "start", "end", "content"]).take(picked).to_pylist()
+            tokens = [
+                count_tokens(
+                    texts[row["doc_id"]][row["start"] : row["end"]] if is_placed else row["content"], DEFAULT_ENCODING
+                )
+                for row in some
+            ]
+            found[digest] = label(one.configuration.chunker), lengths.to_numpy(), float(np.median(tokens or [0]))
     # A few very long ones would leave the others no room: they share the last bin.
-    top = max((float(np.quantile(lengths, 0.99)) for _, lengths in found.values() if len(lengths)), default=0.0)
+    top = max((float(np.quantile(lengths, 0.99)) for _, lengths, _ in found.values() if len(lengths)), default=0.0)
     edges = np.append(np.linspace(0, max(top, 1.0), BINS + 1)[:-1], np.inf)
     return [
         {
@@ -173,9 +190,10 @@ def sizes_of(
             "bins": np.histogram(lengths, edges)[0].tolist(),
             "step": float(edges[1]),
             "median": float(np.median(lengths)) if len(lengths) else 0.0,
+            "tokens": tokens,
             "count": len(lengths),
         }
-        for name, lengths in found.values()
+        for name, lengths, tokens in found.values()
     ]
 
 

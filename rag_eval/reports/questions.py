@@ -27,6 +27,7 @@ from rag_eval.metrics.metric import ALL, DEFAULT_ENCODING, MIN, Counts, Cut, hig
 from rag_eval.parts.definition import shown
 from rag_eval.reports.html import Section
 from rag_eval.reports.text_ranges import MOST_CHARACTERS, Ranges, choose_texts, cut_texts, merged, touching
+from rag_eval.stats.slices import PASSAGES, passages_kind
 from rag_eval.tables import CHUNKS, PLACE, has_places, table_of
 from rag_eval.tokens import count_tokens
 from rag_eval.types.ids import EvaluationType
@@ -195,7 +196,8 @@ def pack_overlay(asked: Questions, most_characters: int = MOST_CHARACTERS) -> Ov
     retrieved = np.concatenate([ranges[used[digest]] for digest, ranges in chunks.items()])
     carried, note = choose_texts(texts.lengths, truth, retrieved, most_characters)
     number = {digest: place for place, digest in enumerate(chunks)}
-    labels, tags = kinds_of(questions.queries)
+    counts = [len(set(groups[a:b].tolist())) for a, b in pairwise(first_of)]
+    labels, tags = kinds_of(questions.queries, counts)
     manifest = {
         "unit": "character" if questions.evaluation_type == "token-level" else "chunk",
         "configurations": [
@@ -422,12 +424,15 @@ def searched_texts_of(searches: pa.Table, queries: pa.Table) -> list[list[str]]:
     return list(texts.values())
 
 
-def kinds_of(queries: pa.Table) -> tuple[list[str], list[list[int]]]:
+def kinds_of(queries: pa.Table, passages: Sequence[int]) -> tuple[list[str], list[list[int]]]:
     """Kinds of questions, such as ``difficulty: hard``, and for each question the numbers of its kinds.
 
-    They are what the metadata says in words, where few values are shared by many queries, and not all.
+    They are what the metadata says in words, where few values are shared by many queries, and not all, and how many
+    passages of the truth a question needs.
     """
     metadata = [json.loads(text) for text in queries.column("metadata").to_pylist()]
+    for entry, count in zip(metadata, passages, strict=True):
+        entry |= {PASSAGES: passages_kind(count)} if count else {}
     values: dict[str, set[str]] = {}
     for entry in metadata:
         for key, value in entry.items():

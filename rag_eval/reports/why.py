@@ -25,19 +25,13 @@ from rag_eval.reports.verdict import RunVerdict
 from rag_eval.reports.wording import listed, points
 from rag_eval.retrieval.retriever import candidates_for
 from rag_eval.stats.scores import FEWEST_DOCUMENTS
-from rag_eval.stats.slices import SliceComparison, compare_slices, slices_of
+from rag_eval.stats.slices import PASSAGES, SliceComparison, compare_slices, passages_kind, slices_of
 from rag_eval.tables import TruthTables, as_passages, documents_from_table, queries_from_table
 
 WORTH = 0.005
 """What cannot gain more than half a point is not proposed."""
 
 MOST_EXPERIMENTS = MOST_SLICES_NAMED = 3
-SEVERAL = 3
-"""From so many relevant passages on, questions are of one kind: ``3 or more``."""
-
-PASSAGES = "relevant passages"
-"""The key of the slices by how many passages of the truth a question needs."""
-
 _EVERYTHING = Cut("tokens", 2**31 - 1)
 
 
@@ -66,10 +60,16 @@ class Why:
 
     slices: list[SliceComparison]
     is_share: bool
+    is_recall: bool
     k: int
     kind: Literal["hits", "tokens"]
     losses: dict[str, dict[str, float]]
     experiments: list[Suggestion]
+
+    @property
+    def unbounded(self) -> str:
+        """Why no gains are told, in a sentence; empty where they are."""
+        return "" if self.is_recall else "What an experiment could gain is bounded for recall alone, and not told here."
 
     @property
     def finding(self) -> str:
@@ -118,7 +118,8 @@ def why(workspace: Workspace, outcome: BenchmarkOutcome, scores: RunScores, verd
             experiments = [*_Suggestions(workspace, outcome, scores, verdict, losses.get(named[0])).best()]
     except ArtifactError:
         pass  # the tables of a run may be pruned while its scores are kept
-    return Why(slices, metric_of(verdict.objective).measures == "share", k, kind, means, experiments)
+    measure = metric_of(verdict.objective)
+    return Why(slices, measure.measures == "share", issubclass(measure, Recall), k, kind, means, experiments)
 
 
 def _slices(
@@ -131,7 +132,7 @@ def _slices(
     kinds: dict[str, dict[str, object]] = {
         query.id: {
             **query.metadata,
-            PASSAGES: f"{min(passages[query.id], SEVERAL)}" + " or more" * (passages[query.id] >= SEVERAL),
+            PASSAGES: passages_kind(passages[query.id]),
         }
         for query in queries_from_table(workspace.read_table(truth.queries))
     }

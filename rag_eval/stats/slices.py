@@ -19,6 +19,18 @@ MOST_SLICES = 60
 """Of more slices those with the most questions are looked at: each one looked at makes all others less sure."""
 
 
+PASSAGES = "relevant passages"
+"""The key of the slices by how many passages of the truth a question needs."""
+
+SEVERAL = 3
+"""From so many relevant passages on, questions are of one kind: ``3 or more``."""
+
+
+def passages_kind(count: int) -> str:
+    """The kind of a question that needs so many passages."""
+    return f"{min(count, SEVERAL)}" + " or more" * (count >= SEVERAL)
+
+
 @dataclass(frozen=True, slots=True)
 class Slice:
     """Some of the questions: those whose ``key`` in their metadata, or whose document, is ``value``."""

@@ -55,10 +55,13 @@ def test_the_worst_by_tokens_have_the_most(questions: Questions, sample_run: Kep
 def test_kinds_are_what_tells_questions_apart() -> None:
     metadata = [{"hard": number % 2, "source": "a model", "note": f"n {number}", "part": ["x"]} for number in range(6)]
     rows = [(f"q{number}", "?", False, json.dumps(one)) for number, one in enumerate(metadata)]
-    labels, by_query = kinds_of(table_of(QUERIES, rows))
+    labels, by_query = kinds_of(table_of(QUERIES, rows), [1] * 6)
     # What all share and what nobody shares is no kind.
     assert labels == ["hard: 0", "hard: 1"]
     assert by_query == [[0], [1]] * 3
+    labels, by_query = kinds_of(table_of(QUERIES, rows), [1, 2, 4, 3, 1, 0])
+    assert labels[2:] == ["relevant passages: 1", "relevant passages: 2", "relevant passages: 3 or more"]
+    assert by_query == [[0, 2], [1, 3], [0, 4], [1, 4], [0, 2], [1]]
 
 
 def test_of_too_many_configurations_the_best_stay(questions: Questions) -> None:

@@ -110,7 +110,8 @@ def test_every_chart_is_drawn_says_what_it_found_and_can_be_saved(budget_run: Ke
     assert page.locator("#chart-multiples h3").inner_text() == "hybrid finds most with every chunker at 2,000 tokens"
     assert page.locator("#chart-multiples svg").count() == 4
     assert re.fullmatch(
-        r"Half of the chunks of .* have at most \d+ characters", page.locator("#chart-sizes h3").inner_text()
+        r"Half of the chunks of .* have at most \d+ characters, about [1-9]\d+ tokens",
+        page.locator("#chart-sizes h3").inner_text(),
     )
     # A chart as a file has its colours in it.
     saved: dict[str, bytes] = {}
@@ -178,6 +179,21 @@ def test_the_ranking_is_compact_links_to_questions_and_is_filtered(budget_run: K
     assert page.locator("#count").inner_text() == f"{worse} of 72 questions"
     assert page.locator("#question .side h4 bdi").all_inner_texts() == [RUNNER_UP, SHIPPED]
     assert opened.messages == []
+
+
+def test_names_keep_their_ends_and_documents_are_counted_as_in_the_sentence(
+    budget_run: Kept, report: Report, open_report: OpenReport, tmp_path: Path
+) -> None:
+    lanes = [one | {"name": f"{'a name that is long ' * 3}{n}, bm25"} for n, one in enumerate(report.charts["strip"])]
+    other = replace(report, charts=report.charts | {"strip": lanes}, verdict=replace(report.verdict, documents=9))
+    write_report(budget_run.workspace, other, tmp_path / "long.html")
+    opened = open_report(tmp_path / "long.html")
+    labels = [text for text in opened.page.locator("#chart-frontier svg text").all_text_contents() if "…" in text]
+    assert [label.rpartition("…")[2][-7:] for label in labels] == [f"{n}, bm25" for n in range(len(lanes))]
+    assert "70 questions about 9 of 14 documents" in opened.page.locator(".run").inner_text()
+    # Of other pairs nothing is called sure: only the first two were tested.
+    opened.choose("side-b", "4")
+    opened.waits_for("!document.querySelector('#slices h3').innerText.includes('sure')")
 
 
 def test_a_hundred_configurations_stay_readable(
@@ -272,6 +288,35 @@ def test_all_that_is_chosen_is_in_the_address_and_back_undoes_it(budget_run: Kep
     assert opened.messages == []
 
 
+def test_the_address_holds_how_the_ranking_is_shown(budget_run: Kept, open_report: OpenReport) -> None:
+    opened = open_report(budget_run.page)
+    page = opened.page
+    names = page.locator(".ranking tbody tr[data-name]:visible")
+    first = names.evaluate_all("rows => rows.map(row => row.dataset.name)")
+    opened.choose("find", "token")
+    opened.address("rank=token")
+    page.get_by_role("button", name="chunks").click()
+    opened.address("sort=-")
+    shown = names.evaluate_all("rows => rows.map(row => row.dataset.name)")
+    assert 0 < len(shown) < 12
+    link = page.url
+    # A number opens its questions, and the ranking stays as it is.
+    page.locator(".ranking tbody tr[data-name]:visible a").first.click()
+    opened.address("order=")
+    assert names.evaluate_all("rows => rows.map(row => row.dataset.name)") == shown
+    page.goto("about:blank")
+    page.goto(link)
+    page.wait_for_selector("#question[data-drawn]")
+    assert names.evaluate_all("rows => rows.map(row => row.dataset.name)") == shown
+    assert page.locator("#find").input_value() == "token"
+    opened.waits_for("Math.abs(document.querySelector('#ranking').getBoundingClientRect().top) < 100")
+    page.evaluate("location.hash = '#a=1'")
+    opened.waits_for("document.querySelector('#find').value === ''")
+    assert names.evaluate_all("rows => rows.map(row => row.dataset.name)") == first
+    assert page.locator(".ranking th[aria-sort]").count() == 1
+    assert opened.messages == []
+
+
 def test_filters_that_match_nothing_are_not_offered(budget_run: Kept, open_report: OpenReport) -> None:
     opened = open_report(budget_run.page)
     page = opened.page
@@ -313,7 +358,8 @@ def test_a_slice_opens_its_questions(budget_run: Kept, report: Report, open_repo
     assert page.locator("#slices .group").all_inner_texts() == ["By kind of question"]
     page.locator("#all-slices").click()
     assert page.locator("#slices .group").all_inner_texts() == ["By document", "By kind of question"]
-    assert page.locator("#slices tbody tr:not(.group)").count() == 24
+    assert page.locator("#slices tbody tr:not(.group)").count() == 27
+    assert page.locator("#slices th:has-text('relevant passages: 1')").count() == 1
     page.get_by_role("button", name="questions", exact=True).click()
     counts = page.locator("#slices tr.group:nth-child(1) ~ tr td:nth-child(2)").all_inner_texts()[:14]
     assert [int(count) for count in counts] == sorted(map(int, counts), reverse=True)
@@ -432,6 +478,21 @@ def test_without_a_script_the_answer_and_the_ranking_are_there(budget_run: Kept,
     assert page.locator("h1").inner_text().endswith(SHIPPED)
     assert page.locator(".ranking tbody tr[data-name]:visible").count() == 12
     assert page.locator("#questions:visible, #why:visible, figure:visible").count() == 0
+    # What the charts show is in tables: the first at every budget, and where the first two lose.
+    budgets, losses = page.locator("noscript table").all()
+    assert budgets.locator("tbody tr").count() == 12
+    assert budgets.locator("thead th").all_inner_texts()[1:] == [
+        "250",
+        "500",
+        "1,000",
+        "2,000",
+        "4,000",
+        "8,000",
+        "16,000",
+    ]
+    assert budgets.locator(f"tr:has-text('{SHIPPED}') td:nth-child(5) b").inner_text() == "87.7"
+    assert losses.locator("caption").inner_text() == "Lost within the first 2,000 tokens, in points of recall"
+    assert losses.locator("thead th").all_inner_texts()[1:] == [SHIPPED, RUNNER_UP]
 
 
 def test_a_run_that_failed_whole_says_so(open_report: OpenReport, tmp_path: Path) -> None:
@@ -463,6 +524,9 @@ def test_any_metrics_make_a_report(open_report: OpenReport, tmp_path: Path, metr
     opened = open_report(kept.page)
     assert opened.page.locator("#metric").input_value() == metrics[0]
     assert opened.page.locator("#chart-costs svg, #chart-sizes svg").count() >= 1
+    says = opened.page.locator(".says").inner_text()
+    assert f"is that of recall within tokens; this run is ranked by {objective}" in says
+    assert "bounded for recall alone" in opened.page.locator("#next").inner_text()
     assert opened.messages == []
 
 

@@ -22,7 +22,11 @@ function shape(tag, attributes = {}, ...children) {
 const tickLabel = (share) => `${Number((100 * share).toFixed(1))}\u00a0%`;
 const rule = (kind, x1, y1, x2, y2) => shape("line", { class: kind, x1, y1, x2, y2 });
 const words = (x, y, text, kind = "", anchor = "start") => shape("text", { x, y, class: kind, "text-anchor": anchor }, text);
-const shortened = (name, most) => (name.length > most ? `${name.slice(0, most - 1)}…` : name);
+/** A name in so many characters; its end, which tells it from others, stays. */
+const shortened = (name, most) => {
+  const end = Math.max(0, Math.floor((most - 1) / 2));
+  return name.length > most ? `${name.slice(0, Math.max(0, most - 1 - end))}…${end ? name.slice(-end) : ""}` : name;
+};
 
 /** The mark of a role: a dot, a ring or a square. */
 const marker = (role, x, y, size = 5) =>
@@ -290,7 +294,7 @@ function sizes(width) {
   const step = (width - left - right) / count;
   const drawing = sheet(width, rows.length * high + 44, "Number of chunks by length in characters, for each chunker");
   drawing.append(words(left + step * count + 8, 12, "median · chunks", "t-q t-s"));
-  rows.forEach(({ name, bins, median, count: chunks, step: characters }, n) => {
+  rows.forEach(({ name, bins, median, tokens, count: chunks, step: characters }, n) => {
     const ground = (n + 1) * high + 8;
     const isShip = name === charts.configurations[charts.roles?.ship]?.chunker;
     const label = shortened(name, isNarrow ? 32 : 22);
@@ -302,7 +306,8 @@ function sizes(width) {
     });
     const middle = left + Math.min(median / characters, count) * step;
     drawing.append(rule("axis", left, ground, left + count * step, ground), rule("med", middle, ground - 5, middle, ground + 3));
-    drawing.append(words(left + count * step + 8, ground - 6, `${whole.format(Math.round(median))} · ${whole.format(chunks)}`, "t-s"));
+    drawing.append(words(left + count * step + 8, ground - 14, `${whole.format(Math.round(median))} · ${whole.format(chunks)}`, "t-s"));
+    drawing.append(words(left + count * step + 8, ground, `${whole.format(Math.round(tokens))} tokens`, "t-s t-q"));
   });
   const ground = rows.length * high + 8;
   const end = rows[0].step * count;
@@ -433,7 +438,7 @@ const DRAWN = {
     needs: () => charts.sizes.length > 0,
     title: () => {
       const own = charts.sizes.find(({ name }) => name === charts.configurations[charts.roles?.ship ?? 0].chunker) ?? charts.sizes[0];
-      return `Half of the chunks of ${own.name} have at most ${whole.format(Math.round(own.median))} characters`;
+      return `Half of the chunks of ${own.name} have at most ${whole.format(Math.round(own.median))} characters, about ${whole.format(Math.round(own.tokens))} tokens`;
     },
   },
   costs: { draw: costs, needs: () => charts.configurations.length > 1 && costsKnown().length > 0, choices: costsKnown },

@@ -11,7 +11,11 @@ const PRESET = {
   search: "",
   document: -1,
   tag: -1,
+  rank: "",
+  part: "",
+  sort: "",
 };
+const RANKING = ["rank", "part", "sort"];
 const chosen = { ...PRESET };
 let sides = [];
 let list = null;
@@ -47,13 +51,31 @@ async function startExplorer() {
   readAddress();
   wireControls();
   await show();
+  addEventListener("click", keepRanking);
   addEventListener("popstate", follow);
   addEventListener("hashchange", follow);
   addEventListener("keydown", pressed);
   // Who follows a link to a question wants to see it; who reloads the page stays where they are.
   const [visit] = performance.getEntriesByType("navigation");
   if (location.hash.includes("=") && visit?.type === "navigate") {
-    byId("questions").scrollIntoView({ behavior: "instant" });
+    pointed().scrollIntoView({ behavior: "instant" });
+  }
+}
+
+/** What an address points to: the ranking where it says nothing but how that is shown, or else the questions. */
+function pointed() {
+  const asked = [...new URLSearchParams(location.hash.slice(1)).keys()];
+  return byId(asked.every((name) => RANKING.includes(name)) ? "ranking" : "questions");
+}
+
+/** A link into the questions leaves the ranking as it is shown. */
+function keepRanking(event) {
+  const link = event.target.closest?.('a[href^="#"]');
+  const kept = RANKING.filter((name) => chosen[name]).map((name) => [name, chosen[name]]);
+  if (link?.hash.includes("=") && kept.length && !(event.ctrlKey || event.metaKey || event.shiftKey)) {
+    event.preventDefault();
+    history.pushState(null, "", `${link.hash}&${new URLSearchParams(kept)}`);
+    follow();
   }
 }
 
@@ -71,6 +93,7 @@ function addressOf() {
     find: [search, ""],
     doc: [document, -1],
     kind: [tag, -1],
+    ...Object.fromEntries(RANKING.map((name) => [name, [chosen[name], ""]])),
   };
   const kept = Object.entries(said).filter(([, [value, preset]]) => value !== preset);
   return new URLSearchParams(kept.map(([name, [value]]) => [name, value]));
@@ -101,7 +124,9 @@ function readAddress() {
     search: asked.get("find") ?? "",
     document: number("doc", 0, places.documents.titles.length, -1),
     tag: number("kind", 0, overlay.tags.length, -1),
+    ...Object.fromEntries(RANKING.map((name) => [name, asked.get(name) ?? ""])),
   });
+  showRanking();
   return JSON.stringify(chosen) !== before;
 }
 
@@ -127,8 +152,8 @@ async function follow() {
     return;
   }
   await show();
-  if (location.hash.includes("=") && !byId("questions").contains(document.activeElement)) {
-    byId("questions").scrollIntoView();
+  if (location.hash.includes("=") && !pointed().contains(document.activeElement)) {
+    pointed().scrollIntoView();
   }
 }
 

@@ -3,6 +3,7 @@
 const MANY = 30;
 const SOME = 10;
 let showsWorse = false;
+let ranked = null;
 
 function startRanking() {
   const table = document.querySelector(".ranking");
@@ -11,10 +12,17 @@ function startRanking() {
   }
   for (const button of document.querySelectorAll("th button")) {
     button.addEventListener("click", () => {
-      sortBy(button.closest("th"));
-      filterRanking();
+      const head = button.closest("th");
+      sortBy(head);
+      if (table.contains(head)) {
+        chosen.sort = `${head.getAttribute("aria-sort") === "descending" ? "-" : ""}${head.cellIndex}`;
+        filterRanking();
+        keepShown();
+      }
     });
   }
+  // As it was written: rows, and which heading they are sorted by.
+  ranked = { first: [...table.tBodies[0].rows], sorts: [...table.tHead.rows[0].cells].map((head) => head.getAttribute("aria-sort")) };
   const parts = new Map();
   for (const row of table.querySelectorAll("tbody tr[data-name]")) {
     for (const part of row.dataset.parts.split("\n")) {
@@ -26,11 +34,16 @@ function startRanking() {
   const offered = [...parts].filter(([, count]) => count > 1 && count < rows).sort(([x], [y]) => (x < y ? -1 : 1));
   fill(byId("part"), [["", "all parts"], ...offered.map(([part, count]) => [part, `${part} (${count})`])], "");
   byId("part").hidden = !offered.length;
-  byId("find").addEventListener("input", filterRanking);
-  byId("part").addEventListener("input", filterRanking);
+  const filtered = () => {
+    Object.assign(chosen, { rank: byId("find").value, part: byId("part").value });
+    filterRanking();
+    keepShown();
+  };
+  byId("find").addEventListener("input", filtered);
+  byId("part").addEventListener("input", filtered);
   byId("clear").addEventListener("click", () => {
     byId("find").value = byId("part").value = "";
-    filterRanking();
+    filtered();
     byId("find").focus();
   });
   byId("all-worse").addEventListener("click", () => {
@@ -38,6 +51,33 @@ function startRanking() {
     filterRanking();
   });
   byId("ranking-csv").addEventListener("click", () => downloadRanking(table));
+  filterRanking();
+}
+
+let keeping = 0;
+
+/** Put how the ranking is shown into the address, beside what stands there, once the reader rests. */
+function keepShown() {
+  clearTimeout(keeping);
+  keeping = setTimeout(() => {
+    const address = new URLSearchParams(location.hash.includes("=") ? location.hash.slice(1) : "");
+    RANKING.forEach((name) => (chosen[name] ? address.set(name, chosen[name]) : address.delete(name)));
+    history.replaceState(null, "", `#${address}`);
+  }, 150);
+}
+
+/** Show the ranking as the address has it. */
+function showRanking() {
+  const table = document.querySelector(".ranking");
+  byId("find").value = chosen.rank;
+  byId("part").value = [...byId("part").options].some(({ value }) => value === chosen.part) ? chosen.part : "";
+  const head = table.tHead.rows[0].cells[Math.abs(Number.parseInt(chosen.sort, 10))];
+  if (head?.querySelector("button")) {
+    sortBy(head, chosen.sort.startsWith("-"));
+  } else {
+    table.tBodies[0].replaceChildren(...ranked.first);
+    [...table.tHead.rows[0].cells].forEach((cell, i) => cell.toggleAttribute("aria-sort", false) || (ranked.sorts[i] && cell.setAttribute("aria-sort", ranked.sorts[i])));
+  }
   filterRanking();
 }
 

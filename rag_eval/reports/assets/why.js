@@ -2,6 +2,7 @@
 
 const ENOUGH = 20;
 const FEW = 3;
+const FEWEST_DOCUMENTS = 6;
 let lossesAt = null;
 let showsAll = false;
 
@@ -100,12 +101,24 @@ function slicesOf(values) {
     [...some].map(([number, questions]) => {
       const means = values.map((column) => mean(column, questions));
       const apart = means.length > 1 ? means[0] - means[1] : 0;
-      const squares = means.length > 1 ? questions.reduce((sum, q) => sum + (values[0][q] - values[1][q] - apart) ** 2, 0) : 0;
-      const error = Math.sqrt(squares / Math.max(1, questions.length - 1) / questions.length);
+      const error = means.length > 1 ? errorOf(questions, (q) => values[0][q] - values[1][q] - apart) : 0;
       const name = group === "document" ? places.documents.titles[number] : overlay.tags[number];
       return { group, number, name, count: questions.length, means, apart, error };
     }),
   );
+}
+
+/** The standard error of a mean: by documents, since questions about one go together, or by questions where they are few. */
+function errorOf(questions, stray) {
+  const sums = new Map();
+  const add = (unit, question) => sums.set(unit, (sums.get(unit) ?? 0) + stray(question));
+  questions.forEach((question) => add(places.queries.documents[question][0], question));
+  if (sums.size < FEWEST_DOCUMENTS) {
+    sums.clear();
+    questions.forEach((question) => add(question, question));
+  }
+  const squares = [...sums.values()].reduce((sum, one) => sum + one ** 2, 0);
+  return Math.sqrt((squares * sums.size) / Math.max(1, sums.size - 1)) / questions.length;
 }
 
 /** The slices with the largest differences, counts always; a click on a count opens its questions. */
@@ -126,12 +139,12 @@ function showSlices(values, metric) {
     if (!isPair) {
       return "By document and kind of question";
     }
-    // The first two by the objective were tested before; of others the intervals decide.
+    // The first two by the objective were tested when the page was written; of others the intervals are all there is.
     if (chosen.a === 0 && chosen.b === charts.roles.second && metric.name === charts.objective) {
       return charts.finding.replace(/\.$/, "");
     }
     if (!sure.length) {
-      return large.length ? "The two differ for sure in no slice" : `No document or kind has ${ENOUGH} questions`;
+      return large.length ? "No slice of the two is apart by more than its interval" : `No document or kind has ${ENOUGH} questions`;
     }
     const first = sure.toSorted((one, other) => Math.abs(other.apart) - Math.abs(one.apart))[0];
     const isBetter = first.apart > 0 !== metric.cost;
@@ -139,7 +152,7 @@ function showSlices(values, metric) {
   };
   figure.querySelector("h3").textContent = finding();
   figure.querySelector(".note").textContent =
-    `${metric.name}, mean over the questions. Intervals are 95 %${large.length > 1 ? `, for all ${large.length} slices of ${ENOUGH} or more questions together` : ""}.`;
+    `${metric.name}, mean over the questions. Intervals are 95 %${large.length > 1 ? `, for all ${large.length} slices of ${ENOUGH} or more questions together` : ""}, by documents where there are ${FEWEST_DOCUMENTS}.`;
   const reach = Math.max(...large.map(({ apart, error }) => Math.abs(apart) + z * error), 1e-6);
   const heads = ["slice", "questions", ...sides.map((_, i) => "AB"[i]), ...(isPair ? [metric.share ? "points" : "apart", ""] : [])];
   const head = make("tr", {}, ...heads.map((name, i) => {
