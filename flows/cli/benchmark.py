@@ -4,6 +4,7 @@ What is not needed to start a server is imported while that starts, which takes 
 """
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -15,7 +16,7 @@ from flows.cli import options
 from flows.cli.console import plain_table, print_notes, say, visible
 from flows.cli.processes import Stopped, leaving, watched
 from flows.cli.truth import summary
-from rag_eval.disk.files import scratch_path, sweep_scratch
+from rag_eval.disk.files import scratch_path, sweep_scratch, write_atomically
 from rag_eval.errors import ArtifactError, BenchmarkFailedError, ConfigurationError, Faults
 from rag_eval.formatting import counted
 from rag_eval.types.documents import Corpus
@@ -62,7 +63,10 @@ def run(
     print_notes(console)
     failure: BenchmarkFailedError | None = None
     try:
-        outcome = _reused(chosen, kept, reanchor) or _run(console, chosen, kept, reanchor, given.runner)
+        outcome = _reused(chosen, kept, reanchor)
+        if outcome is None:
+            outcome = _run(console, chosen, kept, reanchor, given.runner)
+            _remember_report(kept, outcome)
     except BenchmarkFailedError as error:
         failure, outcome = error, BenchmarkOutcome.model_validate_json(error.summary.read_bytes())
     from flows.cli.ranking import print_result
@@ -211,18 +215,40 @@ def _reused(config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool) -
     from flows.cli.server import lasting_server
     from rag_eval.benchmark.housekeeping import in_use
     from rag_eval.benchmark.outcome import reuse_outcome
-    from rag_eval.reports.write import keep_report
+    from rag_eval.reports.write import ReportMemory, keep_report
 
     if workspace.refresh or config.langsmith_dataset or not workspace.runs.is_dir() or lasting_server():
         return None
     with in_use(workspace):
         outcome = reuse_outcome(workspace, config, reanchor)
-    if outcome is not None:
-        try:
-            keep_report(workspace, outcome)
-        except ArtifactError as error:
-            say(Console(stderr=True), f"rag-eval: the report of {outcome.run} could not be written: {error}")
+    if outcome is None:
+        return None
+    try:
+        with suppress(OSError, ValueError):
+            memory = ReportMemory.model_validate_json(_report_memory(workspace).read_bytes())
+            if taken := memory.take_over(workspace, outcome):
+                write_atomically(_report_memory(workspace), taken.model_dump_json().encode())
+                return outcome
+        keep_report(workspace, outcome)
+        _remember_report(workspace, outcome)
+    except ArtifactError as error:
+        say(Console(stderr=True), f"rag-eval: the report of {outcome.run} could not be written: {error}")
     return outcome
+
+
+def _report_memory(workspace: "Workspace") -> Path:
+    from flows.cli.prefect_home import prefect_home
+
+    return prefect_home(workspace) / "report.json"
+
+
+def _remember_report(workspace: "Workspace", outcome: "BenchmarkOutcome") -> None:
+    """Take note of the report, which a run that finds the same has then too; without it one is made again."""
+    from rag_eval.reports.write import ReportMemory
+
+    with suppress(OSError, ArtifactError):
+        memory = ReportMemory.of(workspace, outcome)
+        write_atomically(_report_memory(workspace), memory.model_dump_json().encode())
 
 
 def _run(

@@ -30,7 +30,9 @@ def test_a_benchmark_is_ranked_and_a_second_run_computes_nothing(tmp_path: Path)
     (run,) = [line for line in again.stdout.splitlines() if line.startswith("Kept in ")]
     assert (Path(run.removeprefix("Kept in ")) / "summary.json").is_file()
     assert not again.stderr  # nor is a server started for it
-    assert (Path(run.removeprefix("Kept in ")) / "report.html").is_file()
+    pages = sorted((tmp_path / ".rag-eval" / "runs").glob("*/report.html"))
+    assert pages[1].parent == Path(run.removeprefix("Kept in "))
+    assert pages[1].read_bytes() == pages[0].read_bytes()  # which is not made again either
 
     shown = rag_eval("show", cwd=tmp_path)
     assert shown.returncode == 0
