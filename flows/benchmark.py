@@ -21,7 +21,7 @@ from tasks.artifacts import (
     show_ground_truth,
     tag_run,
 )
-from tasks.fan_out import gather, task_runner
+from tasks.fan_out import gather, side_by_side
 from tasks.runner import StageRunner
 
 
@@ -35,7 +35,7 @@ def evaluate_configuration(
 
         def measure() -> ConfigurationOutcome:
             evaluated = engine.evaluate(run, configuration, inputs)
-            return summarise(workspace, configuration, evaluated, run.work, inputs.evaluation_type)
+            return summarise(workspace, configuration, evaluated, run.work, inputs)
 
         outcome = run.mending(measure)
         show_configuration(workspace, outcome)
@@ -60,14 +60,13 @@ def benchmark(
     notice_first_version(workspace)
     tag_run("rag-eval", config.evaluation_type)
     corpus, run = CorpusSource.of(config.corpus, config.glob), StageRunner(workspace)
-    documents = run(stages.load_corpus, corpus)
+    documents = run(stages.load_corpus, corpus, config.shards)
     truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, reanchor, config.copies)
     inputs = BenchmarkInputs.of(config, documents, truth)
     configurations = config.configurations()
-    with task_runner(runner) as side_by_side:
+    with side_by_side(runner) as threads:
         parts = {"workspace": unmapped(workspace), "configuration": configurations, "inputs": unmapped(inputs)}
-        evaluations = side_by_side.map(evaluate, parts)
-        done, failed = gather(configurations, evaluations, elsewhere=runner != THREADS)
+        done, failed = gather(configurations, threads.map(evaluate, parts))
     outcome = keep_outcome(workspace, started, config, corpus, inputs, done, failed, run.work)
     show_ground_truth(workspace, config.ground_truth, outcome)
     report_run(workspace, outcome)

@@ -1,36 +1,93 @@
-"""Running configurations side by side: what runs them, and what became of each."""
+"""Running configurations side by side: what computes their stages, and what became of each."""
 
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from importlib import import_module
+from logging.handlers import QueueHandler, QueueListener
+from multiprocessing import get_context
 from typing import Any
 
+import cloudpickle  # type: ignore[import-untyped]  # Prefect needs it too
+from prefect import Task
+from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture
-from prefect.task_runners import ProcessPoolTaskRunner, ThreadPoolTaskRunner
+from prefect.task_runners import ThreadPoolTaskRunner
 
-from rag_eval.benchmark.config import Configuration, check_runner
-from rag_eval.benchmark.outcome import ConfigurationFailure, ConfigurationOutcome, StageWork
-from rag_eval.errors import ConfigurationFailedError, as_sentence
+from rag_eval.benchmark.config import THREADS, Configuration, check_runner
+from rag_eval.benchmark.outcome import ConfigurationFailure, ConfigurationOutcome
+from rag_eval.benchmark.records import Inputs
+from rag_eval.benchmark.stage import Stage
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.errors import ConfigurationFailedError, RagEvalError, as_sentence
 from tasks.artifacts import as_each_completes
-from tasks.runner import cores, tell
+from tasks.runner import cores, working_by
 
 
-def task_runner(name: str) -> Any:
-    """Return the task runner of this name, for as many configurations at once as there are cores, and at least two.
+@contextmanager
+def side_by_side(name: str) -> Iterator[ThreadPoolTaskRunner[Any]]:
+    """Give what runs configurations side by side, with their stages computed by the runner of this name.
 
-    A Dask or a Ray cluster is the one that DASK_SCHEDULER_ADDRESS or RAY_ADDRESS names, else one on this machine that
-    lasts as long as the run. Raises ``ConfigurationError`` as ``check_runner`` does.
+    That has as many workers as there are cores, and at least two. A Dask or a Ray cluster is the one that
+    DASK_SCHEDULER_ADDRESS or RAY_ADDRESS names, else one on this machine that lasts as long as the run. Raises
+    ``ConfigurationError`` as ``check_runner`` does.
     """
     check_runner(name)
-    return RUNNERS[name](max(2, cores()))
+    width = max(2, cores())
+    with ExitStack() as stack:
+        workers = stack.enter_context(RUNNERS[name](width)) if name != THREADS else None
+        stack.enter_context(working_by(workers))
+        yield stack.enter_context(ThreadPoolTaskRunner(max_workers=width))
+
+
+LOST = "the process that worked on it ended before it was done: see whether it ran out of memory"
+MOST_AT_ONCE = 64
+"""How many pieces of work of a stage are given to a cluster at once, which decides what runs when."""
+
+
+@dataclass(frozen=True)
+class _Cluster:
+    """The workers of a Dask or a Ray cluster, which work on tasks of the configuration's own flow run."""
+
+    runner: Any
+    width: int = MOST_AT_ONCE
+
+    def compute(self, stage: Stage, workspace: Workspace, inputs: Inputs) -> Any:
+        def work() -> Any:
+            return stage(workspace, *inputs)
+
+        name = f"{stage.name} on a worker"
+        future = self.runner.submit(Task(fn=work, name=name, cache_policy=NO_CACHE, persist_result=False), {})
+        future.wait()
+        if not future.state.is_final():
+            raise RagEvalError(LOST)
+        return future.state.result()
+
+
+@contextmanager
+def _cluster(runner: Any) -> Iterator[_Cluster]:
+    with runner as started:
+        getattr(started, "client", None)  # Dask begins at the first use, and would once in every thread
+        yield _Cluster(started)
 
 
 def _dask(workers: int) -> Any:
     runner = import_module("prefect_dask").DaskTaskRunner
     if address := os.environ.get("DASK_SCHEDULER_ADDRESS"):
-        return runner(address=address)
-    return runner(
-        cluster_kwargs={"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None, "host": "127.0.0.1"}
+        return _cluster(runner(address=address))
+    return _cluster(
+        runner(
+            cluster_kwargs={
+                "n_workers": workers,
+                "threads_per_worker": 1,
+                "dashboard_address": None,
+                "host": "127.0.0.1",
+            }
+        )
     )
 
 
@@ -38,50 +95,82 @@ def _ray(workers: int) -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray reports to its makers
     runner = import_module("prefect_ray").RayTaskRunner
     if address := os.environ.get("RAY_ADDRESS"):
-        return runner(address=address)
-    return runner(init_kwargs={"num_cpus": workers, "include_dashboard": False})
+        return _cluster(runner(address=address))
+    return _cluster(runner(init_kwargs={"num_cpus": workers, "include_dashboard": False}))
 
 
-RUNNERS = {
-    "threads": lambda workers: ThreadPoolTaskRunner(max_workers=workers),
-    "processes": lambda workers: ProcessPoolTaskRunner(max_workers=workers),
-    "dask": _dask,
-    "ray": _ray,
-}
+@dataclass(frozen=True)
+class _Processes:
+    """Processes of this machine."""
+
+    pool: ProcessPoolExecutor
+    width: int
+
+    def compute(self, stage: Stage, workspace: Workspace, inputs: Inputs) -> Any:
+        try:
+            made = self.pool.submit(_compute, cloudpickle.dumps((stage, workspace, inputs))).result()
+        except BrokenProcessPool:
+            raise RagEvalError(LOST) from None
+        return made
+
+
+def _compute(work: bytes) -> Any:
+    stage, workspace, inputs = cloudpickle.loads(work)
+    return stage(workspace, *inputs)
+
+
+@contextmanager
+def _processes(workers: int) -> Iterator[_Processes]:
+    context = get_context("spawn")
+    said = context.Queue()
+    listener = QueueListener(said, _Said())
+    listener.start()
+    try:
+        with ProcessPoolExecutor(workers, context, _say_to, (said,)) as pool:
+            yield _Processes(pool, workers)
+    finally:
+        listener.stop()
+        said.close()
+
+
+def _say_to(queue: Any) -> None:
+    logging.getLogger("rag_eval").addHandler(QueueHandler(queue))
+
+
+class _Said(logging.Handler):
+    """What a process wrote to its log, written to that of this one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logging.getLogger(record.name).handle(record)
+
+
+RUNNERS = {"processes": _processes, "dask": _dask, "ray": _ray}
 
 
 def gather(
-    configurations: Sequence[Configuration], futures: Sequence[PrefectFuture[ConfigurationOutcome]], *, elsewhere: bool
+    configurations: Sequence[Configuration], futures: Sequence[PrefectFuture[Any]]
 ) -> tuple[list[ConfigurationOutcome], dict[str, ConfigurationFailure]]:
     """Return the outcomes of the runs that completed, in the order given, and the failures by configuration name.
 
-    A progress artifact is kept up to date meanwhile. Runs that were ``elsewhere``, in other processes, have reported
-    nothing to the listeners of this one: their stages are reported when each is done.
+    A progress artifact is kept up to date meanwhile.
     """
     by_run = {future.task_run_id: one for future, one in zip(futures, configurations, strict=True)}
     done: dict[str, ConfigurationOutcome] = {}
     failed: dict[str, ConfigurationFailure] = {}
     for future in as_each_completes(futures, "progress", "Configurations evaluated"):
         configuration, state = by_run[future.task_run_id], future.state
-        name, reason = configuration.name, None
-        stages: dict[str, StageWork] = {}
-        error: object = None
+        name = configuration.name
         if state.is_completed():
             done[name] = future.result()
-            stages = done[name].stages
         else:
-            reason = "the process that evaluated it ended before it was done: see whether it ran out of memory"
-            if state.is_final():
-                error = state.result(raise_on_failure=False)
-                reason = as_sentence(error) if isinstance(error, BaseException) else str(state.message)
-                stages = dict(error.stages) if isinstance(error, ConfigurationFailedError) else {}
+            error = state.result(raise_on_failure=False)
+            reason = as_sentence(error) if isinstance(error, BaseException) else str(state.message)
+            stages = dict(error.stages) if isinstance(error, ConfigurationFailedError) else {}
             failed[name] = ConfigurationFailure(
                 configuration=configuration.record(),
                 reason=reason,
                 stages=stages,
                 is_outage=isinstance(error, ConfigurationFailedError) and error.is_outage,
             )
-        for stage, one in stages.items() if elsewhere else ():
-            tell(name, stage, one.work, reason if one.work == "failed" else None)
     names = [one.name for one in configurations]  # in the order given, whichever was done first
     return [done[name] for name in names if name in done], {name: failed[name] for name in names if name in failed}

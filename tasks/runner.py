@@ -10,9 +10,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Protocol, Self, TypeVar
 
 from prefect import Task
 from prefect.cache_policies import NO_CACHE
@@ -20,7 +22,7 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.states import Completed
 
 from rag_eval.benchmark.outcome import StageWork, Work
-from rag_eval.benchmark.records import alone, find_record, keep_record
+from rag_eval.benchmark.records import Doing, Done, Inputs, alone, do_once
 from rag_eval.benchmark.references import effort_of
 from rag_eval.benchmark.stage import Stage, unused_name
 from rag_eval.benchmark.workspace import Workspace
@@ -156,29 +158,21 @@ class StageRunner:
         A stage with a part that uses the network is tried again when the service fails, unless it refuses what it is
         sent; no other is.
         """
-        workspace = self._workspace
         remote = any(is_remote(one) if is_part(one) else getattr(one, "remote", False) for one in inputs)
+        workspace, tells = self._workspace, functools.partial(self._tell, shown)
+        doing = _Computing(tells, self._told_after, remote=remote)
 
         def look_up_or_compute() -> Any:
-            looked = stage.looked(workspace, *inputs)
-            key = stage.key(*looked)
-            with self._alone(shown, key):
-                found = find_record(workspace, stage, key)
-                if found is not None:
-                    return Completed(name=CACHED, data=found, message=key)
-                with room_to_compute(remote=remote):
-                    made = stage(workspace, *looked)
-                # What it looked at may have grown by the work itself.
-                key = stage.key_after(*looked)
-                keep_record(workspace, stage, key, made)
-                return Completed(data=made, message=key)
+            result, key, was_kept = do_once(workspace, stage, inputs, doing)
+            named: dict[str, Any] = {"name": CACHED} if was_kept else {}
+            return Completed(data=result, message=key, **named)
 
         def is_tried_again(task: Task[Any, Any], run: TaskRun, state: State[Any]) -> bool:
             # Prefect asks before every new attempt: the one moment to say so.
             error = state.result(raise_on_failure=False)
             if not isinstance(error, Exception) or not is_outage(error):
                 return False
-            self._tell(shown, "retrying", as_sentence(error))
+            tells("retrying", as_sentence(error))
             return True
 
         task = Task(
@@ -202,19 +196,60 @@ class StageRunner:
         except Exception as error:
             raise ConfigurationFailedError(as_sentence(error), self.work, is_outage(error)) from error
 
+
+class _Computing(Doing):
+    """Computes by the workers that are set, pieces at once, and tells when another process is waited for."""
+
+    def __init__(self, tells: Callable[..., None], told_after: float, *, remote: bool) -> None:
+        self._tells, self._told_after, self._remote = tells, told_after, remote
+
+    def each(self, work: Callable[[Inputs], Done], pieces: list[Inputs]) -> list[Done]:
+        contexts, workers = [copy_context() for _ in pieces], _workers.get()
+        with ThreadPoolExecutor(max_workers=cores() if workers is None else workers.width) as threads:
+            return [*threads.map(lambda context, piece: context.run(work, piece), contexts, pieces)]
+
     @contextmanager
-    def _alone(self, stage: str, key: str) -> Iterator[None]:
-        """Wait for another process that does the same work, and say so if that takes a while."""
-        soon = threading.Timer(self._told_after, self._tell, (stage, "waiting", ELSEWHERE))
+    def turn(self, workspace: Workspace, key: str) -> Iterator[None]:
+        soon = threading.Timer(self._told_after, self._tells, ("waiting", ELSEWHERE))
         soon.daemon = True
 
         def wait() -> None:
             if soon.ident is None:
                 soon.start()
 
-        with alone(self._workspace, key, wait):
+        with alone(workspace, key, wait):
             if soon.ident is not None:
                 soon.cancel()
                 soon.join()
-                self._tell(stage, "started")
+                self._tells("started")
             yield
+
+    def compute(self, stage: Stage, workspace: Workspace, inputs: Inputs) -> Any:
+        workers = _workers.get()
+        if workers is not None:
+            return workers.compute(stage, workspace, inputs)
+        with room_to_compute(remote=self._remote):
+            return super().compute(stage, workspace, inputs)
+
+
+class Workers(Protocol):
+    """What computes stages in other processes."""
+
+    width: int
+    """How many pieces of work they are given at once."""
+
+    def compute(self, stage: Stage, workspace: Workspace, inputs: Inputs) -> Any:
+        """Return what the stage makes; raises what it raises, and ``RagEvalError`` when the process ends before."""
+
+
+_workers: ContextVar[Workers | None] = ContextVar("workers", default=None)
+
+
+@contextmanager
+def working_by(workers: Workers | None) -> Iterator[None]:
+    """Have the stages of the block computed by these workers; None is this process."""
+    token = _workers.set(workers)
+    try:
+        yield
+    finally:
+        _workers.reset(token)

@@ -4,7 +4,7 @@ A ``Run`` decides where: ``run_in_memory`` hands tables from stage to stage, the
 into a workspace, whose kept work it uses again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from rag_eval.benchmark import search_stages, stages
 from rag_eval.benchmark.config import Configuration
-from rag_eval.benchmark.references import BenchmarkInputs, SearchDepth
+from rag_eval.benchmark.references import BenchmarkInputs, SearchDepth, TableRef
 from rag_eval.benchmark.stage import Context, Shards, Stage, unused_name
 from rag_eval.parts import Searching, has_location, keeps_data, label, without
-from rag_eval.retrieval.retriever import Retriever
+from rag_eval.retrieval.retriever import Retriever, no_chunks, usable_chunker
 from rag_eval.retrieval.searching import HybridSearch, VectorSearch, WordSearch
 from rag_eval.tables import TruthTables
 from rag_eval.types.ids import EvaluationType
@@ -47,7 +47,7 @@ class Evaluated:
     hits: Mapping[str, Any]
     scores: Any
     chunks: Sequence[Any] = ()
-    index: Any | None = None
+    indexes: Sequence[Any] = ()
     searches: Any | None = None
     passages: Any | None = None
     allowed: Any | None = None
@@ -63,12 +63,14 @@ def evaluate(
     level, queries, depth = inputs.evaluation_type, inputs.truth.queries, inputs.depth
     first = depth.candidates if isinstance(depth, SearchDepth) else depth
     hits: dict[str, Any] = {}
-    chunks, index, searches, passages = (), None, None, None
+    chunks, indexes, searches, passages = (), (), None, None
     allowed: list[Any] = []
     if isinstance(searched_by, Configuration) and searched_by.system is None:
         parts = searched_by
         fuses_scores = isinstance(parts.retrieval, HybridSearch) and parts.retrieval.fusion.reads_scores
-        chunks = run(stages.chunk, inputs.documents, parts.chunker, inputs.truth if level == "chunk-level" else None)
+        cut = (stages.chunk.whole, inputs.truth) if level == "chunk-level" else (stages.chunk, None)
+        chunks = run(cut[0], inputs.documents, parts.chunker, cut[1])
+        _check_any(chunks, inputs.documents, parts.chunker)
         if parts.context is not None:
             chunks = run(stages.contextualise, chunks, inputs.documents, parts.context)
         asked = queries
@@ -80,28 +82,37 @@ def evaluate(
         if selection is not None and selection.filters:
             asked = searches = run(search_stages.filter_searches, asked, queries, selection)
             allowed = [run(search_stages.filter_documents, searches, inputs.documents, selection)]
+        if isinstance(depth, SearchDepth) and len(chunks) > 1:
+            depth = run(search_stages.measure_depth, chunks, depth)
+
+        def found_by(stage: Stage, *given: Any) -> Any:
+            found = run(stage, chunks, *given)
+            return found[0] if len(found) == 1 else run(search_stages.merge, found, asked, depth)
+
         sources: list[list[Any]] = []
         for one in parts.searches:
             source: list[Any] = []
             if isinstance(one, VectorSearch):
                 embeddings = run(stages.embed, chunks, parts.embedder)
                 searched = asked, parts.embedder, parts.store, depth, *allowed
+                is_local = has_location(parts.store)
+                steps = [stages.index, stages.retrieve_by_vector, stages.index_and_retrieve]
+                if is_local or not getattr(parts.store, "is_exact", False):
+                    steps = [step.whole for step in steps]  # an approximate index is one, and so is a user's store
                 if keeps_data(parts.store):
                     # An index does not depend on what only a search uses; one filled in place is taken as it is.
-                    as_filled = parts.store if has_location(parts.store) else without(parts.store, Searching)
-                    index = run(stages.index, chunks, embeddings, as_filled)
-                    hits["vector"] = run(stages.retrieve_by_vector, chunks, index, *searched)
+                    as_filled = parts.store if is_local else without(parts.store, Searching)
+                    indexes = run(steps[0], chunks, embeddings, as_filled)
+                    hits["vector"] = found_by(steps[1], indexes, *searched)
                 else:
-                    hits["vector"] = run(stages.index_and_retrieve, chunks, embeddings, *searched)
+                    hits["vector"] = found_by(steps[2], embeddings, *searched)
                 if fuses_scores:
                     source = [parts.embedder, embeddings, run(search_stages.sum_vectors, chunks, embeddings)]
             elif isinstance(one, WordSearch):
                 postings = run(search_stages.count_words, chunks, one.tokenizer)
                 source = [one, postings, run(search_stages.sum_words, chunks, postings)]
                 name = unused_name("words", hits)
-                hits[name] = run(
-                    search_stages.retrieve_by_words, chunks, *source[1:], asked, one, depth, name, *allowed
-                )
+                hits[name] = found_by(search_stages.retrieve_by_words, *source[1:], asked, one, depth, name, *allowed)
             else:
                 hits[unused_name(label(one), hits)] = run(stages.retrieve, chunks, asked, one, depth, *allowed)
             sources.append(source)
@@ -126,12 +137,26 @@ def evaluate(
         hits["retrieved"] = run(stages.ask_system, inputs.documents, queries, system, level, first)
     returned = list(hits.values())[-1] if passages is None else passages
     scores = run(stages.score, returned, inputs.truth, inputs.documents, chunks, inputs.metrics, inputs.ks)
-    return Evaluated(hits, scores, chunks, index, searches, passages, *allowed)
+    return Evaluated(hits, scores, chunks, indexes, searches, passages, *allowed)
+
+
+def _check_any(chunks: Sequence[Any], documents: Sequence[Any], chunker: Any) -> None:
+    """Raise ``ConfigurationError`` when there is nothing to search."""
+    if not any(_rows(one) for one in chunks):
+        efforts = [one.effort for one in chunks if isinstance(one, TableRef) and one.effort is not None]
+        told = getattr(chunker, "label", None) or usable_chunker(chunker, "token-level").name
+        raise no_chunks(told, sum(map(_rows, documents)), sum(one.skipped for one in efforts))
+
+
+def _rows(shard: Any) -> int:
+    rows: int = shard.rows if isinstance(shard, TableRef) else shard.num_rows
+    return rows
 
 
 def run_in_memory(stage: Stage, *inputs: Any) -> Any:
     """What a stage makes of tables in memory and of parts of any kind; nothing is kept."""
-    made, _ = stage.compute(*inputs, context=Context())
-    if not isinstance(made, list):
-        return made
-    return [shard if isinstance(shard, pa.Table) else pa.concat_tables(shard) for shard in made]
+    made = [stage.compute(*piece, context=Context())[0] for piece in stage.pieces(*inputs)]
+    if not isinstance(made[0], list):
+        return made[0]
+    shards = [shard for piece in made for shard in piece]
+    return [pa.concat_tables(shard) if isinstance(shard, Iterator) else shard for shard in shards]

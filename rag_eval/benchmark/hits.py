@@ -110,6 +110,31 @@ def rerank_table(
     return hits_at("reranked", chunks, searches, ranking)
 
 
+def found_chunks(chunks: Sequence[pa.Table], hits: pa.Table) -> pa.Table:
+    """The chunks that are among the hits, of all shards, in the order of their places."""
+    import polars as pl
+
+    place = list(PLACE) if all(map(has_places, chunks)) else ["doc_id", "ordinal"]
+    found, wanted = [], pl.DataFrame(hits.select(place)).unique()
+    for shard in chunks:
+        rows = pl.DataFrame(shard.select(place)).with_row_index("row").join(wanted, on=place, how="semi")["row"]
+        found.append(shard.take(rows.sort().to_arrow()))
+    table = pa.concat_tables(found)
+    return table if len(chunks) == 1 else table.take(pc.sort_indices(table.column("doc_id")))
+
+
+def merge_tables(shards: Sequence[pa.Table], searches: pa.Table, depth: int) -> pa.Table:
+    """What was found in each shard as one ranking of so many hits a search; equal scores by place."""
+    hits = pa.concat_tables(shards)
+    keys = [("search", "ascending"), ("score", "descending"), *((name, "ascending") for name in (*PLACE, "ordinal"))]
+    order = pc.sort_indices(hits.append_column("search", _numbers(hits, searches)), keys)
+    found = _numbers(hits, searches).take(order).to_numpy()
+    ranks = np.arange(1, len(found) + 1) - np.searchsorted(found, found)
+    kept, place = ranks <= depth, hits.schema.get_field_index("rank")
+    best = hits.take(order).filter(pa.array(kept))
+    return best.set_column(place, hits.schema.field(place), pa.array(ranks[kept].astype(np.int32)))
+
+
 def select_table(hits: pa.Table, chunks: pa.Table, searches: pa.Table, selection: Selection) -> pa.Table:
     """The hits that a selection keeps, at their scores."""
     texts = chunks.column("content")

@@ -37,7 +37,6 @@ from rag_eval.parts import versions_of
 from rag_eval.stats.comparison import best_first
 from rag_eval.tables import TruthTables, truth_from_tables
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
-from rag_eval.types.ids import EvaluationType
 
 DECIDING = (
     "rag-eval",
@@ -116,11 +115,11 @@ class ConfigurationOutcome(_Outcome):
     """One configuration: its averages by metric@k, over how many queries, its tables, and the work it took.
 
     ``latency_ms`` is the mean time of a query in search and reranking when they were computed, embedding the query
-    left out, with all queries asked in one go; None without queries. ``tokens`` and ``cost`` (US dollars) are what its
-    stages used when they were computed, vectors found in the cache being free; None where a part does not tell.
-    ``index`` is None for BM25. ``hits`` are those of the last of the stages, which are all in ``hits_by_stage``.
-    ``searches`` are what was searched, None for the questions as asked, and ``allowed`` the documents that their
-    filters leave; ``passages`` what was returned, None for the hits.
+    left out, with all queries asked in one go; None without queries. ``tokens`` and ``cost`` (US dollars) are what
+    its stages used when they were computed, vectors found in the cache being free; None where a part does not tell.
+    ``indexes`` are one for each shard that has its own, and none for BM25. ``hits`` are those of the last of the
+    stages, which are all in ``hits_by_stage``. ``searches`` are what was searched, None for the questions as asked,
+    and ``allowed`` the documents that their filters leave; ``passages`` what was returned, None for the hits.
     """
 
     name: str
@@ -129,7 +128,7 @@ class ConfigurationOutcome(_Outcome):
     queries: int
     chunks: ChunkStatistics
     chunk_tables: list[TableRef]
-    index: IndexRef | None
+    indexes: list[IndexRef]
     hits: TableRef
     hits_by_stage: dict[str, TableRef]
     scores: TableRef
@@ -282,9 +281,10 @@ def summarise(
     configuration: Configuration,
     evaluated: Evaluated,
     work: dict[str, StageWork],
-    level: EvaluationType,
+    inputs: BenchmarkInputs,
 ) -> ConfigurationOutcome:
     """The averages of a configuration's scores, and what its stages took."""
+    level = inputs.evaluation_type
     averages = average_scores(workspace.read_table(evaluated.scores)).to_pylist()
     cut = read_chunks(workspace, evaluated.chunks, level)
     is_placed = level == "token-level"
@@ -299,7 +299,7 @@ def summarise(
     efforts = [stage.effort for stage in work.values() if stage.effort is not None]
     tokens = [effort.tokens for effort in efforts if effort.tokens is not None]
     costs = [effort.cost for effort in efforts if effort.cost is not None]
-    asked = max((effort.total for effort in efforts if effort.unit == "queries"), default=0)
+    asked = inputs.truth.queries.rows
     answering = sum(effort.query_seconds for effort in efforts)
     return ConfigurationOutcome(
         name=configuration.name,
@@ -314,7 +314,7 @@ def summarise(
             skipped=sum(effort.skipped for effort in efforts),
         ),
         chunk_tables=list(evaluated.chunks),
-        index=evaluated.index,
+        indexes=list(evaluated.indexes),
         hits=final,
         hits_by_stage=dict(evaluated.hits),
         scores=evaluated.scores,
@@ -400,14 +400,14 @@ def reuse_outcome(workspace: Workspace, config: BenchmarkConfig, reanchor: bool 
     run = _KeptWork(workspace)
     try:
         corpus = CorpusSource.of(config.corpus, config.glob)
-        documents = run(stages.load_corpus, corpus)
+        documents = run(stages.load_corpus, corpus, config.shards)
         truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, reanchor, config.copies)
         inputs = BenchmarkInputs.of(config, documents, truth)
         done = []
         for configuration in config.configurations():
             own = _KeptWork(workspace)
             evaluated = evaluate(own, configuration, inputs)
-            done.append(summarise(workspace, configuration, evaluated, own.work, inputs.evaluation_type))
+            done.append(summarise(workspace, configuration, evaluated, own.work, inputs))
     except (LookupError, ArtifactError, ServiceError):  # not kept, not as it was written, or to be asked again
         return None
     return keep_outcome(workspace, started, config, corpus, inputs, done, {}, run.work)

@@ -8,14 +8,14 @@ Prefect.
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from rag_eval.benchmark.references import IndexRef, TableRef
+from rag_eval.benchmark.references import IndexRef, Made, TableRef
 from rag_eval.benchmark.stage import Stage
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import remove
@@ -77,14 +77,66 @@ def keep_record(workspace: Workspace, stage: Stage, key: str, result: Any) -> No
         logger.warning("the record of %s was not kept, so that the next run computes it again: %s", stage.name, error)
 
 
+class Done(NamedTuple):
+    """What a stage made, under which key that is kept, and whether it was kept before."""
+
+    result: Any
+    key: str
+    was_kept: bool
+
+
+Inputs = tuple[Any, ...]
+
+
 def made_once(workspace: Workspace, stage: Stage, *inputs: Any) -> Any:
     """Return what a stage makes of these inputs: what is kept of it, else made and kept now."""
-    key = stage.key(*inputs)
-    found = find_record(workspace, stage, key)
-    if found is None:
-        found = stage(workspace, *inputs)
-        keep_record(workspace, stage, key, found)
-    return found
+    return do_once(workspace, stage, inputs).result
+
+
+class Doing:
+    """How the work of stages is done: here, one piece after another; a subclass may do it elsewhere, or at once."""
+
+    def each(self, work: Callable[[Inputs], Done], pieces: list[Inputs]) -> list[Done]:
+        """Work on every piece."""
+        return [*map(work, pieces)]
+
+    def turn(self, workspace: Workspace, key: str) -> AbstractContextManager[None]:
+        """Wait until nobody else is at work on the same."""
+        return alone(workspace, key)
+
+    def compute(self, stage: Stage, workspace: Workspace, inputs: Inputs) -> Any:
+        """Return what the stage makes."""
+        return stage(workspace, *inputs)
+
+
+def do_once(workspace: Workspace, stage: Stage, inputs: Inputs, doing: Doing | None = None) -> Done:
+    """Do the work of a stage unless it is kept; work that comes in pieces is kept piece by piece, and as a whole.
+
+    Raises what the stage raises.
+    """
+    doing, looked = doing or Doing(), stage.looked(workspace, *inputs)
+    key = stage.key(*looked)
+    with doing.turn(workspace, key):
+        found = find_record(workspace, stage, key)
+        if found is not None:
+            return Done(found, key, was_kept=True)
+        pieces = stage.pieces(*looked)
+        if len(pieces) > 1:
+            done = doing.each(lambda piece: do_once(workspace, stage, piece, doing), pieces)
+            made = [_in_this_run(one, shard) for one in done for shard in one.result]
+        else:
+            made = doing.compute(stage, workspace, looked)
+        # What it looked at may have grown by the work itself.
+        key = stage.key_after(*looked)
+        keep_record(workspace, stage, key, made)
+        return Done(made, key, was_kept=False)
+
+
+def _in_this_run(done: Done, made: Made) -> Made:
+    """What a piece made: where it was kept before, nothing of it was done now."""
+    if not done.was_kept or made.effort is None:
+        return made
+    return made.model_copy(update={"effort": made.effort.model_copy(update={"fresh": 0, "seconds": 0.0})})
 
 
 _keys_at_work: "WeakValueDictionary[tuple[str, str], threading.Lock]" = WeakValueDictionary()

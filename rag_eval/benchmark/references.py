@@ -180,13 +180,19 @@ class SearchDepth(_Frozen):
     tokens: int
 
 
-def hits_to_fetch(depth: int | SearchDepth, chunks: pa.Table) -> int:
-    """The number of hits that a depth is among these chunks."""
+def hits_to_fetch(depth: int | SearchDepth | pa.Table, chunks: Sequence[pa.Table]) -> int:
+    """The number of hits that a depth is among the chunks of all shards; of one where it is in a table already."""
     if isinstance(depth, int):
         return depth
-    ends = (chunks.column(name) for name in ("end", "start"))
-    lengths = pc.subtract(*ends) if has_places(chunks) else pc.utf8_length(chunks.column("content"))
-    fitting = math.ceil(_CHARACTERS * depth.tokens / max(1.0, pc.mean(lengths).as_py() or 1.0))
+    if isinstance(depth, pa.Table):
+        known: int = depth.column("hits")[0].as_py()
+        return known
+    total, count = 0, 0
+    for shard in chunks:
+        ends = (shard.column(name) for name in ("end", "start"))
+        lengths = pc.subtract(*ends) if has_places(shard) else pc.utf8_length(shard.column("content"))
+        total, count = total + (pc.sum(lengths).as_py() or 0), count + shard.num_rows
+    fitting = math.ceil(_CHARACTERS * depth.tokens / max(1.0, total / count if count else 1.0))
     return max(depth.candidates, min(fitting, MOST_HITS))
 
 

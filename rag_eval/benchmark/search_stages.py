@@ -1,17 +1,24 @@
 """The stages that filter, search by words, fuse rankings and select among the hits."""
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag_eval.benchmark.hits import fuse_tables, fuse_variants, hits_at, hits_of, select_table
+from rag_eval.benchmark.hits import (
+    found_chunks,
+    fuse_tables,
+    fuse_variants,
+    hits_at,
+    hits_of,
+    merge_tables,
+    select_table,
+)
 from rag_eval.benchmark.references import Effort, SearchDepth, TableRef, hits_to_fetch
 from rag_eval.benchmark.stage import Context, Shards, stage
-from rag_eval.benchmark.stages import ROWS_AT_ONCE, TextVectors
+from rag_eval.benchmark.stages import ChunkVectors
 from rag_eval.embedding.embedder import Vectors, embed_queries
 from rag_eval.retrieval.bm25 import BM25Index, Postings, WordScoring, search_words, word_statistics
 from rag_eval.retrieval.retriever import Numbers, Ranking
@@ -20,7 +27,6 @@ from rag_eval.retrieval.searching import WordSearch
 from rag_eval.retrieval.selection import Eligible, Selection, allowed_documents, search_filters
 from rag_eval.stores.exact_search import Mask, unit_vectors
 from rag_eval.tables import SEARCHES, as_searches, documents_from_table, queries_from_table, searched_texts
-from rag_eval.types.ids import text_sha256
 
 
 @stage("searches", version=1)
@@ -56,13 +62,29 @@ def select(
     hits: pa.Table, chunks: Shards, queries: pa.Table, selection: Selection, *, context: Context
 ) -> tuple[pa.Table, Effort]:
     """The hits that reach the threshold and repeat no better one; a question that has none left is counted."""
-    asked, table = as_searches(queries), pa.concat_tables(chunks)
+    asked, table = as_searches(queries), found_chunks(chunks, hits)
     found, effort = context.answered(asked, lambda some: select_table(hits_of(hits, some), table, some, selection))
     had, left = (len(pc.unique(one.column("query_id"))) for one in (hits, found))
     return found, effort.model_copy(update={"fallbacks": had - left})
 
 
-@stage("postings", version=1, makes=list[TableRef])
+@stage("depth", version=1)
+def measure_depth(chunks: Shards, depth: SearchDepth, *, context: Context) -> tuple[pa.Table, Effort]:
+    """How many hits are fetched of every shard: as many as of all of them."""
+    rows = sum(shard.num_rows for shard in chunks)
+    return pa.table({"hits": [hits_to_fetch(depth, chunks)]}), Effort(fresh=rows, total=rows, unit="chunks")
+
+
+@stage("hits", version=1)
+def merge(hits: Shards, searches: pa.Table, depth: Any, *, context: Context) -> tuple[pa.Table, Effort]:
+    """The best hits of all shards."""
+    count = hits_to_fetch(depth, [])
+    return context.answered(
+        as_searches(searches), lambda some: merge_tables([hits_of(one, some) for one in hits], some, count)
+    )
+
+
+@stage("postings", version=1, makes=list[TableRef], by_shard=True)
 def count_words(chunks: Shards, tokenizer: Any, *, context: Context) -> tuple[list[pa.Table], Effort]:
     """Which chunks have which words how often, of what is searched in each shard."""
     counted = [Postings.of(searched_texts(shard).to_pylist(), tokenizer.words).to_table() for shard in chunks]
@@ -77,30 +99,30 @@ def sum_words(chunks: Shards, postings: Shards, *, context: Context) -> tuple[pa
     return found, Effort(fresh=found.num_rows, total=found.num_rows, unit="words")
 
 
-@stage("hits", version=3)
+@stage("hits", version=4, makes=list[TableRef], by_shard=True)
 def retrieve_by_words(
     chunks: Shards,
     postings: Shards,
     statistics: pa.Table,
     searches: pa.Table,
     bm25: WordSearch,
-    depth: int | SearchDepth,
+    depth: Any,
     name: str,
     allowed: pa.Table | None = None,
     *,
     context: Context,
-) -> tuple[pa.Table, Effort]:
+) -> tuple[list[pa.Table], Effort]:
     """The chunks that share most with every search, by BM25; ``name`` is that of these hits."""
     asked, table = as_searches(searches), pa.concat_tables(chunks)
     texts = asked.column("text").to_pylist()
     words = _word_index(chunks, [bm25, postings, statistics], texts)
-    eligible, count = Eligible.of(asked, allowed, table), hits_to_fetch(depth, table)
+    eligible, count = Eligible.of(asked, allowed, table), hits_to_fetch(depth, chunks)
 
     def ask(rows: Numbers, among: Mask | None) -> Ranking:
         return search_words(words, (texts[row] for row in rows), count, among)
 
     ranking, effort = context.answered(asked, lambda some: eligible.search(some.num_rows, ask))
-    return hits_at(name, table, asked, ranking), effort
+    return [hits_at(name, table, asked, ranking)], effort
 
 
 def _word_index(chunks: Shards, source: Sequence[Any], texts: Sequence[str]) -> BM25Index:
@@ -109,24 +131,17 @@ def _word_index(chunks: Shards, source: Sequence[Any], texts: Sequence[str]) -> 
     return BM25Index.of_tables(postings, counts, statistics, texts, bm25.k1, bm25.b, bm25.tokenizer)
 
 
-@stage("sums", version=1)
-def sum_vectors(chunks: Shards, embeddings: Shards, *, context: Context) -> tuple[pa.Table, Effort]:
+@stage("sums", version=2, makes=list[TableRef], by_shard=True)
+def sum_vectors(chunks: Shards, embeddings: Shards, *, context: Context) -> tuple[list[pa.Table], Effort]:
     """The sums over the vectors of all chunks, from which mean and deviation of the scores of any search follow."""
-    table = pa.concat_tables(embeddings)
-    times = Counter(text_sha256(text) for shard in chunks for text in searched_texts(shard).to_pylist())
-    found: set[str] = set()
-
-    def parts() -> Iterator[tuple[Vectors, Numbers]]:
-        for batch in table.to_batches(ROWS_AT_ONCE):
-            texts = batch.column("text_sha256").to_pylist()
-            counts = [0 if text in found else times[text] for text in texts]  # shards may share a text
-            found.update(texts)
-            column = batch.column("vector")
-            vectors = column.flatten().to_numpy().reshape(-1, column.type.list_size)
-            yield unit_vectors(vectors, "embeddings"), np.array(counts, np.int64)
-
-    summed = VectorSums.of(parts())
-    return summed.to_table(), Effort(fresh=summed.count, total=summed.count, unit="chunks")
+    known, made = ChunkVectors(chunks, embeddings), []
+    for shard, table in enumerate(embeddings):
+        rows, matrices = known.shard(shard)
+        times = np.split(np.bincount(rows, minlength=table.num_rows), np.cumsum([len(one) for one in matrices])[:-1])
+        units = (unit_vectors(matrix, "embeddings") for matrix in matrices)
+        made.append(VectorSums.of(zip(units, times, strict=True)))
+    count = sum(one.count for one in made)
+    return [one.to_table() for one in made], Effort(fresh=count, total=count, unit="chunks")
 
 
 @stage("hits", version=4)
@@ -136,7 +151,7 @@ def fuse(
     sources: Sequence[Sequence[Any]],
     searches: pa.Table,
     fusion: Any,
-    depth: int | SearchDepth,
+    depth: Any,
     *,
     context: Context,
 ) -> tuple[pa.Table, Effort]:
@@ -149,7 +164,7 @@ def fuse(
     asked = as_searches(searches)
     scorings = [_scoring(source, chunks, asked, context) for source in sources]
     table = pa.concat_tables(chunks)
-    count = hits_to_fetch(depth, table)
+    count = hits_to_fetch(depth, chunks)
     return context.answered(
         asked,
         lambda some: fuse_tables(
@@ -160,11 +175,12 @@ def fuse(
 
 @stage("hits", version=2)
 def fuse_searches(
-    hits: pa.Table, queries: pa.Table, depth: int | SearchDepth, fusion: Any, *, context: Context
+    hits: pa.Table, queries: pa.Table, depth: Any, fusion: Any, *, context: Context
 ) -> tuple[pa.Table, Effort]:
     """The hits of all searches of a question as one ranking, by their ranks."""
     asked = as_searches(queries)
-    count = depth if isinstance(depth, int) else pc.max(hits.column("rank")).as_py() or depth.candidates
+    is_known = not isinstance(depth, SearchDepth)
+    count = hits_to_fetch(depth, []) if is_known else pc.max(hits.column("rank")).as_py() or depth.candidates
     return context.answered(asked, lambda some: fuse_variants(hits, some, fusion, count))
 
 
@@ -177,9 +193,9 @@ def _scoring(source: Sequence[Any], chunks: Shards, searches: pa.Table, context:
     embedder, embeddings, sums = source
     with context.embedder(embedder) as used:
         asked = unit_vectors(embed_queries(used, texts), "query vectors")
-    vectors, searched = TextVectors(pa.concat_tables(embeddings)), searched_texts(pa.concat_tables(chunks))
+    vectors = ChunkVectors(chunks, embeddings)
 
     def units(numbers: Numbers) -> Vectors:
-        return unit_vectors(vectors.of(searched.take(pa.array(numbers)).to_pylist()), "embeddings")
+        return unit_vectors(vectors.of(numbers), "embeddings")
 
-    return VectorScoring(asked, units, VectorSums.from_table(sums))
+    return VectorScoring(asked, units, VectorSums.from_tables(sums))

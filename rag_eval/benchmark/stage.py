@@ -11,11 +11,13 @@ tables, one part, and a ``Context``, which in a workspace has caches of cuts, ve
 import functools
 import inspect
 import itertools
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypeVar
@@ -67,6 +69,28 @@ class Stage:
     """Those that decide what it makes, beside those of its parts: their versions are in the key."""
     looks: Callable[..., tuple[Any, ...]] | None = None
     """Looks at what is outside the workspace: gives the inputs with what it found in the place of where to look."""
+    by_shard: bool = False
+    """Whether what it makes of a shard depends on that shard alone, so that each is kept by itself."""
+
+    @property
+    def whole(self) -> "Stage":
+        """The same step on all shards at once."""
+        return replace(self, by_shard=False)
+
+    def pieces(self, *inputs: Any) -> list[tuple[Any, ...]]:
+        """Return the inputs of each piece of the work: of each shard, where it is done by shard, else of all."""
+        if not self.by_shard or len(inputs[0]) < 2:
+            return [inputs]
+        return [
+            tuple([one[shard]] if isinstance(one, list) else one for one in inputs) for shard in range(len(inputs[0]))
+        ]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Go to another process by name, as a function does."""
+        named = getattr(sys.modules.get(self.compute.__module__), self.compute.__name__, None)
+        if not isinstance(named, Stage) or named.compute is not self.compute:
+            return Stage, tuple(getattr(self, one.name) for one in fields(self))
+        return _named_stage, (self.compute.__module__, self.compute.__name__, self.name, self.by_shard)
 
     def key(self, *inputs: Any) -> str:
         """Return the key of the work that a call with these inputs is; safe as a file name."""
@@ -115,6 +139,11 @@ class Stage:
         return kept if isinstance(made, list) else kept[0]
 
 
+def _named_stage(module: str, function: str, name: str, by_shard: bool) -> Stage:
+    found: Stage = getattr(import_module(module), function)
+    return replace(found, name=name, by_shard=by_shard)
+
+
 def stage(
     kind: str,
     *,
@@ -122,14 +151,18 @@ def stage(
     makes: Any = TableRef,
     packages: tuple[str, ...] = (),
     looks: Callable[..., tuple[Any, ...]] | None = None,
+    by_shard: bool = False,
 ) -> Callable[[Callable[..., Any]], Stage]:
     """Make a function a stage under its own name; raise the version whenever its result would change.
 
     The function is given tables where a call of the stage has references, and a keyword ``context``. It returns a
     table, a list of shards, ground truth or a filled store, and the effort; a large shard may come in parts, one at a
-    time in memory, and then the effort is a function to be called at the end.
+    time in memory, and then the effort is a function to be called at the end. ``by_shard`` promises that what it makes
+    of a shard depends on no other.
     """
-    return lambda function: Stage(function.__name__.replace("_", "-"), version, function, makes, kind, packages, looks)
+    return lambda function: Stage(
+        function.__name__.replace("_", "-"), version, function, makes, kind, packages, looks, by_shard
+    )
 
 
 def unused_name(name: str, used: Collection[str]) -> str:

@@ -4,6 +4,7 @@ They write nothing; ``stage`` says how a workspace keeps what they make. Tables 
 vectors come as lists of shards, whose rows stand in the order of the documents.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -12,21 +13,24 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rag_eval.benchmark.caches import CachedReranker
 from rag_eval.benchmark.hits import (
+    IDENTITY,
     answers_table,
+    found_chunks,
     hits_at,
     hits_of,
     hits_table,
     rerank_table,
 )
 from rag_eval.benchmark.records import made_once
-from rag_eval.benchmark.references import CorpusSource, Effort, IndexRef, SearchDepth, TableRef, hits_to_fetch
+from rag_eval.benchmark.references import CorpusSource, Effort, IndexRef, TableRef, hits_to_fetch
 from rag_eval.benchmark.stage import Context, Shards, spent, stage
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.context import CutDocument
-from rag_eval.disk.files import contents_sha256
+from rag_eval.disk.files import contents_sha256, matching_files, read_text
 from rag_eval.embedding.cache import CachedEmbedder
 from rag_eval.embedding.embedder import Vectors, embed_queries, text_vectors
 from rag_eval.errors import ArtifactError
@@ -40,7 +44,6 @@ from rag_eval.retrieval.retriever import (
     Retriever,
     checked_hits,
     in_place_order,
-    no_chunks,
     without_positions,
 )
 from rag_eval.retrieval.selection import Eligible, search_deeper
@@ -72,29 +75,65 @@ from rag_eval.tables import (
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth
-from rag_eval.types.ids import EvaluationType, text_sha256
+from rag_eval.types.ids import DocumentId, EvaluationType, text_sha256
+
+logger = logging.getLogger("rag_eval.benchmark")
 
 ROWS_AT_ONCE = 16_384
 """How many chunks are in memory with their vectors; another number makes other files of the same vectors."""
 
 
-@stage("documents", version=2, makes=list[TableRef])
-def load_corpus(source: CorpusSource, *, context: Context) -> tuple[list[pa.Table], Effort]:
-    """Read the documents of a folder, as one shard."""
-    corpus = Corpus.from_folder(source.folder, source.glob)
-    if contents_sha256((document.id, text_sha256(document.content)) for document in corpus) != source.digest:
-        raise ArtifactError(f"the corpus folder {str(source.folder)!r} changed while it was read: run again")
-    return [documents_to_table(corpus)], Effort(fresh=len(corpus), total=len(corpus), unit="documents")
+LARGE_CORPUS = 2**25
+"""From so many bytes on, a corpus is divided into ``MANY_SHARDS``; a single document of that size is a shard alone."""
+
+MANY_SHARDS = 64
 
 
-@stage("chunks", version=2, makes=list[TableRef])
+@stage("documents", version=3, makes=list[TableRef])
+def load_corpus(
+    source: CorpusSource, shards: int | None = None, *, context: Context
+) -> tuple[list[Iterator[pa.Table]], Callable[[], Effort]]:
+    """Read the documents of a folder, divided into shards by their ids; none is without documents.
+
+    Twice as many shards are the halves of these.
+    """
+    paths = {path.relative_to(source.folder).as_posix(): path for path in matching_files(source.folder, source.glob)}
+    sizes = {doc_id: path.stat().st_size for doc_id, path in paths.items()}
+    count = shards or (MANY_SHARDS if sum(sizes.values()) >= LARGE_CORPUS else 1)
+    members: dict[int, list[str]] = {}
+    for doc_id in paths:
+        members.setdefault(int(text_sha256(doc_id)[:16], 16) % count, []).append(doc_id)
+    largest = max(sizes, key=sizes.__getitem__)
+    if sizes[largest] >= LARGE_CORPUS and count > 1:
+        logger.warning(
+            "the document %r has %s bytes, and a document is never divided between shards: its shard needs more time "
+            "and memory than the others",
+            largest,
+            f"{sizes[largest]:,}",
+        )
+    digests: dict[str, str] = {}
+
+    def read(doc_ids: Sequence[str]) -> Iterator[pa.Table]:
+        table = documents_to_table(Corpus([Document(DocumentId(one), read_text(paths[one])) for one in doc_ids]))
+        digests.update(zip(doc_ids, table.column("sha256").to_pylist(), strict=True))
+        yield table
+
+    def effort() -> Effort:
+        if contents_sha256((doc_id, digests[doc_id]) for doc_id in paths) != source.digest:
+            raise ArtifactError(f"the corpus folder {str(source.folder)!r} changed while it was read: run again")
+        return Effort(fresh=len(paths), total=len(paths), unit="documents")
+
+    return [read(members[shard]) for shard in sorted(members)], effort
+
+
+@stage("chunks", version=2, makes=list[TableRef], by_shard=True)
 def chunk(
     documents: Shards, chunker: Any, chunk_truth: TruthTables | None, *, context: Context
 ) -> tuple[list[pa.Table], Effort]:
     """Cut every document.
 
-    With ``chunk_truth``, for chunk-level evaluation, the chunks have no places. Raises ``ConfigurationError`` when
-    there are no chunks, and ``GroundTruthError`` on truth that was made with another chunker, or on other documents.
+    With ``chunk_truth``, for chunk-level evaluation, the chunks have no places. Raises ``GroundTruthError`` on truth
+    that was made with another chunker, or on other documents, all of which have to be given then.
     """
     read = [documents_from_table(shard) for shard in documents]
     truth = None if chunk_truth is None else truth_from_tables(chunk_truth, ChunkLevelGroundTruth)
@@ -104,15 +143,12 @@ def chunk(
     else:
         check_chunker(truth, cuts[0].chunker)
         chunks = [without_positions(one.chunks) for one in cuts]
-    if not any(chunks):
-        told = getattr(chunker, "label", None) or cuts[0].chunker
-        raise no_chunks(told, sum(map(len, read)), sum(one.effort.skipped for one in cuts))
     if truth is not None:
         check_chunk_ids(truth, [one for shard in chunks for one in shard])
     return [chunks_to_table(shard) for shard in chunks], Effort.total_of([one.effort for one in cuts])
 
 
-@stage("places", version=1, makes=list[TableRef])
+@stage("places", version=1, makes=list[TableRef], by_shard=True)
 def places(chunks: Shards, *, context: Context) -> tuple[list[pa.Table], Effort]:
     """The chunks without their texts, which the documents have: all that reports need, and a fraction of the bytes."""
     bare = [_without_texts(table) for table in chunks]
@@ -134,7 +170,7 @@ def read_chunks(workspace: Workspace, shards: Sequence[TableRef], level: Evaluat
     return workspace.read_tables(made_once(workspace, places, list(shards)) if level == "token-level" else shards)
 
 
-@stage("chunks", version=1, makes=list[TableRef])
+@stage("chunks", version=1, makes=list[TableRef], by_shard=True)
 def contextualise(chunks: Shards, documents: Shards, around: Any, *, context: Context) -> tuple[list[pa.Table], Effort]:
     """The chunks with what is searched of them; their places, texts and ids stay what they are."""
     read = {document.id: document for shard in documents for document in documents_from_table(shard)}
@@ -182,7 +218,7 @@ def rewrite(queries: pa.Table, rewriter: Any, *, context: Context) -> tuple[pa.T
     return made, _asked(answers, len(ids), "queries", time.perf_counter() - started)
 
 
-@stage("embeddings", version=2, makes=list[TableRef])
+@stage("embeddings", version=2, makes=list[TableRef], by_shard=True)
 def embed(chunks: Shards, embedder: Any, *, context: Context) -> tuple[list[Iterator[pa.Table]], Callable[[], Effort]]:
     """The vectors of what is searched, each text of a shard once; a workspace embeds no text twice."""
     efforts: list[Effort] = []
@@ -206,88 +242,127 @@ def embed(chunks: Shards, embedder: Any, *, context: Context) -> tuple[list[Iter
     return [vectors_of(searched_texts(shard)) for shard in chunks], lambda: Effort.total_of(efforts)
 
 
-@stage("index", version=2, makes=IndexRef)
-def index(chunks: Shards, embeddings: Shards, store: Any, *, context: Context) -> tuple[VectorStore | IndexRef, Effort]:
-    """Put the chunks with their vectors into the store."""
-    table, vectors = pa.concat_tables(chunks), TextVectors(pa.concat_tables(embeddings))
-    filled = context.filled(store, table.num_rows, lambda empty: _fill(empty, table, vectors))
-    return filled, Effort(fresh=table.num_rows, total=table.num_rows, unit="chunks")
+@stage("index", version=3, makes=list[IndexRef], by_shard=True)
+def index(
+    chunks: Shards, embeddings: Shards, store: Any, *, context: Context
+) -> tuple[list[VectorStore | IndexRef], Effort]:
+    """Put the chunks with their vectors into one store."""
+    rows = sum(shard.num_rows for shard in chunks)
+    filled = context.filled(store, rows, lambda empty: _fill(empty, chunks, embeddings))
+    return [filled], Effort(fresh=rows, total=rows, unit="chunks")
 
 
-def _fill(store: VectorStore, chunks: pa.Table, vectors: "TextVectors") -> None:
-    if not isinstance(store, LanceDBVectorStore):
-        store.add(chunks_from_table(chunks), vectors.of(searched_texts(chunks).to_pylist()))
-        return
-    parts = (chunks.slice(begin, ROWS_AT_ONCE) for begin in range(0, chunks.num_rows, ROWS_AT_ONCE))
-    store.add_tables((part, vectors.of(searched_texts(part).to_pylist())) for part in parts)
+def _fill(store: VectorStore, chunks: Shards, embeddings: Shards) -> None:
+    table, vectors = pa.concat_tables(chunks), ChunkVectors(chunks, embeddings)
+    order = place_order(chunks)
+
+    def parts() -> Iterator[tuple[pa.Table, Vectors]]:
+        for begin in range(0, table.num_rows, ROWS_AT_ONCE):
+            numbers = order[begin : begin + ROWS_AT_ONCE]
+            yield table.take(pa.array(numbers)), vectors.of(numbers)
+
+    if isinstance(store, LanceDBVectorStore):
+        store.add_tables(parts())
+    else:
+        store.add(chunks_from_table(table.take(pa.array(order))), vectors.of(order))
 
 
-class TextVectors:
-    """The rows of an embeddings table, which stay on the disk until they are asked for."""
+def place_order(chunks: Shards) -> Numbers:
+    """The numbers of the chunks in the order of their places, in which each shard is by itself."""
+    if len(chunks) == 1:
+        return np.arange(chunks[0].num_rows)
+    doc_ids = pa.chunked_array([piece for shard in chunks for piece in shard.column("doc_id").chunks], pa.string())
+    order: Numbers = pc.sort_indices(doc_ids).to_numpy().astype(np.int64)
+    return order
 
-    def __init__(self, embeddings: pa.Table) -> None:
-        chunks = embeddings.column("vector").chunks
-        self._matrices = [chunk.flatten().to_numpy().reshape(-1, chunk.type.list_size) for chunk in chunks]
-        self._begins = np.cumsum([0, *(len(matrix) for matrix in self._matrices)])
-        self._rows = {digest: row for row, digest in enumerate(embeddings.column("text_sha256").to_pylist())}
 
-    def of(self, texts: Sequence[str]) -> Vectors:
-        rows = np.array([self._rows[text_sha256(text)] for text in texts], np.int64)
-        homes = np.searchsorted(self._begins, rows, side="right") - 1
-        vectors = np.empty((len(rows), self._matrices[0].shape[1]), np.float32)
-        for home in np.unique(homes):
-            here = homes == home
-            vectors[here] = self._matrices[home][rows[here] - self._begins[home]]
+def _whole(chunks: Shards, columns: Sequence[str] = CHUNKS.names) -> pa.Table:
+    """Columns of the chunks of all shards, in the order of their places."""
+    table = pa.concat_tables(chunks).select(columns)
+    return table if len(chunks) == 1 else table.take(pa.array(place_order(chunks)))
+
+
+class ChunkVectors:
+    """The vectors of chunks, by their numbers over all shards; they stay on the disk until they are asked for."""
+
+    def __init__(self, chunks: Shards, embeddings: Shards) -> None:
+        self._chunks, self._embeddings = chunks, embeddings
+        self._begins = np.cumsum([0, *(shard.num_rows for shard in chunks)])
+        self._known: dict[int, tuple[Numbers, list[Vectors]]] = {}
+
+    def shard(self, number: int) -> tuple[Numbers, list[Vectors]]:
+        """Return of each chunk of a shard its row in the embeddings, and these as matrices."""
+        if number not in self._known:
+            table = self._embeddings[number]
+            digests = pa.array(map(text_sha256, searched_texts(self._chunks[number]).to_pylist()), pa.string())
+            rows = pc.index_in(digests, table.column("text_sha256"))
+            parts = table.column("vector").chunks
+            matrices = [part.flatten().to_numpy().reshape(-1, part.type.list_size) for part in parts]
+            self._known[number] = rows.to_numpy(zero_copy_only=False).astype(np.int64), matrices
+        return self._known[number]
+
+    def of(self, numbers: Numbers) -> Vectors:
+        """Return the vectors of chunks, in the order asked for."""
+        dimension = self._embeddings[0].schema.field("vector").type.list_size
+        vectors = np.empty((len(numbers), dimension), np.float32)
+        homes = np.searchsorted(self._begins, numbers, side="right") - 1
+        for home in np.unique(homes).tolist():
+            here = np.flatnonzero(homes == home)
+            rows, matrices = self.shard(home)
+            wanted, begin = rows[numbers[here] - self._begins[home]], 0
+            for matrix in matrices:
+                inside = (wanted >= begin) & (wanted < begin + len(matrix))
+                vectors[here[inside]] = matrix[wanted[inside] - begin]
+                begin += len(matrix)
         return vectors
 
 
-@stage("hits", version=2)
+@stage("hits", version=3, makes=list[TableRef], by_shard=True)
 def retrieve_by_vector(
     chunks: Shards,
-    index: Any,
+    index: list[Any],
     searches: pa.Table,
     embedder: Any,
     store: Any,
-    depth: int | SearchDepth,
+    depth: Any,
     allowed: pa.Table | None = None,
     *,
     context: Context,
-) -> tuple[pa.Table, Effort]:
+) -> tuple[list[pa.Table], Effort]:
     """The nearest chunks of every search, by an index."""
-    table = pa.concat_tables(chunks)
-    return _nearest(table, context.opened(store, index), searches, embedder, depth, allowed, context)
+    return _nearest(chunks, context.opened(store, index[0]), searches, embedder, depth, allowed, context)
 
 
-@stage("hits", version=1)
+@stage("hits", version=2, makes=list[TableRef], by_shard=True)
 def index_and_retrieve(
     chunks: Shards,
     embeddings: Shards,
     searches: pa.Table,
     embedder: Any,
     store: Any,
-    depth: int | SearchDepth,
+    depth: Any,
     allowed: pa.Table | None = None,
     *,
     context: Context,
-) -> tuple[pa.Table, Effort]:
+) -> tuple[list[pa.Table], Effort]:
     """The nearest chunks of every search, by a store of which no index is kept."""
-    table, vectors = pa.concat_tables(chunks), TextVectors(pa.concat_tables(embeddings))
     with context.store(store) as used:
-        _fill(used, table, vectors)
-        return _nearest(table, used, searches, embedder, depth, allowed, context)
+        if any(shard.num_rows for shard in chunks):
+            _fill(used, chunks, embeddings)
+        return _nearest(chunks, used, searches, embedder, depth, allowed, context)
 
 
 def _nearest(
-    table: pa.Table,
+    chunks: Shards,
     store: VectorStore,
     searches: pa.Table,
     embedder: Any,
-    depth: int | SearchDepth,
+    depth: Any,
     allowed: pa.Table | None,
     context: Context,
-) -> tuple[pa.Table, Effort]:
-    asked = as_searches(searches)
-    eligible, count = Eligible.of(asked, allowed, table), hits_to_fetch(depth, table)
+) -> tuple[list[pa.Table], Effort]:
+    asked, table = as_searches(searches), _whole(chunks, IDENTITY)
+    eligible, count = Eligible.of(asked, allowed, table), hits_to_fetch(depth, chunks)
     with context.embedder(embedder) as used:
         vectors = embed_queries(used, asked.column("text").to_pylist())
 
@@ -297,7 +372,7 @@ def _nearest(
         )
 
     ranking, effort = context.answered(asked, ask, used)
-    return hits_at("vector", table, asked, ranking), _with_lacking(effort, eligible, ranking, count)
+    return [hits_at("vector", table, asked, ranking)], _with_lacking(effort, eligible, ranking, count)
 
 
 def _with_lacking(effort: Effort, eligible: Eligible, ranking: Ranking, depth: int) -> Effort:
@@ -310,15 +385,15 @@ def retrieve(
     chunks: Shards,
     searches: pa.Table,
     retriever: Any,
-    depth: int | SearchDepth,
+    depth: Any,
     allowed: pa.Table | None = None,
     *,
     context: Context,
 ) -> tuple[pa.Table, Effort]:
     """What a retriever that is not built in finds among the chunks for every search; filtered, it is asked for more."""
-    asked, table = as_searches(searches), pa.concat_tables(chunks)
+    asked, table = as_searches(searches), _whole(chunks)
     read, texts = chunks_from_table(table), asked.column("text").to_pylist()
-    eligible, most = Eligible.of(asked, allowed, table), hits_to_fetch(depth, table)
+    eligible, most = Eligible.of(asked, allowed, table), hits_to_fetch(depth, chunks)
 
     def ask(rows: Numbers, among: Mask | None) -> Ranking:
         def best(count: int) -> Ranking:
@@ -336,7 +411,7 @@ def rerank(
     hits: pa.Table, chunks: Shards, searches: pa.Table, reranker: Any, first: int | None = None, *, context: Context
 ) -> tuple[pa.Table, Effort]:
     """The ``first`` hits of every search (default: all) in the reranker's order, the others after them."""
-    asked, table = as_searches(searches), pa.concat_tables(chunks)
+    asked, table = as_searches(searches), found_chunks(chunks, hits)
     with context.reranker(reranker) as used:
         if not isinstance(used, CachedReranker):
             return context.answered(asked, lambda some: rerank_table(hits_of(hits, some), table, some, used, first))
@@ -355,7 +430,7 @@ def ask_system(
     A text without a sure place among the documents keeps its rank. Raises as the system does, and
     ``ConfigurationError`` when it does not keep its word.
     """
-    corpus = Corpus([document for shard in documents for document in documents_from_table(shard)])
+    corpus = Corpus(sorted(_documents(documents), key=lambda one: one.id))
     kind = PositionAwareChunk if level == "token-level" else Chunk
     reader = AnswerReader(label(system), corpus.documents)
 
@@ -382,10 +457,11 @@ def return_passages(
     hits: pa.Table, chunks: Shards, documents: Shards, returns: Any, *, context: Context
 ) -> tuple[pa.Table, Effort]:
     """What is returned for every hit, at its rank; the hit itself, counted, where that is beyond the limit."""
-    read: dict[str, Document] = {one.id: one for shard in documents for one in documents_from_table(shard)}
+    doc_ids = pc.unique(hits.column("doc_id"))
+    read: dict[str, Document] = {one.id: one for one in _documents(documents, doc_ids)}
     started = time.perf_counter()
     places: dict[str, list[tuple[int, int]]] = {}
-    for doc_id, *place in _columns(pa.concat_tables(chunks), *PLACE):
+    for doc_id, *place in _columns(pa.concat_tables([_only(shard, doc_ids) for shard in chunks]), *PLACE):
         places.setdefault(doc_id, []).append((place[0], place[1]))
     found: dict[str, set[int]] = {}
     for doc_id, ordinal in _columns(hits, "doc_id", "ordinal"):
@@ -421,6 +497,17 @@ def return_passages(
     return table_with(PASSAGES, columns, hits.num_rows), effort
 
 
+def _only(table: pa.Table, doc_ids: pa.Array) -> pa.Table:
+    """The rows of these documents."""
+    return table.filter(pc.is_in(table.column("doc_id"), doc_ids))
+
+
+def _documents(shards: Shards, doc_ids: pa.Array | None = None) -> list[Document]:
+    """The documents of all shards, or some of them."""
+    some = shards if doc_ids is None else [_only(shard, doc_ids) for shard in shards]
+    return [document for shard in some for document in documents_from_table(shard)]
+
+
 def _columns(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
     return zip(*(table.column(name).to_pylist() for name in names), strict=True)
 
@@ -439,9 +526,10 @@ def score(
     """Score every answerable query by every metric at every k; hits stand for passages that are no more than they."""
     found, count = as_passages(passages), truth.queries.num_rows
     effort = Effort(fresh=count, total=count, unit="queries")
-    read = [document for shard in documents for document in documents_from_table(shard)]
     table = pa.concat_tables(chunks) if chunks else None
     if has_places(truth.answers):
+        named = [one.column("doc_id").unique() for one in (found, truth.answers)]
+        read = _documents(documents, pa.concat_arrays(named).drop_null())
         return score_token_level(found, truth, metrics, ks, documents=read, chunks=table), effort
     # A whole system has no chunks of ours: its hits bring their texts.
     return score_chunk_level(found, truth, metrics, ks, chunks=CHUNKS.empty_table() if table is None else table), effort

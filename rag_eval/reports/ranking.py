@@ -260,7 +260,7 @@ COST_COLUMNS = (
     ),
     _cost_column(
         "index",
-        lambda row: None if row.outcome.index is None else row.outcome.index.size,
+        lambda row: sum(index.size for index in row.outcome.indexes) if row.outcome.indexes else None,
         decimal,
         explanation="Size of the vectors and their index on disk",
     ),

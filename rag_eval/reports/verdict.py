@@ -225,7 +225,7 @@ class _Judge:
             ended=self._ended(placed.name),
             tokens=one.metrics.get(context_cost(self.cut)),
             texts=sum(embed) if embed else None if own.embedder or own.system else 0,
-            index_bytes=one.index.size if one.index else 0,
+            index_bytes=sum(index.size for index in one.indexes),
             latency_ms=one.latency_ms,
             cost=one.cost,
             chunks=one.chunks.count,

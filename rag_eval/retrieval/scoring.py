@@ -5,9 +5,9 @@ changes. So every store and every number of shards gives the same moments, bit f
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -73,7 +73,7 @@ class VectorSums:
         """Sum up unit vectors, each as many times as is said; raises ``TableError`` without any."""
         total: VectorSums | None = None
         for vectors, times in parts:
-            for begin in range(0, len(vectors), VECTORS_AT_ONCE):
+            for begin in range(0, max(1, len(vectors)), VECTORS_AT_ONCE):
                 part = slice(begin, begin + VECTORS_AT_ONCE)
                 one = cls._of_some(vectors[part], times[part])
                 total = one if total is None else total.plus(one)
@@ -103,11 +103,14 @@ class VectorSums:
         return pa.Table.from_arrays([counts, pa.array(self.sums), products], schema=schema)
 
     @classmethod
-    def from_table(cls, table: pa.Table) -> "VectorSums":
-        """Read them from a table."""
-        products = table.column("products").combine_chunks()
-        square = products.flatten().to_numpy().reshape(table.num_rows, -1)
-        return cls(table.column("count")[0].as_py(), table.column("sum").to_numpy(), square)
+    def from_tables(cls, tables: Sequence[pa.Table]) -> "VectorSums":
+        """Read them from tables, of each shard one."""
+        read = []
+        for table in tables:
+            products = table.column("products").combine_chunks()
+            square = products.flatten().to_numpy().reshape(table.num_rows, -1)
+            read.append(cls(table.column("count")[0].as_py(), table.column("sum").to_numpy(), square))
+        return reduce(cls.plus, read)
 
     @cached_property
     def _as_numbers(self) -> tuple[Scores, Scores]:

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -234,6 +235,9 @@ class BuiltInStore(ABC):
     _places: Places
     _dimension: int | None
     _blocks: Blocks = DEFAULT
+
+    is_exact: ClassVar[bool] = True
+    """Whether it finds the best of any chunks, so that the best of all are among the best of each part of them."""
 
     @property
     @abstractmethod

@@ -202,6 +202,11 @@ class LanceDBVectorStore(BuiltInStore):
         return "lancedb" if self.index is None else f"lancedb(index={self.index})"
 
     @property
+    def is_exact(self) -> bool:  # type: ignore[override]  # of the class where nothing is set
+        """Whether no index decides what is found."""
+        return self.index is None
+
+    @property
     def label(self) -> str:
         """The store and its index."""
         return f"lancedb {'exact' if self.index is None else label(self.index)}"

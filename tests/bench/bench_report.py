@@ -121,9 +121,7 @@ def make_run(workspace: Workspace, queries: int) -> BenchmarkOutcome:
         chunks, chunk_ref = cut[size]
         hits = workspace.write_table("hits", make_hits(chunks, truth, tables.queries, size, rng))
         scores = score(workspace, hits, truth_ref, inputs.documents, [chunk_ref], inputs.metrics, inputs.ks)
-        done.append(
-            summarise(workspace, configuration, Evaluated({"words": hits}, scores, [chunk_ref]), {}, "token-level")
-        )
+        done.append(summarise(workspace, configuration, Evaluated({"words": hits}, scores, [chunk_ref]), {}, inputs))
     source = CorpusSource(folder=folder, glob="**/*.md", digest="0" * 64)
     return keep_outcome(workspace, datetime.now(UTC), config, source, inputs, done, {}, {})
 

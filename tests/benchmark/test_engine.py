@@ -107,15 +107,21 @@ def test_the_files_of_a_benchmark_are_read_without_a_workspace_too(tmp_path: Pat
     assert read.answers.equals(workspace.read_table(ref.answers))
 
 
-def test_a_corpus_without_chunks_is_refused_before_anything_is_embedded() -> None:
+def test_a_corpus_without_chunks_is_refused_before_anything_is_embedded(tmp_path: Path) -> None:
     class Empty:
         name = "empty"
 
         def chunk(self, text: str) -> list[str]:
             return []
 
-    with pytest.raises(ConfigurationError, match=r"\(empty\) made no chunk of 14 documents \(0 were left out"):
-        run_in_memory(stages.chunk, [documents_to_table(Corpus.from_folder(CORPUS))], Empty(), None)
+    config, documents = benchmark(tmp_path, "token-level"), [documents_to_table(Corpus.from_folder(CORPUS))]
+    truth = run_in_memory(
+        load_ground_truth, Observation.of(FileTruth(GROUND_TRUTH), "token-level"), documents, "token-level"
+    )
+    given = InMemoryInputs("token-level", documents, truth, config.metrics, config.k, 10)
+    parts = config.configurations()[0].model_copy(update={"chunker": Empty()})
+    with pytest.raises(ConfigurationError, match=r"empty.* made no chunk of 14 documents \(0 were left out"):
+        evaluate(run_in_memory, parts, given)
 
 
 def test_a_shard_may_have_no_chunks() -> None:

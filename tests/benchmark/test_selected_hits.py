@@ -213,7 +213,7 @@ def test_a_workspace_keeps_what_memory_gives_and_the_losses_add_up(tmp_path: Pat
             return made
 
         kept = evaluate(run, configuration, inputs)
-        outcome = summarise(workspace, configuration, kept, work, config.evaluation_type)
+        outcome = summarise(workspace, configuration, kept, work, inputs)
         if configuration.store is not None and configuration.store.index is None:  # type: ignore[attr-defined]
             parts = configuration.model_copy(update={"chunker": CHUNKER, "store": "memory"})
             made = evaluate(run_in_memory, Configuration.model_validate(dict(parts)), given)

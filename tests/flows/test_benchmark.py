@@ -66,8 +66,7 @@ def test_a_run_scores_every_configuration_and_a_second_one_computes_nothing(tmp_
         assert one.tokens is not None
         assert one.tokens > 1_000
         assert one.cost == 0.0
-        assert one.index is not None
-        assert workspace.read_tables(one.chunk_tables).num_rows == one.chunks.count == one.index.rows
+        assert workspace.read_tables(one.chunk_tables).num_rows == one.chunks.count == one.indexes[0].rows
     assert first.started < again.started
     assert first.seconds > 0
     assert {"rag-eval", "python", "lancedb", "wordllama"} <= first.versions.keys()

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 ADDRESS = "s3://bench/nightly"
 
 
-def digests(outcome: BenchmarkOutcome) -> list[tuple[str, str, str]]:
-    return [(one.chunk_tables[0].digest, one.hits.digest, one.scores.digest) for one in outcome.configurations]
+def digests(outcome: BenchmarkOutcome) -> list[tuple[str, str]]:
+    return [(one.hits.digest, one.scores.digest) for one in outcome.configurations]
 
 
 def copied(root: Path) -> set[str]:
@@ -43,9 +43,11 @@ def test_a_runner_gives_the_tables_that_threads_give(runner: str, on_threads: Be
         pytest.skip(f"the extra {runner} is not installed")
     told: list[StageEvent] = []
     with listening(told.append):
-        outcome = benchmark(TWO, Workspace(root=tmp_path), runner=runner)
+        outcome = benchmark(TWO.model_copy(update={"shards": 4}), Workspace(root=tmp_path), runner=runner)
+    assert len(outcome.inputs.documents) == 4
     assert digests(outcome) == digests(on_threads)
-    assert outcome.work() == on_threads.work() == (13, 0)
+    assert on_threads.work() == (13, 0)
+    assert outcome.work() == (17, 0)  # with the depth and the joined hits of each configuration
     done = {(event.configuration, event.stage) for event in told if event.status == "computed"}
     assert done >= {(one.name, stage) for one in outcome.configurations for stage in one.stages}
 
@@ -95,10 +97,9 @@ def test_what_is_lost_or_altered_in_a_bucket_is_made_again(
     first = benchmark(config, Workspace.at(address))
     assert [*first.work_by_stage()] == STAGES
     one = first.configurations[0]
-    assert one.index is not None
     before = set(s3.keys("damaged/tables"))
     s3.write(f"damaged/{one.hits.uri}", b"something else")
-    s3.remove(f"damaged/{one.chunk_tables[0].uri}", *s3.keys(f"damaged/{one.index.uri}")[:1])
+    s3.remove(f"damaged/{one.chunk_tables[0].uri}", *s3.keys(f"damaged/{one.indexes[0].uri}")[:1])
     for segment in s3.keys("damaged/cache/embeddings"):
         s3.write(segment, s3.read(segment)[:200])
     s3.on_machine("two")

@@ -40,4 +40,4 @@ def evaluate(workspace: Workspace, configuration: Configuration, inputs: Benchma
     def run(stage: Stage, *given: Any) -> Any:
         return stage(workspace, *given)
 
-    return summarise(workspace, configuration, engine.evaluate(run, configuration, inputs), {}, inputs.evaluation_type)
+    return summarise(workspace, configuration, engine.evaluate(run, configuration, inputs), {}, inputs)

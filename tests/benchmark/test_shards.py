@@ -1,0 +1,121 @@
+"""Documents in shards: the same tables from any number of them, and an edit costs its shard."""
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_eval.benchmark import stages
+from rag_eval.benchmark.config_files import load_config
+from rag_eval.benchmark.engine import Evaluated, evaluate
+from rag_eval.benchmark.records import Doing, do_once
+from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
+from rag_eval.benchmark.stage import Stage
+from rag_eval.benchmark.truth_stages import load_ground_truth
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.sample import CORPUS, GROUND_TRUTH
+
+GRID = """
+ground_truth: {truth}
+corpus: {corpus}
+chunkers: [{{type: recursive-token, chunk_size: 100}}]
+context: headings
+retrieval: [vector, bm25, {{type: hybrid, fusion: [z-score, rrf]}}]
+stores: [lancedb, memory, {{type: lancedb, index: {{type: ivf-pq, num_partitions: 2, num_sub_vectors: 8}}}}]
+selection: [none, {{near_duplicates: 0.8, fetch_k: 20}}]
+rerankers: lexical
+returns: section
+k: [1, 5]
+"""
+
+
+class Counting:
+    """Runs stages in a workspace and counts what each had to do."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+        self.computed: Counter[str] = Counter()
+
+    def __call__(self, stage: Stage, *inputs: Any) -> Any:
+        class Each(Doing):
+            def each(_, work: Any, pieces: list[Any]) -> list[Any]:
+                done = [work(piece) for piece in pieces]
+                self.computed[stage.name] += sum(not one.was_kept for one in done)
+                return done
+
+        return do_once(self.workspace, stage, inputs, Each()).result
+
+
+def evaluated(folder: Path, corpus: Path, grid: str, shards: int | None, limit: int = 1_000) -> tuple[Any, ...]:
+    file = folder / "benchmark.yaml"
+    file.write_text(grid.format(truth=GROUND_TRUTH, corpus=corpus))
+    config, workspace = load_config(file), Workspace(root=folder / "work")
+    run = Counting(workspace)
+    documents = run(stages.load_corpus, CorpusSource.of(config.corpus, config.glob), shards)
+    truth = load_ground_truth(workspace, config.ground_truth[0], documents, config.evaluation_type, True)
+    inputs = BenchmarkInputs.of(config, documents, truth)
+    return run, {one.name: evaluate(run, one, inputs) for one in config.configurations()[:limit]}, documents
+
+
+def digests(found: Evaluated) -> dict[str, str | None]:
+    tables = {"scores": found.scores, "passages": found.passages, **found.hits}
+    return {name: one and one.digest for name, one in tables.items()}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Evaluated]:
+    found: dict[str, Evaluated] = evaluated(tmp_path_factory.mktemp("whole"), CORPUS, GRID, 1)[1]
+    return found
+
+
+@pytest.mark.parametrize("shards", [7, 64])
+def test_any_number_of_shards_gives_the_same_tables(tmp_path: Path, shards: int, whole: dict[str, Evaluated]) -> None:
+    _, parts, documents = evaluated(tmp_path, CORPUS, GRID, shards)
+    assert 5 <= len(documents) <= min(shards, 14)
+    assert len(whole) == 20
+    for name in whole:
+        is_exact = "ivf-pq" not in name
+        # An approximate index is one for all shards, trained by chance; exact ones are one for each.
+        assert len(parts[name].indexes) in (0, len(documents) if is_exact else 1), name
+        assert digests(parts[name]).keys() == digests(whole[name]).keys()
+        assert digests(parts[name]) == digests(whole[name]) or not is_exact, name
+
+
+def test_an_edit_of_a_document_computes_its_shard_alone(tmp_path: Path) -> None:
+    corpus = tmp_path / "docs"
+    shutil.copytree(CORPUS, corpus)
+    grid = "\n".join(GRID.splitlines()[:4]) + "\nretrieval: [hybrid]\ncopies: off\n"
+    first, before, documents = evaluated(tmp_path, corpus, grid, 16)
+    per_shard = ("chunk", "embed", "index", "retrieve-by-vector", "count-words", "retrieve-by-words")
+    assert {first.computed[name] for name in per_shard} == {len(documents)}
+    edited = sorted(corpus.glob("**/*.md"))[3]
+    edited.write_text(edited.read_text() + "\n\nA ferry that nobody has heard of leaves at noon.\n")
+    second, after, renewed = evaluated(tmp_path, corpus, grid, 16)
+    assert len({one.digest for one in renewed} - {one.digest for one in documents}) == 1
+    local, statistics = {name: second.computed[name] for name in per_shard[:5]}, second.computed["retrieve-by-words"]
+    assert local == dict.fromkeys(per_shard[:5], 1)
+    assert statistics == len(documents)  # how rare a word is depends on all of them
+    assert before.keys() == after.keys()
+    again, _, _ = evaluated(tmp_path, corpus, grid, 16)
+    assert not again.computed
+
+
+def test_twice_as_many_shards_are_their_halves_and_a_large_corpus_has_64(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    workspace, source = Workspace(root=tmp_path), CorpusSource.of(CORPUS, "**/*.md")
+
+    def members(shards: int | None) -> list[set[str]]:
+        read = stages.load_corpus(workspace, source, shards)
+        return [{*workspace.read_table(one).column("doc_id").to_pylist()} for one in read]
+
+    few, many = members(4), members(8)
+    assert sorted(name for one in few for name in one) == sorted(name for one in many for name in one)
+    assert all(sum(one <= whole for whole in few) == 1 for one in many)
+    assert len(members(None)) == 1
+    assert not caplog.records
+    monkeypatch.setattr(stages, "LARGE_CORPUS", 4_000)
+    assert members(None) == members(64)
+    assert "a document is never divided between shards" in caplog.text
