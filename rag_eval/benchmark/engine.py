@@ -96,7 +96,7 @@ def evaluate(
                 embeddings = run(stages.embed, chunks, parts.embedder)
                 searched = asked, parts.embedder, parts.store, depth, *allowed
                 is_local = has_location(parts.store)
-                steps = [stages.index, stages.retrieve_by_vector, stages.index_and_retrieve]
+                steps = [search_stages.index, search_stages.retrieve_by_vector, search_stages.index_and_retrieve]
                 if is_local or not getattr(parts.store, "is_exact", False):
                     steps = [step.whole for step in steps]  # an approximate index is one, and so is a user's store
                 if keeps_data(parts.store):
@@ -114,7 +114,7 @@ def evaluate(
                 name = unused_name("words", hits)
                 hits[name] = found_by(search_stages.retrieve_by_words, *source[1:], asked, one, depth, name, *allowed)
             else:
-                hits[unused_name(label(one), hits)] = run(stages.retrieve, chunks, asked, one, depth, *allowed)
+                hits[unused_name(label(one), hits)] = run(search_stages.retrieve, chunks, asked, one, depth, *allowed)
             sources.append(source)
         if isinstance(parts.retrieval, HybridSearch):
             fused = parts.retrieval.fusion, depth
@@ -155,8 +155,12 @@ def _rows(shard: Any) -> int:
 
 def run_in_memory(stage: Stage, *inputs: Any) -> Any:
     """What a stage makes of tables in memory and of parts of any kind; nothing is kept."""
-    made = [stage.compute(*piece, context=Context())[0] for piece in stage.pieces(*inputs)]
-    if not isinstance(made[0], list):
-        return made[0]
-    shards = [shard for piece in made for shard in piece]
-    return [pa.concat_tables(shard) if isinstance(shard, Iterator) else shard for shard in shards]
+    shards: list[Any] = []
+    for piece in stage.pieces(*inputs):
+        made, effort = stage.compute(*piece, context=Context())
+        if not isinstance(made, list):
+            return made
+        shards += [pa.concat_tables(shard) if isinstance(shard, Iterator) else shard for shard in made]
+        if callable(effort):
+            effort()  # which may find a fault in what was read
+    return shards

@@ -8,7 +8,7 @@ Prefect.
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
@@ -90,7 +90,7 @@ Inputs = tuple[Any, ...]
 
 def made_once(workspace: Workspace, stage: Stage, *inputs: Any) -> Any:
     """Return what a stage makes of these inputs: what is kept of it, else made and kept now."""
-    return do_once(workspace, stage, inputs).result
+    return do_once(workspace, stage, inputs, _Unguarded()).result
 
 
 class Doing:
@@ -107,6 +107,13 @@ class Doing:
     def compute(self, stage: Stage, workspace: Workspace, inputs: Inputs) -> Any:
         """Return what the stage makes."""
         return stage(workspace, *inputs)
+
+
+class _Unguarded(Doing):
+    """For whoever has the turn already, or may do what others do too."""
+
+    def turn(self, workspace: Workspace, key: str) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 def do_once(workspace: Workspace, stage: Stage, inputs: Inputs, doing: Doing | None = None) -> Done:

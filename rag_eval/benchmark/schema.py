@@ -84,7 +84,7 @@ DESCRIPTIONS = {
     "chunks": "Statistics of the chunks.",
     "chunk_tables": "The chunks, by shard.",
     "hits_by_stage": "The hits of every stage of the retrieval.",
-    "index": "The vector index; null for BM25.",
+    "indexes": "The vector indexes, one for each shard that has its own; none for BM25.",
     "hits": "The hits of every query, by rank.",
     "scores": "The score of every query by every metric.",
     "latency_ms": "The mean time of a query in search and reranking, in milliseconds; null without queries.",

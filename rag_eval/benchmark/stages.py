@@ -11,47 +11,37 @@ from contextlib import nullcontext
 from itertools import groupby
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.benchmark.caches import CachedReranker
 from rag_eval.benchmark.hits import (
-    IDENTITY,
     answers_table,
     found_chunks,
-    hits_at,
     hits_of,
     hits_table,
     rerank_table,
 )
 from rag_eval.benchmark.records import made_once
-from rag_eval.benchmark.references import CorpusSource, Effort, IndexRef, TableRef, hits_to_fetch
+from rag_eval.benchmark.references import CorpusSource, Effort, TableRef
 from rag_eval.benchmark.stage import Context, Shards, spent, stage
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.context import CutDocument
 from rag_eval.disk.files import contents_sha256, matching_files, read_text
 from rag_eval.embedding.cache import CachedEmbedder
-from rag_eval.embedding.embedder import Vectors, embed_queries, text_vectors
+from rag_eval.embedding.embedder import text_vectors
 from rag_eval.errors import ArtifactError
 from rag_eval.ground_truth.check import check_chunk_ids, check_chunker
 from rag_eval.llm.writing import Answers
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.parts import label
 from rag_eval.retrieval.retriever import (
-    Numbers,
-    Ranking,
     Retriever,
     checked_hits,
     in_place_order,
     without_positions,
 )
-from rag_eval.retrieval.selection import Eligible, search_deeper
 from rag_eval.retrieval.systems import AnswerReader
-from rag_eval.retrieval.vector import search_vectors
-from rag_eval.stores.exact_search import Mask
-from rag_eval.stores.lance import LanceDBVectorStore
-from rag_eval.stores.store import VectorStore
 from rag_eval.tables import (
     CHUNKS,
     PASSAGES,
@@ -83,7 +73,7 @@ ROWS_AT_ONCE = 16_384
 """How many chunks are in memory with their vectors; another number makes other files of the same vectors."""
 
 
-LARGE_CORPUS = 2**25
+LARGE_CORPUS = 2**24
 """From so many bytes on, a corpus is divided into ``MANY_SHARDS``; a single document of that size is a shard alone."""
 
 MANY_SHARDS = 64
@@ -240,170 +230,6 @@ def embed(chunks: Shards, embedder: Any, *, context: Context) -> tuple[list[Iter
         efforts.append(Effort(fresh=fresh, total=len(seen), unit="texts", **spent(asked)))
 
     return [vectors_of(searched_texts(shard)) for shard in chunks], lambda: Effort.total_of(efforts)
-
-
-@stage("index", version=3, makes=list[IndexRef], by_shard=True)
-def index(
-    chunks: Shards, embeddings: Shards, store: Any, *, context: Context
-) -> tuple[list[VectorStore | IndexRef], Effort]:
-    """Put the chunks with their vectors into one store."""
-    rows = sum(shard.num_rows for shard in chunks)
-    filled = context.filled(store, rows, lambda empty: _fill(empty, chunks, embeddings))
-    return [filled], Effort(fresh=rows, total=rows, unit="chunks")
-
-
-def _fill(store: VectorStore, chunks: Shards, embeddings: Shards) -> None:
-    table, vectors = pa.concat_tables(chunks), ChunkVectors(chunks, embeddings)
-    order = place_order(chunks)
-
-    def parts() -> Iterator[tuple[pa.Table, Vectors]]:
-        for begin in range(0, table.num_rows, ROWS_AT_ONCE):
-            numbers = order[begin : begin + ROWS_AT_ONCE]
-            yield table.take(pa.array(numbers)), vectors.of(numbers)
-
-    if isinstance(store, LanceDBVectorStore):
-        store.add_tables(parts())
-    else:
-        store.add(chunks_from_table(table.take(pa.array(order))), vectors.of(order))
-
-
-def place_order(chunks: Shards) -> Numbers:
-    """The numbers of the chunks in the order of their places, in which each shard is by itself."""
-    if len(chunks) == 1:
-        return np.arange(chunks[0].num_rows)
-    doc_ids = pa.chunked_array([piece for shard in chunks for piece in shard.column("doc_id").chunks], pa.string())
-    order: Numbers = pc.sort_indices(doc_ids).to_numpy().astype(np.int64)
-    return order
-
-
-def _whole(chunks: Shards, columns: Sequence[str] = CHUNKS.names) -> pa.Table:
-    """Columns of the chunks of all shards, in the order of their places."""
-    table = pa.concat_tables(chunks).select(columns)
-    return table if len(chunks) == 1 else table.take(pa.array(place_order(chunks)))
-
-
-class ChunkVectors:
-    """The vectors of chunks, by their numbers over all shards; they stay on the disk until they are asked for."""
-
-    def __init__(self, chunks: Shards, embeddings: Shards) -> None:
-        self._chunks, self._embeddings = chunks, embeddings
-        self._begins = np.cumsum([0, *(shard.num_rows for shard in chunks)])
-        self._known: dict[int, tuple[Numbers, list[Vectors]]] = {}
-
-    def shard(self, number: int) -> tuple[Numbers, list[Vectors]]:
-        """Return of each chunk of a shard its row in the embeddings, and these as matrices."""
-        if number not in self._known:
-            table = self._embeddings[number]
-            digests = pa.array(map(text_sha256, searched_texts(self._chunks[number]).to_pylist()), pa.string())
-            rows = pc.index_in(digests, table.column("text_sha256"))
-            parts = table.column("vector").chunks
-            matrices = [part.flatten().to_numpy().reshape(-1, part.type.list_size) for part in parts]
-            self._known[number] = rows.to_numpy(zero_copy_only=False).astype(np.int64), matrices
-        return self._known[number]
-
-    def of(self, numbers: Numbers) -> Vectors:
-        """Return the vectors of chunks, in the order asked for."""
-        dimension = self._embeddings[0].schema.field("vector").type.list_size
-        vectors = np.empty((len(numbers), dimension), np.float32)
-        homes = np.searchsorted(self._begins, numbers, side="right") - 1
-        for home in np.unique(homes).tolist():
-            here = np.flatnonzero(homes == home)
-            rows, matrices = self.shard(home)
-            wanted, begin = rows[numbers[here] - self._begins[home]], 0
-            for matrix in matrices:
-                inside = (wanted >= begin) & (wanted < begin + len(matrix))
-                vectors[here[inside]] = matrix[wanted[inside] - begin]
-                begin += len(matrix)
-        return vectors
-
-
-@stage("hits", version=3, makes=list[TableRef], by_shard=True)
-def retrieve_by_vector(
-    chunks: Shards,
-    index: list[Any],
-    searches: pa.Table,
-    embedder: Any,
-    store: Any,
-    depth: Any,
-    allowed: pa.Table | None = None,
-    *,
-    context: Context,
-) -> tuple[list[pa.Table], Effort]:
-    """The nearest chunks of every search, by an index."""
-    return _nearest(chunks, context.opened(store, index[0]), searches, embedder, depth, allowed, context)
-
-
-@stage("hits", version=2, makes=list[TableRef], by_shard=True)
-def index_and_retrieve(
-    chunks: Shards,
-    embeddings: Shards,
-    searches: pa.Table,
-    embedder: Any,
-    store: Any,
-    depth: Any,
-    allowed: pa.Table | None = None,
-    *,
-    context: Context,
-) -> tuple[list[pa.Table], Effort]:
-    """The nearest chunks of every search, by a store of which no index is kept."""
-    with context.store(store) as used:
-        if any(shard.num_rows for shard in chunks):
-            _fill(used, chunks, embeddings)
-        return _nearest(chunks, used, searches, embedder, depth, allowed, context)
-
-
-def _nearest(
-    chunks: Shards,
-    store: VectorStore,
-    searches: pa.Table,
-    embedder: Any,
-    depth: Any,
-    allowed: pa.Table | None,
-    context: Context,
-) -> tuple[list[pa.Table], Effort]:
-    asked, table = as_searches(searches), _whole(chunks, IDENTITY)
-    eligible, count = Eligible.of(asked, allowed, table), hits_to_fetch(depth, chunks)
-    with context.embedder(embedder) as used:
-        vectors = embed_queries(used, asked.column("text").to_pylist())
-
-    def ask(some: pa.Table) -> Ranking:
-        return eligible.search(
-            some.num_rows, lambda rows, among: search_vectors(store, vectors[rows], count, table.num_rows, among)
-        )
-
-    ranking, effort = context.answered(asked, ask, used)
-    return [hits_at("vector", table, asked, ranking)], _with_lacking(effort, eligible, ranking, count)
-
-
-def _with_lacking(effort: Effort, eligible: Eligible, ranking: Ranking, depth: int) -> Effort:
-    lacking = eligible.lacking(ranking, depth)
-    return effort.model_copy(update={"fallbacks": lacking}) if lacking else effort
-
-
-@stage("hits", version=1)
-def retrieve(
-    chunks: Shards,
-    searches: pa.Table,
-    retriever: Any,
-    depth: Any,
-    allowed: pa.Table | None = None,
-    *,
-    context: Context,
-) -> tuple[pa.Table, Effort]:
-    """What a retriever that is not built in finds among the chunks for every search; filtered, it is asked for more."""
-    asked, table = as_searches(searches), _whole(chunks)
-    read, texts = chunks_from_table(table), asked.column("text").to_pylist()
-    eligible, most = Eligible.of(asked, allowed, table), hits_to_fetch(depth, chunks)
-
-    def ask(rows: Numbers, among: Mask | None) -> Ranking:
-        def best(count: int) -> Ranking:
-            found = retriever.search_chunks(read, [texts[row] for row in rows], count)
-            return Ranking.of((np.array([n for n, _ in one], np.int64), np.array([s for _, s in one])) for one in found)
-
-        return best(most) if among is None else search_deeper(best, len(rows), among, most)
-
-    ranking, effort = Context().answered(asked, lambda some: eligible.search(some.num_rows, ask))
-    return hits_at(label(retriever), table, asked, ranking), _with_lacking(effort, eligible, ranking, most)
 
 
 @stage("hits", version=4)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from rag_eval.stores.lance import LanceDBVectorStore
 from rag_eval.errors import ArtifactError
 from rag_eval.disk.files import write_atomically
-from rag_eval.benchmark.stages import index
+from rag_eval.benchmark.search_stages import index
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.tables import chunks_to_table, embeddings_schema
 from rag_eval.types.chunks import PositionAwareChunk

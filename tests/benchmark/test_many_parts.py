@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rag_eval.benchmark.stages import TextVectors
+from rag_eval.benchmark.search_stages import ChunkVectors
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.stores.lance import IvfPq, LanceDBVectorStore
 from rag_eval.tables import chunks_to_table, embeddings_schema
@@ -46,9 +46,11 @@ def test_vectors_are_found_in_whichever_part_they_are() -> None:
         return pa.Table.from_arrays([pa.array(digests), column.cast(schema.field(1).type)], schema=schema)
 
     schema = embeddings_schema(16)
-    vectors = TextVectors(pa.concat_tables([table(0, 300), table(300, 301), table(301, 700)]))
-    assert np.array_equal(vectors.of(TEXTS), VECTORS[[number % 700 for number in range(1_000)]])
-    assert vectors.of([]).shape == (0, 16)
+    shards = [CHUNKS.slice(0, 650), CHUNKS.slice(650)]
+    embeddings = [pa.concat_tables([table(0, 300), table(300, 301), table(301, 700)]), table(0, 700)]
+    vectors, numbers = ChunkVectors(shards, embeddings), np.random.default_rng(5).permutation(1_000)
+    assert np.array_equal(vectors.of(numbers), VECTORS[numbers % 700])
+    assert vectors.of(np.empty(0, np.int64)).shape == (0, 16)
 
 
 def test_a_store_filled_in_parts_finds_what_one_filled_at_once_finds(tmp_path: Path) -> None:

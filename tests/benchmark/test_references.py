@@ -51,5 +51,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
 )
 def test_as_many_hits_are_fetched_as_fill_the_largest_budget(length: int, hits: int) -> None:
     chunks = plain_chunks([(f"chunk_{n}", "a.md", n, "x" * length) for n in range(3)])
-    assert hits_to_fetch(SearchDepth(candidates=50, tokens=16_000), chunks) == hits
-    assert hits_to_fetch(7, chunks) == 7
+    assert hits_to_fetch(SearchDepth(candidates=50, tokens=16_000), [chunks]) == hits
+    halves = [chunks.slice(0, 1), chunks.slice(1)]
+    assert hits_to_fetch(SearchDepth(candidates=50, tokens=16_000), halves) == hits
+    assert hits_to_fetch(7, [chunks]) == 7

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rag_eval.benchmark import stages
+from rag_eval.benchmark import search_stages, stages
 from rag_eval.benchmark.config import SECTIONS
+from rag_eval.benchmark.engine import run_in_memory
 from rag_eval.benchmark.references import CorpusSource, Effort, IndexRef, Observation, TableRef, TruthRef
 from rag_eval.benchmark.stage import Context, Stage, key_part, stage
 from rag_eval.benchmark.truth_stages import load_ground_truth
@@ -52,8 +53,8 @@ def test_a_key_varies_on_inputs_and_settings() -> None:
         stages.embed.key([TABLE], LOCAL),
         stages.embed.key([TABLE], OpenAIEmbedder(model="text-embedding-3-small")),
         stages.embed.key([TABLE], OpenAIEmbedder(model="text-embedding-3-large")),
-        stages.index.key([TABLE], [OTHER], LANCE),
-        stages.index.key([TABLE], [OTHER], LanceDBVectorStore(index=Hnsw())),
+        search_stages.index.key([TABLE], [OTHER], LANCE),
+        search_stages.index.key([TABLE], [OTHER], LanceDBVectorStore(index=Hnsw())),
     }
     assert len(keys) == 10
 
@@ -148,10 +149,10 @@ def test_a_search_setting_changes_the_search_and_not_the_index(
     index: IvfPq | Hnsw, tuned: dict[str, int], built_otherwise: dict[str, int]
 ) -> None:
     stores = [LanceDBVectorStore(index=replaced(index, **one)) for one in ({}, tuned, built_otherwise)]
-    built = [stages.index.key([TABLE], [OTHER], without(store, Searching)) for store in stores]
+    built = [search_stages.index.key([TABLE], [OTHER], without(store, Searching)) for store in stores]
     assert built[0] == built[1] != built[2]
     ref = IndexRef(uri="indexes/x-1", digest="x", rows=3, size=10, checksum="1")
-    searched = [stages.retrieve_by_vector.key([TABLE], ref, TABLE, LOCAL, store, 50) for store in stores]
+    searched = [search_stages.retrieve_by_vector.key([TABLE], [ref], TABLE, LOCAL, store, 50) for store in stores]
     assert len(set(searched)) == 3
 
 
@@ -180,7 +181,7 @@ def test_a_stage_says_when_and_how_long_it_worked(tmp_path: Path) -> None:
 def test_a_key_of_an_index_does_not_vary_on_its_build() -> None:
     built = IndexRef(uri="indexes/x-1", digest="x", rows=3, size=10, checksum="1")
     again = IndexRef(uri="indexes/x-2", digest="x", rows=3, size=12, checksum="2")
-    keys = {stages.retrieve_by_vector.key([TABLE], one, TABLE, LOCAL, LANCE, 50) for one in (built, again)}
+    keys = {search_stages.retrieve_by_vector.key([TABLE], [one], TABLE, LOCAL, LANCE, 50) for one in (built, again)}
     assert len(keys) == 1
 
 
@@ -210,11 +211,11 @@ def test_what_has_no_digest_is_refused() -> None:
 def test_documents_that_changed_since_their_digest_was_taken_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("One.")
     source = CorpusSource.of(tmp_path, "*.md")
-    ((shard,), _) = stages.load_corpus.compute(source, context=Context())
+    (shard,) = run_in_memory(stages.load_corpus, source)
     assert shard.column("content").to_pylist() == ["One."]
     (tmp_path / "a.md").write_text("Two.")
     with pytest.raises(ArtifactError, match=r"the corpus folder .* changed while it was read: run again"):
-        stages.load_corpus.compute(source, context=Context())
+        stages.load_corpus(Workspace(root=tmp_path / "work"), source)
 
 
 def test_ground_truth_that_changed_since_its_digest_was_taken_is_refused(tmp_path: Path) -> None:

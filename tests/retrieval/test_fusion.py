@@ -109,7 +109,7 @@ def test_moments_follow_from_sums_that_no_division_into_shards_changes(rows: int
     order = rng.permutation(rows)
     split = VectorSums.of((units[some], times[some]) for some in np.array_split(order, parts))
     assert whole.to_table().equals(split.to_table())
-    read = VectorSums.from_table(split.to_table())
+    read = VectorSums.from_tables([split.to_table()])
     assert read.moments(query) == whole.moments(query)
     scores = np.repeat(exact_scores(np.broadcast_to(query, units.shape), units), times).astype(np.float64)
     assert whole.moments(query) == pytest.approx((scores.mean(), scores.std()), abs=2e-3)
