@@ -84,35 +84,32 @@ def evaluate(
             allowed = [run(search_stages.filter_documents, searches, inputs.documents, selection)]
         if isinstance(depth, SearchDepth) and len(chunks) > 1:
             depth = run(search_stages.measure_depth, chunks, depth)
-
-        def found_by(stage: Stage, *given: Any) -> Any:
-            found = run(stage, chunks, *given)
-            return found[0] if len(found) == 1 else run(search_stages.merge, found, asked, depth)
-
         sources: list[list[Any]] = []
         for one in parts.searches:
             source: list[Any] = []
             if isinstance(one, VectorSearch):
                 embeddings = run(stages.embed, chunks, parts.embedder)
-                searched = asked, parts.embedder, parts.store, depth, *allowed
                 is_local = has_location(parts.store)
-                steps = [search_stages.index, search_stages.retrieve_by_vector, search_stages.index_and_retrieve]
+                steps = search_stages.index, search_stages.retrieve_by_vector
                 if is_local or not getattr(parts.store, "is_exact", False):
-                    steps = [step.whole for step in steps]  # an approximate index is one, and so is a user's store
+                    steps = steps[0].whole, steps[1].whole  # an approximate index is one, and so is a user's store
+                searched_in = embeddings
                 if keeps_data(parts.store):
                     # An index does not depend on what only a search uses; one filled in place is taken as it is.
                     as_filled = parts.store if is_local else without(parts.store, Searching)
-                    indexes = run(steps[0], chunks, embeddings, as_filled)
-                    hits["vector"] = found_by(steps[1], indexes, *searched)
-                else:
-                    hits["vector"] = found_by(steps[2], embeddings, *searched)
+                    searched_in = indexes = run(steps[0], chunks, embeddings, as_filled)
+                given = searched_in, asked, parts.embedder, parts.store, depth, allowed[0] if allowed else None
+                parted = steps[1].by_shard and len(chunks) > 1
+                found = run(steps[1], chunks, *given, len(chunks) if parted else None)
+                hits["vector"] = run(search_stages.merge, found, chunks, *given) if parted else found[0]
                 if fuses_scores:
                     source = [parts.embedder, embeddings, run(search_stages.sum_vectors, chunks, embeddings)]
             elif isinstance(one, WordSearch):
                 postings = run(search_stages.count_words, chunks, one.tokenizer)
                 source = [one, postings, run(search_stages.sum_words, chunks, postings)]
                 name = unused_name("words", hits)
-                hits[name] = found_by(search_stages.retrieve_by_words, *source[1:], asked, one, depth, name, *allowed)
+                searched = chunks, *source[1:], asked, one, depth, name, *allowed
+                hits[name] = run(search_stages.retrieve_by_words, *searched)
             else:
                 hits[unused_name(label(one), hits)] = run(search_stages.retrieve, chunks, asked, one, depth, *allowed)
             sources.append(source)

@@ -1,12 +1,13 @@
 """What a retriever found, as tables."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.retrieval.fusion import Found
@@ -45,9 +46,12 @@ def hits_at(stage: str, chunks: pa.Table, searches: pa.Table, ranking: Ranking) 
     return table_with(HITS, columns, found.num_rows)
 
 
-def hits_of(hits: pa.Table, searches: pa.Table) -> pa.Table:
-    """The hits of these searches."""
-    return hits.filter(pc.is_valid(_numbers(hits, searches)))
+def hits_of(hits: pa.Table, searches: pa.Table, but: Numbers | None = None) -> pa.Table:
+    """The hits of these searches, or of these but some, by their numbers."""
+    numbers = _numbers(hits, searches)
+    if but is None:
+        return hits if numbers.null_count == 0 else hits.filter(pc.is_valid(numbers))
+    return hits.filter(pc.invert(pc.is_in(numbers, pa.array(but, numbers.type))))
 
 
 def _numbers(hits: pa.Table, searches: pa.Table) -> pa.ChunkedArray:
@@ -125,14 +129,41 @@ def found_chunks(chunks: Sequence[pa.Table], hits: pa.Table) -> pa.Table:
 
 def merge_tables(shards: Sequence[pa.Table], searches: pa.Table, depth: int) -> pa.Table:
     """What was found in each shard as one ranking of so many hits a search; equal scores by place."""
-    hits = pa.concat_tables(shards)
+    hits, numbers = pa.concat_tables(shards), np.concatenate([_numbers(one, searches).to_numpy() for one in shards])
+    # Most are far from the best of all, and only those that may be among them are sorted by place.
+    near = pa.array(np.flatnonzero(hits.column("score").to_numpy() >= _least(shards, searches, depth)[numbers]))
+    hits, numbers = hits.take(near), numbers[near.to_numpy()]
     keys = [("search", "ascending"), ("score", "descending"), *((name, "ascending") for name in (*PLACE, "ordinal"))]
-    order = pc.sort_indices(hits.append_column("search", _numbers(hits, searches)), keys)
-    found = _numbers(hits, searches).take(order).to_numpy()
+    order = pc.sort_indices(hits.append_column("search", pa.array(numbers)), keys)
+    found = numbers[order.to_numpy()]
     ranks = np.arange(1, len(found) + 1) - np.searchsorted(found, found)
     kept, place = ranks <= depth, hits.schema.get_field_index("rank")
-    best = hits.take(order).filter(pa.array(kept))
+    best = hits.take(order.filter(pa.array(kept)))
     return best.set_column(place, hits.schema.field(place), pa.array(ranks[kept].astype(np.int32)))
+
+
+def _least(shards: Sequence[pa.Table], searches: pa.Table, depth: int) -> NDArray[np.float64]:
+    """The score of the hit of this rank of every search, over all shards; minus infinity where there are fewer."""
+    numbers = np.concatenate([_numbers(one, searches).to_numpy() for one in shards])
+    scores = np.concatenate([one.column("score").to_numpy() for one in shards])
+    order = np.lexsort((-scores, numbers))
+    last = np.searchsorted(numbers[order], np.arange(searches.num_rows)) + depth - 1
+    has = last < np.searchsorted(numbers[order], np.arange(searches.num_rows), side="right")
+    least = np.full(searches.num_rows, -np.inf)
+    least[has] = scores[order][last[has]]
+    return least
+
+
+def unsure(shards: Sequence[pa.Table], searches: pa.Table, depth: int, fetched: int) -> Iterator[tuple[int, Numbers]]:
+    """The shards that may have more of the best ``depth`` hits than the ``fetched``, with the searches for which."""
+    least = _least(shards, searches, depth)
+    for shard, hits in enumerate(shards if fetched < depth else ()):
+        numbers, scores = _numbers(hits, searches).to_numpy(), hits.column("score").to_numpy()
+        ends = np.searchsorted(numbers, np.arange(searches.num_rows), side="right")
+        full = np.flatnonzero(np.bincount(numbers, minlength=searches.num_rows) >= fetched)
+        rows = full[scores[ends[full] - 1] >= least[full]]
+        if len(rows):
+            yield shard, rows
 
 
 def select_table(hits: pa.Table, chunks: pa.Table, searches: pa.Table, selection: Selection) -> pa.Table:

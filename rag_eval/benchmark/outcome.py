@@ -101,7 +101,6 @@ _NO_MORE = "questions have fewer hits than were fetched for, because the retriev
 FALLBACKS = {
     "filter-documents": "questions find nothing, because their filter matches no document.",
     "retrieve-by-vector": _NO_MORE,
-    "index-and-retrieve": _NO_MORE,
     "retrieve": _NO_MORE,
     "select": "questions have no hit left, because all were below score_threshold.",
     "contextualise": "chunks are searched without a context, because the model gave none that can be used.",

@@ -1,6 +1,7 @@
 """The stages that index, filter, search, join what shards gave, fuse rankings and select among the hits."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from rag_eval.benchmark.hits import (
     hits_of,
     merge_tables,
     select_table,
+    unsure,
 )
 from rag_eval.benchmark.references import Effort, IndexRef, SearchDepth, TableRef, hits_to_fetch
 from rag_eval.benchmark.stage import Context, Shards, stage
@@ -160,23 +162,30 @@ class ChunkVectors:
 @stage("hits", version=3, makes=list[TableRef], by_shard=True)
 def retrieve_by_vector(
     chunks: Shards,
-    index: list[Any],
+    sources: list[Any],
     searches: pa.Table,
     embedder: Any,
     store: Any,
     depth: Any,
     allowed: pa.Table | None = None,
+    shards: int | None = None,
     *,
     context: Context,
 ) -> tuple[list[pa.Table], Effort]:
-    """The nearest chunks of every search, by an index."""
-    return _nearest(chunks, context.opened(store, index[0]), searches, embedder, depth, allowed, context)
+    """The nearest chunks of every search, by an index, or by a store that is filled with the embeddings.
+
+    Of one of several ``shards`` only as many as are likely to be among the best of all.
+    """
+    asked, most = as_searches(searches), _likely(hits_to_fetch(depth, chunks), shards)
+    found, effort = _nearest(chunks, sources, asked, embedder, store, most, allowed, context)
+    return [found], effort
 
 
-@stage("hits", version=2, makes=list[TableRef], by_shard=True)
-def index_and_retrieve(
+@stage("hits", version=1)
+def merge(
+    hits: Shards,
     chunks: Shards,
-    embeddings: Shards,
+    sources: list[Any],
     searches: pa.Table,
     embedder: Any,
     store: Any,
@@ -184,35 +193,63 @@ def index_and_retrieve(
     allowed: pa.Table | None = None,
     *,
     context: Context,
-) -> tuple[list[pa.Table], Effort]:
-    """The nearest chunks of every search, by a store of which no index is kept."""
+) -> tuple[pa.Table, Effort]:
+    """The nearest chunks of all shards; a shard that may have more for a search is asked for all that may count."""
+    asked, most = as_searches(searches), hits_to_fetch(depth, [])
+    efforts, found = [], list(hits)
+    for shard, rows in unsure(hits, asked, most, _likely(most, len(hits))):
+        again = asked.take(pa.array(rows))
+        deeper, effort = _nearest([chunks[shard]], [sources[shard]], again, embedder, store, most, allowed, context)
+        found[shard] = pa.concat_tables([hits_of(found[shard], asked, rows), deeper])
+        efforts.append(effort.query_seconds)
+    merged, effort = context.answered(
+        asked, lambda some: merge_tables([hits_of(one, some) for one in found], some, most)
+    )
+    return merged, effort.model_copy(update={"query_seconds": round(effort.query_seconds + sum(efforts), 6)})
+
+
+SPARE = 32
+
+
+def _likely(most: int, shards: int | None) -> int:
+    """How many of the best are in one of so many shards at most, unless they are very uneven."""
+    return most if shards is None else min(most, -(-4 * most // shards) + SPARE)
+
+
+@contextmanager
+def _searchable(store: Any, sources: list[Any], chunks: Shards, context: Context) -> Iterator[VectorStore]:
+    if not isinstance(sources[0], pa.Table):
+        yield context.opened(store, sources[0])
+        return
     with context.store(store) as used:
         if any(shard.num_rows for shard in chunks):
-            _fill(used, chunks, embeddings)
-        return _nearest(chunks, used, searches, embedder, depth, allowed, context)
+            _fill(used, chunks, sources)
+        yield used
 
 
 def _nearest(
     chunks: Shards,
-    store: VectorStore,
-    searches: pa.Table,
+    sources: list[Any],
+    asked: pa.Table,
     embedder: Any,
-    depth: Any,
+    store: Any,
+    count: int,
     allowed: pa.Table | None,
     context: Context,
-) -> tuple[list[pa.Table], Effort]:
-    asked, table = as_searches(searches), _whole(chunks, IDENTITY)
-    eligible, count = Eligible.of(asked, allowed, table), hits_to_fetch(depth, chunks)
+) -> tuple[pa.Table, Effort]:
+    table = _whole(chunks, IDENTITY)
+    eligible = Eligible.of(asked, allowed, table)
     with context.embedder(embedder) as used:
         vectors = embed_queries(used, asked.column("text").to_pylist())
+    with _searchable(store, sources, chunks, context) as filled:
 
-    def ask(some: pa.Table) -> Ranking:
-        return eligible.search(
-            some.num_rows, lambda rows, among: search_vectors(store, vectors[rows], count, table.num_rows, among)
-        )
+        def ask(some: pa.Table) -> Ranking:
+            return eligible.search(
+                some.num_rows, lambda rows, among: search_vectors(filled, vectors[rows], count, table.num_rows, among)
+            )
 
-    ranking, effort = context.answered(asked, ask, used)
-    return [hits_at("vector", table, asked, ranking)], _with_lacking(effort, eligible, ranking, count)
+        ranking, effort = context.answered(asked, ask, used)
+    return hits_at("vector", table, asked, ranking), _with_lacking(effort, eligible, ranking, count)
 
 
 def _with_lacking(effort: Effort, eligible: Eligible, ranking: Ranking, depth: int) -> Effort:
@@ -253,15 +290,6 @@ def measure_depth(chunks: Shards, depth: SearchDepth, *, context: Context) -> tu
     return pa.table({"hits": [hits_to_fetch(depth, chunks)]}), Effort(fresh=rows, total=rows, unit="chunks")
 
 
-@stage("hits", version=1)
-def merge(hits: Shards, searches: pa.Table, depth: Any, *, context: Context) -> tuple[pa.Table, Effort]:
-    """The best hits of all shards."""
-    count = hits_to_fetch(depth, [])
-    return context.answered(
-        as_searches(searches), lambda some: merge_tables([hits_of(one, some) for one in hits], some, count)
-    )
-
-
 @stage("postings", version=1, makes=list[TableRef], by_shard=True)
 def count_words(chunks: Shards, tokenizer: Any, *, context: Context) -> tuple[list[pa.Table], Effort]:
     """Which chunks have which words how often, of what is searched in each shard."""
@@ -277,7 +305,7 @@ def sum_words(chunks: Shards, postings: Shards, *, context: Context) -> tuple[pa
     return found, Effort(fresh=found.num_rows, total=found.num_rows, unit="words")
 
 
-@stage("hits", version=4, makes=list[TableRef], by_shard=True)
+@stage("hits", version=4)
 def retrieve_by_words(
     chunks: Shards,
     postings: Shards,
@@ -289,18 +317,19 @@ def retrieve_by_words(
     allowed: pa.Table | None = None,
     *,
     context: Context,
-) -> tuple[list[pa.Table], Effort]:
+) -> tuple[pa.Table, Effort]:
     """The chunks that share most with every search, by BM25; ``name`` is that of these hits."""
-    asked, table = as_searches(searches), pa.concat_tables(chunks)
+    asked, table = as_searches(searches), pa.concat_tables(chunks).select(IDENTITY)
     texts = asked.column("text").to_pylist()
     words = _word_index(chunks, [bm25, postings, statistics], texts)
+    order = place_order(chunks) if len(chunks) > 1 else None
     eligible, count = Eligible.of(asked, allowed, table), hits_to_fetch(depth, chunks)
 
     def ask(rows: Numbers, among: Mask | None) -> Ranking:
-        return search_words(words, (texts[row] for row in rows), count, among)
+        return search_words(words, (texts[row] for row in rows), count, among, order)
 
     ranking, effort = context.answered(asked, lambda some: eligible.search(some.num_rows, ask))
-    return [hits_at(name, table, asked, ranking)], effort
+    return hits_at(name, table, asked, ranking), effort
 
 
 def _word_index(chunks: Shards, source: Sequence[Any], texts: Sequence[str]) -> BM25Index:

@@ -32,7 +32,7 @@ from rag_eval.types.ids import EvaluationType
 WORDS_AT_ONCE = 2**20
 """How many words are sorted at once, and frequencies added: what bounds the memory, and changes no result."""
 
-FREQUENT, MOST_FREQUENT = 8, 16
+FREQUENT, MOST_FREQUENT, MOST_WEIGHTS = 8, 16, 2**25
 """A word that more than an eighth of the texts have keeps its weights from query to query, 16 of them at most."""
 
 
@@ -256,7 +256,8 @@ class BM25Index:
             if len(texts):
                 weights = self._weights(word, texts, frequencies)
                 scores[texts] += weights
-                if len(texts) > len(self) // FREQUENT and len(self._frequent) < MOST_FREQUENT:
+                kept = min(MOST_FREQUENT, MOST_WEIGHTS // len(self))
+                if len(texts) > len(self) // FREQUENT and len(self._frequent) < kept:
                     self._frequent[word] = np.zeros(len(self))
                     self._frequent[word][texts] = weights
         return scores
@@ -298,25 +299,36 @@ def check_parameters(k1: float, b: float) -> None:
         raise ConfigurationError(f"BM25 has k1 = {k1} and b = {b}: k1 must be 0 or more, b between 0 and 1")
 
 
-def best_first(scores: NDArray[np.float64], k: int) -> NDArray[np.int64]:
-    """The numbers of the k highest scores above 0, highest first, equal ones by number."""
+def best_first(scores: NDArray[np.float64], k: int, place: Numbers | None = None) -> NDArray[np.int64]:
+    """The numbers of the k highest scores above 0, highest first, equal ones by place (default: by number)."""
     matching = np.flatnonzero(scores > 0)
     if len(matching) > k:
         found = scores[matching]
         matching = matching[found >= np.partition(found, len(found) - k)[len(found) - k]]
-    order: NDArray[np.int64] = matching[np.argsort(-scores[matching], kind="stable")]
-    return order[:k]
+    order = np.lexsort((matching if place is None else place[matching], -scores[matching]))
+    best: NDArray[np.int64] = matching[order]
+    return best[:k]
 
 
-def search_words(index: BM25Index, texts: Iterable[str], k: int, among: NDArray[np.bool_] | None = None) -> Ranking:
+def search_words(
+    index: BM25Index,
+    texts: Iterable[str],
+    k: int,
+    among: NDArray[np.bool_] | None = None,
+    order: Numbers | None = None,
+) -> Ranking:
     """The k best texts of the index for every text searched; one that shares no word with it is not found.
 
-    ``among`` says which texts may be found.
+    ``among`` says which texts may be found, ``order`` has their numbers in the order that decides between equal scores.
     """
+    place = None
+    if order is not None:
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
     found = []
     for text in texts:
         scores = index.scores(text) if among is None else np.where(among, index.scores(text), 0)
-        best = best_first(scores, k)
+        best = best_first(scores, k, place)
         found.append((best, scores[best]))
     return Ranking.of(found)
 
