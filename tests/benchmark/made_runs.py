@@ -56,11 +56,10 @@ def found_by_words(
     """The hits of BM25, with its stages before."""
     postings = search_stages.count_words(workspace, chunks, WordTokenizer())
     words = search_stages.sum_words(workspace, chunks, postings)
-    (found,) = search_stages.retrieve_by_words(
+    found: TableRef = search_stages.retrieve_by_words(
         workspace, chunks, postings, words, queries, WordSearch(), depth, "words"
     )
-    only: TableRef = found
-    return only
+    return found
 
 
 def write_data(folder: Path, documents: int = 12, queries: int = 5) -> BenchmarkConfig:
@@ -118,7 +117,9 @@ def make_run(
         hits = found_by_words(workspace, chunks, inputs.truth.queries, inputs.depth)
         hits = _lose(workspace, hits, inputs.truth.queries, lost)
         scores = stages.score(workspace, hits, inputs.truth, inputs.documents, chunks, inputs.metrics, inputs.ks)
-        done.append(summarise(workspace, configuration, Evaluated({"words": hits}, scores, chunks), {}, inputs))
+        done.append(
+            summarise(workspace, configuration, Evaluated({"words": hits}, scores, chunks), {}, inputs)
+        )
     outcome = keep_outcome(workspace, started, config, corpus, inputs, done, failures, {})
     if with_scores:
         keep_scores(workspace, outcome)
