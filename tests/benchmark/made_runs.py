@@ -117,9 +117,7 @@ def make_run(
         hits = found_by_words(workspace, chunks, inputs.truth.queries, inputs.depth)
         hits = _lose(workspace, hits, inputs.truth.queries, lost)
         scores = stages.score(workspace, hits, inputs.truth, inputs.documents, chunks, inputs.metrics, inputs.ks)
-        done.append(
-            summarise(workspace, configuration, Evaluated({"words": hits}, scores, chunks), {}, inputs)
-        )
+        done.append(summarise(workspace, configuration, Evaluated({"words": hits}, scores, chunks), {}, inputs))
     outcome = keep_outcome(workspace, started, config, corpus, inputs, done, failures, {})
     if with_scores:
         keep_scores(workspace, outcome)
