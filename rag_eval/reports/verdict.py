@@ -53,6 +53,9 @@ HARDLY_WORTH = 2_000
 """More questions than these to tell two configurations apart are hardly worth it."""
 
 POWER = 0.8
+ABOUT_THE_SAME = 0.05
+"""Tokens or texts that differ by this share or less are no reason to choose one for its price."""
+
 LATENCY_NOISE, LATENCY_STEP = 4.0, 1.0
 """Latencies are told apart where one is so many times the other, and so many milliseconds longer: the same search timed
 again on a busy machine differs by less."""
@@ -421,13 +424,13 @@ class _Judge:
 def _price(one: Contender, first: Contender) -> tuple[float, ...]:
     """What makes one cheaper than another: fewer moving parts, then tokens, texts to embed, latency.
 
-    Tokens and texts in per cent of the first's: less is no reason to choose. A latency counts beyond its noise.
+    Tokens and texts as a share of the first's, about the same being the same. A latency counts beyond its noise.
     """
-    unknown = float("inf")
-    sizes = [
-        unknown if value is None else round(100 * value / (usual or 1))
+    shares = [
+        float("inf") if value is None else value / (usual or 1)
         for value, usual in ((one.tokens, first.tokens), (one.texts, first.texts))
     ]
+    sizes = [1.0 if abs(share - 1) <= ABOUT_THE_SAME else share for share in shares]
     # What a whole system runs is not known: it is never the cheaper one.
     return ("system" in one.parts, len(one.parts), *sizes, _slower(one.latency_ms, first.latency_ms))
 
