@@ -300,7 +300,8 @@ class _Judge:
             take = "Take" if kind == "tied" else "Cheaper and as good:"
             worst = self._margin(cheap)
             bound = "" if worst is None or not self.is_share else f", at most {100 * worst:.1f} points worse"
-            return f"{take} {cheap.name}, within {near} of it ({self._gap(cheap)}{bound}): {_costs(cheap, first)}."
+            of = "the first" if kind == "tied" else "it"
+            return f"{take} {cheap.name}, within {near} of {of} ({self._gap(cheap)}{bound}): {_costs(cheap, first)}."
         also = f"Take {first.name}: it is" if kind == "tied" else "It is"
         if self.close > 1:
             return f"{also} also the cheapest of the {self.close:,} that come within {near} of it."

@@ -443,6 +443,10 @@ def test_the_colours_that_are_chosen_are_kept_and_paper_is_white(budget_run: Kep
         assert page.locator(f"{gone}:visible").count() == 0, gone
     assert page.locator(".ranking tbody tr[data-name]:visible").count() == 12
     assert page.locator("#question mark:visible").count() > 0
+    # Within the width of a page, and no name broken for want of room.
+    page.set_viewport_size({"width": 1060, "height": 750})
+    assert page.locator(".ranking").evaluate("e => e.scrollWidth") <= 1060
+    assert min(page.locator("#slices tbody tr:not(.group) th").evaluate_all("all => all.map(e => e.offsetWidth)")) > 90
     assert opened.messages == []
 
 
@@ -450,7 +454,7 @@ def test_a_phone_shows_it_without_sideways_scrolling(budget_run: Kept, open_repo
     opened = open_report(budget_run.page, viewport={"width": 390, "height": 844}, color_scheme="light")
     page = opened.page
     assert page.evaluate("document.documentElement.scrollWidth") == 390
-    outside = page.locator("figure svg").evaluate_all(
+    outside = page.locator("figure svg, #chart-frontier svg text").evaluate_all(
         "all => all.filter(e => e.getBoundingClientRect().right > 391).length"
     )
     assert outside == 0

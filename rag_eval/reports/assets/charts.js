@@ -158,7 +158,8 @@ function frontier(width) {
   const isRoomy = isInside && x(at) - left > 7.2 * (longest + 8);
   named.forEach(([, kind, word, number], i) => {
     const point = near >= 0 ? lines[number][near] : null;
-    const said = `${shortened(charts.configurations[number].name, isNarrow ? 24 : 32)}${point ? ` ${percent(point[0])}` : ""}`;
+    const room = isNarrow ? Math.floor((width - left - 40) / 7.6) - word.length - 9 : 32;
+    const said = `${shortened(charts.configurations[number].name, Math.max(8, room))}${point ? ` ${percent(point[0])}` : ""}`;
     const style = kind === "win" ? "t-acc t-b halo" : "t-ink halo";
     const row = isNarrow ? top - above + 8 + 20 * i : top + 20 + 22 * i;
     const sample = isRoomy && !isNarrow ? x(at) + 10 : left + (isNarrow ? 0 : 12);
