@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,7 @@ class ChromaVectorStore(BuiltInStore):
     """
 
     packages = ("chromadb",)
+    is_exact: ClassVar[bool] = False
 
     folder: Annotated[str | Path | None, PythonOnly, Field(description="Where the collection is kept.")] = None
     _: KW_ONLY

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -13,6 +14,8 @@ from rag_eval.errors import ConfigurationError, TableError
 from rag_eval.stores.store import AnyChunk, Integers, Places, SearchResult, StoreHit
 
 ROWS_AT_ONCE = 8192
+RECALL_AT = 10
+"""Of how many of the nearest chunks an approximate search should find nearly all."""
 
 
 def unit_vectors(vectors: ArrayLike, what: str, dimension: int | None = None) -> Vectors:
@@ -289,6 +292,30 @@ class BuiltInStore(ABC):
         result.numbers[blank] = (order if among is None else order[among[order]])[:count]
         result.scores[blank] = 0
         return result
+
+    def recall(self, vectors: Vectors, depth: int, k: int = RECALL_AT) -> float | None:
+        """The share of the exact best k chunks that are among the first k of a search for ``depth``.
+
+        A chunk as near as the k-th is as good. None where search is exact, and without vectors or chunks.
+        """
+        units = unit_vectors(vectors, "query vectors", self._dimension)
+        units, count = units[units.any(axis=1)], min(k, len(self))
+        if self.is_exact or not count or not len(units):
+            return None
+        pairs = near_pairs(units, count, partial(self._tiles, None), self._blocks)
+        scored = (part for queries, numbers in pairs for part in self._scored(units, queries, numbers))
+        least = best(scored, self._places.rank, len(units), count, self._blocks.found).scores[:, -1]
+        found = self.search_many(units, max(depth, count)).numbers[:, :count]
+        queries, places = np.nonzero(found >= 0)
+        near = self._scored(units, queries, found[queries, places])
+        return sum(int((part.scores >= least[part.queries]).sum()) for part in near) / (len(units) * count)
+
+    def _tiles(self, among: Mask | None) -> Iterator[tuple[Integers, Vectors]]:
+        """All chunks, or those that ``among`` leaves, by their numbers, with their unit vectors."""
+        every = np.arange(len(self)) if among is None else np.flatnonzero(among)
+        for begin in range(0, len(every), self._blocks.rows):
+            numbers = every[begin : begin + self._blocks.rows]
+            yield numbers, self.vectors(numbers)
 
     @abstractmethod
     def chunks(self, numbers: NDArray[np.int64]) -> list[AnyChunk]:

@@ -1,8 +1,8 @@
 """A whole token-level evaluation against the same work done the way it is usually done.
 
 The usual way, after Chroma's chunking evaluation: split with LangChain, find each chunk in the source by searching for
-it, embed every chunk, index in chromadb, ask one question at a time, and score it with loops over spans. Both sides use
-the same embedder. Measured without imports, in CPU seconds of all threads.
+it, embed every chunk, index in chromadb, embed the questions once, ask all of them in one call, and score with loops
+over spans. Both sides use the same embedder. Measured without imports, in CPU seconds of all threads.
 """
 
 import time
@@ -34,6 +34,7 @@ def the_usual_way(corpus: Corpus, truth: list[TokenLevelGroundTruth]) -> list[fl
 
     embedder, coder = LocalEmbedder(), get_encoding("cl100k_base")
     recalls = []
+    asked: Any = embedder.embed([item.query.text for item in truth])
     for size, overlap in SIZES:
         splitter = RecursiveCharacterTextSplitter(
             list(CHROMA_SEPARATORS),
@@ -57,11 +58,8 @@ def the_usual_way(corpus: Corpus, truth: list[TokenLevelGroundTruth]) -> list[fl
                 documents=texts[batch],
                 metadatas=places[batch],  # type: ignore[arg-type]  # plain dicts
             )
-        scores = []
-        for item in truth:
-            vector = embedder.embed_query(item.query.text)
-            found: Any = collection.query([vector], n_results=K)["metadatas"]
-            scores.append(recall_by_loops(found[0], item))
+        found: Any = collection.query(asked, n_results=K)["metadatas"]
+        scores = [recall_by_loops(hits, item) for hits, item in zip(found, truth, strict=True)]
         recalls.append(sum(scores) / len(scores))
         client.delete_collection(f"c{size}-{overlap}")
     return recalls
@@ -110,9 +108,9 @@ def run() -> list[dict[str, Any]]:
         {
             "name": "our share of the usual way's (at most)",
             "value": share,
-            "target": 1 / 3,
+            "target": 0.25,
             "unit": "×",
-            "ok": share <= 1 / 3,
+            "ok": share <= 0.25,
         },
     ]
     for (size, overlap), my_recall, their_recall in zip(SIZES, my_recalls, their_recalls, strict=True):

@@ -55,6 +55,18 @@ def test_what_was_kept_is_read_again_without_the_tables(own_store: Store) -> Non
         read_scores(workspace, run)
 
 
+@pytest.mark.parametrize(("limit", "metrics"), [(300, 2), (119, 1), (1, 1)])
+def test_no_group_of_rows_has_a_part_of_a_metric(
+    own_store: Store, monkeypatch: pytest.MonkeyPatch, limit: int, metrics: int
+) -> None:
+    monkeypatch.setattr("rag_eval.benchmark.scores._ROW_GROUP", limit)
+    workspace, run = own_store.workspace, own_store.good
+    keep_scores(workspace, run)
+    file = pq.ParquetFile(workspace.runs / run.run / SCORES_FILE).metadata
+    *full, _ = [file.row_group(number).num_rows for number in range(file.num_row_groups)]
+    assert set(full) == {metrics * 2 * 60}  # of two configurations and sixty queries
+
+
 def test_other_programs_can_read_the_file(store: Store) -> None:
     frame = pl.read_parquet(store.workspace.runs / store.good.run / SCORES_FILE)
     assert frame.columns == ["metric", "cut", "size", "configuration", "query_id", "query", "document", "value"]

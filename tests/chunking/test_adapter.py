@@ -209,6 +209,14 @@ def test_without_allowance_only_what_is_near_is_found() -> None:
     assert cuts == [(0, 7), (4, 13), None, None, (14, 3014), (far, far + 9)]
 
 
+@pytest.mark.parametrize(("allowance", "cut"), [(0, None), (1, (2, 8))])
+def test_an_overlap_far_behind_is_looked_for_as_long_as_there_is_allowance(
+    allowance: int, cut: tuple[int, int] | None
+) -> None:
+    source = f"a needle {FILLER}"
+    assert place(source, [Piece(source), Piece("needle")], allowance)[1].cut == cut
+
+
 def test_overlapping_windows_of_repeated_text_do_not_lead_to_a_later_copy() -> None:
     notice = "| copyright by the company all rights reserved " * 12
     source = f"{notice}end of part one. {' '.join(map(str, range(500)))} {notice}end of part two."

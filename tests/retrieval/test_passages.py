@@ -181,6 +181,23 @@ def test_every_metric_at_every_cut_reads_the_merged_passages(returns: Any, case:
         assert value == pytest.approx(wanted, abs=1e-12), (metric, kind, size)
 
 
+def test_what_returns_passages_is_given_the_chunks_of_a_document_in_their_order() -> None:
+    document = Document(DocumentId("a.md"), "0123456789")
+    asked: list[tuple[int, ...]] = []
+
+    class Noting(WindowPassage):
+        def passages(self, *given: Any) -> Any:
+            asked.append(tuple(given[2]))
+            return super().passages(*given)
+
+    cut = [chunks_to_table([document.chunk_at(place, place + 1) for place in range(10)])]
+    rows = [("q", rank, 1 / rank, "a.md", place, place + 1, place) for rank, place in enumerate((8, 9, 1), start=1)]
+    names = ("query_id", "rank", "score", "doc_id", "start", "end", "ordinal")
+    hits = table_of(HITS, rows, names, variant=0, stage="made")
+    run_in_memory(stages.return_passages, hits, cut, [documents_to_table(Corpus([document]))], Noting())
+    assert asked == [(1, 8, 9)]
+
+
 def test_no_hits_return_nothing() -> None:
     corpus = Corpus([Document(DocumentId("a.md"), "text")])
     cut = [chunks_to_table([corpus.documents[0].chunk_at(0, 4)])]

@@ -73,6 +73,10 @@ def test_a_comparison_counts_what_became_better_and_worse() -> None:
     assert found.effect_size == pytest.approx(0.125 / np.std([1, 0, -0.5, 0], ddof=1))
 
 
+def test_two_differences_have_an_effect_size() -> None:
+    assert one_comparison([0.2, 0.2], [0.3, 0.5]).effect_size == pytest.approx(0.2 / np.std([0.1, 0.3], ddof=1))
+
+
 def test_equal_scores_are_no_difference() -> None:
     found = one_comparison([0.2] * 12, [0.2] * 12)
     assert (found.difference, found.p, found.p_adjusted, found.effect_size) == (0, 1, 1, 0)

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from rag_eval.errors import ConfigurationError, TableError
+from rag_eval.retrieval.vector import measured_recall
 from rag_eval.stores.lance import Hnsw, IvfPq, LanceDBVectorStore
 from rag_eval.tables import chunks_to_table
 from tests.stores.contract import assert_same, chunk, chunks, naive, plain, random_vectors, vectors
@@ -195,11 +196,34 @@ def test_a_refined_index_finds_more_than_a_compressed_one(tmp_path: Path) -> Non
     plain_index = IvfPq(num_partitions=4, nprobes=4)
     LanceDBVectorStore(tmp_path, index=plain_index).add(kept, embeddings)
     exact = LanceDBVectorStore(tmp_path).search_many(queries, 5).numbers
-    recall = []
+    recalls = []
     for index in (plain_index, IvfPq(num_partitions=4, nprobes=4, refine_factor=20)):
-        found = LanceDBVectorStore(tmp_path, index=index).search_many(queries, 5).numbers
-        recall.append(np.mean([len({*a} & {*b}) / 5 for a, b in zip(found, exact, strict=True)]))
-    assert recall[0] < recall[1]
+        store = LanceDBVectorStore(tmp_path, index=index)
+        found = store.search_many(queries, 5).numbers
+        recalls.append(np.mean([len({*a} & {*b}) / 5 for a, b in zip(found, exact, strict=True)]))
+        assert store.recall(queries, 5, 5) == pytest.approx(recalls[-1])
+    assert recalls[0] < recalls[1]
+
+
+def test_recall_is_that_of_the_first_ten_of_a_sample_and_unknown_of_exact_search(tmp_path: Path) -> None:
+    kept, embeddings, queries = chunks(600), random_vectors(600, 16, 5), random_vectors(250, 16, 6)
+    index = IvfPq(num_partitions=8, nprobes=1)
+    store = LanceDBVectorStore(tmp_path, index=index)
+    assert measured_recall(store, queries, 10) is None  # of nothing
+    store.add(kept, embeddings)
+    assert measured_recall(LanceDBVectorStore(tmp_path), queries, 10) is None
+    sample = queries[np.linspace(0, 249, 100).astype(int)]
+    found, exact = store.search_many(sample, 40).numbers[:, :10], naive(kept, embeddings, sample, 10).numbers
+    expected = np.mean([len({*a} & {*b}) / 10 for a, b in zip(found, exact, strict=True)])
+    assert measured_recall(store, queries, 40) == pytest.approx(expected)
+    assert measured_recall(store, np.zeros((3, 16), np.float32), 10) is None
+
+
+def test_a_chunk_as_near_as_the_last_counts_as_found(tmp_path: Path) -> None:
+    kept, embeddings = chunks(600), random_vectors(2, 16, 5)[np.arange(600) % 2]
+    store = LanceDBVectorStore(tmp_path, index=Hnsw(num_partitions=1))
+    store.add(kept, embeddings)
+    assert store.recall(embeddings[:1], 10) == 1.0
 
 
 def test_an_index_that_is_not_there_cannot_be_evaluated(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from rag_eval.stores.exact_search import Blocks
+from rag_eval.stores.exact_search import Blocks, near_pairs
 from rag_eval.stores.memory import InMemoryVectorStore
 from tests.stores.contract import assert_same, chunks, naive, random_vectors
 
@@ -31,6 +31,22 @@ def test_scores_that_rise_from_tile_to_tile() -> None:
         store.add([kept[number] for number in order], embeddings[order])
         expected = naive([kept[number] for number in order], embeddings[order], queries, 4)
         assert_same(store.search_many(queries, 4), expected)
+
+
+def test_of_scores_that_rise_no_more_pairs_are_left_than_can_matter() -> None:
+    angles = np.linspace(-3, 0, 150)
+    embeddings = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    begins = range(0, 150, TINY.rows)
+    tiles = [(np.arange(begin, min(begin + TINY.rows, 150)), embeddings[begin : begin + TINY.rows]) for begin in begins]
+    passes = []
+
+    def begin_pass() -> list[tuple[np.ndarray, np.ndarray]]:
+        passes.append(1)
+        return tiles
+
+    found = list(near_pairs(embeddings[-1:].repeat(7, axis=0), 4, begin_pass, TINY))
+    assert sorted(number for _, numbers in found for number in numbers.tolist()) == sorted([146, 147, 148, 149] * 7)
+    assert len(passes) <= 3  # what is let go in time does not fill the memory, so that few queries are taken again
 
 
 def peak_megabytes(store: InMemoryVectorStore, queries: np.ndarray, k: int) -> float:
