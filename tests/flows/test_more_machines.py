@@ -1,5 +1,6 @@
 """The same benchmark on threads, processes and clusters, and in a bucket: the same tables, on a real Prefect server."""
 
+from collections import Counter
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -8,11 +9,13 @@ import pytest
 
 from flows.benchmark import benchmark
 from rag_eval.benchmark.config import check_runner
+from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.runs import read_run
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.errors import ConfigurationError
+from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tasks.runner import StageEvent, listening
 from tests.doubles.s3_server import S3Double, s3_double
 from tests.flows.benchmarks import STAGES, TWO, every_stage
@@ -50,6 +53,54 @@ def test_a_runner_gives_the_tables_that_threads_give(runner: str, on_threads: Be
     assert outcome.work() == (17, 0)  # with the depth and the joined hits of each configuration
     done = {(event.configuration, event.stage) for event in told if event.status == "computed"}
     assert done >= {(one.name, stage) for one in outcome.configurations for stage in one.stages}
+
+
+MORTAL = """
+import os, signal
+from pathlib import Path
+
+from rag_eval.types.documents import Document
+
+class Lines:
+    name = "lines"
+
+    def __init__(self, log: str) -> None:
+        self.log = log
+
+    def chunk_with_positions(self, document: Document) -> list:
+        with open(self.log, "a") as log:
+            log.write(f"{os.getpid()} {document.id}\\n")
+        dead = Path(self.log + ".dead")
+        if document.id == "fares-and-ticketing.md" and not dead.exists():
+            dead.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        ends = range(0, len(document.content), 300)
+        return [document.chunk_at(at, min(at + 300, len(document.content))) for at in ends]
+"""
+
+
+def test_a_killed_dask_worker_costs_the_shard_it_was_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("prefect_dask")
+    (tmp_path / "mortal_chunks.py").write_text(MORTAL)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file = tmp_path / "benchmark.yaml"
+    file.write_text(
+        f"corpus: {CORPUS}\nground_truth: {GROUND_TRUTH}\nshards: 16\n"
+        f"chunkers: {{type: mortal_chunks:Lines, log: {tmp_path / 'log'}}}\n"
+    )
+    config = load_config(file)
+    outcome = benchmark(config, Workspace(root=tmp_path / "dask"), runner="dask")
+    cut = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
+    processes, counts = {process for process, _ in cut}, Counter(name for _, name in cut)
+    assert len(processes) >= 2  # and perhaps one in the place of the killed
+    assert len(counts) == 14
+    shards = [Workspace(root=tmp_path / "dask").read_table(one) for one in outcome.inputs.documents]
+    lost = next({*names} for one in shards if "fares-and-ticketing.md" in (names := one.column("doc_id").to_pylist()))
+    assert {name for name, times in counts.items() if times > 1} <= lost
+    assert counts["fares-and-ticketing.md"] == 2
+    alone = benchmark(config, Workspace(root=tmp_path / "threads"))
+    assert digests(outcome) == digests(alone)
 
 
 def test_an_unknown_runner_is_refused() -> None:
