@@ -256,7 +256,7 @@ def ask_system(
     A text without a sure place among the documents keeps its rank. Raises as the system does, and
     ``ConfigurationError`` when it does not keep its word.
     """
-    corpus = Corpus(sorted(_documents(documents), key=lambda one: one.id))
+    corpus = Corpus(read_documents(documents))
     kind = PositionAwareChunk if level == "token-level" else Chunk
     reader = AnswerReader(label(system), corpus.documents)
 
@@ -284,7 +284,7 @@ def return_passages(
 ) -> tuple[pa.Table, Effort]:
     """What is returned for every hit, at its rank; the hit itself, counted, where that is beyond the limit."""
     doc_ids = pc.unique(hits.column("doc_id"))
-    read: dict[str, Document] = {one.id: one for one in _documents(documents, doc_ids)}
+    read: dict[str, Document] = {one.id: one for one in read_documents(documents, doc_ids)}
     started = time.perf_counter()
     places: dict[str, list[tuple[int, int]]] = {}
     for doc_id, *place in _columns(pa.concat_tables([_only(shard, doc_ids) for shard in chunks]), *PLACE):
@@ -328,10 +328,11 @@ def _only(table: pa.Table, doc_ids: pa.Array) -> pa.Table:
     return table.filter(pc.is_in(table.column("doc_id"), doc_ids))
 
 
-def _documents(shards: Shards, doc_ids: pa.Array | None = None) -> list[Document]:
-    """The documents of all shards, or some of them."""
+def read_documents(shards: Shards, doc_ids: pa.Array | None = None) -> list[Document]:
+    """The documents of all shards, or some of them, in the order of their ids."""
     some = shards if doc_ids is None else [_only(shard, doc_ids) for shard in shards]
-    return [document for shard in some for document in documents_from_table(shard)]
+    read = [document for shard in some for document in documents_from_table(shard)]
+    return read if len(shards) == 1 else sorted(read, key=lambda one: one.id)
 
 
 def _columns(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
@@ -355,7 +356,7 @@ def score(
     table = pa.concat_tables(chunks) if chunks else None
     if has_places(truth.answers):
         named = [one.column("doc_id").unique() for one in (found, truth.answers)]
-        read = _documents(documents, pa.concat_arrays(named).drop_null())
+        read = read_documents(documents, pa.concat_arrays(named).drop_null())
         return score_token_level(found, truth, metrics, ks, documents=read, chunks=table), effort
     # A whole system has no chunks of ours: its hits bring their texts.
     return score_chunk_level(found, truth, metrics, ks, chunks=CHUNKS.empty_table() if table is None else table), effort

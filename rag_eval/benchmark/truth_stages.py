@@ -3,6 +3,7 @@
 Spans are held against the documents, or carried over to them with the earlier versions that runs left in a workspace.
 """
 
+import functools
 import logging
 import re
 from collections.abc import Collection, Sequence
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 
 from rag_eval.benchmark.references import Effort, Observation, TableRef, TruthRef
 from rag_eval.benchmark.stage import Context, Shards, stage
+from rag_eval.benchmark.stages import read_documents
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import data_sha256
 from rag_eval.disk.rows import read_table
@@ -123,12 +125,17 @@ def load_ground_truth(
     Spans are held against the documents, or with ``reanchor`` carried over to them. ``alone`` says that it is all
     there is.
     """
-    part, corpus = source.source, Corpus(documents_from_table(pa.concat_tables(documents)))
-    reading = part.read(source.found, corpus, evaluation_type, _around(context, part))
+    part, whole = source.source, functools.cache(lambda: Corpus(read_documents(documents)))
+    reading = part.read(source.found, whole, evaluation_type, _around(context, part))
     truth = list(reading.truth)
     if evaluation_type == "token-level":
-        truth = list(_carried(context.workspace, part, truth, corpus).truth) if reanchor else truth
-        truth = list(_held_against(part, truth, corpus))
+        truth = list(_carried(context.workspace, part, truth, whole()).truth) if reanchor else truth
+        named = {span.doc_id for item in truth for group in item.groups for span in group}
+        some = read_documents(documents, pa.array(sorted(named), pa.string()))
+        try:
+            truth = list(_held_against(part, truth, Corpus(some) if some else whole()))
+        except GroundTruthError:
+            truth = list(_held_against(part, truth, whole()))  # where all that is there can be told
     tables = truth_to_tables(truth)
     if alone:
         _check_answerable(tables, part.title)
@@ -189,13 +196,13 @@ def join_ground_truth(
     return joined, Effort(fresh=count, total=count, unit="queries")
 
 
-@stage("truth", version=1, makes=TruthRef)
+@stage("truth", version=2, makes=TruthRef)
 def add_copies(
     truth: TruthTables, documents: Shards, copies: Copies, *, context: Context
 ) -> tuple[TruthTables, Effort]:
     """Add to each span of the truth its copies in the documents, as alternatives."""
-    corpus = Corpus(documents_from_table(pa.concat_tables(documents)))
-    found = credit_copies(truth_from_tables(truth, TokenLevelGroundTruth), corpus, copies)
+    read = (document for shard in documents for document in documents_from_table(shard))
+    found = credit_copies(truth_from_tables(truth, TokenLevelGroundTruth), read, copies)
     count = truth.queries.num_rows
     return truth_to_tables(found), Effort(fresh=count, total=count, unit="queries")
 

@@ -119,7 +119,9 @@ class GeneratedTruth(AsksModel):
         again = uuid.uuid4().hex if read_asked(asked).stopped else None
         return Observed(data_sha256([identity(self), digests, again]))
 
-    def read(self, observed: Observed, corpus: Corpus, level: EvaluationType, around: Surroundings) -> Reading:
+    def read(
+        self, observed: Observed, corpus: Callable[[], Corpus], level: EvaluationType, around: Surroundings
+    ) -> Reading:
         """Ask about the documents that are new, add what is kept to the file, and return it as it fits the documents.
 
         Raises ``ServiceError`` when the service fails for good, after which reading again goes on from there;
@@ -133,7 +135,7 @@ class GeneratedTruth(AsksModel):
         spent = paid.get(around.run, 0.0)
         with around.storage.alone(lock) if around.storage else nullcontext(), around.growing(answers):
             growing = Growing(
-                self, corpus, around.folder, told_progress(self.title), storage=around.storage, spent=spent
+                self, corpus(), around.folder, told_progress(self.title), storage=around.storage, spent=spent
             )
             try:
                 added = growing.ask()

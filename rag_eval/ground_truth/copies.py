@@ -6,22 +6,21 @@ shorter than ``LEAST_CHARACTERS`` says too little: its occurrences need not mean
 the question has already are not added, and at most ``MOST_COPIES`` are added to a span.
 """
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from typing import Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field
 
 from rag_eval.errors import preview
 from rag_eval.ground_truth.locating import nearest_extents
-from rag_eval.ground_truth.text_index import PreparedDocuments, RunIndex, folded_form
+from rag_eval.ground_truth.text_index import MOST_PLACES, RUN, PreparedDocuments, folded_form, run_hashes
 from rag_eval.parts.settings import value_in_words
 from rag_eval.types.chunks import CharacterSpan
-from rag_eval.types.documents import Corpus
+from rag_eval.types.documents import Document
 from rag_eval.types.ground_truth import TokenLevelGroundTruth
 
 LEAST_CHARACTERS = 20
@@ -57,19 +56,30 @@ def read_copies(given: object) -> Copies:
 
 
 def credit_copies(
-    truth: Iterable[TokenLevelGroundTruth], corpus: Corpus, copies: Copies = "exact"
+    truth: Iterable[TokenLevelGroundTruth], documents: Iterable[Document], copies: Copies = "exact"
 ) -> list[TokenLevelGroundTruth]:
-    """Return the truth with the copies of its spans as their alternatives; spans are those of the corpus."""
+    """Return the truth with the copies of its spans as their alternatives; spans are those of the documents.
+
+    Of the documents one at a time is in memory, unless copies may differ.
+    """
+    items = list(truth)
     if copies == "off":
-        return list(truth)
-    finder = _Finder(corpus, copies.near if isinstance(copies, NearCopies) else None)
+        return items
+    texts = {span.text for item in items for span in item.relevant_spans if len(span.text) >= LEAST_CHARACTERS}
+    near = copies.near if isinstance(copies, NearCopies) else None
+    read = documents if near is None else list(documents)
+    places = _exact_places(sorted(texts), read)
+    if near is not None:
+        prepared = PreparedDocuments(read)
+        for text, found in places.items():
+            found += _near_places(prepared, text, near)
     credited = []
-    for item in truth:
+    for item in items:
         taken = [member for group in item.groups for member in group]
         alternatives, origins = {**item.alternatives}, {**item.origins}
         for span in dict.fromkeys(item.relevant_spans):
             added: list[CharacterSpan] = []
-            for place, origin in finder.places(span):
+            for place, origin in places.get(span.text, ()):
                 if len(added) < MOST_COPIES and not any(map(place.overlaps, taken)):
                     added.append(place)
                     taken.append(place)
@@ -88,37 +98,39 @@ def count_copies(answers: pa.Table) -> tuple[int, int]:
     return len(pc.unique(groups.column("query_id"))), groups.num_rows
 
 
-class _Finder:
-    """The places of texts in a corpus: to the letter, and nearly where a similarity is given."""
+def _exact_places(texts: Sequence[str], documents: Iterable[Document]) -> dict[str, list[tuple[CharacterSpan, str]]]:
+    """Where each of the texts is in the documents, by document and place; ``MOST_PLACES`` of each at most.
 
-    def __init__(self, corpus: Corpus, near: float | None) -> None:
-        self._documents = corpus.documents
-        self._begins = [0, *accumulate(len(document.content) + 1 for document in corpus.documents)]
-        self._index = RunIndex("\n".join(document.content for document in corpus.documents))
-        self._near = near
-        self._prepared = None if near is None else PreparedDocuments(corpus.documents)
-        self._known: dict[str, list[tuple[CharacterSpan, str]]] = {}
+    Every run of ``RUN`` characters of a document is hashed, and looked up among the first runs of the texts.
+    """
+    places: dict[str, list[tuple[CharacterSpan, str]]] = {text: [] for text in texts}
+    if not texts:
+        return places
+    firsts, lasts = (
+        np.concatenate([run_hashes(part, RUN) for part in parts])
+        for parts in ([text[:RUN] for text in texts], [text[-RUN:] for text in texts])
+    )
+    likely, shift = np.zeros(2**16, bool), np.uint64(48)  # by the upper bits: most runs begin no text
+    likely[firsts >> shift] = True
+    for document in documents:
+        hashes = run_hashes(document.content, RUN)
+        begins = np.flatnonzero(likely[hashes >> shift])
+        begins = begins[np.isin(hashes[begins], firsts)]
+        for number in np.flatnonzero(np.isin(firsts, hashes[begins])).tolist():
+            text = texts[number]
+            starts = begins[(hashes[begins] == firsts[number]) & (begins + len(text) <= len(document.content))]
+            starts = starts[hashes[starts + len(text) - RUN] == lasts[number]]
+            for start in starts.tolist():
+                if len(places[text]) < MOST_PLACES and document.content.startswith(text, start):
+                    places[text].append((document.span(start, start + len(text)), COPY))
+    for found in places.values():
+        found.sort(key=lambda one: (one[0].doc_id, one[0].start))
+    return places
 
-    def places(self, span: CharacterSpan) -> list[tuple[CharacterSpan, str]]:
-        """Where the text of a span is, itself among them, in the order of the documents; near places after those."""
-        if len(span.text) < LEAST_CHARACTERS:
-            return []
-        if span.text not in self._known:
-            self._known[span.text] = [*self._exact(span.text), *self._nearly(span.text)]
-        return self._known[span.text]
 
-    def _exact(self, text: str) -> Iterator[tuple[CharacterSpan, str]]:
-        for place in self._index.occurrences(text, 0, len(self._index.text)):
-            number = bisect_right(self._begins, place) - 1
-            document, start = self._documents[number], place - self._begins[number]
-            if start + len(text) <= len(document.content):  # not across two documents
-                yield document.span(start, start + len(text)), COPY
-
-    def _nearly(self, text: str) -> Iterator[tuple[CharacterSpan, str]]:
-        if self._prepared is None or self._near is None:
-            return
-        form = folded_form(text)
-        for extent in nearest_extents(self._prepared, form, 0, len(self._prepared.index.text), self._near):
-            found = self._prepared.span(self._prepared.place(extent.start, extent.end))
-            if found.text != text:
-                yield found, NEAR_COPY
+def _near_places(documents: PreparedDocuments, text: str, near: float) -> Iterator[tuple[CharacterSpan, str]]:
+    form = folded_form(text)
+    for extent in nearest_extents(documents, form, 0, len(documents.index.text), near):
+        found = documents.span(documents.place(extent.start, extent.end))
+        if found.text != text:
+            yield found, NEAR_COPY

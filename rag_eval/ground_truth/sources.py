@@ -71,7 +71,9 @@ class FileTruth:
         """The file as it is now; raises ``GroundTruthError`` when it is missing or unreadable."""
         return Observed(text_sha256(read_truth_text(self.path)))
 
-    def read(self, observed: Observed, corpus: Corpus, level: EvaluationType, around: Surroundings) -> Reading:
+    def read(
+        self, observed: Observed, corpus: Callable[[], Corpus], level: EvaluationType, around: Surroundings
+    ) -> Reading:
         """The truth of the file; raises ``GroundTruthError``, and ``ArtifactError`` when the file changed meanwhile."""
         truth = read_truth(self.path, level)
         if self.observe(level) != observed:
@@ -108,9 +110,11 @@ class ForeignTruth(ForeignFunction):
         """The digest of its code and settings, or what it gives as its ``identity``."""
         return Observed(self.identity)
 
-    def read(self, observed: Observed, corpus: Corpus, level: EvaluationType, around: Surroundings) -> Reading:
+    def read(
+        self, observed: Observed, corpus: Callable[[], Corpus], level: EvaluationType, around: Surroundings
+    ) -> Reading:
         """What it gives for the corpus; raises ``GroundTruthError`` on what is no truth of this level."""
-        truth: list[Any] = list(truth_from(self.ask(self._call, corpus), level))
+        truth: list[Any] = list(truth_from(self.ask(self._call, corpus()), level))
         check_unchanged(self)
         if not truth:
             raise GroundTruthError(f"{self.title} gave no query: have it give ground truth")

@@ -1,5 +1,6 @@
 """Ground truth pulled from LangSmith datasets, for a file, an import or as a source of a benchmark."""
 
+from collections.abc import Callable
 from contextlib import closing
 from itertools import pairwise
 from typing import Annotated, ClassVar
@@ -95,6 +96,8 @@ class LangSmithTruth:
             truth = pull_truth(service, self.dataset, level)
         return Observed(data_sha256(truth_text(truth)), truth)
 
-    def read(self, observed: Observed, corpus: Corpus, level: EvaluationType, around: Surroundings) -> Reading:
+    def read(
+        self, observed: Observed, corpus: Callable[[], Corpus], level: EvaluationType, around: Surroundings
+    ) -> Reading:
         truth = observed.truth or ()
         return Reading(truth, len(truth))

@@ -198,7 +198,7 @@ def test_a_limit_holds_over_the_attempts_of_a_run(
 
     def read(run: str) -> list[Any]:
         around = Surroundings(tmp_path, lambda _: nullcontext(), reanchor, run=run)
-        return list(source.read(source.observe("token-level"), corpus, "token-level", around).truth)
+        return list(source.read(source.observe("token-level"), lambda: corpus, "token-level", around).truth)
 
     # The second answer is lost on its way, and may have been charged.
     server.faults += [Change(lambda answer: answer), Disconnect(0.5)]
