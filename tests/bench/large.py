@@ -206,7 +206,8 @@ def report(measured: dict[int, dict[str, Any]]) -> tuple[str, int]:
         f"Seen on {datetime.now(UTC):%Y-%m-%d} with Python {platform.python_version()} on {platform.system()} "
         f"{platform.machine()}, by `make bench-large`: real text that is repeated with edits, cut "
         f"into chunks of {CHUNK_TOKENS} tokens, embedded by the local model, stored in LanceDB, and asked "
-        f"{QUERIES} questions, by vectors and by words. Memory is that of the process without files mapped from the disk.\nThe cost of a chunk is the CPU time of {', '.join(MAKING)}.\n"
+        f"{QUERIES} questions, by vectors and by words. Memory is that of the process "
+        f"without files mapped from the disk.\nThe cost of a chunk is the CPU time of {', '.join(MAKING)}.\n"
     )
     targets_table = "\n".join(["| figure | seen | at most | |", "|---|---:|---:|---|", *verdicts])
     return f"{heading}\n{targets_table}\n\n" + "\n".join(lines) + "\n", sum(not ok for *_, ok in targets)
