@@ -1,4 +1,4 @@
-"""What chunkers and rerankers made, kept by what they made it from: nothing is cut or paid for twice."""
+"""What chunkers, rerankers and counting made, kept by what they made it from: nothing is cut or paid for twice."""
 
 import json
 import logging
@@ -18,6 +18,7 @@ from rag_eval.disk.storage import Storage
 from rag_eval.parts.objects import check_unchanged
 from rag_eval.retrieval.retriever import C, Reranker, reranked
 from rag_eval.tables import metadata_to_json, schema_of
+from rag_eval.tokens import count_tokens
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import text_sha256
@@ -96,6 +97,29 @@ def _chunks_at(document: Document, cuts: Row) -> list[PositionAwareChunk] | None
         logger.warning("the kept cuts of %s were altered: it is cut again", document.id)
         return None
     return chunks
+
+
+TOKENS = schema_of(text_sha256=KEY, tokens=pa.int64())
+
+
+class TokenCounts:
+    """Counts the tokens of texts, each once: configurations and runs find mostly the same texts."""
+
+    def __init__(self, folder: Path, storage: Storage | None = None) -> None:
+        self._rows, self._fresh = KeyedRows(folder, TOKENS, storage), dict[str, Row]()
+
+    def __call__(self, texts: Sequence[str], encoding: str) -> list[int]:
+        """Return how many tokens each text is."""
+        digests = [text_sha256(f"{encoding}\n{text}") for text in texts]
+        known = self._rows.get([one for one in digests if one not in self._fresh])
+        for digest, text in zip(digests, texts, strict=True):
+            if digest not in known and digest not in self._fresh:
+                self._fresh[digest] = {"tokens": count_tokens(text, encoding)}
+        return [(known.get(digest) or self._fresh[digest])["tokens"] for digest in digests]
+
+    def close(self) -> None:
+        """Keep what was counted; raises ``ArtifactError`` when that cannot be written."""
+        self._rows.put(self._fresh)
 
 
 RANKINGS = schema_of(asked_sha256=KEY, order=pa.list_(pa.int64()), seconds=pa.float64())

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel
 
-from rag_eval.benchmark.caches import CachedReranker, cut_once
+from rag_eval.benchmark.caches import CachedReranker, TokenCounts, cut_once
 from rag_eval.benchmark.references import Effort, IndexRef, Made, Observation, Reference, TableRef, TruthRef
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.chunker import BuiltInChunker
@@ -38,6 +38,7 @@ from rag_eval.embedding.embedder import Embedder, ReportsUsage
 from rag_eval.errors import ConfigurationError
 from rag_eval.llm.writing import Answers
 from rag_eval.metrics.metric import MetricAtCut
+from rag_eval.metrics.score_tables import TokenCount, count_each
 from rag_eval.parts import digest, fresh, identity, is_part, is_remote, located, replaced, versions_of
 from rag_eval.parts.objects import check_unchanged
 from rag_eval.retrieval.retriever import Reranker, usable_chunker
@@ -299,6 +300,16 @@ class Context:
             closing(CachedReranker(own, folder, self.workspace.made_since, self.workspace.storage)) as asking,
         ):
             yield asking
+
+    @contextmanager
+    def token_counts(self) -> Iterator[TokenCount]:
+        """What counts the tokens of texts; a workspace keeps every count."""
+        if self.workspace is None:
+            yield count_each
+            return
+        folder = self.workspace.root / "cache" / "tokens" / "counts"
+        with self.workspace.growing(folder), closing(TokenCounts(folder, self.workspace.storage)) as counts:
+            yield counts
 
     @contextmanager
     def answers(self) -> Iterator[Answers]:

@@ -354,9 +354,11 @@ def score(
     found, count = as_passages(passages), truth.queries.num_rows
     effort = Effort(fresh=count, total=count, unit="queries")
     table = pa.concat_tables(chunks) if chunks else None
-    if has_places(truth.answers):
-        named = [one.column("doc_id").unique() for one in (found, truth.answers)]
-        read = read_documents(documents, pa.concat_arrays(named).drop_null())
-        return score_token_level(found, truth, metrics, ks, documents=read, chunks=table), effort
-    # A whole system has no chunks of ours: its hits bring their texts.
-    return score_chunk_level(found, truth, metrics, ks, chunks=CHUNKS.empty_table() if table is None else table), effort
+    with context.token_counts() as counts:
+        if has_places(truth.answers):
+            named = [one.column("doc_id").unique() for one in (found, truth.answers)]
+            read = read_documents(documents, pa.concat_arrays(named).drop_null())
+            return score_token_level(found, truth, metrics, ks, documents=read, chunks=table, count=counts), effort
+        # A whole system has no chunks of ours: its hits bring their texts.
+        given = CHUNKS.empty_table() if table is None else table
+        return score_chunk_level(found, truth, metrics, ks, chunks=given, count=counts), effort

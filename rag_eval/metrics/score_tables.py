@@ -5,7 +5,7 @@ for empty retrieval. A query without truth that is not declared unanswerable is 
 no rows. Values equal those of the metrics' ``calculate``, whose formulas these are.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -53,6 +53,15 @@ RANKS_AT_ONCE = 5
 """How many hits of a query are tokenised before it is seen whether a budget has room for more."""
 
 
+TokenCount = Callable[[Sequence[str], str], Sequence[int]]
+"""Gives how many tokens each of the texts is in an encoding."""
+
+
+def count_each(texts: Sequence[str], encoding: str) -> Sequence[int]:
+    """Count the tokens of each text."""
+    return [count_tokens(text, encoding) for text in texts]
+
+
 def score_token_level(
     hits: pa.Table,
     truth: TruthTables,
@@ -62,6 +71,7 @@ def score_token_level(
     documents: Iterable[Document] | None = None,
     chunks: pa.Table | None = None,
     block_rows: int = BLOCK_ROWS,
+    count: TokenCount = count_each,
 ) -> pa.Table:
     """Score hits against truth spans: a ``SCORES`` row for each metric, cut and answerable query, in this order.
 
@@ -69,7 +79,7 @@ def score_token_level(
     ``ks``, or with a cut of their own (``chroma_iou@min``, ``span_recall@2000tokens``), and objects likewise. A
     ``MetricName`` or a ``MetricAtCut`` is scored as it is. ``documents`` are needed for objects and for what is counted
     in tokens, ``chunks`` (all of the corpus, as a table) for ``precision_omega`` and ``@min``. ``block_rows`` bounds
-    memory: so many rows of hits and truth are scored at a time.
+    memory: so many rows of hits and truth are scored at a time. ``count`` counts tokens.
     Raises ``ConfigurationError`` on a metric or k that cannot be used or lacks what it needs, ``TableError`` on a row
     that holds no character, has a wrong rank or names an unknown query, and ``GroundTruthError`` on a query without
     truth that is not declared unanswerable.
@@ -77,7 +87,9 @@ def score_token_level(
     read = None if documents is None else list(documents)
     hits, apart = with_own_places(hits)
     read = read if read is None else read + apart
-    return _score("token-level", hits, truth, requested_metrics(metrics, ks, "token-level"), read, chunks, block_rows)
+    return _score(
+        "token-level", hits, truth, requested_metrics(metrics, ks, "token-level"), read, chunks, block_rows, count
+    )
 
 
 def score_chunk_level(
@@ -88,13 +100,16 @@ def score_chunk_level(
     *,
     chunks: pa.Table | None = None,
     block_rows: int = BLOCK_ROWS,
+    count: TokenCount = count_each,
 ) -> pa.Table:
     """Score the chunk ids of hits: a ``SCORES`` row for each metric, cut and answerable query, in this order.
 
     ``chunks`` (all that were searched) are needed for budgets of tokens.
     Metrics and errors are as for ``score_token_level``.
     """
-    return _score("chunk-level", hits, truth, requested_metrics(metrics, ks, "chunk-level"), None, chunks, block_rows)
+    return _score(
+        "chunk-level", hits, truth, requested_metrics(metrics, ks, "chunk-level"), None, chunks, block_rows, count
+    )
 
 
 def tokens_of_rows(
@@ -140,6 +155,7 @@ def _score(
     documents: Sequence[Document] | None,
     chunks: pa.Table | None,
     block_rows: int,
+    count: TokenCount,
 ) -> pa.Table:
     names = [one for one in asked if isinstance(one, MetricName)]
     objects = [one for one in asked if isinstance(one, MetricAtCut)]
@@ -148,7 +164,7 @@ def _score(
     cuts = [name.cut for name in names if "chunks" not in name.metric.reads]
     cuts += [one.name.cut for one in objects]
     depth = max((MAX_MIN_K if cut == MIN else cut.hits or LARGEST_CUT for cut in cuts), default=0)
-    tables = _Tables(level, hits, read_rows(level, truth, {"hits": hits}, corpus, depth), documents, chunks)
+    tables = _Tables(level, hits, read_rows(level, truth, {"hits": hits}, corpus, depth), documents, chunks, count)
     alike: dict[tuple[bool, str | None], list[MetricName]] = {}
     for name in names:
         alike.setdefault(("chunks" in name.metric.reads, name.unit), []).append(name)
@@ -182,6 +198,7 @@ class _Tables:
     rows: TableRows
     documents: Sequence[Document] | None
     chunks: pa.Table | None
+    count: TokenCount = count_each
 
     def sweeps(self, names: Sequence[MetricName], block_rows: int) -> Iterator[tuple[int, int, SpanSweep]]:
         """Ranges of queries that together have about ``block_rows`` rows, and the sweep of each.
@@ -273,10 +290,12 @@ class _Tables:
             due = np.flatnonzero((hits.rank >= first) & (hits.rank < first + RANKS_AT_ONCE))
             within = np.bincount(hits.query, costs, len(self.rows.query_ids))[hits.query[due]] <= budget
             due = due[within | (hits.rank[due] <= whole) | (ALL in cuts)]
-            for number in np.unique(place[due][counted[place[due]] < 0]).tolist():
-                row = int(firsts[number])
-                text = own[row] if row in own else self._text_at(row, texts, ids[hits.doc[row]], name)
-                counted[number] = count_tokens(text, unit or DEFAULT_ENCODING)
+            new = np.unique(place[due][counted[place[due]] < 0])
+            rows = firsts[new].tolist()
+            counted[new] = self.count(
+                [own[row] if row in own else self._text_at(row, texts, ids[hits.doc[row]], name) for row in rows],
+                unit or DEFAULT_ENCODING,
+            )
             costs[due] = counted[place[due]]
         return costs
 
