@@ -47,7 +47,12 @@ class _Loaded:
 MOST_COUNTED = 2**16
 """Of how many texts the number of tokens is remembered."""
 
+MOST_ENDS = 2**20
+"""Of how many tokens it is remembered where they end."""
+
 _counts: dict[tuple[str, bytes], int] = {}
+_ends: dict[tuple[str, bytes], NDArray[np.int64]] = {}
+_remembering = threading.Lock()
 _loaded: dict[str, _Loaded] = {}
 _loading = threading.Lock()
 
@@ -83,7 +88,7 @@ def count_tokens(text: str, encoding: str) -> int:
 
     What is counted again, as configurations that share chunks do, is remembered.
     """
-    key = encoding, hashlib.blake2b(encode_utf8(text), digest_size=16).digest()
+    key = _key(text, encoding)
     found = _counts.get(key)
     if found is None:
         if len(_counts) >= MOST_COUNTED:
@@ -97,8 +102,27 @@ def token_ends(text: str, encoding: str) -> NDArray[np.int64]:
 
     A token may end inside a code point (an emoji is often several tokens): such an end moves left, to where the
     code point starts. So the ends never decrease, and token ``i`` is ``text[ends[i - 1] : ends[i]]``, perhaps empty.
-    Raises ``TextEncodingError`` on a lone surrogate.
+    Those of the last documents are remembered, which chunkers of other settings ask for again, and are not to be
+    written to. Raises ``TextEncodingError`` on a lone surrogate.
     """
+    key = _key(text, encoding)
+    with _remembering:
+        known = _ends.get(key)
+    if known is None:
+        known = _token_ends(text, encoding)
+        known.flags.writeable = False
+        with _remembering:
+            _ends[key] = known
+            while sum(map(len, _ends.values())) > MOST_ENDS:
+                del _ends[next(iter(_ends))]
+    return known
+
+
+def _key(text: str, encoding: str) -> tuple[str, bytes]:
+    return encoding, hashlib.blake2b(encode_utf8(text), digest_size=16).digest()
+
+
+def _token_ends(text: str, encoding: str) -> NDArray[np.int64]:
     byte_ends = np.cumsum(_load(encoding).token_bytes.take(encode(text, encoding)), dtype=np.int64)
     if text.isascii():
         return byte_ends

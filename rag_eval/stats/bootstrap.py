@@ -19,9 +19,9 @@ FEWEST_SURE = 10
 
 # Draws at a time: few enough for the processor's cache.
 _DRAWS = 32_000
-# Multiplications at a time: above, BLAS wakes more threads than the product is worth; but some resamples at least, so
-# that the totals are not read anew for each.
-_PRODUCT, _FEWEST = 2**20, 8
+# Multiplications at a time: above, BLAS wakes threads, which cost a hundred times the product on a busy machine; but
+# some resamples at least, so that the totals are not read anew for each.
+_PRODUCT, _FEWEST = 2**18, 8
 # Rows at a time, to bound memory.
 _ROWS = 500
 
@@ -32,6 +32,8 @@ def bootstrap_means(values: Values, units: Units, rng: np.random.Generator, resa
     found = np.empty((resamples, totals.shape[1]))
     block = max(_FEWEST, min(_DRAWS, _PRODUCT // totals.shape[1]) // units.count)
     weights = np.empty((block, units.count))
+    width = max(1, _PRODUCT // (block * units.count))
+    parts = [(slice(at, at + width), totals[:, at : at + width].copy()) for at in range(0, totals.shape[1], width)]
     # Every resample of a block counts in a row of its own.
     row_starts = np.arange(block)[:, None] * units.count
     for first in range(0, resamples, block):
@@ -40,7 +42,8 @@ def bootstrap_means(values: Values, units: Units, rng: np.random.Generator, resa
         drawn += row_starts[:size]
         counts = np.bincount(drawn.ravel(), minlength=size * units.count)
         np.copyto(weights[:size], counts.reshape(size, units.count))
-        np.matmul(weights[:size], totals, out=found[first : first + size])
+        for columns, part in parts:
+            found[first : first + size, columns] = weights[:size] @ part
     means: Values = found[:, :-1] / found[:, -1:]
     return means
 

@@ -95,12 +95,14 @@ def run() -> list[dict[str, Any]]:
         return []
     import chromadb  # noqa: F401  # imported before the clock starts
     import langchain_text_splitters  # noqa: F401
+    import pandas  # noqa: F401  # by Arrow, where it is installed
     import polars  # noqa: F401
 
     LocalEmbedder().embed_query("load the weights")
     get_encoding("cl100k_base")
-    theirs, their_recalls = cpu(lambda: the_usual_way(*dataset))
+    # Whoever comes second finds the embedder's words known: it is not us.
     mine, my_recalls = cpu(lambda: ours(*dataset))
+    theirs, their_recalls = cpu(lambda: the_usual_way(*dataset))
     share = mine / theirs
     figures = [
         {"name": "our CPU seconds, four configurations", "value": mine, "target": None, "unit": "s", "ok": True},

@@ -149,17 +149,19 @@ def sample(first: Version, this: Version, folder: Path) -> list[dict[str, Any]]:
 
 def grid(first: Version, this: Version, folder: Path) -> list[dict[str, Any]]:
     """15 configurations on Chroma's 472 questions, cold, by the command line."""
-    corpus, truth = folder / "grid.yaml", folder / "truth.jsonl"
+    file, truth = folder / "grid.yaml", folder / "truth.jsonl"
     dataset = chroma_dataset()
     assert dataset is not None  # which run has seen
     truth.write_text(truth_text(dataset[1]), encoding="utf-8")
-    corpus.write_text(GRID.format(corpus=FOLDER / "corpora", truth=truth, sizes=SIZES), encoding="utf-8")
+    written = GRID.format(corpus=FOLDER / "corpora", truth=truth, sizes=SIZES)
     found: dict[str, list[float]] = {}
     means: dict[str, dict[str, float]] = {}
     for number in range(ROUNDS - 1):
         for version in (first, this):
             work = ("--workspace", str(folder / f"grid-{version.name}-{number}"), "--json")
-            seconds, printed = version.run("-m", "flows.cli", "run", str(corpus), *work, state=folder)
+            # The first version knew of no copies.
+            file.write_text(written if version is first else f"{written}copies: off\n", encoding="utf-8")
+            seconds, printed = version.run("-m", "flows.cli", "run", str(file), *work, state=folder)
             found.setdefault(version.name, []).append(seconds)
             outcome = json.loads(printed)["configurations"]
             # Hybrid search is another one now.
