@@ -59,21 +59,6 @@ def search_vectors(store: VectorStore, vectors: Vectors, k: int, chunks: int, am
     return Ranking(search, found.numbers[search, place], found.scores[search, place].astype(np.float64))
 
 
-ASKED_FOR_RECALL = 100
-"""For how many searches an approximate store is held against exact search, at most."""
-
-
-def measured_recall(store: VectorStore, vectors: Vectors, depth: int) -> float | None:
-    """What a store that searches for ``depth`` chunks finds of the nearest ten, over a sample; None where that is all.
-
-    Of a store that is not built in it is not known, and None too.
-    """
-    if not isinstance(store, BuiltInStore) or store.is_exact:
-        return None
-    chosen = np.unique(np.linspace(0, len(vectors) - 1, min(len(vectors), ASKED_FOR_RECALL)).astype(int))
-    return store.recall(vectors[chosen], depth)
-
-
 class VectorRAGRetriever(ChunkRetriever[C]):
     """Chunker, embedder, store and an optional reranker.
 
