@@ -109,6 +109,9 @@ FALLBACKS = {
 }
 """What it means that a stage of this name fell back."""
 
+LEAST_RECALL = 0.95
+"""An approximate index that finds less of the exact nearest chunks is warned of."""
+
 
 class ConfigurationOutcome(_Outcome):
     """One configuration: its averages by metric@k, over how many queries, its tables, and the work it took.
@@ -153,6 +156,9 @@ class ConfigurationOutcome(_Outcome):
             sentence, effort = FALLBACKS.get(stage.partition(" ")[0]), work.effort
             if sentence and effort is not None and effort.fallbacks:
                 told.append(f"{self.name}: {effort.fallbacks:,} of {effort.total:,} {sentence}")
+            if effort is not None and effort.recall is not None and effort.recall < LEAST_RECALL:
+                found = f"its index finds {effort.recall:.1%} of the nearest chunks on a sample of the questions"
+                told.append(f"{self.name}: {found}: use index none, or settings that search more of it.")
         if self.chunks.skipped:
             pieces = counted(self.chunks.skipped, "pieces")
             told.append(f"{self.name}: {pieces} of its chunks have no sure place in their document and were left out.")

@@ -30,7 +30,7 @@ from rag_eval.retrieval.scoring import Scoring, VectorScoring, VectorSums
 from rag_eval.retrieval.searching import WordSearch
 from rag_eval.retrieval.selection import Eligible, Selection, allowed_documents, search_deeper, search_filters
 from rag_eval.retrieval.vector import search_vectors
-from rag_eval.stores.exact_search import Mask, unit_vectors
+from rag_eval.stores.exact_search import BuiltInStore, Mask, unit_vectors
 from rag_eval.stores.lance import LanceDBVectorStore
 from rag_eval.stores.store import VectorStore
 from rag_eval.tables import (
@@ -209,6 +209,8 @@ def merge(
 
 
 SPARE = 32
+SAMPLED = 50
+"""How many searches an approximate one is held against the exact one on."""
 
 
 def _likely(most: int, shards: int | None) -> int:
@@ -249,6 +251,9 @@ def _nearest(
             )
 
         ranking, effort = context.answered(asked, ask, used)
+        if isinstance(filled, BuiltInStore) and not filled.is_exact:
+            sample = vectors[:: -(-len(vectors) // SAMPLED)] if len(vectors) else vectors
+            effort = effort.model_copy(update={"recall": filled.recall(sample, count)})
     return hits_at("vector", table, asked, ranking), _with_lacking(effort, eligible, ranking, count)
 
 

@@ -231,7 +231,11 @@ def test_a_workspace_keeps_what_memory_gives_and_the_losses_add_up(tmp_path: Pat
         assert row["final_recall"] == pytest.approx(outcome.metrics[f"{METRICS[level][0]}@3"])
         filtered = configuration.selection is not None and configuration.selection.filters
         assert (row["selection"] > 0.1) == (filtered and configuration.selection.where is not None), row  # type: ignore[union-attr]
-        assert outcome.notes == []
+        recall = next(one.effort.recall for name, one in work.items() if name == "retrieve-by-vector" and one.effort)
+        is_exact = configuration.store is None or configuration.store.index is None  # type: ignore[attr-defined]
+        assert (recall is None) == is_exact
+        told = [f"its index finds {recall:.1%} of the nearest"] if recall is not None and recall < 0.95 else []
+        assert all(part in note for part, note in zip(told, outcome.notes, strict=True)), outcome.notes
 
 
 def test_a_filter_that_leaves_nothing_of_a_question_is_told_and_of_all_refused(tmp_path: Path, corpus: Corpus) -> None:
