@@ -322,11 +322,15 @@ class _Tables:
                     known.add(place)
                 before = merged.setdefault(doc, [])
                 near = [one for one in before if one[0] <= end and start <= one[1]]
-                if near and near[0][0] <= start and end <= near[0][1]:
+                if not near:
+                    cost = tokens_of(doc, start, end)
+                    before.append((start, end))
+                elif near[0][0] <= start and end <= near[0][1]:
                     continue  # inside of what was handed on before, and so beside no other
-                joined = min([start, *(one[0] for one in near)]), max([end, *(one[1] for one in near)])
-                cost = tokens_of(doc, *joined) - sum(tokens_of(doc, *one) for one in near)
-                merged[doc] = [one for one in before if one not in near] + [joined]
+                else:
+                    joined = min(start, *(one[0] for one in near)), max(end, *(one[1] for one in near))
+                    cost = tokens_of(doc, *joined) - sum(tokens_of(doc, *one) for one in near)
+                    merged[doc] = [one for one in before if one not in near] + [joined]
                 costs[row] = cost
                 spent += cost
         return costs
