@@ -20,7 +20,7 @@ def printed(found: dict[str, dict[str, float]], width: int) -> str:
     config = BenchmarkConfig.model_validate(given)
     chunks = ChunkStatistics(count=7, mean=1.0, shortest=1, longest=1)
     # Only what the ranking shows; all else of an outcome is references to files.
-    costs = dict.fromkeys(("latency_ms", "cost", "tokens", "index"))
+    costs = dict.fromkeys(("latency_ms", "cost", "tokens")) | {"indexes": []}
     ways = [
         ConfigurationOutcome.model_construct(name=name, metrics=metrics, chunks=chunks, **costs)
         for name, metrics in found.items()
