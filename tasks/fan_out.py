@@ -2,6 +2,7 @@
 
 import logging
 import os
+import pickle
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -49,6 +50,18 @@ MOST_AT_ONCE = 64
 """How many pieces of work of a stage are given to a cluster at once, which decides what runs when."""
 
 
+def _compute(stage: Stage, workspace: Workspace, inputs: Inputs) -> Any:
+    """What a stage makes, in another process; an error that cannot go from there to here is told as a sentence."""
+    try:
+        return stage(workspace, *inputs)
+    except Exception as error:
+        try:
+            pickle.loads(pickle.dumps(error))  # noqa: S301  # of what was made here just now
+        except Exception:  # noqa: BLE001  # whatever a class of somebody else's raises
+            raise RagEvalError(as_sentence(error)) from None
+        raise
+
+
 @dataclass(frozen=True)
 class _Cluster:
     """The workers of a Dask or a Ray cluster, which work on tasks of the configuration's own flow run."""
@@ -58,7 +71,7 @@ class _Cluster:
 
     def compute(self, stage: Stage, workspace: Workspace, inputs: Inputs) -> Any:
         def work() -> Any:
-            return stage(workspace, *inputs)
+            return _compute(stage, workspace, inputs)
 
         name = f"{stage.name} on a worker"
         future = self.runner.submit(Task(fn=work, name=name, cache_policy=NO_CACHE, persist_result=False), {})
@@ -108,15 +121,14 @@ class _Processes:
 
     def compute(self, stage: Stage, workspace: Workspace, inputs: Inputs) -> Any:
         try:
-            made = self.pool.submit(_compute, cloudpickle.dumps((stage, workspace, inputs))).result()
+            made = self.pool.submit(_unpack, cloudpickle.dumps((stage, workspace, inputs))).result()
         except BrokenProcessPool:
             raise RagEvalError(LOST) from None
         return made
 
 
-def _compute(work: bytes) -> Any:
-    stage, workspace, inputs = cloudpickle.loads(work)
-    return stage(workspace, *inputs)
+def _unpack(work: bytes) -> Any:
+    return _compute(*cloudpickle.loads(work))
 
 
 @contextmanager

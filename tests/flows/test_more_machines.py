@@ -14,7 +14,7 @@ from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.runs import read_run
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
-from rag_eval.errors import ConfigurationError
+from rag_eval.errors import BenchmarkFailedError, ConfigurationError
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tasks.runner import StageEvent, listening
 from tests.doubles.s3_server import S3Double, s3_double
@@ -101,6 +101,35 @@ def test_a_killed_dask_worker_costs_the_shard_it_was_at(tmp_path: Path, monkeypa
     assert counts["fares-and-ticketing.md"] == 2
     alone = benchmark(config, Workspace(root=tmp_path / "threads"))
     assert digests(outcome) == digests(alone)
+
+
+ODD = """
+class Odd(Exception):
+    def __init__(self, *, why: str) -> None:
+        super().__init__(why)
+
+class Fails:
+    name = "fails"
+
+    def chunk(self, text: str) -> list[str]:
+        raise Odd(why="it does not like this text")
+"""
+
+
+def test_an_error_of_another_process_is_told_whatever_its_class(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "odd_chunks.py").write_text(ODD)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file = tmp_path / "benchmark.yaml"
+    file.write_text(
+        f"corpus: {CORPUS}\nground_truth: {GROUND_TRUTH}\nretrieval: bm25\n"
+        "chunkers: [odd_chunks:Fails, {type: recursive-token, chunk_size: 300}]\n"
+    )
+    workspace = Workspace(root=tmp_path / "work")
+    with pytest.raises(BenchmarkFailedError, match=r"1 of 2 configurations failed: .*it does not like this text"):
+        benchmark(load_config(file), workspace, runner="processes")
 
 
 def test_an_unknown_runner_is_refused() -> None:
