@@ -24,14 +24,17 @@ from rag_eval.disk.rows import read_table
 from rag_eval.errors import ArtifactError, GroundTruthError, ServiceError, TableError, is_outage
 from rag_eval.formatting import counted
 from rag_eval.ground_truth.check import check_against_corpus
-from rag_eval.ground_truth.copies import Copies, credit_copies
+from rag_eval.ground_truth.copies import COPY, Copies, credit_copies, places_of_texts, with_copies
 from rag_eval.ground_truth.drift import ReanchorReport, check_not_empty, documents_that_no_longer_match, reanchor
 from rag_eval.ground_truth.files import truth_text
 from rag_eval.ground_truth.sources import FileTruth, Observed, Surroundings, join_truth, read_truth
-from rag_eval.tables import TruthTables, documents_from_table, truth_from_tables, truth_to_tables
+from rag_eval.tables import TruthTables, documents_from_table, schema_of, truth_from_tables, truth_to_tables
+from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
 from rag_eval.types.ids import DocumentId, EvaluationType, text_sha256
+
+COPIES = schema_of(doc_id=pa.string(), start=pa.int64(), end=pa.int64(), text=pa.large_string())
 
 logger = logging.getLogger("rag_eval.benchmark")
 
@@ -51,7 +54,10 @@ def ground_truth(
     truth = _loaded(run, sources, documents, level, reanchor)
     if copies == "off" or level == "chunk-level":  # chunks of one text have one id
         return truth
-    credited: TruthRef = run(add_copies, truth, documents, copies)
+    if copies == "exact" and len(documents) > 1:
+        credited: TruthRef = run(join_copies, truth, run(find_copies, documents, truth))
+    else:
+        credited = run(add_copies, truth, documents, copies)
     return credited.model_copy(update={"source": truth.source})
 
 
@@ -201,10 +207,27 @@ def add_copies(
     truth: TruthTables, documents: Shards, copies: Copies, *, context: Context
 ) -> tuple[TruthTables, Effort]:
     """Add to each span of the truth its copies in the documents, as alternatives."""
-    read = (document for shard in documents for document in documents_from_table(shard))
-    found = credit_copies(truth_from_tables(truth, TokenLevelGroundTruth), read, copies)
+    found = credit_copies(truth_from_tables(truth, TokenLevelGroundTruth), read_documents(documents), copies)
     count = truth.queries.num_rows
     return truth_to_tables(found), Effort(fresh=count, total=count, unit="queries")
+
+
+@stage("copies", version=1, makes=list[TableRef], by_shard=True)
+def find_copies(documents: Shards, truth: TruthTables, *, context: Context) -> tuple[list[pa.Table], Effort]:
+    """Where the texts of the truth are in the documents, to the letter."""
+    texts = pc.unique(truth.answers.column("text")).to_pylist()
+    places = places_of_texts(texts, (one for shard in documents for one in documents_from_table(shard)))
+    columns = {name: [getattr(one, name) for one in places] for name in ("doc_id", "start", "end", "text")}
+    return [pa.table(columns, COPIES)], Effort(fresh=len(texts), total=len(texts), unit="texts")
+
+
+@stage("truth", version=1, makes=TruthRef)
+def join_copies(truth: TruthTables, found: Shards, *, context: Context) -> tuple[TruthTables, Effort]:
+    """Add to each span of the truth its copies in all shards, as alternatives."""
+    places = [(CharacterSpan(**one), COPY) for shard in found for one in shard.to_pylist()]
+    credited = with_copies(truth_from_tables(truth, TokenLevelGroundTruth), places)
+    count = truth.queries.num_rows
+    return truth_to_tables(credited), Effort(fresh=count, total=count, unit="queries")
 
 
 def document_versions(workspace: Workspace, doc_ids: Collection[DocumentId]) -> dict[DocumentId, list[str]]:

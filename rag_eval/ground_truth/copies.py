@@ -8,6 +8,8 @@ the question has already are not added, and at most ``MOST_COPIES`` are added to
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -65,16 +67,28 @@ def credit_copies(
     items = list(truth)
     if copies == "off":
         return items
-    texts = {span.text for item in items for span in item.relevant_spans if len(span.text) >= LEAST_CHARACTERS}
-    near = copies.near if isinstance(copies, NearCopies) else None
-    read = documents if near is None else list(documents)
-    places = _exact_places(sorted(texts), read)
-    if near is not None:
-        prepared = PreparedDocuments(read)
-        for text, found in places.items():
-            found += _near_places(prepared, text, near)
+    texts = [span.text for item in items for span in item.relevant_spans]
+    if not isinstance(copies, NearCopies):
+        return with_copies(items, [(one, COPY) for one in places_of_texts(texts, documents)])
+    read = list(documents)
+    prepared, exact = PreparedDocuments(read), places_of_texts(texts, read)
+    near = {text: list(_near_places(prepared, text, copies.near)) for text in texts if len(text) >= LEAST_CHARACTERS}
+    return with_copies(items, [(one, COPY) for one in exact], near)
+
+
+def with_copies(
+    truth: Iterable[TokenLevelGroundTruth],
+    exact: Iterable[tuple[CharacterSpan, str]],
+    near: Mapping[str, Sequence[tuple[CharacterSpan, str]]] = MappingProxyType({}),
+) -> list[TokenLevelGroundTruth]:
+    """Return the truth with places of its spans' texts as their alternatives, those to the letter by document first."""
+    places: dict[str, list[tuple[CharacterSpan, str]]] = {}
+    for one in sorted(exact, key=lambda one: (one[0].doc_id, one[0].start)):
+        places.setdefault(one[0].text, []).append(one)
+    for text, others in near.items():
+        places.setdefault(text, []).extend(others)
     credited = []
-    for item in items:
+    for item in truth:
         taken = [member for group in item.groups for member in group]
         alternatives, origins = {**item.alternatives}, {**item.origins}
         for span in dict.fromkeys(item.relevant_spans):
@@ -98,17 +112,18 @@ def count_copies(answers: pa.Table) -> tuple[int, int]:
     return len(pc.unique(groups.column("query_id"))), groups.num_rows
 
 
-def _exact_places(texts: Sequence[str], documents: Iterable[Document]) -> dict[str, list[tuple[CharacterSpan, str]]]:
-    """Where each of the texts is in the documents, by document and place; ``MOST_PLACES`` of each at most.
+def places_of_texts(texts: Iterable[str], documents: Iterable[Document]) -> list[CharacterSpan]:
+    """Where each of the texts is in the documents; of each the first ``MOST_PLACES`` by document and place.
 
     Every run of ``RUN`` characters of a document is hashed, and looked up among the first runs of the texts.
     """
-    places: dict[str, list[tuple[CharacterSpan, str]]] = {text: [] for text in texts}
-    if not texts:
-        return places
+    sought = sorted({text for text in texts if len(text) >= LEAST_CHARACTERS})
+    found: list[list[CharacterSpan]] = [[] for _ in sought]
+    if not sought:
+        return []
     firsts, lasts = (
         np.concatenate([run_hashes(part, RUN) for part in parts])
-        for parts in ([text[:RUN] for text in texts], [text[-RUN:] for text in texts])
+        for parts in ([text[:RUN] for text in sought], [text[-RUN:] for text in sought])
     )
     likely, shift = np.zeros(2**16, bool), np.uint64(48)  # by the upper bits: most runs begin no text
     likely[firsts >> shift] = True
@@ -117,15 +132,15 @@ def _exact_places(texts: Sequence[str], documents: Iterable[Document]) -> dict[s
         begins = np.flatnonzero(likely[hashes >> shift])
         begins = begins[np.isin(hashes[begins], firsts)]
         for number in np.flatnonzero(np.isin(firsts, hashes[begins])).tolist():
-            text = texts[number]
+            text, places = sought[number], found[number]
             starts = begins[(hashes[begins] == firsts[number]) & (begins + len(text) <= len(document.content))]
             starts = starts[hashes[starts + len(text) - RUN] == lasts[number]]
-            for start in starts.tolist():
-                if len(places[text]) < MOST_PLACES and document.content.startswith(text, start):
-                    places[text].append((document.span(start, start + len(text)), COPY))
-    for found in places.values():
-        found.sort(key=lambda one: (one[0].doc_id, one[0].start))
-    return places
+            same = (start for start in starts.tolist() if document.content.startswith(text, start))
+            places += [document.span(start, start + len(text)) for start in islice(same, MOST_PLACES)]
+            if len(places) > MOST_PLACES:  # whichever document comes first
+                places.sort(key=lambda one: (one.doc_id, one.start))
+                del places[MOST_PLACES:]
+    return [place for places in found for place in places]
 
 
 def _near_places(documents: PreparedDocuments, text: str, near: float) -> Iterator[tuple[CharacterSpan, str]]:

@@ -1,5 +1,6 @@
 """Documents in shards: the same tables from any number of them, and an edit costs its shard."""
 
+import json
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -13,8 +14,9 @@ from rag_eval.benchmark.engine import Evaluated, evaluate
 from rag_eval.benchmark.records import Doing, do_once
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
 from rag_eval.benchmark.stage import Stage
-from rag_eval.benchmark.truth_stages import load_ground_truth
+from rag_eval.benchmark.truth_stages import ground_truth
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 
 GRID = """
@@ -54,7 +56,7 @@ def evaluated(folder: Path, corpus: Path, grid: str, shards: int | None, limit: 
     config, workspace = load_config(file), Workspace(root=folder / "work")
     run = Counting(workspace)
     documents = run(stages.load_corpus, CorpusSource.of(config.corpus, config.glob), shards)
-    truth = load_ground_truth(workspace, config.ground_truth[0], documents, config.evaluation_type, True)
+    truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, True, config.copies)
     inputs = BenchmarkInputs.of(config, documents, truth)
     return run, {one.name: evaluate(run, one, inputs) for one in config.configurations()[:limit]}, documents
 
@@ -125,3 +127,24 @@ def test_twice_as_many_shards_are_their_halves_and_a_large_corpus_has_64(
     monkeypatch.setattr(stages, "LARGE_CORPUS", 4_000)
     assert members(None) == members(64)
     assert "a document is never divided between shards" in caplog.text
+
+
+def test_copies_are_found_in_whichever_shard_they_are(tmp_path: Path) -> None:
+    corpus, text = tmp_path / "docs", "The last ferry leaves the harbour at 22:40 in summer."
+    corpus.mkdir()
+    for number in range(40):
+        (corpus / f"{number}.md").write_text(f"# {number}\n\n{text * (1 + number % 3)}\n\nNothing else, {number}.\n")
+    (corpus / "0.md").write_text(text * 1_200)  # more places than are looked at
+    span = {"doc_id": "7.md", "start": 5, "end": 5 + len(text), "text": text}
+    (tmp_path / "truth.jsonl").write_text(json.dumps({"query": "When?", "relevant_spans": [span]}) + "\n")
+    sources = [FileTruth(tmp_path / "truth.jsonl")]
+    found = []
+    for shards in (1, 7, 64):
+        workspace = Workspace(root=tmp_path / f"work{shards}")
+        run = Counting(workspace)
+        documents = run(stages.load_corpus, CorpusSource.of(corpus, "*.md"), shards)
+        truth = ground_truth(run, sources, documents, "token-level", copies="exact")
+        found.append(truth.answers.digest)
+        assert truth.answers.rows == 101
+        assert set(run.computed) <= {"find-copies"}
+    assert len(set(found)) == 1
