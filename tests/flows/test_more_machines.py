@@ -50,7 +50,7 @@ def test_a_runner_gives_the_tables_that_threads_give(runner: str, on_threads: Be
     assert len(outcome.inputs.documents) == 4
     assert digests(outcome) == digests(on_threads)
     assert on_threads.work() == (13, 0)
-    assert outcome.work() == (17, 0)  # with the depth and the joined hits of each configuration
+    assert outcome.work() == (18, 0)  # with the depth and the joined hits of each configuration, and joined copies
     done = {(event.configuration, event.stage) for event in told if event.status == "computed"}
     assert done >= {(one.name, stage) for one in outcome.configurations for stage in one.stages}
 
