@@ -51,7 +51,22 @@ MOST_ENDS = 2**20
 """Of how many tokens it is remembered where they end."""
 
 _counts: dict[tuple[str, bytes], int] = {}
-_ends: dict[tuple[str, bytes], NDArray[np.int64]] = {}
+
+
+class _Ends(dict[tuple[str, bytes], NDArray[np.int64]]):
+    """The ends of tokens by text; beyond ``MOST_ENDS`` the oldest go."""
+
+    held = 0
+
+    def keep(self, key: tuple[str, bytes], ends: NDArray[np.int64]) -> None:
+        if key not in self:
+            self[key] = ends
+            self.held += len(ends)
+        while self.held > MOST_ENDS:
+            self.held -= len(self.pop(next(iter(self))))
+
+
+_ends = _Ends()
 _remembering = threading.Lock()
 _loaded: dict[str, _Loaded] = {}
 _loading = threading.Lock()
@@ -112,9 +127,7 @@ def token_ends(text: str, encoding: str) -> NDArray[np.int64]:
         known = _token_ends(text, encoding)
         known.flags.writeable = False
         with _remembering:
-            _ends[key] = known
-            while sum(map(len, _ends.values())) > MOST_ENDS:
-                del _ends[next(iter(_ends))]
+            _ends.keep(key, known)
     return known
 
 

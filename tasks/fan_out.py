@@ -42,7 +42,8 @@ def side_by_side(name: str) -> Iterator[ThreadPoolTaskRunner[Any]]:
     with ExitStack() as stack:
         workers = stack.enter_context(RUNNERS[name](width)) if name != THREADS else None
         stack.enter_context(working_by(workers))
-        yield stack.enter_context(ThreadPoolTaskRunner(max_workers=width))
+        most = width if workers is None else workers.width
+        yield stack.enter_context(ThreadPoolTaskRunner(max_workers=most))
 
 
 LOST = "the process that worked on it ended before it was done: see whether it ran out of memory"

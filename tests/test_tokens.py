@@ -144,7 +144,7 @@ def test_a_long_line_of_one_kind_is_encoded_whole(name: str, unit: str) -> None:
 
 
 def test_what_is_remembered_is_bounded_and_nobody_writes_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "_ends", {})
+    monkeypatch.setattr(tokens, "_ends", tokens._Ends())
     monkeypatch.setattr(tokens, "_counts", {})
     monkeypatch.setattr(tokens, "MOST_ENDS", 5)
     monkeypatch.setattr(tokens, "MOST_COUNTED", 2)

@@ -202,7 +202,7 @@ def _mark(event: StageEvent, seconds: float | None) -> tuple[str, str]:
 def _in_short(seconds: float) -> str:
     """A time in at most four cells, such as ``42s``, ``12m`` or ``3h``."""
     if seconds < MINUTE:
-        return f"{seconds:.0f}s"
+        return f"{min(round(seconds), 59)}s"
     return f"{seconds / MINUTE:.0f}m" if seconds < 100 * MINUTE else f"{seconds / MINUTE**2:.0f}h"
 
 
@@ -211,7 +211,7 @@ def _elapsed(states: dict[str, str], times: Times, elapsed: float, now: float) -
 
     A configuration has the stages that any has had. What was done at the same time so far will be so again.
     """
-    told = f"{elapsed // MINUTE:.0f}:{elapsed % MINUTE:02.0f}"
+    told = f"{int(elapsed // MINUTE)}:{int(elapsed % MINUTE):02}"
     took: dict[str, list[float]] = {}
     for (name, stage), (begun, ended) in times.items():
         if name is not None and ended is not None:

@@ -70,7 +70,8 @@ def print_result(
 
 
 def _print_ranking(console: Console, outcome: BenchmarkOutcome, placed: list[Placed]) -> None:
-    size = f"{counted(outcome.documents, 'documents')}, {counted(outcome.answerable, 'queries')}"
+    shards = f" in {len(outcome.inputs.documents)} shards" if len(outcome.inputs.documents) > 1 else ""
+    size = f"{counted(outcome.documents, 'documents')}{shards}, {counted(outcome.answerable, 'queries')}"
     console.print(f"{size}; ranked by {outcome.ranking_metric}", highlight=False)
     ranking = ConfigurationRanking.of(outcome, placed)
     console.print(ranking_table(ranking, console.width))

@@ -15,6 +15,8 @@ from rag_eval.chunking.placement import ChunkerPositionAdapter
 from rag_eval.disk.files import data_sha256
 from rag_eval.disk.rows import KEY, KeyedRows, Row, keys_from_hex, nanoseconds
 from rag_eval.disk.storage import Storage
+from rag_eval.errors import ArtifactError
+from rag_eval.parts import versions_of
 from rag_eval.parts.objects import check_unchanged
 from rag_eval.retrieval.retriever import C, Reranker, reranked
 from rag_eval.tables import metadata_to_json, schema_of
@@ -110,7 +112,8 @@ class TokenCounts:
 
     def __call__(self, texts: Sequence[str], encoding: str) -> list[int]:
         """Return how many tokens each text is."""
-        digests = [text_sha256(f"{encoding}\n{text}") for text in texts]
+        counted_by = f"{encoding} of tiktoken {versions_of(('tiktoken',))['tiktoken']}"
+        digests = [text_sha256(f"{counted_by}\n{text}") for text in texts]
         known = self._rows.get([one for one in digests if one not in self._fresh])
         for digest, text in zip(digests, texts, strict=True):
             if digest not in known and digest not in self._fresh:
@@ -118,8 +121,11 @@ class TokenCounts:
         return [(known.get(digest) or self._fresh[digest])["tokens"] for digest in digests]
 
     def close(self) -> None:
-        """Keep what was counted; raises ``ArtifactError`` when that cannot be written."""
-        self._rows.put(self._fresh)
+        """Keep what was counted; where it cannot be written, the log says so and the run goes on."""
+        try:
+            self._rows.put(self._fresh)
+        except ArtifactError as error:
+            logger.warning("how many tokens texts are was not kept: %s", error)
 
 
 RANKINGS = schema_of(asked_sha256=KEY, order=pa.list_(pa.int64()), seconds=pa.float64())

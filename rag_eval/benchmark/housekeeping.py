@@ -153,6 +153,13 @@ def _need_files(workspace: Workspace, outcome: BenchmarkOutcome, needed: Needed)
         with suppress(OSError, ValueError, RecursionError):
             needed.files.add(path.relative_to(workspace.root).as_posix())
             needed.files |= set(_uris(json.loads(path.read_bytes())))
+    if len(outcome.inputs.documents) > 1:
+        # By the records of single shards an edit finds the others kept: they made nothing that the run does not have.
+        for path in _files(workspace.root / "records"):
+            with suppress(OSError, ValueError, RecursionError):
+                made = set(_uris(json.loads(path.read_bytes())))
+                if made and made <= needed.files:
+                    needed.files.add(path.relative_to(workspace.root).as_posix())
 
 
 def _uris(data: object) -> Iterator[str]:

@@ -158,7 +158,8 @@ class ConfigurationOutcome(_Outcome):
                 told.append(f"{self.name}: {effort.fallbacks:,} of {effort.total:,} {sentence}")
             if effort is not None and effort.recall is not None and effort.recall < LEAST_RECALL:
                 found = f"its index finds {effort.recall:.1%} of the nearest chunks on a sample of the questions"
-                told.append(f"{self.name}: {found}: use index none, or settings that search more of it.")
+                more = "index: {type: ivf-pq, nprobes: 100, refine_factor: 20}"
+                told.append(f"{self.name}: {found}: use index none, or one that searches more, such as {more}.")
         if self.chunks.skipped:
             pieces = counted(self.chunks.skipped, "pieces")
             told.append(f"{self.name}: {pieces} of its chunks have no sure place in their document and were left out.")

@@ -19,14 +19,14 @@ from rag_eval.benchmark.compare import ComparedConfigurations, RunComparison
 from rag_eval.benchmark.config import SECTIONS
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.scores import SEED
-from rag_eval.benchmark.stages import read_chunks
+from rag_eval.benchmark.stages import read_chunks, read_documents
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
 from rag_eval.metrics.losses import LOSS_PARTS, HitStages, Losses, losses_of
 from rag_eval.metrics.metric import Values, split_name
 from rag_eval.stats.comparison import flips_for, holm, is_significant, sign_flip_p_values, without_rounding
 from rag_eval.stats.scores import Units
-from rag_eval.tables import TruthTables, documents_from_table
+from rag_eval.tables import TruthTables
 
 SEARCHED_WITH = ("chunker", "context", "embedder", "queries", "selection")
 """The parts on which the hits of a vector search depend beside its store."""
@@ -68,7 +68,9 @@ def configuration_losses(
         allowed = {row["query_id"]: by_filter[row["filter"]] for row in searches if row["filter"] is not None}
     documents = None
     if kind == "tokens" and truth.evaluation_type == "token-level":
-        documents = documents_from_table(workspace.read_tables(outcome.inputs.documents))
+        named = [table.column("doc_id").unique() for table in (*hits.values(), *exact.values(), tables.answers)]
+        shards = [workspace.read_table(shard) for shard in outcome.inputs.documents]
+        documents = read_documents(shards, pa.concat_arrays(named).drop_null())
     stages = HitStages(hits, exact, passages, allowed)
     return losses_of(truth.evaluation_type, chunks, tables, stages, ks, kind, documents)
 

@@ -20,8 +20,8 @@ from rag_eval.benchmark.hits import (
     unsure,
 )
 from rag_eval.benchmark.references import Effort, IndexRef, SearchDepth, TableRef, hits_to_fetch
-from rag_eval.benchmark.stage import Context, Shards, stage
-from rag_eval.benchmark.stages import ROWS_AT_ONCE
+from rag_eval.benchmark.stage import Context, Shards, spent, stage
+from rag_eval.benchmark.stages import ROWS_AT_ONCE, read_documents
 from rag_eval.embedding.embedder import Vectors, embed_queries
 from rag_eval.parts import label
 from rag_eval.retrieval.bm25 import BM25Index, Postings, WordScoring, search_words, word_statistics
@@ -38,7 +38,6 @@ from rag_eval.tables import (
     SEARCHES,
     as_searches,
     chunks_from_table,
-    documents_from_table,
     queries_from_table,
     searched_texts,
 )
@@ -63,8 +62,7 @@ def filter_documents(
     searches: pa.Table, documents: Shards, selection: Selection, *, context: Context
 ) -> tuple[pa.Table, Effort]:
     """The documents that each filter leaves; a question whose filter leaves none is counted."""
-    read = [document for shard in documents for document in documents_from_table(shard)]
-    used = searches.column("filter")
+    read, used = read_documents(documents), searches.column("filter")
     allowed = allowed_documents(pc.unique(used.drop_null()).to_pylist(), read, selection)
     left = pc.list_value_length(allowed.column("doc_ids"))
     without = searches.filter(pc.is_in(used, allowed.column("filter").filter(pc.equal(left, 0)).combine_chunks()))
@@ -138,14 +136,17 @@ class ChunkVectors:
             table = self._embeddings[number]
             digests = pa.array(map(text_sha256, searched_texts(self._chunks[number]).to_pylist()), pa.string())
             rows = pc.index_in(digests, table.column("text_sha256"))
-            parts = table.column("vector").chunks
-            matrices = [part.flatten().to_numpy().reshape(-1, part.type.list_size) for part in parts]
+            kind = table.schema.field("vector").type
+            parts = table.column("vector").chunks or [pa.array([], kind)]  # an empty one has none when it is read
+            matrices = [part.flatten().to_numpy().reshape(-1, kind.list_size) for part in parts]
             self._known[number] = rows.to_numpy(zero_copy_only=False).astype(np.int64), matrices
         return self._known[number]
 
     def of(self, numbers: Numbers) -> Vectors:
         """Return the vectors of chunks, in the order asked for."""
-        dimension = self._embeddings[0].schema.field("vector").type.list_size
+        # Of no texts an embedder need not know the dimension.
+        filled = next((one for one in self._embeddings if one.num_rows), self._embeddings[0])
+        dimension = filled.schema.field("vector").type.list_size
         vectors = np.empty((len(numbers), dimension), np.float32)
         homes = np.searchsorted(self._begins, numbers, side="right") - 1
         for home in np.unique(homes).tolist():
@@ -178,7 +179,8 @@ def retrieve_by_vector(
     """
     asked, most = as_searches(searches), _likely(hits_to_fetch(depth, chunks), shards)
     found, effort = _nearest(chunks, sources, asked, embedder, store, most, allowed, context)
-    return [found], effort
+    # The texts of the searches are read once for all shards, which merging them counts.
+    return [found], effort if shards is None else effort.model_copy(update={"tokens": 0, "unit": "searches"})
 
 
 @stage("hits", version=1)
@@ -197,6 +199,8 @@ def merge(
     """The nearest chunks of all shards; a shard that may have more for a search is asked for all that may count."""
     asked, most = as_searches(searches), hits_to_fetch(depth, [])
     efforts, found = [], list(hits)
+    with context.embedder(embedder) as used:
+        embed_queries(used, asked.column("text").to_pylist())
     for shard, rows in unsure(hits, asked, most, _likely(most, len(hits))):
         again = asked.take(pa.array(rows))
         deeper, effort = _nearest([chunks[shard]], [sources[shard]], again, embedder, store, most, allowed, context)
@@ -205,7 +209,8 @@ def merge(
     merged, effort = context.answered(
         asked, lambda some: merge_tables([hits_of(one, some) for one in found], some, most)
     )
-    return merged, effort.model_copy(update={"query_seconds": round(effort.query_seconds + sum(efforts), 6)})
+    seconds = round(effort.query_seconds + sum(efforts), 6)
+    return merged, effort.model_copy(update={"query_seconds": seconds, "tokens": spent(used)["tokens"]})
 
 
 SPARE = 32
@@ -391,8 +396,9 @@ def fuse_searches(
 ) -> tuple[pa.Table, Effort]:
     """The hits of all searches of a question as one ranking, by their ranks."""
     asked = as_searches(queries)
-    is_known = not isinstance(depth, SearchDepth)
-    count = hits_to_fetch(depth, []) if is_known else pc.max(hits.column("rank")).as_py() or depth.candidates
+    # Not the depth, which is known of several shards and not of one: as many as any search has found.
+    least = depth.candidates if isinstance(depth, SearchDepth) else hits_to_fetch(depth, [])
+    count = pc.max(hits.column("rank")).as_py() or least
     return context.answered(asked, lambda some: fuse_variants(hits, some, fusion, count))
 
 

@@ -74,9 +74,11 @@ ROWS_AT_ONCE = 16_384
 
 
 LARGE_CORPUS = 2**24
-"""From so many bytes on, a corpus is divided into ``MANY_SHARDS``; a single document of that size is a shard alone."""
+"""From so many bytes on, a corpus is divided into ``MANY_SHARDS``."""
 
 MANY_SHARDS = 64
+LARGEST_DOCUMENT = 2**20
+"""A larger document that is four times a shard as well is named."""
 
 
 @stage("documents", version=3, makes=list[TableRef])
@@ -94,7 +96,7 @@ def load_corpus(
     for doc_id in paths:
         members.setdefault(int(text_sha256(doc_id)[:16], 16) % count, []).append(doc_id)
     largest = max(sizes, key=sizes.__getitem__)
-    if sizes[largest] >= LARGE_CORPUS and count > 1:
+    if count > 1 and sizes[largest] > max(LARGEST_DOCUMENT, 4 * sum(sizes.values()) / count):
         logger.warning(
             "the document %r has %s bytes, and a document is never divided between shards: its shard needs more time "
             "and memory than the others",

@@ -32,7 +32,7 @@ from rag_eval.embedding.embedder import (
     embed_queries,
     known_dimension,
 )
-from rag_eval.errors import ArtifactError, ConfigurationError
+from rag_eval.errors import ArtifactError, ConfigurationError, preview
 from rag_eval.parts import digest, is_remote
 from rag_eval.parts.objects import check_unchanged
 from rag_eval.types.ids import text_sha256
@@ -289,9 +289,15 @@ class CachedEmbedder:
         count = getattr(self._embedder, "count_tokens", None)
         unknown = np.flatnonzero(known < 0)
         if len(unknown):
-            counts = None if count is None else count([texts[places[row]] for row in unknown.tolist()])
+            asked = [texts[places[row]] for row in unknown.tolist()]
+            counts = None if count is None else count(asked)
             if counts is None:
                 return None
+            if np.shape(counts) != (len(asked),):
+                raise ConfigurationError(
+                    f"count_tokens of the embedder {self.name} gave {preview(repr(counts))} for {len(asked)} texts: "
+                    "have it give one number for each"
+                )
             known = known.copy()
             known[unknown] = counts
         return known
@@ -308,7 +314,13 @@ class CachedEmbedder:
             if vectors is not None and ready:
                 check_unchanged(self._embedder)
                 here = [rows[place] for place in ready]
-                kept.keep(digests[ready], vectors[here], self._since_ns, self._counted(texts, ready, tokens[here]))
+                try:
+                    counts = self._counted(texts, ready, tokens[here])
+                except Exception:
+                    kept.keep(digests[ready], vectors[here], self._since_ns, None)  # what was paid for is kept first
+                    ready.clear()
+                    raise
+                kept.keep(digests[ready], vectors[here], self._since_ns, counts)
                 ready.clear()
 
         try:

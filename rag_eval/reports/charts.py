@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.references import digest_of
 from rag_eval.benchmark.run_losses import configuration_losses, losses_cut
-from rag_eval.benchmark.stages import read_chunks
+from rag_eval.benchmark.stages import read_chunks, read_documents
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.formatting import counted
 from rag_eval.metrics.budget import BUDGET
@@ -161,8 +161,7 @@ def sizes_of(
     """
     found: dict[str, tuple[str, Any, float]] = {}
     is_placed = outcome.config.evaluation_type == "token-level"
-    documents = workspace.read_tables(outcome.inputs.documents).select(["doc_id", "content"])
-    texts = dict(zip(*(column.to_pylist() for column in documents.columns), strict=True)) if is_placed else {}
+    documents = [workspace.read_table(shard) for shard in outcome.inputs.documents] if is_placed else []
     for one in charted:
         digest = digest_of(one.chunk_tables) if one.chunk_tables else ""
         if digest and digest not in found:
@@ -173,7 +172,9 @@ def sizes_of(
                 else pc.utf8_length(chunks.column("content"))
             )
             picked = np.unique(np.linspace(0, max(len(chunks) - 1, 0), SAMPLED, dtype=int))[: len(chunks)]
-            some = chunks.select(["doc_id", "start", "end", "content"]).take(picked).to_pylist()
+            sampled = chunks.select(["doc_id", "start", "end", "content"]).take(picked)
+            read = read_documents(documents, sampled.column("doc_id").unique()) if is_placed else []
+            some, texts = sampled.to_pylist(), {one.id: one.content for one in read}
             tokens = [
                 count_tokens(
                     texts[row["doc_id"]][row["start"] : row["end"]] if is_placed else row["content"], DEFAULT_ENCODING

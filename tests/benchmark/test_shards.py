@@ -67,14 +67,25 @@ def digests(found: Evaluated) -> dict[str, str | None]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Evaluated]:
-    found: dict[str, Evaluated] = evaluated(tmp_path_factory.mktemp("whole"), CORPUS, GRID, 1)[1]
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample, and documents without a character."""
+    folder = tmp_path_factory.mktemp("corpus") / "docs"
+    shutil.copytree(CORPUS, folder)
+    for number in range(12):
+        (folder / f"empty-{number}.md").touch()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Evaluated]:
+    found: dict[str, Evaluated] = evaluated(tmp_path_factory.mktemp("whole"), corpus, GRID, 1)[1]
     return found
 
 
 @pytest.mark.parametrize(("shards", "likely"), [(7, None), (64, None), (7, 2)], ids=["7", "64", "asked again"])
 def test_any_number_of_shards_gives_the_same_tables(
     tmp_path: Path,
+    corpus: Path,
     shards: int,
     likely: int | None,
     whole: dict[str, Evaluated],
@@ -82,8 +93,8 @@ def test_any_number_of_shards_gives_the_same_tables(
 ) -> None:
     if likely is not None:  # so few that most shards have to be asked for more
         monkeypatch.setattr(search_stages, "_likely", lambda most, count: most if count is None else likely)
-    _, parts, documents = evaluated(tmp_path, CORPUS, GRID, shards)
-    assert 5 <= len(documents) <= min(shards, 14)
+    _, parts, documents = evaluated(tmp_path, corpus, GRID, shards)
+    assert 5 <= len(documents) <= min(shards, 26)
     assert len(whole) == 20
     for name in whole:
         is_exact = "ivf-pq" not in name
@@ -125,6 +136,7 @@ def test_twice_as_many_shards_are_their_halves_and_a_large_corpus_has_64(
     assert len(members(None)) == 1
     assert not caplog.records
     monkeypatch.setattr(stages, "LARGE_CORPUS", 4_000)
+    monkeypatch.setattr(stages, "LARGEST_DOCUMENT", 1_000)
     assert members(None) == members(64)
     assert "a document is never divided between shards" in caplog.text
 
