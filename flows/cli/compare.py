@@ -256,7 +256,7 @@ def plan(
     import numpy as np
 
     from rag_eval.benchmark.compare import CommonScores, name_pairs
-    from rag_eval.benchmark.gate import MAX_DROP, large_allowance
+    from rag_eval.benchmark.gate import MAX_DROP, fewest_units, large_allowance
     from rag_eval.benchmark.runs import read_run
     from rag_eval.benchmark.scores import SEED, read_scores
     from rag_eval.benchmark.workspace import Workspace
@@ -290,7 +290,10 @@ def plan(
     say(console, f"Learned from {old} and {new} in {pilot_run.run}, by {by}")
     asked = basis(found.questions, found.documents, pilot.units.kind)
     sure = f"with a probability of {power:.0%}, {number(allowed)} being allowed"
-    console.print(f"{asked}: the gate notices a drop from {number(found.noticed)} on {sure}.")
+    if pilot.units.count < fewest_units(together):
+        say(console, too_few(pilot.units.count, pilot.units.kind, together), "yellow")
+    else:
+        console.print(f"{asked}: the gate notices a drop from {number(found.noticed)} on {sure}.")
     table = plain_table(
         f"To notice a drop of {number(drop)}", {"questions a document": True, "documents": True, "questions": True}
     )

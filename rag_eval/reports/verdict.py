@@ -198,7 +198,7 @@ class _Judge:
             cheaper=self._cheaper(kind, first, self.cheapest) if is_told and first and self.cheapest else "",
             change=" ".join(self._changes(kind)),
             notes=[*self._notes()],
-            shipped=first.name if first and kind in ("ship", "alone") else None,
+            shipped=first.name if first and kind == "ship" else None,
             runner_up=rivals[0].name if rivals else None,
             cheapest=self.cheapest.name if self.cheapest and is_told else None,
             margin=self._margin(self.cheapest) if self.cheapest and is_told else None,

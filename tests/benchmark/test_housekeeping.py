@@ -125,13 +125,16 @@ def test_the_baseline_and_the_newest_run_of_each_benchmark_stay_with_all_they_ne
         build_report(workspace, runs[1])
 
 
-def test_what_is_needed_to_reuse_the_newest_run_stays_though_that_computed_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shards", [1, 8])
+def test_what_is_needed_to_reuse_the_newest_run_stays_though_that_computed_nothing(tmp_path: Path, shards: int) -> None:
     workspace, config = Workspace(root=tmp_path / "work"), write_data(tmp_path, documents=3, queries=2)
+    config = config.model_copy(update={"shards": shards})
 
     def run(stage: Stage, *given: Any) -> Any:
         return made_once(workspace, stage, *stage.looked(workspace, *given))
 
-    documents = run(stages.load_corpus, CorpusSource.of(config.corpus, config.glob))
+    documents = run(stages.load_corpus, CorpusSource.of(config.corpus, config.glob), shards)
+    assert (len(documents) > 1) == (shards > 1)
     truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, copies=config.copies)
     for configuration in config.configurations():
         evaluate(run, configuration, BenchmarkInputs.of(config, documents, truth))
