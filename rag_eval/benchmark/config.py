@@ -327,7 +327,7 @@ class BenchmarkConfig(Settings):
     shards: Annotated[StrictInt, Field(ge=1, le=MOST_SHARDS)] | None = Field(
         default=None,
         description="How many parts the documents are divided into, each of which is computed and kept by itself; "
-        "null: 1, and 64 from 16 MB of documents on. The results are the same.",
+        "null: 1, and 64 from 64 MB of documents on. The results are the same.",
     )
     langsmith_dataset: Name | None = Field(
         default=None, description="The LangSmith dataset that gets an experiment for every configuration."

@@ -73,7 +73,7 @@ ROWS_AT_ONCE = 16_384
 """How many chunks are in memory with their vectors; another number makes other files of the same vectors."""
 
 
-LARGE_CORPUS = 2**24
+LARGE_CORPUS = 2**26
 """From so many bytes on, a corpus is divided into ``MANY_SHARDS``."""
 
 MANY_SHARDS = 64

@@ -96,7 +96,7 @@ def measure(size: int, folder: Path) -> dict[str, Any]:
 
     write_corpus(folder, size)
     (folder / "benchmark.yaml").write_text(
-        "corpus: corpus\nground_truth: truth.jsonl\nretrieval: [vector, bm25]\nk: 5\n"
+        "corpus: corpus\nground_truth: truth.jsonl\nretrieval: [vector, bm25]\nk: 5\nshards: 64\n"
         f"chunkers: {{type: recursive-token, chunk_size: {CHUNK_TOKENS}}}\n"
     )
     config, workspace = load_config(folder / "benchmark.yaml"), Workspace(root=folder / "work")
