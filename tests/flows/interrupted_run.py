@@ -28,7 +28,9 @@ def start(config: BenchmarkConfig, workspace: Path, log: Path, stage: str = "") 
 
     What became of each stage is written to ``log``, a line each.
     """
-    run = PROCESSES.Process(target=run_until, args=(str(PREFECT_API_URL.value()), config, workspace, log, stage))
+    # The process that is forked has the environment of the test that started it, not of this one.
+    given = (dict(os.environ), str(PREFECT_API_URL.value()), config, workspace, log, stage)
+    run = PROCESSES.Process(target=run_until, args=given)
     run.start()
     return run
 
@@ -39,8 +41,12 @@ def ended(run: ForkServerProcess, seconds: float = 120) -> int | None:
     return run.exitcode
 
 
-def run_until(api: str, config: BenchmarkConfig, workspace: Path, log: Path, stage: str) -> None:
+def run_until(
+    environment: dict[str, str], api: str, config: BenchmarkConfig, workspace: Path, log: Path, stage: str
+) -> None:
     """Be such a run."""
+    os.environ.clear()
+    os.environ.update(environment)
 
     def listener(event: StageEvent) -> None:
         if event.status in ("started", "waiting"):
