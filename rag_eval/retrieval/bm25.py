@@ -333,20 +333,23 @@ def search_words(
     return Ranking.of(found)
 
 
-@dataclass(frozen=True)
 class WordScoring:
     """The scores of BM25 for the searches of these texts."""
 
-    index: BM25Index
-    texts: Sequence[str]
+    def __init__(self, index: BM25Index, texts: Sequence[str]) -> None:
+        self._index, self._texts = index, texts
+        self._all: tuple[int, NDArray[np.float64]] | None = None  # of the search whose moments were asked last
 
     def scores(self, search: int, chunks: Numbers) -> NDArray[np.float64]:
         """Return the scores of some chunks."""
-        return self.index.scores_of(self.texts[search], chunks)
+        if self._all is not None and self._all[0] == search:
+            return self._all[1][chunks]
+        return self._index.scores_of(self._texts[search], chunks)
 
     def moments(self, search: int) -> Moments:
         """Return mean and deviation over all chunks."""
-        return moments_of(self.index.scores(self.texts[search]))
+        self._all = search, self._index.scores(self._texts[search])
+        return moments_of(self._all[1])
 
 
 class BM25Retriever(ChunkRetriever[C]):

@@ -130,14 +130,14 @@ class ScoreFusion(ABC):
                 if scoring is None:
                     comparable = self.by_rank(_ranks(hits, chunks), len(hits), max(found.chunks, len(chunks)))
                 else:
-                    comparable = self.by_score(scoring.scores(search, chunks), scoring, search)
+                    comparable = self.by_score(scoring, search, chunks)
                 scores += weight / sum(weights) * comparable
             order = np.lexsort((chunks, -scores))[:depth]
             fused.append((chunks[order], scores[order]))
         return Ranking.of(fused)
 
     @abstractmethod
-    def by_score(self, scores: Scores, scoring: Scoring, search: int) -> Scores:
+    def by_score(self, scoring: Scoring, search: int, chunks: Numbers) -> Scores:
         """Return one retriever's scores of the candidates as numbers that compare with those of others."""
 
     @abstractmethod
@@ -174,9 +174,10 @@ class ZScoreFusion(ScoreFusion):
     def __post_init__(self) -> None:
         check_weights(self.weights)
 
-    def by_score(self, scores: Scores, scoring: Scoring, search: int) -> Scores:
+    def by_score(self, scoring: Scoring, search: int, chunks: Numbers) -> Scores:
         """Return the scores, standardised."""
         mean, deviation = scoring.moments(search)
+        scores = scoring.scores(search, chunks)
         return np.nan_to_num((scores - mean) / deviation) if deviation else np.zeros(len(scores))
 
     def by_rank(self, ranks: Numbers, found: int, chunks: int) -> Scores:
@@ -199,8 +200,9 @@ class MinMaxFusion(ScoreFusion):
     def __post_init__(self) -> None:
         check_weights(self.weights)
 
-    def by_score(self, scores: Scores, scoring: Scoring, search: int) -> Scores:
+    def by_score(self, scoring: Scoring, search: int, chunks: Numbers) -> Scores:
         """Return the scores, scaled to 0 to 1."""
+        scores = scoring.scores(search, chunks)
         known = scores[~np.isnan(scores)]
         lowest, highest = known.min(initial=np.inf), known.max(initial=-np.inf)
         return np.nan_to_num((scores - lowest) / (highest - lowest)) if highest > lowest else np.zeros(len(scores))
