@@ -4,8 +4,9 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,11 +17,11 @@ from rag_eval.disk.files import data_sha256
 from rag_eval.disk.rows import KEY, KeyedRows, Row, keys_from_hex, nanoseconds
 from rag_eval.disk.storage import Storage
 from rag_eval.errors import ArtifactError
+from rag_eval.metrics.score_tables import Slices, count_each
 from rag_eval.parts import versions_of
 from rag_eval.parts.objects import check_unchanged
 from rag_eval.retrieval.retriever import C, Reranker, reranked
 from rag_eval.tables import metadata_to_json, schema_of
-from rag_eval.tokens import count_tokens
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.documents import Document
 from rag_eval.types.ids import text_sha256
@@ -101,24 +102,33 @@ def _chunks_at(document: Document, cuts: Row) -> list[PositionAwareChunk] | None
     return chunks
 
 
-TOKENS = schema_of(text_sha256=KEY, tokens=pa.int64())
+SLICES = schema_of(text_sha256=KEY, **dict.fromkeys(("starts", "ends", "tokens"), pa.list_(pa.int32())))
+
+TEXTS_AT_ONCE = 1_024
+"""Of how many texts the counts are looked up at once."""
 
 
 class TokenCounts:
-    """Counts the tokens of texts, each once: configurations and runs find mostly the same texts."""
+    """Counts the tokens of slices, each once: configurations and runs find mostly the same places of a document."""
 
     def __init__(self, folder: Path, storage: Storage | None = None) -> None:
-        self._rows, self._fresh = KeyedRows(folder, TOKENS, storage), dict[str, Row]()
+        self._rows, self._fresh = KeyedRows(folder, SLICES, storage), dict[str, Row]()
 
-    def __call__(self, texts: Sequence[str], encoding: str) -> list[int]:
-        """Return how many tokens each text is."""
+    def __call__(self, slices: Iterable[Slices], encoding: str) -> Iterator[list[int]]:
+        """Return how many tokens each slice of the texts is."""
         counted_by = f"{encoding} of tiktoken {versions_of(('tiktoken',))['tiktoken']}"
-        digests = [text_sha256(f"{counted_by}\n{text}") for text in texts]
-        known = self._rows.get([one for one in digests if one not in self._fresh])
-        for digest, text in zip(digests, texts, strict=True):
-            if digest not in known and digest not in self._fresh:
-                self._fresh[digest] = {"tokens": count_tokens(text, encoding)}
-        return [(known.get(digest) or self._fresh[digest])["tokens"] for digest in digests]
+        rest = iter(slices)
+        while block := list(islice(rest, TEXTS_AT_ONCE)):
+            digests = [text_sha256(f"{counted_by} {one.sha256 or text_sha256(one.read())}") for one in block]
+            known = self._rows.get(digests)
+            for digest, one in zip(digests, block, strict=True):
+                row = self._fresh.get(digest) or known.get(digest) or dict.fromkeys(SLICES.names[1:], ())
+                counts = dict(zip(zip(row["starts"], row["ends"], strict=True), row["tokens"], strict=True))
+                if new := [place for place in one.places if place not in counts]:
+                    counts |= zip(new, next(count_each([one._replace(places=new)], encoding)), strict=True)
+                    starts, ends = zip(*counts, strict=True)
+                    self._fresh[digest] = {"starts": starts, "ends": ends, "tokens": list(counts.values())}
+                yield [counts[place] for place in one.places]
 
     def close(self) -> None:
         """Keep what was counted; where it cannot be written, the log says so and the run goes on."""

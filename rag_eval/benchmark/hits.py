@@ -145,13 +145,11 @@ def merge_tables(shards: Sequence[pa.Table], searches: pa.Table, depth: int) -> 
 def _least(shards: Sequence[pa.Table], searches: pa.Table, depth: int) -> NDArray[np.float64]:
     """The score of the hit of this rank of every search, over all shards; minus infinity where there are fewer."""
     numbers = np.concatenate([_numbers(one, searches).to_numpy() for one in shards])
-    scores = np.concatenate([one.column("score").to_numpy() for one in shards])
-    order = np.lexsort((-scores, numbers))
-    last = np.searchsorted(numbers[order], np.arange(searches.num_rows)) + depth - 1
-    has = last < np.searchsorted(numbers[order], np.arange(searches.num_rows), side="right")
-    least = np.full(searches.num_rows, -np.inf)
-    least[has] = scores[order][last[has]]
-    return least
+    order = np.argsort(numbers.astype(np.min_scalar_type(searches.num_rows)), kind="stable")
+    scores = np.concatenate([one.column("score").to_numpy() for one in shards])[order]
+    ends = np.cumsum(np.bincount(numbers, minlength=searches.num_rows))
+    found = np.split(scores, ends[:-1])
+    return np.array([np.partition(one, len(one) - depth)[-depth] if len(one) >= depth else -np.inf for one in found])
 
 
 def unsure(shards: Sequence[pa.Table], searches: pa.Table, depth: int, fetched: int) -> Iterator[tuple[int, Numbers]]:

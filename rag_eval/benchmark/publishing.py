@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from rag_eval.benchmark.config import ConfigurationRecord
 from rag_eval.benchmark.outcome import PUBLISHED, BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.benchmark.stages import StoredDocuments
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
 from rag_eval.metrics.metric import score_name
@@ -23,7 +24,7 @@ from rag_eval.services.langsmith_outbox import (
 )
 from rag_eval.services.orq import ORQ_CHANNEL, load_orq_settings, orq_sender
 from rag_eval.services.outbox import Delivery, Message, outbox_of
-from rag_eval.tables import TruthTables, documents_from_table, truth_from_tables
+from rag_eval.tables import TruthTables, truth_from_tables
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
 
 Truth = list[TokenLevelGroundTruth] | list[ChunkLevelGroundTruth]
@@ -108,11 +109,10 @@ def put_benchmark(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str)
     is_placed = inputs.evaluation_type == "token-level"
     truth: Any = truth_from_tables(tables, TokenLevelGroundTruth if is_placed else ChunkLevelGroundTruth)
     put_truth(outbox, dataset, truth, only_if_new=True)
-    documents = documents_from_table(workspace.read_tables(inputs.documents))
-    contents: dict[str, str] = {document.id: document.content for document in documents}
+    documents = StoredDocuments([workspace.read_table(shard) for shard in inputs.documents])
     for done in outcome.configurations:
         if done.name in new:
-            queries = _scored(workspace, outcome, done, truth, contents)
+            queries = _scored(workspace, outcome, done, truth, documents)
             put_experiment(outbox, _payload(outcome, dataset, done.configuration, queries))
     for name, failure in outcome.failures.items():
         if name in new:
@@ -139,7 +139,7 @@ def _scored(
     outcome: BenchmarkOutcome,
     done: ConfigurationOutcome,
     truth: Truth,
-    contents: Mapping[str, str],
+    documents: StoredDocuments,
 ) -> list[RowOutcome]:
     scores: dict[str, dict[str, float]] = {one.query.id: {} for one in truth}
     for row in workspace.read_table(done.scores).to_pylist():
@@ -153,7 +153,7 @@ def _scored(
         if len(found) < max(outcome.inputs.ks):
             place = {key: row[key] for key in ("doc_id", "start", "end")}
             is_slice = not by_chunk and row["start"] is not None
-            text = contents[row["doc_id"]][row["start"] : row["end"]] if is_slice else row["text"] or ""
+            text = documents[row["doc_id"]].content[row["start"] : row["end"]] if is_slice else row["text"] or ""
             found.append(row["chunk_id"] if by_chunk else {**place, "text": text})
     key = "retrieved_chunk_ids" if by_chunk else "retrieved_spans"
     return [

@@ -123,9 +123,10 @@ def do_once(workspace: Workspace, stage: Stage, inputs: Inputs, doing: Doing | N
     """
     doing, looked = doing or Doing(), stage.looked(workspace, *inputs)
     key = stage.key(*looked)
+    if (found := find_record(workspace, stage, key)) is not None:
+        return Done(found, key, was_kept=True)
     with doing.turn(workspace, key):
-        found = find_record(workspace, stage, key)
-        if found is not None:
+        if (found := find_record(workspace, stage, key)) is not None:  # made by whoever had the turn before
             return Done(found, key, was_kept=True)
         pieces = stage.pieces(*looked)
         if len(pieces) > 1:

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, PlainSerializer, WithJsonSchema
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.objective import measured_by, metric_column
-from rag_eval.disk.files import data_sha256, files_sha256, matching_files, stays_inside, unreadable
+from rag_eval.disk.files import data_sha256, files_sha256, kept_sha256, matching_files, stays_inside, unreadable
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.metrics.metric import largest_budget, largest_hits, requested_metrics
 from rag_eval.retrieval.retriever import candidates_for
@@ -63,10 +63,11 @@ class Effort(_Frozen):
 
     @classmethod
     def total_of(cls, efforts: "Sequence[Effort]") -> "Effort":
-        """The sum of at least one effort in the same unit."""
+        """The sum of at least one effort in the same unit; the lowest recall."""
         parts = {name: [getattr(one, name) for one in efforts] for name in cls.model_fields if name != "unit"}
+        recalls = [one for one in parts.pop("recall") if one is not None]
         sums: dict[str, Any] = {name: None if None in values else sum(values) for name, values in parts.items()}
-        return cls(unit=efforts[0].unit, **sums)
+        return cls(unit=efforts[0].unit, recall=min(recalls, default=None), **sums)
 
 
 class Made(_Frozen):
@@ -124,6 +125,8 @@ class CorpusSource(Reference):
 
     folder: Path
     glob: str | list[str]
+    names: list[str] | None = Field(default=None, exclude=True)
+    """Those of some of its files, where it is not all of them."""
 
     @classmethod
     def of(cls, folder: Path, glob: str | list[str]) -> "CorpusSource":
@@ -133,6 +136,11 @@ class CorpusSource(Reference):
             return cls(folder=folder, glob=glob, digest=files_sha256(folder, paths))
         except OSError as error:
             raise unreadable(Path(error.filename or folder), error) from None
+
+    def part(self, names: list[str]) -> "CorpusSource":
+        """Return some of its files as they are now."""
+        paths = [self.folder / name for name in names]
+        return self.model_copy(update={"names": names, "digest": files_sha256(self.folder, paths, kept_sha256)})
 
 
 class TruthSource(Reference):

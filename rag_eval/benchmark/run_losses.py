@@ -19,7 +19,8 @@ from rag_eval.benchmark.compare import ComparedConfigurations, RunComparison
 from rag_eval.benchmark.config import SECTIONS
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.scores import SEED
-from rag_eval.benchmark.stages import read_chunks, read_documents
+from rag_eval.benchmark.stage import Context
+from rag_eval.benchmark.stages import StoredDocuments, read_chunks
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
 from rag_eval.metrics.losses import LOSS_PARTS, HitStages, Losses, losses_of
@@ -70,9 +71,10 @@ def configuration_losses(
     if kind == "tokens" and truth.evaluation_type == "token-level":
         named = [table.column("doc_id").unique() for table in (*hits.values(), *exact.values(), tables.answers)]
         shards = [workspace.read_table(shard) for shard in outcome.inputs.documents]
-        documents = read_documents(shards, pa.concat_arrays(named).drop_null())
+        documents = StoredDocuments(shards, pa.concat_arrays(named).drop_null())
     stages = HitStages(hits, exact, passages, allowed)
-    return losses_of(truth.evaluation_type, chunks, tables, stages, ks, kind, documents)
+    with Context(workspace).token_counts() as counts:
+        return losses_of(truth.evaluation_type, chunks, tables, stages, ks, kind, documents, counts)
 
 
 def losses_cut(outcome: BenchmarkOutcome) -> tuple[int, Literal["hits", "tokens"]]:

@@ -72,6 +72,8 @@ class Stage:
     """Looks at what is outside the workspace: gives the inputs with what it found in the place of where to look."""
     by_shard: bool = False
     """Whether what it makes of a shard depends on that shard alone, so that each is kept by itself."""
+    divided: Callable[..., list[tuple[Any, ...]]] | None = None
+    """Gives the inputs of each shard, where they do not come in shards."""
 
     @property
     def whole(self) -> "Stage":
@@ -80,6 +82,9 @@ class Stage:
 
     def pieces(self, *inputs: Any) -> list[tuple[Any, ...]]:
         """Return the inputs of each piece of the work: of each shard, where it is done by shard, else of all."""
+        if self.divided is not None:
+            pieces = self.divided(*inputs)
+            return pieces if len(pieces) > 1 else [inputs]
         if not self.by_shard or len(inputs[0]) < 2:
             return [inputs]
         return [
@@ -153,16 +158,17 @@ def stage(
     packages: tuple[str, ...] = (),
     looks: Callable[..., tuple[Any, ...]] | None = None,
     by_shard: bool = False,
+    divided: Callable[..., list[tuple[Any, ...]]] | None = None,
 ) -> Callable[[Callable[..., Any]], Stage]:
     """Make a function a stage under its own name; raise the version whenever its result would change.
 
     The function is given tables where a call of the stage has references, and a keyword ``context``. It returns a
     table, a list of shards, ground truth or a filled store, and the effort; a large shard may come in parts, one at a
     time in memory, and then the effort is a function to be called at the end. ``by_shard`` promises that what it makes
-    of a shard depends on no other.
+    of a shard depends on no other, as ``divided`` does, which gives the inputs of each.
     """
     return lambda function: Stage(
-        function.__name__.replace("_", "-"), version, function, makes, kind, packages, looks, by_shard
+        function.__name__.replace("_", "-"), version, function, makes, kind, packages, looks, by_shard, divided
     )
 
 
@@ -307,7 +313,7 @@ class Context:
         if self.workspace is None:
             yield count_each
             return
-        folder = self.workspace.root / "cache" / "tokens" / "counts"
+        folder = self.workspace.root / "cache" / "tokens" / "slices"
         with self.workspace.growing(folder), closing(TokenCounts(folder, self.workspace.storage)) as counts:
             yield counts
 

@@ -6,7 +6,7 @@ vectors come as lists of shards, whose rows stand in the order of the documents.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import groupby
 from typing import Any
@@ -81,19 +81,15 @@ LARGEST_DOCUMENT = 2**20
 """A larger document that is four times a shard as well is named."""
 
 
-@stage("documents", version=3, makes=list[TableRef])
-def load_corpus(
-    source: CorpusSource, shards: int | None = None, *, context: Context
-) -> tuple[list[Iterator[pa.Table]], Callable[[], Effort]]:
-    """Read the documents of a folder, divided into shards by their ids; none is without documents.
-
-    Twice as many shards are the halves of these.
-    """
-    paths = {path.relative_to(source.folder).as_posix(): path for path in matching_files(source.folder, source.glob)}
-    sizes = {doc_id: path.stat().st_size for doc_id, path in paths.items()}
+def _shards_of(source: CorpusSource, shards: int | None = None) -> list[list[str]]:
+    """The names of the files of each shard, none of which is empty."""
+    if source.names is not None:
+        return [source.names]
+    paths = matching_files(source.folder, source.glob)
+    sizes = {path.relative_to(source.folder).as_posix(): path.stat().st_size for path in paths}
     count = shards or (MANY_SHARDS if sum(sizes.values()) >= LARGE_CORPUS else 1)
     members: dict[int, list[str]] = {}
-    for doc_id in paths:
+    for doc_id in sizes:
         members.setdefault(int(text_sha256(doc_id)[:16], 16) % count, []).append(doc_id)
     largest = max(sizes, key=sizes.__getitem__)
     if count > 1 and sizes[largest] > max(LARGEST_DOCUMENT, 4 * sum(sizes.values()) / count):
@@ -103,19 +99,39 @@ def load_corpus(
             largest,
             f"{sizes[largest]:,}",
         )
+    return [members[shard] for shard in sorted(members)]
+
+
+def _divided(source: CorpusSource, shards: int | None = None) -> list[tuple[Any, ...]]:
+    return [(source.part(names),) for names in _shards_of(source, shards)]
+
+
+@stage("documents", version=3, makes=list[TableRef], divided=_divided)
+def load_corpus(
+    source: CorpusSource, shards: int | None = None, *, context: Context
+) -> tuple[list[Iterator[pa.Table]], Callable[[], Effort]]:
+    """Read the documents of a folder, divided into shards by their ids; none is without documents.
+
+    Twice as many shards are the halves of these.
+    """
     digests: dict[str, str] = {}
 
     def read(doc_ids: Sequence[str]) -> Iterator[pa.Table]:
-        table = documents_to_table(Corpus([Document(DocumentId(one), read_text(paths[one])) for one in doc_ids]))
+        texts = (read_text(source.folder / one) for one in doc_ids)
+        read = [Document(DocumentId(one), text) for one, text in zip(doc_ids, texts, strict=True)]
+        table = documents_to_table(Corpus(read))
         digests.update(zip(doc_ids, table.column("sha256").to_pylist(), strict=True))
         yield table
 
     def effort() -> Effort:
-        if contents_sha256((doc_id, digests[doc_id]) for doc_id in paths) != source.digest:
+        found = source.names or [
+            path.relative_to(source.folder).as_posix() for path in matching_files(source.folder, source.glob)
+        ]
+        if contents_sha256((name, digests.get(name, "")) for name in found) != source.digest:
             raise ArtifactError(f"the corpus folder {str(source.folder)!r} changed while it was read: run again")
-        return Effort(fresh=len(paths), total=len(paths), unit="documents")
+        return Effort(fresh=len(digests), total=len(digests), unit="documents")
 
-    return [read(members[shard]) for shard in sorted(members)], effort
+    return [read(one) for one in _shards_of(source, shards)], effort
 
 
 @stage("chunks", version=2, makes=list[TableRef], by_shard=True)
@@ -286,7 +302,7 @@ def return_passages(
 ) -> tuple[pa.Table, Effort]:
     """What is returned for every hit, at its rank; the hit itself, counted, where that is beyond the limit."""
     doc_ids = pc.unique(hits.column("doc_id"))
-    read: dict[str, Document] = {one.id: one for one in read_documents(documents, doc_ids)}
+    read = StoredDocuments(documents, doc_ids)
     started = time.perf_counter()
     places: dict[str, list[tuple[int, int]]] = {}
     for doc_id, *place in _columns(pa.concat_tables([_only(shard, doc_ids) for shard in chunks]), *PLACE):
@@ -330,6 +346,43 @@ def _only(table: pa.Table, doc_ids: pa.Array) -> pa.Table:
     return table.filter(pc.is_in(table.column("doc_id"), doc_ids))
 
 
+MOST_CHARACTERS = 2**24
+"""How much of the documents stays in memory."""
+
+
+class StoredDocuments(Mapping[str, Document]):
+    """The documents of all shards, or some of them, by id; each is read when it is asked for, the last stay."""
+
+    def __init__(self, shards: Shards, doc_ids: pa.Array | None = None) -> None:
+        self._rows: dict[str, tuple[pa.Table, int]] = {}
+        self.digests: dict[str, str] = {}
+        """The sha256 of each."""
+        for shard in shards:
+            ids, digests = shard.column("doc_id"), shard.column("sha256")
+            rows = range(len(ids)) if doc_ids is None else pc.indices_nonzero(pc.is_in(ids, doc_ids)).to_pylist()
+            self._rows |= {ids[row].as_py(): (shard, row) for row in rows}
+            self.digests |= {ids[row].as_py(): digests[row].as_py() for row in rows}
+        self._read: dict[str, Document] = {}
+
+    def __getitem__(self, doc_id: str) -> Document:
+        if doc_id not in self._read:
+            shard, row = self._rows[doc_id]
+            (document,) = documents_from_table(shard.slice(row, 1))
+            while self._read and sum(len(one.content) for one in self._read.values()) > MOST_CHARACTERS:
+                del self._read[next(iter(self._read))]
+            self._read[doc_id] = document
+        return self._read[doc_id]
+
+    def __contains__(self, doc_id: object) -> bool:
+        return doc_id in self._rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
 def read_documents(shards: Shards, doc_ids: pa.Array | None = None) -> list[Document]:
     """The documents of all shards, or some of them, in the order of their ids."""
     some = shards if doc_ids is None else [_only(shard, doc_ids) for shard in shards]
@@ -359,7 +412,7 @@ def score(
     with context.token_counts() as counts:
         if has_places(truth.answers):
             named = [one.column("doc_id").unique() for one in (found, truth.answers)]
-            read = read_documents(documents, pa.concat_arrays(named).drop_null())
+            read = StoredDocuments(documents, pa.concat_arrays(named).drop_null())
             return score_token_level(found, truth, metrics, ks, documents=read, chunks=table, count=counts), effort
         # A whole system has no chunks of ours: its hits bring their texts.
         given = CHUNKS.empty_table() if table is None else table

@@ -45,11 +45,11 @@ import pyarrow.compute as pc
 from rag_eval.errors import ConfigurationError, TableError
 from rag_eval.metrics.groups import GroupedSweep, WeightedSweep, sweep_of
 from rag_eval.metrics.metric import ALL, LARGEST_CUT, Counts, Cut, Values, check_cut
-from rag_eval.metrics.score_tables import tokens_of_rows
+from rag_eval.metrics.score_tables import TokenCount, count_each, tokens_of_rows
 from rag_eval.metrics.sweep import SpanRows, SpanSweep, touching_chunks
 from rag_eval.metrics.table_rows import NO_SPANS, TableRows, read_rows
 from rag_eval.tables import HITS, TruthTables, as_passages, check_schema, schema_of
-from rag_eval.types.documents import Document
+from rag_eval.types.documents import Documents
 from rag_eval.types.ids import EvaluationType
 
 LATER = {"fused": "fusion", "selected": "selection", "reranked": "reranker"}
@@ -184,7 +184,8 @@ def losses_of(
     stages: HitStages,
     ks: Sequence[int],
     kind: Literal["hits", "tokens"] = "hits",
-    documents: Sequence[Document] | None = None,
+    documents: Documents | None = None,
+    count: TokenCount = count_each,
 ) -> Losses:
     """The losses at one level, and those of each search; raises as ``token_level_losses`` does.
 
@@ -197,7 +198,7 @@ def losses_of(
 
     def costs(spans: SpanRows, what: str | None = None) -> Counts:
         cut, passages = (ALL, None) if what is None else (most, (tables[what], rows.picked[what]))
-        return tokens_of_rows(level, rows, spans, cut, documents, chunks, passages)
+        return tokens_of_rows(level, rows, spans, cut, documents, chunks, passages, count)
 
     priced = costs if kind == "tokens" else None
     everything = sweep_of(useful_chunks(rows.chunks, rows.truth), rows.truth)

@@ -125,9 +125,9 @@ def listed_metrics(metrics: Any) -> list[Any]:
 class QueryTexts:
     """What a metric is given for a query: spans with their texts, or the ids of chunks."""
 
-    def __init__(self, level: EvaluationType, ids: Sequence[str], documents: Sequence[Document]) -> None:
+    def __init__(self, level: EvaluationType, ids: Sequence[str], documents: Mapping[str, Document]) -> None:
         self._is_placed, self._ids = level == "token-level", ids
-        self._texts = {document.id: document.content for document in documents}
+        self._documents = documents
         self._known: dict[tuple[int, int, int], CharacterSpan] = {}
 
     def of(self, rows: SpanRows, first: int, last: int) -> list[Any]:
@@ -150,7 +150,7 @@ class QueryTexts:
     def _span(self, place: tuple[int, int, int]) -> CharacterSpan:
         number, start, end = place
         doc_id = DocumentId(self._ids[number])
-        found = self._known[place] = CharacterSpan(doc_id, start, end, self._texts[doc_id][start:end])
+        found = self._known[place] = CharacterSpan(doc_id, start, end, self._documents[doc_id].content[start:end])
         return found
 
 

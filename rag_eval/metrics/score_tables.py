@@ -5,11 +5,14 @@ for empty retrieval. A query without truth that is not declared unanswerable is 
 no rows. Values equal those of the metrics' ``calculate``, whose formulas these are.
 """
 
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from itertools import pairwise
-from typing import Any
+from functools import cache, partial
+from itertools import chain, pairwise
+from operator import itemgetter
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +43,7 @@ from rag_eval.metrics.sweep import SpanRows, SpanSweep, line_of, touching_chunks
 from rag_eval.metrics.table_rows import Rows, TableRows, read_rows, with_own_places
 from rag_eval.tables import CHUNKS, PASSAGES, SCORES, TruthTables, check_schema, schema_of
 from rag_eval.tokens import count_tokens
-from rag_eval.types.documents import Document
+from rag_eval.types.documents import Document, Documents, by_id
 from rag_eval.types.ids import EvaluationType
 
 AVERAGES = schema_of(metric=pa.string(), cut=pa.string(), size=pa.int32(), mean=pa.float64(), n=pa.int64())
@@ -53,13 +56,25 @@ RANKS_AT_ONCE = 5
 """How many hits of a query are tokenised before it is seen whether a budget has room for more."""
 
 
-TokenCount = Callable[[Sequence[str], str], Sequence[int]]
-"""Gives how many tokens each of the texts is in an encoding."""
+class Slices(NamedTuple):
+    """Places in one text, which is read when it has to be."""
+
+    read: Callable[[], str]
+    """Gives the text; raises ``ConfigurationError`` when it is not there, or has no such places."""
+    places: list[tuple[int, int]]
+    sha256: str | None = None
+    """Of the text, where it is known without reading it."""
 
 
-def count_each(texts: Sequence[str], encoding: str) -> Sequence[int]:
-    """Count the tokens of each text."""
-    return [count_tokens(text, encoding) for text in texts]
+TokenCount = Callable[[Iterable[Slices], str], Iterable[list[int]]]
+"""Gives how many tokens each slice of the texts is in an encoding; of the texts one at a time is in memory."""
+
+
+def count_each(slices: Iterable[Slices], encoding: str) -> Iterator[list[int]]:
+    """Count the tokens of each slice."""
+    for one in slices:
+        text = one.read()
+        yield [count_tokens(text[start:end], encoding) for start, end in one.places]
 
 
 def score_token_level(
@@ -68,7 +83,7 @@ def score_token_level(
     metrics: Sequence[Any],
     ks: Sequence[int] = (),
     *,
-    documents: Iterable[Document] | None = None,
+    documents: Documents | None = None,
     chunks: pa.Table | None = None,
     block_rows: int = BLOCK_ROWS,
     count: TokenCount = count_each,
@@ -84,9 +99,9 @@ def score_token_level(
     that holds no character, has a wrong rank or names an unknown query, and ``GroundTruthError`` on a query without
     truth that is not declared unanswerable.
     """
-    read = None if documents is None else list(documents)
     hits, apart = with_own_places(hits)
-    read = read if read is None else read + apart
+    known: Any = None if documents is None else by_id(documents)
+    read = ChainMap(dict(by_id(apart)), known) if apart and known is not None else known
     return _score(
         "token-level", hits, truth, requested_metrics(metrics, ks, "token-level"), read, chunks, block_rows, count
     )
@@ -117,9 +132,10 @@ def tokens_of_rows(
     rows: TableRows,
     hits: SpanRows,
     cut: Cut,
-    documents: Sequence[Document] | None,
+    documents: Documents | None,
     chunks: pa.Table,
     passages: tuple[pa.Table, Rows] | None = None,
+    count: TokenCount = count_each,
 ) -> Counts:
     """The tokens of each hit, as the scores count them; of one beyond a budget 0.
 
@@ -127,7 +143,8 @@ def tokens_of_rows(
     """
     table, picked = (PASSAGES.empty_table(), slice(None)) if passages is None else passages
     own = replace(rows, hits={"hits": hits}, picked={"hits": picked})
-    return _Tables(level, table, own, documents, chunks)._tokens([MetricName("tokens_retrieved", None, cut)], None)
+    read = None if documents is None else by_id(documents)
+    return _Tables(level, table, own, read, chunks, count)._tokens([MetricName("tokens_retrieved", None, cut)], None)
 
 
 def average_scores(scores: pa.Table) -> pa.Table:
@@ -152,7 +169,7 @@ def _score(
     hits: pa.Table,
     truth: TruthTables,
     asked: Sequence[Asked],
-    documents: Sequence[Document] | None,
+    documents: Mapping[str, Document] | None,
     chunks: pa.Table | None,
     block_rows: int,
     count: TokenCount,
@@ -196,7 +213,7 @@ class _Tables:
     level: EvaluationType
     passages: pa.Table
     rows: TableRows
-    documents: Sequence[Document] | None
+    documents: Mapping[str, Document] | None
     chunks: pa.Table | None
     count: TokenCount = count_each
 
@@ -242,7 +259,7 @@ class _Tables:
         if not objects:
             return {}
         hits, is_placed = rows.hits["hits"], self.level == "token-level"
-        documents = needed(self.documents, str(objects[0]), "documents") if is_placed else ()
+        documents = needed(self.documents, str(objects[0]), "documents") if is_placed else {}
         texts = QueryTexts(self.level, rows.ids.to_pylist(), documents)
         for cut in dict.fromkeys(one.name.cut for one in objects):
             some = [one for one in objects if one.name.cut == cut]
@@ -268,94 +285,111 @@ class _Tables:
             counts: Counts = known.to_numpy().astype(np.int64)[picked]
             return counts
         name = next(name for name in names if name.reads_tokens)
-        texts, ids = self._texts(name), self.rows.ids.to_pylist()
         written = self.passages.column("text")
         doc, own = hits.doc.copy(), {}
         if written.null_count < len(written):
             own = {row: text for row, text in enumerate(written.to_numpy()[picked]) if text is not None}
             # A text of its own is no other's: a place of its own.
-            doc[list(own)] = len(ids) + np.array(list(own), dtype=np.int64)
+            doc[list(own)] = len(self.rows.ids) + np.array(list(own), dtype=np.int64)
         cuts = [other.cut for other in names if other.reads_tokens]
         whole = max((cut.hits or 0 for cut in cuts), default=0)
         budget = max((cut.size for cut in cuts if cut.kind == "tokens"), default=-1)
         if self._is_merged:
-            return self._added_tokens(name, unit or DEFAULT_ENCODING, LARGEST_CUT if ALL in cuts else whole, budget)
+            return self._added_tokens(name, unit, LARGEST_CUT if ALL in cuts else whole, budget)
         size = int(hits.end.max(initial=0)) + 1
         # Numbered starts leave room for the end in one integer.
         start = np.unique(doc * size + hits.start, return_inverse=True)[1]
         _, firsts, place = np.unique(start * size + hits.end, return_index=True, return_inverse=True)
         counted = np.full(len(firsts), -1, dtype=np.int64)
         costs = np.zeros(len(doc), dtype=np.int64)
-        for first in range(1, int(hits.rank.max(initial=0)) + 1, RANKS_AT_ONCE):
-            due = np.flatnonzero((hits.rank >= first) & (hits.rank < first + RANKS_AT_ONCE))
+        deepest = int(hits.rank.max(initial=0))
+        step = max(1, deepest) if ALL in cuts else RANKS_AT_ONCE
+        for first in range(1, deepest + 1, step):
+            due = np.flatnonzero((hits.rank >= first) & (hits.rank < first + step))
             within = np.bincount(hits.query, costs, len(self.rows.query_ids))[hits.query[due]] <= budget
             due = due[within | (hits.rank[due] <= whole) | (ALL in cuts)]
             new = np.unique(place[due][counted[place[due]] < 0])
-            rows = firsts[new].tolist()
-            counted[new] = self.count(
-                [own[row] if row in own else self._text_at(row, texts, ids[hits.doc[row]], name) for row in rows],
-                unit or DEFAULT_ENCODING,
-            )
+            rows = firsts[new]
+            counted[new] = self._counted(doc[rows], hits.start[rows], hits.end[rows], name, unit, own)
             costs[due] = counted[place[due]]
         return costs
 
-    def _added_tokens(self, name: MetricName, encoding: str, whole: int, budget: int) -> Counts:
+    def _added_tokens(self, name: MetricName, unit: str | None, whole: int, budget: int) -> Counts:
         """What each passage adds to the tokens of those before it; 0 beyond ``whole`` ranks and the ``budget``."""
-        hits, texts, ids = self.rows.hits["hits"], self._texts(name), self.rows.ids.to_pylist()
-        places = list(zip(hits.doc.tolist(), hits.start.tolist(), hits.end.tolist(), strict=True))
-        costs = np.zeros(len(places), dtype=np.int64)
-
-        @cache
-        def tokens_of(doc: int, start: int, end: int) -> int:
-            return count_tokens(texts[ids[doc]][start:end], encoding)
-
-        known: set[tuple[int, int, int]] = set()
+        hits = self.rows.hits["hits"]
+        rows: list[tuple[int, int, int, int, int]] = []  # what the tokens of a place are added to, or taken from
         for first, last in pairwise(hits.offsets.tolist()):
             merged: dict[int, list[tuple[int, int]]] = {}
-            spent = 0
             for row in range(first, last):
-                if row - first >= whole and spent > budget:
-                    break
-                doc, start, end = place = places[row]
-                if place not in known:
-                    self._text_at(row, texts, ids[doc], name)  # which refuses a place that is not there
-                    known.add(place)
+                doc, start, end = int(hits.doc[row]), int(hits.start[row]), int(hits.end[row])
                 before = merged.setdefault(doc, [])
                 near = [one for one in before if one[0] <= end and start <= one[1]]
-                if not near:
-                    cost = tokens_of(doc, start, end)
-                    before.append((start, end))
-                elif near[0][0] <= start and end <= near[0][1]:
+                if near and near[0][0] <= start and end <= near[0][1]:
                     continue  # inside of what was handed on before, and so beside no other
-                else:
-                    joined = min(start, *(one[0] for one in near)), max(end, *(one[1] for one in near))
-                    cost = tokens_of(doc, *joined) - sum(tokens_of(doc, *one) for one in near)
-                    merged[doc] = [one for one in before if one not in near] + [joined]
-                costs[row] = cost
-                spent += cost
+                joined = min([start, *(one[0] for one in near)]), max([end, *(one[1] for one in near)])
+                rows += [(row, 1, doc, *joined), *((row, -1, doc, *one) for one in near)]
+                merged[doc] = [one for one in before if one not in near] + [joined]
+        table = np.array(rows, dtype=np.int64).reshape(-1, 5)
+        places, which = np.unique(table[:, 2:], axis=0, return_inverse=True)
+        counts = self._counted(places[:, 0], places[:, 1], places[:, 2], name, unit)[which.ravel()]
+        costs: Counts = np.bincount(table[:, 0], table[:, 1] * counts, len(hits.doc)).astype(np.int64)
+        for first, last in pairwise(hits.offsets.tolist()):
+            spent = np.cumsum(costs[first:last]) - costs[first:last]
+            beyond = np.flatnonzero((spent > budget) & (np.arange(last - first) >= whole))
+            costs[first:last][beyond[0] if len(beyond) else last - first :] = 0
         return costs
 
-    def _texts(self, name: MetricName) -> Mapping[str, str]:
-        """The texts of the documents, or of the chunks that were retrieved, by their ids."""
+    def _counted(
+        self,
+        doc: Counts,
+        start: Counts,
+        end: Counts,
+        name: MetricName,
+        unit: str | None,
+        own: Mapping[int, str] = MappingProxyType({}),
+    ) -> Counts:
+        """The tokens of places in the order of their documents, which are read one after another.
+
+        Documents past the known ones are texts that passages have of their own.
+        """
+        texts, ids = self._texts(name), self.rows.ids.to_pylist()
+        known: Mapping[str, str] = getattr(self.documents, "digests", {})
+
+        def read(doc_id: str, last: tuple[int, int]) -> str:
+            text = texts(doc_id)
+            if text is None or (self.level == "token-level" and last[1] > len(text)):
+                raise self._lacks(doc_id, last, name)
+            return text
+
+        def slices() -> Iterator[Slices]:
+            for part in np.split(np.arange(len(doc)), np.flatnonzero(np.diff(doc)) + 1) if len(doc) else ():
+                number, places = int(doc[part[0]]), list(zip(start[part].tolist(), end[part].tolist(), strict=True))
+                if number < len(ids) and self.level == "token-level":
+                    last = max(places, key=itemgetter(1))
+                    yield Slices(partial(read, ids[number], last), places, known.get(ids[number]))
+                else:
+                    text = read(ids[number], places[0]) if number < len(ids) else own[number - len(ids)]
+                    yield Slices(partial(str, text), [(0, len(text))])
+
+        found = self.count(slices(), unit or DEFAULT_ENCODING)
+        return np.fromiter(chain.from_iterable(found), np.int64, len(doc))
+
+    def _texts(self, name: MetricName) -> Callable[[str], str | None]:
+        """What gives the text of a document, or of a chunk that was retrieved, by its id."""
         if self.level == "token-level":
-            return {document.id: document.content for document in needed(self.documents, str(name), "documents")}
+            documents = needed(self.documents, str(name), "documents")
+            return lambda doc_id: documents[doc_id].content if doc_id in documents else None
         chunks = check_schema(needed(self.chunks, str(name), "chunks"), CHUNKS, "chunks")
         used = chunks.filter(pc.is_in(chunks.column("chunk_id"), self.rows.ids)).select(["chunk_id", "content"])
-        return dict(zip(*(column.to_pylist() for column in used.columns), strict=True))
+        return dict(zip(*(column.to_pylist() for column in used.columns), strict=True)).get
 
-    def _text_at(self, row: int, texts: Mapping[str, str], identity: str, name: MetricName) -> str:
-        hits, text = self.rows.hits["hits"], texts.get(identity)
-        start, end = int(hits.start[row]), int(hits.end[row])
-        if self.level == "token-level" and (text is None or end > len(text)):
-            raise ConfigurationError(
-                f"the documents have no text at [{start}, {end}) of {identity!r}, which was retrieved: "
+    def _lacks(self, identity: str, place: tuple[int, int], name: MetricName) -> ConfigurationError:
+        if self.level == "token-level":
+            return ConfigurationError(
+                f"the documents have no text at [{place[0]}, {place[1]}) of {identity!r}, which was retrieved: "
                 f"for {name} give the corpus that was searched"
             )
-        if text is None:
-            raise ConfigurationError(
-                f"{identity!r} was retrieved and is not among the chunks: give the chunks searched"
-            )
-        return text[start:end] if self.level == "token-level" else text
+        return ConfigurationError(f"{identity!r} was retrieved and is not among the chunks: give the chunks searched")
 
 
 def best_members(hits: SpanRows, truth: SpanRows, cut: Cut, tokens: Counts | None) -> SpanRows:

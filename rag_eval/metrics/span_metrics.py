@@ -20,11 +20,14 @@ from rag_eval.metrics.metric import DEFAULT_ENCODING, MAX_MIN_K, Cut, MetricName
 from rag_eval.metrics.sweep import SpanRows, SpanSweep, touching_chunks
 from rag_eval.tokens import check_encoding, count_tokens, token_ends
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
-from rag_eval.types.documents import Document
+from rag_eval.types.documents import Documents, by_id
 from rag_eval.types.ids import EvaluationType
 
 COMPLETE = 0.9
 """The share of a piece of evidence that is as good as all of it: a boundary may cut off a word or a line end."""
+
+MOST_STARTS = 2**23
+"""Of how many tokens it is remembered where they start."""
 
 SpanOrGroup = CharacterSpan | tuple[CharacterSpan, ...]
 
@@ -34,15 +37,15 @@ class TokenUnit:
 
     A token starts at the character that holds its first byte. As each token of a document starts at one character,
     it belongs to exactly one of two spans that touch, and counts once however the spans overlap. A span inside one
-    token, past its first character, holds none. Documents are tokenised when first asked for.
+    token, past its first character, holds none. Documents are tokenised when first asked for, and the last remembered.
     Raises ``ConfigurationError`` on an unknown encoding.
     """
 
-    def __init__(self, encoding: str, documents: Iterable[Document]) -> None:
+    def __init__(self, encoding: str, documents: Documents) -> None:
         check_encoding(encoding)
         self.name = encoding
-        self._texts: dict[str, str] = {document.id: document.content for document in documents}
-        self._starts: dict[str, NDArray[np.int64]] = {}
+        self._documents = by_id(documents)
+        self._known: dict[str, tuple[NDArray[np.int64], int]] = {}
 
     def places(self, spans: Sequence[CharacterSpan]) -> list[Place]:
         """The spans as intervals of token numbers; raises as ``tokens_before`` does."""
@@ -54,8 +57,7 @@ class TokenUnit:
 
     def tokens_before(self, doc_id: str, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many tokens of the document start before each position; raises as ``places`` does."""
-        starts = self._token_starts(doc_id)
-        length = len(self._texts[doc_id])
+        starts, length = self._known.get(doc_id) or self._token_starts(doc_id)
         if positions.size and positions.max() > length:
             raise SpanMismatchError(
                 f"a span reaches to {positions.max()} in {doc_id!r}, which has {length} characters: "
@@ -63,15 +65,18 @@ class TokenUnit:
             )
         return np.searchsorted(starts, positions, side="left").astype(np.int64, copy=False)
 
-    def _token_starts(self, doc_id: str) -> NDArray[np.int64]:
-        if doc_id not in self._starts:
-            if doc_id not in self._texts:
-                raise ConfigurationError(
-                    f"the tokens of {doc_id!r} cannot be counted, the document was not given: give the whole corpus"
-                )
-            ends = token_ends(self._texts[doc_id], self.name)
-            self._starts[doc_id] = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
-        return self._starts[doc_id]
+    def _token_starts(self, doc_id: str) -> tuple[NDArray[np.int64], int]:
+        """Where the tokens of a document start, and its length."""
+        if doc_id not in self._documents:
+            raise ConfigurationError(
+                f"the tokens of {doc_id!r} cannot be counted, the document was not given: give the whole corpus"
+            )
+        text = self._documents[doc_id].content
+        ends = token_ends(text, self.name)
+        if sum(len(starts) for starts, _ in self._known.values()) > MOST_STARTS:
+            self._known.clear()
+        self._known[doc_id] = np.concatenate([[0], ends[:-1]]) if len(ends) else ends, len(text)
+        return self._known[doc_id]
 
 
 class ChunkedCorpus:
@@ -106,14 +111,16 @@ class MetricOnSpans(RetrievalMetric):
 
     @classmethod
     def from_name(
-        cls, name: MetricName, documents: Iterable[Document] | None, chunks: Iterable[PositionAwareChunk] | None
+        cls, name: MetricName, documents: Documents | None, chunks: Iterable[PositionAwareChunk] | None
     ) -> Self:
         """The metric of a full name; raises ``ConfigurationError`` when it needs documents or chunks not given."""
         settings: dict[str, Any] = {} if name.k is None else {"k": name.k}
         if "chunks" in name.needs:
             settings["chunks"] = ChunkedCorpus(needed(chunks, str(name), "chunks"))
         if name.unit is not None and "hits" in cls.reads:
-            settings["unit"] = TokenUnit(name.unit, needed(documents, str(name), "documents"))
+            settings["unit"] = TokenUnit(
+                name.unit, needed(None if documents is None else by_id(documents), str(name), "documents")
+            )
         elif name.unit is not None:
             settings["encoding"] = name.unit
         return cls(**settings)

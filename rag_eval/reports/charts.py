@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.references import digest_of
 from rag_eval.benchmark.run_losses import configuration_losses, losses_cut
-from rag_eval.benchmark.stages import read_chunks, read_documents
+from rag_eval.benchmark.stages import StoredDocuments, read_chunks
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.formatting import counted
 from rag_eval.metrics.budget import BUDGET
@@ -173,14 +173,11 @@ def sizes_of(
             )
             picked = np.unique(np.linspace(0, max(len(chunks) - 1, 0), SAMPLED, dtype=int))[: len(chunks)]
             sampled = chunks.select(["doc_id", "start", "end", "content"]).take(picked)
-            read = read_documents(documents, sampled.column("doc_id").unique()) if is_placed else []
-            some, texts = sampled.to_pylist(), {one.id: one.content for one in read}
-            tokens = [
-                count_tokens(
-                    texts[row["doc_id"]][row["start"] : row["end"]] if is_placed else row["content"], DEFAULT_ENCODING
-                )
-                for row in some
-            ]
+            read, some = StoredDocuments(documents, sampled.column("doc_id").unique()), sampled.to_pylist()
+            texts = (
+                read[row["doc_id"]].content[row["start"] : row["end"]] if is_placed else row["content"] for row in some
+            )
+            tokens = [count_tokens(text, DEFAULT_ENCODING) for text in texts]
             found[digest] = label(one.configuration.chunker), lengths.to_numpy(), float(np.median(tokens or [0]))
     # A few very long ones would leave the others no room: they share the last bin.
     top = max((float(np.quantile(lengths, 0.99)) for _, lengths, _ in found.values() if len(lengths)), default=0.0)

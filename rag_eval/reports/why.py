@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.run_losses import configuration_losses, losses_cut
 from rag_eval.benchmark.scores import SEED, RunScores
-from rag_eval.benchmark.stages import read_chunks
+from rag_eval.benchmark.stages import StoredDocuments, read_chunks
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
 from rag_eval.formatting import counted, number
@@ -26,7 +26,7 @@ from rag_eval.reports.wording import listed, points
 from rag_eval.retrieval.retriever import candidates_for
 from rag_eval.stats.scores import FEWEST_DOCUMENTS
 from rag_eval.stats.slices import PASSAGES, SliceComparison, compare_slices, passages_kind, slices_of
-from rag_eval.tables import TruthTables, as_passages, documents_from_table, queries_from_table
+from rag_eval.tables import TruthTables, as_passages, queries_from_table
 
 WORTH = 0.005
 """What cannot gain more than half a point is not proposed."""
@@ -247,7 +247,7 @@ class _Suggestions:
             passages = passages.filter(pc.field("rank") <= depth)
         wanted = [MetricName(RecallWithinTokens.label, None, _EVERYTHING)]
         if truth.evaluation_type == "token-level":
-            documents = documents_from_table(self.workspace.read_tables(self.outcome.inputs.documents))
+            documents = StoredDocuments([self.workspace.read_table(one) for one in self.outcome.inputs.documents])
             scored = score_token_level(passages, tables, wanted, documents=documents)
         else:
             chunks = read_chunks(self.workspace, one.chunk_tables, "chunk-level")

@@ -8,7 +8,8 @@ idf = ln(1 + (n − having + ½) / (having + ½)).
 import math
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple, Protocol, overload
@@ -32,6 +33,9 @@ from rag_eval.types.ids import EvaluationType
 WORDS_AT_ONCE = 2**20
 """How many words are sorted at once, and frequencies added: what bounds the memory, and changes no result."""
 
+TEXTS_AT_ONCE = 2**16
+"""How many texts of several shards are searched at once: their scores fit the processor's cache."""
+
 FREQUENT, MOST_FREQUENT, MOST_WEIGHTS = 8, 16, 2**25
 """A word that more than an eighth of the texts have keeps its weights from query to query, 16 of them at most."""
 
@@ -53,7 +57,7 @@ class Postings:
 
     rows: Mapping[str, int]
     starts: Numbers
-    texts: NDArray[np.int32]
+    texts: NDArray[np.signedinteger]
     frequencies: NDArray[np.unsignedinteger]
     count: int
     """How many texts there are."""
@@ -73,28 +77,47 @@ class Postings:
                 blocks.append(_counted(found, lengths, count - len(lengths)))
                 found, lengths = array("i"), array("q")
         blocks.append(_counted(found, lengths, count - len(lengths)))
+        rows.default_factory = None
+        return cls._of_blocks(rows, blocks, count)
+
+    @classmethod
+    def _of_blocks(cls, rows: Mapping[str, int], blocks: Sequence["_Block"], count: int) -> "Postings":
+        """Join the postings of consecutive texts."""
         sizes = np.zeros(len(rows), np.int64)
         for block in blocks:
             sizes[block.rows] += block.sizes
         starts = np.concatenate([[0], np.cumsum(sizes)])
-        where = np.empty(starts[-1], np.int32)
+        where = np.empty(starts[-1], np.result_type(*(block.texts for block in blocks)))
         frequencies = np.empty(starts[-1], np.result_type(*(block.frequencies for block in blocks)))
         free = starts[:-1].copy()
         for block in blocks:
-            first = np.cumsum(block.sizes) - block.sizes
-            places = np.repeat(free[block.rows] - first, block.sizes) + np.arange(len(block.texts))
+            places = _ranges(free[block.rows], block.sizes)
             where[places], frequencies[places] = block.texts, block.frequencies
             free[block.rows] += block.sizes
-        rows.default_factory = None
         return cls(rows, starts, where, frequencies, count)
+
+    @classmethod
+    def joined(cls, shards: Sequence["Postings"], words: Iterable[str]) -> "Postings":
+        """Join those of several lists of texts; of the words, only these."""
+        rows = {word: row for row, word in enumerate(dict.fromkeys(words))}
+        blocks, count = [], 0
+        for shard in shards:
+            known = [(row, shard.rows[word]) for word, row in rows.items() if word in shard.rows]
+            own, theirs = np.array(known, np.int64).reshape(-1, 2).T
+            sizes = shard.starts[theirs + 1] - shard.starts[theirs]
+            places = _ranges(shard.starts[theirs], sizes)
+            # As whole words of the processor, by which numpy indexes several times faster.
+            texts = shard.texts[places].astype(np.int64) + count
+            blocks.append(_Block(own, sizes, texts, shard.frequencies[places]))
+            count += shard.count
+        return cls._of_blocks(rows, blocks, count)
 
     @classmethod
     def from_table(cls, table: pa.Table, count: int, wanted: Iterable[str]) -> "Postings":
         """Read the postings of so many texts from a table, which is not copied; of the words, only those wanted."""
-        read = table.combine_chunks()
-        texts, frequencies = (read.column(name).combine_chunks() for name in ("texts", "frequencies"))
+        texts, frequencies = (_whole(table.column(name)) for name in ("texts", "frequencies"))
         starts = texts.offsets.to_numpy()
-        rows = _found(wanted, read.column("word"))
+        rows = _found(wanted, table.column("word"))
         return cls(rows, starts, texts.values.to_numpy(), frequencies.values.to_numpy(), count)
 
     def to_table(self) -> pa.Table:
@@ -116,11 +139,22 @@ class Postings:
             lengths += np.bincount(self.texts[part], self.frequencies[part], self.count)
         return lengths
 
-    def of_word(self, word: str) -> tuple[NDArray[np.int32], NDArray[np.unsignedinteger]]:
+    def of_word(self, word: str) -> tuple[NDArray[np.signedinteger], NDArray[np.unsignedinteger]]:
         """Return the texts that have a word, and how often."""
         row = self.rows.get(word)
         part = slice(0, 0) if row is None else slice(self.starts[row], self.starts[row + 1])
         return self.texts[part], self.frequencies[part]
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    """The column as one array, which is not copied where it is one."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _ranges(starts: Numbers, sizes: Numbers) -> Numbers:
+    """The numbers from each start on, so many of each."""
+    numbers: Numbers = np.repeat(starts - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+    return numbers
 
 
 class _Block(NamedTuple):
@@ -128,7 +162,7 @@ class _Block(NamedTuple):
 
     rows: Numbers
     sizes: Numbers
-    texts: NDArray[np.int32]
+    texts: NDArray[np.signedinteger]
     frequencies: NDArray[np.unsignedinteger]
 
 
@@ -173,7 +207,7 @@ def word_statistics(postings: Sequence[pa.Table], counts: Sequence[int]) -> pa.T
 
 def _sums(lists: pa.ChunkedArray) -> pa.Array:
     """The sum of each list, none of which is empty."""
-    read = lists.combine_chunks()
+    read = _whole(lists)
     starts = read.offsets.to_numpy()[:-1]
     values = read.values.to_numpy()
     return pa.array(np.add.reduceat(values, starts, dtype=np.int64) if len(starts) else np.empty(0, np.int64))
@@ -245,6 +279,25 @@ class BM25Index:
     def __len__(self) -> int:
         return len(self._damping)
 
+    def parts(self, searched: Iterable[str]) -> Iterator[tuple[int, "BM25Index"]]:
+        """Give the index in parts for these searches, each with the number of its first text."""
+        if len(self._shards) == 1:
+            yield 0, self
+            return
+        words = list(dict.fromkeys(word for text in searched for word in self._words(text)))
+        first = 0
+        for last in range(1, len(self._shards) + 1):
+            begin, end = self._begins[first], self._begins[last]
+            if end - begin >= TEXTS_AT_ONCE or last == len(self._shards):
+                part = copy(self)
+                part._shards, part._begins = (
+                    [Postings.joined(self._shards[first:last], words)],
+                    np.array([0, end - begin]),
+                )
+                part._damping, part._frequent = self._damping[begin:end], {}
+                yield int(begin), part
+                first = last
+
     def scores(self, query: str) -> NDArray[np.float64]:
         """The score of every text; 0 where no word is shared."""
         scores = np.zeros(len(self))
@@ -299,9 +352,14 @@ def check_parameters(k1: float, b: float) -> None:
         raise ConfigurationError(f"BM25 has k1 = {k1} and b = {b}: k1 must be 0 or more, b between 0 and 1")
 
 
-def best_first(scores: NDArray[np.float64], k: int, place: Numbers | None = None) -> NDArray[np.int64]:
-    """The numbers of the k highest scores above 0, highest first, equal ones by place (default: by number)."""
-    matching = np.flatnonzero(scores > 0)
+def best_first(
+    scores: NDArray[np.float64], k: int, place: Numbers | None = None, least: float = 0.0
+) -> NDArray[np.int64]:
+    """The numbers of the k highest scores above 0, highest first, equal ones by place (default: by number).
+
+    Those below ``least`` are left out.
+    """
+    matching = np.flatnonzero(scores >= least if least else scores > 0)
     if len(matching) > k:
         found = scores[matching]
         matching = matching[found >= np.partition(found, len(found) - k)[len(found) - k]]
@@ -325,11 +383,17 @@ def search_words(
     if order is not None:
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
-    found = []
-    for text in texts:
-        scores = index.scores(text) if among is None else np.where(among, index.scores(text), 0)
-        best = best_first(scores, k, place)
-        found.append((best, scores[best]))
+    asked = list(texts)
+    found = [(np.empty(0, np.int64), np.empty(0))] * len(asked)
+    for begin, part in index.parts(asked):
+        here = slice(begin, begin + len(part))
+        for number, text in enumerate(asked):
+            before, known = found[number]
+            scores = part.scores(text) if among is None else np.where(among[here], part.scores(text), 0)
+            best = best_first(scores, k, None if place is None else place[here], known[-1] if len(known) == k else 0.0)
+            numbers, values = np.concatenate([before, best + begin]), np.concatenate([known, scores[best]])
+            order = np.lexsort((numbers if place is None else place[numbers], -values))[:k]
+            found[number] = numbers[order], values[order]
     return Ranking.of(found)
 
 

@@ -1,6 +1,6 @@
 """Documents and the corpus they form."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -121,6 +121,15 @@ class Corpus:
     def by_id(self) -> dict[DocumentId, Document]:
         """Return the documents by id."""
         return {document.id: document for document in self.documents}
+
+
+Documents = Iterable[Document] | Mapping[str, Document]
+"""Documents, or what has them by id, which may read each from the disk when it is asked for."""
+
+
+def by_id(documents: Documents) -> Mapping[str, Document]:
+    """Return the documents by id."""
+    return documents if isinstance(documents, Mapping) else {document.id: document for document in documents}
 
 
 def check_corpus(corpus: object) -> None:

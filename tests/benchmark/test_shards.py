@@ -13,11 +13,16 @@ from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.engine import Evaluated, evaluate
 from rag_eval.benchmark.records import Doing, do_once
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
-from rag_eval.benchmark.stage import Stage
+from rag_eval.benchmark.stage import Context, Stage
 from rag_eval.benchmark.truth_stages import ground_truth
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.ground_truth.sources import FileTruth
+from rag_eval.metrics.score_tables import Slices
+from rag_eval.retrieval import bm25
 from rag_eval.sample import CORPUS, GROUND_TRUTH
+from rag_eval.tables import documents_to_table
+from rag_eval.tokens import count_tokens
+from rag_eval.types.documents import Corpus
 
 GRID = """
 ground_truth: {truth}
@@ -93,6 +98,8 @@ def test_any_number_of_shards_gives_the_same_tables(
 ) -> None:
     if likely is not None:  # so few that most shards have to be asked for more
         monkeypatch.setattr(search_stages, "_likely", lambda most, count: most if count is None else likely)
+        monkeypatch.setattr(bm25, "TEXTS_AT_ONCE", 20)
+        monkeypatch.setattr(stages, "MOST_CHARACTERS", 0)
     _, parts, documents = evaluated(tmp_path, corpus, GRID, shards)
     assert 5 <= len(documents) <= min(shards, 26)
     assert len(whole) == 20
@@ -109,7 +116,7 @@ def test_an_edit_of_a_document_computes_its_shard_alone(tmp_path: Path) -> None:
     shutil.copytree(CORPUS, corpus)
     grid = "\n".join(GRID.splitlines()[:4]) + "\nretrieval: [hybrid]\ncopies: off\n"
     first, before, documents = evaluated(tmp_path, corpus, grid, 16)
-    per_shard = ("chunk", "embed", "index", "retrieve-by-vector", "count-words", "sum-vectors")
+    per_shard = ("load-corpus", "chunk", "embed", "index", "retrieve-by-vector", "count-words", "sum-vectors")
     assert {first.computed[name] for name in per_shard} == {len(documents)}
     edited = sorted(corpus.glob("**/*.md"))[3]
     edited.write_text(edited.read_text() + "\n\nA ferry that nobody has heard of leaves at noon.\n")
@@ -141,6 +148,31 @@ def test_twice_as_many_shards_are_their_halves_and_a_large_corpus_has_64(
     assert "a document is never divided between shards" in caplog.text
 
 
+def test_documents_are_read_when_they_are_asked_for_and_few_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = Corpus.from_folder(CORPUS)
+    monkeypatch.setattr(stages, "MOST_CHARACTERS", 3 * max(len(one.content) for one in corpus))
+    stored = stages.StoredDocuments([documents_to_table(corpus)])
+    for one in corpus:
+        assert stored[one.id] == one
+        assert stored[one.id] is stored[one.id]
+        assert sum(len(document.content) for document in stored._read.values()) <= stages.MOST_CHARACTERS * 4 / 3
+    assert len(stored) == len(stored.digests) == len(corpus)
+    assert "no.md" not in stored
+
+
+def test_a_text_whose_slices_were_counted_is_not_read_again(tmp_path: Path) -> None:
+    text = "The last ferry leaves the harbour at 22:40. Rye bread keeps for a week."
+    places = [(0, 43), (44, len(text)), (0, len(text))]
+    expected = [count_tokens(text[start:end], "cl100k_base") for start, end in places]
+    context = Context(Workspace(root=tmp_path))
+    for some in (places[:2], places, places[1:]):
+        with context.token_counts() as count:
+            found = count([Slices(lambda: text, some, "0" * 64), Slices(lambda: text, some)], "cl100k_base")
+            assert list(found) == 2 * [[expected[places.index(place)] for place in some]]
+    with context.token_counts() as count:
+        assert list(count([Slices(pytest.fail, places, "0" * 64)], "cl100k_base")) == [expected]
+
+
 def test_copies_are_found_in_whichever_shard_they_are(tmp_path: Path) -> None:
     corpus, text = tmp_path / "docs", "The last ferry leaves the harbour at 22:40 in summer."
     corpus.mkdir()
@@ -158,5 +190,5 @@ def test_copies_are_found_in_whichever_shard_they_are(tmp_path: Path) -> None:
         truth = ground_truth(run, sources, documents, "token-level", copies="exact")
         found.append(truth.answers.digest)
         assert truth.answers.rows == 101
-        assert set(run.computed) <= {"find-copies"}
+        assert set(run.computed) <= {"find-copies", "load-corpus"}
     assert len(set(found)) == 1
