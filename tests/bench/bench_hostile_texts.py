@@ -1,6 +1,7 @@
 """Texts that make a careless algorithm quadratic: what a text costs against one of a quarter of its length."""
 
 import gc
+import itertools
 import time
 from collections.abc import Callable
 from functools import partial
@@ -14,6 +15,7 @@ from rag_eval.tokens import ENCODINGS, token_ends
 UNITS = ["a", "1", " ", "\n", "!", "x\n\n", "👍🏽", "漢", "\u0301"]
 PARAGRAPH = "Once in a paragraph. " + "The same  words again and\nagain. " * 29 + "\n\n"
 TIMES = 4
+_NUMBERS = itertools.count()
 MOST = 10
 """Four times the text costs 4 times as much where the cost is linear, and 16 times where it is square."""
 
@@ -45,7 +47,7 @@ def worst_growth(work: Callable[[str], object], size: int) -> float:
 
 
 def line(unit: str, characters: int) -> str:
-    return unit * (characters // len(unit)) + "end"
+    return unit * (characters // len(unit)) + f"end {next(_NUMBERS)}"  # what was seen before may be remembered
 
 
 def growth(work: Callable[[int], object], size: int) -> float:
