@@ -1,12 +1,13 @@
 """Figures and phrases of the reports."""
 
 from collections.abc import Sequence
+from math import inf
 
 from rich.filesize import decimal
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.references import digest_of
-from rag_eval.formatting import counted, interval, number, p_value, singular
+from rag_eval.formatting import counted, interval, number, p_value, percent, singular
 from rag_eval.metrics.metric import metric_of, split_name
 from rag_eval.parts import label
 from rag_eval.stats.bootstrap import Estimate
@@ -66,14 +67,9 @@ def points(difference: float | None) -> str:
     return typeset(written) if written.strip("+-0.") else "0.0"
 
 
-def share(value: float) -> str:
-    """A share in per cent without decimals, such as ``59 %``."""
-    return f"{100 * value:.0f} %"
-
-
 def probability(value: float) -> str:
     """A probability in per cent, without decimals; near certainty is bounded: ``over 99 %``, ``under 1 %``."""
-    return "over 99 %" if value > 0.99 else "under 1 %" if value < 0.01 else share(value)
+    return "over 99 %" if value > 0.99 else "under 1 %" if value < 0.01 else percent(value)
 
 
 def in_bytes(size: int) -> str:
@@ -87,9 +83,9 @@ def finding(metric: str, estimate: Estimate) -> str:
     A share is a percentage, a count as it is; without an interval where there is none.
     """
     (column, cut), known = split_name(metric), metric_of(metric)
-    is_share = known.measures == "share"
+    is_share, beside = known.measures == "share", inf if known.measures == "tokens" else estimate.mean
     mean, low, high = (
-        None if value is None else f"{100 * value:.1f}" if is_share else number(value, estimate.mean)
+        None if value is None else f"{100 * value:.1f}" if is_share else number(value, beside)
         for value in (estimate.mean, estimate.low, estimate.high)
     )
     value = f"{mean}{' %' * is_share}{'' if low is None else f' [{low}, {high}]'}"
