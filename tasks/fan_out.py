@@ -3,10 +3,12 @@
 import logging
 import os
 import pickle
-from collections.abc import Iterator, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from logging.handlers import QueueHandler, QueueListener
@@ -43,8 +45,26 @@ def side_by_side(name: str) -> Iterator[ThreadPoolTaskRunner[Any]]:
         workers = stack.enter_context(RUNNERS[name](width)) if name != THREADS else None
         stack.enter_context(working_by(workers))
         most = width if workers is None else workers.width
-        yield stack.enter_context(ThreadPoolTaskRunner(max_workers=most))
+        runner: ThreadPoolTaskRunner[Any] = stack.enter_context(ThreadPoolTaskRunner(max_workers=most))
+        try:
+            yield runner
+        except BaseException:  # Ctrl-C too: threads that wait for a process would have to wait for its work
+            getattr(workers, "stop", lambda: None)()
+            raise
 
+
+@contextmanager
+def deaf_to_interrupts() -> Iterator[None]:
+    """Have processes and threads that are started in the block never told of Ctrl-C, which is for this process."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if hasattr(signal, "pthread_sigmask") else None
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+logger = logging.getLogger("rag_eval.benchmark")
 
 LOST = "the process that worked on it ended before it was done: see whether it ran out of memory"
 MOST_AT_ONCE = 64
@@ -84,8 +104,10 @@ class _Cluster:
 
 @contextmanager
 def _cluster(runner: Any) -> Iterator[_Cluster]:
-    with runner as started:
-        getattr(started, "client", None)  # Dask begins at the first use, and would once in every thread
+    with ExitStack() as stack:
+        with deaf_to_interrupts():
+            started = stack.enter_context(runner)
+            getattr(started, "client", None)  # Dask begins at the first use, and would once in every thread
         yield _Cluster(started)
 
 
@@ -113,19 +135,45 @@ def _ray(workers: int) -> Any:
     return _cluster(runner(init_kwargs={"num_cpus": workers, "include_dashboard": False}))
 
 
-@dataclass(frozen=True)
-class _Processes:
-    """Processes of this machine."""
+MOST_DEATHS = 3
+"""How often work is begun again whose process has ended."""
 
-    pool: ProcessPoolExecutor
-    width: int
+
+class _Processes:
+    """Processes of this machine; when one is killed, what it was at is done again in a process of its own."""
+
+    def __init__(self, width: int, started: Callable[[int], ProcessPoolExecutor]) -> None:
+        self.width, self._started = width, started
+        self._pool, self._guard, self._stopped = started(width), threading.Lock(), False
 
     def compute(self, stage: Stage, workspace: Workspace, inputs: Inputs) -> Any:
-        try:
-            made = self.pool.submit(_unpack, cloudpickle.dumps((stage, workspace, inputs))).result()
-        except BrokenProcessPool:
-            raise RagEvalError(LOST) from None
-        return made
+        work, pool = cloudpickle.dumps((stage, workspace, inputs)), self._pool
+        with suppress(BrokenProcessPool):
+            return self._done(pool, work)
+        with self._guard:  # all that the others were at has ended with it
+            if self._pool is pool and not self._stopped:
+                logger.warning("a process was killed: what was under way is done again")
+                self._pool = self._started(self.width)
+        for _ in range(MOST_DEATHS if not self._stopped else 0):
+            with self._started(1) as own, suppress(BrokenProcessPool):
+                return self._done(own, work)
+        raise RagEvalError(LOST)
+
+    @staticmethod
+    def _done(pool: ProcessPoolExecutor, work: bytes) -> Any:
+        with deaf_to_interrupts():  # a pool starts its processes when it is given work
+            future = pool.submit(_unpack, work)
+        return future.result()
+
+    def stop(self) -> None:
+        """End the processes, whatever they are at."""
+        self._stopped = True
+        for process in [*(getattr(self._pool, "_processes", None) or {}).values()]:
+            process.kill()
+
+    def close(self) -> None:
+        """Wait for the processes to end."""
+        self._pool.shutdown()
 
 
 def _unpack(work: bytes) -> Any:
@@ -139,8 +187,8 @@ def _processes(workers: int) -> Iterator[_Processes]:
     listener = QueueListener(said, _Said())
     listener.start()
     try:
-        with ProcessPoolExecutor(workers, context, _say_to, (said,)) as pool:
-            yield _Processes(pool, workers)
+        with closing(_Processes(workers, lambda n: ProcessPoolExecutor(n, context, _say_to, (said,)))) as processes:
+            yield processes
     finally:
         listener.stop()
         said.close()

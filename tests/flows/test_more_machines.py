@@ -79,8 +79,10 @@ class Lines:
 """
 
 
-def test_a_killed_dask_worker_costs_the_shard_it_was_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("prefect_dask")
+@pytest.mark.parametrize("runner", ["processes", "dask"])
+def test_a_killed_worker_costs_what_was_under_way(runner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if runner == "dask":
+        pytest.importorskip("prefect_dask")
     (tmp_path / "mortal_chunks.py").write_text(MORTAL)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -90,14 +92,15 @@ def test_a_killed_dask_worker_costs_the_shard_it_was_at(tmp_path: Path, monkeypa
         f"chunkers: {{type: mortal_chunks:Lines, log: {tmp_path / 'log'}}}\n"
     )
     config = load_config(file)
-    outcome = benchmark(config, Workspace(root=tmp_path / "dask"), runner="dask")
+    outcome = benchmark(config, Workspace(root=tmp_path / runner), runner=runner)
     cut = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
     processes, counts = {process for process, _ in cut}, Counter(name for _, name in cut)
     assert len(processes) >= 2  # and perhaps one in the place of the killed
     assert len(counts) == 14
-    shards = [Workspace(root=tmp_path / "dask").read_table(one) for one in outcome.inputs.documents]
-    lost = next({*names} for one in shards if "fares-and-ticketing.md" in (names := one.column("doc_id").to_pylist()))
-    assert {name for name, times in counts.items() if times > 1} <= lost
+    shards = [Workspace(root=tmp_path / runner).read_table(one) for one in outcome.inputs.documents]
+    again = {name for name, times in counts.items() if times > 1}
+    # Dask's other worker goes on; a pool of processes ends with the first of them.
+    assert sum(bool(again & {*one.column("doc_id").to_pylist()}) for one in shards) <= (1 if runner == "dask" else 2)
     assert counts["fares-and-ticketing.md"] == 2
     alone = benchmark(config, Workspace(root=tmp_path / "threads"))
     assert digests(outcome) == digests(alone)
