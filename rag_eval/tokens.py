@@ -44,13 +44,8 @@ class _Loaded:
     token_bytes: NDArray[np.uint8]  # by token: its length in UTF-8
 
 
-MOST_COUNTED = 2**16
-"""Of how many texts the number of tokens is remembered."""
-
 MOST_ENDS = 2**20
 """Of how many tokens it is remembered where they end."""
-
-_counts: dict[tuple[str, bytes], int] = {}
 
 
 class _Ends(dict[tuple[str, bytes], NDArray[np.int64]]):
@@ -99,17 +94,8 @@ def encode(text: str, encoding: str) -> NDArray[np.uint32]:
 
 
 def count_tokens(text: str, encoding: str) -> int:
-    """How many tokens a text is; 0 for an empty text. Raises ``TextEncodingError`` on a lone surrogate.
-
-    What is counted again, as configurations that share chunks do, is remembered.
-    """
-    key = _key(text, encoding)
-    found = _counts.get(key)
-    if found is None:
-        if len(_counts) >= MOST_COUNTED:
-            _counts.clear()
-        found = _counts[key] = len(encode(text, encoding))
-    return found
+    """How many tokens a text is; 0 for an empty text. Raises ``TextEncodingError`` on a lone surrogate."""
+    return len(encode(text, encoding))
 
 
 def token_ends(text: str, encoding: str) -> NDArray[np.int64]:

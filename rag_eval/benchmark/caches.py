@@ -107,12 +107,16 @@ SLICES = schema_of(text_sha256=KEY, **dict.fromkeys(("starts", "ends", "tokens")
 TEXTS_AT_ONCE = 1_024
 """Of how many texts the counts are looked up at once."""
 
+MOST_REMEMBERED = 2**16
+"""Of how many texts the counts are remembered where no folder keeps them."""
+
 
 class TokenCounts:
     """Counts the tokens of slices, each once: configurations and runs find mostly the same places of a document."""
 
-    def __init__(self, folder: Path, storage: Storage | None = None) -> None:
-        self._rows, self._fresh = KeyedRows(folder, SLICES, storage), dict[str, Row]()
+    def __init__(self, folder: Path | None = None, storage: Storage | None = None) -> None:
+        self._rows = None if folder is None else KeyedRows(folder, SLICES, storage)
+        self._fresh: dict[str, Row] = {}
 
     def __call__(self, slices: Iterable[Slices], encoding: str) -> Iterator[list[int]]:
         """Return how many tokens each slice of the texts is."""
@@ -120,7 +124,9 @@ class TokenCounts:
         rest = iter(slices)
         while block := list(islice(rest, TEXTS_AT_ONCE)):
             digests = [text_sha256(f"{counted_by} {one.sha256 or text_sha256(one.read())}") for one in block]
-            known = self._rows.get(digests)
+            known = {} if self._rows is None else self._rows.get(digests)
+            if self._rows is None and len(self._fresh) > MOST_REMEMBERED:
+                self._fresh = {}
             for digest, one in zip(digests, block, strict=True):
                 row = self._fresh.get(digest) or known.get(digest) or dict.fromkeys(SLICES.names[1:], ())
                 counts = dict(zip(zip(row["starts"], row["ends"], strict=True), row["tokens"], strict=True))
@@ -133,7 +139,8 @@ class TokenCounts:
     def close(self) -> None:
         """Keep what was counted; where it cannot be written, the log says so and the run goes on."""
         try:
-            self._rows.put(self._fresh)
+            if self._rows is not None:
+                self._rows.put(self._fresh)
         except ArtifactError as error:
             logger.warning("how many tokens texts are was not kept: %s", error)
 

@@ -379,8 +379,12 @@ def keep_outcome(
     return outcome
 
 
+class _NotKeptError(Exception):
+    """What a stage would make is not kept."""
+
+
 class _KeptWork:
-    """Gives what a workspace has kept of each stage; ``work`` says what that was. Raises ``LookupError`` without it."""
+    """Gives what a workspace has kept of each stage; ``work`` says what. Raises ``_NotKeptError`` without it."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -391,7 +395,7 @@ class _KeptWork:
         key = stage.key(*stage.looked(self._workspace, *inputs))
         found = find_record(self._workspace, stage, key)
         if found is None:
-            raise LookupError(key)
+            raise _NotKeptError(key)
         seconds = round(time.perf_counter() - started, 3)
         self.work[unused_name(stage.name, self.work)] = StageWork(
             work="reused", effort=effort_of(found), seconds=seconds, key=key
@@ -416,7 +420,7 @@ def reuse_outcome(workspace: Workspace, config: BenchmarkConfig, reanchor: bool 
             own = _KeptWork(workspace)
             evaluated = evaluate(own, configuration, inputs)
             done.append(summarise(workspace, configuration, evaluated, own.work, inputs))
-    except (LookupError, ArtifactError, ServiceError):  # not kept, not as it was written, or to be asked again
+    except (_NotKeptError, ArtifactError, ServiceError):  # not kept, not as it was written, or to be asked again
         return None
     return keep_outcome(workspace, started, config, corpus, inputs, done, {}, run.work)
 

@@ -38,7 +38,7 @@ from rag_eval.embedding.embedder import Embedder, ReportsUsage
 from rag_eval.errors import ConfigurationError
 from rag_eval.llm.writing import Answers
 from rag_eval.metrics.metric import MetricAtCut
-from rag_eval.metrics.score_tables import TokenCount, count_each
+from rag_eval.metrics.score_tables import TokenCount
 from rag_eval.parts import digest, fresh, identity, is_part, is_remote, located, replaced, versions_of
 from rag_eval.parts.objects import check_unchanged
 from rag_eval.retrieval.retriever import Reranker, usable_chunker
@@ -309,9 +309,9 @@ class Context:
 
     @contextmanager
     def token_counts(self) -> Iterator[TokenCount]:
-        """What counts the tokens of texts; a workspace keeps every count."""
+        """What counts the tokens of texts; a workspace keeps every count, and this process remembers those of none."""
         if self.workspace is None:
-            yield count_each
+            yield _counts
             return
         folder = self.workspace.root / "cache" / "tokens" / "slices"
         with self.workspace.growing(folder), closing(TokenCounts(folder, self.workspace.storage)) as counts:
@@ -371,6 +371,9 @@ class Context:
 
 _embedding_cache = functools.cache(EmbeddingCache)
 """One for all stages of a process: what it has read of the disk and checked, it does not read and check again."""
+
+
+_counts = TokenCounts()
 
 
 def spent(part: object) -> dict[str, Any]:

@@ -43,7 +43,7 @@ KEEP_EVERY = 1_024
 logger = logging.getLogger(__name__)
 
 
-TokenCounts = NDArray[np.int32]
+Tokens = NDArray[np.int32]
 
 
 class VectorRows(KeyedRows):
@@ -78,7 +78,7 @@ class VectorRows(KeyedRows):
 
     def find(
         self, digests: Keys, dimension: int | None = None, since_ns: int = 0
-    ) -> tuple[NDArray[np.bool_], Vectors, TokenCounts]:
+    ) -> tuple[NDArray[np.bool_], Vectors, Tokens]:
         """Return which digests were made since then and kept, their vectors and how many tokens each has.
 
         Vectors of others are zeros; tokens that nobody counted are -1. Raises ``ArtifactError`` when a dimension is
@@ -94,7 +94,7 @@ class VectorRows(KeyedRows):
             found[places] = True
         return found, vectors, tokens
 
-    def keep(self, digests: Keys, vectors: Vectors, since_ns: int = 0, tokens: TokenCounts | None = None) -> None:
+    def keep(self, digests: Keys, vectors: Vectors, since_ns: int = 0, tokens: Tokens | None = None) -> None:
         """Keep vectors; a disk that cannot be written is said in the log, because the vectors are worth more.
 
         Vectors of another size that were made before ``since_ns`` are of a model that was replaced, and go. Raises
@@ -224,6 +224,9 @@ class CachedEmbedder:
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Return the vectors of the texts, in their order; equal texts are embedded once."""
+        return self._embedded(texts)
+
+    def _embedded(self, texts: Sequence[str], alone: str | None = None) -> Vectors:
         make: Make = partial(self._in_blocks, self._embedder.embed)
         # Whoever writes another embed over that of a class means every way to embed.
         for kind in type(self._embedder).__mro__:
@@ -231,7 +234,7 @@ class CachedEmbedder:
                 make = self._embedder.embed_as_ready  # type: ignore[attr-defined]  # optional
             if {"embed", "embed_as_ready"} & vars(kind).keys():
                 break
-        return self._vectors(texts, self._kept[0], make)
+        return self._vectors(texts, self._kept[0], make, alone)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """Return the vector of a question."""
@@ -241,9 +244,9 @@ class CachedEmbedder:
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
         """Return the vectors of the questions, in their order."""
         if self.symmetric:
-            return self.embed(texts)
+            return self._embedded(texts, "queries")
         make = partial(self._in_blocks, partial(embed_queries, self._embedder))
-        return self._vectors(texts, self._kept[1], make)
+        return self._vectors(texts, self._kept[1], make, "queries")
 
     @cached_property
     def _kept(self) -> tuple[VectorRows, VectorRows]:
@@ -251,16 +254,20 @@ class CachedEmbedder:
         kept = partial(self._cache.collection, digest(self._embedder), self.name)
         return kept(), kept(queries=not self.symmetric)
 
-    def _vectors(self, texts: Sequence[str], kept: VectorRows, make: Make) -> Vectors:
-        """Return the vectors of the texts: those kept, and with ``make`` the others, each distinct text once."""
+    def _vectors(self, texts: Sequence[str], kept: VectorRows, make: Make, alone: str | None = None) -> Vectors:
+        """Return the vectors of the texts: those kept, and with ``make`` the others, each distinct text once.
+
+        What is ``alone`` by a name, as all that a remote embedder is asked, is made by one at a time.
+        """
         check_texts(texts)
         if not texts:
             return self._embedder.embed([])
         digests = keys_from_hex([text_sha256(text) for text in texts])
         found, vectors, tokens = kept.find(digests, known_dimension(self._embedder), self._since_ns)
         with ExitStack() as turn:
-            if is_remote(self._embedder) and not found.all():
-                turn.enter_context(kept.alone())  # somebody else may have made them meanwhile
+            is_paid = is_remote(self._embedder)
+            if (is_paid or alone) and not found.all():
+                turn.enter_context(kept.alone("" if is_paid else alone or ""))  # somebody else may make them meanwhile
                 found, vectors, tokens = kept.find(digests, known_dimension(self._embedder), self._since_ns)
             first: dict[bytes, int] = {}
             missing = np.flatnonzero(~found).tolist()
@@ -284,7 +291,7 @@ class CachedEmbedder:
                 vectors[missing] = vectors[sources]
         return vectors
 
-    def _counted(self, texts: Sequence[str], places: Sequence[int], known: TokenCounts) -> TokenCounts | None:
+    def _counted(self, texts: Sequence[str], places: Sequence[int], known: Tokens) -> Tokens | None:
         """How many tokens the texts at these places have, those that are -1 counted; None where none can be."""
         count = getattr(self._embedder, "count_tokens", None)
         unknown = np.flatnonzero(known < 0)

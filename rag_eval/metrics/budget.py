@@ -21,7 +21,6 @@ from rag_eval.types.ids import EvaluationType
 BUDGET = 2_000
 """How many tokens of context a question may cost unless a benchmark says otherwise, counted by cl100k_base."""
 
-LARGEST_BUDGET = 16_000
 STRIP = tuple(round(250 * 2 ** (step / 6)) for step in range(37))
 """The budgets at which every run is scored, from 250 to 16,000 tokens: six to each doubling."""
 

@@ -5,8 +5,8 @@ returned, and a budget of tokens takes passages in the order of their hits as lo
 touch are one, at the rank of its best hit: no character is returned, paid for or counted twice.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Protocol
+from collections.abc import Sequence
+from typing import Annotated
 
 from pydantic import Field
 
@@ -20,16 +20,6 @@ from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Document
 
 Place = tuple[int, int]
-
-
-class Returned(Protocol):
-    """What makes a passage of a hit."""
-
-    def passages(self, document: Document, chunks: Sequence[Place], hits: Sequence[int]) -> Mapping[int, Place | None]:
-        """Return the place of the passage of each hit, hits being numbers of the document's chunks in order.
-
-        None stands for a passage beyond the limit: the hit itself is returned, and counted.
-        """
 
 
 @part

@@ -9,18 +9,23 @@ from typing import Any
 import pytest
 
 from rag_eval.benchmark import search_stages, stages
+from rag_eval.benchmark.config import Configuration
 from rag_eval.benchmark.config_files import load_config
-from rag_eval.benchmark.engine import Evaluated, evaluate
+from rag_eval.benchmark.engine import Evaluated, InMemoryInputs, evaluate, run_in_memory
 from rag_eval.benchmark.records import Doing, do_once
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
 from rag_eval.benchmark.stage import Context, Stage
 from rag_eval.benchmark.truth_stages import ground_truth
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.ground_truth.sources import FileTruth
+from rag_eval.chunking.recursive import RecursiveTokenChunker
+from rag_eval.embedding.local import LocalEmbedder
+from rag_eval.ground_truth.sources import FileTruth, read_truth
 from rag_eval.metrics.score_tables import Slices
 from rag_eval.retrieval import bm25
+from rag_eval.retrieval.searching import VectorSearch
 from rag_eval.sample import CORPUS, GROUND_TRUTH
-from rag_eval.tables import documents_to_table
+from rag_eval.stores.lance import LanceDBVectorStore
+from rag_eval.tables import documents_to_table, truth_to_tables
 from rag_eval.tokens import count_tokens
 from rag_eval.types.documents import Corpus
 
@@ -146,6 +151,20 @@ def test_twice_as_many_shards_are_their_halves_and_a_large_corpus_has_64(
     monkeypatch.setattr(stages, "LARGEST_DOCUMENT", 1_000)
     assert members(None) == members(64)
     assert "a document is never divided between shards" in caplog.text
+
+
+def test_shards_in_memory_and_a_store_with_a_place_of_its_own_give_the_same(tmp_path: Path) -> None:
+    truth = truth_to_tables(read_truth(GROUND_TRUTH, "token-level"))
+    found = []
+    for shards in (1, 5):
+        documents = run_in_memory(stages.load_corpus, CorpusSource.of(CORPUS, "**/*.md"), shards)
+        assert len(documents) == shards
+        parts: dict[str, Any] = dict.fromkeys(Configuration.model_fields)
+        parts |= {"chunker": RecursiveTokenChunker(100), "retrieval": VectorSearch(), "embedder": LocalEmbedder()}
+        one = Configuration.model_construct(**parts | {"store": LanceDBVectorStore(tmp_path / "store")})
+        inputs = InMemoryInputs("token-level", documents, truth, ["span_recall"], [5], 20)
+        found.append(evaluate(run_in_memory, one, inputs).scores)
+    assert found[0].equals(found[1])
 
 
 def test_documents_are_read_when_they_are_asked_for_and_few_stay(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -275,6 +275,22 @@ def test_a_reader_does_not_mind_that_segments_are_merged(tmp_path: Path) -> None
     assert reader.statistics.misses == 0
 
 
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_questions_that_several_ask_at_once_are_embedded_once(tmp_path: Path, symmetric: bool) -> None:
+    class Slow(OwnEmbedder):
+        def vector(self, text: str) -> list[float]:
+            time.sleep(0.01)
+            return super().vector(text)
+
+    embedder, cache = Slow(), EmbeddingCache(tmp_path)
+    embedder.symmetric = symmetric  # type: ignore[attr-defined]  # optional
+    with ThreadPoolExecutor(4) as threads:
+        asked = [threads.submit(CachedEmbedder(embedder, cache).embed_queries, TEXTS[:20]) for _ in range(4)]
+        vectors = [one.result() for one in asked]
+    assert sorted(embedder.embedded) == sorted(TEXTS[:20])
+    assert all(np.array_equal(one, vectors[0]) for one in vectors)
+
+
 def test_threads_share_one_cache(tmp_path: Path) -> None:
     cached = CachedEmbedder(LocalEmbedder(), EmbeddingCache(tmp_path), keep_every=7)
     expected = LocalEmbedder().embed(TEXTS)
