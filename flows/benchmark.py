@@ -1,12 +1,15 @@
 """The benchmark: load the corpus and the truth once, then evaluate every configuration in a subflow of its own."""
 
 from datetime import UTC, datetime
+from functools import partial
+from typing import Any
 
 from prefect import flow, task, unmapped
 from prefect.cache_policies import NO_CACHE
 
 from rag_eval.benchmark import engine, stages
 from rag_eval.benchmark.config import THREADS, BenchmarkConfig, Configuration
+from rag_eval.benchmark.grid_search import search_grid
 from rag_eval.benchmark.housekeeping import notice_first_version, using_workspace
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome, conclude, keep_outcome, summarise
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
@@ -22,7 +25,7 @@ from tasks.artifacts import (
     tag_run,
 )
 from tasks.fan_out import gather, side_by_side
-from tasks.runner import StageRunner
+from tasks.runner import StageRunner, shown, work_once
 
 
 @flow(name="rag-eval-evaluate-configuration", flow_run_name="{configuration.name}")
@@ -63,11 +66,16 @@ def benchmark(
     documents = run(stages.load_corpus, corpus, config.shards)
     truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, reanchor, config.copies)
     inputs = BenchmarkInputs.of(config, documents, truth)
-    configurations = config.configurations()
     with side_by_side(runner) as threads:
-        parts = {"workspace": unmapped(workspace), "configuration": configurations, "inputs": unmapped(inputs)}
-        done, failed = gather(configurations, threads.map(evaluate, parts))
-    outcome = keep_outcome(workspace, started, config, corpus, inputs, done, failed, run.work)
+
+        def evaluate_all(some: list[Configuration]) -> Any:
+            parts = {"workspace": unmapped(workspace), "configuration": some, "inputs": unmapped(inputs)}
+            return gather(some, threads.map(evaluate, parts))
+
+        done, failed, search = search_grid(
+            partial(work_once, workspace), workspace, config, inputs, evaluate_all, shown
+        )
+    outcome = keep_outcome(workspace, started, config, corpus, inputs, done, failed, run.work, search)
     show_ground_truth(workspace, config.ground_truth, outcome)
     report_run(workspace, outcome)
     if config.langsmith_dataset is not None:

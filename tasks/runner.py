@@ -167,25 +167,8 @@ class StageRunner:
             named: dict[str, Any] = {"name": CACHED} if was_kept else {}
             return Completed(data=result, message=key, **named)
 
-        def is_tried_again(task: Task[Any, Any], run: TaskRun, state: State[Any]) -> bool:
-            # Prefect asks before every new attempt: the one moment to say so.
-            error = state.result(raise_on_failure=False)
-            if not isinstance(error, Exception) or not is_outage(error):
-                return False
-            tells("retrying", as_sentence(error))
-            return True
-
-        task = Task(
-            fn=look_up_or_compute,
-            name=stage.name,
-            description=stage.compute.__doc__,
-            version=str(stage.version),
-            cache_policy=NO_CACHE,
-            persist_result=False,
-            retries=len(self._retry_delays) if remote else 0,
-            retry_delay_seconds=self._retry_delays,
-            retry_condition_fn=is_tried_again,
-        )
+        delays = self._retry_delays if remote else []
+        task = _task(look_up_or_compute, stage.name, tells, delays, stage.compute.__doc__, str(stage.version))
         return task(return_state=True)
 
     @contextmanager
@@ -195,6 +178,52 @@ class StageRunner:
             yield self
         except Exception as error:
             raise ConfigurationFailedError(as_sentence(error), self.work, is_outage(error)) from error
+
+
+def work_once(workspace: Workspace, stage: Stage, *inputs: Any) -> Any:
+    """What a stage makes, kept or made now, as a part of a task that shows it."""
+    return do_once(workspace, stage, inputs, _Computing(lambda *_: None, TOLD_AFTER, remote=False)).result
+
+
+def shown(name: str, work: Callable[[], R]) -> R:
+    """Do a piece of work as a task of this name, again where a service did not answer; listeners are told."""
+
+    tells = functools.partial(tell, None, name)
+    tells("started")
+    done: R = _task(work, name, tells, STAGE_DELAYS)()  # type: ignore[assignment]  # it is no coroutine
+    tells("computed")
+    return done
+
+
+def _task(
+    work: Callable[[], Any],
+    name: str,
+    tells: Callable[..., None],
+    delays: Sequence[float],
+    description: str | None = None,
+    version: str | None = None,
+) -> Task[[], Any]:
+    """A task of which Prefect keeps nothing, tried again after these delays when a service does not answer."""
+
+    def is_tried_again(task: Task[Any, Any], run: TaskRun, state: State[Any]) -> bool:
+        # Prefect asks before every new attempt: the one moment to say so.
+        error = state.result(raise_on_failure=False)
+        if not isinstance(error, Exception) or not is_outage(error):
+            return False
+        tells("retrying", as_sentence(error))
+        return True
+
+    return Task(
+        fn=work,
+        name=name,
+        description=description,
+        version=version,
+        cache_policy=NO_CACHE,
+        persist_result=False,
+        retries=len(delays),
+        retry_delay_seconds=list(delays),
+        retry_condition_fn=is_tried_again,
+    )
 
 
 class _Computing(Doing):

@@ -140,10 +140,11 @@ class Overlap:
 """
 
 
-def test_the_benchmark_files_about_retrieval_are_valid(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("page", "count"), [("retrieval.md", 3), ("sweeps.md", 1)])
+def test_the_benchmark_files_of_a_page_are_valid(page: str, count: int, tmp_path: Path) -> None:
     (tmp_path / "my_parts.py").write_text(OWN)
-    found = blocks(ROOT / "docs" / "retrieval.md", "yaml")
-    assert len(found) >= 3
+    found = blocks(ROOT / "docs" / page, "yaml")
+    assert len(found) >= count
     for text in found:
         (tmp_path / "benchmark.yaml").write_text(text)
         assert len(load_config(tmp_path / "benchmark.yaml").configurations()) > 1

@@ -3,8 +3,11 @@
 What is not needed to start a server is imported while that starts, which takes longer.
 """
 
+import sys
 import threading
 from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -13,12 +16,12 @@ from rich.console import Console
 from rich.text import Text
 
 from flows.cli import options
-from flows.cli.console import plain_table, print_notes, say, visible
+from flows.cli.console import plain_table, print_json, print_notes, say, visible
 from flows.cli.processes import Stopped, leaving, watched
 from flows.cli.truth import summary
 from rag_eval.disk.files import scratch_path, sweep_scratch, write_atomically
 from rag_eval.errors import ArtifactError, BenchmarkFailedError, ConfigurationError, Faults
-from rag_eval.formatting import counted
+from rag_eval.formatting import cost_in_words, counted
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ids import encode_utf8
 
@@ -44,13 +47,17 @@ def run(
         str | None,
         typer.Option("--publish", metavar="DATASET", help="LangSmith dataset for an experiment per configuration."),
     ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(help="Which configurations to evaluate, overriding the benchmark's: full, guided or sure."),
+    ] = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Run a benchmark and rank its configurations."""
     from rag_eval.benchmark.outcome import BenchmarkOutcome
     from rag_eval.benchmark.workspace import Workspace
 
-    chosen = given.benchmark(config, publish_to)
+    chosen = given.benchmark(config, publish_to, search)
     kept = Workspace.at(given.workspace, refresh=refresh)
     # What is wrong with the files is said before a server is started.
     checked = check_files(chosen, kept, reanchor=reanchor, file=config)
@@ -61,6 +68,7 @@ def run(
     kept.keep(kept.root / ".gitignore", b"*\n")  # also says early when a bucket cannot be written to
     console = Console(stderr=True)
     print_notes(console)
+    chosen = _within_limit(console, chosen, kept)
     failure: BenchmarkFailedError | None = None
     try:
         outcome = _reused(chosen, kept, reanchor)
@@ -76,9 +84,57 @@ def run(
         raise failure
 
 
-def validate(
-    config: Annotated[Path, typer.Argument(help="Benchmark file (YAML or TOML).", callback=options.benchmark_file)],
+FileArgument = Annotated[Path, typer.Argument(help="Benchmark file (YAML or TOML).", callback=options.benchmark_file)]
+
+
+def estimate(
+    config: FileArgument,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+    as_json: options.JsonOption = False,
 ) -> None:
+    """Estimate what a benchmark would embed, in full and guided, before anything is spent."""
+    from rag_eval.benchmark.config_files import load_config
+    from rag_eval.benchmark.grid_search import estimated
+    from rag_eval.benchmark.records import made_once
+    from rag_eval.benchmark.workspace import Workspace
+
+    chosen, kept = load_config(config), Workspace.at(workspace)
+    checked = check_files(chosen, kept, file=config)
+    found, notes = estimated(partial(made_once, kept), kept, chosen)
+    console = Console()
+    if as_json:
+        print_json(console, {"estimates": [asdict(one) for one in found], "notes": notes})
+        return
+    columns = {"search": False, "configurations": True, "texts": True, "tokens": True, "cost": True, "left": True}
+    table = plain_table(None, columns)
+    for one in found:
+        sizes = one.configurations, one.all.texts, one.all.tokens or 0
+        left = f"{one.left.tokens:,} tokens, {cost_in_words(one.left.cost)}"
+        table.add_row(one.search, *(f"{size:,}" for size in sizes), cost_in_words(one.all.cost), left)
+    console.print(table)
+    say(console, "sure: between the two or more, at most full; it ends at max_cost, and says what is certain by then")
+    for notice in (*notes, *checked.notes):
+        say(console, f"Note: {notice}.")
+
+
+def _within_limit(console: Console, chosen: "BenchmarkConfig", kept: "Workspace") -> "BenchmarkConfig":
+    """The benchmark, without its limit if a full search may pass it; where nobody can be asked, the run says so."""
+    from rag_eval.benchmark.estimate import TextCosts
+    from rag_eval.benchmark.grid_search import over_limit
+    from rag_eval.benchmark.records import made_once
+    from rag_eval.benchmark.references import CorpusSource
+    from rag_eval.benchmark.stages import load_corpus
+
+    if chosen.max_cost is None or chosen.search != "full" or not (console.is_terminal and sys.stdin.isatty()):
+        return chosen
+    run = partial(made_once, kept)
+    documents = run(load_corpus, CorpusSource.of(chosen.corpus, chosen.glob), chosen.shards)
+    if told := over_limit(TextCosts(run, kept, documents), chosen):
+        typer.confirm(f"{told}. Embed them?", abort=True, err=True)
+    return chosen.model_copy(update={"max_cost": None})
+
+
+def validate(config: FileArgument) -> None:
     """Check a benchmark file, its documents and its ground truth, and list its configurations."""
     from rag_eval.benchmark.config_files import load_config
     from rag_eval.metrics.budget import BUDGET
@@ -92,7 +148,7 @@ def validate(
     console.print(table)
     ks = ", ".join(map(str, chosen.k))
     say(console, f"{counted(len(configurations), 'configurations')}, {chosen.evaluation_type}, k = {ks}")
-    budget = f"a budget of {chosen.budget or BUDGET:,} tokens{', the default' * (chosen.budget is None)}"
+    budget = f"a budget of {BUDGET:,} tokens, the default" if chosen.budget is None else f"{chosen.budget:,} tokens"
     say(console, f"ranked by {chosen.objective}; {budget}")
     say(console, f"{counted(documents, 'documents')}, {counted(queries, 'queries')}")
     for notice in (*elsewhere, *chosen.notices()):
@@ -214,7 +270,7 @@ def _reused(config: "BenchmarkConfig", workspace: "Workspace", reanchor: bool) -
     """The outcome of a run that has nothing to compute, and needs no server; None where one is there to show it."""
     from flows.cli.server import lasting_server
     from rag_eval.benchmark.housekeeping import in_use
-    from rag_eval.benchmark.outcome import reuse_outcome
+    from rag_eval.benchmark.runs import reuse_outcome
     from rag_eval.reports.write import ReportMemory, keep_report
 
     if workspace.refresh or config.langsmith_dataset or not workspace.runs.is_dir() or lasting_server():

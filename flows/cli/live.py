@@ -253,4 +253,6 @@ def _tally(states: dict[str, str], events: Events) -> str:
     parts = [
         f"{reached.count(state):,} {state}" for state in ("done", "running", "waiting", "failed") if state in reached
     ]
-    return f"{counted(len(reached), 'configurations')}: {', '.join(parts)}"
+    shared = [event for (name, _), event in events.items() if name is None and event.status == "started"]
+    told = f"; {shared[-1].stage}" if shared else ""
+    return f"{counted(len(reached), 'configurations')}: {', '.join(parts)}{told}"

@@ -13,6 +13,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    StrictFloat,
     StrictInt,
     StrictStr,
     ValidationInfo,
@@ -21,6 +22,7 @@ from pydantic import (
 )
 
 from rag_eval.benchmark.objective import DEFAULT_METRICS, Metric, check_objective, first_metric, metric_column
+from rag_eval.benchmark.sweep import TOLERANCE, CostLimit, Search
 from rag_eval.benchmark.truth_sources import TruthSources
 from rag_eval.chunking import CHUNKER, CONTEXT
 from rag_eval.chunking.chunker import PositionAwareChunker
@@ -40,7 +42,7 @@ from rag_eval.parts.objects import notices
 from rag_eval.parts.settings import Glob, Name, Settings
 from rag_eval.retrieval import PASSAGE, RERANKER, RETRIEVER, REWRITER, SELECTION, SYSTEM
 from rag_eval.retrieval.retriever import Reranker
-from rag_eval.retrieval.searching import HybridSearch, searches_by_vector
+from rag_eval.retrieval.searching import HybridSearch, searches_by_vector, with_reference
 from rag_eval.retrieval.selection import Selection
 from rag_eval.stores import STORE
 from rag_eval.stores.store import VectorStore
@@ -270,6 +272,14 @@ def _check_target(target: str) -> str:
     return target
 
 
+def _check_cost(text: str) -> str:
+    try:
+        CostLimit.parse(text)
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
 InputPath = Annotated[Path, BeforeValidator(_check_path)]
 
 
@@ -328,6 +338,19 @@ class BenchmarkConfig(Settings):
         default=None,
         description="How many parts the documents are divided into, each of which is computed and kept by itself; "
         "null: 1, and 64 from 64 MB of documents on. The results are the same.",
+    )
+    search: Search = Field(
+        default="full",
+        description="Which configurations are evaluated: full, all; guided, those of the chunkings that a guide ranks "
+        "first; sure, as many as it takes until no other can be better by more than tolerance.",
+    )
+    tolerance: Annotated[StrictFloat, Field(ge=0, le=1)] = Field(
+        default=TOLERANCE, description="How much of the objective a sure search may leave open."
+    )
+    max_cost: Annotated[StrictStr, AfterValidator(_check_cost)] | None = Field(
+        default=None,
+        description="The most to embed, such as 500,000 tokens or 2.50 USD: a guided or sure search ends there, and "
+        "before a full one begins it is asked.",
     )
     langsmith_dataset: Name | None = Field(
         default=None, description="The LangSmith dataset that gets an experiment for every configuration."
@@ -393,7 +416,11 @@ class BenchmarkConfig(Settings):
 
     @property
     def _axes(self) -> dict[PartSection, list[Any]]:
-        return {one: getattr(self, key) for key, one in SECTIONS.items() if not one.beside}
+        axes = {one: getattr(self, key) for key, one in SECTIONS.items() if not one.beside}
+        if self.search == "sure" and self.chunkers:
+            modes = SECTIONS["retrieval"]
+            axes[modes] = [with_reference(one, self.chunkers[0]) for one in axes[modes]]
+        return axes
 
     def configurations(self) -> list[Configuration]:
         """Every way to compare, each once: the sections in their order, the first changing slowest.
@@ -448,6 +475,9 @@ class BenchmarkRecord(Settings):
     fetch_k: int | None
     copies: Copies = "off"
     shards: int | None = None
+    search: Search = "full"
+    tolerance: float = TOLERANCE
+    max_cost: str | None = None
     langsmith_dataset: str | None
     name: str | None = None
     notify: list[str] = Field(default_factory=list)

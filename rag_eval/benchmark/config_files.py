@@ -2,16 +2,17 @@
 
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from pydantic import ValidationError
 
 from rag_eval import sample
 from rag_eval.benchmark.config import LONGEST_NAME, MAX_CONFIGURATIONS, SECTIONS, BenchmarkConfig
+from rag_eval.benchmark.sweep import Search
 from rag_eval.benchmark.truth_sources import read_sources
 from rag_eval.errors import ConfigurationError, Faults, preview
-from rag_eval.formatting import slug
+from rag_eval.formatting import choices, slug, suggestion
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.metrics import METRIC
 from rag_eval.parts.kinds import read_grids
@@ -217,6 +218,7 @@ def chosen_benchmark(
     truth: Path | None = None,
     glob: str | list[str] | None = None,
     langsmith_dataset: str | None = None,
+    search: str | None = None,
 ) -> BenchmarkConfig:
     """The benchmark of a file, or the sample's, with what is given in the place of what it says.
 
@@ -227,11 +229,15 @@ def chosen_benchmark(
         raise ConfigurationError("corpus and truth go together unless a benchmark file has the other: give both")
     if langsmith_dataset is not None and not langsmith_dataset.strip():
         raise ConfigurationError("the dataset to publish to has no name: give that of a LangSmith dataset")
+    if search is not None and search not in get_args(Search):
+        known = get_args(Search)
+        raise ConfigurationError(f"there is no search {preview(search)}{suggestion(search, known)}: {choices(known)}")
     chosen = load_config(file or sample.BENCHMARK)
     given: dict[str, Any] = {
         "corpus": corpus and corpus.absolute(),
         "ground_truth": truth and [FileTruth(truth.absolute())],
         "glob": (glob[0] if isinstance(glob, list) and len(glob) == 1 else glob) or None,
         "langsmith_dataset": langsmith_dataset,
+        "search": search,
     }
     return chosen.model_copy(update={key: value for key, value in given.items() if value is not None})

@@ -54,11 +54,15 @@ class Evaluated:
 
 
 def evaluate(
-    run: Run, searched_by: Configuration | Retriever[Any], inputs: BenchmarkInputs | InMemoryInputs
+    run: Run,
+    searched_by: Configuration | Retriever[Any],
+    inputs: BenchmarkInputs | InMemoryInputs,
+    pool: list[int] | None = None,
 ) -> Evaluated:
     """Chunk, put context, embed, index, rewrite, filter, retrieve, fuse, select, rerank, return and score.
 
-    A whole retrieval system in its place indexes and retrieves by itself.
+    A whole retrieval system in its place indexes and retrieves by itself. With a ``pool`` only those chunks are
+    embedded and searched, by their numbers; how rare a word is, and how many hits are fetched, is that of all.
     """
     level, queries, depth = inputs.evaluation_type, inputs.truth.queries, inputs.depth
     first = depth.candidates if isinstance(depth, SearchDepth) else depth
@@ -68,11 +72,7 @@ def evaluate(
     if isinstance(searched_by, Configuration) and searched_by.system is None:
         parts = searched_by
         fuses_scores = isinstance(parts.retrieval, HybridSearch) and parts.retrieval.fusion.reads_scores
-        cut = (stages.chunk.whole, inputs.truth) if level == "chunk-level" else (stages.chunk, None)
-        chunks = run(cut[0], inputs.documents, parts.chunker, cut[1])
-        _check_any(chunks, inputs.documents, parts.chunker)
-        if parts.context is not None:
-            chunks = run(stages.contextualise, chunks, inputs.documents, parts.context)
+        chunks = cut(run, parts, inputs.documents, inputs.truth if level == "chunk-level" else None)
         asked = queries
         if parts.queries is not None:
             asked = searches = run(stages.rewrite, queries, parts.queries)
@@ -82,8 +82,15 @@ def evaluate(
         if selection is not None and selection.filters:
             asked = searches = run(search_stages.filter_searches, asked, queries, selection)
             allowed = [run(search_stages.filter_documents, searches, inputs.documents, selection)]
-        if isinstance(depth, SearchDepth) and len(chunks) > 1:
+        if isinstance(depth, SearchDepth) and (len(chunks) > 1 or pool is not None):
             depth = run(search_stages.measure_depth, chunks, depth)
+        whole = chunks
+        if pool is not None:
+            chunks = run(search_stages.take_chunks, whole, pool)
+        reference = getattr(getattr(parts.retrieval, "fusion", None), "reference", None)
+        typical: Any = None
+        if reference is not None:
+            typical = cut(run, parts.model_copy(update={"chunker": reference, "context": None}), inputs.documents)
         sources: list[list[Any]] = []
         for one in parts.searches:
             source: list[Any] = []
@@ -103,13 +110,22 @@ def evaluate(
                 found = run(steps[1], chunks, *given, len(chunks) if parted else None)
                 hits["vector"] = run(search_stages.merge, found, chunks, *given) if parted else found[0]
                 if fuses_scores:
-                    source = [parts.embedder, embeddings, run(search_stages.sum_vectors, chunks, embeddings)]
+                    summed = (
+                        (chunks, embeddings)
+                        if typical is None
+                        else (typical, run(stages.embed, typical, parts.embedder))
+                    )
+                    source = [parts.embedder, embeddings, run(search_stages.sum_vectors, *summed)]
             elif isinstance(one, WordSearch):
                 postings = run(search_stages.count_words, chunks, one.tokenizer)
-                source = [one, postings, run(search_stages.sum_words, chunks, postings)]
+                counted = postings if pool is None else run(search_stages.count_words, whole, one.tokenizer)
+                source = [one, postings, run(search_stages.sum_words, whole, counted)]
                 name = unused_name("words", hits)
                 searched = chunks, *source[1:], asked, one, depth, name, *allowed
                 hits[name] = run(search_stages.retrieve_by_words, *searched)
+                if typical is not None:
+                    counted = run(search_stages.count_words, typical, one.tokenizer)
+                    source += [typical, counted, run(search_stages.sum_words, typical, counted)]
             else:
                 hits[unused_name(label(one), hits)] = run(search_stages.retrieve, chunks, asked, one, depth, *allowed)
             sources.append(source)
@@ -135,6 +151,13 @@ def evaluate(
     returned = list(hits.values())[-1] if passages is None else passages
     scores = run(stages.score, returned, inputs.truth, inputs.documents, chunks, inputs.metrics, inputs.ks)
     return Evaluated(hits, scores, chunks, indexes, searches, passages, *allowed)
+
+
+def cut(run: Run, parts: Configuration, documents: Any, chunk_truth: Any = None) -> Any:
+    """The chunks of the documents, with what is searched of them; for chunk-level evaluation by the truth of that."""
+    chunks = run(stages.chunk if chunk_truth is None else stages.chunk.whole, documents, parts.chunker, chunk_truth)
+    _check_any(chunks, documents, parts.chunker)
+    return chunks if parts.context is None else run(stages.contextualise, chunks, documents, parts.context)
 
 
 def _check_any(chunks: Sequence[Any], documents: Sequence[Any], chunker: Any) -> None:

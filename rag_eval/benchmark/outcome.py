@@ -2,17 +2,14 @@
 
 import platform
 import secrets
-import time
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 import pyarrow.compute as pc
 from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints
 
-from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import BenchmarkConfig, BenchmarkRecord, Configuration, ConfigurationRecord
-from rag_eval.benchmark.engine import Evaluated, evaluate
-from rag_eval.benchmark.records import find_record
+from rag_eval.benchmark.engine import Evaluated
 from rag_eval.benchmark.references import (
     BenchmarkInputs,
     CorpusSource,
@@ -20,14 +17,12 @@ from rag_eval.benchmark.references import (
     IndexRef,
     TableRef,
     TruthSource,
-    effort_of,
 )
-from rag_eval.benchmark.stage import Stage, unused_name
 from rag_eval.benchmark.stages import read_chunks
-from rag_eval.benchmark.truth_stages import ground_truth
+from rag_eval.benchmark.sweep import SearchRecord
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.errors import ArtifactError, BenchmarkFailedError, ConfigurationError, ServiceError, preview
-from rag_eval.formatting import choices, counted, percent, suggestion
+from rag_eval.errors import BenchmarkFailedError, ConfigurationError, preview
+from rag_eval.formatting import choices, counted, suggestion
 from rag_eval.ground_truth.copies import count_copies
 from rag_eval.ground_truth.files import truth_text
 from rag_eval.metrics.budget import context_cost
@@ -157,9 +152,7 @@ class ConfigurationOutcome(_Outcome):
             if sentence and effort is not None and effort.fallbacks:
                 told.append(f"{self.name}: {effort.fallbacks:,} of {effort.total:,} {sentence}")
             if effort is not None and effort.recall is not None and effort.recall < LEAST_RECALL:
-                found = (
-                    f"its index finds {percent(effort.recall, 1)} of the nearest chunks on a sample of the questions"
-                )
+                found = f"its index finds {effort.recall:.1%} of the nearest chunks on a sample of the questions"
                 more = "index: {type: ivf-pq, nprobes: 100, refine_factor: 20}"
                 told.append(f"{self.name}: {found}: use index none, or one that searches more, such as {more}.")
         if self.chunks.skipped:
@@ -187,7 +180,8 @@ class BenchmarkOutcome(_Outcome):
     """A whole benchmark: what was compared on what, and every configuration in the order given.
 
     ``failures`` are the configurations that failed, by name; ``stages`` is the work that all share. ``copied_spans``
-    of the truth, in ``copied_questions``, have copies in the corpus that count as evidence.
+    of the truth, in ``copied_questions``, have copies in the corpus that count as evidence. ``search`` says how the
+    configurations were chosen, and what is known of the others; None where all were evaluated.
     """
 
     schema_version: Literal[2] = 2
@@ -207,6 +201,7 @@ class BenchmarkOutcome(_Outcome):
     configurations: list[ConfigurationOutcome]
     failures: dict[str, ConfigurationFailure]
     stages: dict[str, StageWork]
+    search: SearchRecord | None = None
 
     @property
     def ranking_metric(self) -> str:
@@ -346,6 +341,7 @@ def keep_outcome(
     configurations: list[ConfigurationOutcome],
     failures: dict[str, ConfigurationFailure],
     stages: dict[str, StageWork],
+    search: SearchRecord | None = None,
 ) -> BenchmarkOutcome:
     """The outcome of a run that ends now, kept in the workspace."""
     queries = inputs.truth.queries
@@ -369,6 +365,7 @@ def keep_outcome(
         configurations=configurations,
         failures=failures,
         stages=stages,
+        search=search,
     )
     # As it was scored: joined, and carried over to the documents.
     tables = TruthTables(workspace.read_table(queries), workspace.read_table(inputs.truth.answers))
@@ -377,52 +374,6 @@ def keep_outcome(
     workspace.keep(workspace.runs / outcome.run / GROUND_TRUTH, truth_text(truth).encode())
     workspace.keep(workspace.runs / outcome.run / SUMMARY, outcome.model_dump_json(indent=2).encode())
     return outcome
-
-
-class _NotKeptError(Exception):
-    """What a stage would make is not kept."""
-
-
-class _KeptWork:
-    """Gives what a workspace has kept of each stage; ``work`` says what. Raises ``_NotKeptError`` without it."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
-        self.work: dict[str, StageWork] = {}
-
-    def __call__(self, stage: Stage, *inputs: Any) -> Any:
-        started = time.perf_counter()
-        key = stage.key(*stage.looked(self._workspace, *inputs))
-        found = find_record(self._workspace, stage, key)
-        if found is None:
-            raise _NotKeptError(key)
-        seconds = round(time.perf_counter() - started, 3)
-        self.work[unused_name(stage.name, self.work)] = StageWork(
-            work="reused", effort=effort_of(found), seconds=seconds, key=key
-        )
-        return found
-
-
-def reuse_outcome(workspace: Workspace, config: BenchmarkConfig, reanchor: bool = False) -> BenchmarkOutcome | None:
-    """The outcome of a run of which every stage is kept, kept as one that ends now; None where something is missing.
-
-    It is what the flow gives, without the flow: nothing is computed.
-    """
-    started = datetime.now(UTC)
-    run = _KeptWork(workspace)
-    try:
-        corpus = CorpusSource.of(config.corpus, config.glob)
-        documents = run(stages.load_corpus, corpus, config.shards)
-        truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, reanchor, config.copies)
-        inputs = BenchmarkInputs.of(config, documents, truth)
-        done = []
-        for configuration in config.configurations():
-            own = _KeptWork(workspace)
-            evaluated = evaluate(own, configuration, inputs)
-            done.append(summarise(workspace, configuration, evaluated, own.work, inputs))
-    except (_NotKeptError, ArtifactError, ServiceError):  # not kept, not as it was written, or to be asked again
-        return None
-    return keep_outcome(workspace, started, config, corpus, inputs, done, {}, run.work)
 
 
 def conclude(workspace: Workspace, outcome: BenchmarkOutcome) -> BenchmarkOutcome:

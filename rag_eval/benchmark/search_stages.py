@@ -300,6 +300,14 @@ def measure_depth(chunks: Shards, depth: SearchDepth, *, context: Context) -> tu
     return pa.table({"hits": [hits_to_fetch(depth, chunks)]}), Effort(fresh=rows, total=rows, unit="chunks")
 
 
+@stage("chunks", version=1, makes=list[TableRef])
+def take_chunks(chunks: Shards, numbers: list[int], *, context: Context) -> tuple[list[pa.Table], Effort]:
+    """Some of the chunks of all shards, by their numbers, as one shard in the order of their places."""
+    taken = pa.concat_tables(chunks).take(pa.array(numbers, pa.int64()))
+    taken = taken.take(pc.sort_indices(taken.column("doc_id"))) if len(chunks) > 1 else taken
+    return [taken], Effort(fresh=len(numbers), total=len(numbers), unit="chunks")
+
+
 @stage("postings", version=1, makes=list[TableRef], by_shard=True)
 def count_words(chunks: Shards, tokenizer: Any, *, context: Context) -> tuple[list[pa.Table], Effort]:
     """Which chunks have which words how often, of what is searched in each shard."""
@@ -375,8 +383,8 @@ def fuse(
     """Several rankings as one.
 
     ``sources`` says of each what any chunk's score is made of: for vectors the embedder, the embeddings and their sums;
-    for words BM25, the postings and their statistics; nothing where there are no scores. It is empty where the fusion
-    asks for none.
+    for words BM25, the postings and their statistics, and the chunks, postings and statistics of a reference where the
+    fusion has one; nothing where there are no scores. It is empty where the fusion asks for none.
     """
     asked = as_searches(searches)
     scorings = [_scoring(source, chunks, asked, context) for source in sources]
@@ -407,7 +415,8 @@ def _scoring(source: Sequence[Any], chunks: Shards, searches: pa.Table, context:
         return None
     texts = searches.column("text").to_pylist()
     if isinstance(source[0], WordSearch):
-        return WordScoring(_word_index(chunks, source, texts), texts)
+        typical = _word_index(source[3], [source[0], *source[4:]], texts) if source[3:] else None
+        return WordScoring(_word_index(chunks, source[:3], texts), texts, typical)
     embedder, embeddings, sums = source
     with context.embedder(embedder) as used:
         asked = unit_vectors(embed_queries(used, texts), "query vectors")

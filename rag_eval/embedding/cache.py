@@ -7,13 +7,13 @@ apart, unless the embedder says (``symmetric``) that it embeds a question like a
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,8 @@ from rag_eval.errors import ArtifactError, ConfigurationError, preview
 from rag_eval.parts import digest, is_remote
 from rag_eval.parts.objects import check_unchanged
 from rag_eval.types.ids import text_sha256
+
+T = TypeVar("T")
 
 KEEP_EVERY = 1_024
 """How many new vectors of a local embedder may be lost by a crash; those of a remote one are kept as they come."""
@@ -221,6 +223,13 @@ class CachedEmbedder:
         """
         fresh = self.usage.tokens
         return None if fresh is None or self._kept_tokens is None else fresh + self._kept_tokens
+
+    def lacking(self, texts: Mapping[str, T]) -> dict[str, T]:
+        """Return those of the texts, given by their sha256, that would have to be embedded."""
+        digests, found = list(texts), np.zeros(len(texts), bool)
+        for _, places, _ in locate(keys_from_hex(digests), self._kept[0].files(self._since_ns)):
+            found[places] = True
+        return {digests[place]: texts[digests[place]] for place in np.flatnonzero(~found).tolist()}
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Return the vectors of the texts, in their order; equal texts are embedded once."""

@@ -137,6 +137,11 @@ class BuiltInEmbedder(ABC):
         return self._dimension
 
     @property
+    def price(self) -> float | None:
+        """US dollars for a million tokens; None where it is not known."""
+        return self._price
+
+    @property
     def usage(self) -> Usage:
         """Requests, texts, tokens and cost so far; tokens as the service counts them where it does."""
         is_known = self._price is not None and (self._used.tokens is not None or not self._price)

@@ -32,7 +32,7 @@ def discounted_gain(gains: Counts | Values) -> Values:
 class Recall(RetrievalMetric):
     """|retrieved ∩ truth| / |truth|; 0 on empty truth."""
 
-    only_rises = True
+    only_rises = is_bounded = True
 
     @classmethod
     def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
@@ -69,7 +69,7 @@ class F1(RetrievalMetric):
 class HitRate(RetrievalMetric):
     """1 where any rank has a gain, else 0."""
 
-    only_rises = True
+    only_rises = is_bounded = True
     meaning = "finds something relevant for {} of the questions"
 
     @classmethod

@@ -121,6 +121,8 @@ class RetrievalMetric(ABC):
     higher_is_better: ClassVar[bool] = True
     only_rises: ClassVar[bool] = False
     """Whether further hits can never lower the value."""
+    is_bounded: ClassVar[bool] = False
+    """Whether leaving out hits that have nothing relevant can never lower the value."""
     measures: ClassVar[Literal["share", "tokens", "number"]] = "share"
     """What a value is: a share in [0, 1], a number of tokens, or any number."""
     meaning: ClassVar[str] = ""

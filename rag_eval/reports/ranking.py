@@ -6,7 +6,7 @@ To add a column, add a ``RankingColumn`` to ``ConfigurationRanking.of``: each me
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import floor, inf
+from math import floor
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pyarrow as pa
@@ -268,7 +268,5 @@ COST_COLUMNS = (
 
 
 def _metric_column(name: str, rows: Sequence[RankingRow], **options: Any) -> RankingColumn:
-    # Tokens are whole, however few.
-    is_count = metric_of(name).measures == "tokens"
-    most = inf if is_count else max((row.outcome.metrics[name] for row in rows), default=0.0)
+    most = max((row.outcome.metrics[name] for row in rows), default=0.0)
     return RankingColumn(name, lambda row: row.outcome.metrics[name], lambda value: number(value, most), **options)

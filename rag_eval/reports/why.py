@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.run_losses import configuration_losses, losses_cut
 from rag_eval.benchmark.scores import SEED, RunScores
-from rag_eval.benchmark.stage import Context
 from rag_eval.benchmark.stages import StoredDocuments, read_chunks
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
@@ -210,16 +209,12 @@ class _Suggestions:
     def _other_searches(self, covered: float, texts: str) -> Iterator[Suggestion]:
         """Other searches of the same chunks: what the better list for each question would find."""
         own = self.one.configuration
-        alike = {one.name: one for one in self.outcome.configurations if self._differs_by_search(one)}
+        alike = {one.name for one in self.outcome.configurations if self._differs_by_search(one)}
         others = [one.name for one in self.verdict.contenders if one.name in alike]
         if others:
             paired = self.scores.paired(self.verdict.objective).subset([self.one.name, *others])
             better = float(paired.values.max(axis=0).mean()) - self.reached
-            if better <= WORTH:
-                return
-            # A hybrid holds the other searches already: what is left is how it weighs them.
-            records = (own, *(alike[name].configuration for name in others))
-            is_fused = any(one.retrieval is not None and one.retrieval.type == "hybrid" for one in records)
+            is_fused = own.retrieval is not None and own.retrieval.type == "hybrid"
             yield Suggestion(
                 "Weigh the searches of the hybrid otherwise" if is_fused else f"Fuse it with {others[0]}",
                 f"The better of these searches for every question would find {points(better)} points more.",
@@ -253,8 +248,7 @@ class _Suggestions:
         wanted = [MetricName(RecallWithinTokens.label, None, _EVERYTHING)]
         if truth.evaluation_type == "token-level":
             documents = StoredDocuments([self.workspace.read_table(one) for one in self.outcome.inputs.documents])
-            with Context(self.workspace).token_counts() as count:
-                scored = score_token_level(passages, tables, wanted, documents=documents, count=count)
+            scored = score_token_level(passages, tables, wanted, documents=documents)
         else:
             chunks = read_chunks(self.workspace, one.chunk_tables, "chunk-level")
             scored = score_chunk_level(passages, tables, wanted, chunks=chunks)

@@ -1,13 +1,13 @@
 """Figures and phrases of the reports."""
 
+import math
 from collections.abc import Sequence
-from math import inf
 
 from rich.filesize import decimal
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.references import digest_of
-from rag_eval.formatting import counted, interval, number, p_value, percent, singular
+from rag_eval.formatting import cost_in_words, counted, interval, number, p_value, singular
 from rag_eval.metrics.metric import metric_of, split_name
 from rag_eval.parts import label
 from rag_eval.stats.bootstrap import Estimate
@@ -67,9 +67,14 @@ def points(difference: float | None) -> str:
     return typeset(written) if written.strip("+-0.") else "0.0"
 
 
+def share(value: float) -> str:
+    """A share in per cent without decimals, such as ``59 %``."""
+    return f"{100 * value:.0f} %"
+
+
 def probability(value: float) -> str:
     """A probability in per cent, without decimals; near certainty is bounded: ``over 99 %``, ``under 1 %``."""
-    return "over 99 %" if value > 0.99 else "under 1 %" if value < 0.01 else percent(value)
+    return "over 99 %" if value > 0.99 else "under 1 %" if value < 0.01 else share(value)
 
 
 def in_bytes(size: int) -> str:
@@ -83,9 +88,9 @@ def finding(metric: str, estimate: Estimate) -> str:
     A share is a percentage, a count as it is; without an interval where there is none.
     """
     (column, cut), known = split_name(metric), metric_of(metric)
-    is_share, beside = known.measures == "share", inf if known.measures == "tokens" else estimate.mean
+    is_share = known.measures == "share"
     mean, low, high = (
-        None if value is None else f"{100 * value:.1f}" if is_share else number(value, beside)
+        None if value is None else f"{100 * value:.1f}" if is_share else number(value, estimate.mean)
         for value in (estimate.mean, estimate.low, estimate.high)
     )
     value = f"{mean}{' %' * is_share}{'' if low is None else f' [{low}, {high}]'}"
@@ -104,6 +109,29 @@ def copies_note(outcome: BenchmarkOutcome) -> list[str]:
     spans, questions = counted(outcome.copied_spans, "relevant spans"), counted(outcome.copied_questions, "questions")
     verb = "occurs" if outcome.copied_spans == 1 else "occur"
     return [f"{spans} of {questions} {verb} elsewhere too, and a copy counts as found; copies: off counts none."]
+
+
+def search_words(outcome: BenchmarkOutcome) -> str:
+    """How much of a grid was evaluated and what is certain of the rest; empty where all was, or by another metric."""
+    found = outcome.search
+    if found is None or found.objective != outcome.ranking_metric:
+        return ""
+    done = len(outcome.configurations)
+    part = f" ({share(found.tokens / found.full_tokens)})" if found.full_tokens else ""
+    spent = f"{found.tokens:,} of {found.full_tokens:,} tokens{part} were embedded"
+    spent += f", {cost_in_words(found.cost)} of {cost_in_words(found.full_cost)}" if found.full_cost else ""
+    if found.gap is None:
+        told = f"a guide chose {done:,} of {found.configurations:,} configurations; what the others find is estimated"
+        return f"Estimated: {told}. {spent}."
+    gap = math.ceil(1_000 * found.gap) / 1_000  # never less than it is
+    bounded = found.configurations - len(found.estimated)
+    told = f"Best of {bounded:,} on these questions: no other is better by more than {gap:.3f} (certain)"
+    told += "; max_cost ended the search. " if found.is_stopped else ". "
+    told += f"{done:,} were evaluated whole, {len(found.excluded):,} excluded by what they can find at most. {spent}."
+    if found.unbounded:
+        reasons = ", ".join(dict.fromkeys(found.unbounded.values()))
+        told += f" {len(found.unbounded):,} more have no bound ({reasons}) and are only estimated."
+    return told
 
 
 def cautions(outcome: BenchmarkOutcome, estimate: Estimate) -> list[str]:

@@ -398,10 +398,10 @@ def search_words(
 
 
 class WordScoring:
-    """The scores of BM25 for the searches of these texts."""
+    """The scores of BM25 for the searches of these texts; ``typical`` is what the moments are taken over, if not it."""
 
-    def __init__(self, index: BM25Index, texts: Sequence[str]) -> None:
-        self._index, self._texts = index, texts
+    def __init__(self, index: BM25Index, texts: Sequence[str], typical: BM25Index | None = None) -> None:
+        self._index, self._texts, self._typical = index, texts, typical
         self._all: tuple[int, NDArray[np.float64]] | None = None  # of the search whose moments were asked last
 
     def scores(self, search: int, chunks: Numbers) -> NDArray[np.float64]:
@@ -412,6 +412,8 @@ class WordScoring:
 
     def moments(self, search: int) -> Moments:
         """Return mean and deviation over all chunks."""
+        if self._typical is not None:
+            return moments_of(self._typical.scores(self._texts[search]))
         self._all = search, self._index.scores(self._texts[search])
         return moments_of(self._all[1])
 

@@ -16,8 +16,9 @@ from typing import Annotated, Any, ClassVar, Generic, overload
 import numpy as np
 from pydantic import Field, StrictFloat
 
+from rag_eval.chunking import CHUNKER
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.parts import label, part
+from rag_eval.parts import PartOf, Shown, label, part
 from rag_eval.parts.objects import ForeignFunction
 from rag_eval.parts.settings import Count
 from rag_eval.retrieval import FUSION
@@ -84,7 +85,7 @@ class ReciprocalRankFusion:
     reads_scores: ClassVar[bool] = False
     """Whether it is given each retriever's score of every candidate."""
     independent: ClassVar[bool] = False
-    """Whether a chunk's score is the same whatever other chunks are searched, with the same statistics of a corpus."""
+    """Whether a chunk's score is the same whatever other chunks are embedded: then it has a bound."""
 
     _: KW_ONLY
     constant: Annotated[Count, Field(description="How little the first ranks count more than later ones.")] = 60
@@ -164,10 +165,6 @@ class ZScoreFusion(ScoreFusion):
     find as in the middle of the ranks that are left.
     """
 
-    independent: ClassVar[bool] = True
-    reads_statistics: ClassVar[bool] = True
-    """Mean and deviation."""
-
     _: KW_ONLY
     weights: Annotated[list[Weight], Field(description=WEIGHTS)] = Field(default_factory=list)
 
@@ -184,6 +181,18 @@ class ZScoreFusion(ScoreFusion):
         """Return the normal quantiles of the ranks."""
         at = np.where(ranks > 0, ranks - 0.5, (found + chunks) / 2) / chunks
         return np.array([NormalDist().inv_cdf(1 - min(one, 1 - 0.5 / chunks)) for one in at.tolist()])
+
+
+@part
+class FrozenZScoreFusion(ZScoreFusion):
+    """As z-score, with mean and deviation over the chunks of a reference: no other chunk changes the score of one."""
+
+    independent: ClassVar[bool] = True
+
+    _: KW_ONLY
+    reference: Annotated[Any, Shown, PartOf(CHUNKER), Field(description="The chunker of the reference.")] = Field(
+        default_factory=lambda: CHUNKER.make("recursive-token")
+    )
 
 
 @part
@@ -297,6 +306,8 @@ class HybridRetriever(Generic[C]):
         self._reranker = reranker
         self._fetch_k = fetch_k
         self._fusion = ZScoreFusion() if fusion is None else FUSION.take(fusion)
+        if getattr(self._fusion, "reference", None) is not None:
+            raise ConfigurationError("a fusion with a reference is for benchmarks, which cut by it too: leave it out")
 
     @property
     def name(self) -> str:

@@ -25,13 +25,17 @@ from rag_eval import (
 )
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.outcome import BenchmarkOutcome
-from rag_eval.benchmark.runs import read_run
+from rag_eval.benchmark.runs import read_run, reuse_outcome
+from rag_eval.benchmark.scores import read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.markdown import MarkdownChunker
 from rag_eval.errors import BenchmarkFailedError, GroundTruthError
+from rag_eval.reports.verdict import judged
 from rag_eval.retrieval import RETRIEVER
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tasks.artifacts import artifact_key
+from tasks.runner import StageEvent, listening
+from tests.benchmark.made_runs import sweep_benchmark, write_sentences
 from tests.doubles.broken_chunker import BrokenChunker
 from tests.flows.benchmarks import LARGE, SMALL, STAGES, TWO, every_stage, folder_of
 
@@ -232,3 +236,31 @@ def test_a_run_leaves_artifacts_to_look_at(tmp_path: Path) -> None:
     assert json.loads(found["comparison"])[0]["configuration"] == "recursive-token 60/0, vector"
     assert found["progress"] == 100.0
     assert "span\\_recall@5" in found[artifact_key("recursive-token 60/0, vector")]
+
+
+def test_a_sure_search_shows_its_rounds_and_evaluates_whole_what_can_be_best(tmp_path: Path) -> None:
+    write_sentences(tmp_path)
+    config, workspace = sweep_benchmark(tmp_path, search="sure", tolerance=0.02), Workspace(root=tmp_path / "w")
+    events: list[StageEvent] = []
+    with listening(events.append):
+        outcome = benchmark(config, workspace)
+    record = outcome.search
+    assert record is not None
+    assert record.excluded
+    assert record.excluded.keys() | {one.name for one in outcome.configurations} == {
+        one.name for one in config.configurations()
+    }
+    shared = [event.stage for event in events if event.configuration is None and event.status == "started"]
+    rounds = [one for one in shared if one.startswith("narrow ")]
+    assert rounds
+    assert "guide" in shared
+    runs = httpx.post(f"{PREFECT_API_URL.value()}/task_runs/filter", json={"limit": 200}).json()
+    assert set(rounds) <= {one["name"].rpartition("-")[0] for one in runs}
+    # The next night nothing is computed, and the same is known.
+    again = reuse_outcome(workspace, config)
+    assert again is not None
+    assert again.search == record
+    verdict = judged(read_scores(workspace, outcome), outcome)[1]
+    assert verdict.search.startswith("Best of 18 on these questions: no other is better by more than 0.0")
+    assert f"{len(record.excluded)} excluded by what they can find at most" in verdict.search
+    assert judged(read_scores(workspace, outcome), outcome.by("span_iou@3"))[1].search == ""

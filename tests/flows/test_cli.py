@@ -92,6 +92,10 @@ def test_a_failing_configuration_is_exit_1_and_a_wrong_span_one_sentence(tmp_pat
         (["run", "--corpus", ".", "--glob", "*.txt", "--truth", "none.jsonl"], "none.jsonl' is not there"),
         (["run", "--corpus", "caf\udce9", "--truth", "t.jsonl"], "UTF-8 cannot hold: rename the folder or the file"),
         (["run", "none.yaml"], "none.yaml"),
+        (
+            ["run", "--search", "shure"],
+            "there is no search 'shure' (did you mean sure?): use one of",
+        ),
         (["validate", "bad.yaml"], "bad.yaml, chunkers.chunk_sise"),
         (["show"], "there is no run yet"),
         (["show", "2020"], "there is no run yet"),
@@ -110,6 +114,20 @@ def test_a_mistake_is_one_sentence_and_exit_2(tmp_path: Path, arguments: list[st
     assert len(done.stderr.splitlines()) == 1
     assert done.stdout == ""
     assert not (tmp_path / ".rag-eval").exists()
+
+
+def test_an_estimate_comes_before_anything_is_spent(tmp_path: Path) -> None:
+    (tmp_path / "b.yaml").write_text(f"{TWO}\nretrieval: hybrid\nmax_cost: 100 tokens\n")
+    shown = rag_eval("estimate", "b.yaml", cwd=tmp_path, COLUMNS="100")
+    assert shown.returncode == 0, shown.stderr
+    assert [line.split()[:2] for line in shown.stdout.splitlines() if "$" in line] == [["full", "2"]]
+    assert "Note: max_cost is 100 tokens and the first chunking alone takes" in shown.stdout
+    (told,) = json.loads(rag_eval("estimate", "b.yaml", "--json", cwd=tmp_path).stdout)["estimates"]
+    assert told["all"] == told["left"]
+    assert told["left"]["tokens"] > 10_000
+    refused = rag_eval("run", "b.yaml", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "max_cost is 100 tokens, and the full grid has" in refused.stderr
 
 
 def test_validate_lists_every_mistake(tmp_path: Path) -> None:
@@ -189,15 +207,6 @@ def test_what_there_is_can_be_listed(tmp_path: Path) -> None:
         "ranked by recall_within_tokens@2000; a budget of 2,000 tokens, the default\n"
         "14 documents, 72 queries\n"
     ) in listed
-    text = (
-        BENCHMARK.read_text()
-        .replace("corpus: ", f"corpus: {BENCHMARK.parent}/")
-        .replace("ground_truth: ", f"ground_truth: {BENCHMARK.parent}/")
-    )
-    (tmp_path / "own.yaml").write_text(f"{text}\nbudget: 1000\nobjective: span_recall@5\n")
-    assert (
-        "ranked by span_recall@5; a budget of 1,000 tokens\n" in rag_eval("validate", "own.yaml", cwd=tmp_path).stdout
-    )
 
 
 def test_help_names_no_type_of_a_switch(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_eval import BM25Retriever, Corpus, HybridRetriever, LocalEmbedder, Query, VectorRAGRetriever
+from rag_eval import BM25Retriever, Corpus, HybridRetriever, LocalEmbedder, Query, SentenceChunker, VectorRAGRetriever
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import label
@@ -18,6 +18,7 @@ from rag_eval.retrieval import FUSION, RETRIEVER
 from rag_eval.retrieval.fusion import Found, MinMaxFusion, ReciprocalRankFusion, ZScoreFusion
 from rag_eval.retrieval.retriever import Ranking
 from rag_eval.retrieval.scoring import Moments, VectorSums, moments_of
+from rag_eval.retrieval.searching import with_reference
 from rag_eval.sample import CORPUS
 from rag_eval.stores.exact_search import exact_scores, unit_vectors
 from rag_eval.stores.lance import LanceDBVectorStore
@@ -156,10 +157,14 @@ def test_labels_say_what_is_not_the_default() -> None:
 def test_whether_a_score_depends_on_other_chunks_is_said_by_the_part() -> None:
     assert RETRIEVER.make("vector").independent
     assert RETRIEVER.make("bm25").independent
-    hybrid = {one: RETRIEVER.make({"type": "hybrid", "fusion": one}) for one in ("z-score", "min-max", "rrf")}
-    assert {one: made.independent for one, made in hybrid.items()} == {"z-score": True, "min-max": False, "rrf": False}
-    statistics = [RETRIEVER.make(one).reads_statistics for one in ("vector", "bm25", "hybrid")]
-    assert statistics == [False, True, True]
+    fusions = ("z-score", "frozen-z-score", "min-max", "rrf")
+    hybrid = {one: RETRIEVER.make({"type": "hybrid", "fusion": one}) for one in fusions}
+    assert [one for one, made in hybrid.items() if made.independent] == ["frozen-z-score"]
+    frozen = hybrid["frozen-z-score"]
+    assert with_reference(hybrid["z-score"], frozen.fusion.reference) == frozen
+    assert with_reference(hybrid["rrf"], frozen.fusion.reference) is hybrid["rrf"]
+    with pytest.raises(ConfigurationError, match="a fusion with a reference is for benchmarks"):
+        HybridRetriever([BM25Retriever(SentenceChunker()), BM25Retriever(SentenceChunker())], fusion=frozen.fusion)
 
 
 @pytest.mark.parametrize(

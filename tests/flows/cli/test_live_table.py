@@ -115,11 +115,14 @@ def test_elapsed_time_the_rest_and_how_long_a_stage_has_run_are_told() -> None:
         return "\n".join(shown(found, 120, 20))
 
     assert "3 configurations; load corpus …; 0:00" in at(0, (None, "load-corpus", "started"))
-    at(5, (NAMES[0], "chunk", "started"), (NAMES[1], "chunk", "started"))
+    at(5, (None, "load-corpus", "computed"), (NAMES[0], "chunk", "started"), (NAMES[1], "chunk", "started"))
     assert "left" not in at(15, (NAMES[0], "chunk", "computed"), (NAMES[0], "score", "started"))
     # Chunking took 10 s and 20 s, scoring 10 s; two at once: 10 s of scoring and 25 s of the third remain.
     told = at(25, (NAMES[1], "chunk", "computed"), (NAMES[0], "score", "computed"), (NAMES[1], "score", "started"))
     assert "3 configurations: 1 done, 1 running, 1 waiting; 0:25, about 18s left" in told
+    searching = at(25, (None, "narrow sentence 100/0: best 0.900, others at most 0.950", "started"))
+    assert "1 waiting; narrow sentence 100/0: best 0.900, others at most 0.950; 0:25" in searching
+    at(25, (None, "narrow sentence 100/0: best 0.900, others at most 0.950", "computed"))
     assert " 5s" in at(30)
     at(35, (NAMES[1], "score", "computed"), (NAMES[2], "chunk", "started"), (NAMES[2], "chunk", "computed"))
     at(36, (NAMES[2], "score", "started"), (NAMES[2], "score", "computed"))

@@ -1,0 +1,240 @@
+"""Guided and sure search with real parts: what is evaluated, what is paid for, and what is said of the rest."""
+
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rag_eval.benchmark import grid_search, stages
+from rag_eval.benchmark.config import BenchmarkConfig, Configuration
+from rag_eval.benchmark.engine import cut, evaluate
+from rag_eval.benchmark.estimate import TextCosts
+from rag_eval.benchmark.grid_search import Searched, estimated, lacks_bound, search_grid
+from rag_eval.benchmark.outcome import summarise
+from rag_eval.benchmark.records import made_once
+from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
+from rag_eval.benchmark.truth_stages import ground_truth
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.errors import ConfigurationError, ServiceError
+from rag_eval.metrics.score_tables import average_scores
+from rag_eval.tables import searched_texts
+from tests.benchmark.made_runs import GRID, write_sentences
+from tests.benchmark.made_runs import sweep_benchmark as benchmark
+from tests.doubles.openai_fixtures import KEY
+from tests.doubles.openai_server import OpenAIServer, Status
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Documents of made-up sentences, and questions that share some of their words."""
+    folder = tmp_path_factory.mktemp("data")
+    write_sentences(folder)
+    return folder
+
+
+def inputs_of(config: BenchmarkConfig, workspace: Workspace) -> BenchmarkInputs:
+    run = partial(made_once, workspace)
+    documents = run(stages.load_corpus, CorpusSource.of(config.corpus, config.glob), config.shards)
+    truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, copies=config.copies)
+    return BenchmarkInputs.of(config, documents, truth)
+
+
+def searched(config: BenchmarkConfig, workspace: Workspace, names: list[str] | None = None) -> Searched:
+    """The search of a benchmark, here and now; ``names`` gets those of its rounds."""
+    run, inputs = partial(made_once, workspace), inputs_of(config, workspace)
+
+    def whole(some: list[Configuration]) -> tuple[list[Any], dict[str, Any]]:
+        return [summarise(workspace, one, evaluate(run, one, inputs), {}, inputs) for one in some], {}
+
+    def shown(name: str, work: Any) -> Any:
+        if names is not None:
+            names.append(name)
+        return work()
+
+    return search_grid(run, workspace, config, inputs, whole, shown)
+
+
+def means(config: BenchmarkConfig, found: Searched) -> dict[str, float]:
+    return {one.name: one.metrics[config.objective] for one in found.done}
+
+
+@pytest.fixture
+def server() -> Iterator[OpenAIServer]:
+    with OpenAIServer(api_key=KEY, dimension=32) as running:
+        yield running
+
+
+@pytest.fixture
+def paid(server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An embedder that charges a dollar for a thousand tokens."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    settings = "max_texts: 40, max_retries: 0, concurrency: 1, price_per_million_tokens: 1000.0"
+    return f"embedders: {{type: openai, model: tiny, base_url: {server.base_url!r}, {settings}}}"
+
+
+def test_an_estimate_is_what_a_run_embeds(data: Path, tmp_path: Path, server: OpenAIServer, paid: str) -> None:
+    config, workspace = benchmark(data, f"{GRID}\n{paid}"), Workspace(root=tmp_path / "w")
+    (full, guided), notes = estimated(partial(made_once, workspace), workspace, config)
+    assert server.texts == []
+    assert (full.configurations, guided.configurations, notes) == (18, 12, [])
+    assert full.all == full.left
+    assert full.all.cost == pytest.approx((full.all.tokens or 0) / 1_000)
+    found = searched(config.model_copy(update={"search": "guided"}), workspace)
+    questions = 28
+    assert len(found.done) == guided.configurations
+    assert len(server.texts) - questions == guided.all.texts
+    assert found.search is not None
+    assert (found.search.tokens, found.search.full_tokens) == (guided.all.tokens, full.all.tokens)
+    again, _ = estimated(partial(made_once, workspace), workspace, config)
+    assert [one.left.texts for one in again] == [full.all.texts - guided.all.texts, 0]
+    searched(config, workspace)
+    assert len(server.texts) - questions == len(set(server.texts)) - questions == full.all.texts
+
+
+def test_guided_evaluates_the_first_chunkings_of_the_guide_and_estimates_the_rest(data: Path, tmp_path: Path) -> None:
+    config, workspace = benchmark(data, search="guided"), Workspace(root=tmp_path / "w")
+    found = searched(config, workspace)
+    record = found.search
+    assert record is not None
+    assert (record.strategy, record.configurations, record.gap, record.excluded) == ("guided", 18, None, {})
+    assert len(found.done) == 6 + 3 * 2  # BM25 costs nothing; two others of three chunkings
+    assert record.estimated.keys() | {one.name for one in found.done} == {one.name for one in config.configurations()}
+    # The local embedder is itself compared, so that BM25 guides.
+    bm25 = {one.name.removesuffix(", bm25"): one.metrics[config.objective] for one in found.done if "bm25" in one.name}
+    kept = {one.name.removesuffix(", vector") for one in found.done if "vector" in one.name}
+    assert min(bm25[one] for one in kept) >= max(value for one, value in bm25.items() if one not in kept)
+    assert 0 < record.tokens < record.full_tokens
+
+
+def test_guided_keeps_to_the_limit_and_refuses_where_nothing_guides(data: Path, tmp_path: Path) -> None:
+    workspace = Workspace(root=tmp_path / "w")
+    limited = searched(benchmark(data, search="guided", max_cost="20,000 tokens"), workspace)
+    assert limited.search is not None
+    assert limited.search.tokens <= 20_000
+    assert limited.search.notes == ["max_cost left 1 of 3 chunkings"]
+    with pytest.raises(ConfigurationError, match=r"max_cost is 10 tokens and the first chunking alone takes \d"):
+        searched(benchmark(data, search="guided", max_cost="10 tokens"), workspace)
+    vectors = GRID.replace("[vector, bm25, hybrid]", "[vector]")
+    with pytest.raises(ConfigurationError, match="search: guided has no guide here"):
+        searched(benchmark(data, vectors, search="guided"), workspace)
+    with pytest.raises(ConfigurationError, match=r"max_cost is 10 tokens, and the full grid has [\d,]+ tokens left"):
+        searched(benchmark(data, max_cost="10 tokens"), workspace)
+
+
+def test_the_local_embedder_guides_where_it_is_not_compared(data: Path, tmp_path: Path, paid: str) -> None:
+    vectors = GRID.replace("[vector, bm25, hybrid]", "[vector]") + paid
+    config, workspace = benchmark(data, vectors), Workspace(root=tmp_path / "w")
+    (_, guided), notes = estimated(partial(made_once, workspace), workspace, config)
+    assert guided.configurations == 6  # twice as many chunkings as it takes with a lexical side
+    assert notes == ["the guide is not known to serve searches by vectors alone: it takes twice as many chunkings"]
+
+
+def test_sure_excludes_what_cannot_be_better_and_says_by_how_much(data: Path, tmp_path: Path) -> None:
+    config, workspace = benchmark(data, search="sure", tolerance=0.02), Workspace(root=tmp_path / "w")
+    rounds: list[str] = []
+    found = searched(config, workspace, rounds)
+    record = found.search
+    assert record is not None
+    assert record.gap is not None
+    assert record.excluded
+    assert rounds[0] == "guide"
+    assert all(one.startswith("narrow ") for one in rounds[1:])
+    full = searched(config.model_copy(update={"search": "full"}), tmp_workspace := Workspace(root=tmp_path / "full"))
+    # The same configurations, with the moments of the reference, measured whole.
+    run, inputs = partial(made_once, tmp_workspace), inputs_of(config, tmp_workspace)
+    for one in config.configurations():
+        scores = tmp_workspace.read_table(evaluate(run, one, inputs).scores)
+        named = {(row["metric"], row["size"]): row["mean"] for row in average_scores(scores).to_pylist()}
+        true = named["span_recall", 3]
+        assert true <= max(means(config, found).values()) + record.gap + 1e-12
+        assert true <= record.excluded.get(one.name, 1) + 1e-12
+    assert record.gap <= 0.02
+    assert record.tokens < record.full_tokens
+    assert len(full.done) == len(config.configurations()) == len(found.done) + len(record.excluded)
+    assert "hybrid fusion=(frozen-z-score (recursive-token 30/0))" in "".join(means(config, found))
+
+
+def test_a_pool_never_finds_less_than_all_chunks(data: Path, tmp_path: Path) -> None:
+    config, workspace = benchmark(data, search="sure"), Workspace(root=tmp_path / "w")
+    run, inputs, rng = partial(made_once, workspace), inputs_of(config, workspace), np.random.default_rng(1)
+    asked = inputs.model_copy(update={"metrics": ["span_recall@3", "recall_within_tokens@300"], "ks": []})
+    answers = workspace.read_table(inputs.truth.answers)
+    for one in config.configurations()[::2]:
+        line = grid_search._Line(workspace.read_tables(cut(run, one, inputs.documents)))
+        bearing = line.overlapping(answers)[1]
+        whole = workspace.read_table(evaluate(run, one, asked).scores).column("value").to_numpy()
+        before = np.ones(len(whole))
+        pool = np.unique(bearing)
+        for _ in range(3):
+            scores = evaluate(run, one, asked, pool.tolist()).scores
+            values = workspace.read_table(scores).column("value").to_numpy()
+            assert (whole <= values).all()
+            assert (values <= before).all()
+            before, pool = values, np.union1d(pool, rng.integers(0, len(line.texts), 40))
+
+
+def test_a_search_that_was_stopped_goes_on_and_pays_for_nothing_twice(
+    data: Path, tmp_path: Path, server: OpenAIServer, paid: str
+) -> None:
+    config = benchmark(data, f"{GRID}\n{paid}", search="sure", tolerance=0.05)
+    whole = searched(config, Workspace(root=tmp_path / "whole"))
+    texts = sorted(server.texts)
+    server.requests.clear()
+    workspace, refused, rng = Workspace(root=tmp_path / "w"), [], np.random.default_rng(0)
+    found: Searched | None = None
+    while found is None:
+        begun, after = len(server.requests), int(rng.integers(1, 9))
+        server.faults = deque([None] * after + [Status(500)])
+        try:
+            found = searched(config, workspace)
+        except ServiceError:
+            refused += server.requests[begun + after].body["input"]
+    assert len(refused) >= 3
+    assert means(config, found) == means(config, whole)
+    assert found.search == whole.search
+    assert sorted(server.texts) == sorted([*texts, *refused])
+
+
+def test_sure_names_what_has_no_bound(data: Path, tmp_path: Path) -> None:
+    text = GRID.replace("[vector, bm25, hybrid]", "[hybrid, {type: hybrid, fusion: rrf}]")
+    config = benchmark(data, text, search="sure", rerankers="[none, lexical]", tolerance=0.3)
+    found = searched(config, Workspace(root=tmp_path / "w"))
+    assert found.search is not None
+    assert set(found.search.unbounded.values()) == {"fused by rrf", "a reranker"}
+    assert found.search.unbounded.keys() == found.search.estimated.keys()
+    none = benchmark(data, text.replace("[hybrid, ", "["), search="sure")
+    with pytest.raises(ConfigurationError, match=r"no configuration has a bound \(fused by rrf\)"):
+        searched(none, Workspace(root=tmp_path / "w"))
+    precise = benchmark(data, GRID.replace("span_recall@3", "span_iou@3"), search="sure")
+    with pytest.raises(ConfigurationError, match="needs an objective with a bound"):
+        searched(precise, Workspace(root=tmp_path / "w"))
+    one = config.configurations()[0]
+    assert lacks_bound(one) is None
+    assert lacks_bound(one.model_copy(update={"queries": object()})) == "rewritten queries"
+
+
+def test_sure_ends_at_the_limit_and_says_what_is_certain(data: Path, tmp_path: Path, paid: str) -> None:
+    config = benchmark(data, f"{GRID}\n{paid}", search="sure", max_cost="12 USD", tolerance=0)
+    record = searched(config, Workspace(root=tmp_path / "w")).search
+    assert record is not None
+    assert record.is_stopped
+    assert record.cost is not None
+    assert record.cost <= 12
+    assert record.gap is not None
+    assert record.gap > 0
+
+
+def test_texts_that_chunkings_share_are_counted_once(data: Path, tmp_path: Path) -> None:
+    config, workspace = benchmark(data), Workspace(root=tmp_path / "w")
+    run, inputs = partial(made_once, workspace), inputs_of(config, workspace)
+    costs = TextCosts(run, workspace, inputs.documents)
+    every = {
+        text
+        for one in config.configurations()
+        for text in searched_texts(workspace.read_tables(cut(run, one, inputs.documents))).to_pylist()
+    }
+    assert costs.of(config.configurations()).texts == len(every)
