@@ -85,8 +85,13 @@ def choices(allowed: Iterable[str], written: object = "", separator: str = ", ")
 
 def suggestion(written: object, allowed: Iterable[str]) -> str:
     """A question whether one of the allowed names was meant; empty if none is close."""
-    close = get_close_matches(str(written)[:MOST_COMPARED], allowed, n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
+    close = closest(str(written), allowed)
+    return f" (did you mean {close}?)" if close is not None else ""
+
+
+def closest(written: str, allowed: Iterable[str]) -> str | None:
+    """Return the allowed name that is most like what was written; None if none is close."""
+    return next(iter(get_close_matches(written[:MOST_COMPARED], allowed, n=1)), None)
 
 
 def escape_markdown(text: str) -> str:

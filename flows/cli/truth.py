@@ -4,6 +4,7 @@ Heavy imports stay inside the functions.
 """
 
 import webbrowser
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -173,6 +174,7 @@ def review(
 
 
 SHOWN_REMARKS = 5
+SHOWN_FAULTS = 50
 SHOWN_DOCUMENTS = 20
 
 
@@ -180,32 +182,41 @@ def check(
     truth: Annotated[Path, typer.Argument(help="Ground-truth file (JSON lines).")],
     corpus: Annotated[Path | None, typer.Option(help="Folder of documents to check the spans against.")] = None,
     glob: options.DocumentGlobOption = options.DOCUMENT_GLOB,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Write to the file what its documents leave no doubt about.")
+    ] = False,
     as_json: options.JsonOption = False,
 ) -> None:
     """Check every span against its document; exit code 1 if one does not match."""
     from rag_eval.ground_truth.check import audit_chunk_level, audit_token_level
     from rag_eval.ground_truth.files import read_truth_text, truth_type
+    from rag_eval.ground_truth.fixing import fix_truth
 
     text = read_truth_text(truth)
-    if truth_type(text) == "chunk-level":
-        audit = audit_chunk_level(text)
-    elif corpus is None:
+    is_chunk_level = truth_type(text) == "chunk-level"
+    if corpus is None and not is_chunk_level:
         raise ConfigurationError("spans are checked against their documents: give their folder with --corpus")
-    else:
-        audit = audit_token_level(text, Corpus.from_folder(corpus, glob))
+    documents = Corpus.from_folder(corpus, glob) if corpus and not is_chunk_level else None
+    fixed = fix_truth(truth, documents) if fix else []
+    text = read_truth_text(truth) if fixed else text
+    audit = audit_token_level(text, documents) if documents else audit_chunk_level(text)
     console = Console()
     if as_json:
         derived = {"valid": audit.is_valid, "repeated": audit.repeated, "repeated_share": audit.repeated_share}
         coverage = [asdict(one) | {"share": one.share} for one in audit.coverage]
-        print_json(console, asdict(audit) | derived | {"coverage": coverage})
+        told = {"fixed": list(map(asdict, fixed))} if fix else {}
+        print_json(console, asdict(audit) | derived | {"coverage": coverage} | told)
     else:
+        if fix:
+            say(console, f"{truth}: {counted(len(fixed), 'places')} corrected", "bold")
+            say_some(console, list(map(_sentence, fixed)), SHOWN_FAULTS)
         print_audit(console, audit, truth)
     if not audit.is_valid:
         raise typer.Exit(1)
 
 
 def print_audit(console: Console, audit: "TruthAudit", truth: Path) -> None:
-    """Print the counts, every fault, the remarks by kind, and the documents with the truth they hold."""
+    """Print the counts, the first faults, the remarks by kind, and the documents with the truth they hold."""
     if audit.evaluation_type == "token-level":
         noun, valid = "spans", "all valid" if audit.is_valid else f"{audit.valid_answers:,} of them valid"
     else:
@@ -216,8 +227,10 @@ def print_audit(console: Console, audit: "TruthAudit", truth: Path) -> None:
     if audit.faults:
         console.print()
         say(console, counted(len(audit.faults), "faults"), "bold red")
-        for finding in audit.faults:
-            say(console, f"  {_sentence(finding)}")
+        kinds = Counter(finding.kind for finding in audit.faults)
+        if len(audit.faults) > SHOWN_FAULTS and len(kinds) > 1:
+            say(console, f"  by kind: {', '.join(f'{kind} {count:,}' for kind, count in kinds.most_common())}")
+        say_some(console, [_sentence(finding) for finding in audit.faults], SHOWN_FAULTS)
     for kind in dict.fromkeys(remark.kind for remark in audit.remarks):
         remarks = [remark for remark in audit.remarks if remark.kind == kind]
         share = f", {audit.repeated_share:.1%} of the truth's text" if kind == "occurs more than once" else ""

@@ -7,13 +7,14 @@ at more places than its group names, so that the right content elsewhere counts 
 """
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal
 
 from rag_eval.errors import GroundTruthError, preview
+from rag_eval.formatting import closest
 from rag_eval.ground_truth.files import ParsedLine, read_truth_text, truth_lines
 from rag_eval.ground_truth.records import AlternativeLine, ChunkLevelLine, SpanLine, TokenLevelLine, query_name
 from rag_eval.ground_truth.text_index import places_of
@@ -43,13 +44,14 @@ def check_against_corpus(
     the truth was read from, it names the line, and where documents have changed it says what helps.
     """
     documents = corpus.by_id()
+    known = KnownIds(documents)
     faults: list[tuple[TokenLevelGroundTruth, str, str]] = []
     items = list(truth)
     for item in items:
         if not item.relevant_spans and not item.unanswerable:
             faults.append((item, "", "it has no relevant spans: add them, or declare the query unanswerable"))
         for span in (span for group in item.groups for span in group):
-            fault = span_fault(span, documents.get(span.doc_id), documents)
+            fault = span_fault(span, documents.get(span.doc_id), known)
             if fault is not None:
                 faults.append((item, span.doc_id, fault))
     if faults:
@@ -97,7 +99,44 @@ def _told(faults: Sequence[tuple[TokenLevelGroundTruth, str, str]], source: str 
     return f"{place}: {fault}{others}{advice if is_drifted else ''}"
 
 
-def span_fault(span: AnySpan, document: Document | None, known: Container[str] = ()) -> str | None:
+MOST_COMPARED_IDS = 200_000
+
+
+class KnownIds:
+    """The ids of a corpus's documents, and which of them somebody meant who wrote another.
+
+    Together the searches for similar ids compare no more than ``MOST_COMPARED_IDS``.
+    """
+
+    def __init__(self, ids: Iterable[str] = ()) -> None:
+        self.ids = dict.fromkeys(ids)
+        self._left = MOST_COMPARED_IDS
+        # An extension that all have makes no two names alike.
+        self._stems = {PurePath(name).with_suffix("").as_posix(): name for name in self.ids}
+        self._similar: dict[str, str | None] = {}
+
+    def path_inside(self, written: str) -> str | None:
+        """Return the id that a path ends in: people write it as they see it, with the corpus folder in front."""
+        parts = written.removeprefix("./").split("/")
+        return next((name for cut in range(len(parts)) if (name := "/".join(parts[cut:])) in self.ids), None)
+
+    def similar(self, written: str) -> str | None:
+        """Return the id that is most like the one written; None if none is, or too many were compared before."""
+        if written not in self._similar and self._left >= len(self.ids):
+            self._left -= len(self.ids)
+            stem = closest(PurePath(written).with_suffix("").as_posix(), self._stems) if written else None
+            self._similar[written] = self._stems[stem] if stem is not None else None
+        return self._similar.get(written)
+
+    def advice(self, written: str) -> str:
+        """Say what to do about an id that no document has."""
+        if (meant := self.path_inside(written)) is not None:
+            return f"write {meant!r}, the path inside the corpus folder"
+        question = f"did you mean {meant!r}? Else " if (meant := self.similar(written)) is not None else ""
+        return f"{question}check the id, the corpus folder and its glob"
+
+
+def span_fault(span: AnySpan, document: Document | None, known: KnownIds | None = None) -> str | None:
     """Say why a span is not its document's text, with both texts and where the text really is; None when it is.
 
     ``document`` is the one with the span's ``doc_id``, None where the corpus has none; ``known`` are the ids it has.
@@ -105,7 +144,8 @@ def span_fault(span: AnySpan, document: Document | None, known: Container[str] =
     if not 0 <= span.start < span.end:
         return bounds_fault(span.doc_id, span.start, span.end) + _remedy(span, document, "; ")
     if document is None:
-        return f"it has a span in {span.doc_id!r}, which is not in the corpus: {_known_id(span.doc_id, known)}"
+        advice = (known or KnownIds()).advice(span.doc_id)
+        return f"it has a span in {span.doc_id!r}, which is not in the corpus: {advice}"
     found = document.content[span.start : span.end]
     if found == span.text or (not span.text and len(found) == span.end - span.start):
         return None
@@ -119,15 +159,6 @@ def span_fault(span: AnySpan, document: Document | None, known: Container[str] =
     return (
         f"{span.doc_id!r} has {has} at [{span.start}, {span.end}), the span says {says}{_remedy(span, document, ': ')}"
     )
-
-
-def _known_id(written: str, known: Container[str]) -> str:
-    # People write the path as they see it, with the corpus folder in front.
-    parts = written.removeprefix("./").split("/")
-    meant = next((name for cut in range(len(parts)) if (name := "/".join(parts[cut:])) in known), None)
-    if meant is None:
-        return "check the id, the corpus folder and its glob"
-    return f"write {meant!r}, the path inside the corpus folder"
 
 
 def _remedy(span: AnySpan, document: Document | None, before: str) -> str:
@@ -276,6 +307,7 @@ class TruthAudit:
 def audit_token_level(text: str, corpus: Corpus) -> TruthAudit:
     """Audit the text of a token-level file; nothing is raised for what is wrong with it."""
     documents = corpus.by_id()
+    known = KnownIds(documents)
     lines = list(truth_lines(text, TokenLevelLine))
     faults = [*_line_faults(lines)]
     valid: list[tuple[ParsedLine[TokenLevelLine], SpanLine, AlternativeLine]] = []
@@ -283,12 +315,12 @@ def audit_token_level(text: str, corpus: Corpus) -> TruthAudit:
         for span in line.record.relevant_spans if line.record else []:
             for member in span.members:
                 document = documents.get(DocumentId(member.doc_id))
-                fault = span_fault(member, document, documents)
+                fault = span_fault(member, document, known)
                 if fault is None:
                     valid.append((line, span, member))
                 else:
                     kind: FaultKind = "unknown document" if document is None else "span"
-                    faults.append(_finding(kind, line, fault, member.doc_id))
+                    faults.append(finding(kind, line, fault, member.doc_id))
     counts = count_occurrences({member.text for _, _, member in valid}, corpus)
     # A copy that the group names is found like the span itself.
     repeated = [
@@ -323,9 +355,9 @@ def audit_chunk_level(text: str) -> TruthAudit:
     for line in lines:
         ids = line.record.relevant_chunk_ids if line.record else []
         for chunk_id in sorted({chunk_id for chunk_id in ids if ids.count(chunk_id) > 1}):
-            remarks.append(_finding("answer given twice", line, f"{chunk_id!r} is given twice: once is enough"))
+            remarks.append(finding("answer given twice", line, f"{chunk_id!r} is given twice: once is enough"))
         if ids and line.record and not isinstance(line.record.metadata.get("chunker"), str):
-            remarks.append(_finding("no chunker", line, 'the chunker is not named: add it as metadata "chunker"'))
+            remarks.append(finding("no chunker", line, 'the chunker is not named: add it as metadata "chunker"'))
     answers = sum(len(record.relevant_chunk_ids) + sum(map(len, record.alternatives.values())) for record in records)
     return TruthAudit(
         evaluation_type="chunk-level",
@@ -351,7 +383,7 @@ def _line_faults(lines: Sequence[AnyLine]) -> Iterator[Finding]:
         judged = {member.fault() for span in spans for member in span.members}
         for fault in line.faults:
             if fault not in judged:
-                yield _finding("line", line, fault)
+                yield finding("line", line, fault)
 
 
 def _asked_twice(lines: Sequence[AnyLine]) -> Iterator[Finding]:
@@ -361,8 +393,9 @@ def _asked_twice(lines: Sequence[AnyLine]) -> Iterator[Finding]:
         if line.record is None:
             continue
         earlier = first.setdefault(" ".join(line.record.query.casefold().split()), line)
-        if earlier is not line:
-            yield _finding(
+        # One whose id is taken too is a fault already.
+        if earlier is not line and earlier.record and earlier.record.query_id != line.record.query_id:
+            yield finding(
                 "question asked twice",
                 line,
                 f"line {earlier.number} asks the same: put what is relevant to both into one of them",
@@ -376,7 +409,7 @@ def _overlaps(lines: Sequence[ParsedLine[TokenLevelLine]]) -> Iterator[Finding]:
         for span in spans:
             if reach is not None and reach.doc_id == span.doc_id and span.start < reach.end:
                 same = (reach.start, reach.end) == (span.start, span.end)
-                yield _finding(
+                yield finding(
                     "answer given twice" if same else "spans overlap",
                     line,
                     f"[{span.start}, {span.end}) of {span.doc_id!r} is given twice: once is enough"
@@ -396,9 +429,10 @@ def _repeated(line: AnyLine, span: AlternativeLine, counts: dict[DocumentId, int
     places += [f"in {elsewhere[0]!r} too"] if len(elsewhere) == 1 else []
     places += [f"in {len(elsewhere)} other documents"] if len(elsewhere) > 1 else []
     message = f"{preview(span.text)} at [{span.start}, {span.end}) occurs {' and '.join(places)}"
-    return _finding("occurs more than once", line, message, span.doc_id)
+    return finding("occurs more than once", line, message, span.doc_id)
 
 
-def _finding(kind: FaultKind | RemarkKind, line: AnyLine, message: str, doc_id: str | None = None) -> Finding:
+def finding(kind: FaultKind | RemarkKind, line: AnyLine, message: str, doc_id: str | None = None) -> Finding:
+    """Return what was found about a line of a file."""
     query_id = line.record.query_id if line.record else None
     return Finding(kind, line.number, query_id, line.query, doc_id, message)

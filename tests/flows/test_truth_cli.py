@@ -91,6 +91,37 @@ def test_check_reports_all_that_is_wrong_and_exits_with_1(tmp_path: Path) -> Non
     assert truth_command("check", GROUND_TRUTH, "--corpus", CORPUS).exit_code == 0
 
 
+def test_check_with_fix_writes_what_is_sure_and_reports_the_rest(tmp_path: Path) -> None:
+    lines = GROUND_TRUTH.read_text(encoding="utf-8").splitlines()
+    moved, gone = json.loads(lines[1]), json.loads(lines[2])
+    moved["relevant_spans"][0]["start"] += 1
+    moved["relevant_spans"][0]["end"] += 1
+    gone["relevant_spans"][0]["text"] = "that was never there"
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text("\n".join([lines[0], json.dumps(moved), json.dumps(gone), *lines[3:]]), encoding="utf-8")
+    done = truth_command("check", broken, "--corpus", CORPUS, "--fix")
+    assert done.exit_code == 1
+    assert "1 place corrected" in done.output
+    assert "is now" in done.output
+    assert "1 fault" in done.output
+    written = broken.read_text(encoding="utf-8").split("\n")
+    assert json.loads(written[1]) == json.loads(lines[1])
+    assert written[2] == json.dumps(gone)
+    told = json.loads(truth_command("check", broken, "--corpus", CORPUS, "--fix", "--json").output)
+    assert (told["fixed"], len(told["faults"])) == ([], 1)
+
+
+def test_of_many_faults_the_first_are_printed_and_all_are_counted(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text("{\n" * 99_999 + '{"query": "x?", "relevant_spans": [{"doc_id": "?", "start": 0, "end": 1}]}')
+    done = truth_command("check", broken, "--corpus", CORPUS)
+    assert done.exit_code == 1
+    assert "100,000 faults" in done.output
+    assert "by kind: line 99,999, unknown document 1" in done.output
+    assert "and 99,950 more: --json lists them" in done.output
+    assert len(done.output.splitlines()) < 70
+
+
 def test_chunk_ids_are_not_called_valid_before_a_run_has_seen_their_chunks(tmp_path: Path) -> None:
     truth = tmp_path / "chunks.jsonl"
     truth.write_text('{"query": "When?", "relevant_chunk_ids": ["chunk_0"]}\n', encoding="utf-8")

@@ -1,7 +1,10 @@
 import json
 
+import pytest
+
 from rag_eval import Corpus, Document, DocumentId
-from rag_eval.ground_truth.check import audit_chunk_level, audit_token_level
+from rag_eval.ground_truth.check import MOST_COMPARED_IDS, KnownIds, audit_chunk_level, audit_token_level
+from rag_eval.ground_truth.fixing import fixed_truth
 
 CORPUS = Corpus(
     [
@@ -133,3 +136,106 @@ def test_a_file_without_queries_is_at_fault() -> None:
     assert [finding.message for finding in audit_token_level("\n", CORPUS).faults] == [
         "the file holds no query: write one a line"
     ]
+
+
+def test_a_line_that_is_there_twice_is_reported_once() -> None:
+    line = {"query": "x?", "relevant_spans": [span("b.md", 0, "four")]}
+    audit = audit_token_level(lines(line, line), CORPUS)
+    assert [(finding.line, finding.message) for finding in audit.faults] == [
+        (2, "its id is in line 1 too: remove one, or give each its own id")
+    ]
+    assert list(audit.remarks) == []
+    other = audit_token_level(lines(line, line | {"id": "other"}), CORPUS)
+    assert (list(other.faults), [remark.kind for remark in other.remarks]) == ([], ["question asked twice"])
+
+
+def test_the_document_that_was_meant_is_asked_about() -> None:
+    corpus = Corpus([Document(DocumentId(name), "one") for name in ("guide/install.md", "guide/usage.md")])
+    for written, told in (
+        ("guide/instal.md", "did you mean 'guide/install.md'? Else check the id"),
+        ("docs/guide/usage.md", "write 'guide/usage.md', the path inside the corpus folder"),
+        ("else.md", "not in the corpus: check the id, the corpus folder and its glob"),
+    ):
+        record = {"query": "x?", "relevant_spans": [span(written, 0, "one")]}
+        (fault,) = audit_token_level(lines(record), corpus).faults
+        assert told in fault.message
+
+
+def test_many_unknown_documents_do_not_each_go_through_all_ids() -> None:
+    known = KnownIds(f"{number}.md" for number in range(MOST_COMPARED_IDS // 10))
+    assert known.similar("12x4.md") is not None
+    compared = [known.similar(f"{number}.mx") for number in range(50)]
+    assert compared.count(None) == 50 - 9
+
+
+FIXABLE = Corpus(
+    [
+        Document(DocumentId("guide/a.md"), "Größe: one two three. one two"),
+        Document(DocumentId("guide/b.md"), "line\r\nnext line"),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("written", "fixed"),
+    [
+        (span("guide/a.md", 2, "three"), span("guide/a.md", 15, "three")),
+        (span("guide/a.md", 9, "one two three"), span("guide/a.md", 7, "one two three")),  # counted in bytes
+        (span("guide/a.md", 15, "three", 15), span("guide/a.md", 15, "three")),
+        (span("docs/guide/a.md", 15, "three"), span("guide/a.md", 15, "three")),
+        (span("guide/aa.md", 15, "three"), span("guide/a.md", 15, "three")),
+        (span("guide/aa.md", 1, "three"), span("guide/a.md", 15, "three")),
+        (span("guide/b.md", 5, "next"), span("guide/b.md", 6, "next")),
+        (span("docs/guide/a.md", 15, "", 20), span("guide/a.md", 15, "", 20)),
+    ],
+)
+def test_what_the_documents_leave_no_doubt_about_is_corrected(
+    written: dict[str, object], fixed: dict[str, object]
+) -> None:
+    text = lines({"query": "x?", "relevant_spans": [written], "metadata": {"k": 1}}, "")
+    corrected, found = fixed_truth(text, FIXABLE)
+    assert corrected == lines({"query": "x?", "relevant_spans": [fixed], "metadata": {"k": 1}}, "")
+    assert [(one.line, one.kind) for one in found] == [(1, "span")]
+    assert "is now 'guide/" in found[0].message
+    assert audit_token_level(corrected, FIXABLE).is_valid
+    assert fixed_truth(corrected, FIXABLE) == (corrected, [])
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        span("guide/a.md", 3, "one two"),  # at two places
+        span("guide/a.md", 3, "absent"),
+        span("guide/aa.md", 15, "", 20),  # which document is a guess that no text bears out
+        span("elsewhere.md", 3, "three"),
+        span("guide/a.md", 15, "three"),
+    ],
+)
+def test_what_is_in_doubt_or_in_order_stays_byte_for_byte(written: dict[str, object]) -> None:
+    text = "{broken\n" + json.dumps({"query": "x?", "relevant_spans": [written]}, indent=None) + "\n\n"
+    assert fixed_truth(text, FIXABLE) == (text, [])
+
+
+def test_doubles_and_the_version_are_corrected_in_any_spelling() -> None:
+    given = {"docId": "guide/a.md", "start": 0, "end": 5, "text": "three"}
+    fixed = {"docId": "guide/a.md", "start": 15, "end": 20, "text": "three"}
+    line = {"query": "x?", "relevantSpans": [given, fixed]}
+    group = {
+        "query": "y?",
+        "relevant_spans": [{**span("guide/b.md", 0, "line"), "alternatives": [span("guide/b.md", 0, "next")]}],
+    }
+    text = lines({"format": "rag-eval/token-level", "version": 1}, line, line, group)
+    corrected, found = fixed_truth(text, FIXABLE)
+    assert [json.loads(one) for one in corrected.split("\n")] == [
+        {"format": "rag-eval/token-level", "version": 2},
+        {"query": "x?", "relevantSpans": [fixed]},
+        {
+            "query": "y?",
+            "relevant_spans": [{**span("guide/b.md", 0, "line"), "alternatives": [span("guide/b.md", 6, "next")]}],
+        },
+    ]
+    assert [(one.line, one.kind) for one in found] == [
+        (1, "line"), (2, "span"), (2, "answer given twice"), (3, "line"), (4, "span")
+    ]  # fmt: skip
+    ids = {"query": "x?", "relevant_chunk_ids": ["a"]}
+    assert fixed_truth(lines(ids, ids), None)[0] == lines(ids)

@@ -30,7 +30,7 @@ Judgements = dict[str, dict[str, float]]
 def read_beir(path: Path, split: str | None = None) -> ImportedTruth:
     """Read the judged queries of one split, by default ``test`` or the only one, and all documents.
 
-    Raises ``GroundTruthError`` when a file is missing, or a document's id leads out of a folder.
+    Raises ``GroundTruthError`` when a file is missing.
     """
     notes = ImportNotes()
     judgements_file = _judgements_file(path, split)
@@ -42,6 +42,8 @@ def read_beir(path: Path, split: str | None = None) -> ImportedTruth:
         query_id, text = _id(record), record.get("text")
         if query_id is None or not isinstance(text, str) or not text.strip():
             notes.leave_out("query without an id or a text", place)
+            continue
+        if not notes.can_write(place, query_id, text):
             continue
         known.add(query_id)
         item = _item(query_id, text, record, judgements.get(query_id, {}), documents)
@@ -74,8 +76,9 @@ def _documents(path: Path, notes: ImportNotes) -> dict[str, Document]:
         elif doc_id in documents:
             notes.leave_out("document whose id is taken", f"{place}: {preview(doc_id)}")
         else:
-            content = f"{title}\n\n{text}" if title else text
-            documents[doc_id] = Document(names.name_for(doc_id), content)
+            document = names.document(doc_id, f"{title}\n\n{text}" if title else text, place)
+            if document is not None:
+                documents[doc_id] = document
     return documents
 
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rag_eval.errors import GroundTruthError, preview
+from rag_eval.errors import GroundTruthError, TextEncodingError, preview
 from rag_eval.ground_truth.files import read_truth_text
 from rag_eval.ground_truth.locating import Hint, Located, Locator
 from rag_eval.ground_truth.records import line_faults, parsed_line
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Document
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
-from rag_eval.types.ids import DocumentId, text_sha256
+from rag_eval.types.ids import DocumentId, encode_utf8, text_sha256
 from rag_eval.types.offsets import fitting_unit
 
 
@@ -33,6 +33,16 @@ class ImportNotes:
 
     def leave_out(self, kind: str, where: str) -> None:
         self.left_out.setdefault(kind, []).append(where)
+
+    def can_write(self, where: str, *texts: str) -> bool:
+        """Tell whether UTF-8 can hold the texts of a query, which is noted as left out otherwise."""
+        try:
+            for text in texts:
+                encode_utf8(text)
+        except TextEncodingError as error:
+            self.leave_out("query that UTF-8 cannot hold", f"{where}: {error}")
+            return False
+        return True
 
     def mend(self, kind: str, where: str) -> None:
         self.mended.setdefault(kind, []).append(where)
@@ -78,9 +88,18 @@ class FileNames:
         self._notes = notes
         self._taken: set[str] = set()
 
+    def document(self, doc_id: str, content: str, where: str) -> Document | None:
+        """Return a document under the name of its file; None, noted as left out, if it cannot be written to one."""
+        try:
+            return Document(self.name_for(doc_id), content)
+        except (GroundTruthError, TextEncodingError) as error:
+            self._notes.leave_out("document that cannot be written to a file", f"{where}: {error}")
+            return None
+
     def name_for(self, doc_id: str) -> DocumentId:
-        """Return the name of a document's file; raises ``GroundTruthError`` on an id that leads out of the folder."""
+        """Return the name of a document's file; raises on an id that leads out of the folder or is not UTF-8."""
         refuse_traversal(doc_id)
+        encode_utf8(doc_id, "the document id")
         stem = _escaped(doc_id)
         marked = f"{stem.encode()[:LONGEST_NAME].decode(errors='ignore')}~{text_sha256(doc_id)[:8]}"
         is_long = len(stem.encode()) > LONGEST_NAME

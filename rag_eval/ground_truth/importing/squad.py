@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_eval.errors import GroundTruthError, preview
+from rag_eval.formatting import counted
 from rag_eval.ground_truth.importing.importer import (
     FileNames,
     ImportedTruth,
@@ -45,7 +46,9 @@ def read_squad(path: Path) -> ImportedTruth:
         title = article.get("title")
         title = title if isinstance(title, str) and title else f"article-{number}"
         content = BETWEEN.join(context for _, context, _ in paragraphs)
-        document = Document(names.name_for(title), content)
+        document = names.document(title, content, f"{place} with {counted(_questions(paragraphs), 'questions')}")
+        if document is None:
+            continue
         documents.append(document)
         base = 0
         for where, context, questions in paragraphs:
@@ -56,6 +59,10 @@ def read_squad(path: Path) -> ImportedTruth:
                     truth.append(item)
             base += len(context) + len(BETWEEN)
     return ImportedTruth(unique_questions(truth, notes), notes, documents)
+
+
+def _questions(paragraphs: list[tuple[str, str, list[Any]]]) -> int:
+    return sum(len(questions) for _, _, questions in paragraphs)
 
 
 def _paragraphs(article: Any, place: str, notes: ImportNotes) -> Iterator[tuple[str, str, list[Any]]]:
@@ -78,6 +85,8 @@ def _item(
         notes.leave_out("question without a text", place)
         return None
     where = f"{place}, {preview(text)}"
+    if not notes.can_write(place, text, str(question.get("id"))):
+        return None
     answers = question.get("answers") or []
     given = question.get("id")
     query_id = QueryId(str(given)) if type(given) in (str, int) and str(given) else generate_query_id(text)

@@ -92,7 +92,22 @@ def test_a_split_is_chosen_and_a_missing_one_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("doc_id", ["../../etc/passwd", "a/../../b", "..\\x", ".."])
-def test_an_id_that_leads_out_of_the_folder_is_refused(tmp_path: Path, doc_id: str) -> None:
-    source(tmp_path, [{"_id": doc_id, "text": "x"}], QUERIES, test=QRELS)
-    with pytest.raises(GroundTruthError, match="leads out of its folder"):
-        read_beir(tmp_path)
+def test_a_document_whose_id_leads_out_of_the_folder_is_left_out_alone(tmp_path: Path, doc_id: str) -> None:
+    whole = read_beir(source(tmp_path, DOCUMENTS, QUERIES, test=QRELS))
+    (tmp_path / "bad").mkdir()
+    found = read_beir(source(tmp_path / "bad", [{"_id": doc_id, "text": "x"}, *DOCUMENTS], QUERIES, test=QRELS))
+    assert (found.truth, found.documents) == (whole.truth, whole.documents)
+    (told,) = found.notes.left_out["document that cannot be written to a file"]
+    assert told.startswith("corpus.jsonl, line 1: the document id ")
+    assert "leads out of its folder" in told
+
+
+def test_what_utf_8_cannot_hold_is_left_out_alone(tmp_path: Path) -> None:
+    documents = [*DOCUMENTS, {"_id": "\ud800", "text": "x"}, {"_id": "d9", "text": "\ud800"}]
+    queries = [*QUERIES, {"_id": "\ud800", "text": "x?"}, {"_id": "q9", "text": "\ud800?"}]
+    whole = read_beir(source(tmp_path, DOCUMENTS, QUERIES, test=QRELS))
+    (tmp_path / "bad").mkdir()
+    found = read_beir(source(tmp_path / "bad", documents, queries, test=QRELS))
+    assert (found.truth, found.documents) == (whole.truth, whole.documents)
+    kinds = ("document that cannot be written to a file", "query that UTF-8 cannot hold")
+    assert [len(found.notes.left_out[kind]) for kind in kinds] == [2, 2]

@@ -101,13 +101,27 @@ def test_what_cannot_be_used_is_left_out_with_its_place(tmp_path: Path) -> None:
     assert list(found.notes.mended) == ["question asked under several ids, kept"]
 
 
-def test_a_file_of_another_kind_and_a_title_that_leads_out_are_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("title", ["../../x", "\ud800"])
+def test_an_article_that_cannot_be_a_file_is_left_out_alone(tmp_path: Path, title: str) -> None:
+    question = {"id": "1", "question": "fine?", "answers": [{"answer_start": 0, "text": SECOND[:5]}]}
+    unwritable = [{"id": "\ud800", "question": "a?"}, {"id": "2", "question": "\ud800?"}]
+    articles = [
+        {"title": title, "paragraphs": [{"context": SECOND, "qas": [question]}]},
+        {"title": "Good", "paragraphs": [{"context": SECOND, "qas": [question, *unwritable]}]},
+    ]
+    (tmp_path / "x.json").write_text(json.dumps({"data": articles}))
+    found = read_squad(tmp_path / "x.json")
+    assert [document.id for document in found.documents] == ["Good.md"]
+    assert [item.query.id for item in found.truth] == ["1"]
+    (told,) = found.notes.left_out["document that cannot be written to a file"]
+    assert told.startswith("article 0 with 1 question: the document id ")
+    assert len(found.notes.left_out["query that UTF-8 cannot hold"]) == 2
+
+
+def test_a_file_of_another_kind_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("[]")
     with pytest.raises(GroundTruthError, match="has no list of articles under 'data'"):
         read_squad(tmp_path / "x.json")
-    paragraph = {"context": SECOND, "qas": []}
-    with pytest.raises(GroundTruthError, match="leads out of its folder"):
-        read_squad(source(tmp_path / "x.json", paragraph, title="../../x"))
     (tmp_path / "x.json").write_text(f'{{"data": [{"1" * 5_000}]}}')
     with pytest.raises(GroundTruthError, match="has a number of too many digits"):
         read_squad(tmp_path / "x.json")
