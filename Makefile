@@ -1,7 +1,7 @@
 # make run    the benchmark of the sample
 # make test   lint, types, tests
 # make bench  speed and memory against other libraries, written to tests/bench/RESULTS.md
-# make bench-large  a million chunks, written to tests/bench/RESULTS-large.md
+# make bench-large  millions of chunks, written to tests/bench/RESULTS-large.md
 # Each sets up .venv first, and only when pyproject.toml or constraints.txt changed.
 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
