@@ -83,20 +83,28 @@ def fuse_tables(
     fusion: Any,
     depth: int,
     stage: str = "fused",
-    chunks: pa.Table | None = None,
+    chunks: Sequence[pa.Table] = (),
     scorings: Sequence[Scoring | None] = (),
 ) -> pa.Table:
-    """Several tables of hits as one; equal scores by place. ``scorings`` number the rows of ``chunks``."""
+    """Several tables of hits as one; equal scores by place. ``scorings`` number the rows of all ``chunks``."""
     import polars as pl
 
     hits = [pl.DataFrame(ranking.select(IDENTITY)) for ranking in rankings]
     places = pl.concat(hits).unique().sort([name for name in IDENTITY if name != "chunk_id"])
     found = [_ranking(*pair, searches) for pair in zip(rankings, _rows_of(hits, places), strict=True)]
-    count = 0 if chunks is None else chunks.num_rows
-    if chunks is not None and scorings:
-        key = list(PLACE) if has_places(chunks) else ["doc_id", "ordinal"]
-        (rows,) = _rows_of([places.select(key)], pl.DataFrame(chunks.select(key)))
-        scorings = [one and Renumbered(one, rows.astype(np.int64)) for one in scorings]
+    count = sum(shard.num_rows for shard in chunks)
+    if chunks and scorings:
+        key = list(PLACE) if all(map(has_places, chunks)) else ["doc_id", "ordinal"]
+        rows, begin = np.full(len(places), -1, np.int64), 0
+        for shard in chunks:
+            here = (
+                places.select(key)
+                .with_row_index("place")
+                .join(pl.DataFrame(shard.select(key)).with_row_index("row"), on=key)
+            )
+            rows[here["place"].to_numpy()] = here["row"].to_numpy().astype(np.int64) + begin
+            begin += shard.num_rows
+        scorings = [one and Renumbered(one, rows) for one in scorings]
     fused = fusion.fuse(Found(found, searches.num_rows, scorings, count), depth)
     return hits_at(stage, places.to_arrow(), searches, fused)
 
@@ -127,11 +135,12 @@ def found_chunks(chunks: Sequence[pa.Table], hits: pa.Table) -> pa.Table:
     return table if len(chunks) == 1 else table.take(pc.sort_indices(table.column("doc_id")))
 
 
-def merge_tables(shards: Sequence[pa.Table], searches: pa.Table, depth: int) -> pa.Table:
-    """What was found in each shard as one ranking of so many hits a search; equal scores by place."""
-    hits, numbers = pa.concat_tables(shards), np.concatenate([_numbers(one, searches).to_numpy() for one in shards])
+def merge_tables(hits: pa.Table, searches: pa.Table, depth: int) -> pa.Table:
+    """What was found in all shards as one ranking of so many hits a search; equal scores by place."""
+    numbers = _numbers(hits, searches).to_numpy()
     # Most are far from the best of all, and only those that may be among them are sorted by place.
-    near = pa.array(np.flatnonzero(hits.column("score").to_numpy() >= _least(shards, searches, depth)[numbers]))
+    scores = hits.column("score").to_numpy()
+    near = pa.array(np.flatnonzero(scores >= _least(numbers, scores, searches.num_rows, depth)[numbers]))
     hits, numbers = hits.take(near), numbers[near.to_numpy()]
     keys = [("search", "ascending"), ("score", "descending"), *((name, "ascending") for name in (*PLACE, "ordinal"))]
     order = pc.sort_indices(hits.append_column("search", pa.array(numbers)), keys)
@@ -142,24 +151,22 @@ def merge_tables(shards: Sequence[pa.Table], searches: pa.Table, depth: int) -> 
     return best.set_column(place, hits.schema.field(place), pa.array(ranks[kept].astype(np.int32)))
 
 
-def _least(shards: Sequence[pa.Table], searches: pa.Table, depth: int) -> NDArray[np.float64]:
-    """The score of the hit of this rank of every search, over all shards; minus infinity where there are fewer."""
-    numbers = np.concatenate([_numbers(one, searches).to_numpy() for one in shards])
-    order = np.argsort(numbers.astype(np.min_scalar_type(searches.num_rows)), kind="stable")
-    scores = np.concatenate([one.column("score").to_numpy() for one in shards])[order]
-    ends = np.cumsum(np.bincount(numbers, minlength=searches.num_rows))
-    found = np.split(scores, ends[:-1])
+def _least(numbers: Numbers, scores: NDArray[np.float64], searches: int, depth: int) -> NDArray[np.float64]:
+    """The score of the hit of this rank of every search; minus infinity where there are fewer."""
+    order = np.argsort(numbers.astype(np.min_scalar_type(searches)), kind="stable")
+    found = np.split(scores[order], np.cumsum(np.bincount(numbers, minlength=searches))[:-1])
     return np.array([np.partition(one, len(one) - depth)[-depth] if len(one) >= depth else -np.inf for one in found])
 
 
 def unsure(shards: Sequence[pa.Table], searches: pa.Table, depth: int, fetched: int) -> Iterator[tuple[int, Numbers]]:
     """The shards that may have more of the best ``depth`` hits than the ``fetched``, with the searches for which."""
-    least = _least(shards, searches, depth)
-    for shard, hits in enumerate(shards if fetched < depth else ()):
-        numbers, scores = _numbers(hits, searches).to_numpy(), hits.column("score").to_numpy()
-        ends = np.searchsorted(numbers, np.arange(searches.num_rows), side="right")
-        full = np.flatnonzero(np.bincount(numbers, minlength=searches.num_rows) >= fetched)
-        rows = full[scores[ends[full] - 1] >= least[full]]
+    hits = pa.concat_tables(shards)
+    numbers, scores, count = _numbers(hits, searches).to_numpy(), hits.column("score").to_numpy(), searches.num_rows
+    least, ends = _least(numbers, scores, count, depth), np.cumsum([shard.num_rows for shard in shards])
+    parts = zip(np.split(numbers, ends[:-1]), np.split(scores, ends[:-1]), strict=True)
+    for shard, (found, own) in enumerate(parts if fetched < depth else ()):
+        full = np.flatnonzero(np.bincount(found, minlength=count) >= fetched)
+        rows = full[own[np.searchsorted(found, full, side="right") - 1] >= least[full]]
         if len(rows):
             yield shard, rows
 

@@ -206,9 +206,8 @@ def merge(
         deeper, effort = _nearest([chunks[shard]], [sources[shard]], again, embedder, store, most, allowed, context)
         found[shard] = pa.concat_tables([hits_of(found[shard], asked, rows), deeper])
         efforts.append(effort.query_seconds)
-    merged, effort = context.answered(
-        asked, lambda some: merge_tables([hits_of(one, some) for one in found], some, most)
-    )
+    every = pa.concat_tables(found)
+    merged, effort = context.answered(asked, lambda some: merge_tables(hits_of(every, some), some, most))
     seconds = round(effort.query_seconds + sum(efforts), 6)
     return merged, effort.model_copy(update={"query_seconds": seconds, "tokens": spent(used)["tokens"]})
 
@@ -388,12 +387,11 @@ def fuse(
     """
     asked = as_searches(searches)
     scorings = [_scoring(source, chunks, asked, context) for source in sources]
-    table = pa.concat_tables(chunks)
     count = hits_to_fetch(depth, chunks)
     return context.answered(
         asked,
         lambda some: fuse_tables(
-            [hits_of(one, some) for one in rankings], some, fusion, count, "fused", table, scorings
+            [hits_of(one, some) for one in rankings], some, fusion, count, "fused", chunks, scorings
         ),
     )
 

@@ -131,7 +131,9 @@ def measure(size: int, folder: Path) -> dict[str, Any]:
 
 
 def files(folder: Path) -> dict[str, int]:
-    return {str(path): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    """What the stages have written, which is all but the reports."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and "runs" not in path.relative_to(folder).parts)
+    return {str(path): path.stat().st_size for path in paths}
 
 
 def memory() -> int:
