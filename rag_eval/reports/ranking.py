@@ -193,6 +193,11 @@ class ConfigurationRanking:
         ]
 
     @property
+    def grouped(self) -> list[tuple[int, RankingRow]]:
+        """The rows with their numbers from 0: those that may be the best, then those that are worse."""
+        return sorted(enumerate(self.rows), key=lambda one: bool(one[1].placed and not one[1].placed.among_best))
+
+    @property
     def is_share(self) -> bool:
         """Whether the metric is a share, which is written in per cent."""
         return metric_of(self.metric).measures == "share"

@@ -64,6 +64,13 @@ def test_the_first_screen_has_the_answer_and_names_the_choices_in_the_chart(
     assert "nothing is surely better than markdown 1000, hybrid" in chart.locator("h3").inner_text()
     said = chart.locator("svg text").all_text_contents()
     assert {f"ship, cheapest: {SHIPPED} 87.7\xa0%", f"runner-up: {RUNNER_UP} 85.1\xa0%"} <= set(said)
+    # They stand above all lines.
+    top = chart.locator("path.win").bounding_box()
+    assert top is not None
+    for name in (SHIPPED, RUNNER_UP):
+        legend = chart.locator("svg text", has_text=re.compile(f": {re.escape(name)} ")).bounding_box()
+        assert legend is not None
+        assert legend["y"] + legend["height"] <= top["y"]
     # One line is emphasised for each role, every other has its name, and no mark is there twice.
     assert [chart.locator(f"path.{kind}").count() for kind in ("win", "second", "cheap")] == [1, 1, 0]
     assert chart.locator("path.other").count() == 10
@@ -99,6 +106,40 @@ def test_no_line_is_drawn_through_a_value_that_is_not_there(
     assert max(ends) < max(float(x) for x in re.findall(r"[ML]([\d.]+),", others))
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_labels_of_the_strip_tell_its_configurations_apart(
+    budget_run: Kept, report: Report, open_report: OpenReport, tmp_path: Path, width: int
+) -> None:
+    long = "recursive-token 100/0, {}, a reranker with a long name, section 2000"
+    names = [long.format(search) for search in ("hybrid", "vector", "bm25")]
+    charts = report.charts | {"strip": [report.charts["strip"][0] | {"name": name} for name in names]}
+    write_report(budget_run.workspace, replace(report, charts=charts), tmp_path / "strip.html")
+    page = open_report(tmp_path / "strip.html", viewport={"width": width, "height": 900}).page
+    rows = page.locator("#chart-frontier text.lane").all_text_contents()
+    each = len(rows) // len(names)
+    labels = [" ".join(rows[n : n + each]) for n in range(0, len(rows), each)]
+    assert len(set(labels)) == len(names)
+    if width > 600:
+        left = page.locator("#chart-frontier svg").bounding_box()
+        assert left is not None
+        for row in page.locator("#chart-frontier text.lane").all():
+            box = row.bounding_box()
+            assert box is not None
+            assert box["x"] >= left["x"]
+
+
+def test_the_groups_of_the_ranking_come_once(budget_run: Kept, report: Report, tmp_path: Path) -> None:
+    rows = report.ranking.rows
+    placed = [replace(row, placed=replace(row.placed, among_best=n in (0, 1, 3))) for n, row in enumerate(rows)]
+    alternating = replace(report, ranking=replace(report.ranking, rows=placed))
+    write_report(budget_run.workspace, alternating, tmp_path / "groups.html")
+    table = (tmp_path / "groups.html").read_text().split('<table class="ranking">')[1].split("</table>")[0]
+    assert re.findall(r'data-group="(\w+)"><th', table) == ["best", "worse"]
+    order = re.findall(r'data-name="([^"]*)"', table)
+    assert order == [rows[n].outcome.name for n in (0, 1, 3, 2, *range(4, 12))]
+    assert f'a=3&amp;order=worst">{100 * rows[3].outcome.metrics[report.ranking.metric]:.1f}' in table
+
+
 def test_every_chart_is_drawn_says_what_it_found_and_can_be_saved(budget_run: Kept, open_report: OpenReport) -> None:
     opened = open_report(budget_run.page, color_scheme="dark")
     page = opened.page
@@ -108,7 +149,7 @@ def test_every_chart_is_drawn_says_what_it_found_and_can_be_saved(budget_run: Ke
         assert figure.locator("svg").first.get_attribute("aria-label")
         assert figure.get_attribute("aria-labelledby") == figure.locator("h3").get_attribute("id")
     assert page.locator("#chart-multiples h3").inner_text() == "hybrid finds most with every chunker at 2,000 tokens"
-    assert page.locator("#chart-multiples svg").count() == 4
+    assert page.locator("#chart-multiples svg").count() == 5  # four chunkers, and which line is which search
     assert re.fullmatch(
         r"Half of the chunks of .* have at most \d+ characters, about [1-9]\d+ tokens",
         page.locator("#chart-sizes h3").inner_text(),
@@ -188,8 +229,8 @@ def test_names_keep_their_ends_and_documents_are_counted_as_in_the_sentence(
     other = replace(report, charts=report.charts | {"strip": lanes}, verdict=replace(report.verdict, documents=9))
     write_report(budget_run.workspace, other, tmp_path / "long.html")
     opened = open_report(tmp_path / "long.html")
-    labels = [text for text in opened.page.locator("#chart-frontier svg text").all_text_contents() if "…" in text]
-    assert [label.rpartition("…")[2][-7:] for label in labels] == [f"{n}, bm25" for n in range(len(lanes))]
+    labels = opened.page.locator("#chart-frontier text.lane").all_text_contents()
+    assert [label[-7:] for label in labels if "bm25" in label] == [f"{n}, bm25" for n in range(len(lanes))]
     assert "70 questions about 9 of 14 documents" in opened.page.locator(".run").inner_text()
     # Of other pairs nothing is called sure: only the first two were tested.
     opened.choose("side-b", "4")

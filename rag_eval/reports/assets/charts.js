@@ -22,11 +22,25 @@ function shape(tag, attributes = {}, ...children) {
 const tickLabel = (share) => `${Number((100 * share).toFixed(1))}\u00a0%`;
 const rule = (kind, x1, y1, x2, y2) => shape("line", { class: kind, x1, y1, x2, y2 });
 const words = (x, y, text, kind = "", anchor = "start") => shape("text", { x, y, class: kind, "text-anchor": anchor }, text);
-/** A name in so many characters; its end, which tells it from others, stays. */
-const shortened = (name, most) => {
-  const end = Math.max(0, Math.floor((most - 1) / 2));
-  return name.length > most ? `${name.slice(0, Math.max(0, most - 1 - end))}…${end ? name.slice(-end) : ""}` : name;
-};
+/** A name in so many characters, of which its end keeps some. */
+const shortened = (name, most, end = Math.max(0, Math.floor((most - 1) / 2))) =>
+  name.length > most ? `${name.slice(0, Math.max(0, most - 1 - end))}…${end ? name.slice(-end) : ""}` : name;
+
+/** Names in so many characters, all cut at one place: the nearest to the middle where the most stay distinct. */
+function toldApart(names, most) {
+  const middle = Math.floor((most - 1) / 2);
+  const ends = [...Array(most).keys()].sort((x, y) => Math.abs(x - middle) - Math.abs(y - middle));
+  const distinct = (end) => new Set(names.map((name) => shortened(name, most, end))).size;
+  const best = ends.reduce((found, end) => (distinct(end) > distinct(found) ? end : found));
+  return new Map(names.map((name) => [name, shortened(name, most, best)]));
+}
+
+/** A name in one row, or in two where it is longer: divided after a comma if it can be, else after a word. */
+function rowsOf(name, most) {
+  const cuts = [", ", " "].map((mark) => name.lastIndexOf(mark, most - mark.length) + mark.length).filter((cut, i) => cut > 1 - i && name.length - cut <= most);
+  const cut = cuts[0] ?? Math.ceil(name.length / 2);
+  return name.length > most ? [name.slice(0, cut).trim(), shortened(name.slice(cut), most)] : [name];
+}
 
 /** The mark of a role: a dot, a ring or a square. */
 const marker = (role, x, y, size = 5) =>
@@ -84,13 +98,15 @@ function frontier(width) {
   const { budgets, lines } = charts.curves;
   const isNarrow = width < 620;
   const lanes = charts.strip ?? [];
-  const [left, right] = isNarrow ? [44, 20] : [lanes.length ? 200 : 136, 152];
-  const step = isNarrow ? 34 : 20;
+  const [left, right] = isNarrow ? [44, 20] : [lanes.length ? 208 : 136, 152];
+  const labels = toldApart(lanes.map(({ name }) => name), isNarrow ? 48 : 54);
+  const heads = lanes.map(({ name }) => rowsOf(labels.get(name), isNarrow ? 48 : 28));
+  const step = isNarrow ? 34 : heads.some((rows) => rows.length > 1) ? 32 : 20;
   const laneTop = 12;
   const named = roles();
-  const above = isNarrow ? 20 * named.length + 8 : 0;
+  const above = 20 * named.length + 8;
   const top = laneTop + lanes.length * step + (lanes.length ? 20 : 12) + above;
-  const bottom = top + (isNarrow ? 260 : 324);
+  const bottom = top + (isNarrow ? 260 : 280);
   const drawing = sheet(width, bottom + 44, `${charts.unit} found against tokens of context, for ${many(lines.length, "configuration")}; the numbers are in the table below.`);
   const [low, high] = [Math.log2(budgets[0]), Math.log2(budgets.at(-1))];
   const across = width - left - right;
@@ -120,9 +136,10 @@ function frontier(width) {
   lanes.forEach((lane, i) => {
     const row = laneTop + 10 + i * step + (isNarrow ? 14 : 0);
     const isShip = lane.name === charts.configurations[charts.roles?.ship]?.name;
-    const kind = isShip ? "t-acc t-b" : "t-ink";
-    const label = shortened(lane.name, isNarrow ? 48 : 30);
-    drawing.append(isNarrow ? words(left, row - 8, label, kind) : words(left - 12, row + 4, label, kind, "end"));
+    const kind = `${isShip ? "t-acc t-b" : "t-ink"} lane halo`;
+    const [at, anchor] = isNarrow ? [left, "start"] : [left - 12, "end"];
+    const first = isNarrow ? row - 8 : row + 11 - 7 * heads[i].length;
+    heads[i].forEach((text, n) => drawing.append(words(at, first + 14 * n, text, kind, anchor)));
     drawing.append(rule("lane-bg", left, row, left + across, row));
     for (const [from, to] of lane.tied) {
       drawing.append(rule(`lane-tied${isShip ? " acc" : ""}`, x(from), row, x(to), row));
@@ -154,21 +171,14 @@ function frontier(width) {
     const point = near >= 0 ? lines[number][near] : null;
     drawing.append(point ? marker(kind, x(at), y(point[0])) : "");
   });
-  const longest = Math.max(...named.map(([, , , number]) => Math.min(32, charts.configurations[number].name.length)), 0);
-  const isRoomy = isInside && x(at) - left > 7.2 * (longest + 8);
+  // Named above the lines, where none passes.
   named.forEach(([, kind, word, number], i) => {
     const point = near >= 0 ? lines[number][near] : null;
-    const room = isNarrow ? Math.floor((width - left - 40) / 7.6) - word.length - 9 : 32;
+    const room = Math.floor((width - left - 40) / 7.6) - word.length - 9;
     const said = `${shortened(charts.configurations[number].name, Math.max(8, room))}${point ? ` ${percent(point[0])}` : ""}`;
-    const style = kind === "win" ? "t-acc t-b halo" : "t-ink halo";
-    const row = isNarrow ? top - above + 8 + 20 * i : top + 20 + 22 * i;
-    const sample = isRoomy && !isNarrow ? x(at) + 10 : left + (isNarrow ? 0 : 12);
-    drawing.append(rule(kind, sample, row, sample + 32, row), marker(kind, sample + 16, row, 4));
-    if (isRoomy && !isNarrow) {
-      drawing.append(words(x(at) - 12, row + 4, said, style, "end"), words(sample + 40, row + 4, word, style));
-    } else {
-      drawing.append(words(sample + 40, row + 4, `${word}: ${said}`, style));
-    }
+    const row = top - above + 4 + 20 * i;
+    drawing.append(rule(kind, left, row, left + 32, row), marker(kind, left + 16, row, 4));
+    drawing.append(words(left + 40, row + 4, `${word}: ${said}`, kind === "win" ? "t-acc t-b halo" : "t-ink halo"));
   });
   if (!isNarrow) {
     endLabels(drawing, lines, named, { left: left + across + 8, y, top });
@@ -195,8 +205,7 @@ function endLabels(drawing, lines, named, { left, y, top }) {
   if (best >= 0 && lines[best].at(-1) && !named.some(([, , , number]) => number === best)) {
     below = Math.max(top + 4, y(lines[best].at(-1)[0]) + 4);
     const name = charts.configurations[best].name;
-    const cut = name.length > 24 ? name.lastIndexOf(" ", 24) : -1;
-    const rows = cut > 0 ? [name.slice(0, cut), shortened(name.slice(cut + 1), 24)] : [shortened(name, 24)];
+    const rows = rowsOf(name, 24);
     rows.forEach((row, i) => drawing.append(words(left, below + 15 * i, row, "t-q")));
     below += 15 * rows.length;
   }
@@ -252,7 +261,7 @@ function multiples(width) {
   const [left, right, top, bottom] = [32, 6, 24, 120];
   const x = (budget) => left + ((wide - left - right) * Math.log2(budget / budgets[0])) / (Math.log2(budgets.at(-1) / budgets[0]) || 1);
   const { place: y } = shareScale(lines.flat().filter(Boolean).map(([mean]) => mean), top + 4, bottom);
-  panels.forEach(([chunker, members], n) => {
+  panels.forEach(([chunker, members]) => {
     const drawing = sheet(wide, bottom + 20, `${charts.unit} found by budget with ${chunker}`);
     const isShip = members.some(({ i }) => i === charts.roles?.ship);
     drawing.append(words(0, 12, shortened(chunker, Math.floor(wide / 8.5)), isShip ? "t-acc t-b" : "t-ink t-b"));
@@ -265,18 +274,20 @@ function multiples(width) {
     if (charts.budget >= budgets[0] && charts.budget <= budgets.at(-1)) {
       drawing.append(rule("axis", x(charts.budget), top, x(charts.budget), bottom));
     }
-    members.forEach(({ search, i }, row) => {
-      const style = `s-${Math.min(3, order.indexOf(search))}`;
+    members.forEach(({ search, i }) => {
       const points = lines[i].map((point, at) => (point ? [x(budgets[at]), y(point[0])] : null));
-      drawing.append(shape("path", { class: style, d: line(points) }, shape("title", {}, charts.configurations[i].name)));
-      // Named in the first panel only, in the corner that lines which rise leave free.
-      if (!n && row < 4) {
-        const at = top + 10 + 13 * row;
-        drawing.append(rule(style, left + 4, at - 4, left + 24, at - 4), words(left + 28, at, shortened(search, 18), style === "s-0" ? "t-s t-acc t-b" : "t-s t-ink"));
-      }
+      drawing.append(shape("path", { class: `s-${Math.min(3, order.indexOf(search))}`, d: line(points) }, shape("title", {}, charts.configurations[i].name)));
     });
     box.append(drawing);
   });
+  // What the lines are has a panel of its own: in one of the others it would lie over lines.
+  const key = sheet(wide, bottom + 20, "The searches");
+  const said = order.length > 4 ? [...order.slice(0, 3), `the ${order.length - 3} others`] : order;
+  said.forEach((search, row) => {
+    const at = top + 10 + 18 * row;
+    key.append(rule(`s-${row}`, 0, at - 4, 20, at - 4), words(26, at, shortened(search, Math.floor(wide / 7.5) - 4), row ? "t-s t-ink" : "t-s t-acc t-b"));
+  });
+  box.append(key);
   return box;
 }
 
@@ -370,7 +381,7 @@ function costs(width, name) {
     taken.push(row);
     const isLeft = x(cost) < width / 2;
     const room = Math.floor((isLeft ? width - x(cost) - 10 : x(cost) - 10) / 8);
-    const style = role.get(i) === "win" ? "t-acc t-b" : "t-ink";
+    const style = `${role.get(i) === "win" ? "t-acc t-b" : "t-ink"} halo`;
     drawing.append(words(x(cost) + (isLeft ? 10 : -10), row, shortened(said, Math.min(40, room)), style, isLeft ? "start" : "end"));
   }
   return drawing;
