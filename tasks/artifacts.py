@@ -204,7 +204,7 @@ def hold_against_baseline(
     """
     gate, why_not = None, ""
     choose = f"`rag-eval baseline set {outcome.run}`"
-    baseline = read_run(workspace, BASELINE) if has_baseline(workspace) else None
+    baseline = read_run(workspace, BASELINE, outcome) if has_baseline(workspace, outcome.config.name) else None
     if baseline is None:
         why_not = f"There is no baseline: {choose} makes this run the one that others are compared with."
     elif (differences := data_differences(baseline, outcome)) and not allow_different:

@@ -44,14 +44,14 @@ def compare(
     """Compare two runs on the same queries: what got better, what got worse, and what is inconclusive."""
     from rag_eval.benchmark.compare import compare_runs, name_pairs
     from rag_eval.benchmark.run_losses import drop_sentences
-    from rag_eval.benchmark.runs import read_run
+    from rag_eval.benchmark.runs import read_both
     from rag_eval.benchmark.scores import read_scores
     from rag_eval.benchmark.workspace import Workspace
     from rag_eval.reports.against import recommendation_sentence
     from rag_eval.reports.verdict import judged
 
     kept = Workspace.at(workspace)
-    old, new = read_run(kept, before), read_run(kept, after)
+    old, new = read_both(kept, before, after)
     pairs = name_pairs(old, new, configurations) if configurations else None
     found = compare_runs(kept, old, new, pairs=pairs, metrics=metrics, allow_different=allow_different)
     console = Console(highlight=False)
@@ -173,11 +173,11 @@ def gate(
 ) -> None:
     """Compare a run with the baseline; exit code 3 if a metric dropped by more than allowed, significantly so."""
     from rag_eval.benchmark.gate import MAX_DROP, run_gate
-    from rag_eval.benchmark.runs import BASELINE, read_run
+    from rag_eval.benchmark.runs import BASELINE, read_both
     from rag_eval.benchmark.workspace import Workspace
 
     kept = Workspace.at(workspace)
-    baseline, candidate = read_run(kept, BASELINE), read_run(kept, run)
+    baseline, candidate = read_both(kept, BASELINE, run)
     found = run_gate(
         kept,
         baseline,
@@ -332,7 +332,7 @@ def choose(
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Make a run the baseline."""
+    """Make a run the baseline of its benchmark."""
     from rag_eval.benchmark.gate import MAX_DROP, fewest_units, gate_units, large_allowance
     from rag_eval.benchmark.runs import choose_baseline, read_run
     from rag_eval.benchmark.workspace import Workspace
@@ -343,8 +343,9 @@ def choose(
     if as_json:
         print_json(console, chosen.model_dump())
         return
-    say(console, f"The baseline is {chosen.run}")
     baseline = read_run(kept, chosen.run)
+    of = f" of {baseline.config.name}" if baseline.config.name else ""
+    say(console, f"The baseline{of} is {chosen.run}")
     configurations = len(baseline.configurations)
     try:
         units = gate_units(kept, baseline)
@@ -360,16 +361,16 @@ def choose(
 
 @app.command()
 def show(workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE, as_json: options.JsonOption = False) -> None:
-    """Show the baseline, when it was chosen, and its ranking."""
+    """Show the baseline of the benchmark that ran last, when it was chosen, and its ranking."""
     from flows.cli.ranking import print_result
-    from rag_eval.benchmark.runs import BASELINE, read_baseline, read_run
+    from rag_eval.benchmark.runs import read_baseline, read_run
     from rag_eval.benchmark.workspace import Workspace
 
     kept = Workspace.at(workspace)
-    chosen = read_baseline(kept)
+    chosen = read_baseline(kept, read_run(kept).config.name)
     console = Console()
     if as_json:
         print_json(console, chosen.model_dump())
         return
     say(console, f"{chosen.run}, chosen {chosen.chosen}")
-    print_result(read_run(kept, BASELINE), kept, as_json=False)
+    print_result(read_run(kept, chosen.run), kept, as_json=False)

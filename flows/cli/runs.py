@@ -60,7 +60,7 @@ def report(
         is_markdown(output)  # says what is wrong with the name before anything is computed
     kept = Workspace.at(workspace)
     outcome = read_run(kept, run)
-    before = read_run(kept, against) if against is not None else None
+    before = read_run(kept, against, outcome) if against is not None else None
     built = build_report(kept, outcome, against=before, allow_different=allow_different)
     path = output.absolute() if output is not None else page_of(kept, outcome, before)
     write_report(kept, built, path)

@@ -357,8 +357,8 @@ class BenchmarkConfig(Settings):
     )
     name: Annotated[StrictStr, AfterValidator(_check_name)] | None = Field(
         default=None,
-        description="What the benchmark is called on a Prefect server; null: as its file, or its folder if that is "
-        "benchmark.yaml.",
+        description="What the benchmark is called, on a Prefect server and for its baseline; null: as its file, or its "
+        "folder if that is benchmark.yaml.",
     )
     notify: list[Annotated[StrictStr, AfterValidator(_check_target)]] = Field(
         default_factory=list,

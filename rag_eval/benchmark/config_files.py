@@ -201,15 +201,11 @@ def _metrics(value: Any, place: Place, faults: Faults) -> list[Any]:
 
 
 def project_name(config: BenchmarkConfig, file: Path | None) -> str:
-    """What a benchmark is called on a server: its ``name``, else by its file, or its folder if that is ``benchmark``.
-
-    Raises ``ConfigurationError`` where neither has a letter or a digit of ASCII.
-    """
-    path = (file or sample.BENCHMARK).absolute()
-    found = config.name or slug(path.parent.name if path.stem == "benchmark" else path.stem, LONGEST_NAME)
-    if not found:
-        raise ConfigurationError(f"{preview(path.name)} cannot be called by its file: give it a name:, such as docs")
-    return found
+    """What a benchmark is called on a server; raises ``ConfigurationError`` where it has no name, nor its file one."""
+    if not config.name:
+        name = preview((file or sample.BENCHMARK).name)
+        raise ConfigurationError(f"{name} cannot be called by its file: give it a name:, such as docs")
+    return config.name
 
 
 def chosen_benchmark(
@@ -222,6 +218,8 @@ def chosen_benchmark(
 ) -> BenchmarkConfig:
     """The benchmark of a file, or the sample's, with what is given in the place of what it says.
 
+    It is called by its file, or its folder if that is ``benchmark``, unless it has a name or these no letter and no
+    digit of ASCII.
     Raises ``ConfigurationError`` on a file that cannot be used, on an empty name of a dataset, and when the sample's
     documents are to be scored against other truth, or the reverse.
     """
@@ -232,8 +230,9 @@ def chosen_benchmark(
     if search is not None and search not in get_args(Search):
         known = get_args(Search)
         raise ConfigurationError(f"there is no search {preview(search)}{suggestion(search, known)}: {choices(known)}")
-    chosen = load_config(file or sample.BENCHMARK)
+    chosen, path = load_config(file or sample.BENCHMARK), (file or sample.BENCHMARK).absolute()
     given: dict[str, Any] = {
+        "name": chosen.name or slug(path.parent.name if path.stem == "benchmark" else path.stem, LONGEST_NAME) or None,
         "corpus": corpus and corpus.absolute(),
         "ground_truth": truth and [FileTruth(truth.absolute())],
         "glob": (glob[0] if isinstance(glob, list) and len(glob) == 1 else glob) or None,

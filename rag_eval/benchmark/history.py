@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rag_eval.benchmark.outcome import SUMMARY, BenchmarkOutcome
-from rag_eval.benchmark.runs import data_differences, has_baseline, read_baseline, read_summary, run_names
+from rag_eval.benchmark.runs import baseline_runs, data_differences, read_summary, run_names
 from rag_eval.benchmark.scores import SEED, read_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ConfigurationError, preview
@@ -87,7 +87,7 @@ def history(
         except ArtifactError as error:
             unreadable.append(str(error))
     chosen = metric or next((one.ranking_metric for one in reversed(outcomes) if one.configurations), "")
-    baseline, problem = _baseline(workspace)
+    baselines, problem = _baselines(workspace)
     letters, grids = _letters(outcomes), _grids(outcomes)
     entries = []
     for outcome, letter, grid in zip(outcomes, letters, grids, strict=True):
@@ -111,7 +111,7 @@ def history(
                 failures=len(outcome.failures),
                 configuration=followed,
                 estimate=figure,
-                is_baseline=outcome.run == baseline,
+                is_baseline=outcome.run in baselines,
             )
         )
     if outcomes and (metric or configuration) and not any(entry.estimate for entry in entries):
@@ -129,12 +129,12 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(BARS[round((value - low) / (high - low) * (len(BARS) - 1))] for value in values)
 
 
-def _baseline(workspace: Workspace) -> tuple[str | None, list[str]]:
-    """The run that is the baseline, if one is chosen, and what is wrong with it."""
+def _baselines(workspace: Workspace) -> tuple[set[str], list[str]]:
+    """The runs that are baselines, and what is wrong with one of them."""
     try:
-        return (read_baseline(workspace).run if has_baseline(workspace) else None), []
+        return baseline_runs(workspace), []
     except ArtifactError as error:
-        return None, [str(error)]
+        return set(), [str(error)]
 
 
 def _followed(

@@ -21,7 +21,7 @@ from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import SECTIONS
 from rag_eval.benchmark.outcome import SUMMARY, BenchmarkOutcome
 from rag_eval.benchmark.records import record_path
-from rag_eval.benchmark.runs import has_baseline, read_baseline, read_summary
+from rag_eval.benchmark.runs import baseline_runs, read_summary
 from rag_eval.benchmark.stage import CUTS_VERSION
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import data_sha256, remove
@@ -120,10 +120,9 @@ def prune(workspace: Workspace, days: float, *, dry_run: bool = False) -> list[H
 
 
 def _needed(workspace: Workspace, limit: float) -> Needed:
-    """What the baseline, the newest run of each benchmark, and the runs that began since then need."""
+    """What the baselines, the newest run of each benchmark, and the runs that began since then need."""
     newest: dict[str, BenchmarkOutcome] = {}
     needed = Needed()
-    baseline = read_baseline(workspace).run if has_baseline(workspace) else None
     outcomes = []
     for path in _children_of(workspace, "runs", f"*/{SUMMARY}"):
         try:
@@ -132,7 +131,7 @@ def _needed(workspace: Workspace, limit: float) -> Needed:
             needed.runs.add(path.parent.name)  # of another version, perhaps: not ours to judge
     for one in sorted(outcomes, key=lambda one: one.started):
         newest[data_sha256([str(one.config.corpus), one.config.evaluation_type, str(one.config.ground_truth)])] = one
-    stay = {one.run for one in newest.values()} | {baseline}
+    stay = {one.run for one in newest.values()} | baseline_runs(workspace)
     for one in outcomes:
         if one.run in stay or one.started.timestamp() >= limit:
             needed.caches |= {name for part in _parts_of(one) for name in _cache_names(part)}

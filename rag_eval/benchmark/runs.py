@@ -14,7 +14,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from rag_eval.benchmark import stages
-from rag_eval.benchmark.config import BenchmarkConfig, Configuration
+from rag_eval.benchmark.config import LONGEST_NAME, BenchmarkConfig, Configuration
 from rag_eval.benchmark.engine import evaluate
 from rag_eval.benchmark.grid_search import search_grid
 from rag_eval.benchmark.outcome import (
@@ -32,7 +32,7 @@ from rag_eval.benchmark.truth_stages import ground_truth
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import patterns_of
 from rag_eval.errors import ArtifactError, ConfigurationError, ServiceError
-from rag_eval.formatting import suggestion
+from rag_eval.formatting import slug, suggestion
 from rag_eval.ground_truth.copies import Copies, NearCopies
 
 VERSIONS: tuple[int, ...] = get_args(BenchmarkOutcome.model_fields["schema_version"].annotation)
@@ -41,7 +41,8 @@ VERSIONS: tuple[int, ...] = get_args(BenchmarkOutcome.model_fields["schema_versi
 LATEST, BASELINE = "latest", "baseline"
 """Names that stand for a run."""
 
-BASELINE_FILE = "baseline.json"
+BASELINE_FILE, BASELINES = "baseline.json", "baselines"
+"""The baseline of benchmarks without a name, and the folder with a file for each that has one."""
 
 _DIGITS = 12
 """How much of a digest is shown."""
@@ -88,8 +89,11 @@ def run_names(workspace: Workspace) -> list[str]:
     return sorted(path.parent.name for path in paths if path.name == SUMMARY and len(path.parts) == 3)
 
 
-def find_run(workspace: Workspace, run: str = LATEST) -> str:
-    """Find a run by ``latest``, ``baseline``, a name or its start; raises ``ConfigurationError`` unless it is one."""
+def find_run(workspace: Workspace, run: str = LATEST, beside: BenchmarkOutcome | None = None) -> str:
+    """Find a run by ``latest``, ``baseline``, a name or its start; raises ``ConfigurationError`` unless it is one.
+
+    The baseline is that of the benchmark of ``beside``, by default of the latest run.
+    """
     names = run_names(workspace)
     where = f"the workspace {workspace.address!r}"
     if not names:
@@ -97,7 +101,7 @@ def find_run(workspace: Workspace, run: str = LATEST) -> str:
     if run == LATEST:
         return names[-1]
     if run == BASELINE:
-        return read_baseline(workspace).run
+        return read_baseline(workspace, (beside or read_run(workspace)).config.name).run
     matching = [run] if run in names else [name for name in names if name.startswith(run)]
     if len(matching) != 1:
         meant = suggestion(run, [LATEST, BASELINE, *names])
@@ -108,14 +112,23 @@ def find_run(workspace: Workspace, run: str = LATEST) -> str:
     return matching[0]
 
 
-def read_run(workspace: Workspace, run: str = LATEST) -> BenchmarkOutcome:
+def read_run(workspace: Workspace, run: str = LATEST, beside: BenchmarkOutcome | None = None) -> BenchmarkOutcome:
     """Read the outcome of a run, named as for ``find_run``; raises as that does, and ``ArtifactError``."""
-    name = find_run(workspace, run)
+    name = find_run(workspace, run, beside)
     path = workspace.kept(workspace.runs / name / SUMMARY)
     outcome = read_summary(path)
     if outcome.run != name:
         raise ArtifactError(f"{str(path)!r} is the summary of another run, {outcome.run}: remove the folder of {name}")
     return outcome
+
+
+def read_both(workspace: Workspace, before: str, after: str) -> tuple[BenchmarkOutcome, BenchmarkOutcome]:
+    """Read two runs; where one is the baseline, that of the other's benchmark."""
+    if before == BASELINE:
+        new = read_run(workspace, after)
+        return read_run(workspace, before, new), new
+    old = read_run(workspace, before)
+    return old, read_run(workspace, after, old)
 
 
 def documents_of_newest(workspace: Workspace, corpus: Path, glob: str | Sequence[str]) -> dict[str, str] | None:
@@ -135,28 +148,48 @@ def documents_of_newest(workspace: Workspace, corpus: Path, glob: str | Sequence
 
 
 def choose_baseline(workspace: Workspace, run: str = LATEST) -> Baseline:
-    """Make a run the baseline, in place of the one before; raises as ``read_run`` does."""
+    """Make a run the baseline of its benchmark, in place of the one before; raises as ``read_run`` does."""
     outcome = read_run(workspace, run)
     if not outcome.configurations:
         raise ConfigurationError(f"every configuration of {outcome.run} failed: choose a run that has scores")
     chosen = Baseline(run=outcome.run, chosen=datetime.now(UTC).isoformat(timespec="seconds"))
-    workspace.keep(workspace.root / BASELINE_FILE, f"{chosen.model_dump_json(indent=2)}\n".encode())
+    path = workspace.root / _baseline_names(outcome.config.name)[0]
+    workspace.keep(path, f"{chosen.model_dump_json(indent=2)}\n".encode())
     return chosen
 
 
-def has_baseline(workspace: Workspace) -> bool:
-    """Whether a baseline was chosen."""
-    return workspace.newest(workspace.root / BASELINE_FILE).exists()
+def _baseline_names(benchmark: str | None) -> list[str]:
+    """The files that have the baseline of a benchmark: its own, and that which had all of them before."""
+    name = slug(benchmark or "", LONGEST_NAME)
+    return [f"{BASELINES}/{name}.json", BASELINE_FILE] if name else [BASELINE_FILE]
 
 
-def read_baseline(workspace: Workspace) -> Baseline:
-    """Read which run is the baseline; raises ``ConfigurationError`` without one, ``ArtifactError`` if it is gone."""
-    path = workspace.newest(workspace.root / BASELINE_FILE)
+def has_baseline(workspace: Workspace, benchmark: str | None) -> bool:
+    """Whether a baseline was chosen for a benchmark."""
+    return any(workspace.newest(workspace.root / name).exists() for name in _baseline_names(benchmark))
+
+
+def baseline_runs(workspace: Workspace) -> set[str]:
+    """The baselines of all benchmarks; raises ``ArtifactError`` as ``read_baseline`` does."""
+    others = [Path(name).stem for name in workspace.storage.names(BASELINES)]
+    return {read_baseline(workspace, one).run for one in (None, *others) if has_baseline(workspace, one)}
+
+
+def read_baseline(workspace: Workspace, benchmark: str | None) -> Baseline:
+    """Read which run is the baseline of a benchmark.
+
+    Raises ``ConfigurationError`` without one, ``ArtifactError`` if it is gone.
+    """
+    paths = [workspace.newest(workspace.root / name) for name in _baseline_names(benchmark)]
+    path = next((one for one in paths if one.exists()), paths[0])
     try:
         found = Baseline.model_validate_json(path.read_bytes(), strict=True)
     except FileNotFoundError:
+        others = sorted(Path(name).stem for name in workspace.storage.names(BASELINES))
+        of = f"for the benchmark {benchmark!r}, only for {', '.join(others)}" if others and benchmark else ""
         raise ConfigurationError(
-            f"the workspace {workspace.address!r} has no baseline: choose one with rag-eval baseline set RUN"
+            " ".join(filter(None, (f"the workspace {workspace.address!r} has no baseline", of)))
+            + ": choose one with rag-eval baseline set RUN"
         ) from None
     except (OSError, ValidationError):
         raise ArtifactError(f"{str(path)!r} is not a baseline: choose one with rag-eval baseline set RUN") from None

@@ -9,7 +9,16 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from rag_eval.benchmark.outcome import SUMMARY
-from rag_eval.benchmark.runs import choose_baseline, find_run, read_baseline, read_run, read_summary, run_names
+from rag_eval.benchmark.runs import (
+    baseline_runs,
+    choose_baseline,
+    find_run,
+    read_baseline,
+    read_both,
+    read_run,
+    read_summary,
+    run_names,
+)
 from rag_eval.benchmark.schema import summary_schema
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ConfigurationError
@@ -36,9 +45,28 @@ def test_a_run_is_found_by_name_by_its_start_and_by_role(own_store: Store) -> No
         find_run(workspace, "baseline")
     chosen = choose_baseline(workspace, names[0][:-1])
     assert (chosen.run, find_run(workspace, "baseline")) == (names[0], names[0])
-    assert read_baseline(workspace) == chosen
+    assert read_baseline(workspace, None) == chosen
     choose_baseline(workspace)
-    assert read_baseline(workspace).run == names[-1]
+    assert read_baseline(workspace, None).run == names[-1]
+
+
+def test_every_benchmark_of_a_folder_has_a_baseline_of_its_own(own_store: Store) -> None:
+    workspace = own_store.workspace
+    ships, trains = (
+        make_run(workspace, own_store.config.model_copy(update={"name": one})) for one in ("ships", "trains")
+    )
+    choose_baseline(workspace, ships.run)
+    assert read_run(workspace, "baseline", ships).run == ships.run
+    with pytest.raises(ConfigurationError, match="no baseline for the benchmark 'trains', only for ships: choose one"):
+        read_run(workspace, "baseline")  # of the latest run, of trains
+    choose_baseline(workspace, trains.run)
+    assert [one.run for one in read_both(workspace, "baseline", ships.run)] == [ships.run, ships.run]
+    assert [one.run for one in read_both(workspace, ships.run, "baseline")] == [ships.run, ships.run]
+    assert [one.run for one in read_both(workspace, "baseline", "latest")] == [trains.run, trains.run]
+    assert baseline_runs(workspace) == {ships.run, trains.run}
+    choose_baseline(workspace, own_store.good.run)  # of a benchmark without a name
+    other = make_run(workspace, own_store.config.model_copy(update={"name": "buses"}))
+    assert read_run(workspace, "baseline", other).run == own_store.good.run  # chosen when all had one
 
 
 def test_a_workspace_without_runs_says_so(tmp_path: Path) -> None:
@@ -115,7 +143,7 @@ def test_several_writers_lose_nothing(tmp_path: Path) -> None:
     assert len(names) == 10
     for name in names:
         assert read_run(workspace, name).run == name
-    assert read_baseline(workspace).run in names
+    assert read_baseline(workspace, None).run in names
 
 
 def test_the_schema_fits_a_real_summary(store: Store) -> None:
@@ -169,4 +197,4 @@ def test_a_baseline_is_read_strictly(own_store: Store) -> None:
     for planted in ({"run": chosen.run, "chosen": 1}, {"run": [chosen.run], "chosen": "now"}):
         (own_store.workspace.root / "baseline.json").write_text(json.dumps(planted))
         with pytest.raises(ArtifactError, match="is not a baseline"):
-            read_baseline(own_store.workspace)
+            read_baseline(own_store.workspace, None)
