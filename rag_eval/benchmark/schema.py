@@ -130,6 +130,17 @@ DESCRIPTIONS = {
     "settings": "The settings of the part.",
     "remote": "Whether the part uses a service.",
     "answers": "The spans or chunk ids that answer the queries.",
+    "search": "How the run chose what to evaluate of its grid; null: all of it was evaluated.",
+    "strategy": "How the grid was searched.",
+    "objective": "What configurations are ranked by.",
+    "excluded": "What each configuration that was left out finds at most.",
+    "estimated": "About what each configuration that was left out finds.",
+    "unbounded": "Why nothing is certain of a configuration that was left out.",
+    "gap": "How much better one that was left out may be; null where none has a bound.",
+    "is_stopped": "Whether the limit on the cost ended the search.",
+    "full_tokens": "How many tokens the whole grid would take.",
+    "full_cost": "What the whole grid would cost, in US dollars; null where a price is not known.",
+    "notes": "Reasons to trust it less.",
 } | {one.field: one.description for one in SECTIONS.values()}
 """What each field of the outcome means; a field of a setting has its description where it is declared."""
 
@@ -138,6 +149,7 @@ OVERRIDES = {
     "BenchmarkInputs.metrics": "What is measured, at every k unless it names a cut.",
     "TruthRef.queries": "Every query.",
     "Effort.seconds": "How long it took.",
+    "SearchRecord.configurations": "How many configurations the grid has.",
 }
 """Where a name means something else in one model."""
 
