@@ -51,13 +51,17 @@ def run(
         str | None,
         typer.Option(help="Which configurations to evaluate, overriding the benchmark's: full, guided or sure."),
     ] = None,
+    holdout: Annotated[
+        float | None,
+        typer.Option(min=0, max=0.9, help="Share of the documents whose questions the search does not see."),
+    ] = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Run a benchmark and rank its configurations."""
     from rag_eval.benchmark.outcome import BenchmarkOutcome
     from rag_eval.benchmark.workspace import Workspace
 
-    chosen = given.benchmark(config, publish_to, search)
+    chosen = given.benchmark(config, publish_to, search, holdout)
     kept = Workspace.at(given.workspace, refresh=refresh)
     # What is wrong with the files is said before a server is started.
     checked = check_files(chosen, kept, reanchor=reanchor, file=config)

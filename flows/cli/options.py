@@ -68,14 +68,18 @@ class BenchmarkOptions:
     ] = "threads"
 
     def benchmark(
-        self, file: Path | None, langsmith_dataset: str | None = None, search: str | None = None
+        self,
+        file: Path | None,
+        langsmith_dataset: str | None = None,
+        search: str | None = None,
+        holdout: float | None = None,
     ) -> "BenchmarkConfig":
         """The benchmark of a file as it is to run; raises ``ConfigurationError``, on an unknown runner too."""
         from rag_eval.benchmark.config import check_runner
         from rag_eval.benchmark.config_files import chosen_benchmark
 
         check_runner(self.runner)
-        return chosen_benchmark(file, self.corpus, self.truth, self.glob, langsmith_dataset, search)
+        return chosen_benchmark(file, self.corpus, self.truth, self.glob, langsmith_dataset, search, holdout)
 
 
 @dataclass(frozen=True)

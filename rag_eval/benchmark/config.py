@@ -347,6 +347,9 @@ class BenchmarkConfig(Settings):
     tolerance: Annotated[StrictFloat, Field(ge=0, le=1)] = Field(
         default=TOLERANCE, description="How much of the objective a sure search may leave open."
     )
+    holdout: Annotated[StrictFloat, Field(ge=0, lt=1)] = Field(
+        default=0.0, description="The share of the documents whose questions the search does not see, to judge it by."
+    )
     max_cost: Annotated[StrictStr, AfterValidator(_check_cost)] | None = Field(
         default=None,
         description="The most to embed, such as 500,000 tokens or 2.50 USD: a guided or sure search ends there, and "
@@ -477,6 +480,7 @@ class BenchmarkRecord(Settings):
     shards: int | None = None
     search: Search = "full"
     tolerance: float = TOLERANCE
+    holdout: float = 0.0
     max_cost: str | None = None
     langsmith_dataset: str | None
     name: str | None = None

@@ -215,6 +215,7 @@ def chosen_benchmark(
     glob: str | list[str] | None = None,
     langsmith_dataset: str | None = None,
     search: str | None = None,
+    holdout: float | None = None,
 ) -> BenchmarkConfig:
     """The benchmark of a file, or the sample's, with what is given in the place of what it says.
 
@@ -238,5 +239,6 @@ def chosen_benchmark(
         "glob": (glob[0] if isinstance(glob, list) and len(glob) == 1 else glob) or None,
         "langsmith_dataset": langsmith_dataset,
         "search": search,
+        "holdout": holdout,
     }
     return chosen.model_copy(update={key: value for key, value in given.items() if value is not None})

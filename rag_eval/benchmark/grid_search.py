@@ -10,21 +10,23 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from rag_eval.benchmark.config import BenchmarkConfig, Configuration
-from rag_eval.benchmark.engine import Run, cut, evaluate
-from rag_eval.benchmark.estimate import TextCosts, price_of
+from rag_eval.benchmark.engine import Run, evaluate
+from rag_eval.benchmark.estimate import TextCosts
 from rag_eval.benchmark.objective import metric_column
 from rag_eval.benchmark.outcome import ConfigurationFailure, ConfigurationOutcome
+from rag_eval.benchmark.pools import Pools, key
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TableRef
 from rag_eval.benchmark.stages import load_corpus
 from rag_eval.benchmark.sweep import (
+    FEWEST_HELD_OUT,
     GUIDED,
-    Chunking,
+    PRICE,
     CostLimit,
-    Numbers,
+    Holdout,
     Rival,
     Search,
     SearchRecord,
@@ -37,26 +39,17 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import Usage
 from rag_eval.errors import ConfigurationError
+from rag_eval.formatting import counted
 from rag_eval.ground_truth.sources import FileTruth
-from rag_eval.metrics.intervals import overlapping_pairs
 from rag_eval.metrics.metric import metric_of, split_name
 from rag_eval.parts import digest, is_remote, label
 from rag_eval.retrieval.searching import HybridSearch, WordSearch
+from rag_eval.stats.scores import main_documents
 from rag_eval.stores import STORE
-from rag_eval.tables import searched_texts
 from rag_eval.types.ids import text_sha256
 
 MORE = 2
 """A guide that is not known to serve takes so many times as many chunkings."""
-
-MOST_NEAR = 2
-"""Of so many chunkings that were evaluated whole it is looked where their hits are."""
-
-CHARACTERS = 4
-"""About so many characters are a token, to tell which hits are within a budget."""
-
-Key = tuple[str, str, str]
-"""The digests of chunker, context and embedder: what decides which texts are embedded."""
 
 
 class Searched(NamedTuple):
@@ -84,7 +77,7 @@ def search_grid(
     ``run`` gives what a stage makes; ``evaluate_all`` evaluates configurations whole, side by side; ``shown`` does a
     named piece of the search itself. Raises ``ConfigurationError`` where the search cannot serve this benchmark.
     """
-    if config.search != "full":
+    if config.search != "full" or config.holdout:
         return GridSearch(run, workspace, config, inputs, evaluate_all, shown).found()
     if told := over_limit(TextCosts(run, workspace, inputs.documents), config):
         raise ConfigurationError(f"{told}: allow more, or use search: guided or sure")
@@ -143,6 +136,8 @@ def lacks_bound(one: Configuration) -> str | None:
         "rewritten queries": one.queries,
         "a reranker": one.reranker,
         "more than hits is returned": one.returns,
+        "a service cuts": one.chunker if is_remote(one.chunker) else None,
+        "a service writes what is searched": one.context if is_remote(one.context) else None,
         "a selection without near-duplicates": selection if selection and not selection.independent else None,
     }
     told = next((reason for reason, part in reasons.items() if part is not None), None)
@@ -215,13 +210,18 @@ class GridSearch:
 
     @functools.cached_property
     def ranked(self) -> list[tuple[str, str]]:
-        """The chunkings, as the guide ranks them by the best that any configuration with them finds."""
-        best: dict[tuple[str, str], float] = {}
+        """The chunkings, as the guide ranks them by the best that any configuration with them finds, and by cost."""
+        members: dict[tuple[str, str], list[Configuration]] = {}
         for one in self._all:
             if one.name in self.guide:
-                mean = float(self.guide[one.name].mean())
-                best[key(one)[:2]] = max(mean, best.get(key(one)[:2], -np.inf))
-        return sorted(best, key=lambda chunking: -best[chunking])
+                members.setdefault(key(one)[:2], []).append(one)
+        full = self._costs.of(self._all, kept=True).tokens or 1
+        worth = {
+            chunking: max(self.guide[one.name].mean() for one in some)
+            - PRICE * (self._costs.of(some, kept=True).tokens or 0) / full
+            for chunking, some in members.items()
+        }
+        return sorted(worth, key=lambda chunking: -worth[chunking])
 
     def guided(self) -> list[Configuration]:
         """The configurations of the chunkings that the guide ranks first, within the limit.
@@ -258,6 +258,9 @@ class GridSearch:
     def found(self) -> Searched:
         """Search, and say what was found."""
         free = [one for one in self._all if one.embedder is None]
+        if self._config.search == "full":
+            self._take(self._all)
+            return self._told(self._costs.of(self._all, kept=True))
         if self._config.search == "guided":
             chosen = self.guided()
             self._take([one for one in self._all if one in free or one in chosen])
@@ -270,7 +273,7 @@ class GridSearch:
         self._done += done
         self._failed |= failed
         values = {one.name: self._values(one.scores) for one in done}
-        return values | {name: np.zeros(self._questions) for name in failed}
+        return values | {name: np.zeros(int(self._seen.sum())) for name in failed}
 
     def _surely(self, free: list[Configuration]) -> Searched:
         if not metric_of(self._objective).is_bounded or self._inputs.evaluation_type != "token-level":
@@ -288,7 +291,7 @@ class GridSearch:
                 f"no configuration has a bound ({lacks_bound(others[0]) if others else 'nothing is embedded'}): use "
                 "search: guided or full"
             )
-        pools = _Pools(self._run, self._workspace, self._inputs, self._costs, rivals, self._objective)
+        pools = Pools(self._run, self._workspace, self._inputs, self._costs, rivals, self._objective, self._seen)
         whole = {key(one): None for one in (*pools.references(rivals), *chosen)}
         best = max(rivals, key=lambda one: self.guide[one.name].mean())
         in_money = self._limit is not None and self._limit.unit == "USD"
@@ -329,17 +332,59 @@ class GridSearch:
 
     # Reading
 
-    def _values(self, scores: TableRef) -> Values:
-        """The objective of each answerable question, in the order of the questions."""
+    def _values(self, scores: TableRef, *, held_out: bool = False) -> Values:
+        """The objective of each answerable question that is searched, or held out, in the order of the questions."""
         table, (column, at) = self._workspace.read_table(scores), split_name(self._objective)
         rows = (pc.field("metric") == column) & (pc.field("cut") == at.kind) & (pc.field("size") == at.size)
         values: Values = table.filter(rows).column("value").to_numpy()
-        return values
+        return values[~self._seen if held_out else self._seen]
 
     @functools.cached_property
-    def _questions(self) -> int:
-        unanswerable = self._workspace.read_table(self._inputs.truth.queries).column("unanswerable")
-        return len(unanswerable) - (pc.sum(unanswerable).as_py() or 0)
+    def _documents(self) -> list[str]:
+        """The document that each answerable question is about."""
+        truth, tables = self._inputs.truth, self._workspace
+        queries, answers = tables.read_table(truth.queries), tables.read_table(truth.answers)
+        answerable = queries.filter(pc.invert(queries.column("unanswerable")))
+        asked: list[str] = answerable.column("query_id").to_pylist()
+        if self._inputs.evaluation_type == "chunk-level":
+            if self._config.holdout:
+                raise ConfigurationError(
+                    "holdout is by documents, and ground truth of chunk ids has none: leave it out"
+                )
+            return asked
+        about = main_documents(answers)
+        return [about[one] for one in asked]
+
+    @functools.cached_property
+    def _seen(self) -> NDArray[np.bool_]:
+        """Which questions are searched; raises ``ConfigurationError`` where too few are held out to judge by."""
+        documents = sorted(set(self._documents), key=text_sha256)
+        held = set(documents[: round(self._config.holdout * len(documents))])
+        seen = np.array([one not in held for one in self._documents])
+        count = int((~seen).sum())
+        if self._config.holdout and (len(held) < FEWEST_HELD_OUT[0] or count < FEWEST_HELD_OUT[1] or not seen.any()):
+            raise ConfigurationError(
+                f"holdout {self._config.holdout:g} leaves {counted(count, 'questions')} about "
+                f"{counted(len(held), 'documents')} to judge by, and it takes {FEWEST_HELD_OUT[1]} about "
+                f"{FEWEST_HELD_OUT[0]}: ask about more documents, or leave it out"
+            )
+        return seen
+
+    def _held_out(self) -> Holdout | None:
+        means = {one.name: float(self._values(one.scores).mean()) for one in self._done}
+        if not self._config.holdout or not means:
+            return None
+        best = max(self._done, key=lambda one: means[one.name])
+        held = self._values(best.scores, held_out=True)
+        about = {one for one, seen in zip(self._documents, self._seen.tolist(), strict=True) if not seen}
+        return Holdout(
+            name=best.name,
+            found=means[best.name],
+            questions=int(self._seen.sum()),
+            held_out=float(held.mean()),
+            held_out_questions=len(held),
+            held_out_documents=len(about),
+        )
 
     def _told(self, spent: Usage, search: SureSearch | None = None, rivals: Sequence[Configuration] = ()) -> Searched:
         order = {one.name: number for number, one in enumerate(self._all)}
@@ -349,7 +394,7 @@ class GridSearch:
         bounds = dict(zip([one.name for one in rivals], means, strict=True))
         open_ones, grid = [one for one in left if one.name not in bounds], self._costs.of(self._all, kept=True)
         record = SearchRecord(
-            strategy="guided" if search is None else "sure",
+            strategy=self._config.search,
             objective=self._objective,
             configurations=len(self._all),
             excluded={one.name: bounds[one.name] for one in left if one.name in bounds},
@@ -362,13 +407,9 @@ class GridSearch:
             cost=spent.cost,
             full_cost=grid.cost,
             notes=[*self.notes, *self._costs.notes],
+            holdout=self._held_out(),
         )
         return Searched(self._done, self._failed, record)
-
-
-def key(one: Configuration) -> Key:
-    """What decides which texts of a configuration are embedded, and by what."""
-    return digest(one.chunker), digest(one.context), digest(one.embedder)
 
 
 def allows(limit: CostLimit, cost: Usage) -> bool:
@@ -380,110 +421,3 @@ def allows(limit: CostLimit, cost: Usage) -> bool:
             "max_cost is in USD and the price of an embedder is not known: give price_per_million_tokens, or tokens"
         )
     return cost.cost <= limit.amount
-
-
-class _Pools:
-    """The chunkings of rivals: their texts, which of their chunks hold what is relevant, and which are ranked high."""
-
-    def __init__(
-        self,
-        run: Run,
-        workspace: Workspace,
-        inputs: BenchmarkInputs,
-        costs: TextCosts,
-        rivals: Sequence[Configuration],
-        objective: str,
-    ) -> None:
-        self._workspace, self._rivals, self._cut = workspace, rivals, split_name(objective)[1]
-        self.numbers: dict[Key, int] = {}
-        self.chunkings: list[Chunking] = []
-        self._lines: list[_Line] = []
-        self._near: dict[str, list[tuple[pa.Table, Numbers]]] = {}
-        queries = workspace.read_table(inputs.truth.queries)
-        asked = queries.filter(pc.invert(queries.column("unanswerable"))).column("query_id")
-        self._questions, answers = asked.combine_chunks(), workspace.read_table(inputs.truth.answers)
-        texts: dict[tuple[str, str], int] = {}
-        tokens, prices = [], []
-        for one in rivals:
-            if key(one) in self.numbers:
-                continue
-            self.numbers[key(one)] = len(self.numbers)
-            line = _Line(workspace.read_tables(cut(run, one, inputs.documents)))
-            read, embedder, price = costs.texts(one), digest(one.embedder), price_of(one.embedder)
-            for text in dict.fromkeys(line.texts):
-                if (embedder, text) not in texts:
-                    texts[embedder, text] = len(texts)
-                    tokens.append(read[text])
-                    prices.append(np.nan if price is None else price / 1_000_000)
-            bearing = line.by_question(*line.overlapping(answers), answers, self._questions)
-            self.chunkings.append(Chunking(np.array([texts[embedder, one] for one in line.texts]), bearing))
-            self._lines.append(line)
-        self.tokens = np.array(tokens)
-        self.costs = self.tokens * np.array(prices)
-        if np.isnan(self.costs).any():
-            self.costs = np.full(len(tokens), np.inf)
-
-    def references(self, rivals: Sequence[Configuration]) -> list[Configuration]:
-        """The chunkings over which hybrids take mean and deviation: they are embedded whole."""
-        frozen = [(one, getattr(getattr(one.retrieval, "fusion", None), "reference", None)) for one in rivals]
-        return [one.model_copy(update={"chunker": part, "context": None}) for one, part in frozen if part is not None]
-
-    def spent(self, embedded: Any) -> Usage:
-        """What the texts that are embedded take."""
-        cost = float(self.costs[embedded].sum())
-        return Usage(0, int(embedded.sum()), int(self.tokens[embedded].sum()), cost if np.isfinite(cost) else None)
-
-    def look_near(self, members: Sequence[int], done: Sequence[ConfigurationOutcome]) -> None:
-        """Take note of where configurations that were evaluated whole found their hits."""
-        outcomes = {one.name: one for one in done}
-        for number in members:
-            one = self._rivals[number]
-            kind, outcome = label(one.retrieval), outcomes.get(one.name)
-            if outcome is None or len(self._near.setdefault(kind, [])) >= MOST_NEAR:
-                continue
-            hits = self._workspace.read_table(outcome.hits)
-            size, lengths = self._cut.size, pc.subtract(hits.column("end"), hits.column("start"))
-            ranks = hits.column("rank").to_numpy()
-            if self._cut.kind == "tokens":
-                mean = float(pc.mean(lengths).as_py() or 1.0)
-                size = max(1, round(CHARACTERS * size / mean))
-            first = hits.filter(pa.array(ranks <= size))
-            question = pc.index_in(first.column("query_id"), value_set=self._questions).to_numpy(zero_copy_only=False)
-            self._near[kind].append((first, np.nan_to_num(question, nan=-1).astype(np.int64)))
-
-    def near(self, rival: int, question: int) -> Numbers:
-        """The chunks of a rival at the places where others of its kind found their hits for a question."""
-        one = self._rivals[rival]
-        line, found = self._lines[self.numbers[key(one)]], [np.empty(0, np.int64)]
-        for hits, questions in self._near.get(label(one.retrieval), ()):
-            found.append(line.overlapping(hits.filter(pa.array(questions == question)))[1])
-        return np.concatenate(found)
-
-
-class _Line:
-    """The chunks of a chunking on one line of characters, in the order of their places."""
-
-    def __init__(self, chunks: pa.Table) -> None:
-        self.texts = [text_sha256(text) for text in searched_texts(chunks).to_pylist()]
-        doc_ids = pc.unique(chunks.column("doc_id")).to_pylist()
-        self._documents = {doc_id: number for number, doc_id in enumerate(doc_ids)}
-        starts, ends = self._places(chunks)
-        self._order = np.lexsort((ends, starts))
-        self._starts, self._ends = starts[self._order], ends[self._order]
-
-    def _places(self, table: pa.Table) -> tuple[Numbers, Numbers]:
-        base = np.array([self._documents.get(one, -1) << 40 for one in table.column("doc_id").to_pylist()], np.int64)
-        return base + table.column("start").to_numpy(), base + table.column("end").to_numpy()
-
-    def overlapping(self, places: pa.Table) -> tuple[Numbers, Numbers]:
-        """The pairs (row, chunk) of places that share a character with a chunk."""
-        rows, chunks = overlapping_pairs(self._starts, self._ends, *self._places(places))
-        return rows, self._order[chunks]
-
-    @staticmethod
-    def by_question(rows: Numbers, chunks: Numbers, answers: pa.Table, questions: pa.Array) -> list[Numbers]:
-        """The chunks that hold something of the answers, by question."""
-        asked = pc.index_in(answers.column("query_id"), value_set=questions).to_numpy(zero_copy_only=False)[rows]
-        order = np.argsort(asked, kind="stable")
-        parts = np.split(chunks[order], np.searchsorted(asked[order], np.arange(1, len(questions))))
-        return [np.unique(one) for one in parts]

@@ -29,6 +29,13 @@ TOLERANCE = 0.01
 GUIDED = 3
 """How many chunkings a guided search embeds: those that the guide ranks first."""
 
+PRICE = 0.3
+"""How much better, by the objective, a chunking has to be that takes all the tokens of the grid: of those that the
+guide finds nearly alike, the cheaper is first."""
+
+FEWEST_HELD_OUT = (5, 20)
+"""With fewer documents, or questions about them, nothing is judged by what was held out."""
+
 WORTH = 0.6
 """A pool that costs more than this share of the whole chunking is not worth it: all of it is embedded."""
 
@@ -52,6 +59,19 @@ class CostLimit:
         return cls(float(re.sub("[,_]", "", found[1])), "tokens" if found[2] == "tokens" else "USD")
 
 
+class Holdout(BaseModel):
+    """The configuration that is best on the questions searched: what it finds there, and on those held out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    found: float
+    questions: int
+    held_out: float
+    held_out_questions: int
+    held_out_documents: int
+
+
 class SearchRecord(BaseModel):
     """How a run chose what to evaluate of a grid of so many configurations, and what is known of the others.
 
@@ -60,11 +80,12 @@ class SearchRecord(BaseModel):
     evaluated by more than ``gap``; None where none has one. ``is_stopped`` says that ``max_cost`` ended the search.
     ``tokens`` and ``cost`` (US dollars) are those of all that was embedded for it, kept or not, ``full_tokens`` and
     ``full_cost`` those of the whole grid; None where a price is not known. ``notes`` are reasons to trust it less.
+    ``holdout`` says how the one that is best on the documents that were searched does on those that were not.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    strategy: Literal["guided", "sure"]
+    strategy: Search
     objective: str
     configurations: int
     excluded: dict[str, float]
@@ -77,6 +98,7 @@ class SearchRecord(BaseModel):
     cost: float | None
     full_cost: float | None
     notes: list[str]
+    holdout: Holdout | None = None
 
 
 @dataclass(frozen=True)

@@ -120,9 +120,18 @@ def search_words(outcome: BenchmarkOutcome) -> str:
     part = f" ({share(found.tokens / found.full_tokens)})" if found.full_tokens else ""
     spent = f"{found.tokens:,} of {found.full_tokens:,} tokens{part} were embedded"
     spent += f", {cost_in_words(found.cost)} of {cost_in_words(found.full_cost)}" if found.full_cost else ""
+    held = found.holdout
+    judged = ""
+    if held is not None:
+        judged = (
+            f" {held.name}, the best on {held.questions:,} questions ({held.found:.3f}), has {held.held_out:.3f} on "
+            f"{held.held_out_questions:,} about {held.held_out_documents:,} documents that were held out."
+        )
+    if found.strategy == "full":
+        return judged.strip()
     if found.gap is None:
         told = f"a guide chose {done:,} of {found.configurations:,} configurations; what the others find is estimated"
-        return f"Estimated: {told}. {spent}."
+        return f"Estimated: {told}. {spent}.{judged}"
     gap = math.ceil(1_000 * found.gap) / 1_000  # never less than it is
     bounded = found.configurations - len(found.estimated)
     told = f"Best of {bounded:,} on these questions: no other is better by more than {gap:.3f} (certain)"
@@ -131,7 +140,7 @@ def search_words(outcome: BenchmarkOutcome) -> str:
     if found.unbounded:
         reasons = ", ".join(dict.fromkeys(found.unbounded.values()))
         told += f" {len(found.unbounded):,} more have no bound ({reasons}) and are only estimated."
-    return told
+    return told + judged
 
 
 def cautions(outcome: BenchmarkOutcome, estimate: Estimate) -> list[str]:

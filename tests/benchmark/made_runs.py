@@ -154,7 +154,7 @@ def write_sentences(folder: Path) -> None:
         sentences = [" ".join(rng.choice(words, 9)).capitalize() + "." for _ in range(40)]
         text = "\n\n".join(" ".join(sentences[begin : begin + 5]) for begin in range(0, 40, 5))
         (folder / "docs" / f"{number:02}.md").write_text(text)
-        for sentence in rng.choice(sentences, 2, replace=False):
+        for sentence in rng.choice(sentences, 4, replace=False):
             asked = " ".join([*sentence.lower().rstrip(".").split()[:2], *rng.choice(words, 8)])
             start = text.index(sentence)
             span = {"doc_id": f"{number:02}.md", "start": start, "end": start + len(sentence), "text": sentence}

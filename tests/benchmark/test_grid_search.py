@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rag_eval.benchmark import grid_search, stages
+from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import BenchmarkConfig, Configuration
 from rag_eval.benchmark.engine import cut, evaluate
 from rag_eval.benchmark.estimate import TextCosts
 from rag_eval.benchmark.grid_search import Searched, estimated, lacks_bound, search_grid
 from rag_eval.benchmark.outcome import summarise
+from rag_eval.benchmark.pools import Line
 from rag_eval.benchmark.records import made_once
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
 from rag_eval.benchmark.truth_stages import ground_truth
@@ -84,7 +85,7 @@ def test_an_estimate_is_what_a_run_embeds(data: Path, tmp_path: Path, server: Op
     assert full.all == full.left
     assert full.all.cost == pytest.approx((full.all.tokens or 0) / 1_000)
     found = searched(config.model_copy(update={"search": "guided"}), workspace)
-    questions = 28
+    questions = 56
     assert len(found.done) == guided.configurations
     assert len(server.texts) - questions == guided.all.texts
     assert found.search is not None
@@ -164,7 +165,7 @@ def test_a_pool_never_finds_less_than_all_chunks(data: Path, tmp_path: Path) -> 
     asked = inputs.model_copy(update={"metrics": ["span_recall@3", "recall_within_tokens@300"], "ks": []})
     answers = workspace.read_table(inputs.truth.answers)
     for one in config.configurations()[::2]:
-        line = grid_search._Line(workspace.read_tables(cut(run, one, inputs.documents)))
+        line = Line(workspace.read_tables(cut(run, one, inputs.documents)))
         bearing = line.overlapping(answers)[1]
         whole = workspace.read_table(evaluate(run, one, asked).scores).column("value").to_numpy()
         before = np.ones(len(whole))
@@ -226,6 +227,21 @@ def test_sure_ends_at_the_limit_and_says_what_is_certain(data: Path, tmp_path: P
     assert record.cost <= 12
     assert record.gap is not None
     assert record.gap > 0
+
+
+@pytest.mark.parametrize("search", ["full", "guided", "sure"])
+def test_the_winner_is_judged_on_documents_that_the_search_did_not_see(data: Path, tmp_path: Path, search: str) -> None:
+    config, workspace = benchmark(data, search=search, holdout=0.4, tolerance=0.2), Workspace(root=tmp_path / "w")
+    found = searched(config, workspace)
+    assert found.search is not None
+    held = found.search.holdout
+    assert held is not None
+    assert (held.questions, held.held_out_questions, held.held_out_documents) == (32, 24, 6)
+    (winner,) = [one for one in found.done if one.name == held.name]
+    mean = winner.metrics[config.objective]
+    assert mean == pytest.approx((32 * held.found + 24 * held.held_out) / 56)
+    with pytest.raises(ConfigurationError, match=r"holdout 0.1 leaves 4 questions about 1 document to judge by"):
+        searched(config.model_copy(update={"holdout": 0.1}), workspace)
 
 
 def test_texts_that_chunkings_share_are_counted_once(data: Path, tmp_path: Path) -> None:

@@ -1,0 +1,147 @@
+"""The chunks of a grid's chunkings: which texts they are, which hold what is relevant, and which are ranked high."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from rag_eval.benchmark.config import Configuration
+from rag_eval.benchmark.engine import Run, cut
+from rag_eval.benchmark.estimate import TextCosts, price_of
+from rag_eval.benchmark.outcome import ConfigurationOutcome
+from rag_eval.benchmark.references import BenchmarkInputs
+from rag_eval.benchmark.sweep import Chunking, Numbers
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.embedding.embedder import Usage
+from rag_eval.metrics.intervals import overlapping_pairs
+from rag_eval.metrics.metric import split_name
+from rag_eval.parts import digest, label
+from rag_eval.tables import searched_texts
+from rag_eval.types.ids import text_sha256
+
+MOST_NEAR = 2
+"""Of so many chunkings that were evaluated whole it is looked where their hits are."""
+
+CHARACTERS = 4
+"""About so many characters are a token, to tell which hits are within a budget."""
+
+Key = tuple[str, str, str]
+"""The digests of chunker, context and embedder: what decides which texts are embedded."""
+
+
+def key(one: Configuration) -> Key:
+    """What decides which texts of a configuration are embedded, and by what."""
+    return digest(one.chunker), digest(one.context), digest(one.embedder)
+
+
+class Pools:
+    """The chunkings of rivals: their texts, which of their chunks hold what is relevant, and which are ranked high."""
+
+    def __init__(
+        self,
+        run: Run,
+        workspace: Workspace,
+        inputs: BenchmarkInputs,
+        costs: TextCosts,
+        rivals: Sequence[Configuration],
+        objective: str,
+        seen: NDArray[np.bool_],
+    ) -> None:
+        self._workspace, self._rivals, self._cut = workspace, rivals, split_name(objective)[1]
+        self.numbers: dict[Key, int] = {}
+        self.chunkings: list[Chunking] = []
+        self._lines: list[Line] = []
+        self._near: dict[str, list[tuple[pa.Table, Numbers]]] = {}
+        queries = workspace.read_table(inputs.truth.queries)
+        asked = queries.filter(pc.invert(queries.column("unanswerable"))).column("query_id")
+        self._questions = asked.combine_chunks().filter(pa.array(seen))
+        answers = workspace.read_table(inputs.truth.answers)
+        texts: dict[tuple[str, str], int] = {}
+        tokens, prices = [], []
+        for one in rivals:
+            if key(one) in self.numbers:
+                continue
+            self.numbers[key(one)] = len(self.numbers)
+            line = Line(workspace.read_tables(cut(run, one, inputs.documents)))
+            read, embedder, price = costs.texts(one), digest(one.embedder), price_of(one.embedder)
+            for text in dict.fromkeys(line.texts):
+                if (embedder, text) not in texts:
+                    texts[embedder, text] = len(texts)
+                    tokens.append(read[text])
+                    prices.append(np.nan if price is None else price / 1_000_000)
+            bearing = line.by_question(*line.overlapping(answers), answers, self._questions)
+            self.chunkings.append(Chunking(np.array([texts[embedder, one] for one in line.texts]), bearing))
+            self._lines.append(line)
+        self.tokens = np.array(tokens)
+        self.costs = self.tokens * np.array(prices)
+        if np.isnan(self.costs).any():
+            self.costs = np.full(len(tokens), np.inf)
+
+    def references(self, rivals: Sequence[Configuration]) -> list[Configuration]:
+        """The chunkings over which hybrids take mean and deviation: they are embedded whole."""
+        frozen = [(one, getattr(getattr(one.retrieval, "fusion", None), "reference", None)) for one in rivals]
+        return [one.model_copy(update={"chunker": part, "context": None}) for one, part in frozen if part is not None]
+
+    def spent(self, embedded: Any) -> Usage:
+        """What the texts that are embedded take."""
+        cost = float(self.costs[embedded].sum())
+        return Usage(0, int(embedded.sum()), int(self.tokens[embedded].sum()), cost if np.isfinite(cost) else None)
+
+    def look_near(self, members: Sequence[int], done: Sequence[ConfigurationOutcome]) -> None:
+        """Take note of where configurations that were evaluated whole found their hits."""
+        outcomes = {one.name: one for one in done}
+        for number in members:
+            one = self._rivals[number]
+            kind, outcome = label(one.retrieval), outcomes.get(one.name)
+            if outcome is None or len(self._near.setdefault(kind, [])) >= MOST_NEAR:
+                continue
+            hits = self._workspace.read_table(outcome.hits)
+            size, lengths = self._cut.size, pc.subtract(hits.column("end"), hits.column("start"))
+            ranks = hits.column("rank").to_numpy()
+            if self._cut.kind == "tokens":
+                mean = float(pc.mean(lengths).as_py() or 1.0)
+                size = max(1, round(CHARACTERS * size / mean))
+            first = hits.filter(pa.array(ranks <= size))
+            question = pc.index_in(first.column("query_id"), value_set=self._questions).to_numpy(zero_copy_only=False)
+            self._near[kind].append((first, np.nan_to_num(question, nan=-1).astype(np.int64)))
+
+    def near(self, rival: int, question: int) -> Numbers:
+        """The chunks of a rival at the places where others of its kind found their hits for a question."""
+        one = self._rivals[rival]
+        line, found = self._lines[self.numbers[key(one)]], [np.empty(0, np.int64)]
+        for hits, questions in self._near.get(label(one.retrieval), ()):
+            found.append(line.overlapping(hits.filter(pa.array(questions == question)))[1])
+        return np.concatenate(found)
+
+
+class Line:
+    """The chunks of a chunking on one line of characters, in the order of their places."""
+
+    def __init__(self, chunks: pa.Table) -> None:
+        self.texts = [text_sha256(text) for text in searched_texts(chunks).to_pylist()]
+        doc_ids = pc.unique(chunks.column("doc_id")).to_pylist()
+        self._documents = {doc_id: number for number, doc_id in enumerate(doc_ids)}
+        starts, ends = self._places(chunks)
+        self._order = np.lexsort((ends, starts))
+        self._starts, self._ends = starts[self._order], ends[self._order]
+
+    def _places(self, table: pa.Table) -> tuple[Numbers, Numbers]:
+        base = np.array([self._documents.get(one, -1) << 40 for one in table.column("doc_id").to_pylist()], np.int64)
+        return base + table.column("start").to_numpy(), base + table.column("end").to_numpy()
+
+    def overlapping(self, places: pa.Table) -> tuple[Numbers, Numbers]:
+        """The pairs (row, chunk) of places that share a character with a chunk."""
+        rows, chunks = overlapping_pairs(self._starts, self._ends, *self._places(places))
+        return rows, self._order[chunks]
+
+    @staticmethod
+    def by_question(rows: Numbers, chunks: Numbers, answers: pa.Table, questions: pa.Array) -> list[Numbers]:
+        """The chunks that hold something of the answers, by question."""
+        asked = pc.index_in(answers.column("query_id"), value_set=questions).to_numpy(zero_copy_only=False)[rows]
+        order = np.argsort(asked, kind="stable")
+        order = order[: len(order) - int(np.isnan(asked).sum())]  # those of other questions are last
+        parts = np.split(chunks[order], np.searchsorted(asked[order], np.arange(1, len(questions))))
+        return [np.unique(one) for one in parts]
