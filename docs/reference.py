@@ -117,14 +117,19 @@ def command_rows() -> Iterator[tuple[str, ...]]:
 
 def config_rows() -> Iterator[tuple[str, ...]]:
     """Yield a row for each key of a benchmark file."""
-    least = BenchmarkConfig.model_validate({"corpus": "docs", "ground_truth": "truth.jsonl", "chunkers": ["markdown"]})
+    given = {"corpus": "docs", "ground_truth": "truth.jsonl", "chunkers": ["markdown"]}
+    least = BenchmarkConfig.model_validate(given)
     for name, field in BenchmarkConfig.model_fields.items():
         value = getattr(least, name)
         values = value if isinstance(value, list) else [] if value is None else [value]
         nothing = SECTIONS[name].default if name in SECTIONS else None
         told = [one if isinstance(one, str | int) else nothing if one is None else label(one) for one in values]
         shown = ", ".join(f"`{one}`" for one in told)
-        yield f"`{name}`", field.description or "", "required" if field.is_required() else shown
+        yield (
+            f"`{name}`",
+            field.description or "",
+            "required" if field.is_required() else "" if name in given else shown,
+        )
 
 
 def part_sections(kind: Kind) -> Iterator[str]:

@@ -45,6 +45,11 @@ def interval(low: float | None, high: float | None, *, with_sign: bool = False, 
     return f"{write(low, widest)}…{write(high, widest)}"
 
 
+def percent(value: float, decimals: int = 0) -> str:
+    """A share in per cent, such as ``59 %``."""
+    return f"{100 * value:.{decimals}f} %"
+
+
 def p_value(p: float) -> str:
     """A p-value with as many digits as matter."""
     return f"{p:.3f}" if p >= 0.001 else "<0.001"

@@ -152,7 +152,7 @@ def validate(config: FileArgument) -> None:
     console.print(table)
     ks = ", ".join(map(str, chosen.k))
     say(console, f"{counted(len(configurations), 'configurations')}, {chosen.evaluation_type}, k = {ks}")
-    budget = f"a budget of {BUDGET:,} tokens, the default" if chosen.budget is None else f"{chosen.budget:,} tokens"
+    budget = f"a budget of {chosen.budget or BUDGET:,} tokens{', the default' * (chosen.budget is None)}"
     say(console, f"ranked by {chosen.objective}; {budget}")
     say(console, f"{counted(documents, 'documents')}, {counted(queries, 'queries')}")
     for notice in (*elsewhere, *chosen.notices()):

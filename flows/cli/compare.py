@@ -1,6 +1,7 @@
 """``rag-eval compare``, ``gate``, ``plan`` and ``baseline``: two runs or configurations, a run and the baseline."""
 
 from dataclasses import asdict
+from math import inf
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +12,7 @@ from rich.text import Text
 from flows.cli import options
 from flows.cli.console import plain_table, print_json, say, visible
 from rag_eval.errors import ArtifactError, ConfigurationError
-from rag_eval.formatting import basis, counted, interval, number, p_value, signed
+from rag_eval.formatting import basis, counted, interval, number, p_value, percent, signed
 
 if TYPE_CHECKING:
     from rag_eval.benchmark.compare import ComparedConfigurations, QueryChange, RunComparison
@@ -260,7 +261,8 @@ def plan(
     from rag_eval.benchmark.runs import read_run
     from rag_eval.benchmark.scores import SEED, read_scores
     from rag_eval.benchmark.workspace import Workspace
-    from rag_eval.stats.power import FEWEST_PILOT, Pilot, plan_questions, varies
+    from rag_eval.metrics.metric import higher_is_better
+    from rag_eval.stats.power import FEWEST_CHANGED, FEWEST_PILOT, MOST_SIMULATED, Pilot, plan_questions, varies
 
     kept, allowed = Workspace.at(workspace), MAX_DROP if max_drop is None else max_drop
     pilot_run = read_run(kept, run)
@@ -278,6 +280,12 @@ def plan(
         pairs = {ranked[0]: next(differing, ranked[1])}
     before, after = common.paired(by, pairs)
     pilot = Pilot((before.values - after.values)[0], before.units)
+    most = float(before.values.mean()) if higher_is_better(by) else inf
+    if drop > most:
+        raise ConfigurationError(
+            f"{next(iter(pairs))} has {by} {number(most)}, which cannot drop by {drop:g}: give a smaller --drop, such "
+            f"as {most / 4:.1g} with --max-drop {most / 10:.1g}"
+        )
     found = plan_questions(pilot, drop, allowed, power, np.random.default_rng(SEED), together)
     console = Console(highlight=False)
     warning = large_allowance(by, [float(before.values.mean())], allowed)
@@ -289,9 +297,11 @@ def plan(
         say(console, f"Warning: {warning}", "yellow")
     say(console, f"Learned from {old} and {new} in {pilot_run.run}, by {by}")
     asked = basis(found.questions, found.documents, pilot.units.kind)
-    sure = f"with a probability of {power:.0%}, {number(allowed)} being allowed"
+    sure = f"with a probability of {percent(power)}, {number(allowed)} being allowed"
     if pilot.units.count < fewest_units(together):
         say(console, too_few(pilot.units.count, pilot.units.kind, together), "yellow")
+    elif found.noticed > most:
+        say(console, f"{asked}: with a probability of {percent(power)} the gate notices no drop at all.", "yellow")
     else:
         console.print(f"{asked}: the gate notices a drop from {number(found.noticed)} on {sure}.")
     table = plain_table(
@@ -300,6 +310,8 @@ def plan(
     for each, documents in found.needed.items():
         table.add_row(str(each), *(("more than a million", "–") if documents is None else _both(documents, each)))
     console.print(table)
+    if together > MOST_SIMULATED:
+        say(console, f"With more than {MOST_SIMULATED} together a plan names {FEWEST_CHANGED} documents at least.")
     if found.documents < FEWEST_PILOT:
         few = counted(found.documents, pilot.units.kind)
         say(console, f"A pilot of {few} can mislead: plan again when there are {FEWEST_PILOT}.", "yellow")

@@ -17,7 +17,7 @@ from flows.cli import options
 from flows.cli.console import plain_table, print_json, say, visible
 from flows.cli.processes import Stopped, leaving, watched
 from rag_eval.errors import ConfigurationError, preview
-from rag_eval.formatting import counted
+from rag_eval.formatting import counted, percent
 from rag_eval.ground_truth.importing import IMPORTERS, import_truth
 from rag_eval.types.documents import Corpus
 
@@ -73,7 +73,7 @@ def print_summary(console: Console, summary: "ImportSummary") -> None:
         f"Imported {counted(summary.queries, 'queries')}{unanswerable} with {counted(summary.answers, noun)}{valid}.",
     )
     if summary.repeated:
-        share = f"{summary.repeated_share:.1%} of the truth's text"
+        share = f"{percent(summary.repeated_share, 1)} of the truth's text"
         verb = "have" if summary.repeated != 1 else "has"
         say(console, f"{summary.repeated:,} of them {verb} a text that occurs more than once, {share}.")
     for title, kinds, style in (("Left out", summary.left_out, "yellow"), ("Mended", summary.mended, "bold")):
@@ -233,7 +233,7 @@ def print_audit(console: Console, audit: "TruthAudit", truth: Path) -> None:
         say_some(console, [_sentence(finding) for finding in audit.faults], SHOWN_FAULTS)
     for kind in dict.fromkeys(remark.kind for remark in audit.remarks):
         remarks = [remark for remark in audit.remarks if remark.kind == kind]
-        share = f", {audit.repeated_share:.1%} of the truth's text" if kind == "occurs more than once" else ""
+        share = f", {percent(audit.repeated_share, 1)} of the truth's text" if kind == "occurs more than once" else ""
         console.print()
         say(console, f"{kind}: {len(remarks):,}{share}", "bold")
         say_some(console, [_sentence(finding) for finding in remarks], SHOWN_REMARKS)
@@ -243,7 +243,7 @@ def print_audit(console: Console, audit: "TruthAudit", truth: Path) -> None:
         rows = [
             [one.doc_id]
             + [f"{count:,}" for count in (one.queries, one.spans, one.truth_characters, one.characters)]
-            + [f"{one.share:.1%}"]
+            + [percent(one.share, 1)]
             for one in asked
         ]
         columns = dict.fromkeys(("queries", "spans", "truth", "characters", "share"), True)

@@ -11,7 +11,7 @@ A configuration of the baseline that the run has no scores for fails, too. Where
 is told which, and the two can be gated as a pair.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -259,8 +259,16 @@ def _changes(before: ConfigurationRecord, after: ConfigurationRecord) -> list[st
         for name in dict.fromkeys([*old.settings, *new.settings] if old and new else []):
             left, right = old.settings.get(name), new.settings.get(name)
             if left != right:
-                found.append(f"{name} {shown(right)} instead of {shown(left)}")
+                found.append(f"{name} {_setting(right)} instead of {_setting(left)}")
     return found
+
+
+def _setting(value: object) -> str:
+    """A setting in words; a part within a part, such as the index of a store, as its type and its settings."""
+    if not isinstance(value, Mapping):
+        return NONE if value is None else shown(value)
+    others = (f"{name} {_setting(inner)}" for name, inner in value.items() if name != "type")
+    return " ".join(filter(None, (value.get("type"), *others)))
 
 
 def _record(outcome: BenchmarkOutcome, name: str) -> ConfigurationRecord:

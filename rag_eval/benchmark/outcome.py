@@ -22,7 +22,7 @@ from rag_eval.benchmark.stages import read_chunks
 from rag_eval.benchmark.sweep import SearchRecord
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import BenchmarkFailedError, ConfigurationError, preview
-from rag_eval.formatting import choices, counted, suggestion
+from rag_eval.formatting import choices, counted, percent, suggestion
 from rag_eval.ground_truth.copies import count_copies
 from rag_eval.ground_truth.files import truth_text
 from rag_eval.metrics.budget import context_cost
@@ -152,7 +152,9 @@ class ConfigurationOutcome(_Outcome):
             if sentence and effort is not None and effort.fallbacks:
                 told.append(f"{self.name}: {effort.fallbacks:,} of {effort.total:,} {sentence}")
             if effort is not None and effort.recall is not None and effort.recall < LEAST_RECALL:
-                found = f"its index finds {effort.recall:.1%} of the nearest chunks on a sample of the questions"
+                found = (
+                    f"its index finds {percent(effort.recall, 1)} of the nearest chunks on a sample of the questions"
+                )
                 more = "index: {type: ivf-pq, nprobes: 100, refine_factor: 20}"
                 told.append(f"{self.name}: {found}: use index none, or one that searches more, such as {more}.")
         if self.chunks.skipped:

@@ -146,7 +146,9 @@ def load_ground_truth(
     if alone:
         _check_answerable(tables, part.title)
     count = tables.queries.num_rows
-    return tables, Effort(fresh=reading.fresh, total=count, unit="queries", tokens=reading.tokens, cost=reading.cost)
+    # Of what was read, questions whose text is gone from the documents are left out.
+    fresh = min(reading.fresh, count)
+    return tables, Effort(fresh=fresh, total=count, unit="queries", tokens=reading.tokens, cost=reading.cost)
 
 
 def _around(context: Context, part: Any) -> Surroundings:

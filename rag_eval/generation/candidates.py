@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rag_eval.embedding.embedder import Embedder, Vectors, embed_queries, text_vectors
+from rag_eval.formatting import percent
 from rag_eval.generation.options import GenerationOptions
 from rag_eval.generation.questions import (
     AnswerModel,
@@ -126,7 +127,7 @@ def leaks(candidates: Sequence[Candidate], options: GenerationOptions, embedder:
     for place, candidate in enumerate(candidates if most is not None else ()):
         share, text = max(((leakage(candidate.text, text), text) for text in candidate.evidence), default=(0.0, ""))
         if most is not None and share > most:
-            yield (place, "copies the excerpt", f"{share:.0%} of its words, {most:.0%} at most: {text}")
+            yield (place, "copies the excerpt", f"{percent(share)} of its words, {percent(most)} at most: {text}")
 
 
 def leakage(question: str, excerpt: str) -> float:

@@ -8,7 +8,7 @@ from rag_eval.benchmark.gate import Gate
 from rag_eval.benchmark.history import History, sparkline
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.references import TableRef
-from rag_eval.formatting import cost_in_words, counted, escape_markdown, interval, number, signed
+from rag_eval.formatting import cost_in_words, counted, escape_markdown, interval, number, percent, signed
 from rag_eval.metrics.budget import strip_metrics
 from rag_eval.metrics.losses import LOSS_PARTS
 from rag_eval.reports.against import (
@@ -83,7 +83,7 @@ def why_lines(why: Why) -> list[str]:
         lines += ["|---|" + "---:|" * len(why.losses)]
         for part in [*stages, "in all"]:
             shares = [sum(one.values()) if part == "in all" else one[part] for one in why.losses.values()]
-            lines.append(_line([part, *(f"{100 * share:.1f} %" for share in shares)]))
+            lines.append(_line([part, *(percent(share, 1) for share in shares)]))
         lines.insert(2, f"What is relevant and not in the first {counted(why.k, why.kind)}, by the stage that lost it:")
         lines.insert(3, "")
         lines += ["", escape_markdown(why.finding), ""]

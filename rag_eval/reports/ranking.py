@@ -6,7 +6,7 @@ To add a column, add a ``RankingColumn`` to ``ConfigurationRanking.of``: each me
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import floor
+from math import floor, inf
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pyarrow as pa
@@ -273,5 +273,7 @@ COST_COLUMNS = (
 
 
 def _metric_column(name: str, rows: Sequence[RankingRow], **options: Any) -> RankingColumn:
-    most = max((row.outcome.metrics[name] for row in rows), default=0.0)
+    # Tokens are whole, however few.
+    is_count = metric_of(name).measures == "tokens"
+    most = inf if is_count else max((row.outcome.metrics[name] for row in rows), default=0.0)
     return RankingColumn(name, lambda row: row.outcome.metrics[name], lambda value: number(value, most), **options)

@@ -12,7 +12,7 @@ import numpy as np
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.scores import RunScores
-from rag_eval.formatting import counted, signed
+from rag_eval.formatting import counted, percent, signed
 from rag_eval.metrics.budget import BUDGET, RecallWithinTokens, TokensFetched, context_cost
 from rag_eval.metrics.formulas import Recall
 from rag_eval.metrics.metric import higher_is_better, metric_of, score_name, split_name
@@ -27,15 +27,14 @@ from rag_eval.reports.wording import (
     points,
     probability,
     search_words,
-    share,
     typeset,
 )
-from rag_eval.stats.comparison import EQUAL_WITHIN, Placed
+from rag_eval.stats.comparison import EQUAL_WITHIN, NEAR, Placed, margin_at, too_alike
 from rag_eval.stats.power import Pilot, varies
 from rag_eval.stats.scores import FEWEST_DOCUMENTS
 
 CLOSE = 0.01
-"""A cheaper configuration is proposed if its mean is no further below the first's than this."""
+"""A cheaper configuration is proposed if its mean is no further below the first's than ``margin_at`` that."""
 
 WIDER = 1.33
 """The margin of the cheaper one is this much wider than its 95 % interval, about one of 99 %: it was chosen for a small
@@ -71,9 +70,9 @@ class Contender:
 
     ``low`` and ``high`` are the 95 % interval of its mean; None with one unit. ``difference`` is its mean minus the
     first's, in the direction of better, with its interval; 0 and None for the first itself. ``probability`` is that of
-    being the best, or within 0.005 of the best, on other such documents. ``among_best`` says that it cannot be told
-    apart from the first. ``ended`` is the share of the questions whose hits ended before the budget: it may find more
-    with more hits; None where the objective has no budget.
+    being the best, or within 0.005 of it (1 %, of a mean below ½), on other such documents; None where too few
+    questions differ. ``among_best`` says that it cannot be told apart from the first. ``ended`` is the share of the
+    questions whose hits ended before the budget: it may find more with more hits; None where there is no budget.
     ``tokens`` are those of its context for a question; ``texts`` what was to be embedded, ``index_bytes`` what the
     vectors take on disk (0: none), ``latency_ms`` the time of a search, ``cost`` what models charged in US dollars,
     ``chunks`` how many there are: None where that is not known. ``parts`` are what it needs beside a search by words.
@@ -109,8 +108,9 @@ class RunVerdict:
     ``headline``, ``how_sure``, ``search`` (how much of a grid was evaluated), ``cheaper``, ``change`` are the answer in
     words, empty where there is nothing to say; ``notes`` are reasons to trust it less, and what was left out.
     ``contenders`` are all, best first. ``shipped``, ``runner_up`` (the next) and ``cheapest`` (the cheapest that cannot
-    be told apart from the first and came within 1 point of it; may be the first) are names of them, or None. The
-    cheapest is no more than ``margin`` below the first, in 95 of 100 verdicts; 0 where it is the first itself.
+    be told apart from the first and came within 1 point of it, of a mean below ½ within 2 %; may be the first) are
+    names of them, or None. The cheapest is no more than ``margin`` below the first, in 95 of 100 verdicts; 0 where it
+    is the first itself.
     ``questions_needed`` is about how many it takes to tell the runner-up from the first; None: unknown, or no number.
     ``strip`` has every budget; None without scores at budgets.
     """
@@ -175,7 +175,7 @@ class _Judge:
         self.first = self.contenders[0] if self.contenders else None
         self.tied = [one for one in self.contenders if one.among_best]
         self.is_share = metric_of(self.objective).measures == "share"
-        self.near = CLOSE if self.is_share or not placed else CLOSE * abs(placed[0].estimate.mean)
+        self.near = margin_at(placed[0].estimate.mean, CLOSE) if placed else CLOSE
         close = [one for one in self.tied if one.difference >= -self.near]
         self.close = len(close)
         self.cheapest = min(close, key=lambda one: _price(one, close[0]), default=None)
@@ -281,9 +281,14 @@ class _Judge:
             return f"{said}."
         sure = ""
         if first.probability is not None:
-            near = "half a point" if self.is_share else "0.5 %"
+            near = self._within(NEAR, "half a point")
             sure = f"; it is the best of the {others + 1:,}, or within {near} of it, with a probability of "
             sure += probability(first.probability)
+        for rival, by in [(one, one.against_best) for one in too_alike(self.placed)[:1]]:
+            if by is None or by.is_same:
+                return f"{said}; every question scores the same with all {others + 1:,}."
+            few = number_word(by.better + by.worse)
+            sure = f"; {rival.name} differs from it on {few} of them, too few to say which is better"
         equals = len(self.tied) - 1
         if equals == others:
             told = (
@@ -298,7 +303,7 @@ class _Judge:
         return f"{said}{sure}{',' if sure else ';'} and {told}."
 
     def _cheaper(self, kind: Kind, first: Contender, cheap: Contender) -> str:
-        near = "1 point" if self.is_share else "1 %"
+        near = self._within(CLOSE, "1 point")
         if cheap.name != first.name:
             take = "Take" if kind == "tied" else "Cheaper and as good:"
             worst = self._margin(cheap)
@@ -312,6 +317,12 @@ class _Judge:
         if not leaner:
             return f"{also} also the cheapest of all."
         return f"{also} the cheapest within {near}; {leaner[0].name}, cheaper, is next at {self._gap(leaner[0])}."
+
+    def _within(self, margin: float, written: str) -> str:
+        """A margin in words: of a share of half and more in points, else in per cent of the first's mean."""
+        mean = self.placed[0].estimate.mean
+        is_small = abs(mean) < HALF
+        return written if self.is_share and not is_small else f"{100 * margin * (2 if is_small else 1):g} %"
 
     def _margin(self, one: Contender) -> float | None:
         """How far one may be below the first: the lower end of its difference, widened; None without an interval."""
@@ -404,7 +415,7 @@ class _Judge:
             yield from self._at_the_budget(self.first)
             ended = [(one.name, one.ended) for one in self.contenders if one.ended is not None and one.ended > USED_UP]
             for name, questions in ended[:MOST_NAMED]:
-                yield (f"{name}: the hits of {share(questions)} of the questions end before {self.budget:,} tokens.")
+                yield (f"{name}: the hits of {percent(questions)} of the questions end before {self.budget:,} tokens.")
             if ended[MOST_NAMED:]:
                 yield f"So do those of {counted(len(ended) - MOST_NAMED, 'further configurations')}."
             yield from copies_note(outcome)
@@ -420,8 +431,8 @@ class _Judge:
         at = strip.budgets.index(budget)
         best, own = strip.first[at], strip.means[first.name][at]
         if best is not None and own is not None:
-            other = "" if best == first.name else f", and {best} {100 * (strip.means[best][at] or 0):.1f} %, the most"
-            told = f"{first.name} finds {100 * own:.1f} % of what is relevant{other or ', the most of all'}"
+            other = "" if best == first.name else f", and {best} {percent(strip.means[best][at] or 0, 1)}, the most"
+            told = f"{first.name} finds {percent(own, 1)} of what is relevant{other or ', the most of all'}"
             yield f"Within the budget of {budget:,} tokens {told}."
 
 

@@ -209,12 +209,16 @@ class _Suggestions:
     def _other_searches(self, covered: float, texts: str) -> Iterator[Suggestion]:
         """Other searches of the same chunks: what the better list for each question would find."""
         own = self.one.configuration
-        alike = {one.name for one in self.outcome.configurations if self._differs_by_search(one)}
+        alike = {one.name: one for one in self.outcome.configurations if self._differs_by_search(one)}
         others = [one.name for one in self.verdict.contenders if one.name in alike]
         if others:
             paired = self.scores.paired(self.verdict.objective).subset([self.one.name, *others])
             better = float(paired.values.max(axis=0).mean()) - self.reached
-            is_fused = own.retrieval is not None and own.retrieval.type == "hybrid"
+            if better <= WORTH:
+                return
+            # A hybrid holds the other searches already: what is left is how it weighs them.
+            records = (own, *(alike[name].configuration for name in others))
+            is_fused = any(one.retrieval is not None and one.retrieval.type == "hybrid" for one in records)
             yield Suggestion(
                 "Weigh the searches of the hybrid otherwise" if is_fused else f"Fuse it with {others[0]}",
                 f"The better of these searches for every question would find {points(better)} points more.",

@@ -7,7 +7,7 @@ from rich.filesize import decimal
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.references import digest_of
-from rag_eval.formatting import cost_in_words, counted, interval, number, p_value, singular
+from rag_eval.formatting import cost_in_words, counted, interval, number, p_value, percent, singular
 from rag_eval.metrics.metric import metric_of, split_name
 from rag_eval.parts import label
 from rag_eval.stats.bootstrap import Estimate
@@ -67,14 +67,9 @@ def points(difference: float | None) -> str:
     return typeset(written) if written.strip("+-0.") else "0.0"
 
 
-def share(value: float) -> str:
-    """A share in per cent without decimals, such as ``59 %``."""
-    return f"{100 * value:.0f} %"
-
-
 def probability(value: float) -> str:
     """A probability in per cent, without decimals; near certainty is bounded: ``over 99 %``, ``under 1 %``."""
-    return "over 99 %" if value > 0.99 else "under 1 %" if value < 0.01 else share(value)
+    return "over 99 %" if value > 0.99 else "under 1 %" if value < 0.01 else percent(value)
 
 
 def in_bytes(size: int) -> str:
@@ -88,9 +83,9 @@ def finding(metric: str, estimate: Estimate) -> str:
     A share is a percentage, a count as it is; without an interval where there is none.
     """
     (column, cut), known = split_name(metric), metric_of(metric)
-    is_share = known.measures == "share"
+    is_share, beside = known.measures == "share", math.inf if known.measures == "tokens" else estimate.mean
     mean, low, high = (
-        None if value is None else f"{100 * value:.1f}" if is_share else number(value, estimate.mean)
+        None if value is None else f"{100 * value:.1f}" if is_share else number(value, beside)
         for value in (estimate.mean, estimate.low, estimate.high)
     )
     value = f"{mean}{' %' * is_share}{'' if low is None else f' [{low}, {high}]'}"
@@ -117,7 +112,7 @@ def search_words(outcome: BenchmarkOutcome) -> str:
     if found is None or found.objective != outcome.ranking_metric:
         return ""
     done = len(outcome.configurations)
-    part = f" ({share(found.tokens / found.full_tokens)})" if found.full_tokens else ""
+    part = f" ({percent(found.tokens / found.full_tokens)})" if found.full_tokens else ""
     spent = f"{found.tokens:,} of {found.full_tokens:,} tokens{part} were embedded"
     spent += f", {cost_in_words(found.cost)} of {cost_in_words(found.full_cost)}" if found.full_cost else ""
     held = found.holdout

@@ -7,6 +7,7 @@ configurations, or of two runs, on the questions there are.
 import math
 from bisect import bisect_left
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,8 +27,13 @@ FEWEST_PILOT = 60
 
 MOST_DOCUMENTS = 1_000_000
 
+MOST_SIMULATED = 50
+"""For more configurations together the gate's test takes too many resamples to be simulated."""
+
 _UPPER = 0.8
 _DRAWS, _RESAMPLES = 1_000, 999
+_AT_ONCE = 1_000_000
+"""Draws times resamples that are held in memory."""
 
 
 def varies(differences: Values) -> bool:
@@ -98,25 +104,28 @@ class Pilot:
         between, within = self.variances
         scale = math.sqrt((between + within / per_document) / (between + within / self.per_document))
         strays = scale * units.sums((self.differences - self.differences.mean())[None])[0]
-        drawn = rng.integers(0, units.count, (_DRAWS, documents))
+        drawn = (strays + drop * units.sizes)[rng.integers(0, units.count, (_DRAWS, documents))]
         resamples = max(_RESAMPLES, math.ceil(10 * tests / SIGNIFICANCE))
-        p_values = [rise_p_values((strays + drop * units.sizes)[rows][None], rng, resamples)[0] for rows in drawn]
-        return float(np.mean(np.array(p_values) * tests < SIGNIFICANCE))
+        parts = np.array_split(drawn, math.ceil(_DRAWS * resamples / _AT_ONCE))
+        p_values = np.concatenate([rise_p_values(part, rng, resamples) for part in parts])
+        return float(np.mean(p_values * tests < SIGNIFICANCE))
 
     def documents_needed(
         self, per_document: int, drop: float, power: float, rng: np.random.Generator, tests: int = 1
     ) -> int | None:
         """The fewest documents with which the drop is noticed with this probability; None where a million do not do.
 
-        By the formula, and where that gives fewer than ``FEWEST_CHANGED``, by simulation.
+        By the formula, and where that gives fewer than ``FEWEST_CHANGED``, by simulation; for more than
+        ``MOST_SIMULATED`` tests no fewer than those.
         """
         if drop <= 0:
             raise ConfigurationError(f"the drop to notice is {drop:g} beyond what is allowed: give a larger one")
         needed = self.fewest(per_document, drop, power, tests)
-        if needed is None or needed >= FEWEST_CHANGED:
-            return needed
+        if needed is None or needed >= FEWEST_CHANGED or tests > MOST_SIMULATED:
+            return needed and max(needed, FEWEST_CHANGED)
+        # The same draws for every number, so that chance makes no difference between them.
         return _fewest(
-            2, 2 * FEWEST_CHANGED, lambda n: self.simulated_power(n, per_document, drop, rng, tests) >= power
+            2, 2 * FEWEST_CHANGED, lambda n: self.simulated_power(n, per_document, drop, deepcopy(rng), tests) >= power
         )
 
     def fewest(self, per_document: float, drop: float, power: float, tests: int = 1) -> int | None:

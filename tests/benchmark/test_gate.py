@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from flows.deployments import read_deployments
+from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.gate import MAX_DROP, fewest_units, gate_units, large_allowance, most_configurations, run_gate
 from rag_eval.benchmark.scores import SCORES_FILE, read_scores
 from rag_eval.benchmark.workspace import Workspace
@@ -187,6 +188,18 @@ def test_a_changed_setting_is_told_from_a_missing_configuration_and_gated_as_a_p
     twice = [SMALL_NAME, f"{LARGE_NAME}={SMALL_NAME}"]
     with pytest.raises(ConfigurationError, match="was named before"):
         run_gate(own_store.workspace, own_store.good, changed, METRIC, configurations=twice)
+
+
+def test_the_index_of_a_store_is_told_in_words(own_store: Store, tmp_path: Path) -> None:
+    folder, found = tmp_path / "data", []
+    folder.mkdir()
+    config = write_data(folder).model_dump() | {"retrieval": "vector", "chunkers": [{"type": "markdown"}]}
+    for index in (None, {"type": "hnsw-sq", "m": 8}):
+        stores = {"type": "lancedb"} | ({"index": index} if index else {})
+        found.append(make_run(own_store.workspace, BenchmarkConfig.model_validate(config | {"stores": stores})))
+    (missing,) = run_gate(own_store.workspace, *found, METRIC).missing.values()
+    assert "index hnsw-sq m 8 " in missing
+    assert " instead of none: gate the two" in missing
 
 
 def test_without_an_allowance_a_metric_may_drop_by_that_of_the_nightly_run(store: Store) -> None:

@@ -1,3 +1,4 @@
+import json
 import os
 from pathlib import Path
 
@@ -69,6 +70,12 @@ def test_the_stage_stops_at_truth_that_no_longer_matches_unless_it_is_carried_ov
     # The text stands there twice: it is the kept version that tells which.
     assert load(reanchor=True) == [before[0] | {"start": start + 9, "end": start + 16}]
     assert "Tickets" in truth.read_text(), "the file is left alone"
+    span = {"doc_id": "a.md", "start": 0, "end": 4, "text": "gone"}
+    truth.write_text(f"{truth.read_text()}{json.dumps({'id': 'q2', 'query': 'what?', 'relevant_spans': [span]})}\n")
+    documents = load_corpus(workspace, CorpusSource.of(folder, "*.md"))
+    effort = load_ground_truth(workspace, FileTruth(truth), documents, "token-level", True).effort
+    assert effort is not None
+    assert (effort.fresh, effort.total) == (1, 1), "a question that is left out is none of those that were read"
     (folder / "a.md").write_text("Something else.")
-    with pytest.raises(GroundTruthError, match="not one of the 1 queries"):
+    with pytest.raises(GroundTruthError, match="not one of the 2 queries"):
         load(reanchor=True)

@@ -207,6 +207,15 @@ def test_what_there_is_can_be_listed(tmp_path: Path) -> None:
         "ranked by recall_within_tokens@2000; a budget of 2,000 tokens, the default\n"
         "14 documents, 72 queries\n"
     ) in listed
+    text = (
+        BENCHMARK.read_text()
+        .replace("corpus: ", f"corpus: {BENCHMARK.parent}/")
+        .replace("ground_truth: ", f"ground_truth: {BENCHMARK.parent}/")
+    )
+    (tmp_path / "own.yaml").write_text(f"{text}\nbudget: 1000\nobjective: span_recall@5\n")
+    assert (
+        "ranked by span_recall@5; a budget of 1,000 tokens\n" in rag_eval("validate", "own.yaml", cwd=tmp_path).stdout
+    )
 
 
 def test_help_names_no_type_of_a_switch(tmp_path: Path) -> None:

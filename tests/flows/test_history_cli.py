@@ -263,6 +263,15 @@ def test_a_plan_says_what_the_questions_notice_and_how_many_it_takes(kept: Store
     assert data["needed"]["10"] <= data["needed"]["1"]
 
 
+def test_a_plan_offers_no_drop_that_is_larger_than_the_score(kept: Store) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"which cannot drop by 1\.5: give a smaller --drop, such as 0\.2 with"
+    ):
+        said(kept, "plan", kept.good.run, "--drop", "1.5")
+    nothing = said(kept, "plan", kept.good.run, "--max-drop", "0.95", "--drop", "0.99")
+    assert "the gate notices no drop at all" in nothing
+
+
 def test_a_plan_asks_for_two_configurations_that_differ(kept: Store) -> None:
     with pytest.raises(ConfigurationError, match="one configuration: a plan is learned from two"):
         said(kept, "plan", "latest")

@@ -92,6 +92,15 @@ def test_the_cheapest_of_those_as_good_is_named_with_what_it_spares(outcome: Ben
     assert "questions" in found.change
 
 
+def test_margins_are_shares_of_a_low_score_and_few_differences_say_nothing(outcome: BenchmarkOutcome) -> None:
+    small = judged(outcome, [0.03, 0.0296, 0.0285], spread=0.0005)
+    assert "it is the best of the 3, or within 1 % of it, with a probability of" in small.how_sure
+    assert small.contenders[2].probability == 0  # 5 % below, which is 0.15 points
+    same = judged(outcome, [0.8] * 3, spread=0.0)
+    assert same.how_sure.endswith("; every question scores the same with all 3.")
+    assert {one.probability for one in same.contenders} == {None}
+
+
 def test_nothing_can_be_told_apart(outcome: BenchmarkOutcome) -> None:
     found = judged(outcome, [0.8] * 3, spread=0.3)
     assert found.kind == "tied"

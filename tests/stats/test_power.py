@@ -59,6 +59,12 @@ def test_few_documents_are_planned_by_the_gates_own_test() -> None:
     assert 6 <= needed < FEWEST_CHANGED
 
 
+def test_many_together_are_planned_by_the_formula_from_the_documents_on_where_it_holds() -> None:
+    pilot = made_pilot(60, 5)
+    needed = pilot.documents_needed(10, 0.4, 0.8, np.random.default_rng(1), tests=1_000)
+    assert (pilot.fewest(10, 0.4, 0.8, 1_000) or 0) < FEWEST_CHANGED == needed
+
+
 def test_what_no_number_of_documents_shows() -> None:
     assert made_pilot(60, 5).documents_needed(5, 1e-6, 0.8, np.random.default_rng(1)) is None
 
