@@ -193,12 +193,12 @@ def test_a_changed_setting_is_told_from_a_missing_configuration_and_gated_as_a_p
 def test_the_index_of_a_store_is_told_in_words(own_store: Store, tmp_path: Path) -> None:
     folder, found = tmp_path / "data", []
     folder.mkdir()
-    config = write_data(folder).model_dump() | {"retrieval": "vector", "chunkers": [{"type": "markdown"}]}
-    for index in (None, {"type": "hnsw-sq", "m": 8}):
+    config = write_data(folder).model_dump() | {"retrieval": ["vector"], "chunkers": [{"type": "markdown"}]}
+    for index in (None, {"type": "hnsw", "m": 8}):
         stores = {"type": "lancedb"} | ({"index": index} if index else {})
-        found.append(make_run(own_store.workspace, BenchmarkConfig.model_validate(config | {"stores": stores})))
+        found.append(make_run(own_store.workspace, BenchmarkConfig.model_validate(config | {"stores": [stores]})))
     (missing,) = run_gate(own_store.workspace, *found, METRIC).missing.values()
-    assert "index hnsw-sq m 8 " in missing
+    assert "index hnsw m 8 " in missing
     assert " instead of none: gate the two" in missing
 
 
