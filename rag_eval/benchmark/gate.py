@@ -267,7 +267,7 @@ def _setting(value: object) -> str:
     """A setting in words; a part within a part, such as the index of a store, as its type and its settings."""
     if not isinstance(value, Mapping):
         return NONE if value is None else shown(value)
-    others = (f"{name} {_setting(inner)}" for name, inner in value.items() if name != "type")
+    others = (f"{name} {_setting(inner)}" for name, inner in value.items() if name != "type" and inner is not None)
     return " ".join(filter(None, (value.get("type"), *others)))
 
 
