@@ -122,15 +122,16 @@ def rerank_table(
     return hits_at("reranked", chunks, searches, ranking)
 
 
-def found_chunks(chunks: Sequence[pa.Table], hits: pa.Table) -> pa.Table:
-    """The chunks that are among the hits, of all shards, in the order of their places."""
+def found_chunks(chunks: Sequence[pa.Table], hits: pa.Table, doc_ids: pa.Array | None = None) -> pa.Table:
+    """The chunks that are among the hits, or of these documents, of all shards, in the order of their places."""
     import polars as pl
 
     place = list(PLACE) if all(map(has_places, chunks)) else ["doc_id", "ordinal"]
     found, wanted = [], pl.DataFrame(hits.select(place)).unique()
     for shard in chunks:
         rows = pl.DataFrame(shard.select(place)).with_row_index("row").join(wanted, on=place, how="semi")["row"]
-        found.append(shard.take(rows.sort().to_arrow()))
+        near = [] if doc_ids is None else pc.indices_nonzero(pc.is_in(shard.column("doc_id"), doc_ids)).to_numpy()
+        found.append(shard.take(pa.array(np.union1d(rows.to_numpy(), near).astype(np.int64))))
     table = pa.concat_tables(found)
     return table if len(chunks) == 1 else table.take(pc.sort_indices(table.column("doc_id")))
 

@@ -59,7 +59,9 @@ def configuration_losses(
                 break
     hits = {stage: workspace.read_table(table) for stage, table in one.hits_by_stage.items()}
     tables = TruthTables(workspace.read_table(truth.queries), workspace.read_table(truth.answers))
-    chunks = read_chunks(workspace, one.chunk_tables, truth.evaluation_type)
+    # Others than those of a document of the truth reach none of it.
+    seen, near = [*hits.values(), *exact.values()], tables.answers.column("doc_id").unique()
+    chunks = read_chunks(workspace, one.chunk_tables, truth.evaluation_type, seen, near)
     passages = None if one.passages is None else workspace.read_table(one.passages)
     allowed: dict[str, pa.Array] = {}
     if one.allowed is not None and one.searches is not None:
@@ -69,7 +71,7 @@ def configuration_losses(
         allowed = {row["query_id"]: by_filter[row["filter"]] for row in searches if row["filter"] is not None}
     documents = None
     if kind == "tokens" and truth.evaluation_type == "token-level":
-        named = [table.column("doc_id").unique() for table in (*hits.values(), *exact.values(), tables.answers)]
+        named = [near, *(table.column("doc_id").unique() for table in seen)]
         shards = [workspace.read_table(shard) for shard in outcome.inputs.documents]
         documents = StoredDocuments(shards, pa.concat_arrays(named).drop_null())
     stages = HitStages(hits, exact, passages, allowed)

@@ -171,11 +171,26 @@ def _without_texts(table: pa.Table) -> pa.Table:
     return table
 
 
-def read_chunks(workspace: Workspace, shards: Sequence[TableRef], level: EvaluationType) -> pa.Table:
-    """Where the chunks are, or the chunks themselves where they have no places; raises ``ArtifactError``."""
+def read_chunks(
+    workspace: Workspace,
+    shards: Sequence[TableRef],
+    level: EvaluationType,
+    hits: Sequence[pa.Table] = (),
+    doc_ids: pa.Array | None = None,
+) -> pa.Table:
+    """Where the chunks are, or the chunks themselves where they have no places; raises ``ArtifactError``.
+
+    Those that have places may be only those of hits, and of the documents named.
+    """
     if not shards:
         return CHUNKS.empty_table()
-    return workspace.read_tables(made_once(workspace, places, list(shards)) if level == "token-level" else shards)
+    if level == "chunk-level":
+        return workspace.read_tables(shards)
+    bare = made_once(workspace, places, list(shards))
+    if not hits:
+        return workspace.read_tables(bare)
+    found = pa.concat_tables([one.select(list(PLACE)) for one in hits])
+    return found_chunks([workspace.read_table(one) for one in bare], found, doc_ids)
 
 
 @stage("chunks", version=1, makes=list[TableRef], by_shard=True)

@@ -328,8 +328,8 @@ def _check_places(rows: TableRows, what: str, level: EvaluationType) -> None:
     start = np.concatenate([chunks.doc * size + chunks.start, hits.doc * size + hits.start])
     # Numbered starts leave room for the end in one integer.
     place = np.unique(start, return_inverse=True)[1] * size + np.concatenate([chunks.end, hits.end])
-    chunk_place, hit_place = np.split(place, [len(chunks.doc)])
-    strange = np.flatnonzero(~np.isin(hit_place, chunk_place))
+    known, sought = np.append(np.sort(place[: len(chunks.doc)]), -1), place[len(chunks.doc) :]
+    strange = np.flatnonzero(known[np.searchsorted(known[:-1], sought)] != sought)
     if len(strange):
         row = int(strange[0])
         of_document = f"[{hits.start[row]}, {hits.end[row]}) of " if level == "token-level" else ""

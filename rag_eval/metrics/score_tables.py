@@ -53,7 +53,7 @@ AVERAGES = schema_of(metric=pa.string(), cut=pa.string(), size=pa.int32(), mean=
 BLOCK_ROWS = 100_000
 
 RANKS_AT_ONCE = 5
-"""How many hits of a query are tokenised before it is seen whether a budget has room for more."""
+"""How many hits of a query are tokenised before it is seen whether a budget has room for as many more."""
 
 
 class Slices(NamedTuple):
@@ -302,16 +302,17 @@ class _Tables:
         _, firsts, place = np.unique(start * size + hits.end, return_index=True, return_inverse=True)
         counted = np.full(len(firsts), -1, dtype=np.int64)
         costs = np.zeros(len(doc), dtype=np.int64)
-        deepest = int(hits.rank.max(initial=0))
-        step = max(1, deepest) if ALL in cuts else RANKS_AT_ONCE
-        for first in range(1, deepest + 1, step):
-            due = np.flatnonzero((hits.rank >= first) & (hits.rank < first + step))
+        deepest, first, last = int(hits.rank.max(initial=0)), 0, RANKS_AT_ONCE
+        while first < deepest:
+            last = deepest if ALL in cuts else last
+            due = np.flatnonzero((hits.rank > first) & (hits.rank <= last))
             within = np.bincount(hits.query, costs, len(self.rows.query_ids))[hits.query[due]] <= budget
             due = due[within | (hits.rank[due] <= whole) | (ALL in cuts)]
             new = np.unique(place[due][counted[place[due]] < 0])
             rows = firsts[new]
             counted[new] = self._counted(doc[rows], hits.start[rows], hits.end[rows], name, unit, own)
             costs[due] = counted[place[due]]
+            first, last = last, 2 * last
         return costs
 
     def _added_tokens(self, name: MetricName, unit: str | None, whole: int, budget: int) -> Counts:

@@ -5,9 +5,9 @@ that are truth or were retrieved are carried.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,19 +17,19 @@ from numpy.typing import NDArray
 
 from rag_eval.benchmark.compare import RunComparison
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
-from rag_eval.benchmark.references import digest_of
+from rag_eval.benchmark.references import TableRef, digest_of
 from rag_eval.benchmark.scores import RunScores
 from rag_eval.benchmark.stages import read_chunks
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, TableError
 from rag_eval.metrics.formulas import Recall
 from rag_eval.metrics.metric import ALL, DEFAULT_ENCODING, MIN, Counts, Cut, higher_is_better, metric_of, split_name
+from rag_eval.metrics.score_tables import Slices, TokenCount, count_each
 from rag_eval.parts.definition import shown
 from rag_eval.reports.html import Section
 from rag_eval.reports.text_ranges import MOST_CHARACTERS, Ranges, choose_texts, cut_texts, merged, touching
 from rag_eval.stats.slices import PASSAGES, passages_kind
 from rag_eval.tables import CHUNKS, PLACE, has_places, table_of
-from rag_eval.tokens import count_tokens
 from rag_eval.types.ids import EvaluationType
 
 MOST_QUERIES = 50_000
@@ -95,13 +95,23 @@ def questions_of(
         hits, place = workspace.read_table(one.returned), known.configurations.index(one.name)
         searches = None if one.searches is None else workspace.read_table(one.searches)
         if one.chunk_tables and one.passages is None:
-            chunks = read_chunks(workspace, one.chunk_tables, truth.evaluation_type)
-            return ConfigurationTables(name, hits, chunks, digest_of(one.chunk_tables), known, place, searches)
+            digest = digest_of(one.chunk_tables)
+            cut[digest] = one.chunk_tables
+            return ConfigurationTables(name, hits, CHUNKS.empty_table(), digest, known, place, searches)
         hits, chunks = returned_chunks(hits)
         return ConfigurationTables(name, hits, chunks, one.returned.digest, known, place, searches)
 
+    def with_chunks(given: list[ConfigurationTables]) -> list[ConfigurationTables]:
+        found = {}
+        for digest, shards in cut.items():
+            hits = [one.hits for one in given if one.chunks_digest == digest]
+            found[digest] = read_chunks(workspace, shards, truth.evaluation_type, hits)
+        return [replace(one, chunks=found.get(one.chunks_digest, one.chunks)) for one in given]
+
+    cut: dict[str, Sequence[TableRef]] = {}
     ranked, notes, beside = outcome.ranked(), [], None
-    configurations = [tables(one, scores, one.name) for one in ranked]
+    own = [tables(one, scores, one.name) for one in ranked]
+    configurations = with_chunks(own)
     if compared is not None:
         before, pairs = compared.before, {row.before for row in compared.rows}
         earlier = [one for one in before.ranked() if one.name in pairs]
@@ -110,7 +120,8 @@ def questions_of(
                 notes.append(f"The hits of {before.run} are not shown: they were found in other data.")
             else:
                 known, before_of = compared.scores.before, {row.after: row.before for row in compared.rows}
-                configurations += [tables(one, known, f"{one.name} (in {before.run})") for one in earlier]
+                others = [tables(one, known, f"{one.name} (in {before.run})") for one in earlier]
+                configurations = with_chunks([*own, *others])
                 places = {one.name: place for place, one in enumerate(earlier, start=len(ranked))}
                 beside = places.get(before_of.get(ranked[0].name, ""))
         except ArtifactError as error:
@@ -170,14 +181,14 @@ class Overlay:
     notes: list[str]
 
 
-def pack_overlay(asked: Questions, most_characters: int = MOST_CHARACTERS) -> Overlay:
-    """Pack the questions for the page, with about so much text at most.
+def pack_overlay(asked: Questions, most_characters: int = MOST_CHARACTERS, count: TokenCount = count_each) -> Overlay:
+    """Pack the questions for the page, with about so much text at most; ``count`` counts tokens.
 
     Raises ``TableError`` on hits that are not among their chunks.
     """
     questions = affordable(asked)
     ids, sides, cuts = questions.queries.column("query_id").combine_chunks(), questions.configurations, questions.cuts
-    texts = _texts_concerned(questions)
+    texts = replace(_texts_concerned(questions), count=count)
     asked_in = _numbers(questions.truth.column("query_id"), ids)
     order = np.argsort(asked_in, kind="stable")
     order = order[asked_in[order] >= 0]
@@ -261,11 +272,12 @@ def carried_hits(
     ranks = np.arange(found.shape[1])
     have = np.max((found >= 0) * (ranks + 1), axis=1, initial=0)
     spent = np.zeros((len(found), found.shape[1] + 1), dtype=np.int64)
+    counted, due = np.zeros_like(tokens), np.unique(found[found >= 0]) if largest >= 0 else np.zeros(0, np.int64)
+    counted[due] = texts.tokens(chunks[due])
     for rank in range(found.shape[1]):
         within = np.flatnonzero((rank < have) & (spent[:, rank] <= largest))
-        rows = np.unique(found[within, rank])
-        rows = rows[(rows >= 0) & (tokens[rows] < 0)]
-        tokens[rows] = texts.tokens(chunks[rows])
+        rows = found[within, rank]
+        tokens[rows[rows >= 0]] = counted[rows[rows >= 0]]
         spent[:, rank + 1] = largest + 1  # a hit that no budget may count, or none
         own = found[within, rank]
         spent[within, rank + 1] = spent[within, rank] + np.where(own < 0, 0, tokens[own])
@@ -299,6 +311,9 @@ class TextUnits:
     titles: list[str]
     contents: pa.ChunkedArray
     lengths: Counts
+    digests: list[str] | None = None
+    """The sha256 of each, where that is known."""
+    count: TokenCount = count_each
 
     def ranges(self, rows: pa.Table) -> Ranges:
         """The ranges of chunks or truth; a chunk without a place is the whole of its own text."""
@@ -308,13 +323,19 @@ class TextUnits:
         number = _numbers(rows.column("chunk_id"), self.ids)
         return np.stack([number, np.zeros_like(number), self.lengths[number]], axis=1)
 
-    def tokens(self, ranges: Ranges) -> list[int]:
+    def tokens(self, ranges: Ranges) -> Counts:
         """How many tokens each of the ranges has; 0 where a range is not in these texts."""
-        order = np.lexsort(ranges.T[::-1])
-        counts = [0] * len(ranges)
-        known = [place for place in order.tolist() if ranges[place, 0] >= 0]
-        for place, text in zip(known, cut_texts(self.contents, ranges[known]), strict=True):
-            counts[place] = count_tokens(text.decode(), DEFAULT_ENCODING)
+        known = np.flatnonzero(ranges[:, 0] >= 0)
+        order = known[np.argsort(ranges[known, 0], kind="stable")]
+        counts = np.zeros(len(ranges), np.int64)
+
+        def slices() -> Iterator[Slices]:
+            for rows in np.split(order, np.flatnonzero(np.diff(ranges[order, 0])) + 1) if len(order) else ():
+                number, places = int(ranges[rows[0], 0]), list(map(tuple, ranges[rows, 1:].tolist()))
+                digest = None if self.digests is None else self.digests[number]
+                yield Slices(self.contents[number].as_py, places, digest)
+
+        counts[order] = np.fromiter(chain.from_iterable(self.count(slices(), DEFAULT_ENCODING)), np.int64, len(order))
         return counts
 
 
@@ -350,17 +371,24 @@ def _texts_concerned(questions: Questions) -> TextUnits:
     name = "doc_id" if is_whole else "chunk_id"
     near = [one.hits for one in questions.configurations]
     concerned = pc.unique(pa.concat_tables([table.select([name]) for table in (questions.truth, *near)]).column(name))
-    tables = [questions.documents] if is_whole else [one.chunks for one in questions.configurations]
+    if is_whole:
+        known = questions.documents.column(name)
+        numbers = pc.indices_nonzero(pc.is_in(known, value_set=concerned))
+        ids, digests = (questions.documents.column(one).take(numbers).combine_chunks() for one in (name, "sha256"))
+        # Each as it is on the disk: together they may be more than the memory holds.
+        column = questions.documents.column("content")
+        contents = pa.chunked_array([column.slice(row, 1).chunk(0) for row in numbers.to_pylist()], column.type)
+        lengths = pc.utf8_length(contents).to_numpy().astype(np.int64)
+        return TextUnits(ids, ids.to_pylist(), contents, lengths, digests.to_pylist())
+    tables = [one.chunks for one in questions.configurations]
     rows = pa.concat_tables([table.filter(pc.is_in(pc.field(name), concerned)) for table in tables])
     ids = rows.column(name).combine_chunks()
-    titles = ids.to_pylist()
-    if not is_whole:
-        distinct = pc.unique(ids)
-        rows, ids = rows.take(pc.index_in(distinct, value_set=ids)), distinct
-        places = zip(rows.column("doc_id").to_pylist(), rows.column("ordinal").to_pylist(), strict=True)
-        titles = [f"{doc_id}, chunk {ordinal + 1}" for doc_id, ordinal in places]
+    distinct = pc.unique(ids)
+    rows = rows.take(pc.index_in(distinct, value_set=ids))
+    places = zip(rows.column("doc_id").to_pylist(), rows.column("ordinal").to_pylist(), strict=True)
+    titles = [f"{doc_id}, chunk {ordinal + 1}" for doc_id, ordinal in places]
     lengths = pc.utf8_length(rows.column("content")).to_numpy().astype(np.int64)
-    return TextUnits(ids, titles, rows.column("content"), lengths)
+    return TextUnits(distinct, titles, rows.column("content"), lengths)
 
 
 def _text_sections(texts: TextUnits, carried: Ranges) -> list[Section]:

@@ -8,6 +8,7 @@ from rag_eval.benchmark.outcome import BenchmarkOutcome, StageWork
 from rag_eval.benchmark.references import digest_of
 from rag_eval.benchmark.run_losses import drop_sentences
 from rag_eval.benchmark.scores import SEED, RunScores, read_scores
+from rag_eval.benchmark.stage import Context
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import data_sha256, patterns_of
 from rag_eval.formatting import counted
@@ -61,13 +62,17 @@ def build_report(
         since = [recommendation_sentence(compared, before, verdict), verdict_sentence(compared)]
         since += filter(None, [other_metrics_sentence(compared)])
         drops = drop_sentences(workspace, compared)
+    overlay = None
+    if ranking.rows:
+        with Context(workspace).token_counts() as count:
+            overlay = pack_overlay(questions_of(workspace, outcome, known, compared), count=count)
     return Report(
         outcome=outcome,
         verdict=verdict,
         why=why(workspace, outcome, known, verdict),
         ranking=ranking,
         charts=charts_of(workspace, outcome, [row.outcome for row in ranking.rows], verdict),
-        overlay=pack_overlay(questions_of(workspace, outcome, known, compared)) if ranking.rows else None,
+        overlay=overlay,
         compared=compared,
         since=since,
         drops=drops,

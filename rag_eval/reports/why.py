@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.run_losses import configuration_losses, losses_cut
 from rag_eval.benchmark.scores import SEED, RunScores
+from rag_eval.benchmark.stage import Context
 from rag_eval.benchmark.stages import StoredDocuments, read_chunks
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
@@ -252,7 +253,8 @@ class _Suggestions:
         wanted = [MetricName(RecallWithinTokens.label, None, _EVERYTHING)]
         if truth.evaluation_type == "token-level":
             documents = StoredDocuments([self.workspace.read_table(one) for one in self.outcome.inputs.documents])
-            scored = score_token_level(passages, tables, wanted, documents=documents)
+            with Context(self.workspace).token_counts() as count:
+                scored = score_token_level(passages, tables, wanted, documents=documents, count=count)
         else:
             chunks = read_chunks(self.workspace, one.chunk_tables, "chunk-level")
             scored = score_chunk_level(passages, tables, wanted, chunks=chunks)

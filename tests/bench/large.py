@@ -92,9 +92,11 @@ def measure(size: int, folder: Path) -> dict[str, Any]:
     from rag_eval.benchmark import stages
     from rag_eval.benchmark.config_files import load_config
     from rag_eval.benchmark.engine import evaluate
+    from rag_eval.benchmark.outcome import keep_outcome, summarise
     from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
     from rag_eval.benchmark.truth_stages import ground_truth
     from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.reports.write import keep_report
 
     write_corpus(folder, size)
     (folder / "benchmark.yaml").write_text(
@@ -111,17 +113,24 @@ def measure(size: int, folder: Path) -> dict[str, Any]:
             measured, config.ground_truth, documents, config.evaluation_type, reanchor=False, copies=config.copies
         )
         inputs = BenchmarkInputs.of(config, documents, truth)
-        return measured.taken, [evaluate(measured, one, inputs) for one in config.configurations()]
+        made = [(one, evaluate(measured, one, inputs)) for one in config.configurations()]
 
-    first, evaluated = run()
+        def report() -> None:
+            done = [summarise(workspace, one, found, {}, inputs) for one, found in made]
+            keep_report(workspace, keep_outcome(workspace, datetime.now(UTC), config, source, inputs, done, {}, {}))
+
+        measured.measured("report", report)
+        return measured.taken, made[0][1].chunks
+
+    first, chunks = run()
     written = files(workspace.root)
     edited = folder / "corpus" / "000007.md"
     edited.write_text(edited.read_text("utf-8") + "\n\nA sentence that was not there before, about a new ferry.\n")
     second, _ = run()
     now = files(workspace.root)
     return {
-        "chunks": sum(shard.rows for shard in evaluated[0].chunks),
-        "shards": len(evaluated[0].chunks),
+        "chunks": sum(shard.rows for shard in chunks),
+        "shards": len(chunks),
         "megabytes": sum(path.stat().st_size for path in (folder / "corpus").iterdir()) / 1e6,
         "written": sum(written.values()),
         "written_after_edit": sum(now[name] for name in now.keys() - written.keys()),
