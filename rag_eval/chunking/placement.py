@@ -4,7 +4,8 @@ import re
 import threading
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from rag_eval.chunking.alignment import AlignedText, aligned_form
 from rag_eval.chunking.chunker import Cut, PositionAwareChunker
@@ -73,27 +74,175 @@ def place(source: str, pieces: Iterable[Piece], allowance: int | None = None) ->
     """
     pieces = list(pieces)
     allowance = search_allowance(len(source)) if allowance is None else allowance
-    placer = _Placer(source, allowance, prefer_overlap=False)
-    nearest = [placer.place(piece) for piece in pieces]
-    if not placer.passed_over_overlap or all(placement.cut for placement in nearest):
-        return nearest
-    # Taking an overlapping piece for a later copy of itself leads away from where the next ones stand.
-    placer = _Placer(source, allowance, prefer_overlap=True)
-    overlapping = [placer.place(piece) for piece in pieces]
-    cuts = [[placement.cut for placement in reading if placement.cut] for reading in (nearest, overlapping)]
-    left_over = [(uncovered_characters(source, found), -len(found)) for found in cuts]
-    return nearest if left_over[0] <= left_over[1] else overlapping
+    texts = [piece.text for piece in pieces]
+    if sum(map(len, texts)) <= len(source):
+        placer = _Placer(source, allowance)
+        placements = [placer.place(piece) for piece in pieces]
+        # Blanks that the chunker left out hide an overlap, which the other characters tell.
+        if _is_whole(source, placements) or sum(map(count_characters, texts)) <= count_characters(source):
+            return placements
+    return _OverlapPlacer(source, pieces, allowance).place_all()
+
+
+def _is_whole(source: str, placements: list[Placement]) -> bool:
+    """Whether each piece was found to the letter, after the previous one, and nothing but whitespace is uncovered."""
+    previous = (-1, 0)
+    for placement in placements:
+        if placement.cut is None or not placement.exact or placement.cut[0] <= previous[0]:
+            return False
+        if source[previous[1] : placement.cut[0]].strip():
+            return False
+        previous = placement.cut
+    return not source[previous[1] :].strip()
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A possible place of a piece, after a possible place of the one before.
+
+    ``covered`` is how far the source is covered then and ``reach`` where its next word starts; ``cost`` is the sum of
+    the squares of the overlaps, of which equal ones have the least.
+    """
+
+    start: int
+    end: int
+    covered: int
+    reach: int
+    cost: int = 0
+    before: "_State | None" = None
+
+    def start_after(self, length: int) -> int:
+        """Where a piece of this length can start at the earliest: a longer one at the same place."""
+        return self.start + (self.start + length <= self.end)
+
+
+class _OverlapPlacer:
+    """Places the pieces of a document together: without a gap where that can be, and then as evenly as can be.
+
+    A piece can follow another where it starts after its start, with nothing but whitespace uncovered between them. Its
+    possible places stay open until only one is left, or none for the next piece.
+    """
+
+    MOST_STATES = 16
+    """So many possible places of a piece are kept: in text that repeats, those nearest to an even division."""
+
+    def __init__(self, source: str, pieces: list[Piece], allowance: int) -> None:
+        self.source = source
+        self.pieces = pieces
+        self.placer = _Placer(source, allowance)
+        self.placements: list[Placement] = []
+        self.offsets = list(accumulate((len(piece.text) for piece in pieces), initial=0))
+        self.retries = 1000 + 8 * len(pieces)
+        self.is_pruned = False
+        self.settled = self._settled(0, 0)
+        self.states = [self.settled]
+
+    def place_all(self) -> list[Placement]:
+        whole = len(self.pieces), len(self.source)
+        for index, piece in enumerate(self.pieces):
+            states = self._following(self.states, index, *whole) or self._retried(index)
+            if states:
+                self.states = states
+                if len(states) == 1 and not self.is_pruned:
+                    self._settle()
+                continue
+            self._settle()
+            self.placements.append(self.placer.place(piece))
+            if self.placements[-1].cut:
+                self.settled = self._settled(*self.placer.previous)
+                self.states = [self.settled]
+        self._settle(at_end=True)
+        return self.placements
+
+    def _settled(self, start: int, end: int) -> _State:
+        return _State(start, end, end, self.placer.next_word(end))
+
+    def _settle(self, at_end: bool = False) -> None:
+        """Decide where the pieces are that are still open; at the end of the document so that most is covered."""
+        best = max(self.states, key=lambda one: (one.reach if at_end else 0, -one.cost, one.start))
+        self.settled = replace(best, cost=0, before=None)
+        self.states, self.is_pruned = [self.settled], False
+        cuts, state = [], best
+        while state.before is not None:
+            cuts.append((state.start, state.end))
+            state = state.before
+        for cut in reversed(cuts):
+            piece = self.pieces[len(self.placements)]
+            wrong = piece.has_claim and not piece.claim_holds(self.source)
+            self.placements.append(Placement(piece, cut, exact=True, claim_is_wrong=wrong))
+            self.placer.previous, self.placer.skipped_since = cut, 0
+
+    def _following(self, states: list[_State], index: int, goal: int, goal_start: int) -> list[_State]:
+        """Return the places of a piece after those of the one before, aiming for where the piece ``goal`` starts."""
+        piece = self.pieces[index]
+        text, length = piece.text, len(piece.text)
+        if not text:
+            return []
+        first, last = states[0].start_after(length), max(state.reach for state in states)
+        if piece.claim_holds(self.source):
+            starts = [piece.claimed_start or 0]
+        else:
+            # What is left to overlap, divided evenly over the pieces up to the goal.
+            overlaps = goal - index + (goal < len(self.pieces))
+            surplus = self.offsets[goal] - self.offsets[index] - goal_start
+            likely = min(states, key=lambda state: state.cost + max(0, state.covered + surplus) ** 2 / overlaps)
+            overlap = max(0, likely.covered + surplus) / overlaps
+            starts = self._starts(text, first, last, likely.covered - round(overlap))
+        following = []
+        for start in starts:
+            least, chosen = 0, None
+            for state in states:
+                if state.start_after(length) <= start <= state.reach:
+                    cost = state.cost + max(0, state.covered - start) ** 2
+                    if chosen is None or cost <= least:
+                        least, chosen = cost, state
+            if chosen is not None:
+                covered = max(chosen.covered, start + length)
+                reach = self.placer.next_word(covered)
+                following.append(_State(start, start + length, covered, reach, least, chosen))
+        return following
+
+    def _starts(self, text: str, first: int, last: int, likely: int) -> list[int]:
+        """Return where the text starts from ``first`` to ``last``; of many, the nearest to the likely place."""
+        starts = self.placer.find_all(text, first, last, self.MOST_STATES + 1)
+        if len(starts) <= self.MOST_STATES:
+            return starts
+        self.is_pruned = True
+        half = self.MOST_STATES // 2
+        likely = min(max(likely, first), last)
+        before = self.placer.find_last(text, max(first, likely - 2 * len(text)), likely, half)
+        # The first as well: what leads on is sometimes as dense as can be.
+        return sorted({starts[0], *before, *self.placer.find_all(text, likely, last, half)})
+
+    def _retried(self, index: int) -> list[_State]:
+        """Return places of a piece that no open place of the one before leads to, by placing the open ones anew."""
+        first = len(self.placements)
+        if index == first or self.retries < index - first:
+            return []
+        text, start = self.pieces[index].text, self.settled.start + 1
+        stop = self.settled.reach + self.offsets[index] - self.offsets[first] + _reach(text)
+        for goal_start in self.placer.find_all(text, start, stop, 4) if text else ():
+            states = [self.settled]
+            for again in range(first, index + 1):
+                self.retries -= 1
+                states = self._following(states, again, index, goal_start)
+                if not states:
+                    break
+            else:
+                return states
+        return []
 
 
 class _Placer:
-    def __init__(self, source: str, allowance: int, prefer_overlap: bool) -> None:
+    """Places pieces one by one, each next to the previous one if that can be."""
+
+    def __init__(self, source: str, allowance: int) -> None:
         self.source = source
-        self.prefer_overlap = prefer_overlap
-        self.passed_over_overlap = False
         self.previous: Cut = (-1, 0)
         self.skipped_since = 0
         self.allowance = allowance
         self._aligned: AlignedText | None = None
+        self._blank: Cut = (-1, -1)
 
     def place(self, piece: Piece) -> Placement:
         if piece.claim_holds(self.source):
@@ -104,6 +253,29 @@ class _Placer:
         self.skipped_since = 0 if cut else self.skipped_since + len(piece.text)
         self.previous = cut or self.previous
         return Placement(piece, cut, exact, claim_is_wrong=piece.has_claim)
+
+    def next_word(self, place: int) -> int:
+        """Where the next word starts, or the end of the source."""
+        begin, word = self._blank
+        if not begin <= place <= word:
+            found = _NOT_SPACE.search(self.source, place)
+            word = found.start() if found else len(self.source)
+            self._blank = (place, word)
+        return word
+
+    def find_all(self, text: str, first: int, last: int, most: int) -> list[int]:
+        """Return where the text starts from ``first`` to ``last``, no more than ``most`` places."""
+        if self.allowance <= 0:
+            first = max(first, last - _reach(text))
+        starts: list[int] = []
+        last = min(last, len(self.source) - len(text))
+        while len(starts) < most and first <= last:
+            found = self._find(self.source, text, first, last + len(text))
+            if found < 0:
+                break
+            starts.append(found)
+            first = found + 1
+        return starts
 
     def _search(self, text: str) -> tuple[Cut | None, bool]:
         """Where the text is, and whether it is there to the letter."""
@@ -123,8 +295,7 @@ class _Placer:
 
     def _continuing(self, text: str) -> int:
         previous_end = self.previous[1]
-        found = _NOT_SPACE.search(self.source, previous_end)
-        next_word = found.start() if found else len(self.source)
+        next_word = self.next_word(previous_end)
         leading = len(text) - len(text.lstrip())
         if leading == len(text):
             return self.source.find(text, previous_end, next_word)
@@ -134,12 +305,12 @@ class _Placer:
     def _overlapping(self, text: str) -> int:
         """Return the place nearest to the previous end, if there is one that starts inside the previous chunk."""
         previous_start, previous_end = self.previous
-        before = self._last_start(text, previous_start + 1, previous_end)
-        if before < 0 or self.prefer_overlap:
-            return before
+        last = self.find_last(text, previous_start + 1, previous_end, 1)
+        if not last:
+            return -1
+        before = last[0]
         # As near on the other side means new text, which is the likelier.
         after = self._find(self.source, text, previous_end, 2 * previous_end - before + len(text))
-        self.passed_over_overlap |= after >= 0
         return after if after >= 0 else before
 
     def _elsewhere(self, text: str) -> int:
@@ -181,14 +352,17 @@ class _Placer:
         first = self._only_place(self._aligned.form, form, len(self._aligned.form))
         return self._aligned.span(first, first + len(form)) if first >= 0 else None
 
-    def _last_start(self, text: str, begin: int, stop: int) -> int:
-        """Return the last place that starts in ``[begin, stop)``, or -1."""
+    def find_last(self, text: str, begin: int, stop: int, most: int) -> list[int]:
+        """Return the last places that start in ``[begin, stop)``, no more than ``most``, in order."""
         if self.allowance <= 0:
             begin = max(begin, stop - _reach(text))
         # Searched backwards in mirrored text, because rfind can take quadratic time and find cannot.
-        mirrored = self.source[begin : stop + len(text) - 1][::-1]
-        found = self._find(mirrored, text[::-1], 0, len(mirrored))
-        return begin + len(mirrored) - found - len(text) if found >= 0 else -1
+        mirrored, backwards = self.source[begin : stop + len(text) - 1][::-1], text[::-1]
+        starts: list[int] = []
+        found = -1
+        while len(starts) < most and (found := self._find(mirrored, backwards, found + 1, len(mirrored))) >= 0:
+            starts.append(begin + len(mirrored) - found - len(text))
+        return starts[::-1]
 
     def _only_place(self, haystack: str, text: str, stop: int) -> int:
         """Where the text is found before ``stop``, if that is in one place only and there is allowance to look."""
@@ -244,8 +418,9 @@ class ChunkerPositionAdapter:
 
     Accepted is what ``as_chunker`` accepts; ``name`` replaces the name found. A place that the chunker claims is used
     if the document has the text there; else the piece is looked for after the previous chunk's start, then anywhere,
-    where it must be unique, and without regard to whitespace, Unicode form and quotes. Any other piece is left out with
-    a ``SkippedChunkWarning``. Chunks keep the order in which they were given, and
+    where it must be unique, and without regard to whitespace, Unicode form and quotes. The places of pieces that
+    overlap are chosen together, so that they leave no gap. Any other piece is left out with a
+    ``SkippedChunkWarning``. Chunks keep the order in which they were given, and
     ``document.content[start:end] == chunk.content`` holds for each. docs/notebook.md states the rule and its limits.
 
     ``skipped_chunks``, ``wrong_claims`` and ``uncovered_share`` cover the documents seen so far, each as last chunked;

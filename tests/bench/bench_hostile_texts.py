@@ -39,7 +39,14 @@ def run() -> list[dict[str, Any]]:
         piece = change(PARAGRAPH.strip())
         ratio = growth(lambda count, piece=piece: place(PARAGRAPH * count, map(Piece, [piece] * count)), 600)
         figures.append(figure(f"hostile: placing pieces of repeated text {name}", ratio))
+    figures.append(
+        figure("hostile: placing overlapping windows of a text of one kind", worst_growth(place_windows, 50_000))
+    )
     return figures
+
+
+def place_windows(text: str) -> None:
+    place(text, [Piece(text[start : start + 100]) for start in range(0, len(text) - 50, 50)])
 
 
 def worst_growth(work: Callable[[str], object], size: int) -> float:

@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -187,6 +188,70 @@ def test_an_adapter_is_certified_for_what_it_finds_even_where_its_chunker_claims
     certificate = certify(ChunkerPositionAdapter(lambda text: [Claim("ab", 0), Claim("ab", 1)], name="c"), ["ab ab"])
     assert certificate.chunker == "PositionAdapter(c)"
     assert (certificate.positions, certificate.passed) == ("found", True)
+
+
+def windows(unit: str, size: int, stride: int) -> Callable[[str], list[tuple[int, int]]]:
+    """Cut windows of so many units, each so many after the one before: every one a slice, none skipped."""
+
+    def cuts(text: str) -> list[tuple[int, int]]:
+        units = [match.span() for match in re.finditer(unit, text)]
+        starts = range(0, max(len(units) - size + stride, 1) if units else 0, stride)
+        return [(units[i][0], units[min(i + size, len(units)) - 1][1]) for i in starts]
+
+    return cuts
+
+
+CHARACTER, WORD, LINE, SENTENCE = r"(?s:.)", r"\S+", r"[^\n]*\n|[^\n]+", r"[^.!?。]+[.!?。]*\s*|[.!?。]+\s*"
+WINDOWS = {
+    "characters 100/50": windows(CHARACTER, 100, 50),
+    "characters 100/90": windows(CHARACTER, 100, 90),
+    "characters 64/63": windows(CHARACTER, 64, 63),
+    "characters 150/20": windows(CHARACTER, 150, 20),
+    "characters 1000/800": windows(CHARACTER, 1000, 800),
+    "words 20/10": windows(WORD, 20, 10),
+    "words 12/5": windows(WORD, 12, 5),
+    "lines 3/1": windows(LINE, 3, 1),
+    "lines 10/7": windows(LINE, 10, 7),
+    "sentences 2/1": windows(SENTENCE, 2, 1),
+}
+
+
+def short_texts() -> dict[str, str]:
+    """The texts without the one that has no line end and a megabyte."""
+    return {name: text for name, text in nasty_texts().items() if len(text) < 100_000}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_that_are_perfect_by_construction_do_not_fail(name: str) -> None:
+    certificate = certify(lambda text: [text[start:end] for start, end in WINDOWS[name](text)], short_texts())
+    assert certificate.positions == "found"
+    assert certificate.passed, certificate.to_markdown()
+
+
+def without(pieces: list[str], index: int) -> list[str]:
+    return pieces[:index] + pieces[index + 1 :] if len(pieces) > 10 else pieces
+
+
+TURNS = iter(range(10**6))
+FAULTS: dict[str, tuple[str, Callable[[list[str]], list[str]]]] = {
+    "characters 100/50": ("coverage", lambda pieces: without(without(pieces, 5), 5)),
+    "characters 100/90": ("coverage", lambda pieces: without(pieces, 5)),
+    "characters 64/63": ("exact slices", lambda pieces: [piece.lower() for piece in pieces]),
+    "characters 150/20": ("coverage", lambda pieces: pieces[:-8]),
+    "characters 1000/800": ("coverage", lambda pieces: [piece[:799] for piece in pieces]),
+    "words 20/10": ("increasing starts", lambda pieces: [*pieces[:3], *pieces[3:5][::-1], *pieces[5:]]),
+    "words 12/5": ("exact slices", lambda pieces: [" ".join(piece.split()) for piece in pieces]),
+    "lines 3/1": ("increasing starts", lambda pieces: [*pieces[:4], *pieces[3:]]),
+    "lines 10/7": ("exact slices", lambda pieces: [*pieces, ""]),
+    "sentences 2/1": ("determinism", lambda pieces: pieces[next(TURNS) % 2 :]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_planted_in_windows_is_found(name: str) -> None:
+    failing, spoil = FAULTS[name]
+    certificate = certify(lambda text: spoil([text[a:b] for a, b in WINDOWS[name](text)]), short_texts())
+    assert failing in failed(certificate), certificate.to_markdown()
 
 
 def test_the_certificate_as_a_table() -> None:
