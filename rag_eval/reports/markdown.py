@@ -19,6 +19,7 @@ from rag_eval.reports.against import (
     gate_word,
     left_out_sentences,
 )
+from rag_eval.reports.no_answer import NoAnswer
 from rag_eval.reports.report import Report, facts, work_in_words
 from rag_eval.reports.verdict import RunVerdict
 from rag_eval.reports.why import Why
@@ -41,6 +42,7 @@ def report_markdown(report: Report) -> str:
             cells = [f"{column.text(row)} {column.detail(row)}".strip() for column in columns]
             lines.append(_line([escape_markdown(cell) for cell in cells]))
         lines += ["", report.ranking.note, "", *_strip_lines(report.verdict), *why_lines(report.why)]
+        lines += no_answer_lines(report.no_answer)
     if outcome.failures:
         lines += ["## Failed", ""]
         lines += [f"- **{escape_markdown(n)}**: {escape_markdown(f.reason)}" for n, f in outcome.failures.items()]
@@ -96,6 +98,20 @@ def why_lines(why: Why) -> list[str]:
         told = f"{escape_markdown(one.why)}{gain} Cost: {escape_markdown(one.cost)}. `{one.setting}`"
         lines.append(f"{place}. **{escape_markdown(one.title)}.** {told}")
     return lines + [""] * bool(why.experiments)
+
+
+def no_answer_lines(found: NoAnswer | None) -> list[str]:
+    """What is returned for unanswerable questions, the threshold to keep that low, and the risk–coverage curve."""
+    if found is None:
+        return []
+    lines = ["## Questions without an answer", "", *(escape_markdown(told) for told in found.sentences), ""]
+    for titles, rows in ((found.TITLES, found.rows()), (found.CURVE_TITLES, found.curve_rows())):
+        if titles is found.CURVE_TITLES:
+            lines += [escape_markdown(found.curve_note), ""]
+        kinds = ["---" if title == "configuration" else "---:" for title in titles]
+        lines += [_line([escape_markdown(title) for title in titles]), _line(kinds)]
+        lines += [*(_line([escape_markdown(cell) for cell in row]) for row in rows), ""]
+    return lines
 
 
 def _strip_lines(verdict: RunVerdict) -> list[str]:

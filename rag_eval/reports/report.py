@@ -14,6 +14,7 @@ from rag_eval.disk.files import data_sha256, patterns_of
 from rag_eval.formatting import counted
 from rag_eval.reports.against import other_metrics_sentence, recommendation_sentence, verdict_sentence
 from rag_eval.reports.charts import charts_of
+from rag_eval.reports.no_answer import NoAnswer, no_answer
 from rag_eval.reports.questions import Overlay, pack_overlay, questions_of
 from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.reports.verdict import RunVerdict, judged, verdict_of
@@ -28,6 +29,7 @@ class Report:
     outcome: BenchmarkOutcome
     verdict: RunVerdict
     why: Why
+    no_answer: NoAnswer | None
     ranking: ConfigurationRanking
     charts: dict[str, Any]
     overlay: Overlay | None
@@ -70,6 +72,7 @@ def build_report(
         outcome=outcome,
         verdict=verdict,
         why=why(workspace, outcome, known, verdict),
+        no_answer=no_answer(workspace, outcome, known),
         ranking=ranking,
         charts=charts_of(workspace, outcome, [row.outcome for row in ranking.rows], verdict),
         overlay=overlay,

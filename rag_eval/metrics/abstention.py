@@ -1,0 +1,173 @@
+"""What is returned for questions that nothing answers, and the threshold on the scores that keeps it low.
+
+A question is answered where its best hit reaches a threshold, as ``score_threshold`` of a selection has it. Answering
+one that is declared unanswerable is a false hit.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.special import betaincinv, betaln
+
+from rag_eval.errors import ConfigurationError
+from rag_eval.metrics.metric import Values
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A share of ``n``, with its exact (Clopper–Pearson) 95 % interval; 0 of 0 is 0 and may be anything."""
+
+    count: int
+    n: int
+
+    @property
+    def value(self) -> float:
+        return self.count / self.n if self.n else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        tail = (1 - CONFIDENCE) / 2
+        low = betaincinv(self.count, self.n - self.count + 1, tail) if self.count else 0.0
+        high = betaincinv(self.count + 1, self.n - self.count, 1 - tail) if self.count < self.n else 1.0
+        return float(low), float(high)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreThreshold:
+    """A least score and what it does: the false hits that it leaves, and the answerable questions that it keeps.
+
+    ``interval`` is where, with 95 % confidence, the false-hit rate of other questions of the same kind is: a threshold
+    between the k-th and the next of n scores has the rate of a Beta(n - k + 1, k) variable, whatever their
+    distribution (Vovk 2012). The mean of that is the rate that was asked for, or less.
+    """
+
+    score: float
+    false_hits: Share
+    interval: tuple[float, float]
+    kept: Share
+
+
+@dataclass(frozen=True, slots=True)
+class RiskPoint:
+    """A point of the risk–coverage curve.
+
+    ``coverage`` is the share of all questions that are answered and ``risk`` the mean of 1 - score over those, where an
+    unanswerable question scores 0; ``false_hits`` and ``kept`` are the shares of the unanswerable and of the answerable
+    questions that are answered.
+    """
+
+    score: float
+    coverage: float
+    risk: float
+    false_hits: float
+    kept: float
+
+
+@dataclass(frozen=True)
+class Abstention:
+    """The best score of every question, -inf without a hit, and what the answerable ones score by a metric in [0, 1].
+
+    >>> import numpy as np
+    >>> found = Abstention(np.array([0.9, 0.8, 0.4]), np.array([1.0, 1.0, 0.0]), np.array([0.5, 0.3, 0.2]))
+    >>> found.at(0.6).false_hits.value, found.at(0.6).kept.count
+    (0.0, 2)
+    """
+
+    answerable: Values
+    gains: Values
+    unanswerable: Values
+
+    def at(self, score: float) -> ScoreThreshold:
+        """Return what a threshold does that was not chosen by these questions."""
+        false = Share(int((self.unanswerable >= score).sum()), len(self.unanswerable))
+        kept = Share(int((self.answerable >= score).sum()), len(self.answerable))
+        return ScoreThreshold(score, false, false.interval, kept)
+
+    @property
+    def as_run(self) -> ScoreThreshold:
+        """Return what no threshold does: every question that has a hit is answered."""
+        return self.at(-np.finfo(np.float64).max)
+
+    def threshold(self, rate: float) -> ScoreThreshold | None:
+        """Return the least threshold whose false-hit rate on other questions is ``rate`` at most, in the mean.
+
+        It is above the k-th of the n unanswerable questions' scores with k = ⌈(n + 1)(1 - rate)⌉ (split-conformal
+        prediction). None where that takes more questions than there are: 1 / rate - 1 at the least. Raises
+        ``ConfigurationError`` on a rate that is not between 0 and 1.
+        """
+        n, k = len(self.unanswerable), self._place(rate)
+        if k > n:
+            return None
+        below = np.sort(self.unanswerable)[k - 1]
+        above = np.concatenate((self.unanswerable, self.answerable))
+        found = self.at(_between(float(below), float(np.min(above[above > below], initial=np.inf))))
+        tail = (1 - CONFIDENCE) / 2
+        low, high = (float(betaincinv(n - k + 1, k, one)) for one in (tail, 1 - tail))
+        return ScoreThreshold(found.score, found.false_hits, (low, high), found.kept)
+
+    def expected(self, rate: float, questions: int) -> tuple[float, float]:
+        """Return where the false-hit rate of so many other questions is at that threshold, with 95 % confidence.
+
+        The number of false hits among them has a beta-binomial distribution; from 0 to 1 where there is no threshold.
+        """
+        n, k = len(self.unanswerable), self._place(rate)
+        if k > n or not questions:
+            return 0.0, 1.0
+        counts = np.arange(questions + 1)
+        ways = -np.log(questions + 1) - betaln(questions - counts + 1, counts + 1)
+        below = np.cumsum(np.exp(ways + betaln(counts + n - k + 1, questions - counts + k) - betaln(n - k + 1, k)))
+        low, high = np.searchsorted(below, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+        return int(low) / questions, int(high) / questions
+
+    def _place(self, rate: float) -> int:
+        """Which of the unanswerable questions' scores, from the least, a threshold is above."""
+        if not 0 < rate < 1:
+            raise ConfigurationError(f"the false-hit rate is {rate}: give a share between 0 and 1, such as 0.05")
+        return math.ceil(round((len(self.unanswerable) + 1) * (1 - rate), 9))
+
+    @cached_property
+    def curve(self) -> list[RiskPoint]:
+        """The risk–coverage curve: a point for every score that answers more questions than the one before."""
+        scores = np.concatenate((self.answerable, self.unanswerable))
+        gains = np.concatenate((self.gains, np.zeros(len(self.unanswerable))))
+        order = np.argsort(-scores, kind="stable")
+        scores, gains = scores[order], np.cumsum(gains[order])
+        false = np.cumsum(order >= len(self.answerable))
+        last = np.append(scores[1:] != scores[:-1], True) & np.isfinite(scores)
+        return [
+            RiskPoint(
+                score=float(scores[row]),
+                coverage=(row + 1) / len(scores),
+                risk=1 - float(gains[row]) / (row + 1),
+                false_hits=int(false[row]) / max(1, len(self.unanswerable)),
+                kept=(row + 1 - int(false[row])) / max(1, len(self.answerable)),
+            )
+            for row in np.flatnonzero(last).tolist()
+        ]
+
+    @property
+    def area(self) -> float:
+        """The area under the risk–coverage curve: the mean risk when questions are answered best score first.
+
+        0 without a question that has a hit.
+        """
+        steps = np.diff([0.0, *(point.coverage for point in self.curve)])
+        total = float(steps.sum())
+        return float(np.dot(steps, [point.risk for point in self.curve])) / total if total else 0.0
+
+
+def _between(low: float, high: float) -> float:
+    """Return the shortest number that is more than ``low`` and ``high`` at most."""
+    if math.isinf(low):
+        return -float(np.finfo(np.float64).max)
+    for digits in range(1, 17):
+        size = math.floor(math.log10(max(abs(low), 1e-300)))
+        step = 10.0 ** (size - digits + 1)
+        found = float(f"{(math.floor(low / step) + 1) * step:.{digits + 1}g}")
+        if low < found <= high:
+            return found
+    return float(np.nextafter(low, np.inf))

@@ -1,0 +1,152 @@
+"""What each configuration of a run returns for the questions that are declared unanswerable."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.benchmark.scores import RunScores, read_scores
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.formatting import counted
+from rag_eval.metrics.abstention import Abstention, RiskPoint, ScoreThreshold, Share
+from rag_eval.metrics.metric import Values, higher_is_better
+
+FALSE_HIT_RATE = 0.05
+"""Of the threshold that a report names."""
+
+COVERAGES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+"""Where a table shows the risk–coverage curve."""
+
+AFTER_SELECTION = ("selected", "reranked")
+"""The stages behind the threshold of a selection, which compares the scores of the stage before them."""
+
+
+@dataclass(frozen=True)
+class Unanswered:
+    """One configuration: what it returns for unanswerable questions, and the threshold that keeps a rate.
+
+    ``returned`` are the unanswerable questions for which it returns anything as it is, ``threshold`` is None where
+    there are too few of them for the rate.
+    """
+
+    name: str
+    returned: Share
+    threshold: ScoreThreshold | None
+    abstention: Abstention
+
+    @property
+    def curve(self) -> list[RiskPoint]:
+        """The risk–coverage curve at ``COVERAGES``: the last point that covers no more, each once."""
+        points = self.abstention.curve
+        found = [next((p for p in reversed(points) if p.coverage <= share + 1e-9), None) for share in COVERAGES]
+        return list(dict.fromkeys(point for point in found if point is not None))
+
+    def as_data(self) -> dict[str, Any]:
+        """Return all of it as plain data, with the whole curve."""
+        threshold = asdict(self.threshold) if self.threshold else None
+        return {
+            "name": self.name,
+            "false_hits": asdict(self.returned) | {"rate": self.returned.value, "interval": self.returned.interval},
+            "threshold": threshold,
+            "area_under_risk_coverage": self.abstention.area,
+            "curve": [asdict(point) for point in self.abstention.curve],
+        }
+
+
+@dataclass(frozen=True)
+class NoAnswer:
+    """The configurations of a run on its unanswerable questions, in their order of rank.
+
+    ``metric`` is what risk is measured by. ``rate`` is the false-hit rate asked for.
+    """
+
+    rate: float
+    metric: str
+    questions: int
+    configurations: list[Unanswered]
+
+    TITLES = ("configuration", "false hits", "score_threshold", "false hits with it", "answerable kept")
+
+    @property
+    def sentences(self) -> list[str]:
+        """What the table says, and what it takes to name a threshold."""
+        told = [
+            f"{counted(self.questions, 'questions')} declared unanswerable: a false hit is one for which anything is "
+            f"returned. score_threshold is the one that keeps the false-hit rate of other such questions at "
+            f"{self.rate:.0%} in the mean; the brackets are 95 % intervals."
+        ]
+        if any(one.threshold is None for one in self.configurations):
+            told.append(f"That takes {int(np.ceil(1 / self.rate)) - 1:,} unanswerable questions at the least.")
+        return told
+
+    def rows(self) -> Iterable[tuple[str, ...]]:
+        """The cells of the table, by ``TITLES``."""
+        for one in self.configurations:
+            found = one.threshold
+            named = ("–", "–", "–")
+            if found is not None:
+                false = f"{found.false_hits.value:.1%} [{found.interval[0]:.1%}, {found.interval[1]:.1%}]"
+                named = (f"{found.score:g}", false, f"{found.kept.value:.1%}")
+            low, high = one.returned.interval
+            yield one.name, f"{one.returned.value:.1%} [{low:.1%}, {high:.1%}]", *named
+
+    @property
+    def curve_note(self) -> str:
+        """What the curve is."""
+        return (
+            f"Risk and coverage of {self.configurations[0].name}: the mean of 1 − {self.metric} over the questions "
+            "that are answered, best score first; an unanswerable question counts as 1."
+        )
+
+    CURVE_TITLES = ("questions answered", "risk", "false hits", "answerable kept", "score_threshold")
+
+    def curve_rows(self) -> Iterable[tuple[str, ...]]:
+        """The cells of the risk–coverage curve of the first configuration, by ``CURVE_TITLES``."""
+        for point in self.configurations[0].curve:
+            shares = (point.coverage, point.risk, point.false_hits, point.kept)
+            yield *(f"{share:.1%}" for share in shares), f"{point.score:.4g}"
+
+
+def no_answer(
+    workspace: Workspace, outcome: BenchmarkOutcome, scores: RunScores | None = None, rate: float = FALSE_HIT_RATE
+) -> NoAnswer | None:
+    """Return what the configurations of a run return for unanswerable questions; None where it has none.
+
+    A configuration whose scores are not numbers is left out. Raises ``ArtifactError`` when a table is gone.
+    """
+    if not outcome.unanswerable or not outcome.configurations:
+        return None
+    known = read_scores(workspace, outcome) if scores is None else scores
+    queries = workspace.read_table(outcome.inputs.truth.queries)
+    declared = queries.column("unanswerable").to_numpy(zero_copy_only=False)
+    found = []
+    for one in outcome.ranked():
+        best = _best_scores(workspace, one, queries)
+        if np.isnan(best).any():
+            continue
+        gains = known.paired(outcome.ranking_metric).values[known.configurations.index(one.name)]
+        final = workspace.read_table(one.hits).column("query_id")
+        returned = pc.is_in(queries.column("query_id"), value_set=pc.unique(final)).to_numpy(zero_copy_only=False)
+        abstention = Abstention(best[~declared], _in_unit(gains, outcome.ranking_metric), best[declared])
+        false = Share(int(returned[declared].sum()), int(declared.sum()))
+        found.append(Unanswered(one.name, false, abstention.threshold(rate), abstention))
+    return NoAnswer(rate, outcome.ranking_metric, outcome.unanswerable, found) if found else None
+
+
+def _in_unit(gains: Values, metric: str) -> Values:
+    """What a metric gives as a share of what could be: a metric of which less is better, such as tokens, gives none."""
+    return np.clip(gains, 0.0, 1.0) if higher_is_better(metric) else np.zeros(len(gains))
+
+
+def _best_scores(workspace: Workspace, one: ConfigurationOutcome, queries: pa.Table) -> Values:
+    """The best score of every query where a threshold would see it; -inf where it has no hit."""
+    stages = [stage for stage in one.hits_by_stage if stage.partition(" ")[0] not in AFTER_SELECTION]
+    hits = workspace.read_table(one.hits_by_stage[stages[-1]] if stages else one.hits)
+    best = hits.select(["query_id", "score"]).group_by("query_id").aggregate([("score", "max")])
+    places = pc.index_in(queries.column("query_id"), value_set=best.column("query_id").combine_chunks())
+    scores = best.column("score_max").fill_null(np.nan).take(places)
+    return np.asarray(scores.fill_null(-np.inf).to_numpy(), np.float64)
