@@ -21,7 +21,7 @@ from rag_eval.benchmark.hits import (
 )
 from rag_eval.benchmark.references import Effort, IndexRef, SearchDepth, TableRef, hits_to_fetch
 from rag_eval.benchmark.stage import Context, Shards, spent, stage
-from rag_eval.benchmark.stages import ROWS_AT_ONCE, read_documents
+from rag_eval.benchmark.stages import ROWS_AT_ONCE, StoredDocuments
 from rag_eval.embedding.embedder import Vectors, embed_queries
 from rag_eval.parts import label
 from rag_eval.retrieval.bm25 import BM25Index, Postings, WordScoring, search_words, word_statistics
@@ -62,8 +62,8 @@ def filter_documents(
     searches: pa.Table, documents: Shards, selection: Selection, *, context: Context
 ) -> tuple[pa.Table, Effort]:
     """The documents that each filter leaves; a question whose filter leaves none is counted."""
-    read, used = read_documents(documents), searches.column("filter")
-    allowed = allowed_documents(pc.unique(used.drop_null()).to_pylist(), read, selection)
+    used = searches.column("filter")
+    allowed = allowed_documents(pc.unique(used.drop_null()).to_pylist(), StoredDocuments(documents), selection)
     left = pc.list_value_length(allowed.column("doc_ids"))
     without = searches.filter(pc.is_in(used, allowed.column("filter").filter(pc.equal(left, 0)).combine_chunks()))
     count = len(pc.unique(searches.column("query_id")))

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -319,27 +320,20 @@ def return_passages(
     doc_ids = pc.unique(hits.column("doc_id"))
     read = StoredDocuments(documents, doc_ids)
     started = time.perf_counter()
-    places: dict[str, list[tuple[int, int]]] = {}
-    for doc_id, *place in _columns(pa.concat_tables([_only(shard, doc_ids) for shard in chunks]), *PLACE):
-        places.setdefault(doc_id, []).append((place[0], place[1]))
     found: dict[str, set[int]] = {}
     for doc_id, ordinal in _columns(hits, "doc_id", "ordinal"):
         found.setdefault(doc_id, set()).add(ordinal)
-    returned = {
-        doc_id: returns.passages(read[doc_id], places[doc_id], sorted(ordinals)) for doc_id, ordinals in found.items()
-    }
-    given = [returned[doc_id][ordinal] for doc_id, ordinal in _columns(hits, "doc_id", "ordinal")]
-    starts, ends = (
-        zip(
-            *(
-                place or places[doc_id][ordinal]
-                for place, (doc_id, ordinal) in zip(given, _columns(hits, "doc_id", "ordinal"), strict=True)
-            ),
-            strict=True,
-        )
-        if given
-        else ((), ())
-    )
+    own: dict[tuple[str, int], tuple[int, int]] = {}
+    returned: dict[str, Any] = {}
+    for shard in chunks:
+        for doc_id, rows in groupby(_columns(_only(shard.select(list(PLACE)), doc_ids), *PLACE), key=itemgetter(0)):
+            places = [(start, end) for _, start, end in rows]
+            own |= {(doc_id, ordinal): places[ordinal] for ordinal in found[doc_id]}
+            returned[doc_id] = returns.passages(read[doc_id], places, sorted(found[doc_id]))
+    asked = list(_columns(hits, "doc_id", "ordinal"))
+    given = [returned[doc_id][ordinal] for doc_id, ordinal in asked]
+    both = [place or own[hit] for place, hit in zip(given, asked, strict=True)]
+    starts, ends = zip(*both, strict=True) if both else ((), ())
     ranks = hits.column("rank")
     columns = {name: hits.column(name) for name in ("query_id", "rank", "doc_id")} | {
         "start": pa.array(starts, pa.int64()),
@@ -366,7 +360,10 @@ MOST_CHARACTERS = 2**24
 
 
 class StoredDocuments(Mapping[str, Document]):
-    """The documents of all shards, or some of them, by id; each is read when it is asked for, the last stay."""
+    """The documents of all shards, or some of them, by id, in the order of their ids.
+
+    Each is read when it is asked for, and the last stay.
+    """
 
     def __init__(self, shards: Shards, doc_ids: pa.Array | None = None) -> None:
         self._rows: dict[str, tuple[pa.Table, int]] = {}
@@ -377,6 +374,8 @@ class StoredDocuments(Mapping[str, Document]):
             rows = range(len(ids)) if doc_ids is None else pc.indices_nonzero(pc.is_in(ids, doc_ids)).to_pylist()
             self._rows |= {ids[row].as_py(): (shard, row) for row in rows}
             self.digests |= {ids[row].as_py(): digests[row].as_py() for row in rows}
+        if len(shards) > 1:
+            self._rows = dict(sorted(self._rows.items(), key=itemgetter(0)))
         self._read: dict[str, Document] = {}
 
     def __getitem__(self, doc_id: str) -> Document:

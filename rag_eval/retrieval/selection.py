@@ -35,7 +35,7 @@ from rag_eval.parts.settings import OptionalCount, value_in_words
 from rag_eval.retrieval.retriever import Numbers, Ranking
 from rag_eval.stores.exact_search import Mask
 from rag_eval.tables import ALLOWED, table_of
-from rag_eval.types.documents import Corpus, Document
+from rag_eval.types.documents import Corpus, Document, Documents, by_id
 from rag_eval.types.ground_truth import TokenLevelGroundTruth
 
 Filter = Mapping[str, Any]
@@ -230,24 +230,25 @@ def read_metadata(path: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def document_metadata(documents: Sequence[Document], table: Mapping[str, Mapping[str, Any]]) -> list[Metadata]:
+def document_metadata(documents: Iterable[Document], table: Mapping[str, Mapping[str, Any]]) -> list[Metadata]:
     """Return the fields of every document: of the table, else its front matter, its metadata, or its path.
 
     The path gives ``doc_id``, ``folder`` and ``file``. Raises ``ConfigurationError`` on front matter that is not YAML,
     on a value that nothing can be compared with, and when the table has none of the documents.
     """
-    if table and not any(document.id in table for document in documents):
-        raise ConfigurationError(
-            f"the metadata have no row for any document: they have {preview(min(table))}, the corpus has "
-            f"{preview(documents[0].id)}; {DOC_ID} is a document's path in the corpus"
-        )
-    made: list[Metadata] = []
+    made, unknown = list[Metadata](), list[str]()
     for document in documents:
+        unknown += [document.id] if document.id not in table else []
         path = PurePosixPath(document.id)
         folder = "" if path.parent == PurePosixPath() else str(path.parent)
         fields = {DOC_ID: document.id, "folder": folder, "file": path.name, **document.metadata}
         fields |= _front_matter(document) | dict(table.get(document.id, {}))
         made.append({field: _values(value, field, document.id) for field, value in fields.items()})
+    if table and len(unknown) == len(made):
+        raise ConfigurationError(
+            f"the metadata have no row for any document: they have {preview(min(table))}, the corpus has "
+            f"{preview(unknown[0])}; {DOC_ID} is a document's path in the corpus"
+        )
     return made
 
 
@@ -354,12 +355,12 @@ FILTER = "filter"
 """Where the metadata of a question have its own filter."""
 
 
-def allowed_documents(filters: Iterable[str], documents: Sequence[Document], selection: Selection) -> pa.Table:
+def allowed_documents(filters: Iterable[str], documents: Documents, selection: Selection) -> pa.Table:
     """Return an ``ALLOWED`` row for each filter; raises as ``matching``, and when ``where`` leaves no document."""
     if not selection.filters:
         return ALLOWED.empty_table()
     table = {} if selection.metadata is None else read_metadata(selection.metadata)
-    metadata, ids = document_metadata(documents, table), [document.id for document in documents]
+    ids, metadata = list(by_id(documents)), document_metadata(by_id(documents).values(), table)
     if selection.where is not None and not matching(selection.where, ids, metadata):
         raise ConfigurationError(
             f"where={shown(selection.where)} matches none of {len(ids)} documents: give what some of them have"

@@ -15,7 +15,7 @@ from prefect.settings import PREFECT_API_URL
 from flows.cli.prefect_home import prefect_home
 from flows.cli.processes import watched
 from rag_eval.benchmark.workspace import Workspace
-from tests.flows.cli.commands import TWO, children, is_running, rag_eval, started, wait_for
+from tests.flows.cli.commands import CLEAN, COMMAND, TWO, children, is_running, rag_eval, started, wait_for
 
 
 def chunks_in(workspace: Path) -> list[Path]:
@@ -38,6 +38,27 @@ def test_a_stopped_run_leaves_nothing_behind(tmp_path: Path) -> None:
     assert servers
     wait_for(lambda: not any(map(is_running, servers)))
     assert list(prefect_home(Workspace(root=tmp_path / ".rag-eval")).glob(".part-*")) == []
+
+
+def test_ctrl_c_is_for_the_command_and_not_for_its_processes(tmp_path: Path) -> None:
+    (tmp_path / "slow_chunks.py").write_text(
+        "import pathlib, time\ndef slow(text):\n    pathlib.Path('begun').touch()\n    time.sleep(300)\n"
+    )
+    (tmp_path / "slow.yaml").write_text(TWO.partition("chunkers")[0] + "chunkers: slow_chunks:slow\n")
+    words = [COMMAND, "run", "slow.yaml", "--runner", "processes"]
+    run = subprocess.Popen(  # as a shell starts it: Ctrl-C goes to all that it starts
+        words, cwd=tmp_path, env=CLEAN, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    wait_for(lambda: (tmp_path / "begun").exists())
+    workers = children(run.pid)
+    os.killpg(run.pid, signal.SIGINT)
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 130, err
+    assert err.splitlines() == [
+        "rag-eval: starting on a temporary Prefect server",
+        "rag-eval: stopped; what was finished is kept, and the next run continues there",
+    ]
+    wait_for(lambda: not any(map(is_running, workers)))
 
 
 def test_a_server_that_dies_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
