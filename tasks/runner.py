@@ -28,6 +28,7 @@ from rag_eval.benchmark.stage import Stage, unused_name
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationFailedError, DamagedError, as_sentence, is_outage
 from rag_eval.parts import is_part, is_remote
+from rag_eval.progress import listening_to
 from rag_eval.retry import STAGE_DELAYS
 
 R = TypeVar("R")
@@ -49,13 +50,15 @@ TOLD_AFTER = 2.0
 class StageEvent:
     """A stage of a configuration (None: of the whole benchmark) has changed its status.
 
-    ``reason`` says in one sentence why a stage waits, is retried or has failed; None otherwise.
+    ``reason`` says in one sentence why a stage waits, is retried or has failed; None otherwise. A stage that has
+    started tells again how much is ``done`` of how much, where it knows.
     """
 
     configuration: str | None
     stage: str
     status: Status
     reason: str | None = None
+    done: tuple[int, int] | None = None
 
 
 Listener = Callable[[StageEvent], None]
@@ -72,10 +75,16 @@ def listening(listener: Listener) -> Iterator[None]:
         _listeners.remove(listener)
 
 
-def tell(configuration: str | None, stage: str, status: Status, reason: str | None = None) -> None:
+def tell(
+    configuration: str | None,
+    stage: str,
+    status: Status,
+    reason: str | None = None,
+    done: tuple[int, int] | None = None,
+) -> None:
     """Tell every listener."""
     for listener in list(_listeners):
-        listener(StageEvent(configuration, stage, status, reason))
+        listener(StageEvent(configuration, stage, status, reason, done))
 
 
 def cores() -> int:
@@ -230,12 +239,18 @@ class _Computing(Doing):
     """Computes by the workers that are set, pieces at once, and tells when another process is waited for."""
 
     def __init__(self, tells: Callable[..., None], told_after: float, *, remote: bool) -> None:
-        self._tells, self._told_after, self._remote = tells, told_after, remote
+        self._tells, self._told_after, self._remote, self._is_divided = tells, told_after, remote, False
 
     def each(self, work: Callable[[Inputs], Done], pieces: list[Inputs]) -> list[Done]:
         contexts, workers = [copy_context() for _ in pieces], _workers.get()
+        self._is_divided = True  # then it is the pieces that are counted
         with ThreadPoolExecutor(max_workers=cores() if workers is None else workers.width) as threads:
-            return [*threads.map(lambda context, piece: context.run(work, piece), contexts, pieces)]
+            done = threads.map(lambda context, piece: context.run(work, piece), contexts, pieces)
+            found = []
+            for one in done:
+                found.append(one)
+                self._tells("started", done=(len(found), len(pieces)))
+            return found
 
     @contextmanager
     def turn(self, workspace: Workspace, key: str) -> Iterator[None]:
@@ -257,7 +272,12 @@ class _Computing(Doing):
         workers = _workers.get()
         if workers is not None:
             return workers.compute(stage, workspace, inputs)
-        with room_to_compute(remote=self._remote):
+
+        def listener(done: int, total: int) -> None:
+            if not self._is_divided and total > 1:
+                self._tells("started", done=(done, total))
+
+        with room_to_compute(remote=self._remote), listening_to(listener):
             return super().compute(stage, workspace, inputs)
 
 

@@ -12,7 +12,7 @@ from rich.segment import ControlType
 from rich.text import Text
 
 from flows.cli.console import cut_in_the_middle, say, told_apart, visible
-from rag_eval.formatting import counted
+from rag_eval.formatting import counted, percent
 from tasks.runner import StageEvent, Status
 
 MARKS: dict[Status, tuple[str, str]] = {
@@ -193,8 +193,11 @@ def _rows(
 
 
 def _mark(event: StageEvent, seconds: float | None) -> tuple[str, str]:
-    """The mark of a stage and its style; one that has run for a while has its time."""
+    """The mark of a stage and its style: how much of it is done where that is known, or its time after a while."""
     mark, style = MARKS[event.status]
+    if event.done is not None:
+        done, total = event.done
+        return percent(min(0.99, done / total)), style
     is_long = event.status == "started" and seconds is not None and seconds >= TIMED_FROM
     return (_in_short(seconds or 0) if is_long else mark), style
 
@@ -248,8 +251,10 @@ def _troubles(all_names: list[str], events: Events, width: int) -> list[Text]:
 def _tally(states: dict[str, str], events: Events) -> str:
     reached = list(states.values())
     if set(reached) == {"waiting"}:
-        latest = next((event.stage for (name, _), event in reversed(events.items()) if name is None), None)
-        return f"{counted(len(reached), 'configurations')}; {latest.replace('-', ' ') if latest else 'starting'} …"
+        latest = next((event for (name, _), event in reversed(events.items()) if name is None), None)
+        stage = latest.stage.replace("-", " ") if latest else "starting"
+        far = f" {latest.done[0]:,} of {latest.done[1]:,}" if latest and latest.done else ""
+        return f"{counted(len(reached), 'configurations')}; {stage}{far} …"
     parts = [
         f"{reached.count(state):,} {state}" for state in ("done", "running", "waiting", "failed") if state in reached
     ]

@@ -36,6 +36,7 @@ from rag_eval.ground_truth.check import check_chunk_ids, check_chunker
 from rag_eval.llm.writing import Answers
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
 from rag_eval.parts import label
+from rag_eval.progress import followed
 from rag_eval.retrieval.retriever import (
     Retriever,
     checked_hits,
@@ -299,7 +300,7 @@ def ask_system(
         if not isinstance(system, Retriever):
             texts = [query.text for query in asked]
             search_many = getattr(system, "search_many", None)
-            given = search_many(texts, depth) if search_many else [system.search(text, depth) for text in texts]
+            given = search_many(texts, depth) if search_many else [system.search(one, depth) for one in followed(texts)]
             read = [reader.read_all(one, query.id, depth) for query, one in zip(asked, given, strict=True)]
             return answers_table(level, [query.id for query in asked], read)
         found = checked_hits(system.retrieve(asked, depth), len(asked), system.name, kind)

@@ -1,7 +1,7 @@
 """What both generators have in common: planning, asking, putting together, and what it took."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from itertools import count
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar, get_args
@@ -29,6 +29,7 @@ from rag_eval.generation.windows import MOST_BY_EACH, PASSAGE_TOKENS, PassageInd
 from rag_eval.llm.asking import Asker, Reply
 from rag_eval.llm.chat import AnswerCache, AnswerFault, ChatClient, check_client, is_openai, server_of, without_retries
 from rag_eval.llm.cost import Budget, Ledger, Prices, list_prices
+from rag_eval.progress import OnProgress
 from rag_eval.retry import BRIEF, RetryPolicy
 from rag_eval.services.langsmith_datasets import DEFAULT_DATASETS
 from rag_eval.services.langsmith_outbox import LANGSMITH_CHANNEL, deliver_to_langsmith, put_truth
@@ -62,7 +63,6 @@ class GenerationEstimate(BaseModel):
 T = TypeVar("T", TokenLevelGroundTruth, ChunkLevelGroundTruth)
 DEFAULT_WORKSPACE = Path(".rag-eval")
 
-OnProgress = Callable[[int, int], None]
 """Told how many of how many requests are answered."""
 
 

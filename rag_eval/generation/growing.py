@@ -19,7 +19,7 @@ from rag_eval.disk.files import data_sha256, write_atomically
 from rag_eval.disk.storage import Storage
 from rag_eval.errors import ConfigurationError, GroundTruthError
 from rag_eval.formatting import counted
-from rag_eval.generation.generator import GenerationEstimate, OnProgress, SyntheticDatasetGenerator
+from rag_eval.generation.generator import GenerationEstimate, SyntheticDatasetGenerator
 from rag_eval.generation.levels import ChunkLevelSyntheticDatasetGenerator, TokenLevelSyntheticDatasetGenerator
 from rag_eval.generation.options import GenerationOptions
 from rag_eval.generation.report import GenerationReport
@@ -30,6 +30,7 @@ from rag_eval.ground_truth.sources import FileTruth, Observed, Reading, Surround
 from rag_eval.llm.cost import Prices
 from rag_eval.llm.writing import AsksModel
 from rag_eval.parts import PartOf, Running, identity, part
+from rag_eval.progress import OnProgress
 from rag_eval.retrieval.retriever import AnyChunker
 from rag_eval.retry import RetryPolicy
 from rag_eval.types.documents import Corpus
