@@ -28,7 +28,7 @@ from rag_eval.benchmark.stage import Stage, unused_name
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationFailedError, DamagedError, as_sentence, is_outage
 from rag_eval.parts import is_part, is_remote
-from rag_eval.progress import listening_to
+from rag_eval.progress import followed, listening_to
 from rag_eval.retry import STAGE_DELAYS
 
 R = TypeVar("R")
@@ -243,14 +243,11 @@ class _Computing(Doing):
 
     def each(self, work: Callable[[Inputs], Done], pieces: list[Inputs]) -> list[Done]:
         contexts, workers = [copy_context() for _ in pieces], _workers.get()
-        self._is_divided = True  # then it is the pieces that are counted
+        self._is_divided = True
         with ThreadPoolExecutor(max_workers=cores() if workers is None else workers.width) as threads:
             done = threads.map(lambda context, piece: context.run(work, piece), contexts, pieces)
-            found = []
-            for one in done:
-                found.append(one)
-                self._tells("started", done=(len(found), len(pieces)))
-            return found
+            with listening_to(self._tell_progress):
+                return [one for one, _ in zip(done, followed(pieces), strict=True)]
 
     @contextmanager
     def turn(self, workspace: Workspace, key: str) -> Iterator[None]:
@@ -268,16 +265,19 @@ class _Computing(Doing):
                 self._tells("started")
             yield
 
+    def _tell_progress(self, done: int, total: int) -> None:
+        if done < total:
+            self._tells("started", done=(done, total))
+
+    def _tell_progress_of_all(self, done: int, total: int) -> None:
+        if not self._is_divided:  # else the pieces are counted
+            self._tell_progress(done, total)
+
     def compute(self, stage: Stage, workspace: Workspace, inputs: Inputs) -> Any:
         workers = _workers.get()
         if workers is not None:
             return workers.compute(stage, workspace, inputs)
-
-        def listener(done: int, total: int) -> None:
-            if not self._is_divided and total > 1:
-                self._tells("started", done=(done, total))
-
-        with room_to_compute(remote=self._remote), listening_to(listener):
+        with room_to_compute(remote=self._remote), listening_to(self._tell_progress_of_all):
             return super().compute(stage, workspace, inputs)
 
 

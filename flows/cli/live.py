@@ -37,7 +37,7 @@ HEADINGS = {
 }
 LAST_STAGE = "score"
 NARROWEST_NAME = 20
-STAGE_CELLS = max(map(len, HEADINGS.values())) + 3
+STAGE_CELLS = max(map(len, HEADINGS.values())) + 6
 TROUBLES = 3
 """How many waits, retries and failures are shown with their reasons at a time."""
 

@@ -205,6 +205,14 @@ def test_the_same_work_asked_for_at_once_is_done_once(tmp_path: Path) -> None:
     assert calls == ["count"]
 
 
+def test_a_stage_tells_how_far_it_has_come(server: OpenAIServer, tmp_path: Path) -> None:
+    events: list[StageEvent] = []
+    with listening(events.append):
+        embedding(Workspace(root=tmp_path), embedder_of(server, max_texts=1, concurrency=1), TEXTS)
+    assert [event.status for event in events] == ["started", "started", "started", "computed"]
+    assert [event.done for event in events] == [None, (1, 3), (2, 3), None]
+
+
 def test_work_that_another_process_does_is_waited_for_and_that_is_told(tmp_path: Path) -> None:
     workspace, numbers = Workspace(root=tmp_path), Numbers(upto=5)
     held, told = threading.Event(), threading.Event()

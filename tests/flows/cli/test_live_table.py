@@ -89,6 +89,16 @@ def test_a_narrow_terminal_shows_the_stage_instead_of_columns() -> None:
     assert "chunk" not in lines[0]
 
 
+def test_how_far_a_stage_has_come_is_shown() -> None:
+    found = table((NAMES[0], "chunk", "computed"), (NAMES[0], "embed", "started"))
+    found.update(StageEvent(NAMES[0], "embed", "started", done=(421, 1_000)))
+    assert any(line.endswith(" ✓     42 %") for line in shown(found, 100, 60))
+    assert shown(found, 24, 60)[0].endswith("embed 42 %")
+    found = LiveTable(NAMES)
+    found.update(StageEvent(None, "load-ground-truth", "started", done=(3, 1_200)))
+    assert "40 configurations; load ground truth 3 of 1,200 …; 0:00" in shown(found, 100, 60)
+
+
 def test_retries_are_told_with_their_reason() -> None:
     found = table((NAMES[3], "embed", "retrying"))
     assert "↻ embed (recursive-token 3/0…): the service is away" in shown(found, 120, 60)
