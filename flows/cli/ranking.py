@@ -100,7 +100,9 @@ def ranking_table(ranking: ConfigurationRanking, width: int) -> Table:
     places = [f"{label:>{longest}}{mark}" for label, mark in zip(labels, marks, strict=True)]
     texts = {column.title: [column.text(row) for row in ranking.rows] for column in every}
     widths = {one.title: max(map(len, (*_heading(one.title).split("\n"), *texts[one.title]))) + 1 for one in every}
-    needed = {one.title for one in every if one.is_context or one in (every[0], every[-1])}
+    cut = split_name(ranking.metric)[1]
+    needed = {one.title for one in every if one.is_context and split_name(one.title)[1] == cut}
+    needed |= {every[0].title, every[-1].title}
     room = width - max(map(len, places)) - 1 - sum(widths[title] for title in needed)
     least = min(NAME_CELLS, max(len(name.text(row)) for row in ranking.rows))
     figures = []

@@ -112,3 +112,12 @@ def test_a_narrow_terminal_shows_what_decides_and_a_wide_one_intervals_and_costs
     assert [one.strip() for one in titles[0]] == ["#", "configuration", "recall", "tokens", "iou", "chunks"]
     assert "95 % interval" in titles[1]
     assert {"95 % interval", "best with", "index"} <= set(titles[3])
+    # The context of five hits gives way to how sure the objective is.
+    longer = [
+        replace(row, outcome=row.outcome.model_copy(update={"name": f"{row.outcome.name}, lexical"}))
+        for row in report.ranking.rows
+    ]
+    within = replace(report.ranking, metric="recall_within_tokens@2000", rows=longer)
+    context = RankingColumn("tokens_retrieved@2000tokens", lambda row: 1_900.0, "{:,.0f}".format)
+    within = replace(within, columns=[*within.columns[:5], context, *within.columns[5:]])
+    assert "95 % interval" in [str(one.header) for one in ranking_table(within, 80).columns]
