@@ -278,6 +278,8 @@ def _record(outcome: BenchmarkOutcome, name: str) -> ConfigurationRecord:
 def _why_missing(baseline: BenchmarkOutcome, run: BenchmarkOutcome, name: str, changed: str | None) -> str:
     failure = run.failures.get(name)
     if changed is None:
+        if run.search is not None and name in run.search.excluded | run.search.estimated:
+            return "the search of the run left it out: name the others with --configuration, or use search: full"
         return f"it failed: {failure.reason}" if failure else "the run does not have it"
     changes = _changes(_record(baseline, name), _record(run, changed))
     return f"the run has it with {', '.join(changes)}: gate the two with --configuration '{name}={changed}'"

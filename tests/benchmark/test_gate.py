@@ -14,6 +14,7 @@ from flows.deployments import read_deployments
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.gate import MAX_DROP, fewest_units, gate_units, large_allowance, most_configurations, run_gate
 from rag_eval.benchmark.scores import SCORES_FILE, read_scores
+from rag_eval.benchmark.sweep import SearchRecord
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.recursive import RecursiveTokenChunker
@@ -143,6 +144,11 @@ def test_a_configuration_without_scores_fails_the_gate(own_store: Store) -> None
     fewer = make_run(own_store.workspace, only)
     gone = run_gate(own_store.workspace, own_store.good, fewer, METRIC, 0.5)
     assert gone.missing == {LARGE_NAME: "the run does not have it"}
+    record = {"estimated": {}, "unbounded": {}, "excluded": {LARGE_NAME: 0.4}, "objective": METRIC}
+    figures = dict.fromkeys(("configurations", "tokens", "full_tokens", "gap", "cost", "full_cost"), 2)
+    search = SearchRecord.model_validate(record | figures | {"strategy": "sure", "is_stopped": False, "notes": []})
+    left = run_gate(own_store.workspace, own_store.good, fewer.model_copy(update={"search": search}), METRIC, 0.5)
+    assert left.missing[LARGE_NAME].startswith("the search of the run left it out: name the others")
     assert run_gate(own_store.workspace, own_store.good, fewer, METRIC, 0.5, configurations=[SMALL_NAME]).passed
     nothing = make_run(own_store.workspace, own_store.config, failing=[SMALL_NAME, LARGE_NAME])
     empty = run_gate(own_store.workspace, own_store.good, nothing, METRIC, 0.5)
