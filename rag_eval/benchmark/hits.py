@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.retrieval.fusion import Found
@@ -138,38 +137,41 @@ def found_chunks(chunks: Sequence[pa.Table], hits: pa.Table, doc_ids: pa.Array |
 
 def merge_tables(hits: pa.Table, searches: pa.Table, depth: int) -> pa.Table:
     """What was found in all shards as one ranking of so many hits a search; equal scores by place."""
-    numbers = _numbers(hits, searches).to_numpy()
+    rows, _, ranks = _best(hits, searches, depth)
+    place = hits.schema.get_field_index("rank")
+    return hits.take(pa.array(rows)).set_column(place, hits.schema.field(place), pa.array(ranks.astype(np.int32)))
+
+
+def _best(hits: pa.Table, searches: pa.Table, depth: int) -> tuple[Numbers, Numbers, Numbers]:
+    """The rows of the best hits of every search, search by search and best first, with their searches and ranks."""
+    numbers, scores = _numbers(hits, searches).to_numpy(), hits.column("score").to_numpy()
+    order = np.argsort(numbers.astype(np.min_scalar_type(searches.num_rows)), kind="stable")
+    found = np.split(scores[order], np.cumsum(np.bincount(numbers, minlength=searches.num_rows))[:-1])
+    least = [np.partition(one, len(one) - depth)[-depth] if len(one) >= depth else -np.inf for one in found]
     # Most are far from the best of all, and only those that may be among them are sorted by place.
-    scores = hits.column("score").to_numpy()
-    near = pa.array(np.flatnonzero(scores >= _least(numbers, scores, searches.num_rows, depth)[numbers]))
-    hits, numbers = hits.take(near), numbers[near.to_numpy()]
+    near = np.flatnonzero(scores >= np.array(least)[numbers])
     keys = [("search", "ascending"), ("score", "descending"), *((name, "ascending") for name in (*PLACE, "ordinal"))]
-    order = pc.sort_indices(hits.append_column("search", pa.array(numbers)), keys)
-    found = numbers[order.to_numpy()]
-    ranks = np.arange(1, len(found) + 1) - np.searchsorted(found, found)
-    kept, place = ranks <= depth, hits.schema.get_field_index("rank")
-    best = hits.take(order.filter(pa.array(kept)))
-    return best.set_column(place, hits.schema.field(place), pa.array(ranks[kept].astype(np.int32)))
-
-
-def _least(numbers: Numbers, scores: NDArray[np.float64], searches: int, depth: int) -> NDArray[np.float64]:
-    """The score of the hit of this rank of every search; minus infinity where there are fewer."""
-    order = np.argsort(numbers.astype(np.min_scalar_type(searches)), kind="stable")
-    found = np.split(scores[order], np.cumsum(np.bincount(numbers, minlength=searches))[:-1])
-    return np.array([np.partition(one, len(one) - depth)[-depth] if len(one) >= depth else -np.inf for one in found])
+    some = hits.select(["score", *PLACE, "ordinal"]).take(pa.array(near))
+    sorted_rows = near[pc.sort_indices(some.append_column("search", pa.array(numbers[near])), keys).to_numpy()]
+    of = numbers[sorted_rows].astype(np.int64)
+    ranks = np.arange(1, len(of) + 1) - np.searchsorted(of, of)
+    kept = ranks <= depth
+    return sorted_rows[kept], of[kept], ranks[kept]
 
 
 def unsure(shards: Sequence[pa.Table], searches: pa.Table, depth: int, fetched: int) -> Iterator[tuple[int, Numbers]]:
-    """The shards that may have more of the best ``depth`` hits than the ``fetched``, with the searches for which."""
-    hits = pa.concat_tables(shards)
-    numbers, scores, count = _numbers(hits, searches).to_numpy(), hits.column("score").to_numpy(), searches.num_rows
-    least, ends = _least(numbers, scores, count, depth), np.cumsum([shard.num_rows for shard in shards])
-    parts = zip(np.split(numbers, ends[:-1]), np.split(scores, ends[:-1]), strict=True)
-    for shard, (found, own) in enumerate(parts if fetched < depth else ()):
-        full = np.flatnonzero(np.bincount(found, minlength=count) >= fetched)
-        rows = full[own[np.searchsorted(found, full, side="right") - 1] >= least[full]]
-        if len(rows):
-            yield shard, rows
+    """The shards of which all ``fetched`` hits are among the best ``depth``, and the searches for which.
+
+    They may have more; what comes after a hit that is not among them is not either.
+    """
+    if fetched >= depth:
+        return
+    rows, numbers, _ = _best(pa.concat_tables(shards), searches, depth)
+    homes = np.searchsorted(np.cumsum([shard.num_rows for shard in shards]), rows, side="right")
+    counts = np.bincount(homes * searches.num_rows + numbers, minlength=len(shards) * searches.num_rows)
+    for shard, full in enumerate(counts.reshape(len(shards), -1) >= fetched):
+        if full.any():
+            yield shard, np.flatnonzero(full)
 
 
 def select_table(hits: pa.Table, chunks: pa.Table, searches: pa.Table, selection: Selection) -> pa.Table:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_eval import Chunk, Document, DocumentId, LexicalReranker, Query, RecursiveCharacterChunker, generate_chunk_id
-from rag_eval.benchmark.hits import answers_table, fuse_tables, hits_at, rerank_table
+from rag_eval.benchmark.hits import answers_table, fuse_tables, hits_at, merge_tables, rerank_table, unsure
 from rag_eval.retrieval.fusion import Found, ReciprocalRankFusion
 from rag_eval.retrieval.retriever import Ranking
 from rag_eval.retrieval.systems import SystemAnswer
@@ -115,3 +115,40 @@ def test_at_chunk_level_an_answer_of_a_system_is_an_id_it_gives_an_id_as_text_or
     (placed, bare) = answers_table("token-level", [ASKED[0].id], [answers[:2]]).to_pylist()
     assert (placed["doc_id"], placed["start"], placed["end"], placed["text"]) == (DOC.id, 0, 9, None)
     assert (bare["doc_id"], bare["text"], bare["chunk_id"]) == (None, known, None)
+
+
+in_shards = st.lists(st.lists(st.integers(0, 2), max_size=9), min_size=2, max_size=4)
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(in_shards, st.integers(1, 8), st.integers(1, 4))
+def test_shards_are_asked_for_more_where_they_may_have_it_and_nowhere_else(
+    scores: list[list[int]], depth: int, fetched: int
+) -> None:
+    """Places of shards alternate, and scores are mostly equal: by the score alone every shard would be asked."""
+    found = []
+    for shard, own in enumerate(scores):
+        rows = [(float(score), f"{place}.md", shard) for place, score in enumerate(own)]
+        found.append(sorted(rows, key=lambda row: (-row[0], row[1:])))
+
+    def table(rows: list[tuple[float, str, int]]) -> pa.Table:
+        numbered = [(ASKED[1].id, rank, *row, row[2] + 1) for rank, row in enumerate(rows, start=1)]
+        columns = ("query_id", "rank", "score", "doc_id", "start", "end")
+        return table_of(HITS, numbered, columns, variant=0, ordinal=0, chunk_id="", stage="made")
+
+    def merged(some: list[list[tuple[float, str, int]]]) -> list[dict[str, object]]:
+        best: list[dict[str, object]] = merge_tables(
+            pa.concat_tables(map(table, some)), QUERIES_TABLE, depth
+        ).to_pylist()
+        return best
+
+    everything = sorted((row for rows in found for row in rows), key=lambda row: (-row[0], row[1:]))[:depth]
+    few = [rows[:fetched] for rows in found]
+    asked = {shard: rows.tolist() for shard, rows in unsure(list(map(table, few)), QUERIES_TABLE, depth, fetched)}
+    assert all(rows == [1] for rows in asked.values())
+    again = [rows[:depth] if shard in asked else few[shard] for shard, rows in enumerate(found)]
+    assert [(one["score"], one["doc_id"], one["start"]) for one in merged(again)] == everything
+    best = {(one["doc_id"], one["start"]) for one in merged(few)}
+    for shard, rows in enumerate(few):
+        is_full = len(rows) == fetched and all((doc_id, start) in best for _, doc_id, start in rows)
+        assert (shard in asked) == (is_full and fetched < depth)
