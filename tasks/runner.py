@@ -191,7 +191,7 @@ class StageRunner:
 
 def work_once(workspace: Workspace, stage: Stage, *inputs: Any) -> Any:
     """What a stage makes, kept or made now, as a part of a task that shows it."""
-    return do_once(workspace, stage, inputs, _Computing(lambda *_: None, TOLD_AFTER, remote=False)).result
+    return do_once(workspace, stage, inputs, _Computing(lambda *_, **__: None, TOLD_AFTER, remote=False)).result
 
 
 def shown(name: str, work: Callable[[], R]) -> R:
