@@ -98,7 +98,7 @@ def measure(size: int, folder: Path) -> dict[str, Any]:
     from rag_eval.benchmark.workspace import Workspace
     from rag_eval.reports.write import keep_report
 
-    write_corpus(folder, size)
+    text = write_corpus(folder, size)
     (folder / "benchmark.yaml").write_text(
         "corpus: corpus\nground_truth: truth.jsonl\nretrieval: [vector, bm25]\nk: 5\nshards: 64\n"
         f"chunkers: {{type: recursive-token, chunk_size: {CHUNK_TOKENS}}}\n"
@@ -129,6 +129,7 @@ def measure(size: int, folder: Path) -> dict[str, Any]:
     second, _ = run()
     now = files(workspace.root)
     return {
+        "text": text,
         "chunks": sum(shard.rows for shard in chunks),
         "shards": len(chunks),
         "megabytes": sum(path.stat().st_size for path in (folder / "corpus").iterdir()) / 1e6,
@@ -151,8 +152,11 @@ def memory() -> int:
     return 1024 * int(next(line for line in status.splitlines() if line.startswith("RssAnon")).split()[1])
 
 
-def write_corpus(folder: Path, chunks: int) -> None:
-    """Documents of real text, each passage of it in other words every time, and questions about sentences of them."""
+def write_corpus(folder: Path, chunks: int) -> str:
+    """Documents of real text, each passage of it in other words every time, and questions about sentences of them.
+
+    Gives what the text is.
+    """
     from rag_eval.sample import CORPUS
 
     sources = [CORPUS, CHROMA / "corpora"] if CHROMA.is_dir() else [CORPUS]
@@ -180,6 +184,7 @@ def write_corpus(folder: Path, chunks: int) -> None:
                 relevant = [{"doc_id": f"{number:06}.md", "start": start, "end": start + 150, "text": span}]
                 lines.append(json.dumps({"query": f"{len(lines)} {span[20:100]}", "relevant_spans": relevant}))
     (folder / "truth.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return "the sample's and Chroma's" if CHROMA.is_dir() else "the sample's"
 
 
 def report(measured: dict[int, dict[str, Any]]) -> tuple[str, int]:
@@ -210,7 +215,8 @@ def report(measured: dict[int, dict[str, Any]]) -> tuple[str, int]:
         )
         share = one["written_after_edit"] / one["written"]
         targets.append((f"{size:,}: bytes written after it, of the first run's", f"{share:.3f}", most, share <= most))
-        peak = max(stage["peak"] for stage in one["stages"].values()) / 2**30
+        both = [*one["stages"].values(), *one["stages_after_edit"].values()]
+        peak = max(stage["peak"] for stage in both) / 2**30
         limit = MOST_MEMORY.get(size, min(MOST_MEMORY.values()))
         targets.append((f"{size:,}: peak memory, GB", f"{peak:.2f}", limit, peak <= limit))
     growth = cost(measured[sizes[-1]]) / cost(measured[sizes[0]])
@@ -219,8 +225,8 @@ def report(measured: dict[int, dict[str, Any]]) -> tuple[str, int]:
     heading = (
         "# Millions of chunks\n\n"
         f"Seen on {datetime.now(UTC):%Y-%m-%d} with Python {platform.python_version()} on {platform.system()} "
-        f"{platform.machine()}, by `make bench-large`: real text that is repeated with edits, cut "
-        f"into chunks of {CHUNK_TOKENS} tokens, embedded by the local model, stored in LanceDB, and asked "
+        f"{platform.machine()}, by `make bench-large`: real text ({measured[sizes[-1]]['text']}), repeated with edits, "
+        f"cut into chunks of {CHUNK_TOKENS} tokens, embedded by the local model, stored in LanceDB, and asked "
         f"{QUERIES} questions, by vectors and by words. Memory is that of the process "
         f"without files mapped from the disk.\nThe cost of a chunk is the CPU time of {', '.join(MAKING)}. The report, "
         "which every run writes, is apart from the stages.\n"
