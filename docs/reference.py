@@ -123,7 +123,7 @@ def config_rows() -> Iterator[tuple[str, ...]]:
         value = getattr(least, name)
         values = value if isinstance(value, list) else [] if value is None else [value]
         nothing = SECTIONS[name].default if name in SECTIONS else None
-        told = [one if isinstance(one, str | int) else nothing if one is None else label(one) for one in values]
+        told = [one if isinstance(one, str | int | float) else nothing if one is None else label(one) for one in values]
         shown = ", ".join(f"`{one}`" for one in told)
         yield (
             f"`{name}`",

@@ -72,8 +72,9 @@ def benchmark(
             parts = {"workspace": unmapped(workspace), "configuration": some, "inputs": unmapped(inputs)}
             return gather(some, threads.map(evaluate, parts))
 
-        done, failed, search = search_grid(
-            partial(work_once, workspace), workspace, config, inputs, evaluate_all, shown
+        once = partial(work_once, workspace)
+        done, failed, search = StageRunner(workspace).mending(
+            lambda: search_grid(once, workspace, config, inputs, evaluate_all, shown)
         )
     outcome = keep_outcome(workspace, started, config, corpus, inputs, done, failed, run.work, search)
     show_ground_truth(workspace, config.ground_truth, outcome)

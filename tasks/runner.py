@@ -195,11 +195,14 @@ def work_once(workspace: Workspace, stage: Stage, *inputs: Any) -> Any:
 
 
 def shown(name: str, work: Callable[[], R]) -> R:
-    """Do a piece of work as a task of this name, again where a service did not answer; listeners are told."""
+    """Do a piece of work as a task run of this name, again where a service did not answer; listeners are told.
 
+    The task itself has the first word for its name.
+    """
     tells = functools.partial(tell, None, name)
     tells("started")
-    done: R = _task(work, name, tells, STAGE_DELAYS)()  # type: ignore[assignment]  # it is no coroutine
+    task = _task(work, name.split()[0], tells, STAGE_DELAYS).with_options(task_run_name=lambda: name)
+    done: R = task()  # type: ignore[assignment]  # it is no coroutine
     tells("computed")
     return done
 

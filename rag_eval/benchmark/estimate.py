@@ -16,9 +16,11 @@ from rag_eval.benchmark.stage import Context, Shards, stage
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.embedding.cache import CachedEmbedder
 from rag_eval.embedding.embedder import Usage
+from rag_eval.errors import RagEvalError, as_sentence
 from rag_eval.metrics.metric import DEFAULT_ENCODING
 from rag_eval.parts import digest, fresh, is_remote, label
 from rag_eval.tables import schema_of, searched_texts
+from rag_eval.tokens import count_tokens
 from rag_eval.types.ids import text_sha256
 
 TEXTS = schema_of(text_sha256=pa.string(), tokens=pa.int64())
@@ -28,13 +30,12 @@ TEXTS = schema_of(text_sha256=pa.string(), tokens=pa.int64())
 def count_texts(chunks: Shards, embedder: Any, *, context: Context) -> tuple[list[pa.Table], Effort]:
     """The texts that an embedder would be given of each shard, each once, and how many tokens it would read."""
     made, count = [], getattr(fresh(embedder), "count_tokens", None)
-    with context.token_counts() as usual:
-        for shard in chunks:
-            texts = {text_sha256(text): text for text in searched_texts(shard).to_pylist()}
-            read = list(texts.values())
-            tokens = count(read) if count is not None and read else None
-            tokens = usual(read, DEFAULT_ENCODING) if tokens is None else tokens
-            made.append(pa.table([pa.array(list(texts), pa.string()), pa.array(tokens, pa.int64())], schema=TEXTS))
+    for shard in chunks:
+        texts = {text_sha256(text): text for text in searched_texts(shard).to_pylist()}
+        read = list(texts.values())
+        tokens = count(read) if count is not None and read else None
+        tokens = [count_tokens(text, DEFAULT_ENCODING) for text in read] if tokens is None else tokens
+        made.append(pa.table([pa.array(list(texts), pa.string()), pa.array(tokens, pa.int64())], schema=TEXTS))
     total = sum(one.num_rows for one in made)
     return made, Effort(fresh=total, total=total, unit="texts")
 
@@ -50,7 +51,8 @@ def total_usage(parts: Iterable[Usage]) -> Usage:
 class TextCosts:
     """What embedding costs for configurations of one benchmark, in one workspace.
 
-    ``run`` gives what a stage makes, as for ``evaluate``. ``notes`` name what is not in the figures.
+    ``run`` gives what a stage makes, as for ``evaluate``. ``notes`` name what is not in the figures: what asks a
+    service, and chunkers that failed, which are ``broken`` by their digests.
     """
 
     def __init__(self, run: Callable[..., Any], workspace: Workspace, documents: Sequence[Any]) -> None:
@@ -58,6 +60,7 @@ class TextCosts:
         self._texts: dict[tuple[str, str], dict[str, int]] = {}
         self._kept: dict[str, set[str]] = {}
         self.notes: dict[str, None] = {}
+        self.broken: set[str] = set()
 
     def of(self, configurations: Iterable[Configuration], *, kept: bool = False) -> Usage:
         """What embedding the chunks of all of these costs; with ``kept``, as if the workspace had no vector yet."""
@@ -77,7 +80,12 @@ class TextCosts:
             return {}
         key = digest(free.chunker) + digest(around), digest(free.embedder)
         if key not in self._texts:
-            counted = self._run(count_texts, cut(self._run, free, self._documents), free.embedder)
+            try:
+                counted = self._run(count_texts, cut(self._run, free, self._documents), free.embedder)
+            except RagEvalError as error:
+                self.broken.add(digest(free.chunker))
+                self.notes[as_sentence(error)] = None
+                return {}
             table = self._workspace.read_tables(counted)
             columns = (table.column(name).to_pylist() for name in ("text_sha256", "tokens"))
             self._texts[key] = dict(zip(*columns, strict=True))

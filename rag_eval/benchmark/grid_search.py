@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rag_eval.benchmark.config import BenchmarkConfig, Configuration
 from rag_eval.benchmark.engine import Run, evaluate
-from rag_eval.benchmark.estimate import TextCosts
+from rag_eval.benchmark.estimate import TextCosts, total_usage
 from rag_eval.benchmark.objective import metric_column
 from rag_eval.benchmark.outcome import ConfigurationFailure, ConfigurationOutcome
 from rag_eval.benchmark.pools import Pools, key
@@ -77,10 +77,10 @@ def search_grid(
     ``run`` gives what a stage makes; ``evaluate_all`` evaluates configurations whole, side by side; ``shown`` does a
     named piece of the search itself. Raises ``ConfigurationError`` where the search cannot serve this benchmark.
     """
-    if config.search != "full" or config.holdout:
-        return GridSearch(run, workspace, config, inputs, evaluate_all, shown).found()
     if told := over_limit(TextCosts(run, workspace, inputs.documents), config):
         raise ConfigurationError(f"{told}: allow more, or use search: guided or sure")
+    if config.search != "full" or config.holdout:
+        return GridSearch(run, workspace, config, inputs, evaluate_all, shown).found()
     return Searched(*evaluate_all(config.configurations()), None)
 
 
@@ -163,8 +163,11 @@ class GridSearch:
     ) -> None:
         self._run, self._workspace, self._config = run, workspace, config
         self._evaluate, self._shown = evaluate_all, shown
-        self._all = config.configurations()
-        self._costs = TextCosts(run, workspace, inputs.documents)
+        self._costs, every = TextCosts(run, workspace, inputs.documents), config.configurations()
+        self._grid = self._costs.of(every, kept=True)
+        self._order = {one.name: number for number, one in enumerate(every)}
+        self._broken = [one for one in every if digest(one.chunker) in self._costs.broken]
+        self._all = [one for one in every if one not in self._broken]
         self._objective = config.objective
         measured = [one for one in inputs.metrics if metric_column(one) == self._objective] or [self._objective]
         self._inputs = inputs.model_copy(update={"metrics": measured, "ks": []})
@@ -182,6 +185,11 @@ class GridSearch:
 
     def stand_in(self, one: Configuration) -> Configuration:
         """What is measured in the place of a configuration that would have to be embedded, and asks no service."""
+        if is_remote(one.chunker) or is_remote(one.retrieval):
+            raise ConfigurationError(
+                f"a search that is guided or sure tries all chunkings first, and {one.name} asks a service for its "
+                "chunks: use search: full"
+            )
         free: dict[str, Any] = {"queries": None, "reranker": None}
         free |= {"context": None} if is_remote(one.context) else {}
         if self.by_local:
@@ -215,7 +223,7 @@ class GridSearch:
         for one in self._all:
             if one.name in self.guide:
                 members.setdefault(key(one)[:2], []).append(one)
-        full = self._costs.of(self._all, kept=True).tokens or 1
+        full = self._grid.tokens or 1
         worth = {
             chunking: max(self.guide[one.name].mean() for one in some)
             - PRICE * (self._costs.of(some, kept=True).tokens or 0) / full
@@ -239,28 +247,38 @@ class GridSearch:
             count *= MORE
             told = "the guide is not known to serve searches by vectors alone: it takes twice as many chunkings"
             self.notes.append(told)
+        chosen = self._affordable(embedded, count)
+        if embedded and not chosen:
+            raise self._too_little()
+        return chosen
+
+    def _affordable(self, configurations: list[Configuration], count: int) -> list[Configuration]:
+        """Those with one of the first chunkings, as many of these as are within the limit."""
         chosen: list[Configuration] = []
         for number, chunking in enumerate(self.ranked[:count]):
-            more = [*chosen, *(one for one in embedded if key(one)[:2] == chunking)]
+            more = [*chosen, *(one for one in configurations if key(one)[:2] == chunking)]
             if self._limit is not None and not allows(self._limit, self._costs.of(more, kept=True)):
-                if not number:
-                    raise ConfigurationError(
-                        f"max_cost is {self._config.max_cost} and the first chunking alone takes "
-                        f"{self._costs.of(more, kept=True).tokens:,} tokens: allow more"
-                    )
                 self.notes.append(f"max_cost left {number} of {count} chunkings")
                 break
             chosen = more
         return chosen
+
+    def _too_little(self) -> ConfigurationError:
+        first = [one for one in self._all if one.embedder is not None and key(one)[:2] == self.ranked[0]]
+        return ConfigurationError(
+            f"max_cost is {self._config.max_cost} and the first chunking alone takes "
+            f"{self._costs.of(first, kept=True).tokens:,} tokens: allow more"
+        )
 
     # Evaluating
 
     def found(self) -> Searched:
         """Search, and say what was found."""
         free = [one for one in self._all if one.embedder is None]
+        self._take(self._broken)  # which says of each why it fails, and ends no other
         if self._config.search == "full":
             self._take(self._all)
-            return self._told(self._costs.of(self._all, kept=True))
+            return self._told(self._grid)
         if self._config.search == "guided":
             chosen = self.guided()
             self._take([one for one in self._all if one in free or one in chosen])
@@ -283,20 +301,27 @@ class GridSearch:
             )
         rivals = [one for one in self._all if one.embedder is not None and lacks_bound(one) is None]
         others = [one for one in self._all if one.embedder is not None and lacks_bound(one) is not None]
-        first = self.ranked[:GUIDED]
-        chosen = [one for one in others if key(one)[:2] in first]
-        known = self._take([*free, *chosen])
         if not rivals:
             raise ConfigurationError(
                 f"no configuration has a bound ({lacks_bound(others[0]) if others else 'nothing is embedded'}): use "
                 "search: guided or full"
             )
         pools = Pools(self._run, self._workspace, self._inputs, self._costs, rivals, self._objective, self._seen)
-        whole = {key(one): None for one in (*pools.references(rivals), *chosen)}
-        best = max(rivals, key=lambda one: self.guide[one.name].mean())
         in_money = self._limit is not None and self._limit.unit == "USD"
         if self._limit is not None:
             allows(self._limit, pools.spent(np.ones(len(pools.tokens), bool)))  # which may have no price
+        chosen = self._affordable(others, GUIDED)
+        known = self._take([*free, *chosen])
+        references = pools.references(rivals)
+        whole = {key(one): None for one in (*references, *chosen)}
+        alone = {key(one) for one in references} - {key(one) for one in rivals}
+        begun = [
+            pools.numbers[one]
+            for one in {key(one): None for one in chosen} | dict.fromkeys(alone)
+            if one in pools.numbers
+        ]
+        outside = self._costs.of([one for one in chosen if key(one) not in pools.numbers], kept=True)
+        best = max(rivals, key=lambda one: self.guide[one.name].mean())
         search = SureSearch(
             pools.chunkings,
             [Rival(pools.numbers[key(one)], label(one.retrieval) + label(one.selection)) for one in rivals],
@@ -307,6 +332,8 @@ class GridSearch:
             self._config.tolerance,
             np.inf if self._limit is None else self._limit.amount,
             max((float(one.mean()) for one in known.values()), default=-np.inf),
+            begun,
+            (outside.cost if in_money else outside.tokens) or 0.0,
         )
         while (step := search.next()) is not None:
             members = search.members(step.chunking)
@@ -319,7 +346,9 @@ class GridSearch:
                 name = f"narrow {label(some[0].chunker)}: best {search.best:.3f}, others at most {most:.3f}"
                 found = self._shown(name, functools.partial(self._bounds, some, step))
             search.learn(step, np.stack([found[one.name] for one in some]))
-        return self._told(pools.spent(search.embedded), search, rivals)
+        if search.is_stopped and not np.isfinite(search.best):
+            raise self._too_little()
+        return self._told(total_usage([pools.spent(search.embedded), outside]), search, rivals)
 
     def _bounds(self, members: list[Configuration], step: Step) -> dict[str, Values]:
         """What configurations find at most, for the questions of a step, in its pool of chunks."""
@@ -387,25 +416,28 @@ class GridSearch:
         )
 
     def _told(self, spent: Usage, search: SureSearch | None = None, rivals: Sequence[Configuration] = ()) -> Searched:
-        order = {one.name: number for number, one in enumerate(self._all)}
-        self._done.sort(key=lambda one: order[one.name])
+        self._done.sort(key=lambda one: self._order[one.name])
         left = [one for one in self._all if one.name not in self._failed.keys() | {one.name for one in self._done}]
         means = [] if search is None else search.bounds.mean(axis=1).tolist()
         bounds = dict(zip([one.name for one in rivals], means, strict=True))
-        open_ones, grid = [one for one in left if one.name not in bounds], self._costs.of(self._all, kept=True)
+        guessed = [one for one in left if one.name not in bounds]
+        most = -np.inf if search is None else search.best + self._config.tolerance
+        known = {one.name: bounds[one.name] for one in left if one.name in bounds}
         record = SearchRecord(
             strategy=self._config.search,
             objective=self._objective,
-            configurations=len(self._all),
-            excluded={one.name: bounds[one.name] for one in left if one.name in bounds},
-            estimated={one.name: float(self.guide[one.name].mean()) for one in open_ones},
-            unbounded={one.name: str(lacks_bound(one)) for one in open_ones} if search else {},
-            gap=None if search is None else search.gap,
+            configurations=len(self._order),
+            excluded={name: bound for name, bound in known.items() if bound <= most},
+            open={name: bound for name, bound in known.items() if bound > most},
+            estimated={one.name: float(self.guide[one.name].mean()) for one in guessed},
+            unbounded={one.name: str(lacks_bound(one)) for one in guessed} if search else {},
+            gap=search.gap if search is not None and np.isfinite(search.gap) else None,
+            by_candidates=any(isinstance(one.retrieval, HybridSearch) for one in rivals),
             is_stopped=search is not None and search.is_stopped,
             tokens=spent.tokens or 0,
-            full_tokens=grid.tokens or 0,
+            full_tokens=self._grid.tokens or 0,
             cost=spent.cost,
-            full_cost=grid.cost,
+            full_cost=self._grid.cost,
             notes=[*self.notes, *self._costs.notes],
             holdout=self._held_out(),
         )

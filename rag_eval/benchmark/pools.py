@@ -61,7 +61,7 @@ class Pools:
         answers = workspace.read_table(inputs.truth.answers)
         texts: dict[tuple[str, str], int] = {}
         tokens, prices = [], []
-        for one in rivals:
+        for one in (*rivals, *self.references(rivals)):
             if key(one) in self.numbers:
                 continue
             self.numbers[key(one)] = len(self.numbers)

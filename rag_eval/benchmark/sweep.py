@@ -75,9 +75,11 @@ class Holdout(BaseModel):
 class SearchRecord(BaseModel):
     """How a run chose what to evaluate of a grid of so many configurations, and what is known of the others.
 
-    ``excluded`` find so much by the objective at most, ``estimated`` about so much, as a stand-in of theirs does; of
-    these, ``unbounded`` say why nothing is certain of them. No configuration with a bound is better than the best one
-    evaluated by more than ``gap``; None where none has one. ``is_stopped`` says that ``max_cost`` ended the search.
+    ``excluded`` find so much by the objective at most, and so do ``open``, which may still be the best: the search was
+    stopped before. ``estimated`` find about so much, as a stand-in of theirs does; of these, ``unbounded`` say why
+    nothing is certain of them. No configuration with a bound is better than the best one evaluated by more than
+    ``gap``; None where none has one. ``by_candidates`` says that there are hybrids among them, whose bound leaves out
+    what none of their retrievers fetches. ``is_stopped`` says that ``max_cost`` ended the search.
     ``tokens`` and ``cost`` (US dollars) are those of all that was embedded for it, kept or not, ``full_tokens`` and
     ``full_cost`` those of the whole grid; None where a price is not known. ``notes`` are reasons to trust it less.
     ``holdout`` says how the one that is best on the documents that were searched does on those that were not.
@@ -89,9 +91,11 @@ class SearchRecord(BaseModel):
     objective: str
     configurations: int
     excluded: dict[str, float]
+    open: dict[str, float]
     estimated: dict[str, float]
     unbounded: dict[str, str]
     gap: float | None
+    by_candidates: bool
     is_stopped: bool
     tokens: int
     full_tokens: int
@@ -136,8 +140,8 @@ class SureSearch:
 
     ``costs`` are those of the texts. ``expected[i, q]`` is what a guide takes rival i to find for question q; it
     decides the order, and never what is excluded. ``near(rival, question)`` gives chunks that it is likely to
-    rank high. The chunkings ``first`` are embedded whole before anything else. ``limit`` is the most to spend,
-    ``known`` the best of what costs nothing.
+    rank high. The chunkings ``first`` are embedded whole before anything else; those of ``begun`` are by now.
+    ``limit`` is the most to spend, ``spent`` what else was, ``known`` the best of what has no bound or costs nothing.
     """
 
     def __init__(
@@ -151,6 +155,8 @@ class SureSearch:
         tolerance: float = TOLERANCE,
         limit: float = np.inf,
         known: float = -np.inf,
+        begun: Sequence[int] = (),
+        spent: float = 0.0,
     ) -> None:
         self._chunkings, self._rivals, self._costs = chunkings, rivals, costs
         self._expected, self._near, self._tolerance, self._limit = expected, near, tolerance, limit
@@ -163,7 +169,9 @@ class SureSearch:
         self.bounds = np.ones(expected.shape)
         """Of each rival and question, what it finds at most; of one that is measured, what it finds."""
         self.measured = np.zeros(len(rivals), bool)
-        self.spent = 0.0
+        for one in begun:
+            self.embedded[chunkings[one].texts] = True
+        self.spent = spent + float(costs[self.embedded].sum())
         """What was embedded costs, had nothing been kept before."""
         self.is_stopped = False
         """Whether the limit ended the search."""

@@ -61,7 +61,7 @@ class HybridSearch:
     @property
     def independent(self) -> bool:
         """Whether a chunk's score is the same whatever other chunks are embedded."""
-        return all(getattr(one, "independent", False) for one in (self.fusion, *self.retrievers))
+        return bool(self.fusion.independent) and all(map(self.fuses_scores_of, self.retrievers))
 
     @property
     def label(self) -> str:

@@ -49,7 +49,13 @@ def searched(config: BenchmarkConfig, workspace: Workspace, names: list[str] | N
     run, inputs = partial(made_once, workspace), inputs_of(config, workspace)
 
     def whole(some: list[Configuration]) -> tuple[list[Any], dict[str, Any]]:
-        return [summarise(workspace, one, evaluate(run, one, inputs), {}, inputs) for one in some], {}
+        done, failed = [], dict[str, Any]()
+        for one in some:
+            try:
+                done.append(summarise(workspace, one, evaluate(run, one, inputs), {}, inputs))
+            except ConfigurationError as error:
+                failed[one.name] = str(error)
+        return done, failed
 
     def shown(name: str, work: Any) -> Any:
         if names is not None:
@@ -122,8 +128,11 @@ def test_guided_keeps_to_the_limit_and_refuses_where_nothing_guides(data: Path, 
     vectors = GRID.replace("[vector, bm25, hybrid]", "[vector]")
     with pytest.raises(ConfigurationError, match="search: guided has no guide here"):
         searched(benchmark(data, vectors, search="guided"), workspace)
-    with pytest.raises(ConfigurationError, match=r"max_cost is 10 tokens, and the full grid has [\d,]+ tokens left"):
-        searched(benchmark(data, max_cost="10 tokens"), workspace)
+    for holdout in (0.0, 0.4):
+        with pytest.raises(
+            ConfigurationError, match=r"max_cost is 10 tokens, and the full grid has [\d,]+ tokens left"
+        ):
+            searched(benchmark(data, max_cost="10 tokens", holdout=holdout), Workspace(root=tmp_path / "other"))
 
 
 def test_the_local_embedder_guides_where_it_is_not_compared(data: Path, tmp_path: Path, paid: str) -> None:
@@ -227,6 +236,39 @@ def test_sure_ends_at_the_limit_and_says_what_is_certain(data: Path, tmp_path: P
     assert record.cost <= 12
     assert record.gap is not None
     assert record.gap > 0
+    assert record.open
+    assert max(record.excluded.values(), default=0) <= min(record.open.values())
+
+
+def test_sure_spends_no_more_than_the_limit_on_what_has_no_bound(data: Path, tmp_path: Path) -> None:
+    text = GRID.replace("[vector, bm25, hybrid]", "[vector, {type: hybrid, fusion: rrf}]")
+    workspace = Workspace(root=tmp_path / "w")
+    with pytest.raises(ConfigurationError, match=r"max_cost is 10 tokens and the first chunking alone takes \d"):
+        searched(benchmark(data, text, search="sure", max_cost="10 tokens"), workspace)
+    assert not list((workspace.root / "cache").glob("embeddings/**/*.arrow"))
+    found = searched(benchmark(data, text, search="sure", max_cost="25,000 tokens"), workspace)
+    run, inputs = partial(made_once, workspace), inputs_of(benchmark(data, text), workspace)
+    embedded = [one for one in benchmark(data, text).configurations() if one.name in {done.name for done in found.done}]
+    assert found.search is not None
+    assert TextCosts(run, workspace, inputs.documents).of(embedded, kept=True).tokens <= found.search.tokens <= 25_000
+
+
+@pytest.mark.parametrize("search", ["guided", "sure"])
+def test_a_chunker_that_fails_and_an_embedder_that_does_not_count(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, search: str
+) -> None:
+    (tmp_path / "own_parts.py").write_text(
+        "def bad(text):\n    raise ValueError('no')\n\n\ndef letters(texts):\n"
+        "    return [[text.count(one) + 0.1 for one in 'abcdefgh'] for text in texts]\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own = GRID.replace("retrieval:", "  - own_parts:bad\nretrieval:", 1)
+    config = benchmark(data, f"{own}\nembedders: own_parts:letters", search=search, tolerance=0.02)
+    found = searched(config, Workspace(root=tmp_path / "w"))
+    assert {name.partition(",")[0] for name in found.failed} == {"own_parts:bad"}
+    assert found.search is not None
+    assert 0 < found.search.tokens <= found.search.full_tokens
+    assert len(found.done) > 3
 
 
 @pytest.mark.parametrize("search", ["full", "guided", "sure"])
