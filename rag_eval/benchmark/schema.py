@@ -137,6 +137,8 @@ DESCRIPTIONS = {
     "estimated": "About what each configuration that was left out finds.",
     "unbounded": "Why nothing is certain of a configuration that was left out.",
     "gap": "How much better one that was left out may be; null where none has a bound.",
+    "open": "Those that may still be the best, with what each finds at most; the limit ended the search before.",
+    "by_candidates": "Whether bounds of hybrids leave out what none of their retrievers fetches.",
     "is_stopped": "Whether the limit on the cost ended the search.",
     "full_tokens": "How many tokens the whole grid would take.",
     "full_cost": "What the whole grid would cost, in US dollars; null where a price is not known.",
@@ -150,6 +152,13 @@ OVERRIDES = {
     "TruthRef.queries": "Every query.",
     "Effort.seconds": "How long it took.",
     "SearchRecord.configurations": "How many configurations the grid has.",
+    "SearchRecord.holdout": "How the best on the documents that were searched does on the others; null where all were.",
+    "Holdout.name": "The configuration that is best on the questions searched.",
+    "Holdout.found": "What it finds there, by the objective.",
+    "Holdout.questions": "How many these are.",
+    "Holdout.held_out": "What it finds on the questions held out.",
+    "Holdout.held_out_questions": "How many these are.",
+    "Holdout.held_out_documents": "How many documents these are about.",
 }
 """Where a name means something else in one model."""
 

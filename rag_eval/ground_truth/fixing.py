@@ -118,6 +118,6 @@ def _fixed_member(
     places = places_of(text, content, 2)
     if unit is not None:
         return {**named, "start": unit.start, "end": unit.end, "text": content[unit.start : unit.end]}
-    if len(places) == 1:
+    if len(places) == 1 and not is_guess:  # both the document and the place would be guessed
         return {**named, "start": places[0], "end": places[0] + len(text)}
     return written

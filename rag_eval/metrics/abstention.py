@@ -16,6 +16,9 @@ from rag_eval.metrics.metric import Values
 
 CONFIDENCE = 0.95
 
+NO_THRESHOLD = -float(np.finfo(np.float64).max)
+"""Below every score."""
+
 
 @dataclass(frozen=True, slots=True)
 class Share:
@@ -90,7 +93,7 @@ class Abstention:
     @property
     def as_run(self) -> ScoreThreshold:
         """Return what no threshold does: every question that has a hit is answered."""
-        return self.at(-np.finfo(np.float64).max)
+        return self.at(NO_THRESHOLD)
 
     def threshold(self, rate: float) -> ScoreThreshold | None:
         """Return the least threshold whose false-hit rate on other questions is ``rate`` at most, in the mean.
@@ -163,9 +166,9 @@ class Abstention:
 def _between(low: float, high: float) -> float:
     """Return the shortest number that is more than ``low`` and ``high`` at most."""
     if math.isinf(low):
-        return -float(np.finfo(np.float64).max)
+        return NO_THRESHOLD
+    size = math.floor(math.log10(abs(low) or (high if math.isfinite(high) else 1.0)))
     for digits in range(1, 17):
-        size = math.floor(math.log10(max(abs(low), 1e-300)))
         step = 10.0 ** (size - digits + 1)
         found = float(f"{(math.floor(low / step) + 1) * step:.{digits + 1}g}")
         if low < found <= high:

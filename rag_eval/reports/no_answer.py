@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.scores import RunScores, read_scores
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.formatting import counted
-from rag_eval.metrics.abstention import Abstention, RiskPoint, ScoreThreshold, Share
+from rag_eval.formatting import counted, percent
+from rag_eval.metrics.abstention import NO_THRESHOLD, Abstention, RiskPoint, ScoreThreshold, Share
 from rag_eval.metrics.metric import Values, higher_is_better
 
 FALSE_HIT_RATE = 0.05
@@ -77,7 +77,7 @@ class NoAnswer:
         told = [
             f"{counted(self.questions, 'questions')} declared unanswerable: a false hit is one for which anything is "
             f"returned. score_threshold is the one that keeps the false-hit rate of other such questions at "
-            f"{self.rate:.0%} in the mean; the brackets are 95 % intervals."
+            f"{_rate(self.rate)} in the mean; the brackets are 95 % intervals."
         ]
         if any(one.threshold is None for one in self.configurations):
             told.append(f"That takes {int(np.ceil(1 / self.rate)) - 1:,} unanswerable questions at the least.")
@@ -89,10 +89,9 @@ class NoAnswer:
             found = one.threshold
             named = ("–", "–", "–")
             if found is not None:
-                false = f"{found.false_hits.value:.1%} [{found.interval[0]:.1%}, {found.interval[1]:.1%}]"
-                named = (f"{found.score:g}", false, f"{found.kept.value:.1%}")
-            low, high = one.returned.interval
-            yield one.name, f"{one.returned.value:.1%} [{low:.1%}, {high:.1%}]", *named
+                false = _with_interval(found.false_hits.value, found.interval)
+                named = (repr(found.score), false, percent(found.kept.value, 1))
+            yield one.name, _with_interval(one.returned.value, one.returned.interval), *named
 
     @property
     def curve_note(self) -> str:
@@ -108,7 +107,16 @@ class NoAnswer:
         """The cells of the risk–coverage curve of the first configuration, by ``CURVE_TITLES``."""
         for point in self.configurations[0].curve:
             shares = (point.coverage, point.risk, point.false_hits, point.kept)
-            yield *(f"{share:.1%}" for share in shares), f"{point.score:.4g}"
+            yield *(percent(share, 1) for share in shares), repr(point.score) if point.score > NO_THRESHOLD else "–"
+
+
+def _with_interval(share: float, interval: tuple[float, float]) -> str:
+    low, high = interval
+    return f"{percent(share, 1)} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def _rate(rate: float) -> str:
+    return f"{100 * rate:g} %"
 
 
 def no_answer(

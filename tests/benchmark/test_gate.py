@@ -144,7 +144,14 @@ def test_a_configuration_without_scores_fails_the_gate(own_store: Store) -> None
     fewer = make_run(own_store.workspace, only)
     gone = run_gate(own_store.workspace, own_store.good, fewer, METRIC, 0.5)
     assert gone.missing == {LARGE_NAME: "the run does not have it"}
-    record = {"estimated": {}, "unbounded": {}, "excluded": {LARGE_NAME: 0.4}, "objective": METRIC}
+    record = {
+        "estimated": {},
+        "unbounded": {},
+        "open": {},
+        "by_candidates": False,
+        "excluded": {LARGE_NAME: 0.4},
+        "objective": METRIC,
+    }
     figures = dict.fromkeys(("configurations", "tokens", "full_tokens", "gap", "cost", "full_cost"), 2)
     search = SearchRecord.model_validate(record | figures | {"strategy": "sure", "is_stopped": False, "notes": []})
     left = run_gate(own_store.workspace, own_store.good, fewer.model_copy(update={"search": search}), METRIC, 0.5)

@@ -68,6 +68,9 @@ def test_a_threshold_is_a_short_number_between_the_scores() -> None:
     found = abstention([(0.4567, 1.0)], [0.123456, *[0.01] * 18]).threshold(0.1)
     assert found is not None
     assert found.score == 0.02
+    zero = abstention([(1.0, 1.0)], [0.0] * 19).threshold(0.1)
+    assert zero is not None
+    assert zero.score == 1.0
     close = abstention([(0.30000000000000004, 1.0)], [0.3] * 19).threshold(0.1)
     assert close is not None
     assert (close.score, close.kept.count) == (0.30000000000000004, 1)

@@ -173,7 +173,7 @@ def test_on_the_command_line_the_rate_is_chosen(kept: Kept, tmp_path: Path) -> N
     place = ["--workspace", str(kept.workspace.root)]
     run_name = kept.outcome.run
     text = told(run_name, *place)
-    assert "at 5% in the mean" in text
+    assert "at 5 % in the mean" in text
     assert "Risk and coverage of" in text
     strict, loose = (
         json.loads(told(run_name, *place, "--json", "--rate", rate))["configurations"] for rate in ("0.02", "0.3")

@@ -36,7 +36,7 @@ def test_no_two_names_look_the_same_and_no_heading_is_cut(width: int) -> None:
     table = printed(dict.fromkeys(NAMES, METRICS), width)
     assert max(map(len, table.splitlines())) <= width
     assert "…" not in table
-    assert "precision" in table
+    assert ("precision" in table) == (width == 80), "a column that there is no room for is left out"
     words = " ".join(table.split())
     assert "200/0" in words
     assert "400/0" in words
