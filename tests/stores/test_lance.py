@@ -187,7 +187,7 @@ def test_an_index_is_searched_as_it_is(tmp_path: Path, index: Hnsw | IvfPq) -> N
     exact = LanceDBVectorStore(tmp_path).search_many(queries, 10)
     assert_same(exact, naive(kept, embeddings, queries, 10))
     shared = np.mean([len({*a} & {*b}) / 10 for a, b in zip(found.numbers, exact.numbers, strict=True)])
-    assert 0.2 < shared <= 1
+    assert 0.05 < shared <= 1  # by chance 10 of 1,500; how the index is trained is chance too
 
 
 def test_a_refined_index_finds_more_than_a_compressed_one(tmp_path: Path) -> None:
