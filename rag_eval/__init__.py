@@ -1,5 +1,7 @@
 """Measure retrieval for RAG: which way of chunking, embedding and searching brings back the right content."""
 
+from rag_eval.distribution import VERSION
 from rag_eval.lazy import lazy_names
 
+__version__ = VERSION
 __all__, __getattr__, __dir__ = lazy_names(__name__)

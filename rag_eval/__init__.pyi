@@ -157,3 +157,5 @@ from rag_eval.types.ids import QueryText as QueryText
 from rag_eval.types.ids import generate_chunk_id as generate_chunk_id
 from rag_eval.types.ids import generate_pa_chunk_id as generate_pa_chunk_id
 from rag_eval.types.ids import generate_query_id as generate_query_id
+
+__version__: str

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import re
 import textwrap
+import tomllib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ from typer.main import get_command
 import rag_eval
 from flows.cli.main import app
 from rag_eval.benchmark.config_files import load_config
+from rag_eval.distribution import DISTRIBUTION
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 from rag_eval.ground_truth.records import ChunkLevelLine, SpanLine, TokenLevelLine
 from rag_eval.sample import CORPUS
@@ -152,3 +154,14 @@ def test_the_benchmark_files_of_a_page_are_valid(page: str, count: int, tmp_path
 
 def test_the_sample_document_named_is_there() -> None:
     assert (CORPUS / "fares-and-ticketing.md").is_file()
+
+
+def test_the_extras_are_those_documented() -> None:
+    page = (ROOT / "docs" / "installing.md").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)) == set(project["optional-dependencies"]) - {
+        "bench",
+        "dev",
+    }
+    told = {name for path in PAGES for name in re.findall(r"pip install '?([\w-]+)", path.read_text(encoding="utf-8"))}
+    assert told == {DISTRIBUTION, "rag-eval"}, "rag-eval is told to be another project"

@@ -21,8 +21,8 @@ from rag_eval import errors
 
 ROOT = Path(__file__).parent.parent
 LAYERS = (
-    "rag_eval.disk rag_eval.errors rag_eval.formatting rag_eval.lazy rag_eval.parts rag_eval.progress "
-    "rag_eval.retry rag_eval.tables rag_eval.tokens rag_eval.types",
+    "rag_eval.disk rag_eval.distribution rag_eval.errors rag_eval.formatting rag_eval.lazy rag_eval.parts "
+    "rag_eval.progress rag_eval.retry rag_eval.tables rag_eval.tokens rag_eval.types",
     "rag_eval.chunking rag_eval.documents rag_eval.embedding rag_eval.llm rag_eval.metrics rag_eval.retrieval "
     "rag_eval.sample rag_eval.stats rag_eval.stores",
     "rag_eval.generation rag_eval.ground_truth rag_eval.services",
@@ -191,6 +191,23 @@ def test_the_library_does_not_know_prefect() -> None:
             assert not [name for name in names if str(name).split(".")[0] == "prefect"], f"{module} imports Prefect"
 
 
+ONE_SYSTEM = {"fcntl", "grp", "msvcrt", "pty", "pwd", "resource", "syslog", "termios", "winreg"}
+SOME_SYSTEMS = {"fork", "getuid", "geteuid", "killpg", "setsid", "uname", "sched_getaffinity", "SIGKILL", "SIGHUP"}
+
+
+def test_nothing_that_some_systems_lack_is_used_without_asking() -> None:
+    for module in sources():
+        at_import = [node for node in tree(module).body if isinstance(node, ast.Import | ast.ImportFrom)]
+        names = {alias.name for node in at_import for alias in node.names} | {
+            getattr(node, "module", "") for node in at_import
+        }
+        assert not names & ONE_SYSTEM, f"{module} cannot be imported everywhere"
+        for part in tree(module).body:
+            used = {node.attr for node in ast.walk(part) if isinstance(node, ast.Attribute)} & SOME_SYSTEMS
+            asked = any(word in ast.unparse(part) for word in ("hasattr(os", "sys.platform", "os.name"))
+            assert not used or asked, f"{module} uses {used}, which not every system has"
+
+
 def drawn_tree() -> dict[str, str]:
     """Each error in the drawing of the docstring, with the one that it is drawn below."""
     parents: list[str] = []
@@ -286,7 +303,7 @@ def test_importing_the_library_is_light() -> None:
 
 def test_a_name_loads_only_its_own_module() -> None:
     ours = {module for module in all_modules_after("from rag_eval import Document") if module.startswith("rag_eval.")}
-    below = {f"rag_eval.{name}" for name in ("disk", "errors", "formatting", "lazy", "types")}
+    below = {f"rag_eval.{name}" for name in ("disk", "distribution", "errors", "formatting", "lazy", "types")}
     assert {package_of(module) for module in ours} <= below
 
 

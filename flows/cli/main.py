@@ -26,6 +26,7 @@ from flows.cli.publish import publish
 from flows.cli.runs import cache, history, report, show
 from flows.cli.truth import app as truth_app
 from rag_eval.disk.files import disk_fault
+from rag_eval.distribution import PRODUCT, VERSION
 from rag_eval.errors import BenchmarkFailedError, ExperimentFailedError, RagEvalError, as_sentence, shown_sentences
 
 EVALUATE, MONITOR, REFERENCE = "Evaluate", "Evaluate continuously", "Reference"
@@ -49,9 +50,7 @@ app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, pret
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
-        from importlib.metadata import version
-
-        typer.echo(f"rag-eval {version('rag-eval')}")
+        typer.echo(f"{PRODUCT} {VERSION}")
         raise typer.Exit
 
 

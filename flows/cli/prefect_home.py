@@ -19,7 +19,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rag_eval.disk.files import data_sha256, file_sha256, scratch_path, sweep_scratch, write_atomically, writing
+from rag_eval.disk.files import (
+    data_sha256,
+    file_sha256,
+    scratch_path,
+    sweep_scratch,
+    user_folder,
+    write_atomically,
+    writing,
+)
 from rag_eval.disk.locks import try_lock
 from rag_eval.errors import ArtifactError
 
@@ -45,7 +53,7 @@ def prefect_home(workspace: "Workspace") -> Path:
     Raises ``ArtifactError`` when it cannot be made.
     """
     address = workspace.remote or str(workspace.root.resolve())
-    home = _user_folder("XDG_STATE_HOME", ".local/state") / data_sha256(address)[:16]
+    home = user_folder("state") / data_sha256(address)[:16]
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -92,7 +100,7 @@ def compact(workspace: "Workspace", *, dry_run: bool = False) -> int:
                 if pages and not dry_run:
                     opened.execute("VACUUM")
     current = set(_templates())
-    for path in set(_user_folder("XDG_CACHE_HOME", ".cache").glob("prefect-*.db")) - current:
+    for path in set(user_folder("cache").glob("prefect-*.db")) - current:
         with suppress(OSError):
             freed += path.stat().st_size
             if not dry_run:
@@ -111,7 +119,7 @@ def new_key() -> str:
 
 def key_file(port: int) -> Path:
     """Where the address that signs in to the server of the user on a port is kept, its key after the ``#``."""
-    return _user_folder("XDG_STATE_HOME", ".local/state") / "servers" / str(port)
+    return user_folder("state") / "servers" / str(port)
 
 
 @contextmanager
@@ -203,7 +211,7 @@ def use_template(database: Path) -> bool:
 def keep_template(database: Path) -> None:
     """Keep a migrated database for the next server; where that cannot be written, the next one migrates again."""
     try:
-        with scratch_path(_user_folder("XDG_CACHE_HOME", ".cache")) as scratch:
+        with scratch_path(user_folder("cache")) as scratch:
             source, target = sqlite3.connect(database), sqlite3.connect(scratch)
             with source, target:
                 source.backup(target)
@@ -217,8 +225,4 @@ def keep_template(database: Path) -> None:
 
 
 def _templates() -> list[Path]:
-    return sorted(_user_folder("XDG_CACHE_HOME", ".cache").glob(f"prefect-{version('prefect')}-*.db"))
-
-
-def _user_folder(variable: str, default: str) -> Path:
-    return Path(os.environ.get(variable) or Path.home() / default) / "rag-eval"
+    return sorted(user_folder("cache").glob(f"prefect-{version('prefect')}-*.db"))

@@ -24,6 +24,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -241,7 +242,7 @@ ROLES: dict[str, Callable[..., None]] = {"server": serve, "worker": work}
 
 
 def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
+    while os.getppid() == parent and psutil.pid_exists(parent):  # Windows goes on naming one that has ended
         time.sleep(LOOK_SECONDS)
     from flows.cli.processes import descendants, end_all
 
@@ -415,7 +416,8 @@ def is_open_to_us(api: str) -> bool:
     A worker does what its server says, so another user's is not.
     """
     port = urllib.parse.urlsplit(api).port or 80
-    if not answers(api) or not _listeners(port) <= {os.getuid(), 0}:
+    us = os.getuid() if hasattr(os, "getuid") else 0  # Windows has no such numbers, and tells of no listeners
+    if not answers(api) or not _listeners(port) <= {us, 0}:
         return False
     return admits(api, os.environ.get("PREFECT_API_AUTH_STRING")) or running_key(api) is not None
 

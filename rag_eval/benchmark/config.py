@@ -26,6 +26,7 @@ from rag_eval.benchmark.sweep import TOLERANCE, CostLimit, Search
 from rag_eval.benchmark.truth_sources import TruthSources
 from rag_eval.chunking import CHUNKER, CONTEXT
 from rag_eval.chunking.chunker import PositionAwareChunker
+from rag_eval.distribution import install_command
 from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import Embedder
 from rag_eval.errors import ConfigurationError, preview
@@ -61,7 +62,7 @@ def check_runner(name: str) -> None:
         )
     package = NEEDED[name]
     if package is not None and find_spec(package) is None:
-        raise ConfigurationError(f"the runner {name} is not installed: pip install 'rag-eval[{name}]'")
+        raise ConfigurationError(f"the runner {name} is not installed: {install_command(name)}")
 
 
 MOST_SHARDS = 4_096

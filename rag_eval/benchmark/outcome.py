@@ -21,6 +21,7 @@ from rag_eval.benchmark.references import (
 from rag_eval.benchmark.stages import read_chunks
 from rag_eval.benchmark.sweep import SearchRecord
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.distribution import PRODUCT, VERSION
 from rag_eval.errors import BenchmarkFailedError, ConfigurationError, preview
 from rag_eval.formatting import choices, counted, percent, suggestion
 from rag_eval.ground_truth.copies import count_copies
@@ -34,7 +35,6 @@ from rag_eval.tables import TruthTables, truth_from_tables
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
 
 DECIDING = (
-    "rag-eval",
     "numpy",
     "lancedb",
     "tiktoken",
@@ -51,7 +51,7 @@ DECIDING = (
 
 def versions() -> dict[str, str]:
     """The version of Python and of each deciding package that is installed."""
-    known = {"python": platform.python_version(), **versions_of(DECIDING)}
+    known = {"python": platform.python_version(), PRODUCT: VERSION, **versions_of(DECIDING)}
     return {name: version for name, version in known.items() if version is not None}
 
 

@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import stat
+import sys
 import time
 import uuid
 from collections import Counter
@@ -16,6 +17,7 @@ from itertools import islice, takewhile
 from pathlib import Path, PureWindowsPath
 from typing import Literal, NamedTuple
 
+from rag_eval.distribution import PRODUCT
 from rag_eval.errors import (
     ArtifactError,
     ConfigurationError,
@@ -161,6 +163,19 @@ def stays_inside(name: str) -> bool:
     """Tell whether a relative name with ``/`` names a place below the folder that it is joined to, on every system."""
     is_plain = not {"", ".", ".."} & set(name.split("/")) and "\\" not in name and "\0" not in name
     return is_plain and not PureWindowsPath(name).drive
+
+
+PLACES = {
+    "win32": {"cache": "AppData/Local/Cache", "state": "AppData/Local"},
+    "darwin": {"cache": "Library/Caches", "state": "Library/Application Support"},
+}
+"""Where systems that do not follow the XDG rule keep files of a user, below his home."""
+
+
+def user_folder(kind: Literal["cache", "state"], system: str = sys.platform) -> Path:
+    """Return where files of this user are kept: below ``XDG_CACHE_HOME`` or ``XDG_STATE_HOME``, else by the system."""
+    places = PLACES.get(system, {"cache": ".cache", "state": ".local/state"})
+    return Path(os.environ.get(f"XDG_{kind.upper()}_HOME") or Path.home() / places[kind]) / PRODUCT
 
 
 def write_atomically(path: Path, data: bytes) -> None:

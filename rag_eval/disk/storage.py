@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from rag_eval.disk.files import SCRATCH_PREFIX, data_sha256, scratch_path, stays_inside, writing
+from rag_eval.disk.files import SCRATCH_PREFIX, data_sha256, scratch_path, stays_inside, user_folder, writing
 from rag_eval.disk.leases import LeaseFolder, LeasePlace, free_content, is_shared, leased
 from rag_eval.disk.locks import in_turn
 from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError
@@ -65,9 +65,8 @@ class BucketLocation:
     @property
     def copy(self) -> Path:
         """The folder of the copy on this machine; another endpoint's bucket of the same name has another."""
-        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         readable = re.sub(r"[^a-z0-9.]+", "-", f"{self.bucket}-{self.path}".lower()).strip("-.")[:60]
-        return caches / "rag-eval" / f"{readable}-{data_sha256([endpoint(), str(self)])[:16]}"
+        return user_folder("cache") / f"{readable}-{data_sha256([endpoint(), str(self)])[:16]}"
 
 
 def endpoint() -> str | None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field, StrictBool
 
 from rag_eval.disk.files import files_sha256, kept_sha256
+from rag_eval.distribution import install_command
 from rag_eval.embedding.embedder import BuiltInEmbedder, Vectors, check_texts, checked_vectors
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.parts import PythonOnly, Running, Shown, part
@@ -209,7 +210,7 @@ class SentenceTransformersEmbedder(BuiltInEmbedder):
             from sentence_transformers import SentenceTransformer
         except ImportError:
             raise ConfigurationError(
-                "sentence-transformers is not installed: pip install 'rag-eval[sentence-transformers]'"
+                f"sentence-transformers is not installed: {install_command('sentence-transformers')}"
             ) from None
         try:
             return SentenceTransformer(

@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from rag_eval.distribution import install_command
 from rag_eval.errors import DataError, ServiceError
 from rag_eval.experiments.engine import Slots
 from rag_eval.experiments.json_lines import decode
@@ -237,7 +238,7 @@ class OrqDataset:
             from orq_ai_sdk import Orq
             from orq_ai_sdk.models import OrqError
         except ImportError:
-            raise DataError("orq.ai's SDK is not installed: pip install 'rag-eval[orq]'") from None
+            raise DataError(f"orq.ai's SDK is not installed: {install_command('orq')}") from None
         address = os.environ.get("ORQ_BASE_URL") or None
         client = Orq(api_key=key, server_url=address, timeout_ms=ORQ_SECONDS * 1_000)
         after: str | None = None

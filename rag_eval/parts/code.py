@@ -22,6 +22,7 @@ from pathlib import Path
 from types import ModuleType
 
 from rag_eval.disk.files import data_sha256
+from rag_eval.distribution import PRODUCT, VERSION
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts.definition import versions_of
 
@@ -113,7 +114,9 @@ def package_versions(top: str) -> dict[str, str]:
     """Return the installed distributions that bring a top-level package, with their versions."""
     if top in sys.stdlib_module_names:
         return {}
-    names = ["rag-eval"] if top in OURS else _packages().get(top, [])
+    if top in OURS:
+        return {PRODUCT: VERSION}
+    names = _packages().get(top, [])
     return {name: known for name, known in versions_of(names).items() if known is not None}
 
 

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from rag_eval.disk.files import data_sha256
+from rag_eval.distribution import install_command
 from rag_eval.errors import ConfigurationError, Faults
 from rag_eval.parts.live import live_digest, live_identity
 from rag_eval.parts.settings import Place, reason_of, unknown_key
@@ -336,7 +337,7 @@ def check_extras(candidate: Any) -> None:
     for one in parts_in(candidate):
         name, module = getattr(one, "extra", None) or ("", "")
         if module and find_spec(module) is None:
-            raise ConfigurationError(f"{label(one)} needs the extra {name}: pip install 'rag-eval[{name}]'")
+            raise ConfigurationError(f"{label(one)} needs the extra {name}: {install_command(name)}")
 
 
 def without(candidate: T, aspect: Aspect) -> T:

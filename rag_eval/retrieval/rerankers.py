@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, StrictBool, StrictFloat
 
+from rag_eval.distribution import install_command
 from rag_eval.embedding.local import LocalEmbedder, token_ids, token_vectors
 from rag_eval.embedding.sentence_transformers import model_name
 from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError
@@ -186,7 +187,7 @@ class CohereReranker:
         try:
             import cohere
         except ImportError:
-            raise ConfigurationError("CohereReranker needs cohere: pip install 'rag-eval[cohere]'") from None
+            raise ConfigurationError(f"CohereReranker needs cohere: {install_command('cohere')}") from None
         key = revealed(self.api_key) or os.environ.get("CO_API_KEY")
         if not key:
             raise ConfigurationError("CohereReranker needs a key: set CO_API_KEY")
@@ -270,7 +271,7 @@ class CrossEncoderReranker:
             from sentence_transformers import CrossEncoder
         except ImportError:
             raise ConfigurationError(
-                "a cross-encoder by name needs sentence-transformers: pip install 'rag-eval[sentence-transformers]'"
+                f"a cross-encoder by name needs sentence-transformers: {install_command('sentence-transformers')}"
             ) from None
         try:
             loaded: CrossEncoderModel = CrossEncoder(self.model, local_files_only=not self.allow_download)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import Field, StrictBool
 
+from rag_eval.distribution import install_command
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices, suggestion
 from rag_eval.parts import Shown, part
@@ -138,7 +139,7 @@ class StemmedTokenizer:
         try:
             import snowballstemmer
         except ImportError:
-            raise ConfigurationError("stemmed words need snowballstemmer: pip install 'rag-eval[stemming]'") from None
+            raise ConfigurationError(f"stemmed words need snowballstemmer: {install_command('stemming')}") from None
         known = snowballstemmer.algorithms()
         if self.language not in known:
             told = suggestion(self.language, known)

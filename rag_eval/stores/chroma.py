@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
+from rag_eval.distribution import install_command
 from rag_eval.embedding.embedder import Vectors
 from rag_eval.errors import ConfigurationError, TableError
 from rag_eval.parts import PythonOnly, part
@@ -50,7 +51,7 @@ class ChromaVectorStore(BuiltInStore):
             chromadb: Any = importlib.import_module("chromadb")
         except ImportError as error:
             raise ConfigurationError(
-                f"ChromaVectorStore needs the extra chroma ({error}): pip install 'rag-eval[chroma]'"
+                f"ChromaVectorStore needs the extra chroma ({error}): {install_command('chroma')}"
             ) from None
         settings = chromadb.Settings(anonymized_telemetry=False)
         self._client: Any

@@ -3,13 +3,13 @@
 import json
 import os
 import signal
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from prefect.settings import PREFECT_API_URL
 
+from rag_eval.distribution import VERSION
 from rag_eval.sample import BENCHMARK
 from tests.flows.cli.commands import TWO, children, is_running, rag_eval, started, wait_for
 
@@ -151,7 +151,7 @@ def test_validate_says_which_extra_is_not_installed(tmp_path: Path) -> None:
     parts = "embedders: {type: sentence-transformers, model: some/model}\nrerankers: {type: cross-encoder, model: m}\n"
     (tmp_path / "b.yaml").write_text(TWO + parts)
     done = rag_eval("validate", "b.yaml", cwd=tmp_path)
-    needs = "needs the extra sentence-transformers: pip install 'rag-eval[sentence-transformers]'"
+    needs = "needs the extra sentence-transformers: pip install 'rag-span-eval[sentence-transformers]'"
     assert done.stderr.splitlines() == [
         f"rag-eval: sentence-transformers some/model {needs}",
         f"rag-eval: cross-encoder m {needs}",
@@ -161,7 +161,7 @@ def test_validate_says_which_extra_is_not_installed(tmp_path: Path) -> None:
 
 def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:
     done = rag_eval("--version", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, f"rag-eval {version('rag-eval')}\n")
+    assert (done.returncode, done.stdout) == (0, f"rag-eval {VERSION}\n")
 
 
 @pytest.mark.parametrize("days", ["--dry-run", "-1", "nan"])

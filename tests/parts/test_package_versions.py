@@ -90,6 +90,8 @@ def test_an_extra_that_is_missing_is_said_wherever_the_part_is() -> None:
         def embed_query(self, text: str) -> Any:
             raise NotImplementedError
 
-    with pytest.raises(ConfigurationError, match=r"needs the extra some-extra: pip install 'rag-eval\[some-extra\]'"):
+    with pytest.raises(
+        ConfigurationError, match=r"needs the extra some-extra: pip install 'rag-span-eval\[some-extra\]'"
+    ):
         check_extras(Needy())
     check_extras([CHUNKER.make("semantic"), EMBEDDER.make("local"), None])

@@ -11,7 +11,7 @@ from tests.stores.contract import chunk, chunks, naive, random_vectors, vectors
 
 def test_without_chromadb_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "chromadb", None)
-    with pytest.raises(ConfigurationError, match=r"needs the extra chroma .*pip install 'rag-eval\[chroma\]'"):
+    with pytest.raises(ConfigurationError, match=r"needs the extra chroma .*pip install 'rag-span-eval\[chroma\]'"):
         ChromaVectorStore()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from flows.cli.prefect_home import prefect_home
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.disk.files import SCRATCH_PREFIX
+from rag_eval.disk.files import SCRATCH_PREFIX, user_folder
 from rag_eval.errors import ArtifactError
 
 
@@ -50,3 +50,18 @@ def test_a_home_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     with pytest.raises(ArtifactError, match=r"for Prefect cannot be made \(Not a directory\): set XDG_STATE_HOME"):
         prefect_home(Workspace(root=tmp_path / "work"))
+
+
+def test_files_of_the_user_are_where_the_system_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    systems = ("linux", "darwin", "win32")
+    both = [(user_folder("cache", system), user_folder("state", system)) for system in systems]
+    assert [[one.relative_to(tmp_path).as_posix() for one in pair] for pair in both] == [
+        [".cache/rag-eval", ".local/state/rag-eval"],
+        ["Library/Caches/rag-eval", "Library/Application Support/rag-eval"],
+        ["AppData/Local/Cache/rag-eval", "AppData/Local/rag-eval"],
+    ]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "named"))
+    assert user_folder("cache", "win32") == tmp_path / "named" / "rag-eval"
