@@ -21,6 +21,7 @@ from rag_eval.types.ground_truth import (
     SpanRecord,
     TokenLevelGroundTruth,
     group_fault,
+    judgements,
     span_name,
     unanswerable_fault,
 )
@@ -103,6 +104,7 @@ class _QueryLine(_LineModel):
         if self.metadata:
             try:
                 metadata_to_json(self.metadata, "the query")
+                judgements(Query(self.query_id, QueryText(self.query), self.metadata))
             except RagEvalError as error:
                 faults.append(str(error))
         return faults

@@ -17,6 +17,7 @@ METRIC = Kind(
         "chroma_iou": "rag_eval.metrics.chroma:ChromaIoU",
         "precision_omega": "rag_eval.metrics.chroma:PrecisionOmega",
         "tokens_retrieved": "rag_eval.metrics.span_metrics:TokensRetrieved",
+        "unjudged": "rag_eval.metrics.span_metrics:Unjudged",
         "complete_evidence": "rag_eval.metrics.span_metrics:CompleteEvidence",
         "chunk_recall": "rag_eval.metrics.chunk_metrics:ChunkRecall",
         "chunk_precision": "rag_eval.metrics.chunk_metrics:ChunkPrecision",

@@ -37,6 +37,7 @@ class ChromaRecall(ChromaMetric):
 
     label = "chroma_recall"
     only_rises = True
+    bounds = "above"
 
     @classmethod
     def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
@@ -47,6 +48,7 @@ class ChromaPrecision(ChromaMetric):
     """N / Σ|chunk| over all retrieved chunks, of whatever document; 0 on empty retrieval."""
 
     label = "chroma_precision"
+    bounds = "both"
 
     @classmethod
     def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
@@ -58,6 +60,7 @@ class ChromaIoU(ChromaMetric):
 
     label = "chroma_iou"
     empty = 1.0
+    bounds = "above"
 
     @classmethod
     def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
@@ -75,6 +78,7 @@ class PrecisionOmega(IoU, MetricOnSpans):
     label = "precision_omega"
     only_rises = True
     empty = 0.0
+    bounds = "neither"
     cuts = frozenset({"all"})
     reads = frozenset({"chunks"})
     chunks: ChunkedCorpus = field()

@@ -7,11 +7,12 @@ ranks are added rank by rank, so that one query has the same value, to the last 
 """
 
 import math
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_eval.metrics.metric import Counts, Cut, RetrievalMetric, Values
+from rag_eval.metrics.metric import Bounds, Counts, Cut, RetrievalMetric, Values
 from rag_eval.metrics.sweep import SpanSweep
 
 
@@ -33,6 +34,7 @@ class Recall(RetrievalMetric):
     """|retrieved ∩ truth| / |truth|; 0 on empty truth."""
 
     only_rises = is_bounded = True
+    bounds = "above"
 
     @classmethod
     def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
@@ -41,6 +43,8 @@ class Recall(RetrievalMetric):
 
 class Precision(RetrievalMetric):
     """|retrieved ∩ truth| / |retrieved|; 0 on empty retrieval."""
+
+    bounds = "both"
 
     @classmethod
     def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
@@ -51,6 +55,7 @@ class IoU(RetrievalMetric):
     """|retrieved ∩ truth| / |retrieved ∪ truth|; 1 when both are empty, 0 when one is."""
 
     empty = 1.0
+    bounds: ClassVar[Bounds] = "above"
 
     @classmethod
     def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
@@ -59,6 +64,8 @@ class IoU(RetrievalMetric):
 
 class F1(RetrievalMetric):
     """2 · |retrieved ∩ truth| / (|retrieved| + |truth|) without groups: the harmonic mean; 0 on an empty side."""
+
+    bounds = "above"
 
     @classmethod
     def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
@@ -70,6 +77,7 @@ class HitRate(RetrievalMetric):
     """1 where any rank has a gain, else 0."""
 
     only_rises = is_bounded = True
+    bounds = "both"
     meaning = "finds something relevant for {} of the questions"
 
     @classmethod
@@ -85,6 +93,7 @@ class ReciprocalRank(RetrievalMetric):
     """
 
     only_rises = True
+    bounds = "both"
 
     @classmethod
     def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:

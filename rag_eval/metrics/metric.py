@@ -28,8 +28,11 @@ Counts = NDArray[np.int64]
 Values = NDArray[np.float64]
 
 CutKind = Literal["hits", "tokens", "min", "all"]
-Input = Literal["hits", "tokens", "chunks"]
-"""What a formula reads: what the hits are, what their texts cost, the chunks that touch the truth in place of hits."""
+Input = Literal["hits", "tokens", "chunks", "judged"]
+"""What a formula reads: what the hits are, what their texts cost, the chunks that touch the truth in place of hits, all
+that was judged in place of the truth."""
+Bounds = Literal["both", "above", "neither"]
+"""Which of its two values, what is unjudged being irrelevant or relevant, bound what complete truth would give."""
 Need = Literal["texts", "chunks"]
 """What a metric needs beside hits and truth: the texts of hits and documents, all chunks of the corpus."""
 
@@ -123,6 +126,8 @@ class RetrievalMetric(ABC):
     """Whether further hits can never lower the value."""
     is_bounded: ClassVar[bool] = False
     """Whether leaving out hits that have nothing relevant can never lower the value."""
+    bounds: ClassVar[Bounds] = "neither"
+    """What holds of the value by complete truth: see ``rag_eval.metrics.span_metrics.Unjudged``."""
     measures: ClassVar[Literal["share", "tokens", "number"]] = "share"
     """What a value is: a share in [0, 1], a number of tokens, or any number."""
     meaning: ClassVar[str] = ""

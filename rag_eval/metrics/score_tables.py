@@ -12,7 +12,7 @@ from functools import cache, partial
 from itertools import chain, pairwise
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +39,7 @@ from rag_eval.metrics.metric import (
 )
 from rag_eval.metrics.own_metrics import QueryTexts, calculate_each
 from rag_eval.metrics.span_metrics import TokenUnit
-from rag_eval.metrics.sweep import SpanRows, SpanSweep, line_of, touching_chunks
+from rag_eval.metrics.sweep import SpanRows, SpanSweep, line_of, spans_outside, touching_chunks
 from rag_eval.metrics.table_rows import Rows, TableRows, read_rows, with_own_places
 from rag_eval.tables import CHUNKS, PASSAGES, SCORES, TruthTables, check_schema, schema_of
 from rag_eval.tokens import count_tokens
@@ -66,6 +66,8 @@ class Slices(NamedTuple):
     """Of the text, where it is known without reading it."""
 
 
+UnjudgedAs = Literal["irrelevant", "relevant"]
+
 TokenCount = Callable[[Iterable[Slices], str], Iterable[list[int]]]
 """Gives how many tokens each slice of the texts is in an encoding; of the texts one at a time is in memory."""
 
@@ -87,6 +89,7 @@ def score_token_level(
     chunks: pa.Table | None = None,
     block_rows: int = BLOCK_ROWS,
     count: TokenCount = count_each,
+    unjudged: UnjudgedAs = "irrelevant",
 ) -> pa.Table:
     """Score hits against truth spans: a ``SCORES`` row for each metric, cut and answerable query, in this order.
 
@@ -94,7 +97,8 @@ def score_token_level(
     ``ks``, or with a cut of their own (``chroma_iou@min``, ``span_recall@2000tokens``), and objects likewise. A
     ``MetricName`` or a ``MetricAtCut`` is scored as it is. ``documents`` are needed for objects and for what is counted
     in tokens, ``chunks`` (all of the corpus, as a table) for ``precision_omega`` and ``@min``. ``block_rows`` bounds
-    memory: so many rows of hits and truth are scored at a time. ``count`` counts tokens.
+    memory: so many rows of hits and truth are scored at a time. ``count`` counts tokens. What was retrieved within a
+    cut and nobody judged counts as ``unjudged`` says: see ``rag_eval.metrics.span_metrics.Unjudged``.
     Raises ``ConfigurationError`` on a metric or k that cannot be used or lacks what it needs, ``TableError`` on a row
     that holds no character, has a wrong rank or names an unknown query, and ``GroundTruthError`` on a query without
     truth that is not declared unanswerable.
@@ -102,9 +106,8 @@ def score_token_level(
     hits, apart = with_own_places(hits)
     known: Any = None if documents is None else by_id(documents)
     read = ChainMap(dict(by_id(apart)), known) if apart and known is not None else known
-    return _score(
-        "token-level", hits, truth, requested_metrics(metrics, ks, "token-level"), read, chunks, block_rows, count
-    )
+    asked = requested_metrics(metrics, ks, "token-level")
+    return _score("token-level", hits, truth, asked, read, chunks, block_rows, count, unjudged)
 
 
 def score_chunk_level(
@@ -116,15 +119,15 @@ def score_chunk_level(
     chunks: pa.Table | None = None,
     block_rows: int = BLOCK_ROWS,
     count: TokenCount = count_each,
+    unjudged: UnjudgedAs = "irrelevant",
 ) -> pa.Table:
     """Score the chunk ids of hits: a ``SCORES`` row for each metric, cut and answerable query, in this order.
 
     ``chunks`` (all that were searched) are needed for budgets of tokens.
     Metrics and errors are as for ``score_token_level``.
     """
-    return _score(
-        "chunk-level", hits, truth, requested_metrics(metrics, ks, "chunk-level"), None, chunks, block_rows, count
-    )
+    asked = requested_metrics(metrics, ks, "chunk-level")
+    return _score("chunk-level", hits, truth, asked, None, chunks, block_rows, count, unjudged)
 
 
 def tokens_of_rows(
@@ -173,6 +176,7 @@ def _score(
     chunks: pa.Table | None,
     block_rows: int,
     count: TokenCount,
+    unjudged: UnjudgedAs,
 ) -> pa.Table:
     names = [one for one in asked if isinstance(one, MetricName)]
     objects = [one for one in asked if isinstance(one, MetricAtCut)]
@@ -182,13 +186,17 @@ def _score(
     cuts += [one.name.cut for one in objects]
     depth = max((MAX_MIN_K if cut == MIN else cut.hits or LARGEST_CUT for cut in cuts), default=0)
     tables = _Tables(level, hits, read_rows(level, truth, {"hits": hits}, corpus, depth), documents, chunks, count)
-    alike: dict[tuple[bool, str | None], list[MetricName]] = {}
+    is_relevant = unjudged == "relevant"
+    if is_relevant and objects:
+        raise ConfigurationError(f"{objects[0]} is not built in, and has no value for unjudged text that is relevant")
+    alike: dict[tuple[Any, ...], list[MetricName]] = {}
     for name in names:
-        alike.setdefault(("chunks" in name.metric.reads, name.unit), []).append(name)
+        inputs = name.metric.reads & {"chunks", "judged"}
+        alike.setdefault((inputs, name.unit, name.cut if is_relevant else None), []).append(name)
     query_ids = tables.rows.query_ids
     values: dict[str, Values] = {str(name): np.empty(len(query_ids)) for name in names}
     for some in alike.values():
-        for first, last, sweep in tables.sweeps(some, block_rows):
+        for first, last, sweep in tables.sweeps(some, block_rows, is_relevant):
             for name in some:
                 values[str(name)][first:last] = name.metric.score(sweep, name.cut)
     values |= tables.calculated(objects)
@@ -217,15 +225,19 @@ class _Tables:
     chunks: pa.Table | None
     count: TokenCount = count_each
 
-    def sweeps(self, names: Sequence[MetricName], block_rows: int) -> Iterator[tuple[int, int, SpanSweep]]:
+    def sweeps(
+        self, names: Sequence[MetricName], block_rows: int, is_relevant: bool = False
+    ) -> Iterator[tuple[int, int, SpanSweep]]:
         """Ranges of queries that together have about ``block_rows`` rows, and the sweep of each.
 
-        The metrics are of one unit; all or none of them read the chunks in place of the hits. What touches the truth is
-        what touches the first member of a group, as it was written: that is the same whatever was retrieved.
+        The metrics are of one unit and of one input; where what is unjudged ``is_relevant``, of one cut too. What
+        touches the truth is what touches the first member of a group, as it was written: that is the same whatever was
+        retrieved.
         Raises ``ConfigurationError`` when they need documents or chunks that are not given.
         """
         rows, one, tokens, fewest = self.rows, names[0], None, None
-        hits, truth = rows.hits["hits"], rows.truth
+        hits, judged = rows.hits["hits"], rows.judged
+        truth = judged if "judged" in one.metric.reads else rows.truth
         if any(name.reads_tokens for name in names):
             tokens = self._tokens(names, one.unit)
         if any("chunks" in name.needs for name in names):
@@ -235,16 +247,20 @@ class _Tables:
                 hits, truth = touching, truth.as_written()
         if one.unit is not None and any("hits" in name.metric.reads for name in names):
             unit, doc_ids = TokenUnit(one.unit, needed(self.documents, str(one), "documents")), rows.ids.to_pylist()
-            hits, truth = (_in_tokens(side, doc_ids, unit) for side in (hits, truth))
-        offsets, most = hits.offsets + truth.offsets, line_of(hits, truth)[2]
+            hits, truth, judged = (_in_tokens(side, doc_ids, unit) for side in (hits, truth, judged))
+        reach = fewest if one.cut == MIN else hits_within(hits, one.cut, tokens) if is_relevant else None
+        offsets, most = hits.offsets + truth.offsets, line_of(hits, judged)[2]
         first, queries = 0, len(rows.query_ids)
         while first < queries:
             last = int(np.searchsorted(offsets, offsets[first] + block_rows, side="right")) - 1
             last = max(first + 1, min(last, first + most, queries))
             spent = None if tokens is None else tokens[hits.offsets[first] : hits.offsets[last]]
             least = None if fewest is None else fewest[first:last]
-            sides = hits.block(first, last), truth.block(first, last)
-            yield first, last, sweep_of(*sides, tokens=spent, fewest=least, is_merged=self._is_merged)
+            block, relevant = hits.block(first, last), truth.block(first, last)
+            if is_relevant and reach is not None and not one.metric.reads & {"chunks", "judged"}:
+                within = block.of(np.flatnonzero(block.rank <= reach[first:last][block.query]))
+                relevant = relevant.joined(spans_outside(within, judged.block(first, last)))
+            yield first, last, sweep_of(block, relevant, tokens=spent, fewest=least, is_merged=self._is_merged)
             first = last
 
     @property

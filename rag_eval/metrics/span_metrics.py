@@ -190,7 +190,17 @@ class SpanIoU(formulas.IoU, SpanMetric):
     label = "span_iou"
 
 
-class CompleteEvidence(SpanMetric):
+class _OfBothLevels(SpanMetric):
+    levels: ClassVar[tuple[EvaluationType, ...]] = ("token-level", "chunk-level")
+
+    def calculate_many(self, cases: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> Values:
+        """The metric for queries of spans or of chunk ids; raises ``ConfigurationError`` on ids at a budget."""
+        if any(isinstance(one, str) for case in cases for side in case for one in ungrouped(side)[0]):
+            return ChunkMetric.calculate_many(cast("ChunkMetric", self), cases)
+        return super().calculate_many(cases)
+
+
+class CompleteEvidence(_OfBothLevels):
     """1 when every group of the truth is covered to 0.9 at least, by its best covered member; else 0, and on no truth.
 
     For questions that need several passages: the mean is the share of the questions that can be answered whole. It is a
@@ -198,8 +208,8 @@ class CompleteEvidence(SpanMetric):
     """
 
     label = "complete_evidence"
-    levels: ClassVar[tuple[EvaluationType, ...]] = ("token-level", "chunk-level")
     only_rises = True
+    bounds = "above"
     meaning = "brings all of the evidence for {} of the questions"
     has_unit = False
 
@@ -207,11 +217,37 @@ class CompleteEvidence(SpanMetric):
     def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
         return (hits.weakest(cut) >= COMPLETE).astype(np.float64)
 
-    def calculate_many(self, cases: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> Values:
-        """The metric for queries of spans or of chunk ids; raises ``ConfigurationError`` on ids at a budget."""
-        if any(isinstance(one, str) for case in cases for side in case for one in ungrouped(side)[0]):
-            return ChunkMetric.calculate_many(cast("ChunkMetric", self), cases)
-        return super().calculate_many(cases)
+
+class Unjudged(_OfBothLevels):
+    """|retrieved \\ judged| / |retrieved|, judged being the truth and all that was judged; 0 on empty retrieval.
+
+    What was retrieved and is not in the truth counts as irrelevant, although mostly nobody has judged it. With U what
+    is retrieved within a cut and unjudged, every metric has a value for U irrelevant, which is the usual one, and one
+    for U relevant, each piece of it as a group of evidence of its own: ``score_token_level(…, unjudged="relevant")``.
+    Whatever part of what is unjudged, in U and elsewhere, is really relevant, by the ``bounds`` of a metric
+
+    - *both* hold for what is found among the hits: precision, hit rate and reciprocal rank can only rise as a part of U
+      is relevant, and nothing else matters to them;
+    - the one *above* holds for what is found of the truth: recall, IoU, F1 and evidence that is complete. With T the
+      truth and C what of it is covered, recall is (C + r) / (T + r + s) where r of U and s of what was not retrieved
+      are relevant. It is largest at r = |U| and s = 0, and falls with s: what was not retrieved can make it less than
+      the usual value, which bounds it from below only where nothing else is relevant (s = 0);
+    - *neither* holds for average precision, nDCG and the area under recall: relevant text at a low rank lowers them.
+
+    The hits within ``@min`` are those of the truth as it is. ``calculate`` is given the truth alone, and takes it as
+    all that was judged. It is a metric of both levels.
+    """
+
+    label = "unjudged"
+    higher_is_better = False
+    meaning = "retrieves text of which {} is unjudged"
+    has_unit = True
+    reads = frozenset({"hits", "judged"})
+
+    @classmethod
+    def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
+        retrieved = hits.retrieved(cut)
+        return formulas.ratio(retrieved - hits.relevant(cut), retrieved, cls.empty)
 
 
 class SpanHitRate(formulas.HitRate, SpanMetric):

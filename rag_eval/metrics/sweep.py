@@ -57,6 +57,18 @@ class SpanRows:
         """Some of the spans, in their order."""
         return self.take(rows, np.searchsorted(self.query[rows], np.arange(len(self.offsets))))
 
+    def joined(self, other: "SpanRows") -> "SpanRows":
+        """The spans of both, query by query; those of ``other`` come last, each as a group of its own."""
+        order = np.argsort(np.concatenate([self.query, other.query]), kind="stable")
+        doc, start, end = (
+            np.concatenate([getattr(side, name) for side in (self, other)])[order] for name in ("doc", "start", "end")
+        )
+        group = None
+        if self.group is not None:
+            numbers = self.group.max(initial=-1) + 1 + np.arange(len(other.doc))
+            group = np.concatenate([self.group, numbers])[order]
+        return SpanRows(self.offsets + other.offsets, doc, start, end, group)
+
     @cached_property
     def firsts(self) -> Counts:
         """Which spans are the first of their group."""
@@ -80,6 +92,27 @@ def line_of(*rows: SpanRows, queries: int = 1) -> tuple[int, int, int]:
             f"{documents} documents with ends up to {last_end} are more than can be numbered: check the ends"
         )
     return documents, last_end.bit_length(), most
+
+
+def spans_outside(spans: SpanRows, others: SpanRows) -> SpanRows:
+    """What of the spans is in none of the ``others`` of its query, as spans of which no two overlap.
+
+    Raises ``TableError`` as ``line_of`` does.
+    """
+    queries = len(spans.offsets) - 1
+    documents, bits, _ = line_of(spans, others, queries=queries)
+    bases = [(side.query * documents + side.doc) << bits for side in (spans, others)]
+    borders = [base + end for side, base in zip((spans, others), bases, strict=True) for end in (side.start, side.end)]
+    border = np.concatenate(borders)
+    # A border enters or leaves a span, or one of the others.
+    inside, among = (np.repeat(step, [len(one) for one in borders]) for step in ([1, -1, 0, 0], [0, 0, 1, -1]))
+    order = np.argsort(border, kind="stable")
+    border, inside, among = border[order], np.cumsum(inside[order]), np.cumsum(among[order])
+    kept = np.flatnonzero((inside[:-1] > 0) & (among[:-1] == 0) & (border[1:] > border[:-1]))
+    start, end = border[kept], border[kept + 1]
+    query, doc = np.divmod(start >> bits, documents)
+    offsets, low = np.searchsorted(query, np.arange(queries + 1)), start & ((1 << bits) - 1)
+    return SpanRows(offsets, doc, low, low + end - start)
 
 
 @dataclass(frozen=True)

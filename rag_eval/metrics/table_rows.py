@@ -3,7 +3,7 @@
 A row is a span: at token level its place, at chunk level all of the one character that a chunk id stands for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,8 +13,20 @@ import pyarrow.compute as pc
 from rag_eval.errors import GroundTruthError, TableError
 from rag_eval.metrics.metric import LARGEST_CUT, Counts
 from rag_eval.metrics.sweep import SpanRows
-from rag_eval.tables import CHUNKS, PASSAGES, PLACE, QUERIES, TRUTH, TruthTables, check_schema
+from rag_eval.tables import (
+    CHUNKS,
+    PASSAGES,
+    PLACE,
+    QUERIES,
+    TRUTH,
+    TruthTables,
+    check_schema,
+    queries_from_table,
+    table_of,
+)
+from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Document
+from rag_eval.types.ground_truth import JUDGED, judgements
 from rag_eval.types.ids import DocumentId, EvaluationType, text_sha256
 
 Rows = Counts | slice
@@ -36,6 +48,8 @@ class TableRows:
     """Which rows of their table the hits are."""
     chunks: SpanRows
     """Those of the corpus, as the rows of one query; none where they were not given."""
+    judged: SpanRows
+    """The truth, and what was judged beside it."""
 
 
 def with_own_places(passages: pa.Table) -> tuple[pa.Table, list[Document]]:
@@ -77,7 +91,7 @@ def read_rows(
     check_schema(answers, TRUTH, "truth", known_by)
     for table in hits.values():
         check_schema(table, PASSAGES, "passages", known_by)
-    tables = {"truth": answers, **hits}
+    tables = {"truth": answers, "judged": _judged(queries, known_by), **hits}
     if chunks is not None:
         tables["chunks"] = check_schema(chunks, CHUNKS, "chunks", known_by)
     known = queries.column("query_id").combine_chunks()
@@ -113,7 +127,22 @@ def read_rows(
     for what, table in hits.items():
         picked[what], hit_offsets = _by_rank(table, known, answerable, what, depth)
         found[what] = spans[what].take(picked[what], hit_offsets)
-    return TableRows(query_ids, ids, relevant, found, picked, spans.get("chunks", NO_SPANS))
+    _, rows, offsets = _by_query(tables["judged"], known, answerable, "judged")
+    judged = relevant.joined(spans["judged"].take(rows, offsets)) if tables["judged"].num_rows else relevant
+    return TableRows(query_ids, ids, relevant, found, picked, spans.get("chunks", NO_SPANS), judged)
+
+
+def _judged(queries: pa.Table, known_by: Sequence[str]) -> pa.Table:
+    """What was judged, as the metadata of the queries has it, in the form of truth."""
+    some = queries.filter(pc.match_substring(queries.column("metadata"), f'"{JUDGED}"'))
+    rows: list[tuple[object, ...]] = []
+    for query in queries_from_table(some):
+        for one in judgements(query):
+            where = one.passage
+            place = (where.doc_id, where.start, where.end) if isinstance(where, CharacterSpan) else (where,)
+            if one.grades and len(place) == len(known_by):
+                rows.append((query.id, 0, 0, *place))
+    return table_of(TRUTH, rows, ("query_id", "group", "member", *known_by))
 
 
 def _spans(tables: Mapping[str, pa.Table], identity: str) -> tuple[dict[str, SpanRows], pa.Array]:

@@ -1,12 +1,12 @@
 """Queries, the ground truth for them, and what a run gives back: frozen values and plain records."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NotRequired, TypedDict, TypeVar
 
-from rag_eval.errors import GroundTruthError, preview
+from rag_eval.errors import GroundTruthError, RagEvalError, preview
 from rag_eval.formatting import html_table
-from rag_eval.types.chunks import CharacterSpan
+from rag_eval.types.chunks import CharacterSpan, span_of
 from rag_eval.types.ids import ChunkId, QueryId, QueryText, generate_query_id
 
 Member = TypeVar("Member", bound=Hashable)
@@ -132,6 +132,73 @@ def group_fault(
         seen.add(member)
     stray = next((member for member in origins if member not in seen), None)
     return None if stray is None else f"{name(stray)} has an origin and is in no group: add it, or remove the origin"
+
+
+JUDGED = "judged"
+"""The key of a query's metadata under which the passages are that were retrieved for it and judged, or wait for it."""
+
+PERSON = "person"
+"""The judge whose grade counts before that of any model."""
+
+HIGHEST_GRADE, RELEVANT_GRADE = 3, 2
+"""A grade is 0 (irrelevant), 1 (about the subject), 2 (a part of the answer) or 3 (the answer); from 2 on relevant."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedPassage:
+    """A passage that was retrieved for a query, a span or a chunk id, and its grades by the name of the judge.
+
+    Without a grade it waits to be judged. Of the configurations that were pooled, so many retrieved it, at ``rank``
+    the one that ranked it best. A ``sampled`` one was drawn at random to be judged by people.
+    """
+
+    passage: CharacterSpan | ChunkId
+    grades: Mapping[str, int] = field(default_factory=dict, hash=False)
+    configurations: int = 0
+    rank: int = 0
+    sampled: bool = False
+
+    @property
+    def grade(self) -> int | None:
+        """The grade that counts: a person's, or else that of the model that judged last; None while there is none."""
+        return self.grades.get(PERSON, [*self.grades.values()][-1]) if self.grades else None
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as metadata has it."""
+        passage, data = self.passage, {name: getattr(self, name) for name in ("configurations", "rank", "sampled")}
+        place: dict[str, Any] = {"chunk_id": passage}
+        if isinstance(passage, CharacterSpan):
+            place = {name: getattr(passage, name) for name in ("doc_id", "start", "end", "text")}
+        return place | {name: value for name, value in data.items() if value} | {"grades": dict(self.grades)}
+
+
+def judgements(query: Query) -> list[JudgedPassage]:
+    """Return what was retrieved for a query and judged, or is to be; raises ``GroundTruthError`` on what is neither."""
+    given = query.metadata.get(JUDGED, [])
+    found = []
+    for one in given if isinstance(given, list) else [given]:
+        record = one if isinstance(one, dict) else {}
+        chunk_id, grades = record.get("chunk_id"), record.get("grades", {})
+        counts = configurations, rank, sampled = [record.get(key, 0) for key in ("configurations", "rank", "sampled")]
+        try:
+            passage = ChunkId(chunk_id) if isinstance(chunk_id, str) else span_of(record)
+            is_graded = all(type(grade) is int and 0 <= grade <= HIGHEST_GRADE for grade in dict(grades).values())
+        except (RagEvalError, TypeError, ValueError):
+            is_graded = False
+        if not is_graded or not all(isinstance(count, int) for count in counts):
+            raise GroundTruthError(
+                f"{query.id}: its metadata has {preview(repr(one))} under {JUDGED!r}: give doc_id, start, end and "
+                f"text, or chunk_id, and grades by judge from 0 to {HIGHEST_GRADE}"
+            )
+        found.append(JudgedPassage(passage, dict(grades), configurations, rank, bool(sampled)))
+    return found
+
+
+def with_judgements(query: Query, judged: Iterable[JudgedPassage]) -> Query:
+    """Return the query with these judgements in the place of those it has."""
+    data = [one.as_data() for one in judged]
+    others = {key: value for key, value in query.metadata.items() if key != JUDGED}
+    return replace(query, metadata=others | ({JUDGED: data} if data else {}))
 
 
 def span_name(span: CharacterSpan) -> str:

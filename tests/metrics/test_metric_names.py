@@ -132,10 +132,10 @@ def test_equal_settings_are_equal_metrics() -> None:
 
 def test_an_unknown_metric_is_named_with_those_there_are() -> None:
     with pytest.raises(
-        ConfigurationError, match=r"'span_recal'.*mean span_recall.*span_recall, span_precision.* or 10 others"
+        ConfigurationError, match=r"'span_recal'.*mean span_recall.*span_recall, span_precision.* or 11 others"
     ):
         token_level_metric("span_recal@5")
-    with pytest.raises(ConfigurationError, match=r"'span_recall'.*chunk_recall.* or 6 others"):
+    with pytest.raises(ConfigurationError, match=r"'span_recall'.*chunk_recall.* or 7 others"):
         chunk_level_metric("span_recall")
 
 

@@ -80,16 +80,16 @@ def made(name: str) -> RetrievalMetric:
 @pytest.mark.parametrize("name", METRIC.types)
 def test_every_property_is_the_one_its_formula_has(name: str) -> None:
     metric = metric_of(name)
-    assert metric.higher_is_better == (name not in COSTING) == higher_is_better(f"{name}@5")
+    assert metric.higher_is_better == (name not in {*COSTING, "unjudged"}) == higher_is_better(f"{name}@5")
     assert metric.only_rises == (name in RISING)
     assert metric.measures == ("tokens" if name in COSTING else "share")
     assert metric.empty == (1.0 if name in {"span_iou", "chroma_iou"} else 0.0)
-    assert metric.has_unit == (name.startswith("span_") or name in COSTING)
+    assert metric.has_unit == (name.startswith("span_") or name in {*COSTING, "unjudged"})
     assert metric.number == ("tokens" if name in AT_BUDGETS else "hits")
     expected = BUDGET_ONLY if name in AT_BUDGETS else {"all"} if name in UNCUT else USUAL
     assert metric.cuts == (expected | {"min"} if name.startswith("chroma_") else expected)
     both = ("token-level", "chunk-level")
-    has_both = name in AT_BUDGETS | COSTING or name == "complete_evidence"
+    has_both = name in AT_BUDGETS | COSTING or name in {"complete_evidence", "unjudged"}
     assert metric.levels == (both if has_both else both[1:] if name.startswith("chunk_") else both[:1])
 
 
