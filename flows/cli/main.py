@@ -23,7 +23,7 @@ from flows.cli.generate import generate
 from flows.cli.parts import parts, schema
 from flows.cli.processes import Stopped, leave, stop_on_signals
 from flows.cli.publish import publish
-from flows.cli.runs import cache, history, report, show
+from flows.cli.runs import cache, export, history, report, show
 from flows.cli.truth import app as truth_app
 from rag_eval.disk.files import disk_fault
 from rag_eval.distribution import PRODUCT, VERSION
@@ -67,7 +67,7 @@ def everywhere(
 
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    EVALUATE: (run, validate, estimate, show, report, generate, certify),
+    EVALUATE: (run, validate, estimate, show, report, export, generate, certify),
     MONITOR: (up, watch, deploy, history, compare, gate, plan, publish, cache),
     REFERENCE: (parts, schema),
 }

@@ -1,4 +1,4 @@
-"""Look at kept runs: ``rag-eval show``, ``report`` and ``history``, and ``cache`` for all that a workspace holds."""
+"""Look at kept runs: ``rag-eval show``, ``report``, ``export`` and ``history``; ``cache`` for all of a workspace."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -71,6 +71,28 @@ def report(
     say(console, f"Report: {path}")
     if open_:
         typer.launch(path.as_uri())
+
+
+def export(
+    format_: Annotated[str, typer.Argument(metavar="FORMAT", help="trec, jsonl, csv or parquet.")],
+    run: RunArgument = "latest",
+    output: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where to write; without it, export/ in the run's folder.")
+    ] = None,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+) -> None:
+    """Write a run for other tools: TREC's run and qrels, or the questions with the passages that were found."""
+    from rag_eval.benchmark.runs import read_run
+    from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.reports.exports import export_run
+
+    kept, console = Workspace.at(workspace), Console()
+    outcome = read_run(kept, run)
+    folder = (output or kept.runs / outcome.run / "export").absolute()
+    done = export_run(kept, outcome, format_, folder)
+    for note in done.notes:
+        say(console, note)
+    say(console, f"{counted(len(done.files), 'files')} in {folder}" if len(done.files) > 1 else str(done.files[0]))
 
 
 def history(

@@ -1,0 +1,181 @@
+"""What other tools read of a run: TREC's files by ir_measures and ranx, and questions with their passages."""
+
+import csv
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.chunking.fixed_token import FixedTokenChunker
+from rag_eval.chunking.sentence import SentenceChunker
+from rag_eval.errors import ConfigurationError
+from rag_eval.reports.exports import _run_lines, export_run
+from rag_eval.tokens import count_tokens
+from rag_eval.types.ids import generate_chunk_id
+from tests.benchmark.made_runs import make_run, write_data
+from tests.reports.report_runs import run
+
+PAIRS = {"chunk_recall@5": "R@5", "chunk_mrr@5": "RR@5", "chunk_map@5": "AP@5", "chunk_ndcg@5": "nDCG@5"}
+TEXTS = [
+    "The ferry leaves at nine. It stops at the pier. It returns by night.",
+    "=1+1 is a ferry. The pier has a lamp. The ferry waits for guests.",
+    "Guests pay at the pier. The lamp is red. The ferry is blue.",
+]
+
+
+@pytest.fixture(scope="module")
+def chunk_level(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A run on chunk ids, of documents and questions whose names have blanks."""
+    folder = tmp_path_factory.mktemp("export")
+    (folder / "docs").mkdir()
+    for number, text in enumerate(TEXTS):
+        (folder / "docs" / f"a page {number}.md").write_text(text)
+    chunker = SentenceChunker(30)
+    chunks = [chunk for text in TEXTS for chunk in chunker.chunk(text)]
+    lines = [
+        {
+            "id": f"q {word}",
+            "query": f"Which {word} is it at the pier?",
+            "relevant_chunk_ids": [generate_chunk_id(chunk) for chunk in chunks if word in chunk],
+            "metadata": {"chunker": chunker.name},
+        }
+        for word in ("ferry", "lamp", "uests")
+    ]
+    (folder / "truth.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    config = BenchmarkConfig(
+        corpus=folder / "docs",
+        ground_truth=folder / "truth.jsonl",
+        evaluation_type="chunk-level",
+        chunkers=[chunker],
+        retrieval=["bm25", "vector"],
+        k=[2, 5],
+        metrics=["chunk_recall", "chunk_mrr", "chunk_map", "chunk_ndcg"],
+        objective="chunk_recall@5",
+    )
+    workspace = Workspace(root=folder / ".rag-eval")
+    return workspace, run(config, workspace)
+
+
+def test_ir_measures_has_the_same_numbers(chunk_level: Any, tmp_path: Path) -> None:
+    ir_measures = pytest.importorskip("ir_measures")
+    workspace, outcome = chunk_level
+    done = export_run(workspace, outcome, "trec", tmp_path)
+    assert done.notes == []
+    qrels = list(ir_measures.read_trec_qrels(str(tmp_path / "qrels.txt")))
+    measures = {name: ir_measures.parse_measure(peer) for name, peer in PAIRS.items()}
+    runs = [path for path in done.files if path.suffix == ".run"]
+    assert len(runs) == len(outcome.configurations) == 2
+    for one, path in zip(outcome.configurations, runs, strict=True):
+        found = list(ir_measures.read_trec_run(str(path)))
+        theirs = ir_measures.calc_aggregate(measures.values(), qrels, found)
+        ours = {measure: one.metrics[name] for name, measure in measures.items()}
+        assert theirs == pytest.approx(ours, abs=1e-9)
+        assert 0 < ours[measures["chunk_mrr@5"]] <= 1
+
+
+def test_ranx_has_the_same_numbers(chunk_level: Any, tmp_path: Path) -> None:
+    ranx = pytest.importorskip("ranx")
+    workspace, outcome = chunk_level
+    export_run(workspace, outcome, "trec", tmp_path)
+    qrels = ranx.Qrels.from_file(str(tmp_path / "qrels.txt"), kind="trec")
+    for one, path in zip(outcome.configurations, sorted(tmp_path.glob("*.run")), strict=True):
+        found = ranx.Run.from_file(str(path), kind="trec")
+        theirs = ranx.evaluate(qrels, found, ["recall@5", "mrr@5", "map@5", "ndcg@5"], make_comparable=True)
+        assert list(theirs.values()) == pytest.approx([one.metrics[name] for name in PAIRS], abs=1e-6)
+
+
+def test_equal_scores_keep_their_order_in_single_precision() -> None:
+    hits = [{"rank": rank, "score": 0.1 + 1e-12, "doc_id": f"{9 - rank} %", "start": 0, "end": 4} for rank in (1, 2, 3)]
+    again = {**hits[0], "rank": 4}
+    lines, repeated = _run_lines({"a query": [*hits, again]}, "tag", is_placed=True)
+    columns = [line.split(" ") for line in lines]
+    assert {len(row) for row in columns} == {6}
+    assert [row[2] for row in columns] == ["8%20%25:0-4", "7%20%25:0-4", "6%20%25:0-4"]
+    scores = [np.float32(row[4]) for row in columns]
+    assert scores[0] > scores[1] > scores[2] > np.float32(0.0999)
+    assert repeated == 1
+
+
+def test_a_chunk_that_touches_evidence_is_relevant(tmp_path: Path) -> None:
+    config, workspace = write_data(tmp_path, documents=3, queries=4), Workspace(root=tmp_path / ".rag-eval")
+    outcome = make_run(workspace, config)
+    done = export_run(workspace, outcome, "trec", tmp_path / "out")
+    (note,) = done.notes
+    assert "not those of spans" in note
+    truth = [json.loads(line) for line in (tmp_path / "truth.jsonl").read_text().splitlines()]
+    for one, path in zip(outcome.configurations, sorted((tmp_path / "out").glob("*.qrels")), strict=True):
+        chunks = workspace.read_tables(one.chunk_tables).to_pylist()
+        expected = {
+            f"{entry['id']} 0 {chunk['doc_id']}:{chunk['start']}-{chunk['end']} 1"
+            for entry in truth
+            for span in entry["relevant_spans"]
+            for chunk in chunks
+            if chunk["doc_id"] == span["doc_id"] and chunk["start"] < span["end"] and chunk["end"] > span["start"]
+        }
+        assert set(path.read_text().splitlines()) == expected
+        run_lines = path.with_suffix(".run").read_text().splitlines()
+        assert {line.split()[0] for line in run_lines} <= {entry["id"] for entry in truth} - {"nobody"}
+        relevant = {" ".join(line.split()[::2][:2]) for line in expected}
+        assert any(f"{line.split()[0]} {line.split()[2]}" in relevant for line in run_lines)
+
+
+@pytest.mark.parametrize("objective", ["span_recall@3", "recall_within_tokens@60"])
+def test_questions_have_the_passages_that_the_objective_counts(tmp_path: Path, objective: str) -> None:
+    write_data(tmp_path, documents=3, queries=4)
+    config = BenchmarkConfig(
+        corpus=tmp_path / "docs",
+        ground_truth=tmp_path / "truth.jsonl",
+        chunkers=[FixedTokenChunker(20)],
+        retrieval=["vector", "bm25"],
+        k=[3],
+        objective=objective,
+    )
+    workspace = Workspace(root=tmp_path / ".rag-eval")
+    outcome = run(config, workspace)
+    for to in ("jsonl", "csv", "parquet"):
+        (file,) = export_run(workspace, outcome, to, tmp_path / "out").files
+        assert file.name == f"passages.{to}"
+    lines = [json.loads(line) for line in (tmp_path / "out" / "passages.jsonl").read_text().splitlines()]
+    assert len(lines) == 13 * len(outcome.configurations)
+    assert sum(line["unanswerable"] for line in lines) == len(outcome.configurations)
+    flat = defaultdict(list)
+    for line in lines:
+        assert len(line["retrieved_contexts"]) == len(line["passages"])
+        assert [one["rank"] for one in line["passages"]] == list(range(1, len(line["passages"]) + 1))
+        for passage, text in zip(line["passages"], line["retrieved_contexts"], strict=True):
+            content = (tmp_path / "docs" / passage["doc_id"]).read_text()
+            assert content[passage["start"] : passage["end"]] == text
+            assert passage["tokens"] == count_tokens(text, "cl100k_base")
+            flat[line["configuration"], line["query_id"]].append(text)
+    if objective == "span_recall@3":
+        assert max(len(line["passages"]) for line in lines) == 3
+    else:
+        assert max(sum(one["tokens"] for one in line["passages"]) for line in lines) <= 60
+        assert max(len(line["passages"]) for line in lines) > 1
+    rows = pq.read_table(tmp_path / "out" / "passages.parquet").to_pylist()
+    assert [row["text"] for row in rows] == [text for texts in flat.values() for text in texts]
+    with (tmp_path / "out" / "passages.csv").open(newline="") as file:
+        read = list(csv.DictReader(file))
+    assert [(row["configuration"], row["text"]) for row in read] == [
+        (row["configuration"], row["text"]) for row in rows
+    ]
+
+
+def test_text_that_looks_like_a_formula_stays_text(chunk_level: Any, tmp_path: Path) -> None:
+    workspace, outcome = chunk_level
+    (file,) = export_run(workspace, outcome, "csv", tmp_path).files
+    with file.open(newline="") as opened:
+        texts = {row["text"].strip() for row in csv.DictReader(opened)}
+    assert "'=1+1 is a ferry." in texts
+    assert not any(text.startswith("=") for text in texts)
+
+
+def test_an_unknown_format_is_refused(chunk_level: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"'trek' \(did you mean trec\?\)"):
+        export_run(*chunk_level, "trek", tmp_path)
