@@ -1,6 +1,9 @@
-"""``rag-eval publish``: send the outbox to LangSmith and orq.ai, and show where the experiments of a run are."""
+"""``rag-eval publish`` sends the outbox to LangSmith and orq.ai and shows where the experiments of a run are;
+``rag-eval truth push`` sends ground truth.
+"""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -153,3 +156,43 @@ def _print(console: Console, what: str, keys: list[str], as_json: bool) -> None:
     for key in keys:
         say(console, f"{what}: {key}")
     say(console, f"{len(keys)} {what}.")
+
+
+def push(
+    truth: Annotated[Path, typer.Argument(help="Ground-truth file (JSON lines).")],
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="Name of the dataset; by default rag-eval-token-level-v1 or rag-eval-chunk-level-v1."),
+    ] = None,
+    delete_others: Annotated[
+        bool, typer.Option("--delete-others", help="Delete examples that are not in the ground truth.")
+    ] = False,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Create or update a LangSmith dataset with this ground truth."""
+    from rag_eval.ground_truth.files import read_chunk_level, read_token_level, read_truth_text, truth_type
+    from rag_eval.services.langsmith_client import LangSmithService
+    from rag_eval.services.langsmith_datasets import DEFAULT_DATASETS, push_truth
+
+    kind = truth_type(read_truth_text(truth))
+    items = read_token_level(truth) if kind == "token-level" else read_chunk_level(truth)
+    service = LangSmithService.connect()
+    name = dataset or DEFAULT_DATASETS[kind]
+    try:
+        with leaving("the dataset may have a part of the ground truth, and the same command goes on"):
+            # In a thread, because LangSmith's SDK waits for an answer even when it is told to stop.
+            report = watched(lambda: push_truth(service, name, items, delete_others=delete_others))
+    finally:
+        service.close()
+    console = Console()
+    if as_json:
+        print_json(console, asdict(report))
+        return
+    counts = {"created": report.created, "updated": report.updated, "unchanged": report.unchanged}
+    done = [f"{count:,} {what}" for what, count in counts.items()]
+    done += [f"{report.deleted:,} deleted"] if report.deleted else []
+    say(console, f"The LangSmith dataset {report.dataset!r} holds the ground truth: {', '.join(done)}.")
+    if report.others:
+        say(console, f"It has {counted(report.others, 'examples')} more, which --delete-others would delete.")
+    if report.url:
+        say(console, report.url)

@@ -1,4 +1,4 @@
-"""``rag-eval truth``: import, check, review, re-anchor, push and pull ground truth, and find its copies.
+"""``rag-eval truth``: import, check, review, merge, re-anchor, push and pull ground truth, and find its copies.
 
 Heavy imports stay inside the functions.
 """
@@ -15,7 +15,8 @@ from rich.text import Text
 
 from flows.cli import options
 from flows.cli.console import plain_table, print_json, say, visible
-from flows.cli.processes import Stopped, leaving, watched
+from flows.cli.processes import Stopped
+from flows.cli.publish import push
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import counted, percent
 from rag_eval.ground_truth.importing import IMPORTERS, import_truth
@@ -107,46 +108,6 @@ def pull(
     import_("langsmith", dataset, output, overwrite=overwrite)
 
 
-def push(
-    truth: Annotated[Path, typer.Argument(help="Ground-truth file (JSON lines).")],
-    dataset: Annotated[
-        str | None,
-        typer.Option(help="Name of the dataset; by default rag-eval-token-level-v1 or rag-eval-chunk-level-v1."),
-    ] = None,
-    delete_others: Annotated[
-        bool, typer.Option("--delete-others", help="Delete examples that are not in the ground truth.")
-    ] = False,
-    as_json: options.JsonOption = False,
-) -> None:
-    """Create or update a LangSmith dataset with this ground truth."""
-    from rag_eval.ground_truth.files import read_chunk_level, read_token_level, read_truth_text, truth_type
-    from rag_eval.services.langsmith_client import LangSmithService
-    from rag_eval.services.langsmith_datasets import DEFAULT_DATASETS, push_truth
-
-    kind = truth_type(read_truth_text(truth))
-    items = read_token_level(truth) if kind == "token-level" else read_chunk_level(truth)
-    service = LangSmithService.connect()
-    name = dataset or DEFAULT_DATASETS[kind]
-    try:
-        with leaving("the dataset may have a part of the ground truth, and the same command goes on"):
-            # In a thread, because LangSmith's SDK waits for an answer even when it is told to stop.
-            report = watched(lambda: push_truth(service, name, items, delete_others=delete_others))
-    finally:
-        service.close()
-    console = Console()
-    if as_json:
-        print_json(console, asdict(report))
-        return
-    counts = {"created": report.created, "updated": report.updated, "unchanged": report.unchanged}
-    done = [f"{count:,} {what}" for what, count in counts.items()]
-    done += [f"{report.deleted:,} deleted"] if report.deleted else []
-    say(console, f"The LangSmith dataset {report.dataset!r} holds the ground truth: {', '.join(done)}.")
-    if report.others:
-        say(console, f"It has {counted(report.others, 'examples')} more, which --delete-others would delete.")
-    if report.url:
-        say(console, report.url)
-
-
 def review(
     truth: Annotated[Path, typer.Argument(help="Ground-truth file (JSON lines); decisions are saved to it.")],
     corpus: Annotated[Path, typer.Option(help="Folder of documents.")],
@@ -155,8 +116,13 @@ def review(
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Print the address without opening a browser.")
     ] = False,
+    by: Annotated[str | None, typer.Option(help="Name to keep the decisions under; by default your login.")] = None,
 ) -> None:
-    """Accept, reject and adjust spans in the browser, on a page that only this machine can reach."""
+    """Judge questions and passages in the browser, by keyboard, on a page that only this machine can reach.
+
+    Several people may review one file at the same time: every decision is merged with those of the others, and where
+    two differ both see it.
+    """
     from rag_eval.ground_truth.review.app import serve_review
 
     console = Console()
@@ -168,9 +134,35 @@ def review(
             webbrowser.open(address)
 
     try:
-        serve_review(truth, corpus, glob, port, on_start=started)
+        serve_review(truth, corpus, glob, port, by, on_start=started)
     except Stopped:
         say(console, "Ended; every decision is saved.")
+
+
+def merge(
+    truth: Annotated[Path, typer.Argument(help="Ground-truth file (JSON lines); what the others have is added to it.")],
+    others: Annotated[list[Path], typer.Argument(help="Copies of it that were reviewed apart.")],
+    as_json: options.JsonOption = False,
+) -> None:
+    """Merge what people decided on copies of a file, with the files beside each; exit code 1 if two differ.
+
+    The latest decision on a question or passage counts. What only one file has stays.
+    """
+    from rag_eval.ground_truth.judgements import merge_reviews
+
+    merged = merge_reviews(truth, others)
+    console = Console()
+    if as_json:
+        print_json(console, merged._asdict())
+    else:
+        counts = f"{counted(merged.questions, 'questions')}, {merged.rejected:,} rejected"
+        say(console, f"{truth}: {counts}, {counted(merged.judgements, 'judgements')}")
+        told = [f"{query_id}: {one}" for query_id, sentences in merged.differences.items() for one in sentences]
+        if told:
+            say(console, f"{counted(len(told), 'differences')} to look at; the last decision counts", "bold")
+            say_some(console, told, SHOWN_FAULTS)
+    if merged.differences:
+        raise typer.Exit(1)
 
 
 SHOWN_REMARKS = 5
@@ -452,10 +444,11 @@ def unanswerable(
         console.print(table)
 
 
-app = typer.Typer(help="Import, check, review, re-anchor, push and pull ground truth.", no_args_is_help=True)
+app = typer.Typer(help="Import, check, review, merge, re-anchor, push and pull ground truth.", no_args_is_help=True)
 app.command("import")(import_)
 app.command("check")(check)
 app.command("review")(review)
+app.command("merge")(merge)
 app.command("reanchor")(reanchor)
 app.command("alternatives")(alternatives)
 app.command("unanswerable")(unanswerable)

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError
 
 from rag_eval.chunking import CHUNKER
 from rag_eval.disk.files import data_sha256, write_atomically
+from rag_eval.disk.locks import in_turn
 from rag_eval.disk.storage import Storage
 from rag_eval.errors import ConfigurationError, GroundTruthError
 from rag_eval.formatting import counted
@@ -25,7 +26,7 @@ from rag_eval.generation.options import GenerationOptions
 from rag_eval.generation.report import GenerationReport
 from rag_eval.ground_truth.drift import ReanchorReport
 from rag_eval.ground_truth.files import Truth, rewrite_truth, write_truth
-from rag_eval.ground_truth.review.session import rejected_path
+from rag_eval.ground_truth.judgements import lock_path, rejected_path
 from rag_eval.ground_truth.sources import FileTruth, Observed, Reading, Surroundings, read_truth, words_of
 from rag_eval.llm.cost import Prices
 from rag_eval.llm.writing import AsksModel
@@ -289,22 +290,23 @@ class Growing:
         ``GroundTruthError`` when there is no question, ``ArtifactError`` when a file cannot be written.
         """
         path = self._source.file
-        # As it is now: people may have reviewed it while the model was asked.
-        there = [] if self._anew or not path.exists() else list(read_truth(path, self._level))
-        taken = {key for item in (*there, *self._rejected()) for key in _keys(item)}
-        truth: list[Any] = [*there, *(item for item in added if not taken & _keys(item))]
-        if not truth:
-            raise GroundTruthError(self._nothing())
-        fitting, kept = truth, truth
-        if carry is not None and self._level == "token-level":
-            report = carry(truth, self._corpus)
-            fitting, lost = list(report.truth), {item.query.id for item in (*report.lost, *report.unanswered)}
-            carried = {item.query.id: item for item in report.truth}
-            kept = [item if item.query.id in lost else carried[item.query.id] for item in truth]
-        if not there:
-            write_truth(path, kept)
-        elif kept != there:
-            rewrite_truth(path, path, kept)
+        # As it is now, and under the lock of a review: people may have reviewed it while the model was asked.
+        with in_turn(lock_path(path)):
+            there = [] if self._anew or not path.exists() else list(read_truth(path, self._level))
+            taken = {key for item in (*there, *self._rejected()) for key in _keys(item)}
+            truth: list[Any] = [*there, *(item for item in added if not taken & _keys(item))]
+            if not truth:
+                raise GroundTruthError(self._nothing())
+            fitting, kept = truth, truth
+            if carry is not None and self._level == "token-level":
+                report = carry(truth, self._corpus)
+                fitting, lost = list(report.truth), {item.query.id for item in (*report.lost, *report.unanswered)}
+                carried = {item.query.id: item for item in report.truth}
+                kept = [item if item.query.id in lost else carried[item.query.id] for item in truth]
+            if not there:
+                write_truth(path, kept)
+            elif kept != there:
+                rewrite_truth(path, path, kept)
         asked = f"{self.asked.model_dump_json(indent=2)}\n".encode()
         note = asked_path(path)
         if not note.is_file() or note.read_bytes() != asked:

@@ -35,28 +35,38 @@ def _encodable(text: str) -> str:
 
 _Text = Annotated[str, AfterValidator(_encodable)]
 _Offset = Annotated[int, Field(lt=2**63)]  # what a table can hold
-_NotEmpty = Annotated[str, Field(min_length=1), AfterValidator(_encodable)]
+NotEmpty = Annotated[str, Field(min_length=1), AfterValidator(_encodable)]
 
 
-class _LineModel(BaseModel):
+Place = tuple[str, int, int]
+"""A document's id, and a start and an end in it."""
+
+
+class LineModel(BaseModel):
+    """The shape of an object in a file: other keys are refused, and nothing is converted."""
+
     model_config = ConfigDict(extra="forbid", strict=True, validate_by_name=True, validate_by_alias=True)
 
 
-class Header(_LineModel):
+class Header(LineModel):
     """The line that names the format."""
 
     format: Literal["rag-eval/token-level", "rag-eval/chunk-level"]
     version: int
 
 
-class AlternativeLine(_LineModel):
+class AlternativeLine(LineModel):
     """A span that says the same as another; its numbers may still be nonsense. Without a text, the corpus has it."""
 
     doc_id: _Text = Field(validation_alias=AliasChoices("doc_id", "docId"))
     start: _Offset
     end: _Offset
     text: _Text = ""
-    origin: _NotEmpty | None = None
+    origin: NotEmpty | None = None
+
+    @property
+    def place(self) -> Place:
+        return self.doc_id, self.start, self.end
 
     def fault(self) -> str | None:
         """Return what is wrong with the numbers themselves, whatever the document holds; None if nothing is."""
@@ -81,8 +91,8 @@ class SpanLine(AlternativeLine):
         return [self, *self.alternatives]
 
 
-class _QueryLine(_LineModel):
-    id: _NotEmpty | None = None
+class _QueryLine(LineModel):
+    id: NotEmpty | None = None
     query: _Text
     unanswerable: bool = False
     metadata: dict[str, object] = Field(default_factory=dict)
@@ -159,7 +169,7 @@ class ChunkLevelLine(_QueryLine):
         default_factory=list, validation_alias=AliasChoices("relevant_chunk_ids", "relevantChunkIds", "chunk_ids")
     )
     alternatives: dict[_Text, list[_Text]] = Field(default_factory=dict)
-    origins: dict[_Text, _NotEmpty] = Field(default_factory=dict)
+    origins: dict[_Text, NotEmpty] = Field(default_factory=dict)
 
     @property
     def has_groups(self) -> bool:
@@ -225,7 +235,7 @@ def _said(fault: ErrorDetails) -> str:
         return "it is missing: add it"
     if fault["type"] != "extra_forbidden":
         return fault["msg"]
-    kinds: tuple[type[_LineModel], ...] = (TokenLevelLine, ChunkLevelLine)
+    kinds: tuple[type[LineModel], ...] = (TokenLevelLine, ChunkLevelLine)
     if len(fault["loc"]) > 1:
         kinds = (AlternativeLine,) if "alternatives" in fault["loc"][:-1] else (SpanLine,)
     known = list(dict.fromkeys(name for kind in kinds for name in kind.model_fields))

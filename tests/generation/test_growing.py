@@ -127,8 +127,8 @@ def test_what_a_review_rejects_adjusts_and_accepts_stays_so(
     path = tmp_path / "truth.jsonl"
     session = ReviewSession(path, DocumentFolder(docs, "**/*.md"))
     first, second = (item.query.id for item in read_token_level(path)[:2])
-    session.decide(first, 0, "rejected")
-    session.decide(second, 0, "accepted")
+    session.decide(first, session.entries[first].version, "rejected")
+    session.decide(second, session.entries[second].version, "accepted")
     reviewed = path.read_bytes()
     (docs / "Havnes.md").write_text(harbour_text("Havnes"), encoding="utf-8")
     truth = load()

@@ -1,5 +1,6 @@
 """The review page: its data, who may ask for it, its requests, and serving it on this machine only."""
 
+import getpass
 import hmac
 import secrets
 import socket
@@ -7,10 +8,10 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
@@ -21,8 +22,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from rag_eval.errors import ConfigurationError, RagEvalError, ReviewConflictError
-from rag_eval.ground_truth.records import AlternativeLine
-from rag_eval.ground_truth.review.session import Decision, DocumentFolder, Entry, KeptSpan, NewSpan, ReviewSession
+from rag_eval.ground_truth.judgements import Entry
+from rag_eval.ground_truth.review.session import DocumentFolder, NewSpan, Passage, ReviewSession, Verdict
 from rag_eval.types.ids import text_sha256
 
 if TYPE_CHECKING:
@@ -31,46 +32,59 @@ if TYPE_CHECKING:
 
 def state(session: ReviewSession) -> dict[str, Any]:
     """Return the whole list: every query with its status, and the documents there are."""
+    offers, differing = session.offers(), session.differing()
     return {
         "file": session.name,
-        "broken": session.broken,
+        "by": session.by,
+        "revision": session.revision,
+        "broken": session.files.broken,
         "documents": session.documents.ids,
-        "queries": [row(session, query_id, entry) for query_id, entry in session.entries.items()],
-    }
-
-
-def row(session: ReviewSession, query_id: str, entry: Entry) -> dict[str, Any]:
-    """Return a query as the list shows it."""
-    record = entry.record
-    return {
-        "id": query_id,
-        "text": record.query,
-        "status": entry.status,
-        "unanswerable": record.unanswerable,
-        "spans": len(record.relevant_spans),
-        "faulty": any(entry.span_faults(session.documents)) or not (record.relevant_spans or record.unanswerable),
-    }
-
-
-def query(session: ReviewSession, query_id: str) -> dict[str, Any]:
-    """Return a query with its spans, each with its alternatives and with what is wrong with it or one of them."""
-    entry = session.entry(query_id)
-    record = entry.record
-    faults = entry.span_faults(session.documents)
-    return {
-        "row": row(session, query_id, entry),
-        "version": entry.version,
-        "undo": session.can_undo,
-        "metadata": {key: value for key, value in record.metadata.items() if key != "review"},
-        "spans": [
-            _place(span) | {"fault": fault, "alternatives": [_place(one) for one in span.alternatives]}
-            for span, fault in zip(record.relevant_spans, faults, strict=True)
+        "queries": [
+            row(session, entry, offers.get(query_id, 0), differing.get(query_id, []))
+            for query_id, entry in session.entries.items()
         ],
     }
 
 
-def _place(span: AlternativeLine) -> dict[str, Any]:
-    return {"doc_id": span.doc_id, "start": span.start, "end": span.end, "text": span.text, "origin": span.origin}
+def row(session: ReviewSession, entry: Entry, offered: int, differing: Sequence[str]) -> dict[str, Any]:
+    """Return a query as the list shows it."""
+    record = entry.record
+    return {
+        "id": record.query_id,
+        "text": record.query,
+        "status": entry.status,
+        "unanswerable": record.unanswerable,
+        "faulty": session.is_faulty(entry),
+        "offered": offered,
+        "differing": list(differing),
+    }
+
+
+def query(session: ReviewSession, query_id: str) -> dict[str, Any]:
+    """Return a query with all its passages, each with what was decided on it and what is wrong with it."""
+    entry = session.entry(query_id)
+    passages = session.passages(entry)
+    offered = sum(one.kind == "offered" for one in passages)
+    return {
+        "row": row(session, entry, offered, session.differing().get(query_id, [])),
+        "revision": session.revision,
+        "version": entry.version,
+        "undo": session.can_undo,
+        "metadata": {key: value for key, value in entry.record.metadata.items() if key != "review"},
+        "spans": [_passage(one) for one in passages],
+    }
+
+
+def _passage(passage: Passage) -> dict[str, Any]:
+    one = passage.judgement
+    told = {"by": one.by, "grade": one.grade, "reason": one.reason} if one else {"by": None}
+    return {
+        **passage.span.model_dump(exclude={"alternatives"}),
+        "kind": passage.kind,
+        "status": passage.status,
+        "fault": passage.fault,
+        "judgement": told,
+    }
 
 
 def document(session: ReviewSession, doc_id: str) -> dict[str, Any]:
@@ -86,15 +100,20 @@ class _Message(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     id: str
-    version: int
 
 
 class _Decision(_Message):
-    decision: Decision
+    version: str
+    decision: Verdict
 
 
-class _Spans(_Message):
-    spans: Annotated[list[KeptSpan | NewSpan], Field(max_length=1000)]
+class _Judgement(_Message):
+    place: tuple[str, int, int]
+    decision: Literal["accepted", "rejected"]
+
+
+class _Span(_Message):
+    span: NewSpan
 
 
 def _decide(session: ReviewSession, data: bytes) -> dict[str, Any]:
@@ -103,9 +122,15 @@ def _decide(session: ReviewSession, data: bytes) -> dict[str, Any]:
     return query(session, message.id)
 
 
-def _set_spans(session: ReviewSession, data: bytes) -> dict[str, Any]:
-    message = _Spans.model_validate_json(data)
-    session.set_spans(message.id, message.version, message.spans)
+def _judge(session: ReviewSession, data: bytes) -> dict[str, Any]:
+    message = _Judgement.model_validate_json(data)
+    session.judge(message.id, message.place, message.decision)
+    return query(session, message.id)
+
+
+def _put_span(session: ReviewSession, data: bytes) -> dict[str, Any]:
+    message = _Span.model_validate_json(data)
+    session.put_span(message.id, message.span)
     return query(session, message.id)
 
 
@@ -114,20 +139,15 @@ def _undo(session: ReviewSession, _: bytes) -> dict[str, Any]:
     return {"nothing": True} if query_id is None else query(session, query_id)
 
 
-def _reload(session: ReviewSession, _: bytes) -> dict[str, Any]:
-    session.reload()
-    return state(session)
-
-
 Answer = Callable[[ReviewSession, Any], dict[str, Any]]
 READS: dict[str, Answer] = {
     "state": lambda session, _: state(session),
-    "current": lambda session, _: {"current": session.is_current, "file": session.name},
+    "revision": lambda session, _: {"revision": session.refresh()},
     "query": query,
     "document": document,
 }
 """What the page asks for, with the id of what it asks about."""
-CHANGES: dict[str, Answer] = {"decide": _decide, "spans": _set_spans, "undo": _undo, "reload": _reload}
+CHANGES: dict[str, Answer] = {"decide": _decide, "judge": _judge, "span": _put_span, "undo": _undo}
 """What the page posts, with the body of the request."""
 
 
@@ -268,18 +288,33 @@ HOST = "127.0.0.1"
 
 
 def serve_review(
-    truth: Path, corpus: Path, glob: str | Sequence[str], port: int = 0, *, on_start: Callable[[str], object]
+    truth: Path,
+    corpus: Path,
+    glob: str | Sequence[str],
+    port: int,
+    by: str | None = None,
+    *,
+    on_start: Callable[[str], object],
 ) -> None:
     """Serve the page until the process is interrupted; ``on_start`` is given its address, with the key in it.
+
+    ``by`` is the name that the decisions are kept under, by default the login.
 
     Port 0 takes a free one. Raises ``GroundTruthError`` or ``CorpusError`` when there is nothing to review, and
     ``ConfigurationError`` when the port is taken.
     """
-    session = ReviewSession(truth, DocumentFolder(corpus, glob))
+    session = ReviewSession(truth, DocumentFolder(corpus, glob), by or _login())
     with closing(listening_socket(port)) as listener:
         server, address = review_server(session, listener)
         on_start(address)
         server.run(sockets=[listener])
+
+
+def _login() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container may run as a user without a name
+        return "somebody"
 
 
 def review_server(session: ReviewSession, listener: socket.socket) -> "tuple[Server, str]":

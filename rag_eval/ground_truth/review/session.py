@@ -1,24 +1,38 @@
-"""A review: decisions on queries, each saved at once.
+"""A review: decisions on questions and on single passages, each saved at once, and merged with what others decide.
 
-An accepted query is marked so in its metadata. A rejected one is moved to a file of its own beside the truth, so that
-what is left is what counts. Whatever happens between the two writes of a move, the query is in at least one file; one
-that is in both counts as not rejected.
+Every change is made to the files as they are at that moment, under a lock: two reviews of one file do not undo each
+other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, NamedTuple
 
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from rag_eval.disk.files import Stamp, matching_files, read_text, write_atomically
-from rag_eval.errors import ArtifactError, CorpusError, GroundTruthError, RagEvalError, ReviewConflictError
+from rag_eval.disk.files import Stamp, matching_files, read_text
+from rag_eval.errors import CorpusError, GroundTruthError, ReviewConflictError
 from rag_eval.ground_truth.check import span_fault
-from rag_eval.ground_truth.files import BYTE_ORDER_MARK, changed_line, header_line, read_truth_text, truth_type
-from rag_eval.ground_truth.records import AlternativeLine, TokenLevelLine, line_faults, parsed_line
+from rag_eval.ground_truth.files import changed_line
+from rag_eval.ground_truth.judgements import (
+    IMPLIED,
+    Decision,
+    Entry,
+    ReviewFiles,
+    Side,
+    Status,
+    TruthJudgement,
+    difference,
+    disagreements,
+    latest,
+    parse_entry,
+    without,
+)
+from rag_eval.ground_truth.records import AlternativeLine, Place, SpanLine
 from rag_eval.types.documents import Document
-from rag_eval.types.ground_truth import SpanRecord
 from rag_eval.types.ids import DocumentId, QueryId, text_sha256
 
 
@@ -49,310 +63,287 @@ class DocumentFolder:
         return self._seen[known][1]
 
 
-Side = Literal["truth", "rejected"]
-Decision = Literal["accepted", "rejected"]
-Status = Literal["open", "accepted", "rejected"]
-
-
-class Entry:
-    """A query's line as it is in its file, what it says, and how often it was changed in this session."""
-
-    def __init__(self, line: str, record: TokenLevelLine, side: Side) -> None:
-        self.line, self.record, self.side = line, record, side
-        self.version = 0
-
-    @property
-    def status(self) -> Status:
-        """Rejected where it is kept apart, else what the metadata says."""
-        if self.side == "rejected":
-            return "rejected"
-        return "accepted" if self.record.metadata.get("review") == "accepted" else "open"
-
-    def put(self, line: str, side: Side) -> None:
-        """Give it another line, which is one that it can have, or another side."""
-        if line != self.line:
-            self.line, self.record = line, parse_entry(line)
-        self.side = side
-
-    def span_faults(self, documents: DocumentFolder) -> list[str | None]:
-        """For each span what is wrong with it or else with its first wrong alternative, None where nothing is."""
-        found: list[str | None] = []
-        for span in self.record.relevant_spans:
-            faults = [span_fault(member, documents.get(member.doc_id)) for member in span.members]
-            alternative = next((fault for fault in faults[1:] if fault is not None), None)
-            found.append(faults[0] or (alternative and f"an alternative: {alternative}"))
-        return found
-
-
-def parse_entry(line: str) -> TokenLevelLine:
-    """Parse a line; raises ``ValueError``, ``RecursionError`` or ``RagEvalError`` when it is no query."""
-    return TokenLevelLine.model_validate(parsed_line(line.removeprefix(BYTE_ORDER_MARK)))
-
-
-def is_header(line: str) -> bool:
-    """Whether a line is the one that names the format."""
-    try:
-        data = parsed_line(line.removeprefix(BYTE_ORDER_MARK))
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(data, dict) and "format" in data
-
-
-class TruthFile:
-    """The lines of a file, and whether it is still the one that was read."""
-
-    def __init__(self, path: Path) -> None:
-        """Read the file; one that is not there has no lines. Raises ``GroundTruthError`` when it cannot be read."""
-        # A link stays a link: the file it points to is the one that is replaced.
-        self.path = path.resolve()
-        self._bytes = self._on_disk()
-        try:
-            self.lines = (self._bytes or b"").decode("utf-8").split("\n")
-        except UnicodeDecodeError as error:
-            raise GroundTruthError(
-                f"{str(self.path)!r} is not UTF-8 (byte {error.start}): convert the file to UTF-8"
-            ) from None
-        if self.lines[-1] == "":
-            self.lines.pop()
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the file still has the content that was read or written last."""
-        return self._on_disk() == self._bytes
-
-    def check_current(self) -> None:
-        """Raise ``ReviewConflictError`` when somebody else has changed the file."""
-        if not self.is_current:
-            raise ReviewConflictError(
-                f"{self.path.name} was changed by somebody else: reload to see their version; nothing was overwritten"
-            )
-
-    def save(self, lines: list[str]) -> None:
-        """Replace the file's lines at once; a file that is not there and gets no lines is not made.
-
-        Raises ``ReviewConflictError`` when somebody else has changed it, ``ArtifactError`` when it cannot be written.
-        """
-        self.check_current()
-        data = ("\n".join(lines) + "\n").encode("utf-8") if lines else b""
-        if data != (self._bytes or b""):
-            write_atomically(self.path, data)
-            self._bytes = data
-        self.lines = lines
-
-    def _on_disk(self) -> bytes | None:
-        try:
-            return self.path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise ArtifactError(f"{str(self.path)!r} cannot be read ({error.strerror}): check its rights") from None
-
-
+Verdict = Literal["accepted", "rejected", "unanswerable"]
+"""What a person says of a question: good as it is, not to be asked, or answered by nothing in the documents."""
 _FROM_THE_PAGE = ConfigDict(extra="forbid", strict=True)
-
-
-@pydantic_dataclass(frozen=True, config=_FROM_THE_PAGE)
-class KeptSpan:
-    """A span that stays as it is: its number among the query's spans."""
-
-    keep: int
 
 
 @pydantic_dataclass(frozen=True, config=_FROM_THE_PAGE)
 class NewSpan:
     """A place in a document of which ``digest`` tells which text was seen.
 
-    In the place of another span, of the number that ``replaces`` gives, it takes over the alternatives of that one.
+    In the place of another passage, which ``replaces`` names, it takes over that one's origin and alternatives.
     """
 
     doc_id: str
     start: int
     end: int
     digest: str
-    replaces: int | None = None
+    replaces: tuple[str, int, int] | None = None
 
 
-def _written(span: AlternativeLine) -> SpanRecord:
-    return cast("SpanRecord", span.model_dump(exclude_defaults=True))
+class Passage(NamedTuple):
+    """A passage of a question as it is shown: of its truth, offered as one, or rejected earlier."""
+
+    span: AlternativeLine
+    kind: Literal["span", "alternative", "offered", "rejected"]
+    status: Status
+    judgement: TruthJudgement | None
+    fault: str | None
 
 
-def rejected_path(truth: Path) -> Path:
-    """Where the queries that a review rejects are kept: ``truth.rejected.jsonl`` beside ``truth.jsonl``."""
-    return truth.with_name(f"{truth.stem}.rejected{truth.suffix}")
+class _Undo(NamedTuple):
+    query_id: QueryId
+    before: tuple[str, Side]
+    after: tuple[str, Side]
+    lines: list[str]
 
 
 class ReviewSession:
-    """Ground truth under review. Not safe for threads: let one at a time in."""
+    """One person's review of ground truth. Not safe for threads: let one at a time in."""
 
-    def __init__(self, truth: Path, documents: DocumentFolder) -> None:
+    def __init__(self, truth: Path, documents: DocumentFolder, by: str = "somebody") -> None:
         """Read the files; raises ``GroundTruthError`` when the truth is missing or chunk-level."""
-        if truth_type(read_truth_text(truth)) == "chunk-level":
-            raise GroundTruthError(
-                f"{str(truth)!r} holds chunk ids, which are no places in documents: nothing to review"
-            )
-        self.documents = documents
-        self._path = truth
-        self.reload()
+        self.files = ReviewFiles(truth)
+        self.documents, self.by = documents, by
+        self._undo: list[_Undo] = []
+        self.revision = 0
+        """Another number whenever what is shown may have changed."""
 
-    def reload(self) -> None:
-        """Read both files again; what can be undone is forgotten."""
-        self._files: dict[Side, TruthFile] = {
-            "truth": TruthFile(self._path),
-            "rejected": TruthFile(rejected_path(self._path)),
-        }
-        self.entries: dict[QueryId, Entry] = {}
-        self.broken: list[str] = []
-        self._undo: list[tuple[QueryId, str, Side]] = []
-        # The lines of each file: a query, or what is carried along as it is.
-        self._slots = {"truth": self._read("truth"), "rejected": self._read("rejected")}
-        # A query rejected earlier goes to the end of the truth if it is taken back.
-        self._slots["truth"] += [slot for slot in self._slots["rejected"] if isinstance(slot, Entry)]
+    @property
+    def entries(self) -> dict[QueryId, Entry]:
+        return self.files.entries
 
     @property
     def name(self) -> str:
-        return self._path.name
-
-    @property
-    def is_current(self) -> bool:
-        """Whether nobody else has changed the files."""
-        return all(file.is_current for file in self._files.values())
+        return self.files.path.name
 
     @property
     def can_undo(self) -> bool:
         return bool(self._undo)
 
-    def decide(self, query_id: str, version: int, decision: Decision) -> Entry:
-        """Accept or reject a query; one that was rejected earlier can be accepted, and goes back to the truth.
+    def refresh(self) -> int:
+        """Read what others have changed; gives the revision."""
+        if not self.files.is_current:
+            with self._changing():
+                pass
+        return self.revision
 
-        Raises ``GroundTruthError`` when one is accepted that is not true, ``ReviewConflictError`` when the query or a
-        file was changed meanwhile, ``ArtifactError`` when it cannot be written.
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        self.revision += 1
+        with self.files.changing():
+            yield
+
+    def passages(self, entry: Entry) -> list[Passage]:
+        """Return all there is to judge of a question: its spans with their alternatives, then offers and rejections."""
+        known = self._latest_of(entry)
+        found = []
+        for span in entry.record.relevant_spans:
+            for number, member in enumerate(span.members):
+                one = known.get(member.place)
+                is_accepted = one is not None and one.decision == "accepted"
+                status: Status = "accepted" if is_accepted else "open"
+                found.append(Passage(member, "alternative" if number else "span", status, one, self._fault(member)))
+        in_truth, apart = entry.places, []
+        for place, one in known.items():
+            if one.span is not None and place not in in_truth:
+                is_rejected = one.decision == "rejected"
+                kind: Literal["rejected", "offered"] = "rejected" if is_rejected else "offered"
+                status = "rejected" if is_rejected else "open"
+                apart.append(Passage(one.span, kind, status, one, self._fault(one.span)))
+        return found + sorted(apart, key=lambda one: one.kind)
+
+    def offers(self) -> dict[str, int]:
+        """Return by question how many passages are offered that nobody has judged."""
+        found: dict[str, int] = {}
+        for (query_id, place), one in latest(self.files.judgements).items():
+            entry = self.entries.get(QueryId(query_id))
+            if one.decision == "offered" and entry is not None and place not in entry.places:
+                found[query_id] = found.get(query_id, 0) + 1
+        return found
+
+    def differing(self) -> dict[str, list[str]]:
+        """Return by question on what people differ, a sentence each."""
+        found: dict[str, list[str]] = {}
+        for item, told in disagreements(self.files.judgements).items():
+            found.setdefault(item[0], []).append(difference(item, told))
+        return found
+
+    def _latest_of(self, entry: Entry) -> dict[Place, TruthJudgement]:
+        mine = (one for one in self.files.judgements if one.id == entry.record.query_id)
+        return {place: one for (_, place), one in latest(mine).items() if place is not None and one.decision != "moved"}
+
+    def _fault(self, span: AlternativeLine) -> str | None:
+        return span_fault(span, self.documents.get(span.doc_id))
+
+    def is_faulty(self, entry: Entry) -> bool:
+        """Whether it has a passage that is not its document's text, or none and is not declared unanswerable."""
+        members = [member for span in entry.record.relevant_spans for member in span.members]
+        return any(map(self._fault, members)) or not (members or entry.record.unanswerable)
+
+    def decide(self, query_id: str, version: str, verdict: Verdict) -> Entry:
+        """Decide on a whole question; one that was rejected earlier goes back to the truth when it is accepted.
+
+        Raises ``GroundTruthError`` when one is accepted that is not true, ``ReviewConflictError`` when the question is
+        not as it was seen, ``ArtifactError`` when it cannot be written.
         """
-        entry = self._current(query_id, version)
-        if decision == "accepted":
-            if not entry.record.relevant_spans and not entry.record.unanswerable:
-                raise GroundTruthError("it has no span: add one before you accept it")
-            fault = next((fault for fault in entry.span_faults(self.documents) if fault), None)
-            if fault:
-                raise GroundTruthError(f"adjust the span before you accept it: {fault}")
-        side: Side = "rejected" if decision == "rejected" else "truth"
-        self._apply(QueryId(query_id), changed_line(entry.line, {}, {"review": decision}), side)
-        return entry
+        with self._changing():
+            entry = self.entry(query_id)
+            if entry.version != version:
+                raise ReviewConflictError("this question was changed meanwhile: look at it as it is now")
+            line, records = entry.line, []
+            if verdict == "unanswerable":
+                records = [self._judgement(entry, "rejected", span) for span in entry.record.relevant_spans]
+                line = changed_line(line, {"relevant_spans": [], "unanswerable": True}, {})
+            elif verdict == "accepted":
+                if not entry.record.relevant_spans and not entry.record.unanswerable:
+                    raise GroundTruthError("it has no span: add one before you accept it")
+                for span in entry.record.relevant_spans:
+                    self._check(span)
+            decision: Decision = "rejected" if verdict == "rejected" else "accepted"
+            is_unanswerable = decision == "accepted" and parse_entry(line).unanswerable
+            records.append(self._judgement(entry, decision, unanswerable=is_unanswerable))
+            side: Side = "rejected" if verdict == "rejected" else "truth"
+            self._apply(entry, changed_line(line, {}, {"review": decision}), side, records)
+            return entry
 
-    def set_spans(self, query_id: str, version: int, spans: list[KeptSpan | NewSpan]) -> Entry:
-        """Give a query these spans, each place once; raises as ``decide`` does, and on impossible places."""
-        entry = self._current(query_id, version)
-        records = entry.record.relevant_spans
-        found: list[SpanRecord] = []
-        for span in spans:
-            earlier = span.replaces if isinstance(span, NewSpan) else span.keep
-            if earlier is not None and not 0 <= earlier < len(records):
-                raise ReviewConflictError(f"there is no span {earlier} any more: reload")
-            if isinstance(span, NewSpan):
-                found.append(self._placed(span, [] if earlier is None else records[earlier].alternatives))
-            else:
-                found.append(_written(records[span.keep]))
-        if not found:
-            raise GroundTruthError("a query keeps at least one span: add another first, or reject the query")
-        unique: dict[tuple[str, int, int], SpanRecord] = {}
-        for one in found:
-            unique.setdefault((one["doc_id"], one["start"], one["end"]), one)
-        for member in (member for one in unique.values() for member in one.get("alternatives", [])):
-            if (place := (member["doc_id"], member["start"], member["end"])) in unique:
+    def judge(self, query_id: str, place: Place, decision: Literal["accepted", "rejected"]) -> Entry:
+        """Decide on one passage: an accepted one is in the truth, a rejected one is not.
+
+        Raises as ``decide`` does, and when the last passage of a question is rejected.
+        """
+        with self._changing():
+            entry = self.entry(query_id)
+            spans = entry.record.relevant_spans
+            members = {member.place: member for span in spans for member in span.members}
+            offered = self._latest_of(entry).get(place)
+            span = members.get(place) or (offered.span if offered else None)
+            if span is None:
+                raise ReviewConflictError("somebody moved or removed this passage meanwhile: look at it as it is now")
+            line = entry.line
+            if decision == "accepted":
+                self._check(span)
+                if place not in members:
+                    others = [one for one in getattr(span, "alternatives", []) if one.place not in members]
+                    span = SpanLine(**span.model_dump(exclude={"alternatives"}), alternatives=others)
+                    line = _with_spans(line, [*spans, span])
+            elif place in members:
+                kept = without(spans, place)
+                if not kept:
+                    raise GroundTruthError(
+                        "it is the last passage: press 0 if nothing answers the question, or reject the question with r"
+                    )
+                line = _with_spans(line, kept)
+            self._apply(entry, line, entry.side, [self._judgement(entry, decision, span)])
+            return entry
+
+    def put_span(self, query_id: str, new: NewSpan) -> Entry:
+        """Add a passage to a question, or put one elsewhere; raises as ``decide`` does, and on impossible places."""
+        with self._changing():
+            entry = self.entry(query_id)
+            spans, records = entry.record.relevant_spans, []
+            span = self._placed(new)
+            members = {one.place: one for group in spans for one in group.members}
+            offered = self._latest_of(entry).get(new.replaces) if new.replaces else None
+            old = members.get(new.replaces) if new.replaces else None
+            old = old or (offered.span if offered else None)
+            if new.replaces is not None and old is None:
+                raise ReviewConflictError("somebody moved or removed this passage meanwhile: look at it as it is now")
+            # A span may come to where another is, and takes its place; an alternative may not.
+            is_alternative = old is not None and old.place in members and old.place not in {one.place for one in spans}
+            others = [one for group in spans if group is not old for one in group.members[not is_alternative :]]
+            if span.place in {one.place for one in others if one is not old}:
                 raise GroundTruthError(
-                    f"[{place[1]}, {place[2]}) of {place[0]!r} is an alternative of another span: keep one of them"
+                    f"[{span.start}, {span.end}) of {span.doc_id!r} is an alternative of another span: keep one of them"
                 )
-        line = changed_line(entry.line, {"relevant_spans": list(unique.values()), "unanswerable": None}, {})
-        self._apply(QueryId(query_id), line, entry.side)
-        return entry
+            if old is not None and old.place in members:
+                changed = [self._moved(group, old, span) for group in spans]
+            else:
+                changed = [*spans, span.model_copy(update={"origin": old.origin if old else None})]
+            if old is not None and old.place != span.place:
+                records.append(self._judgement(entry, "moved", old))
+            unique = {one.place: one for one in reversed(changed)}
+            changed = [unique.pop(one.place) for one in changed if one.place in unique]
+            now = next((one for one in changed if one.place == span.place), span)
+            records.append(self._judgement(entry, "accepted", now))
+            self._apply(entry, _with_spans(entry.line, changed), entry.side, records)
+            return entry
 
     def undo(self) -> QueryId | None:
-        """Take back the last decision of this session; gives its query, None when there is none."""
+        """Take back the last decision of this session; gives its query, None when there is none.
+
+        Raises ``ReviewConflictError`` when somebody else has changed the question since.
+        """
         if not self._undo:
             return None
-        query_id, line, side = self._undo[-1]
-        self._apply(query_id, line, side)
-        del self._undo[-2:]
-        return query_id
-
-    def _read(self, side: Side) -> list[Entry | str]:
-        slots: list[Entry | str] = []
-        for number, line in enumerate(self._files[side].lines, start=1):
-            # Wrong spans are no obstacle: they are to be mended.
-            try:
-                record = parse_entry(line)
-                fault = None if record.query.strip() else "the query is empty"
-            except (ValueError, RecursionError, RagEvalError) as error:
-                fault = line_faults(error)[0]
-            if fault is None and record.query_id in self.entries:
-                if side == "rejected":
-                    continue  # the move to this file was not finished
-                fault = f"the id {record.query_id} is taken"
-            if fault is None:
-                self.entries[record.query_id] = Entry(line, record, side)
-                slots.append(self.entries[record.query_id])
-                continue
-            slots.append(line)
-            if line.strip() and not is_header(line):
-                self.broken.append(f"line {number} of {self._files[side].path.name}: {fault}")
-        return slots or [header_line("token-level")]
+        with self._changing():
+            last = self._undo.pop()
+            entry = self.entry(last.query_id)
+            if (entry.line, entry.side) != last.after:
+                raise ReviewConflictError("somebody else has changed this question since: it is left as it is now")
+            entry.put(*last.before)
+            self.files.save([line for line in self.files.log if line not in last.lines])
+            return last.query_id
 
     def entry(self, query_id: str) -> Entry:
         """Return a query; raises ``ReviewConflictError`` when the file has it no more."""
         entry = self.entries.get(QueryId(query_id))
         if entry is None:
-            raise ReviewConflictError("this query is not in the file any more: reload")
+            raise ReviewConflictError("this question is not in the file any more")
         return entry
 
-    def _current(self, query_id: str, version: int) -> Entry:
-        entry = self.entry(query_id)
-        if entry.version != version:
-            raise ReviewConflictError("this query was changed in another window: reload to see it")
-        return entry
+    def _check(self, span: AlternativeLine) -> None:
+        for number, member in enumerate(span.members if isinstance(span, SpanLine) else [span]):
+            if fault := self._fault(member):
+                raise GroundTruthError(
+                    f"adjust the span before you accept it: {'an alternative: ' if number else ''}{fault}"
+                )
 
-    def _placed(self, span: NewSpan, alternatives: Sequence[AlternativeLine]) -> SpanRecord:
-        """Return the span with those alternatives that are right, and are not the span itself."""
-        document = self.documents.get(span.doc_id)
+    def _placed(self, new: NewSpan) -> SpanLine:
+        document = self.documents.get(new.doc_id)
         if document is None:
-            raise ReviewConflictError(f"the document {span.doc_id!r} cannot be read any more: reload")
-        if text_sha256(document.content) != span.digest:
-            raise ReviewConflictError(f"the document {span.doc_id!r} has changed: reload to see it as it is now")
-        found = document.span(span.start, span.end)
-        record: SpanRecord = {"doc_id": found.doc_id, "start": found.start, "end": found.end, "text": found.text}
-        kept = [
-            _written(member)
-            for member in alternatives
-            if (member.doc_id, member.start, member.end) != (found.doc_id, found.start, found.end)
-            and span_fault(member, self.documents.get(member.doc_id)) is None
-        ]
-        if kept:
-            record["alternatives"] = kept
-        return record
+            raise ReviewConflictError(f"the document {new.doc_id!r} cannot be read any more")
+        if text_sha256(document.content) != new.digest:
+            raise ReviewConflictError(f"the document {new.doc_id!r} has changed: look at it as it is now")
+        found = document.span(new.start, new.end)
+        return SpanLine(doc_id=found.doc_id, start=found.start, end=found.end, text=found.text)
 
-    def _apply(self, query_id: QueryId, line: str, side: Side) -> None:
-        """Change one query and save; when that fails, everything is as before."""
-        entry = self.entries[query_id]
-        before = entry.line, entry.side
+    def _moved(self, group: SpanLine, old: AlternativeLine, new: SpanLine) -> SpanLine:
+        """Return a group with one member elsewhere; of the other alternatives of a span, those that are right."""
+        if group.place != old.place:
+            return _regrouped(group, lambda one: new if one.place == old.place else one)
+        kept = [one for one in group.alternatives if one.place != new.place and self._fault(one) is None]
+        return new.model_copy(update={"origin": old.origin, "alternatives": kept})
+
+    def _judgement(
+        self, entry: Entry, decision: Decision, span: AlternativeLine | None = None, *, unanswerable: bool = False
+    ) -> TruthJudgement:
+        """Return what this person decides now; never before what is in the file, whatever the clocks say."""
+        last = max((one.at for one in self.files.judgements), default=IMPLIED)
+        group = None if span is None else SpanLine.model_validate(span.model_dump())
+        return TruthJudgement(
+            id=entry.record.query_id,
+            span=group,
+            decision=decision,
+            unanswerable=unanswerable,
+            by=self.by,
+            at=max(datetime.now(UTC), last + timedelta(microseconds=1)),
+        )
+
+    def _apply(self, entry: Entry, line: str, side: Side, records: Sequence[TruthJudgement]) -> None:
+        """Change one query and save it with the judgements that led to it."""
+        before, lines = (entry.line, entry.side), [one.line for one in records]
         entry.put(line, side)
-        if side == "rejected" and entry not in self._slots["rejected"]:
-            self._slots["rejected"].append(entry)
-        try:
-            for file in self._files.values():
-                file.check_current()
-            # Where the query goes is written first, so that it is never in neither file.
-            for written in sorted(self._files, key=lambda one: one != side):
-                self._files[written].save(self._lines(written))
-        except BaseException:
-            entry.put(*before)
-            raise
-        entry.version += 1
-        self._undo.append((query_id, *before))
+        self.files.save([*self.files.log, *lines])
+        self._undo.append(_Undo(entry.record.query_id, before, (line, side), lines))
 
-    def _lines(self, side: Side) -> list[str]:
-        entries = [slot for slot in self._slots[side] if isinstance(slot, Entry) and slot.side == side]
-        if not self._files[side].lines and not entries:
-            return []  # no file for nothing but its header
-        kept = [slot for slot in self._slots[side] if isinstance(slot, str) or slot.side == side]
-        lines = [slot if isinstance(slot, str) else slot.line for slot in kept]
-        if any(entry.record.has_groups for entry in entries):
-            return [changed_line(line, {"version": 2}, {}) if is_header(line) else line for line in lines]
-        return lines
+
+def _regrouped(group: SpanLine, change: Callable[[AlternativeLine], AlternativeLine]) -> SpanLine:
+    members = [AlternativeLine(**change(one).model_dump(exclude={"alternatives"})) for one in group.alternatives]
+    return group.model_copy(update={"alternatives": members})
+
+
+def _with_spans(line: str, spans: Iterable[AlternativeLine]) -> str:
+    records = [span.model_dump(exclude_defaults=True) for span in spans]
+    return changed_line(line, {"relevant_spans": records, "unanswerable": None if records else True}, {})

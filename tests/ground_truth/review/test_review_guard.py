@@ -78,7 +78,7 @@ def test_a_change_from_another_page_is_refused(truth: Path, address: str, origin
     with let_in(address) as client:
         query = client.get("api/state").json()["queries"][0]
         request = client.build_request(
-            "POST", "api/decide", json={"id": query["id"], "version": 0, "decision": "rejected"}
+            "POST", "api/decide", json={"id": query["id"], "version": "", "decision": "rejected"}
         )
         del request.headers["Origin"]
         if origin is not None:
@@ -112,10 +112,12 @@ def test_every_answer_says_what_the_page_may_do(address: str) -> None:
     ("path", "body", "status"),
     [
         ("api/decide", b"{", 400),
-        ("api/decide", b'{"id": "x", "version": 0, "decision": "maybe"}', 400),
-        ("api/decide", b'{"id": "x", "version": 0, "decision": "accepted"}', 409),
-        ("api/spans", b'{"id": "x", "version": 0, "spans": [{"keep": 0, "more": 1}]}', 400),
-        ("api/spans", b'{"id": "x", "version": 0, "spans": "' + b"x" * (1 << 20) + b'"}', 413),
+        ("api/decide", b'{"id": "x", "version": "", "decision": "maybe"}', 400),
+        ("api/decide", b'{"id": "x", "version": "", "decision": "accepted"}', 409),
+        ("api/judge", b'{"id": "x", "place": ["ferry.md", 0], "decision": "accepted"}', 400),
+        ("api/judge", b'{"id": "x", "place": ["ferry.md", 0, 1], "decision": "offered"}', 400),
+        ("api/span", b'{"id": "x", "span": {"doc_id": "ferry.md", "more": 1}}', 400),
+        ("api/span", b'{"id": "x", "span": "' + b"x" * (1 << 20) + b'"}', 413),
         ("api/undo", b"", 200),
     ],
 )

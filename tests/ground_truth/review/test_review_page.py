@@ -1,10 +1,14 @@
 """The page in a real browser: keyboard first, documents inert, everything to be read and reached."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from strategies import NASTY_SAMPLES
 
+from rag_eval.ground_truth.files import read_token_level
+from rag_eval.ground_truth.judgements import TruthJudgement, add_judgements, read_judgements
+from rag_eval.types.ids import generate_query_id
 from tests.ground_truth.review.review_files import FERRY, HOSTILE, queries_in, records, span, write_files
 from tests.ground_truth.review.review_page import Opener, expect, press, said
 
@@ -40,7 +44,7 @@ def test_every_key_is_listed_on_the_page(tmp_path: Path, opened: Opener) -> None
     page = opened(write_files(tmp_path))
     for place in ("#keys", "#help-keys"):
         keys = set(page.locator(f"{place} kbd").all_text_contents())
-        assert keys >= set("jkarenxulh/d?") | {"↑", "↓", "←", "→"}
+        assert keys >= set("jkarenxyulh/d?f0") | {"↑", "↓", "←", "→"}
     press(page, "?")
     expect(page.locator("#help")).to_be_visible()
     press(page, "a", "Escape")
@@ -69,15 +73,14 @@ def test_the_alternatives_of_a_span_are_listed_gone_to_and_kept(tmp_path: Path, 
     }
     truth = write_files(tmp_path, {"format": "rag-eval/token-level", "version": 2}, record)
     page = opened(truth)
-    expect(page.locator(".alternatives")).to_contain_text("or 2 other places:")
-    first, second = page.locator(".alternatives button").all()
-    expect(first).to_have_text(f"ferry.md · {copy['start']}–{copy['end']} (copy)")
+    first, second = page.locator(".span.alternative").all()
+    expect(first).to_contain_text(f"or elsewhere, ferry.md · {copy['start']}–{copy['end']} (copy)")
     expect(page.locator("mark.other")).to_have_text("22:40")
-    first.click()
-    expect(page.locator("mark.found")).to_have_text("22:40")
+    press(page, "l", "l")
+    expect(page.locator("mark.current")).to_have_text("{{7*7}}")
     second.click()
-    expect(page.locator("mark.found")).to_have_text("{{7*7}}")
-    page.locator(".span").click()
+    expect(page.locator("mark.current")).to_have_text("{{7*7}}")
+    press(page, "h", "h")
     expect(page.locator("mark.current")).to_have_text("22:40")
     press(page, "e", "Shift+ArrowLeft", "Enter")
     said(page, "Saved at")
@@ -89,20 +92,94 @@ def test_the_alternatives_of_a_span_are_listed_gone_to_and_kept(tmp_path: Path, 
     assert queries_in(truth)[0]["relevant_spans"] == [adjusted]
 
 
-def test_what_somebody_else_wrote_is_noticed_and_shown_after_a_reload(tmp_path: Path, opened: Opener) -> None:
+def test_two_people_see_each_others_decisions_and_where_they_differ(tmp_path: Path, opened: Opener) -> None:
+    truth = write_files(tmp_path)
+    anna, ben = opened(truth, by="anna"), opened(truth, by="<i>ben</i>")
+    press(anna, "a")
+    said(anna, "Accepted and saved.")
+    press(ben, "r")
+    said(ben, "Rejected and saved.")
+    assert [query["query"] for query in queries_in(tmp_path / "truth.rejected.jsonl")] == ["When?"]
+    for page in (anna, ben):
+        differing = page.locator("#list li", has_text="When?")
+        expect(differing).to_contain_text("people differ")
+        page.locator("#filter").select_option("differing")
+        differing.locator("button").click()
+        expect(page.locator("#differing")).to_contain_text("anna: accepted")
+        expect(page.locator("#differing")).to_contain_text(", then <i>ben</i>: rejected")
+    press(anna, "u")
+    said(anna, "somebody else has changed this question since")
+    truth.write_bytes(truth.read_bytes().replace(b"Boats?", b"Ships?"))
+    expect(ben.locator("#list")).to_contain_text("Ships?")
+
+
+def test_passages_are_judged_with_the_keyboard_alone(tmp_path: Path, opened: Opener) -> None:
+    truth = write_files(tmp_path)
+    boats = generate_query_id("Boats?")
+    offers = [
+        (
+            span("ferry.md", FERRY, "Die letzte"),
+            {"grade": 3, "reason": "<script>window.pwned = 3</script>\x1b[31m\u202e"},
+        ),
+        (span("hostile.md", HOSTILE, "<script>window.pwned = 1</script>"), {}),
+    ]
+    for offered, more in offers:
+        one = {"id": boats, "span": offered | {"origin": "pooled"}, "decision": "offered", "by": "<b>model</b>"}
+        add_judgements(truth, [TruthJudgement.model_validate(one | more | {"at": datetime.now(UTC)})])
+    page = opened(truth)
+    expect(page.locator("#counts")).to_have_text("0 of 4 reviewed, 2 to judge")
+    press(page, "j")
+    expect(page.locator(".span")).to_have_count(4)
+    expect(page.locator(".span.offered").first).to_contain_text("<b>model</b>: grade 3 of 3, <script>window.pwned = 3")
+    press(page, "y", "x", "y")
+    said(page, "It answers: saved.")
+    expect(page.locator("mark.current")).to_have_text("<script>window.pwned = 1</script>")
+    press(page, "x")
+    said(page, "It does not answer: saved. a accepts the question.")
+    spans = queries_in(truth)[1]["relevant_spans"]
+    assert [(one["text"], one.get("origin")) for one in spans] == [("Boote", None), ("Die letzte", "pooled")]
+    decided = [(one.span.text, one.decision) for one in read_judgements(truth)[2:] if one.span]
+    assert decided == [
+        ("Boote", "accepted"),
+        ("zwei", "rejected"),
+        ("Die letzte", "accepted"),
+        ("<script>window.pwned = 1</script>", "rejected"),
+    ]
+    press(page, "a", "a", "a", "a")
+    said(page, "Every query is reviewed.")
+    assert page.evaluate("window.pwned") is None
+    assert page.locator("#spans b, #spans script").count() == 0
+
+
+def test_what_nothing_answers_is_declared_and_what_something_does_is_answered(tmp_path: Path, opened: Opener) -> None:
     truth = write_files(tmp_path)
     page = opened(truth)
-    theirs = truth.read_bytes().replace(b"Boats?", b"Ships?")
-    truth.write_bytes(theirs)
-    press(page, "a")
-    expect(page.locator("#notice")).to_contain_text("truth.jsonl was changed by somebody else")
-    assert truth.read_bytes() == theirs
-    page.locator("#reload").click()
-    expect(page.locator("#list")).to_contain_text("Ships?")
-    expect(page.locator("#notice")).to_be_hidden()
+    press(page, "x")
+    said(page, "it is the last passage: press 0 if nothing answers the question")
+    press(page, "0")
+    said(page, "Nothing answers it: saved.")
+    assert queries_in(truth)[0] | {"id": 0} == {
+        "id": 0,
+        "query": "When?",
+        "relevant_spans": [],
+        "unanswerable": True,
+        "metadata": {"difficulty": "easy", "review": "accepted"},
+    }
+    press(page, "j", "j")
+    expect(page.locator("#unanswerable")).to_be_visible()
+    press(page, "d")
+    page.locator("#document-choice").select_option("ferry.md")
+    press(page, "/")
+    page.keyboard.type("zwei 👍🏽")
+    press(page, "Enter", "Escape", "n", "Enter")
+    said(page, "Saved at")
+    expect(page.locator("#unanswerable")).to_be_hidden()
     press(page, "a")
     said(page, "Accepted and saved.")
-    assert [query["query"] for query in queries_in(truth)[:2]] == ["When?", "Ships?"]
+    item = read_token_level(truth)[3]
+    assert (item.unanswerable, item.query.metadata["review"]) == (False, "accepted")
+    press(page, "f")
+    expect(page.locator("#filter")).to_be_focused()
 
 
 def test_the_list_shows_what_is_asked_for(tmp_path: Path, opened: Opener) -> None:

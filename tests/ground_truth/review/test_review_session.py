@@ -1,38 +1,50 @@
 import json
+import threading
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from rag_eval.errors import ArtifactError, GroundTruthError, ReviewConflictError, SpanMismatchError
 from rag_eval.ground_truth.files import read_token_level
-from rag_eval.ground_truth.review import app as answers
-from rag_eval.ground_truth.review.session import (
-    Decision,
-    DocumentFolder,
-    KeptSpan,
-    NewSpan,
-    ReviewSession,
+from rag_eval.ground_truth.judgements import (
+    TruthJudgement,
+    add_judgements,
+    judgements_path,
+    merge_reviews,
+    read_judgements,
     rejected_path,
 )
+from rag_eval.ground_truth.records import Place, SpanLine
+from rag_eval.ground_truth.review import app as answers
+from rag_eval.ground_truth.review.session import (
+    DocumentFolder,
+    NewSpan,
+    ReviewSession,
+    Verdict,
+)
 from rag_eval.types.ids import QueryId, text_sha256
-from tests.ground_truth.review.review_files import FERRY, queries_in, records, span, write_files
+from tests.ground_truth.review.review_files import FERRY, Record, queries_in, records, span, write_files
 
 WHEN, BOATS, SCRIPT, NEVER = (record["query"] for record in records())
 
 
-def session_on(truth: Path) -> ReviewSession:
-    return ReviewSession(truth, DocumentFolder(truth.parent / "docs", "**/*.md"))
+def session_on(truth: Path, by: str = "anna", docs: Path | None = None) -> ReviewSession:
+    return ReviewSession(truth, DocumentFolder(docs or truth.parent / "docs", "**/*.md"), by)
 
 
 def id_of(session: ReviewSession, text: str) -> QueryId:
     return next(query_id for query_id, entry in session.entries.items() if entry.record.query == text)
 
 
-def decide(session: ReviewSession, text: str, decision: Decision) -> None:
+def decide(session: ReviewSession, text: str, decision: Verdict) -> None:
     query_id = id_of(session, text)
     session.decide(query_id, session.entries[query_id].version, decision)
+
+
+def place_of(record: Record) -> Place:
+    return record["doc_id"], record["start"], record["end"]
 
 
 def texts(path: Path) -> list[str]:
@@ -59,10 +71,10 @@ def test_groups_are_kept_and_raise_the_version_of_the_file_they_go_to(tmp_path: 
     query_id = id_of(session, WHEN)
     seen = digest(session, "ferry.md")
     boats = span("ferry.md", FERRY, "Boote")
-    session.set_spans(query_id, 0, [KeptSpan(0), NewSpan("ferry.md", boats["start"], boats["end"], seen)])
+    session.put_span(query_id, NewSpan("ferry.md", boats["start"], boats["end"], seen))
     assert queries_in(truth)[0]["relevant_spans"] == [*grouped["relevant_spans"], boats]
     with pytest.raises(GroundTruthError, match="is an alternative of another span: keep one of them"):
-        session.set_spans(query_id, 1, [KeptSpan(0), NewSpan("ferry.md", copy["start"], copy["end"], seen)])
+        session.put_span(query_id, NewSpan("ferry.md", copy["start"], copy["end"], seen))
     decide(session, BOATS, "rejected")
     aside = rejected_path(truth)
     assert '"version": 1' in aside.read_text().split("\n")[0]
@@ -86,12 +98,14 @@ def test_a_span_that_is_adjusted_keeps_the_alternatives_that_are_right_and_not_i
     truth = write_files(tmp_path, {"query": "When?", "relevant_spans": [grouped]})
     session = session_on(truth)
     seen = digest(session, "ferry.md")
-    moved = NewSpan("ferry.md", place["start"], place["end"], seen, replaces=0)
-    session.set_spans(id_of(session, WHEN), 0, [moved])
+    moved = NewSpan("ferry.md", place["start"], place["end"], seen, replaces=place_of(grouped))
+    session.put_span(id_of(session, WHEN), moved)
     assert queries_in(truth)[0]["relevant_spans"] == [place | {"alternatives": [right]}]
     decide(session, WHEN, "accepted")
-    with pytest.raises(ReviewConflictError, match="there is no span 1 any more"):
-        session.set_spans(id_of(session, WHEN), 2, [replace(moved, replaces=1)])
+    with pytest.raises(ReviewConflictError, match="somebody moved or removed this passage meanwhile"):
+        session.put_span(id_of(session, WHEN), moved)
+    with pytest.raises(GroundTruthError, match="is an alternative of another span"):
+        session.put_span(id_of(session, WHEN), replace(moved, replaces=place_of(right)))
 
 
 def test_a_rejected_query_moves_to_a_file_beside_and_back(tmp_path: Path) -> None:
@@ -119,12 +133,13 @@ def test_undo_takes_everything_back_byte_for_byte(tmp_path: Path) -> None:
     decide(session, BOATS, "accepted")
     decide(session, BOATS, "rejected")
     query_id = id_of(session, WHEN)
-    session.set_spans(query_id, 1, [KeptSpan(0), NewSpan("ferry.md", 0, 3, digest(session, "ferry.md"))])
+    session.put_span(query_id, NewSpan("ferry.md", 0, 3, digest(session, "ferry.md")))
     undone = [session.undo() for _ in range(5)]
     boats = id_of(session, BOATS)
     assert undone == [query_id, boats, boats, query_id, None]
     assert truth.read_bytes() == before
     assert texts(rejected_path(truth)) == []
+    assert read_judgements(truth) == []
 
 
 def digest(session: ReviewSession, doc_id: str) -> str:
@@ -139,28 +154,38 @@ def test_spans_are_taken_from_the_document_and_kept_ones_stay(tmp_path: Path) ->
     query_id = id_of(session, BOATS)
     party = FERRY.index("🎉")
     new = NewSpan("ferry.md", party, party + 7, digest(session, "ferry.md"))
-    session.set_spans(query_id, 0, [KeptSpan(1), new, new])
+    session.judge(query_id, place_of(records()[1]["relevant_spans"][0]), "rejected")
+    session.put_span(query_id, new)
+    session.put_span(query_id, new)
     spans = queries_in(truth)[1]["relevant_spans"]
     assert [one["text"] for one in spans] == ["zwei", "🎉 fährt"]
     assert read_token_level(truth)[1].relevant_spans[1].start == party
-    for spans_given, reason in [
-        ([], "keeps at least one span"),
-        ([KeptSpan(7)], "no span 7"),
-        ([NewSpan("none.md", 0, 1, "")], "cannot be read any more"),
-        ([NewSpan("ferry.md", 0, 1, "other")], "has changed: reload"),
+    seen = digest(session, "ferry.md")
+    for given, reason in [
+        (NewSpan("none.md", 0, 1, ""), "cannot be read any more"),
+        (NewSpan("ferry.md", 0, 1, "other"), "has changed: look at it"),
+        (NewSpan("ferry.md", 0, 1, seen, replaces=("ferry.md", 5, 6)), "somebody moved or removed"),
     ]:
-        with pytest.raises(GroundTruthError, match=reason):
-            session.set_spans(query_id, 1, spans_given)
+        with pytest.raises(ReviewConflictError, match=reason):
+            session.put_span(query_id, given)
     with pytest.raises(SpanMismatchError, match="reaches past the end"):
-        session.set_spans(query_id, 1, [NewSpan("ferry.md", 0, 10**6, digest(session, "ferry.md"))])
+        session.put_span(query_id, NewSpan("ferry.md", 0, 10**6, seen))
     assert queries_in(truth)[1]["relevant_spans"] == spans
+    session.judge(query_id, place_of(spans[0]), "rejected")
+    with pytest.raises(GroundTruthError, match="it is the last passage: press 0"):
+        session.judge(query_id, place_of(spans[1]), "rejected")
+    session.decide(query_id, session.entries[query_id].version, "unanswerable")
+    item = read_token_level(truth)[1]
+    assert (item.unanswerable, item.relevant_spans, item.query.metadata) == (True, (), {"review": "accepted"})
 
 
 def test_a_span_makes_an_unanswerable_query_answerable(tmp_path: Path) -> None:
     truth = write_files(tmp_path)
     session = session_on(truth)
     query_id = id_of(session, NEVER)
-    session.set_spans(query_id, 0, [NewSpan("ferry.md", 0, 1, digest(session, "ferry.md"))])
+    session.decide(query_id, session.entries[query_id].version, "accepted")
+    assert read_judgements(truth)[0].unanswerable
+    session.put_span(query_id, NewSpan("ferry.md", 0, 1, digest(session, "ferry.md")))
     item = read_token_level(truth)[3]
     assert (item.unanswerable, [one.text for one in item.relevant_spans]) == (False, ["#"])
 
@@ -189,35 +214,174 @@ def test_only_what_is_true_can_be_accepted(tmp_path: Path) -> None:
     assert texts(truth) == ["short?", "none?"]
 
 
-def test_what_somebody_else_wrote_is_not_overwritten(tmp_path: Path) -> None:
+def test_what_somebody_else_wrote_is_taken_in_and_not_overwritten(tmp_path: Path) -> None:
     truth = write_files(tmp_path)
     session = session_on(truth)
-    theirs = truth.read_bytes().replace(b"When?", b"When exactly?")
-    truth.write_bytes(theirs)
-    assert not session.is_current
-    for decision in get_args(Decision):
-        with pytest.raises(ReviewConflictError, match="changed by somebody else: reload"):
-            decide(session, BOATS, decision)
-    assert truth.read_bytes() == theirs
-    assert not rejected_path(truth).exists()
-    assert session.entries[id_of(session, BOATS)].status == "open"
-    session.reload()
-    decide(session, "When exactly?", "accepted")
-    assert texts(truth)[0] == "When exactly?"
-
-    rejected_path(truth).write_text("")
-    with pytest.raises(ReviewConflictError, match=r"truth\.rejected\.jsonl was changed"):
-        decide(session, BOATS, "accepted")
-
-
-def test_a_decision_on_an_old_state_is_refused(tmp_path: Path) -> None:
-    session = session_on(write_files(tmp_path))
-    query_id = id_of(session, WHEN)
-    session.decide(query_id, 0, "accepted")
-    with pytest.raises(ReviewConflictError, match="changed in another window"):
-        session.decide(query_id, 0, "rejected")
+    when, seen = id_of(session, WHEN), session.entries[id_of(session, WHEN)].version
+    before = session.revision
+    truth.write_bytes(truth.read_bytes().replace(b'"22:40"', b'"22:4"').replace(b"Boats?", b"Ships?"))
+    assert session.refresh() > before
+    assert session.refresh() == session.revision
+    decide(session, SCRIPT, "accepted")
+    decide(session, "Ships?", "rejected")
+    assert (texts(truth), texts(rejected_path(truth))) == ([WHEN, SCRIPT, NEVER], ["Ships?"])
+    with pytest.raises(ReviewConflictError, match="this question was changed meanwhile"):
+        session.decide(when, seen, "accepted")
     with pytest.raises(ReviewConflictError, match="not in the file any more"):
-        session.decide("nobody", 0, "rejected")
+        session.decide("nobody", seen, "rejected")
+
+
+def test_two_people_review_one_file_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
+    many = [{"query": f"{number}?", "relevant_spans": [span("ferry.md", FERRY, "Boote")]} for number in range(40)]
+    truth = write_files(tmp_path, *many)
+
+    def review(by: str, numbers: range) -> None:
+        session = session_on(truth, by)
+        for number in numbers:
+            decide(session, f"{number}?", "rejected" if number % 3 == 0 else "accepted")
+
+    people = [threading.Thread(target=review, args=one) for one in (("anna", range(20)), ("ben", range(20, 40)))]
+    for person in people:
+        person.start()
+    for person in people:
+        person.join()
+    assert dict.fromkeys(texts(rejected_path(truth))).keys() == {f"{number}?" for number in range(0, 40, 3)}
+    assert all(item.query.metadata == {"review": "accepted"} for item in read_token_level(truth))
+    assert sorted(one.by for one in read_judgements(truth)) == ["anna"] * 20 + ["ben"] * 20
+
+
+def test_where_two_people_differ_the_last_decision_counts_and_both_are_told(tmp_path: Path) -> None:
+    truth = write_files(tmp_path)
+    anna, ben = session_on(truth), session_on(truth, "ben")
+    query_id = id_of(anna, WHEN)
+    decide(anna, WHEN, "accepted")
+    decide(ben, WHEN, "rejected")
+    assert texts(rejected_path(truth)) == [WHEN]
+    anna.refresh()
+    for session in (anna, ben):
+        (told,) = answers.query(session, query_id)["row"]["differing"]
+        assert told.startswith("the question: anna: accepted (")
+        assert ", then ben: rejected (" in told
+    with pytest.raises(ReviewConflictError, match="somebody else has changed this question since"):
+        anna.undo()
+    decide(anna, WHEN, "rejected")
+    assert answers.query(anna, query_id)["row"]["differing"] == []
+
+
+def offer(truth: Path, record: Record, **more: object) -> None:
+    one = {"id": id_of(session_on(truth), BOATS), "span": record, "decision": "offered", "by": "search"}
+    add_judgements(truth, [TruthJudgement.model_validate({**one, **more, "at": datetime.now(UTC)})])
+
+
+def test_an_offered_passage_is_judged_into_the_truth_or_out_of_it(tmp_path: Path) -> None:
+    truth = write_files(tmp_path)
+    first, second = (
+        span("ferry.md", FERRY, "22:40") | {"origin": "pooled"},
+        span("ferry.md", FERRY, "eins".replace("ei", "e\u0301i")),
+    )
+    offer(truth, first, grade=2, reason="<b>likely</b>")
+    offer(truth, second)
+    offer(truth, first)  # an offer is not repeated
+    assert len(read_judgements(truth)) == 2
+    session = session_on(truth)
+    query_id = id_of(session, BOATS)
+    told = answers.query(session, query_id)
+    assert [one["kind"] for one in told["spans"]] == ["span", "span", "offered", "offered"]
+    assert told["spans"][2]["judgement"] == {"by": "search", "grade": 2, "reason": "<b>likely</b>"}
+    assert [row["offered"] for row in answers.state(session)["queries"]] == [0, 2, 0, 0]
+    session.judge(query_id, place_of(first), "accepted")
+    session.judge(query_id, place_of(second), "rejected")
+    assert queries_in(truth)[1]["relevant_spans"][2] == first
+    assert read_token_level(truth)[1].origins == {read_token_level(truth)[1].relevant_spans[2]: "pooled"}
+    kinds = [(one["kind"], one["status"]) for one in answers.query(session, query_id)["spans"]]
+    assert kinds == [("span", "open"), ("span", "open"), ("span", "accepted"), ("rejected", "rejected")]
+    offer(truth, second)
+    assert answers.query(session_on(truth), query_id)["row"]["offered"] == 0
+    session.judge(query_id, place_of(second), "accepted")
+    assert len(queries_in(truth)[1]["relevant_spans"]) == 4
+    with pytest.raises(ReviewConflictError, match="somebody moved or removed this passage"):
+        session.judge(query_id, ("ferry.md", 0, 1), "rejected")
+
+
+def test_an_offer_that_is_adjusted_keeps_its_origin_and_is_offered_no_more(tmp_path: Path) -> None:
+    truth = write_files(tmp_path)
+    first = span("ferry.md", FERRY, "22:40") | {"origin": "pooled"}
+    offer(truth, first)
+    session = session_on(truth)
+    there = NewSpan("ferry.md", first["start"], first["end"] - 1, digest(session, "ferry.md"), place_of(first))
+    session.put_span(id_of(session, BOATS), there)
+    added = queries_in(truth)[1]["relevant_spans"][2]
+    assert (added["text"], added["origin"]) == ("22:4", "pooled")
+    assert len(answers.query(session, id_of(session, BOATS))["spans"]) == 3
+
+
+def test_one_alternative_is_judged_by_itself(tmp_path: Path) -> None:
+    copy = span("ferry.md", FERRY, "22:40", 1) | {"origin": "copy"}
+    grouped = span("ferry.md", FERRY, "22:40") | {"alternatives": [copy]}
+    truth = write_files(tmp_path, {"query": WHEN, "relevant_spans": [grouped]})
+    session = session_on(truth)
+    query_id = id_of(session, WHEN)
+    session.judge(query_id, place_of(copy), "rejected")
+    assert queries_in(truth)[0]["relevant_spans"] == [span("ferry.md", FERRY, "22:40")]
+    assert session.undo() == query_id
+    assert queries_in(truth)[0]["relevant_spans"] == [grouped]
+    session.judge(query_id, place_of(grouped), "accepted")
+    assert [one["status"] for one in answers.query(session, query_id)["spans"]] == ["accepted", "open"]
+    assert read_judgements(truth)[0].span == SpanLine.model_validate(grouped)
+
+
+def test_copies_reviewed_apart_are_merged_and_differences_named(tmp_path: Path) -> None:
+    truth, docs = write_files(tmp_path), tmp_path / "docs"
+    (tmp_path / "ben").mkdir()
+    copy = tmp_path / "ben" / "truth.jsonl"
+    copy.write_bytes(truth.read_bytes())
+    anna, ben = session_on(truth), session_on(copy, "ben", docs)
+    first, second = (place_of(one) for one in records()[1]["relevant_spans"])
+    boats = id_of(anna, BOATS)
+    anna.judge(boats, first, "rejected")
+    decide(anna, WHEN, "accepted")
+    decide(anna, SCRIPT, "rejected")
+    ben.judge(boats, second, "accepted")
+    ben.put_span(boats, NewSpan("ferry.md", 0, 3, digest(ben, "ferry.md")))
+    decide(ben, WHEN, "rejected")
+    with copy.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"query": "More?", "relevant_spans": [span("ferry.md", FERRY, "Boote")]}) + "\n")
+    merged = merge_reviews(truth, [copy])
+    assert (merged.questions, merged.rejected, merged.judgements) == (3, 2, 6)
+    assert texts(truth) == [BOATS, NEVER, "More?"]
+    assert sorted(texts(rejected_path(truth))) == [SCRIPT, WHEN]
+    assert [one["text"] for one in queries_in(truth)[0]["relevant_spans"]] == ["zwei", FERRY[:3]]
+    (told,) = merged.differences[id_of(anna, WHEN)]
+    assert "anna: accepted" in told
+    assert told.index("ben: rejected") > told.index("anna")
+    files = [path.read_bytes() for path in (truth, rejected_path(truth), judgements_path(truth))]
+    assert merge_reviews(truth, [copy]) == merged
+    assert [path.read_bytes() for path in (truth, rejected_path(truth), judgements_path(truth))] == files
+
+
+def test_files_without_judgements_are_merged_by_what_they_say(tmp_path: Path) -> None:
+    truth = write_files(tmp_path)
+    (tmp_path / "ben").mkdir()
+    copy = tmp_path / "ben" / "truth.jsonl"
+    copy.write_bytes(truth.read_bytes())
+    decide(session_on(truth), WHEN, "accepted")
+    decide(session_on(copy, "ben", tmp_path / "docs"), BOATS, "rejected")
+    judgements_path(truth).unlink()
+    judgements_path(copy).unlink()
+    merged = merge_reviews(truth, [copy])
+    assert (merged.questions, merged.rejected, merged.differences) == (3, 1, {})
+    assert queries_in(truth)[0]["metadata"]["review"] == "accepted"
+
+
+def test_broken_judgements_are_named_and_kept(tmp_path: Path) -> None:
+    truth = write_files(tmp_path)
+    judgements_path(truth).write_text('{"id": "x"}\n', encoding="utf-8")
+    session = session_on(truth)
+    assert session.files.broken == ["line 1 of truth.judgements.jsonl: decision: it is missing: add it"]
+    decide(session, WHEN, "accepted")
+    assert judgements_path(truth).read_text().startswith('{"id": "x"}\n')
+    with pytest.raises(GroundTruthError, match="decision: it is missing"):
+        read_judgements(truth)
 
 
 def test_a_move_that_was_cut_off_loses_nothing(tmp_path: Path) -> None:
@@ -237,7 +401,7 @@ def test_lines_that_are_no_queries_stay_as_they_are(tmp_path: Path) -> None:
     truth = write_files(tmp_path, *ugly)
     session = session_on(truth)
     assert len(session.entries) == 1
-    assert [one.partition(":")[0] for one in session.broken] == [
+    assert [one.partition(":")[0] for one in session.files.broken] == [
         f"line {number} of truth.jsonl" for number in (3, 4, 5)
     ]
     decide(session, WHEN, "accepted")

@@ -63,7 +63,7 @@ def test_the_mouse_selects_and_adds_a_span(tmp_path: Path, opened: Opener) -> No
     said(page, "Saved at")
     assert [one["text"] for one in queries_in(truth)[0]["relevant_spans"]] == ["22:40", "letzte"]
     press(page, "x")
-    said(page, "Removed and saved.")
+    said(page, "It does not answer: saved.")
     assert [one["text"] for one in queries_in(truth)[0]["relevant_spans"]] == ["22:40"]
 
 

@@ -5,16 +5,12 @@ import { DRAFT_KEYS, KEYS, actionOf, listed } from "./keys.js";
 import { QueryList } from "./query_list.js";
 import { QueryView } from "./query_view.js";
 import { Review } from "./review.js";
-import { getCurrent, getState, post } from "./server.js";
+import { getRevision, getState } from "./server.js";
 
 const find = (id) => document.getElementById(id);
 const view = new DocumentView(find("document"));
 const list = new QueryList(find("list"), find("list-empty"), (id) => review.run(() => review.open(id)));
-const queryView = new QueryView(
-  document,
-  (number) => review.run(() => review.chooseSpan(number)),
-  (number, which) => review.run(() => review.chooseAlternative(number, which)),
-);
+const queryView = new QueryView(document, (number) => review.run(() => review.chooseSpan(number)));
 const review = new Review(list, queryView, view);
 
 const ACTIONS = {
@@ -23,8 +19,10 @@ const ACTIONS = {
   accept: () => review.decide("accepted"),
   reject: () => review.decide("rejected"),
   adjust: () => review.adjust(),
+  nothing: () => review.decide("unanswerable"),
+  answers: () => review.judge("accepted"),
+  remove: () => review.judge("rejected"),
   add: () => review.begin(null, review.chosenRange()),
-  remove: () => review.remove(),
   undo: () => review.undo(),
   nextSpan: () => review.chooseSpan(review.spanNumber + 1),
   previousSpan: () => review.chooseSpan(review.spanNumber - 1),
@@ -33,6 +31,7 @@ const ACTIONS = {
   moveEnd: (event) => review.moveEnd(event),
   find: () => find("find").select(),
   chooseDocument: () => find("document-choice").focus(),
+  chooseFilter: () => find("filter").focus(),
   pageDown: () => view.scrollBy(1),
   pageUp: () => view.scrollBy(-1),
   help: () => find("help").showModal(),
@@ -98,13 +97,15 @@ find("list-button").addEventListener("click", () => {
   const isOpen = document.body.classList.toggle("listing");
   find("list-button").setAttribute("aria-expanded", String(isOpen));
 });
-find("reload").addEventListener("click", () => review.run(async () => review.start(await post("reload"))));
-window.addEventListener("focus", () =>
+// What others decide is shown soon after.
+const look = () =>
   review.run(async () => {
-    const { current, file } = await getCurrent();
-    if (!current) review.notice(`${file} was changed by somebody else: reload to see their version.`);
-  }),
-);
+    if (review.query && (await getRevision()) !== review.revision) await review.refresh();
+  });
+window.addEventListener("focus", look);
+setInterval(() => {
+  if (!document.hidden) look();
+}, 5000);
 
 const title = document.createElement("h3");
 title.textContent = "While adjusting";

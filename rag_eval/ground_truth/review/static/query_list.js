@@ -1,6 +1,13 @@
 // The list of queries at the side.
 
-const ICONS = { open: "○", accepted: "✓", rejected: "✕" };
+export const ICONS = { open: "○", accepted: "✓", rejected: "✕" };
+const FILTERS = {
+  faulty: (row) => row.faulty,
+  offered: (row) => row.offered > 0,
+  differing: (row) => row.differing.length > 0,
+};
+// Whether there is something to decide on a query.
+export const isOpen = (row) => row.status === "open" || (row.offered > 0 && row.status !== "rejected");
 
 export class QueryList {
   constructor(element, empty, onChoose) {
@@ -31,7 +38,9 @@ export class QueryList {
         text.className = "text";
         text.dir = "auto";
         text.textContent = row.text;
-        button.append(icon, text);
+        const count = document.createElement("span");
+        count.className = "count";
+        button.append(icon, text, count);
         item.append(button);
         this.items.set(row.id, item);
         this.draw(row);
@@ -55,13 +64,15 @@ export class QueryList {
     icon.textContent = row.faulty && row.status === "open" ? "!" : ICONS[row.status];
     icon.setAttribute("role", "img");
     icon.setAttribute("aria-label", row.faulty ? `${row.status}, with a fault` : row.status);
+    const counts = [row.offered ? `${row.offered} to judge` : "", row.differing.length ? "people differ" : ""];
+    item.querySelector(".count").textContent = counts.filter(Boolean).join(", ");
   }
 
   sift(filter = this.filter) {
     this.filter = filter;
     let count = 0;
     for (const row of this.rows) {
-      const fits = filter === "all" || row.status === filter || (filter === "faulty" && row.faulty);
+      const fits = filter === "all" || row.status === filter || FILTERS[filter]?.(row);
       // The one being looked at stays until another is chosen.
       const item = this.items.get(row.id);
       const isHidden = !fits && row.id !== this.current;
@@ -96,6 +107,6 @@ export class QueryList {
     const visible = this.visible;
     const number = visible.findIndex((row) => row.id === this.current);
     const order = [...visible.slice(number + 1), ...visible.slice(0, number)];
-    return order.find((row) => row.status === "open")?.id ?? null;
+    return order.find(isOpen)?.id ?? null;
   }
 }

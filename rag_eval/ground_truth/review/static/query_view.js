@@ -1,15 +1,14 @@
-// The question, its spans and what can be decided on them.
+// The question, its passages and what can be decided on them.
+
+import { ICONS } from "./query_list.js";
 
 export class QueryView {
-  constructor(root, onChooseSpan, onChooseAlternative) {
+  constructor(root, onChooseSpan) {
     this.find = (id) => root.getElementById(id);
     this.button = (action) => root.querySelector(`[data-action=${action}]`);
     this.find("spans").addEventListener("click", (event) => {
       const button = event.target.closest("button");
-      if (!button) return;
-      const { number, alternative } = button.dataset;
-      if (alternative === undefined) onChooseSpan(Number(number));
-      else onChooseAlternative(Number(number), Number(alternative));
+      if (button) onChooseSpan(Number(button.dataset.number));
     });
   }
 
@@ -22,61 +21,45 @@ export class QueryView {
     this.find("metadata").replaceChildren(...Object.entries(metadata).map(([key, value]) => fact(key, value)));
     this.find("question").textContent = row.text;
     this.find("unanswerable").hidden = !row.unanswerable;
+    this.find("differing").hidden = row.differing.length === 0;
+    this.find("differing").textContent = `People differ, the last decision counts. ${row.differing.join("; ")}`;
     this.find("spans").replaceChildren(...spans.map((span, number) => card(span, number, number === spanNumber)));
     this.button("undo").disabled = !query.undo;
-    this.button("adjust").disabled = spans.length === 0;
-    this.button("remove").disabled = spans.length < 2;
+    for (const action of ["adjust", "answers", "remove"]) this.button(action).disabled = spans.length === 0;
     this.find("spans").querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
   }
 }
 
 function fact(key, value) {
+  return part("fact", `${key}: ${typeof value === "string" ? value : JSON.stringify(value)}`);
+}
+
+function part(name, text) {
   const element = document.createElement("span");
-  element.className = "fact";
-  element.textContent = `${key}: ${typeof value === "string" ? value : JSON.stringify(value)}`;
+  element.className = name;
+  element.textContent = text;
   return element;
 }
+
+const KINDS = { span: "", alternative: "or elsewhere, ", offered: "offered, ", rejected: "not an answer, " };
 
 function card(span, number, isCurrent) {
   const item = document.createElement("li");
   const button = document.createElement("button");
   button.type = "button";
-  button.className = "span";
+  button.className = `span ${span.kind} ${span.status}`;
   button.dataset.number = number;
   if (isCurrent) button.setAttribute("aria-current", "true");
-  const place = document.createElement("span");
-  place.className = "place";
-  place.textContent = `${span.doc_id} · ${span.start}–${span.end}`;
-  const text = document.createElement("span");
-  text.className = "excerpt";
+  const origin = span.origin ? ` (${span.origin})` : "";
+  const place = `${KINDS[span.kind]}${span.doc_id} · ${span.start}–${span.end}${origin}`;
+  button.append(part("place", `${ICONS[span.status]} ${place}`));
+  const text = part("excerpt", span.text.length > 400 ? `${span.text.slice(0, 400)}…` : span.text);
   text.dir = "auto";
-  text.textContent = span.text.length > 400 ? `${span.text.slice(0, 400)}…` : span.text;
-  button.append(place, text);
-  if (span.fault) {
-    const fault = document.createElement("span");
-    fault.className = "fault";
-    fault.textContent = span.fault;
-    button.append(fault);
-  }
+  button.append(text);
+  const { by, grade, reason } = span.judgement;
+  const graded = typeof grade === "number" ? ` grade ${grade} of 3` : "";
+  if (by) button.append(part("place", `${by}:${graded || ` ${span.status}`}${reason ? `, ${reason}` : ""}`));
+  if (span.fault) button.append(part("fault", span.fault));
   item.append(button);
-  if (span.alternatives.length) item.append(alternatives(span, number));
   return item;
-}
-
-// The other places that say the same, each to be gone to.
-function alternatives(span, number) {
-  const list = document.createElement("div");
-  list.className = "alternatives";
-  const places = span.alternatives.length === 1 ? "1 other place" : `${span.alternatives.length} other places`;
-  list.append(`or ${places}:`);
-  span.alternatives.forEach((one, which) => {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.dataset.number = number;
-    button.dataset.alternative = which;
-    button.textContent = `${one.doc_id} · ${one.start}–${one.end}${one.origin ? ` (${one.origin})` : ""}`;
-    button.title = one.text;
-    list.append(button);
-  });
-  return list;
 }

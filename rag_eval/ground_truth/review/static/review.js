@@ -2,12 +2,20 @@
 
 import { DocumentText } from "./text.js";
 import { DRAFT_KEYS, KEYS, listed } from "./keys.js";
-import { Problem, getDocument, getQuery, post } from "./server.js";
+import { isOpen } from "./query_list.js";
+import { Problem, getDocument, getQuery, getState, post } from "./server.js";
 
 const find = (id) => document.getElementById(id);
 const SAID_FOR = 6000;
 const KEPT_DOCUMENTS = 8;
 const SHOWN_BROKEN = 3;
+const DECIDED = {
+  accepted: "Accepted and saved.",
+  rejected: "Rejected and saved.",
+  unanswerable: "Nothing answers it: saved.",
+};
+const placeOf = (span) => [span.doc_id, span.start, span.end];
+const isPlace = (one, other) => Boolean(other) && placeOf(one).join("\n") === placeOf(other).join("\n");
 
 export class Review {
   constructor(list, queryView, view) {
@@ -20,16 +28,17 @@ export class Review {
     this.documents = new Map(); // those shown before, the latest last
     this.draft = null; // what is being adjusted (number) or added (null): {number, range or null}
     this.picked = null; // what is selected or found, outside of adjusting
-    this.visited = null; // the alternative that is being gone to
+    this.revision = null; // of what is shown
     this.work = Promise.resolve();
   }
 
   // Actions wait for each other, so that fast typing is neither lost nor out of order.
   run(action) {
-    this.work = this.work.then(action).catch((error) => {
+    this.work = this.work.then(action).catch(async (error) => {
       if (!(error instanceof Problem)) throw error;
-      if (error.isConflict) this.notice(error.message);
-      else this.say(error.message, true);
+      this.say(error.message, true);
+      // The page shows what is there now; what was being adjusted goes on where it still can.
+      if (error.isConflict) await this.refresh().catch((other) => this.say(other.message, true));
     });
     return this.work;
   }
@@ -43,18 +52,15 @@ export class Review {
     if (!isProblem) this.silence = setTimeout(() => this.say(""), SAID_FOR);
   }
 
-  notice(sentence) {
-    find("notice").hidden = !sentence;
-    find("notice-text").textContent = sentence;
-  }
-
   count() {
     const { rows } = this.list;
     const done = rows.filter((row) => row.status !== "open").length;
     const rejected = rows.filter((row) => row.status === "rejected").length;
     find("progress").max = Math.max(rows.length, 1);
     find("progress").value = done;
-    find("counts").textContent = `${done} of ${rows.length} reviewed` + (rejected ? `, ${rejected} rejected` : "");
+    const offered = rows.reduce((sum, row) => sum + row.offered, 0);
+    const told = [`${done} of ${rows.length} reviewed`, rejected ? `${rejected} rejected` : "", offered ? `${offered} to judge` : ""];
+    find("counts").textContent = told.filter(Boolean).join(", ");
   }
 
   draw() {
@@ -69,21 +75,20 @@ export class Review {
     find("keys").replaceChildren(listed(draft ? DRAFT_KEYS : KEYS));
     document.body.classList.toggle("drafting", draft !== null);
     if (!shown) return;
-    const alternatives = this.query.spans.flatMap((span) => (span.fault ? [] : span.alternatives));
     const marks = this.query.spans
       .map((span, number) => ({ span, number, kind: number === this.spanNumber ? "current" : "other" }))
-      .concat(alternatives.map((span) => ({ span, number: -1, kind: "other" })))
       .filter(({ span, number }) => span.doc_id === shown.id && !span.fault && number !== draft?.number)
+      .filter(({ span, kind }) => span.kind !== "rejected" || kind === "current")
       .map(({ span, kind }) => ({ start: shown.text.toUnits(span.start), end: shown.text.toUnits(span.end), kind }))
       .sort((one, other) => (one.kind === "current") - (other.kind === "current"));
     if (draft?.range) marks.push({ ...draft.range, kind: "draft" });
-    else if ((this.picked || this.visited) && !draft) marks.push({ ...(this.picked ?? this.visited), kind: "found" });
+    else if (this.picked && !draft) marks.push({ ...this.picked, kind: "found" });
     this.view.mark(marks);
     if (draft) find("draft-text").textContent = this.draftSentence();
   }
 
   draftSentence() {
-    const what = this.draft.number === null ? "New span" : "New place";
+    const what = this.draft.number === null ? "New passage" : "New place";
     if (!this.draft.range) return `${what}: select text in the document, or find it with /`;
     return `${what}: ${this.lengthOf(this.draft.range)}. Select other text, or move its ends.`;
   }
@@ -96,7 +101,8 @@ export class Review {
   // What is shown
 
   async start(state) {
-    this.notice("");
+    this.revision = state.revision;
+    find("reviewer").textContent = state.by;
     find("file").textContent = state.file;
     document.title = `${state.file} – review`;
     find("document-choice").replaceChildren(...state.documents.map((id) => new Option(id, id)));
@@ -111,6 +117,30 @@ export class Review {
     else this.say("There is no query to review.");
   }
 
+  // What somebody else has changed is shown; what is being adjusted stays.
+  async refresh() {
+    const state = await getState();
+    this.revision = state.revision;
+    this.tellBroken(state.broken);
+    this.list.fill(state.queries);
+    this.count();
+    const { id } = this.query.row;
+    if (!state.queries.some((row) => row.id === id)) {
+      this.draft = null;
+      return state.queries.length ? this.open(state.queries[0].id) : undefined;
+    }
+    const shown = this.query.spans[this.spanNumber];
+    this.query = await getQuery(id);
+    this.list.choose(id);
+    if (this.draft?.number != null) {
+      this.draft.number = this.query.spans.findIndex((one) => isPlace(one, shown));
+      if (this.draft.number < 0) this.draft = null;
+    }
+    this.spanNumber = Math.max(0, this.query.spans.findIndex((one) => isPlace(one, shown)));
+    this.documents.clear();
+    this.draw();
+  }
+
   tellBroken(lines) {
     const more = lines.length > SHOWN_BROKEN ? `; and ${lines.length - SHOWN_BROKEN} more` : "";
     find("broken").hidden = lines.length === 0;
@@ -119,7 +149,9 @@ export class Review {
 
   async open(id) {
     this.query = await getQuery(id);
-    this.spanNumber = 0;
+    const { row, spans } = this.query;
+    const offered = spans.findIndex((span) => span.kind === "offered");
+    this.spanNumber = row.status === "open" ? 0 : Math.max(0, offered);
     this.draft = this.picked = null;
     this.list.choose(id);
     document.body.classList.remove("listing");
@@ -161,6 +193,7 @@ export class Review {
   // A query came back changed from the server.
   take(told) {
     this.query = told;
+    this.revision = told.revision;
     this.spanNumber = Math.min(this.spanNumber, Math.max(0, told.spans.length - 1));
     this.list.update(told.row);
     this.count();
@@ -178,28 +211,34 @@ export class Review {
     const next = this.list.nextOpen();
     if (next) await this.open(next);
     else this.draw();
-    const isDone = this.list.rows.every((row) => row.status !== "open");
-    const said = decision === "accepted" ? "Accepted and saved." : "Rejected and saved.";
+    const isDone = !this.list.rows.some(isOpen);
+    const said = DECIDED[decision];
     this.say(isDone ? `${said} Every query is reviewed.` : said);
+  }
+
+  // Decide on the passage shown, and go on to the next that is not decided.
+  async judge(decision) {
+    const span = this.query.spans[this.spanNumber];
+    if (!span) return this.say("There is no passage: add one with n, or press 0 if nothing answers it.", true);
+    const { spans } = this.query;
+    const order = [...spans.slice(this.spanNumber + 1), ...spans.slice(0, this.spanNumber)];
+    const next = order.find((one) => one.status === "open");
+    this.take(await post("judge", { id: this.query.row.id, place: placeOf(span), decision }));
+    let said = decision === "accepted" ? "It answers: saved." : "It does not answer: saved.";
+    const nextQuery = next || isOpen(this.query.row) ? null : this.list.nextOpen();
+    if (nextQuery) await this.open(nextQuery);
+    else {
+      this.spanNumber = Math.max(0, this.query.spans.findIndex((one) => isPlace(one, next ?? span)));
+      await this.showSpan();
+      if (!next && this.query.row.status === "open") said += " a accepts the question.";
+    }
+    this.say(this.list.rows.some(isOpen) ? said : `${said} Every query is reviewed.`);
   }
 
   chooseSpan(number) {
     if (this.draft || !this.query.spans[number]) return undefined;
     this.spanNumber = number;
     return this.showSpan();
-  }
-
-  // Go to an alternative of a span, which is marked as found text is.
-  async chooseAlternative(number, which) {
-    const span = this.query.spans[number]?.alternatives[which];
-    if (this.draft || !span) return;
-    this.spanNumber = number;
-    if (!(await this.showDocument(span.doc_id))) return this.say(`${span.doc_id} is not in the folder.`, true);
-    this.picked = null;
-    this.visited = { start: this.shown.text.toUnits(span.start), end: this.shown.text.toUnits(span.end) };
-    this.draw();
-    this.visited = null; // drawn until something else is
-    this.view.reveal("found");
   }
 
   // What is selected or was found, without white space around it.
@@ -210,14 +249,14 @@ export class Review {
 
   async adjust() {
     const span = this.query.spans[this.spanNumber];
-    if (!span) return this.say("There is no span to adjust: add one with n.", true);
+    if (!span) return this.say("There is no passage to adjust: add one with n.", true);
     const chosen = this.chosenRange();
     if (!chosen) await this.showDocument(span.doc_id);
-    this.begin(this.spanNumber, chosen ?? this.placeOf(span));
+    this.begin(this.spanNumber, chosen ?? this.rangeOf(span));
   }
 
   // Where a span stands, or the nearest place that has its text.
-  placeOf(span) {
+  rangeOf(span) {
     if (span.doc_id !== this.shown?.id) return null;
     const { text } = this.shown;
     const range = { start: text.toUnits(span.start), end: text.toUnits(span.end) };
@@ -245,30 +284,20 @@ export class Review {
     const { text, id, digest } = this.shown;
     const start = text.toPoints(this.draft.range.start);
     const end = text.toPoints(this.draft.range.end);
-    const place = { doc_id: id, start, end, digest, replaces: this.draft.number };
-    const spans = this.query.spans.map((_, number) => (number === this.draft.number ? place : { keep: number }));
-    if (this.draft.number === null) spans.push(place);
-    this.take(await post("spans", { id: this.query.row.id, version: this.query.version, spans }));
+    const old = this.query.spans[this.draft.number ?? -1];
+    const span = { doc_id: id, start, end, digest, replaces: old ? placeOf(old) : null };
+    this.take(await post("span", { id: this.query.row.id, span }));
     this.draft = null;
-    const isPlace = (span) => span.doc_id === id && span.start === start && span.end === end;
-    this.spanNumber = this.query.spans.findIndex(isPlace);
+    this.spanNumber = Math.max(0, this.query.spans.findIndex((one) => isPlace(one, span)));
     this.draw();
     this.view.reveal("current");
     this.say(`Saved at ${start}–${end}.`);
   }
 
-  async remove() {
-    const kept = this.query.spans.map((_, number) => ({ keep: number })).filter((one) => one.keep !== this.spanNumber);
-    this.take(await post("spans", { id: this.query.row.id, version: this.query.version, spans: kept }));
-    await this.showSpan();
-    this.say("Removed and saved.");
-  }
-
   async undo() {
     const told = await post("undo");
     if (told.nothing) return this.say("There is nothing to undo.");
-    this.list.update(told.row);
-    this.count();
+    this.take(told);
     await this.open(told.row.id);
     this.say("Undone and saved.");
   }
@@ -292,7 +321,7 @@ export class Review {
     else this.picked = range;
     this.drawMarks();
     this.view.reveal(this.draft ? "draft" : "found");
-    this.say(this.draft ? "Found: Esc, then Enter saves it." : "Found: Esc, then n adds it, or e adjusts the span to it.");
+    this.say(this.draft ? "Found: Esc, then Enter saves it." : "Found: Esc, then n adds it, or e adjusts the passage to it.");
   }
 
   // What the mouse, a finger or the caret has selected.
@@ -305,7 +334,7 @@ export class Review {
       document.getSelection().removeAllRanges();
       this.drawMarks();
     } else {
-      this.say(`${this.lengthOf(trimmed)} selected: e adjusts the span to them, n adds them as a span.`);
+      this.say(`${this.lengthOf(trimmed)} selected: e adjusts the passage to them, n adds them as one.`);
     }
   }
 }

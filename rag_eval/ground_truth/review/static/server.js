@@ -1,4 +1,4 @@
-// Talking to the server. A problem it names comes as a Problem; "conflict" ones need a reload.
+// Talking to the server. A problem it names comes as a Problem; after "conflict" ones the page reads everything again.
 
 export class Problem extends Error {
   constructor(sentence, isConflict) {
@@ -8,7 +8,7 @@ export class Problem extends Error {
 }
 
 export const getState = () => ask("/api/state");
-export const getCurrent = () => ask("/api/current");
+export const getRevision = async () => (await ask("/api/revision")).revision;
 export const getQuery = (id) => ask(`/api/query?id=${encodeURIComponent(id)}`);
 export const getDocument = (id) => ask(`/api/document?id=${encodeURIComponent(id)}`);
 export const post = (what, data = {}) =>
