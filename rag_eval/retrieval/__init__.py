@@ -50,7 +50,7 @@ RETRIEVER = Kind(
 
 SYSTEM = Kind(
     "system",
-    {"http": "rag_eval.retrieval.http:HttpSystem"},
+    {"http": "rag_eval.retrieval.http:HttpSystem", "traces": "rag_eval.retrieval.traces:TracedSystem"},
     foreign="rag_eval.retrieval.systems:ForeignSystem",
 )
 """Whole retrieval systems, which are given documents and asked queries."""

@@ -35,6 +35,7 @@ NEEDED = {
     "cross-encoder": {"model": "m"},
     "http": {"url": "http://localhost:1"},
     "file": {"path": "truth.jsonl"},
+    "traces": {"file": __file__},
     "langsmith": {"dataset": "reviewed"},
     "select": {"fetch_k": 60},
 }
