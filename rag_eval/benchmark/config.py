@@ -404,9 +404,9 @@ class BenchmarkConfig(Settings):
                 check_fetch_k(selection, _deepest(dict(self)))
         except ConfigurationError as error:
             raise ValueError(str(error)) from None
-        for key in SECTIONS:
+        for key, section in SECTIONS.items():
             named: dict[str, Any] = {}
-            for part in getattr(self, key):
+            for part in self._axes.get(section, getattr(self, key)):
                 if without(named.setdefault(label(part), part), Running) != without(part, Running):
                     raise ValueError(
                         f"two of the {key} are called {label(part)}: give each a name or a file of its own"

@@ -87,6 +87,8 @@ def evaluate(
         whole = chunks
         if pool is not None:
             chunks = run(search_stages.take_chunks, whole, pool)
+        # What each retriever finds of a pool is of no use where their fusion ranks all of it.
+        ranks_all = pool is not None and isinstance(parts.retrieval, HybridSearch) and parts.retrieval.independent
         reference = getattr(getattr(parts.retrieval, "fusion", None), "reference", None)
         typical: Any = None
         if reference is not None:
@@ -105,10 +107,11 @@ def evaluate(
                     # An index does not depend on what only a search uses; one filled in place is taken as it is.
                     as_filled = parts.store if is_local else without(parts.store, Searching)
                     searched_in = indexes = run(steps[0], chunks, embeddings, as_filled)
-                given = searched_in, asked, parts.embedder, parts.store, depth, allowed[0] if allowed else None
-                parted = steps[1].by_shard and len(chunks) > 1
-                found = run(steps[1], chunks, *given, len(chunks) if parted else None)
-                hits["vector"] = run(search_stages.merge, found, chunks, *given) if parted else found[0]
+                if not ranks_all:
+                    given = searched_in, asked, parts.embedder, parts.store, depth, allowed[0] if allowed else None
+                    parted = steps[1].by_shard and len(chunks) > 1
+                    found = run(steps[1], chunks, *given, len(chunks) if parted else None)
+                    hits["vector"] = run(search_stages.merge, found, chunks, *given) if parted else found[0]
                 if fuses_scores:
                     summed = (
                         (chunks, embeddings)
@@ -120,9 +123,10 @@ def evaluate(
                 postings = run(search_stages.count_words, chunks, one.tokenizer)
                 counted = postings if pool is None else run(search_stages.count_words, whole, one.tokenizer)
                 source = [one, postings, run(search_stages.sum_words, whole, counted)]
-                name = unused_name("words", hits)
-                searched = chunks, *source[1:], asked, one, depth, name, *allowed
-                hits[name] = run(search_stages.retrieve_by_words, *searched)
+                if not ranks_all:
+                    name = unused_name("words", hits)
+                    searched = chunks, *source[1:], asked, one, depth, name, *allowed
+                    hits[name] = run(search_stages.retrieve_by_words, *searched)
                 if typical is not None:
                     counted = run(search_stages.count_words, typical, one.tokenizer)
                     source += [typical, counted, run(search_stages.sum_words, typical, counted)]
@@ -130,10 +134,8 @@ def evaluate(
                 hits[unused_name(label(one), hits)] = run(search_stages.retrieve, chunks, asked, one, depth, *allowed)
             sources.append(source)
         if isinstance(parts.retrieval, HybridSearch):
-            fused = parts.retrieval.fusion, depth
-            hits["fused"] = run(
-                search_stages.fuse, list(hits.values()), chunks, sources if fuses_scores else [], asked, *fused
-            )
+            fused = sources if fuses_scores else [], asked, parts.retrieval.fusion, depth, *allowed
+            hits["fused"] = run(search_stages.fuse, list(hits.values()), chunks, *fused)
         if parts.queries is not None and parts.queries.several:
             hits["variants"] = run(
                 search_stages.fuse_searches, list(hits.values())[-1], queries, depth, parts.queries.fusion

@@ -22,9 +22,9 @@ from rag_eval.benchmark.pools import Pools, key
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TableRef
 from rag_eval.benchmark.stages import load_corpus
 from rag_eval.benchmark.sweep import (
+    COST_WEIGHT,
     FEWEST_HELD_OUT,
     GUIDED,
-    PRICE,
     CostLimit,
     Holdout,
     Rival,
@@ -224,12 +224,12 @@ class GridSearch:
             if one.name in self.guide:
                 members.setdefault(key(one)[:2], []).append(one)
         full = self._grid.tokens or 1
-        worth = {
+        standing = {
             chunking: max(self.guide[one.name].mean() for one in some)
-            - PRICE * (self._costs.of(some, kept=True).tokens or 0) / full
+            - COST_WEIGHT * (self._costs.of(some, kept=True).tokens or 0) / full
             for chunking, some in members.items()
         }
-        return sorted(worth, key=lambda chunking: -worth[chunking])
+        return sorted(standing, key=lambda chunking: -standing[chunking])
 
     def guided(self) -> list[Configuration]:
         """The configurations of the chunkings that the guide ranks first, within the limit.
@@ -286,12 +286,11 @@ class GridSearch:
         return self._surely(free)
 
     def _take(self, configurations: list[Configuration]) -> dict[str, Values]:
-        """Evaluate configurations whole; gives what each finds by question, nothing where it failed."""
+        """Evaluate configurations whole; gives what each that did not fail finds, by question."""
         done, failed = self._evaluate(configurations) if configurations else ([], {})
         self._done += done
         self._failed |= failed
-        values = {one.name: self._values(one.scores) for one in done}
-        return values | {name: np.zeros(int(self._seen.sum())) for name in failed}
+        return {one.name: self._values(one.scores) for one in done}
 
     def _surely(self, free: list[Configuration]) -> Searched:
         if not metric_of(self._objective).is_bounded or self._inputs.evaluation_type != "token-level":
@@ -313,6 +312,8 @@ class GridSearch:
         chosen = self._affordable(others, GUIDED)
         known = self._take([*free, *chosen])
         references = pools.references(rivals)
+        for told in {label(one.chunker): None for one in references}:
+            self.notes.append(f"mean and deviation of hybrids are those of {told}")
         whole = {key(one): None for one in (*references, *chosen)}
         alone = {key(one) for one in references} - {key(one) for one in rivals}
         begun = [
@@ -345,7 +346,8 @@ class GridSearch:
                 most = search.bounds[~search.measured].mean(axis=1).max()
                 name = f"narrow {label(some[0].chunker)}: best {search.best:.3f}, others at most {most:.3f}"
                 found = self._shown(name, functools.partial(self._bounds, some, step))
-            search.learn(step, np.stack([found[one.name] for one in some]))
+            failed = np.full(len(step.questions), np.nan)
+            search.learn(step, np.stack([found.get(one.name, failed) for one in some]))
         if search.is_stopped and not np.isfinite(search.best):
             raise self._too_little()
         return self._told(total_usage([pools.spent(search.embedded), outside]), search, rivals)
@@ -432,7 +434,6 @@ class GridSearch:
             estimated={one.name: float(self.guide[one.name].mean()) for one in guessed},
             unbounded={one.name: str(lacks_bound(one)) for one in guessed} if search else {},
             gap=search.gap if search is not None and np.isfinite(search.gap) else None,
-            by_candidates=any(isinstance(one.retrieval, HybridSearch) for one in rivals),
             is_stopped=search is not None and search.is_stopped,
             tokens=spent.tokens or 0,
             full_tokens=self._grid.tokens or 0,

@@ -53,7 +53,7 @@ class Pools:
         self._workspace, self._rivals, self._cut = workspace, rivals, split_name(objective)[1]
         self.numbers: dict[Key, int] = {}
         self.chunkings: list[Chunking] = []
-        self._lines: list[Line] = []
+        self._places: list[ChunkPlaces] = []
         self._near: dict[str, list[tuple[pa.Table, Numbers]]] = {}
         queries = workspace.read_table(inputs.truth.queries)
         asked = queries.filter(pc.invert(queries.column("unanswerable"))).column("query_id")
@@ -65,16 +65,16 @@ class Pools:
             if key(one) in self.numbers:
                 continue
             self.numbers[key(one)] = len(self.numbers)
-            line = Line(workspace.read_tables(cut(run, one, inputs.documents)))
+            places = ChunkPlaces(workspace.read_tables(cut(run, one, inputs.documents)))
             read, embedder, price = costs.texts(one), digest(one.embedder), price_of(one.embedder)
-            for text in dict.fromkeys(line.texts):
+            for text in dict.fromkeys(places.texts):
                 if (embedder, text) not in texts:
                     texts[embedder, text] = len(texts)
                     tokens.append(read[text])
                     prices.append(np.nan if price is None else price / 1_000_000)
-            bearing = line.by_question(*line.overlapping(answers), answers, self._questions)
-            self.chunkings.append(Chunking(np.array([texts[embedder, one] for one in line.texts]), bearing))
-            self._lines.append(line)
+            bearing = places.by_question(*places.overlapping(answers), answers, self._questions)
+            self.chunkings.append(Chunking(np.array([texts[embedder, one] for one in places.texts]), bearing))
+            self._places.append(places)
         self.tokens = np.array(tokens)
         self.costs = self.tokens * np.array(prices)
         if np.isnan(self.costs).any():
@@ -111,13 +111,13 @@ class Pools:
     def near(self, rival: int, question: int) -> Numbers:
         """The chunks of a rival at the places where others of its kind found their hits for a question."""
         one = self._rivals[rival]
-        line, found = self._lines[self.numbers[key(one)]], [np.empty(0, np.int64)]
+        places, found = self._places[self.numbers[key(one)]], [np.empty(0, np.int64)]
         for hits, questions in self._near.get(label(one.retrieval), ()):
-            found.append(line.overlapping(hits.filter(pa.array(questions == question)))[1])
+            found.append(places.overlapping(hits.filter(pa.array(questions == question)))[1])
         return np.concatenate(found)
 
 
-class Line:
+class ChunkPlaces:
     """The chunks of a chunking on one line of characters, in the order of their places."""
 
     def __init__(self, chunks: pa.Table) -> None:

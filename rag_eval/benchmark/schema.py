@@ -138,7 +138,6 @@ DESCRIPTIONS = {
     "unbounded": "Why nothing is certain of a configuration that was left out.",
     "gap": "How much better one that was left out may be; null where none has a bound.",
     "open": "Those that may still be the best, with what each finds at most; the limit ended the search before.",
-    "by_candidates": "Whether bounds of hybrids leave out what none of their retrievers fetches.",
     "is_stopped": "Whether the limit on the cost ended the search.",
     "full_tokens": "How many tokens the whole grid would take.",
     "full_cost": "What the whole grid would cost, in US dollars; null where a price is not known.",

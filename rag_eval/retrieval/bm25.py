@@ -403,7 +403,7 @@ class WordScoring:
 
     def __init__(self, index: BM25Index, texts: Sequence[str], typical: BM25Index | None = None) -> None:
         self._index, self._texts, self._typical = index, texts, typical
-        self._all: tuple[int, NDArray[np.float64]] | None = None  # of the search whose moments were asked last
+        self._all: tuple[int, NDArray[np.float64]] | None = None  # of the search that was asked for all of them last
 
     def scores(self, search: int, chunks: Numbers) -> NDArray[np.float64]:
         """Return the scores of some chunks."""
@@ -415,8 +415,13 @@ class WordScoring:
         """Return mean and deviation over all chunks."""
         if self._typical is not None:
             return moments_of(self._typical.scores(self._texts[search]))
-        self._all = search, self._index.scores(self._texts[search])
-        return moments_of(self._all[1])
+        return moments_of(self.rough(search)[0])
+
+    def rough(self, search: int) -> tuple[NDArray[np.float64], float]:
+        """Return the scores of all chunks, which are exact."""
+        if self._all is None or self._all[0] != search:
+            self._all = search, self._index.scores(self._texts[search])
+        return self._all[1], 0.0
 
 
 class BM25Retriever(ChunkRetriever[C]):

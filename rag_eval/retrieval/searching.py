@@ -65,9 +65,9 @@ class HybridSearch:
 
     @property
     def label(self) -> str:
-        """Its settings, and which retrievers are fused by rank for want of scores."""
+        """Its settings, the fusion by its own label, and which retrievers are fused by rank for want of scores."""
         ranked = [label(one) for one in self.retrievers if not self.fuses_scores_of(one)]
-        told = settings_label(self)
+        told = settings_label(self).replace(f"fusion=({label(self.fusion)})", label(self.fusion))
         return f"{told} ({' and '.join(ranked)} by rank)" if ranked and self.fusion.reads_scores else told
 
     def fuses_scores_of(self, retriever: object) -> bool:

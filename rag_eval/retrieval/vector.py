@@ -191,7 +191,7 @@ class VectorRAGRetriever(ChunkRetriever[C]):
             parts = (numbers[begin : begin + VECTORS_AT_ONCE] for begin in range(0, len(chunks), VECTORS_AT_ONCE))
             self._sums = VectorSums.of((vectors(part), np.ones(len(part), np.int64)) for part in parts)
         asked = embed_queries(self._embedder, [query.text for query in queries])
-        return VectorScoring(unit_vectors(asked, "query vectors"), vectors, self._sums)
+        return VectorScoring(unit_vectors(asked, "query vectors"), vectors, self._sums, len(chunks))
 
     def _search(self, store: VectorStore, queries: Sequence[Query], k: int) -> Ranking:
         """What a store finds before any reranking."""

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_eval import Corpus, TokenLevelGroundTruth
-from rag_eval.benchmark.sweep import GUIDED, PRICE, TOLERANCE, Chunking, Rival, SureSearch
+from rag_eval.benchmark.sweep import COST_WEIGHT, GUIDED, TOLERANCE, Chunking, Rival, SureSearch
 from rag_eval.chunking import CHUNKER
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.ground_truth.files import read_token_level
@@ -183,11 +183,11 @@ class Replay:
 
     def guided(self) -> tuple[float, float]:
         """How far from the best the best of the first chunkings is, and the share of the tokens that they are."""
-        worth = {}
+        standing = {}
         for one, expected in zip(self.ranked, self.guide, strict=True):
             cost = self.grid.costs[np.unique(one.cut.texts)].sum()
-            worth[one.chunking] = expected.mean() - PRICE * cost / self.full
-        chosen = sorted(worth, key=lambda one: -worth[one])[:GUIDED]
+            standing[one.chunking] = expected.mean() - COST_WEIGHT * cost / self.full
+        chosen = sorted(standing, key=lambda one: -standing[one])[:GUIDED]
         taken = [not vector or one.chunking in chosen for one, vector in zip(self.ranked, self.by_vector, strict=True)]
         spent = self.grid.costs[self._texts(chosen)].sum()
         return self.best - self.values[taken].mean(axis=1).max(), spent / self.full

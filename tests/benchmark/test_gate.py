@@ -148,7 +148,6 @@ def test_a_configuration_without_scores_fails_the_gate(own_store: Store) -> None
         "estimated": {},
         "unbounded": {},
         "open": {},
-        "by_candidates": False,
         "excluded": {LARGE_NAME: 0.4},
         "objective": METRIC,
     }

@@ -73,6 +73,26 @@ def test_no_bound_is_ever_below_what_is_found_and_the_best_is_within_the_toleran
     assert search.is_stopped or (search.gap <= tolerance + 1e-12 and best <= search.best + tolerance + 1e-12)
 
 
+def test_what_failed_says_nothing_of_others() -> None:
+    chunkings = [Chunking(np.arange(5) + 5 * number, [np.array([0])] * 10) for number in range(2)]
+    search = SureSearch(
+        chunkings,
+        [Rival(0, "vector"), Rival(1, "vector")],
+        np.ones(10),
+        np.full((2, 10), 0.9),
+        lambda *_: np.empty(0, int),
+        [0],
+        known=0.85,
+    )
+    first = search.next()
+    assert first is not None
+    search.learn(first, np.full((1, 10), np.nan))
+    assert search.best == 0.85
+    then = search.next()
+    assert then is not None
+    assert (then.chunking, then.whole) == (1, True)  # it probably finds 0.9, as the guide says: no pool excludes it
+
+
 def test_what_is_known_for_nothing_excludes_too() -> None:
     grid = Grid(3)
     expected = np.zeros((len(grid.rivals), 12))

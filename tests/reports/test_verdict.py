@@ -205,7 +205,7 @@ def test_hits_that_end_before_the_budget_are_marked(outcome: BenchmarkOutcome) -
     found = judged(outcome, [0.8, 0.7, 0.7], fetched=[99_999.0, 1_500.0, 99_999.0])
     marked = {one.name: one.ended for one in found.contenders}
     assert [share for share in marked.values() if share] == [marked[name]] == [1.0]
-    assert f"{name}: the hits of 100 % of the questions end before 2,000 tokens" in " ".join(found.notes)
+    assert f"The hits of 100 % of the questions end before 2,000 tokens with {name}" in " ".join(found.notes)
     assert found.strip is not None
     drawn = dict(zip(found.strip.budgets, found.strip.means[name], strict=True))
     assert drawn[1_414] is not None
