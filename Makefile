@@ -1,5 +1,6 @@
 # make run    the benchmark of the sample
 # make test   lint, types, tests
+# make docs   the documentation as a site, in build/site
 # make bench  speed and memory against other libraries, written to tests/bench/RESULTS.md
 # make bench-large  millions of chunks, written to tests/bench/RESULTS-large.md
 # Each sets up .venv first, and only when pyproject.toml or constraints.txt changed.
@@ -10,10 +11,10 @@ BIN := .venv/bin
 # One more than there are processors: tests of services spend much of their time waiting.
 WORKERS ?= 3
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types bench bench-large clean
+.PHONY: help run test lint types docs bench bench-large clean
 
 help:
-	@sed -n 's/^# //p' Makefile | head -5
+	@sed -n 's/^# //p' Makefile | head -6
 
 run: .venv/.ready
 	$(BIN)/rag-eval run
@@ -30,6 +31,10 @@ lint: .venv/.ready-dev
 types: .venv/.ready-dev
 	$(BIN)/mypy
 
+docs: .venv/.ready-docs
+	$(BIN)/python docs/site.py
+	@echo 'Open build/site/index.html; it needs no server.'
+
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "rag-eval needs Python 3.11 or later: install it, or name it with make PYTHON=…"; exit 1; }
 	$(PYTHON) -m venv .venv
@@ -39,9 +44,9 @@ types: .venv/.ready-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
 	@touch $@
 
-.venv/.ready-dev: pyproject.toml constraints.txt | .venv/bin/python
+.venv/.ready-%: pyproject.toml constraints.txt | .venv/bin/python
 	@echo 'Installing rag-eval and what it needs into .venv; the first time takes a minute or two.'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$*]'
 	@touch $@ .venv/.ready
 
 bench: .venv/.ready-bench
@@ -49,11 +54,6 @@ bench: .venv/.ready-bench
 
 bench-large: .venv/.ready-bench
 	$(BIN)/python -m tests.bench.large
-
-.venv/.ready-bench: pyproject.toml constraints.txt | .venv/bin/python
-	@echo 'Installing rag-eval and what it needs into .venv; the first time takes a minute or two.'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
-	@touch $@ .venv/.ready
 
 clean:
 	rm -rf .venv .rag-eval build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

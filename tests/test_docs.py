@@ -3,8 +3,12 @@
 import importlib.util
 import json
 import re
+import subprocess
+import sys
 import textwrap
 import tomllib
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,15 +18,22 @@ from typer.main import get_command
 
 import rag_eval
 from flows.cli.main import app
+from rag_eval.benchmark import stages
 from rag_eval.benchmark.config_files import load_config
+from rag_eval.benchmark.engine import evaluate
+from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
+from rag_eval.benchmark.truth_stages import ground_truth
+from rag_eval.benchmark.workspace import Workspace
 from rag_eval.distribution import DISTRIBUTION
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 from rag_eval.ground_truth.records import ChunkLevelLine, SpanLine, TokenLevelLine
 from rag_eval.sample import CORPUS
+from tasks.runner import work_once
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-PAGES = [README, ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+TOP = [README, *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "deployments/README.md"))]
+PAGES = [*TOP, *sorted((ROOT / "docs").glob("*.md"))]
 NEEDS_A_MODEL = "experiments.md"  # its code is run by test_tutorial.py
 
 
@@ -101,6 +112,38 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             assert anchor in {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}, target
 
 
+def test_every_file_that_a_page_names_is_there() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for name in re.findall(r"`((?:tests|flows|tasks|rag_eval|docs|deployments)/[\w/.-]+)`", text):
+            assert (ROOT / name).exists(), f"{name}, in {page.name}"
+
+
+def test_the_way_of_a_document_is_drawn_as_it_is() -> None:
+    drawing = next(text for text in blocks(ROOT / "docs" / "architecture.md", "text") if "timetable.md" in text)
+    stops = re.findall(r"  (\S+\.py) (\w+)$", drawing, re.MULTILINE)
+    assert len(stops) > 20
+    for file, name in stops:
+        assert re.search(rf"^(def|class) {name}\b", (ROOT / file).read_text("utf-8"), re.MULTILINE), (file, name)
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    listed = re.findall(r": (\S+\.md)$", (ROOT / "docs" / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {page.name for page in (ROOT / "docs").glob("*.md")} <= set(listed)
+
+
+@pytest.mark.skipif(find_spec("mkdocs") is None, reason="MkDocs is not installed: pip install '.[docs]'")
+def test_the_site_is_built_without_a_warning_and_asks_no_other_server() -> None:
+    built = subprocess.run([sys.executable, "docs/site.py"], cwd=ROOT, capture_output=True, text=True)
+    assert (built.returncode, built.stdout + built.stderr) == (0, "")
+    built_pages = list((ROOT / "build" / "site").rglob("*.html"))
+    assert len(built_pages) > len(PAGES)
+    for page in built_pages:
+        text = page.read_text(encoding="utf-8")
+        assert not re.findall(r"<(?:script|img|iframe)[^>]+src=\"?(?:https?:)?//", text), page
+        assert not re.findall(r"<link[^>]+(?:stylesheet|preconnect|preload)[^>]+href=\"?(?:https?:)?//", text), page
+
+
 def test_every_name_of_the_library_exists() -> None:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
@@ -153,6 +196,30 @@ def test_the_benchmark_files_of_a_page_are_valid(page: str, count: int, tmp_path
         assert len(load_config(tmp_path / "benchmark.yaml").configurations()) > 1
 
 
+def test_every_part_of_the_page_on_parts_runs_in_its_benchmark(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "extending.md"
+    parts = [text for text in blocks(page, "python") if "from rag_eval" not in text]
+    (tmp_path / "my_parts.py").write_text("\n\n".join(parts), encoding="utf-8")
+    text, *_ = blocks(page, "yaml")
+    (tmp_path / "benchmark.yaml").write_text(text)
+    answer = "The last ferry leaves Storvåg at 22:40."
+    (tmp_path / "docs").mkdir()
+    for name, last in (("timetable.md", answer), ("winter.md", "The last ferry leaves Vik at 18:05.")):
+        (tmp_path / "docs" / name).write_text(f"# Times\n\nSee the map.\n\n{last}\n\nBuses wait.\n", encoding="utf-8")
+    config, workspace = load_config(tmp_path / "benchmark.yaml"), Workspace(root=tmp_path / ".rag-eval")
+    run = partial(work_once, workspace)
+    documents = run(stages.load_corpus, CorpusSource.of(config.corpus, config.glob), config.shards)
+    truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, copies=config.copies)
+    inputs = BenchmarkInputs.of(config, documents, truth)
+    found = {}
+    for one in config.configurations():
+        rows = workspace.read_table(evaluate(run, one, inputs).scores).to_pylist()
+        found[one.name] = sum(row["value"] for row in rows if row["metric"] == "found_anything")
+    assert len(found) == 4 * 3 + 1
+    assert found.pop("my_parts:search") == 1  # it knows one of the two answers
+    assert set(found.values()) == {2}
+
+
 def test_the_sample_document_named_is_there() -> None:
     assert (CORPUS / "fares-and-ticketing.md").is_file()
 
@@ -163,6 +230,7 @@ def test_the_extras_are_those_documented() -> None:
     assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)) == set(project["optional-dependencies"]) - {
         "bench",
         "dev",
+        "docs",
     }
     told = {name for path in PAGES for name in re.findall(r"pip install '?([\w-]+)", path.read_text(encoding="utf-8"))}
     assert told == {DISTRIBUTION, "rag-eval"}, "rag-eval is told to be another project"
