@@ -1,4 +1,4 @@
-"""``rag-eval experiment``: run the experiments of a Python file, once or whenever it changes."""
+"""``rag-eval experiment``: run the experiments of a Python file, or answers from what a run found."""
 
 import contextlib
 import os
@@ -14,7 +14,9 @@ from rich.console import Console
 from flows.cli import options
 from flows.cli.console import print_json, say
 from flows.cli.processes import as_interrupts, descendants, end_all, leaving
+from flows.cli.runs import RunArgument
 from rag_eval.errors import ExperimentError, ExperimentFailedError
+from rag_eval.formatting import counted
 
 LOOK_MILLISECONDS = 200
 OWN_END_SECONDS = 2.0
@@ -86,6 +88,43 @@ def run(
         typer.echo(f"rag-eval: {sentence}", err=True)
     if missed:
         raise typer.Exit(3)
+
+
+@app.command()
+def answers(
+    run: RunArgument = "latest",
+    configuration: Annotated[
+        list[str] | None,
+        typer.Option(help="Configuration whose passages are read; repeatable. Without it, the best and the last."),
+    ] = None,
+    model: Annotated[str, typer.Option(help="Model that answers.")] = "gpt-4.1-mini",
+    judge: Annotated[str | None, typer.Option(help="Model that judges; by default the one that answers.")] = None,
+    questions: Annotated[int, typer.Option(min=1, help="How many questions are answered, evenly spread.")] = 50,
+    base_url: Annotated[str | None, typer.Option(help="Server that speaks OpenAI's protocol.")] = None,
+    concurrency: ConcurrencyOption = None,
+    output_dir: OutputDirOption = None,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+) -> None:
+    """Have a model answer from what configurations of a run found, and compare the answers."""
+    from rag_eval.benchmark.runs import read_run
+    from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.experiments.answers import answer_experiment
+    from rag_eval.experiments.running import evaluatorq
+
+    kept = Workspace.at(workspace)
+    chosen = answer_experiment(
+        kept,
+        read_run(kept, run),
+        configuration or (),
+        model=model,
+        judge=judge,
+        questions=questions,
+        base_url=base_url,
+    )
+    calls = counted(len(chosen.tasks) * len(chosen.data), "answers")
+    say(Console(stderr=True), f"{calls} by {model}, each judged by {judge or model}")
+    with leaving("finished samples are kept, and the same command goes on from there"), as_interrupts():
+        evaluatorq(chosen, concurrency=concurrency, output_dir=output_dir)
 
 
 @app.command()

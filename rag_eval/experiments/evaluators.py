@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,12 +11,12 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_validator
 
 from rag_eval.embedding.embedder import Embedder
-from rag_eval.errors import ConfigurationError, EvaluatorError, ServiceError
+from rag_eval.errors import ConfigurationError, EvaluatorError
 from rag_eval.experiments.json_lines import encode
 from rag_eval.experiments.results import Row, Score
 from rag_eval.metrics.metric import MetricName, chunk_level_metric, token_level_metric
 from rag_eval.retrieval.tokenizers import words
-from rag_eval.retry import Failure, RetryPolicy
+from rag_eval.retry import RetryPolicy
 from rag_eval.types.chunks import CharacterSpan
 
 
@@ -292,17 +291,10 @@ class LLMJudge:
 
         What cannot be sent now is tried again within ``retries``.
         """
-        from rag_eval.llm.chat import ChatRequest, UnusableAnswer, call, read_answer, response_format
+        from rag_eval.llm.chat import ChatRequest, ask_once, response_format
 
         asked = {"question": row.get("input"), "expected_answer": expected, "answer": result}
         system, data = _INSTRUCTIONS.format(criteria=self.criteria), encode(asked).decode()
         request = ChatRequest("", self.model, system, data, response_format(Judgement), self.settings)
-        answer = self.retries.run(lambda _seconds_left: call(self.client, request, 0), threading.Event())
-        if isinstance(answer, Failure):
-            raise ServiceError(f"the judge {self.model} gave no verdict ({answer.reason}): {answer.advice}")
-        found = read_answer(answer, Judgement)
-        if isinstance(found, UnusableAnswer):
-            raise ServiceError(
-                f"the judge {self.model} gave no verdict ({found.fault}, {found.detail}): try another model"
-            )
+        found = ask_once(self.client, request, Judgement, self.retries, f"the judge {self.model}")
         return Score(found.score, found.reason, found.score >= self.at_least)

@@ -21,8 +21,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from rag_eval.disk.files import check_folder, data_sha256
 from rag_eval.disk.rows import KEY, KeyedRows, keys_from_hex
 from rag_eval.disk.storage import Storage
-from rag_eval.errors import ConfigurationError, preview
+from rag_eval.errors import ConfigurationError, ServiceError, preview
 from rag_eval.llm.client import DEFAULT_HOST, CallFailure, OpenAIClient, failure_of, part_of
+from rag_eval.retry import Failure, RetryPolicy
 from rag_eval.tokens import count_tokens
 
 if TYPE_CHECKING:
@@ -271,6 +272,20 @@ def call(client: ChatClient, request: ChatRequest, attempt: int) -> Answer | Cal
         output_tokens=written if type(written) is int and written >= 0 else count_tokens(content or "", "o200k_base"),
         max_output_tokens=request.max_output_tokens,
     )
+
+
+def ask_once(client: ChatClient, request: ChatRequest, form: type[M], retries: RetryPolicy, who: str) -> M:
+    """Return the answer in its form, asked again within ``retries`` where it cannot be sent now, and not kept.
+
+    Raises ``ServiceError``, in which ``who`` is the one that was asked, when there is none that can be used.
+    """
+    answer = retries.run(lambda _seconds_left: call(client, request, 0), threading.Event())
+    if isinstance(answer, Failure):
+        raise ServiceError(f"{who} gave no answer ({answer.reason}): {answer.advice}")
+    found = read_answer(answer, form)
+    if isinstance(found, UnusableAnswer):
+        raise ServiceError(f"{who} gave no answer ({found.fault}, {found.detail}): try another model")
+    return found
 
 
 def _text(found: object) -> str | None:

@@ -104,6 +104,7 @@ def asked(workspace: Workspace, outcome: BenchmarkOutcome, one: ConfigurationOut
             "query_id": query["query_id"],
             "user_input": query["text"],
             "unanswerable": query["unanswerable"],
+            "metadata": json.loads(query["metadata"]),
             "retrieved_contexts": [passage.pop("text") for passage in passages],
             "reference_contexts": [row["text"] or row["chunk_id"] for row in answers.get(query["query_id"], [])],
             "passages": passages,

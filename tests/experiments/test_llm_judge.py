@@ -75,7 +75,7 @@ def test_a_fault_that_passes_is_waited_for(server: OpenAIServer, fault: Any) -> 
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
-        (refusal("I will not"), r"the judge gpt-4o-mini gave no verdict \(refused, 'I will not'\)"),
+        (refusal("I will not"), r"the judge gpt-4o-mini gave no answer \(refused, 'I will not'\)"),
         (cut_off(), "truncated"),
         (content('{"reason": "x", "score": 7}'), "not the schema, .*not from 0 to 1"),
         (content('{"reason": "x", "score": 1, "more": 2}'), "not the schema"),

@@ -1,0 +1,90 @@
+"""Whether better retrieval makes better answers: the configurations of a run as the tasks of an experiment."""
+
+from collections.abc import Callable, Sequence
+from string import Template
+from typing import Any
+
+from rag_eval.benchmark.outcome import BenchmarkOutcome
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.disk.files import read_text
+from rag_eval.errors import ConfigurationError
+from rag_eval.experiments.callables import Experiment, task
+from rag_eval.experiments.evaluators import ExactMatch, LLMJudge
+from rag_eval.formatting import choices, suggestion
+from rag_eval.llm.asking import code_of
+from rag_eval.llm.chat import ChatRequest, ChatService, ask_once, response_format
+from rag_eval.llm.writing import FOLDER, WrittenText
+from rag_eval.reports.exports import asked
+from rag_eval.retry import RetryPolicy
+
+ANSWER = "answer"
+"""Where the metadata of a question has the answer that is expected; without it the evidence stands for it."""
+
+QUESTIONS = 50
+"""How many questions are answered unless told otherwise: those of the truth, evenly spread."""
+
+_SYSTEM = "You answer questions from passages that a search engine found."
+_CRITERIA = "The answer says what the expected answer, or the expected evidence, says of the question."
+
+
+def answer_experiment(
+    workspace: Workspace,
+    outcome: BenchmarkOutcome,
+    configurations: Sequence[str] = (),
+    *,
+    model: str = "gpt-4.1-mini",
+    judge: str | None = None,
+    questions: int = QUESTIONS,
+    base_url: str | None = None,
+) -> Experiment:
+    """Return an experiment in which a model answers the questions of a run from what each configuration found.
+
+    Every task is a configuration, by default the best and the last of the ranking, and reads what the objective counts:
+    the first k passages, or those within the budget. A model judges each answer (``judge``, by default the one that
+    answers) against the answer in the question's metadata, else against the evidence; where all have an answer, it is
+    compared with that by words too. Raises ``ConfigurationError`` on an unknown configuration, or no question.
+    """
+    ranked = {one.name: one for one in outcome.ranked()}
+    names = list(dict.fromkeys(configurations or [*ranked][:: max(1, len(ranked) - 1)]))
+    for name in names:
+        if name not in ranked:
+            raise ConfigurationError(
+                f"{outcome.run} has no configuration {name!r}{suggestion(name, ranked)}: {choices(ranked, name)}"
+            )
+    found = {name: {row["query_id"]: row for row in asked(workspace, outcome, ranked[name])} for name in names}
+    truth = [row for row in next(iter(found.values()), {}).values() if row["reference_contexts"]]
+    if not truth:
+        raise ConfigurationError(f"{outcome.run} has no question with an answer: there is nothing to compare")
+    step = max(1.0, len(truth) / questions)
+    chosen = [truth[int(number * step)] for number in range(min(questions, len(truth)))]
+    rows = [
+        {
+            "input": row["user_input"],
+            "output": str(row["metadata"].get(ANSWER) or "\n\n".join(row["reference_contexts"])),
+            "passages": {name: found[name][row["query_id"]]["retrieved_contexts"] for name in names},
+        }
+        for row in chosen
+    ]
+    service = ChatService(base_url)
+    evaluators: list[Any] = [LLMJudge(model=judge or model, criteria=_CRITERIA, client=service)]
+    if all(row["metadata"].get(ANSWER) for row in chosen):
+        evaluators.append(ExactMatch(ignore_case=True, strip=True))
+    tasks = [task(name)(_answering(name, service, model)) for name in names]
+    return Experiment(f"Answers of {outcome.run}", rows, tasks, evaluators)
+
+
+def _answering(name: str, service: ChatService, model: str) -> Callable[[dict[str, Any]], str]:
+    template = Template(read_text(FOLDER / "answer.md"))
+
+    def answer(row: dict[str, Any]) -> str:
+        passages, question = row["passages"][name], row["input"]
+        code = code_of([*passages, question])
+        texts = [f"<<<passage {code}>>>\n{text}\n<<<end of passage {code}>>>" for text in passages]
+        user = template.substitute(
+            passages="\n\n".join(texts) or "No passage was found.",
+            question=f"<<<question {code}>>>\n{question}\n<<<end of question {code}>>>",
+        )
+        request = ChatRequest("", model, _SYSTEM, user.strip(), response_format(WrittenText), {})
+        return ask_once(service, request, WrittenText, RetryPolicy(), f"the model {model}").text
+
+    return answer
