@@ -106,6 +106,11 @@ def escape_markdown(text: str) -> str:
     return " ".join(text.split())
 
 
+def visible(text: str) -> str:
+    """Escape every character that would control a terminal, and that XML cannot hold."""
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
 def html_table(titles: Iterable[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a table for a notebook; every title and value is escaped, and numbers have four digits."""
     head = "".join(f"<th>{escape(title)}</th>" for title in titles)

@@ -14,7 +14,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
 from typer.main import get_command
+from typer.testing import CliRunner
 
 import rag_eval
 from flows.cli.main import app
@@ -27,7 +29,7 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.distribution import DISTRIBUTION
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 from rag_eval.ground_truth.records import ChunkLevelLine, SpanLine, TokenLevelLine
-from rag_eval.sample import CORPUS
+from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tasks.runner import work_once
 
 ROOT = Path(__file__).parent.parent
@@ -234,3 +236,19 @@ def test_the_extras_are_those_documented() -> None:
     }
     told = {name for path in PAGES for name in re.findall(r"pip install '?([\w-]+)", path.read_text(encoding="utf-8"))}
     assert told == {DISTRIBUTION, "rag-eval"}, "rag-eval is told to be another project"
+
+
+def test_the_files_for_ci_name_what_is_there(tmp_path: Path) -> None:
+    workflow, hooks = (yaml.safe_load(text) for text in blocks(ROOT / "docs" / "gate.md", "yml"))
+    action = yaml.safe_load((ROOT / "deployments" / "github-action" / "action.yml").read_text(encoding="utf-8"))
+    (used,) = (step for step in workflow["jobs"]["retrieval"]["steps"] if "rag-eval" in step["uses"])
+    assert used["with"].keys() <= action["inputs"].keys()
+    assert used["uses"].split("@")[0].endswith("/deployments/github-action")
+    (offered,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    (named,) = hooks["repos"][0]["hooks"]
+    assert named == {"id": offered["id"], "args": offered["args"]}
+    words = f"{offered['entry']} {GROUND_TRUTH} --corpus {CORPUS}".split()
+    assert CliRunner().invoke(app, words[1:]).exit_code == 0
+    damaged = tmp_path / "truth.jsonl"
+    damaged.write_text(GROUND_TRUTH.read_text(encoding="utf-8").replace('"start": ', '"start": 1', 1), encoding="utf-8")
+    assert CliRunner().invoke(app, [*words[1:3], str(damaged), *words[4:]]).exit_code == 1

@@ -28,7 +28,7 @@ LAYERS = (
     "rag_eval.generation rag_eval.ground_truth rag_eval.services",
     "rag_eval.benchmark",
     "rag_eval.experiments rag_eval.reports",
-    "rag_eval",  # the names that the library offers
+    "rag_eval rag_eval.pytest_plugin",  # the names that the library offers, and its fixture
     "tasks",
     "flows",
     "flows.cli",
@@ -204,8 +204,9 @@ def test_nothing_that_some_systems_lack_is_used_without_asking() -> None:
         assert not names & ONE_SYSTEM, f"{module} cannot be imported everywhere"
         for part in tree(module).body:
             used = {node.attr for node in ast.walk(part) if isinstance(node, ast.Attribute)} & SOME_SYSTEMS
-            asked = any(word in ast.unparse(part) for word in ("hasattr(os", "sys.platform", "os.name"))
-            assert not used or asked, f"{module} uses {used}, which not every system has"
+            if used:
+                asked = any(word in ast.unparse(part) for word in ("hasattr(os", "sys.platform", "os.name"))
+                assert asked, f"{module} uses {used}, which not every system has"
 
 
 def drawn_tree() -> dict[str, str]:
@@ -310,6 +311,15 @@ def test_a_name_loads_only_its_own_module() -> None:
 def test_the_result_of_an_experiment_has_its_public_type(tmp_path: Path) -> None:
     result = rag_eval.evaluatorq("one", data=[{"input": 1}], tasks=[dict], output_dir=tmp_path, outputs=[])
     assert isinstance(result, rag_eval.ExperimentResult)
+
+
+def test_the_plugin_of_pytest_costs_those_who_do_not_use_it_nothing() -> None:
+    loaded = all_modules_after("import rag_eval.pytest_plugin")
+    assert {name for name in loaded if name.startswith("rag_eval.")} == {
+        "rag_eval.distribution",
+        "rag_eval.lazy",
+        "rag_eval.pytest_plugin",
+    }
 
 
 def test_help_is_light() -> None:

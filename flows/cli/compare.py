@@ -1,7 +1,10 @@
 """``rag-eval compare``, ``gate``, ``plan`` and ``baseline``: two runs or configurations, a run and the baseline."""
 
+import os
+import secrets
 from dataclasses import asdict
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +14,7 @@ from rich.text import Text
 
 from flows.cli import options
 from flows.cli.console import plain_table, print_json, say, visible
+from rag_eval.disk.files import write_atomically, writing
 from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.formatting import basis, counted, interval, number, p_value, percent, signed
 
@@ -169,6 +173,12 @@ def gate(
         ),
     ] = None,
     allow_different: options.AllowDifferentOption = False,
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a JUnit report, with a test case for each configuration.")
+    ] = None,
+    github: Annotated[
+        bool, typer.Option("--github", help="Write the summary and the annotations of a step of GitHub Actions.")
+    ] = False,
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -176,7 +186,12 @@ def gate(
     from rag_eval.benchmark.gate import MAX_DROP, run_gate
     from rag_eval.benchmark.runs import BASELINE, read_both
     from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.reports.against import gate_annotations, gate_junit
+    from rag_eval.reports.markdown import gate_markdown
 
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if github and not summary:
+        raise ConfigurationError("--github is for a step of GitHub Actions: GITHUB_STEP_SUMMARY is not set")
     kept = Workspace.at(workspace)
     baseline, candidate = read_both(kept, BASELINE, run)
     found = run_gate(
@@ -188,11 +203,22 @@ def gate(
         configurations=configurations,
         allow_different=allow_different,
     )
+    if junit is not None:
+        write_atomically(junit, gate_junit(found))
     console = Console(highlight=False)
     if as_json:
         print_json(console, asdict(found) | {"passed": found.passed, "warning": found.warning})
+    elif github:
+        # What is printed for people begins no command of the workflow, whatever is in it.
+        token = secrets.token_hex(16)
+        typer.echo(f"::stop-commands::{token}")
+        _print_gate(console, found)
+        typer.echo("\n".join([f"::{token}::", *gate_annotations(found)]))
     else:
         _print_gate(console, found)
+    if github and summary:
+        with writing(Path(summary)), open(summary, "a", encoding="utf-8") as page:
+            page.write(f"## Retrieval\n\n{gate_markdown(found)}\n")
     if not found.passed:
         raise typer.Exit(GATE_FAILED)
 

@@ -12,15 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rag_eval.formatting import visible as visible
+
 
 def say(console: Console, text: str, style: str | None = None) -> None:
     """Print a line verbatim: control characters escaped, no markup, no emoji codes, no wrapping."""
     console.print(Text(visible(text), style=style or ""), soft_wrap=True)
-
-
-def visible(text: str) -> str:
-    """Escape every character that would control the terminal."""
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def cut_in_the_middle(text: str, cells: int) -> str:

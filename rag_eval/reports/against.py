@@ -1,10 +1,12 @@
 """A run beside an earlier one, or the baseline, in words: what changed, by how much, and how sure that is."""
 
 from typing import NamedTuple
+from xml.etree import ElementTree
 
 from rag_eval.benchmark.compare import ComparedConfigurations, RunComparison
 from rag_eval.benchmark.gate import Gate, GateCheck
-from rag_eval.formatting import counted, interval, number, p_value, signed
+from rag_eval.distribution import PRODUCT
+from rag_eval.formatting import counted, interval, number, p_value, signed, visible
 from rag_eval.reports.verdict import RunVerdict
 from rag_eval.reports.wording import be, brackets, significance, typeset
 
@@ -44,6 +46,68 @@ def gate_word(gate: Gate, check: GateCheck) -> str:
     if not check.passed:
         return gate.moved
     return "inconclusive" if check.unsure else "ok"
+
+
+def gate_warnings(gate: Gate) -> list[str]:
+    """What to know before the verdict is trusted, a sentence each."""
+    warnings = [f"{difference}." for difference in gate.differences] + [gate.warning] * bool(gate.warning)
+    few = f"With so few {gate.unit} no {gate.move} can be significant, so none can fail the gate."
+    return warnings if gate.can_fail else [*warnings, few]
+
+
+def check_sentence(gate: Gate, check: GateCheck) -> str:
+    """Such as ``span_recall@5 went from 0.880 to 0.830, a drop of 0.050 (95 % interval …, p 0.004): dropped``."""
+    if not check.changed:
+        return f"{gate.metric} has every score as in the baseline"
+    before, after, moved, within, p = gate_figures(check)
+    told = f"a {gate.move} of {moved} (95 % interval {within}, p {p})"
+    return f"{gate.metric} went from {before} to {after}, {told}: {gate_word(gate, check)}"
+
+
+def gate_faults(gate: Gate) -> dict[str, str]:
+    """Why each configuration that fails the gate does, by its name."""
+    failed = {one.configuration: check_sentence(gate, one) for one in gate.checks if not one.passed}
+    return failed | {name: f"no score in this run: {reason}" for name, reason in gate.missing.items()}
+
+
+def gate_junit(gate: Gate) -> bytes:
+    """The gate as a JUnit report: a test case for each configuration, and the terms as properties."""
+    faults, checks = gate_faults(gate), {one.configuration: check_sentence(gate, one) for one in gate.checks}
+    counts = {"tests": str(len(checks | gate.missing)), "failures": str(len(faults)), "errors": "0", "time": "0"}
+    suites = ElementTree.Element("testsuites", {"name": f"{PRODUCT} gate", **counts})
+    suite = ElementTree.SubElement(suites, "testsuite", {"name": visible(gate.terms), **counts, "skipped": "0"})
+    properties = ElementTree.SubElement(suite, "properties")
+    terms = {"metric": gate.metric, "max_drop": f"{gate.max_drop:g}", "baseline": gate.baseline, "run": gate.run}
+    for name, value in (*terms.items(), *(("warning", one) for one in gate_warnings(gate))):
+        ElementTree.SubElement(properties, "property", {"name": name, "value": visible(value)})
+    for name in checks | gate.missing:
+        named = {"classname": f"{PRODUCT}.gate", "name": visible(name), "time": "0"}
+        case = ElementTree.SubElement(suite, "testcase", named)
+        if name in faults:
+            kind = "missing" if name in gate.missing else gate.move
+            ElementTree.SubElement(case, "failure", {"type": kind, "message": visible(faults[name])})
+        else:
+            ElementTree.SubElement(case, "system-out").text = visible(checks[name])
+    ElementTree.indent(suites)
+    written: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
+    return written
+
+
+def gate_annotations(gate: Gate) -> list[str]:
+    """Workflow commands of GitHub that show the verdict beside a commit; no text in them can begin another."""
+    told = [("error", name, fault) for name, fault in gate_faults(gate).items()]
+    told += [("warning", one.configuration, check_sentence(gate, one)) for one in gate.checks if one.unsure]
+    told += [("warning", f"{PRODUCT} gate", warning) for warning in gate_warnings(gate)]
+    told.append(("notice", f"{PRODUCT} gate", gate.verdict))
+    return [f"::{kind} title={_property(visible(title))}::{_message(visible(text))}" for kind, title, text in told]
+
+
+def _message(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _message(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def verdict_sentence(compared: RunComparison) -> str:

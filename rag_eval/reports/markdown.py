@@ -16,6 +16,7 @@ from rag_eval.reports.against import (
     changed_in,
     data_sentences,
     gate_figures,
+    gate_warnings,
     gate_word,
     left_out_sentences,
 )
@@ -211,10 +212,7 @@ TO_THE_SECOND = len("2026-01-31T12-00-00")
 def gate_markdown(found: Gate) -> str:
     """The verdict, and a row for every configuration with a score that is not as in the baseline."""
     lines = [f"**{found.verdict}**", "", f"Compared with {found.baseline}: {found.terms}."]
-    lines += [f"Warning: {escape_markdown(difference)}." for difference in found.differences]
-    lines += [f"Warning: {escape_markdown(found.warning)}"] * bool(found.warning)
-    if not found.can_fail:
-        lines.append(f"With so few {found.unit} no drop can be significant, so none can fail the gate.")
+    lines += [f"Warning: {escape_markdown(warning)}" for warning in gate_warnings(found)]
     changed = [check for check in found.checks if check.changed]
     if changed:
         lines += [

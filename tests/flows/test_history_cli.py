@@ -5,14 +5,18 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from typer.testing import CliRunner
 
 from flows.cli.main import app
+from rag_eval.benchmark.gate import run_gate
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.errors import ConfigurationError
+from rag_eval.formatting import visible
+from rag_eval.reports.against import gate_annotations, gate_junit
 from tests.benchmark.made_runs import LARGE_NAME, SMALL_NAME, Store, make_run, write_data
 from tests.flows.cli.commands import rag_eval
 
@@ -192,6 +196,62 @@ def test_show_says_how_sure_the_ranking_is_and_ranks_by_another_metric(kept: Sto
         said(kept, "show", "--objective", "span_recall@7")
     data = told(kept, "show", kept.good.run)
     assert data["verdict"]["shipped"] == LARGE_NAME
+
+
+def test_the_gate_writes_a_junit_report(kept: Store, tmp_path: Path) -> None:
+    file = tmp_path / "new" / "gate.xml"
+    said(kept, "gate", kept.partly_failed.run, "--junit", str(file), code=3)
+    suite = ElementTree.parse(file).getroot()[0]  # noqa: S314  # what we wrote
+    assert (suite.attrib["tests"], suite.attrib["failures"]) == ("2", "1")
+    cases = {case.attrib["name"]: case for case in suite.iter("testcase")}
+    assert cases.keys() == {SMALL_NAME, LARGE_NAME}
+    failure = cases[LARGE_NAME].find("failure")
+    assert failure is not None
+    assert failure.attrib["type"] == "missing"
+    assert failure.attrib["message"].startswith("no score in this run: it failed: ")
+    assert cases[SMALL_NAME].findtext("system-out") == "span_recall@3 has every score as in the baseline"
+    terms = {one.attrib["name"]: one.attrib["value"] for one in suite.iter("property")}
+    assert terms == {
+        "metric": "span_recall@3",
+        "max_drop": "0.02",
+        "baseline": kept.good.run,
+        "run": kept.partly_failed.run,
+    }
+    said(kept, "gate", kept.much_worse.run, "--junit", str(file), code=3)
+    text = file.read_text(encoding="utf-8")
+    assert 'failures="2"' in text
+    assert 'type="drop" message="span_recall@3 went from 0.983 to ' in text
+
+
+def test_the_gate_tells_github(kept: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    with pytest.raises(ConfigurationError, match="GITHUB_STEP_SUMMARY is not set"):
+        said(kept, "gate", "--github")
+    summary = tmp_path / "summary.md"
+    summary.write_text("before\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    first, *lines = said(kept, "gate", kept.much_worse.run, "--github", code=3).splitlines()
+    token = first.removeprefix("::stop-commands::")
+    place = lines.index(f"::{token}::")
+    assert not [line for line in lines[:place] if line.startswith("::")]
+    assert [line.split(" ")[0] for line in lines[place + 1 :]] == ["::error", "::error", "::notice"]
+    assert lines[place + 1].startswith(f"::error title={SMALL_NAME.replace(',', '%2C')}::span_recall@3 went from ")
+    assert lines[-1].endswith("::The gate failed: 2 configurations dropped by more than 0.02.")
+    page = summary.read_text()
+    assert page.startswith("before\n## Retrieval\n\n**The gate failed: ")
+    assert f"| {SMALL_NAME} |" in page
+    assert told(kept, "gate", kept.good.run, "--github")["passed"]
+
+
+def test_no_name_begins_a_command_or_leaves_its_element(kept: Store) -> None:
+    ugly = "x, y: 100 %\r\n::add-mask::oh<a b='\"]]>&\x00\ud800\ufffe"
+    found = run_gate(kept.workspace, kept.good, kept.much_worse, "span_recall@3")
+    found = replace(found, checks=[replace(found.checks[0], configuration=ugly)], missing={f"{ugly}2": ugly})
+    annotations = gate_annotations(found)
+    assert annotations[0].startswith("::error title=x%2C y%3A 100 %25\\r\\n%3A%3Aadd-mask%3A%3Aoh<a b=")
+    assert all("\n" not in line and line.startswith(("::error title=", "::notice title=")) for line in annotations)
+    cases = list(ElementTree.fromstring(gate_junit(found)).iter("testcase"))  # noqa: S314  # what we wrote
+    assert [case.attrib["name"] for case in cases] == [visible(ugly), visible(f"{ugly}2")]
 
 
 def test_too_little_to_fail_a_gate_is_said_when_the_baseline_is_set(kept: Store, tmp_path: Path) -> None:

@@ -1,20 +1,25 @@
 """The wheel, installed outside the clone: the command runs, beside folders called like our packages too."""
 
+import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tomllib
 import venv
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rag_eval.distribution import DISTRIBUTION, VERSION, install_command
+from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tests.flows.cli.commands import CLEAN
 
 ROOT = Path(__file__).parents[3]
-SOURCES = ("rag_eval", "tasks", "flows", "deployments", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = ("rag_eval", "tasks", "flows", "deployments", "pyproject.toml", "constraints.txt", "README.md", "LICENSE")
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
 BENCHMARK = """
 corpus: docs
@@ -22,15 +27,26 @@ ground_truth: truth.jsonl
 chunkers: [my_parts:whole]
 retrieval: bm25
 """
+PARTS = """
+import tasks_of_mine
+
+def whole(text):
+    return tasks_of_mine.cut(text)
+
+def nothing(text):
+    return [text[-2:]]
+"""
 TRUTH = (
     '{"query": "When does the ferry leave?", '
     '"relevant_spans": [{"doc_id": "a.md", "start": 0, "end": 25, "text": "The ferry leaves at noon."}]}\n'
 )
 
 
-def done(*words: str | Path, cwd: Path) -> "subprocess.CompletedProcess[str]":
+def done(*words: str | Path, cwd: Path, **settings: str) -> "subprocess.CompletedProcess[str]":
     """A program that ran to its end."""
-    return subprocess.run(words, cwd=cwd, env=CLEAN, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        words, cwd=cwd, env=CLEAN | settings, capture_output=True, text=True, timeout=300, check=False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -78,23 +94,123 @@ def test_an_extra_is_added_to_what_is_installed(bin_folder: Path, tmp_path: Path
     assert f"already satisfied: {words[-1]}" in added.stdout
 
 
-def test_a_run_beside_folders_called_flows_and_tasks(bin_folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "a.md").write_text("The ferry leaves at noon.\n")
-    (tmp_path / "truth.jsonl").write_text(TRUTH)
-    (tmp_path / "benchmark.yaml").write_text(BENCHMARK)
-    (tmp_path / "my_parts.py").write_text(
-        "import tasks_of_mine\n\n\ndef whole(text):\n    return tasks_of_mine.cut(text)\n"
-    )
-    (tmp_path / "tasks_of_mine.py").write_text("def cut(text):\n    return [text.strip()]\n")
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of a user, with parts of his own and packages that are called as ours."""
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "docs").mkdir()
+    (folder / "docs" / "a.md").write_text("The ferry leaves at noon.\n")
+    (folder / "truth.jsonl").write_text(TRUTH)
+    (folder / "benchmark.yaml").write_text(BENCHMARK)
+    (folder / "my_parts.py").write_text(PARTS)
+    (folder / "tasks_of_mine.py").write_text("def cut(text):\n    return [text.strip()]\n")
     for name in ("flows", "rag_eval", "deployments"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('the wrong one')\n")
-    (tmp_path / "tasks.py").write_text("raise RuntimeError('the wrong one')\n")
-    run = done(bin_folder / "rag-eval", "run", "benchmark.yaml", "--runner", "processes", cwd=tmp_path)
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text("raise RuntimeError('the wrong one')\n")
+    (folder / "tasks.py").write_text("raise RuntimeError('the wrong one')\n")
+    return folder
+
+
+def test_a_run_beside_folders_called_flows_and_tasks(bin_folder: Path, project: Path) -> None:
+    run = done(bin_folder / "rag-eval", "run", "benchmark.yaml", "--runner", "processes", cwd=project)
     assert run.returncode == 0, run.stderr
     assert "my_parts:whole, bm25" in run.stdout
     assert "1.000" in run.stdout
+
+
+def action_steps(given: dict[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """The commands of the action's steps that run, each with its environment, for the inputs given."""
+    action = yaml.safe_load((ROOT / "deployments" / "github-action" / "action.yml").read_text("utf-8"))
+    inputs = {name: str(one["default"]) for name, one in action["inputs"].items()} | given
+    assert given.keys() <= action["inputs"].keys()
+    for step in action["runs"]["steps"]:
+        assert ("uses" in step) != (step.get("shell") == "bash")
+        text = step.get("run", "")
+        assert "${{" not in text, "an input would be part of a command"
+        holds = step.get("if", "always()")
+        assert holds in ("always()", "inputs.set-baseline == 'true'")
+        if text and (holds == "always()" or inputs["set-baseline"] == "true"):
+            named = {name: re.fullmatch(r"\$\{\{ inputs\.([\w-]+) \}\}", value) for name, value in step["env"].items()}
+            yield text, {name: inputs[found[1]] for name, found in named.items() if found}
+
+
+def test_the_steps_of_the_action_run_and_its_gate_fails_a_drop(bin_folder: Path, project: Path) -> None:
+    source = bin_folder.parents[1] / "source"
+    summary = project / "summary.md"
+    environment = {
+        "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
+        "GITHUB_ACTION_PATH": str(source / "deployments" / "github-action"),
+        "GITHUB_STEP_SUMMARY": str(summary),
+        # What is installed is what is there: no index is asked.
+        "PIP_NO_DEPS": "1",
+        "PIP_NO_INDEX": "1",
+        "PIP_NO_BUILD_ISOLATION": "0",
+    }
+
+    def ran(**given: str) -> list[tuple[int, str]]:
+        found = []
+        for text, values in action_steps({name.replace("_", "-"): value for name, value in given.items()}):
+            shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", text]
+            step = done(*shell, cwd=project, **environment, **values)
+            found.append((step.returncode, step.stdout + step.stderr))
+        return found
+
+    first = ran(set_baseline="true", junit="gate.xml", configurations="my_parts:whole, bm25\n")
+    assert [code for code, _ in first] == [0] * 5, first
+    assert "::notice title=rag-eval gate::The gate is passed." in first[2][1]
+    assert "my_parts:whole, bm25" in (project / "gate.xml").read_text("utf-8")
+    (project / "benchmark.yaml").write_text(BENCHMARK.replace("my_parts:whole", "my_parts:nothing"))
+    *before, (code, told), _ = ran(metric="span_recall@5")
+    assert ([code for code, _ in before], code) == ([0, 0], 3), told
+    assert "::error title=my_parts%3Awhole%2C bm25::no score in this run: " in told
+    assert summary.read_text("utf-8").count("## Retrieval") == 2
+
+
+SAMPLE = f"""
+corpus: {CORPUS}
+ground_truth: {GROUND_TRUTH}
+chunkers: {{type: markdown, max_chunk_size: 1000}}
+retrieval: hybrid
+metrics: [span_recall, tokens_retrieved]
+"""
+TESTS = """
+def test_enough_is_found(rag_eval_benchmark):
+    run = rag_eval_benchmark("benchmark.yaml")
+    run.assert_at_least("span_recall@5", 0.9, run.best)
+    assert run.estimate("span_recall@5").mean == 1
+
+
+def test_little_is_retrieved(rag_eval_benchmark):
+    rag_eval_benchmark("benchmark.yaml").assert_at_most("span_precision@5", 0.5)
+
+
+def test_what_is_not_there(rag_eval_benchmark):
+    rag_eval_benchmark("benchmark.yaml").assert_at_least("span_recal@5", 0.9)
+
+
+def test_what_one_question_cannot_show(rag_eval_benchmark):
+    rag_eval_benchmark("benchmark.yaml").assert_at_least("span_recall@5", 0.9, by="low")
+
+
+def test_a_file_that_is_not_there(rag_eval_benchmark):
+    rag_eval_benchmark("another.yaml")
+"""
+
+
+def test_the_fixture_of_pytest_runs_a_benchmark_and_asserts_on_its_metrics(bin_folder: Path, project: Path) -> None:
+    (project / "benchmark.yaml").write_text(BENCHMARK)
+    (project / "sample.yaml").write_text(SAMPLE)
+    (documented,) = re.findall(r"```py\n(.*?)```", (ROOT / "docs" / "gate.md").read_text("utf-8"), re.DOTALL)
+    (project / "test_retrieval.py").write_text(TESTS + documented.replace("benchmark.yaml", "sample.yaml"))
+    words = [bin_folder / "python", "-P", "-m", "pytest", "-W", "error", "-p", "no:cacheprovider", "test_retrieval.py"]
+    shown = done(*words, cwd=project)
+    told = " ".join(shown.stdout.split())
+    assert "4 failed, 2 passed" in told, shown.stdout
+    assert "span_precision@5 of my_parts:whole, bm25 is 1.000, 95 % interval" in told, shown.stdout
+    assert ": its mean was to be at most 0.5" in told
+    assert "has no scores by 'span_recal@5' (did you mean span_recall@5?)" in told
+    assert "has no interval with one query: assert by its mean" in told
+    assert "rag-eval run another.yaml ended with code 2" in told
 
 
 def test_the_sample_is_in_the_wheel(bin_folder: Path, tmp_path: Path) -> None:
