@@ -15,6 +15,7 @@ from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome, c
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
 from rag_eval.benchmark.truth_stages import ground_truth
 from rag_eval.benchmark.workspace import Workspace
+from rag_eval.services.posting import traces_address
 from tasks.artifacts import (
     benchmark_run_name,
     configuration_tags,
@@ -79,6 +80,6 @@ def benchmark(
     outcome = keep_outcome(workspace, started, config, corpus, inputs, done, failed, run.work, search)
     show_ground_truth(workspace, config.ground_truth, outcome)
     report_run(workspace, outcome)
-    if config.langsmith_dataset is not None:
+    if config.langsmith_dataset is not None or traces_address() is not None:
         publish(workspace, outcome, config.langsmith_dataset, return_state=True)  # a run is complete without it
     return conclude(workspace, outcome)

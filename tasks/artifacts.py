@@ -224,11 +224,11 @@ def hold_against_baseline(
     return verdict or why_not
 
 
-@task(name="publish", task_run_name="publish to {dataset}", cache_policy=NO_CACHE)
-def publish(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str) -> None:
-    """Put every configuration for an experiment on a LangSmith dataset, and send what can be sent now."""
+@task(name="publish", cache_policy=NO_CACHE)
+def publish(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str | None) -> None:
+    """Put a run for a LangSmith dataset, and as a trace where one is asked for, and send what can be sent now."""
     from rag_eval.benchmark.publishing import publish_run  # here: most runs publish nothing
 
-    waiting = [one for one in publish_run(workspace, outcome, dataset) if one.url is None]
+    waiting = publish_run(workspace, outcome, dataset)
     if waiting:
-        get_run_logger().info("%d experiments wait for rag-eval publish: %s", len(waiting), waiting[0].reason)
+        get_run_logger().info("%d messages wait for rag-eval publish: %s", len(waiting), waiting[0])

@@ -1,13 +1,15 @@
-"""Publish runs as LangSmith experiments by way of the workspace's outbox, and note their addresses beside the run."""
+"""Publish runs by way of the workspace's outbox: as LangSmith experiments, and as a trace of OpenTelemetry."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any
+from uuid import uuid5
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from rag_eval.benchmark.config import ConfigurationRecord
-from rag_eval.benchmark.outcome import PUBLISHED, BenchmarkOutcome, ConfigurationOutcome
+from rag_eval.benchmark.outcome import PUBLISHED, BenchmarkOutcome, ConfigurationOutcome, StageWork
 from rag_eval.benchmark.stages import StoredDocuments
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError
@@ -23,7 +25,8 @@ from rag_eval.services.langsmith_outbox import (
     put_truth,
 )
 from rag_eval.services.orq import ORQ_CHANNEL, load_orq_settings, orq_sender
-from rag_eval.services.outbox import Delivery, Message, outbox_of
+from rag_eval.services.outbox import NAMESPACE, Delivery, Message, Sender, outbox_of
+from rag_eval.services.posting import TRACES_CHANNEL, send_trace, traces_address
 from rag_eval.tables import TruthTables, truth_from_tables
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
 
@@ -186,6 +189,64 @@ def _payload(
     )
 
 
+def put_trace(workspace: Workspace, outcome: BenchmarkOutcome) -> None:
+    """Put a run as a trace: a span for the run, one for each configuration, and one for each of their stages.
+
+    Durations are those that were measured. When a stage began is not kept: within a configuration the stages follow
+    one another, and every configuration begins where the stages that all share have ended.
+    """
+    trace = uuid5(NAMESPACE, outcome.run).hex
+    begin, spans = outcome.started.timestamp(), []
+
+    def add(name: str, above: str, start: float, seconds: float, is_failed: bool, **told: object) -> str:
+        own = uuid5(NAMESPACE, f"{outcome.run} {above} {name}").hex[:16]
+        attributes = [
+            {"key": f"rag_eval.{key}", "value": _otlp_value(value)} for key, value in told.items() if value is not None
+        ]
+        spans.append(
+            {
+                "traceId": trace,
+                "spanId": own,
+                "parentSpanId": above,
+                "name": name,
+                "kind": 1,
+                "startTimeUnixNano": str(int(start * 1e9)),
+                "endTimeUnixNano": str(int((start + seconds) * 1e9)),
+                "attributes": attributes,
+                "status": {"code": 2 if is_failed else 1},
+            }
+        )
+        return own
+
+    def add_stages(above: str, start: float, stages: Mapping[str, StageWork]) -> float:
+        for name, one in stages.items():
+            effort = {} if one.effort is None else {"tokens": one.effort.tokens, "cost_usd": one.effort.cost}
+            add(name, above, start, one.seconds, one.work == "failed", work=one.work, **effort)
+            start += one.seconds
+        return start
+
+    told = {"run": outcome.run, "objective": outcome.ranking_metric, "documents": outcome.documents}
+    root = add("rag-eval run", "", begin, outcome.seconds, not outcome.configurations, **told)
+    shared = add_stages(root, begin, outcome.stages)
+    for one in outcome.configurations:
+        seconds, score = sum(stage.seconds for stage in one.stages.values()), one.metrics[outcome.ranking_metric]
+        own = add(one.name, root, shared, seconds, False, score=score, tokens=one.tokens, cost_usd=one.cost)
+        add_stages(own, shared, one.stages)
+    for name, failure in outcome.failures.items():
+        seconds = sum(stage.seconds for stage in failure.stages.values())
+        add_stages(add(name, root, shared, seconds, True, reason=failure.reason), shared, failure.stages)
+    service = [{"key": "service.name", "value": {"stringValue": "rag-eval"}}]
+    scope = {"scope": {"name": "rag-eval"}, "spans": spans}
+    payload = {"resourceSpans": [{"resource": {"attributes": service}, "scopeSpans": [scope]}]}
+    outbox_of(workspace.root).put(TRACES_CHANNEL, f"trace of {outcome.run}", {"run": outcome.run, "trace": payload})
+
+
+def _otlp_value(value: object) -> dict[str, object]:
+    if isinstance(value, int):
+        return {"intValue": str(value)}
+    return {"doubleValue": value} if isinstance(value, float) else {"stringValue": str(value)}
+
+
 def deliver(workspace: Workspace, patience: RetryPolicy = PATIENT) -> list[Delivery]:
     """Send what waits, through every channel, and note the addresses beside the runs; raises ``ArtifactError``."""
 
@@ -195,7 +256,12 @@ def deliver(workspace: Workspace, patience: RetryPolicy = PATIENT) -> list[Deliv
         return orq_sender(settings.endpoint, settings.timeout, patience)(message)
 
     with closing(LangSmithSender(patience)) as langsmith:
-        deliveries = outbox_of(workspace.root).deliver({LANGSMITH_CHANNEL: langsmith, ORQ_CHANNEL: send_to_orq})
+        senders: dict[str, Sender] = {
+            LANGSMITH_CHANNEL: langsmith,
+            ORQ_CHANNEL: send_to_orq,
+            TRACES_CHANNEL: partial(send_trace, policy=patience),
+        }
+        deliveries = outbox_of(workspace.root).deliver(senders)
     _refresh_all(workspace, [one.receipt.details.get("run") for one in deliveries if one.receipt is not None])
     return deliveries
 
@@ -205,11 +271,19 @@ def _refresh_all(workspace: Workspace, runs: Sequence[object]) -> None:
         refresh_publications(workspace, run)
 
 
-def publish_run(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str) -> list[Publication]:
-    """Put a run for a LangSmith dataset, send what can be sent now, and say how it stands; raises ``ArtifactError``."""
-    put_benchmark(workspace, outcome, dataset)
-    deliver(workspace, BRIEF)
-    return refresh_publications(workspace, outcome.run)
+def publish_run(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str | None) -> list[str]:
+    """Put a run for a LangSmith dataset, and as a trace where one is asked for; send what can be sent now.
+
+    Returns why something waits, once for each reason; raises ``ArtifactError``.
+    """
+    if dataset is not None:
+        put_benchmark(workspace, outcome, dataset)
+    if traces_address() is not None:
+        put_trace(workspace, outcome)
+    waiting = [one for one in deliver(workspace, BRIEF) if one.state != "sent"]
+    if dataset is not None:
+        refresh_publications(workspace, outcome.run)
+    return list(dict.fromkeys(f"{one.key}: {one.reason}" for one in waiting))
 
 
 def withdraw(workspace: Workspace, run: str | None = None, dataset: str | None = None) -> list[Message]:

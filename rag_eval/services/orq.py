@@ -5,7 +5,6 @@ Its SDK has no way to create experiments, so they go to the address that the ven
 
 import json
 import os
-import threading
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,16 +13,16 @@ from typing import Any, NamedTuple, TypeVar
 import httpx
 from pydantic import Field, ValidationError
 
-from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError
+from rag_eval.errors import ConfigurationError, ServiceError
 from rag_eval.parts.settings import Address, Settings
-from rag_eval.retry import PATIENT, Failure, RetryPolicy, retry_after_of, status_may_pass
+from rag_eval.retry import PATIENT, RetryPolicy
 from rag_eval.services.outbox import Message
+from rag_eval.services.posting import Receiver, post
 
 ORQ_CHANNEL = "orq"
 KEY = "ORQ_API_KEY"
 ADDRESS = "ORQ_BASE_URL"
 RECEIVE = "/v2/spreadsheets/evaluations/receive"
-REFUSED = {400, 413, 415, 422}
 
 PROJECT_FILES = {"rag-eval.toml": ("experiment",), "pyproject.toml": ("tool", "rag-eval", "experiment")}
 """The files that may hold the settings of experiments, and the keys that lead to them."""
@@ -106,28 +105,12 @@ def orq_sender(
         }
         # In ASCII, which holds half a surrogate pair of a model's too.
         body = json.dumps(message.payload).encode()
-        answer = policy.run(lambda left: _post(address, headers, body, min(timeout, left)), threading.Event())
-        if isinstance(answer, Failure):
-            raise ServiceError(f"orq.ai did not take the results ({answer.reason}): {answer.advice}")
-        return answer
+        return _read(post(Receiver("orq.ai", ADDRESS, KEY), address, headers, body, timeout, policy))
 
     return send
 
 
-def _post(address: str, headers: Mapping[str, str], body: bytes, timeout: float) -> Mapping[str, object] | Failure:
-    try:
-        answer = httpx.post(address, headers=dict(headers), content=body, timeout=timeout)
-    except (httpx.UnsupportedProtocol, httpx.InvalidURL):
-        return Failure("its address is none", f"check {ADDRESS}, it starts with http:// or https://")
-    except httpx.TransportError as error:
-        return Failure(type(error).__name__, "check the network and the address", may_pass=True)
-    if answer.status_code in (401, 403):
-        return Failure(f"it answered {answer.status_code}", f"check {KEY}")
-    if answer.status_code in REFUSED:
-        raise RequestRefusedError(f"orq.ai does not take these results (it answered {answer.status_code})")
-    if not answer.is_success:
-        may_pass, after = status_may_pass(answer.status_code), retry_after_of(answer.headers)
-        return Failure(f"it answered {answer.status_code}", "try again later", may_pass, after)
+def _read(answer: httpx.Response) -> Mapping[str, object]:
     # It took the results: whatever it says about them, sending them again would make a second experiment.
     try:
         told = answer.json()

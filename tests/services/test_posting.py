@@ -1,0 +1,90 @@
+"""A run as a trace, sent to a double of an OpenTelemetry collector."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_eval.benchmark.outcome import BenchmarkOutcome, StageWork
+from rag_eval.benchmark.publishing import deliver, publish_run
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.retry import BRIEF
+from rag_eval.services.posting import traces_address
+from tests.benchmark.made_runs import make_run, write_data
+from tests.doubles.loopback import LoopbackServer, Request
+
+KEY = "key-of-a-collector-0123"
+
+
+class Collector(LoopbackServer):
+    """Takes traces from who has the key."""
+
+    def answer(self, request: Request) -> tuple[int, Any]:
+        return (200, {}) if request.headers.get("authorization") == f"Bearer {KEY}" else (401, {})
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    with Collector() as server:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"{server.url}/")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"authorization=Bearer%20{KEY}")
+        yield server
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> tuple[Workspace, BenchmarkOutcome]:
+    config, workspace = write_data(tmp_path, documents=2, queries=2), Workspace(root=tmp_path / ".rag-eval")
+    (*_, last) = config.configurations()
+    outcome = make_run(workspace, config, failing=[last.name])
+    work = {"chunk": StageWork(work="computed", effort=None, seconds=2.0)}
+    done = [one.model_copy(update={"stages": work}) for one in outcome.configurations]
+    return workspace, outcome.model_copy(update={"configurations": done})
+
+
+def test_a_run_is_a_trace(collector: Collector, made: tuple[Workspace, BenchmarkOutcome]) -> None:
+    trace_service = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
+    from google.protobuf.json_format import Parse
+
+    workspace, outcome = made
+    assert publish_run(workspace, outcome, None) == []
+    (request,) = collector.requests
+    assert (request.path, request.headers["content-type"]) == ("/v1/traces", "application/json")
+    read = Parse(request.body, trace_service.ExportTraceServiceRequest())
+    spans = list(read.resource_spans[0].scope_spans[0].spans)
+    names = {span.span_id: span.name for span in spans}
+    assert len(names) == len(spans)
+    (done,) = outcome.configurations
+    (failed,) = outcome.failures
+    above = {span.name: names.get(span.parent_span_id) for span in spans}
+    assert above == {"rag-eval run": None, done.name: "rag-eval run", "chunk": done.name, failed: "rag-eval run"}
+    by_name = {span.name: span for span in spans}
+    assert by_name["chunk"].end_time_unix_nano - by_name["chunk"].start_time_unix_nano == pytest.approx(2e9, abs=1e3)
+    assert by_name[failed].status.code == 2
+    told = {one.key: one.value.double_value for one in by_name[done.name].attributes}
+    assert told["rag_eval.score"] == done.metrics[outcome.ranking_metric]
+    assert publish_run(workspace, outcome, None) == []
+    assert len(collector.requests) == 1, "a trace is sent once"
+
+
+def test_a_trace_waits_for_its_collector_and_no_key_is_told(
+    collector: Collector, made: tuple[Workspace, BenchmarkOutcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace, outcome = made
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"authorization=Bearer {KEY[:-1]}")
+    (reason,) = publish_run(workspace, outcome, None)
+    assert "the OpenTelemetry endpoint did not take the results (it answered 401)" in reason
+    kept = [path.read_bytes() for path in workspace.root.rglob("*") if path.is_file()]
+    assert not any(KEY[:-1].encode() in one for one in (*kept, reason.encode()))
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"authorization=Bearer {KEY}")
+    assert [one.state for one in deliver(workspace, BRIEF)] == ["sent"]
+
+
+def test_where_traces_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    assert traces_address() is None
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318")
+    assert traces_address() == "http://localhost:4318/v1/traces"
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://localhost:1/t")
+    assert traces_address() == "http://localhost:1/t"
