@@ -1,7 +1,6 @@
 """The benchmark: load the corpus and the truth once, then evaluate every configuration in a subflow of its own."""
 
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 from prefect import flow, task, unmapped
@@ -26,7 +25,7 @@ from tasks.artifacts import (
     tag_run,
 )
 from tasks.fan_out import gather, side_by_side
-from tasks.runner import StageRunner, shown, work_once
+from tasks.runner import RoundRunner, StageRunner
 
 
 @flow(name="rag-eval-evaluate-configuration", flow_run_name="{configuration.name}")
@@ -73,9 +72,9 @@ def benchmark(
             parts = {"workspace": unmapped(workspace), "configuration": some, "inputs": unmapped(inputs)}
             return gather(some, threads.map(evaluate, parts))
 
-        once = partial(work_once, workspace)
+        rounds = RoundRunner(workspace)
         done, failed, search = StageRunner(workspace).mending(
-            lambda: search_grid(once, workspace, config, inputs, evaluate_all, shown)
+            lambda: search_grid(rounds, workspace, config, inputs, evaluate_all, rounds)
         )
     outcome = keep_outcome(workspace, started, config, corpus, inputs, done, failed, run.work, search)
     show_ground_truth(workspace, config.ground_truth, outcome)

@@ -21,6 +21,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.states import Completed
 
+from rag_eval.benchmark.grid_search import Rounds
 from rag_eval.benchmark.outcome import StageWork, Work
 from rag_eval.benchmark.records import Doing, Done, Inputs, alone, do_once
 from rag_eval.benchmark.references import effort_of
@@ -34,7 +35,9 @@ from rag_eval.retry import STAGE_DELAYS
 R = TypeVar("R")
 logger = logging.getLogger("rag_eval.benchmark")
 
-Status = Literal["started", "waiting", "retrying", "computed", "reused", "failed"]
+Status = Literal["started", "waiting", "retrying", "computed", "reused", "failed", "excluded", "estimated", "told"]
+SEARCH = "search"
+"""The stage of what a search tells: of a configuration that it need not be evaluated, of all what is spent."""
 
 CACHED = "Cached"
 """The name of the state of a stage whose result was kept, as Prefect itself calls it."""
@@ -50,7 +53,7 @@ TOLD_AFTER = 2.0
 class StageEvent:
     """A stage of a configuration (None: of the whole benchmark) has changed its status.
 
-    ``reason`` says in one sentence why a stage waits, is retried or has failed; None otherwise. A stage that has
+    ``reason`` says why a stage waits, is retried or has failed, or what is told; None otherwise. A stage that has
     started tells again how much is ``done`` of how much, where it knows.
     """
 
@@ -125,14 +128,14 @@ class StageRunner:
     def __call__(self, stage: Stage, *inputs: Any) -> Any:
         """The stage's result; raises what the stage raised."""
         started = time.perf_counter()
-        shown = unused_name(stage.name, self.work)
+        name = unused_name(stage.name, self.work)
         work: Work = "failed"
         result: Any = None
         key: str | None = None
         failure: Exception | None = None
-        self._tell(shown, "started")
+        self._tell(name, "started")
         try:
-            state = self._state_of(stage, shown, *inputs)
+            state = self._state_of(stage, name, *inputs)
             result, key = state.result(), state.message
             work = "reused" if state.name == CACHED else "computed"
         except Exception as error:  # noqa: BLE001  # raised again once it is told
@@ -140,8 +143,8 @@ class StageRunner:
         effort = None if failure else effort_of(result)
         seconds = round(time.perf_counter() - started, 3)
         done = StageWork(work=work, effort=effort, seconds=seconds, key=key)
-        self.work[shown] = self._before.get(shown, done) if work == "reused" else done
-        self._tell(shown, work, as_sentence(failure) if failure else None)
+        self.work[name] = self._before.get(name, done) if work == "reused" else done
+        self._tell(name, work, as_sentence(failure) if failure else None)
         if failure is not None:
             raise failure
         return result
@@ -161,14 +164,14 @@ class StageRunner:
                 self.work = {}
         return work()
 
-    def _state_of(self, stage: Stage, shown: str, *inputs: Any) -> State[Any]:
+    def _state_of(self, stage: Stage, name: str, *inputs: Any) -> State[Any]:
         """The state of the task that gives the kept result of the stage, else does the work and keeps it.
 
         A stage with a part that uses the network is tried again when the service fails, unless it refuses what it is
         sent; no other is.
         """
         remote = any(is_remote(one) if is_part(one) else getattr(one, "remote", False) for one in inputs)
-        workspace, tells = self._workspace, functools.partial(self._tell, shown)
+        workspace, tells = self._workspace, functools.partial(self._tell, name)
         doing = _Computing(tells, self._told_after, remote=remote)
 
         def look_up_or_compute() -> Any:
@@ -189,22 +192,40 @@ class StageRunner:
             raise ConfigurationFailedError(as_sentence(error), self.work, is_outage(error)) from error
 
 
-def work_once(workspace: Workspace, stage: Stage, *inputs: Any) -> Any:
-    """What a stage makes, kept or made now, as a part of a task that shows it."""
-    return do_once(workspace, stage, inputs, _Computing(lambda *_, **__: None, TOLD_AFTER, remote=False)).result
+class RoundRunner(Rounds):
+    """Runs the stages of a search within its rounds: a round is a task run, and shows as Cached where all was kept."""
 
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace, self._computed = workspace, 0
 
-def shown(name: str, work: Callable[[], R]) -> R:
-    """Do a piece of work as a task run of this name, again where a service did not answer; listeners are told.
+    def __call__(self, stage: Stage, *inputs: Any) -> Any:
+        """Return what a stage makes, kept or made now."""
+        doing = _Computing(lambda *_, **__: None, TOLD_AFTER, remote=False)
+        result, _, was_kept = do_once(self._workspace, stage, inputs, doing)
+        self._computed += not was_kept
+        return result
 
-    The task itself has the first word for its name.
-    """
-    tells = functools.partial(tell, None, name)
-    tells("started")
-    task = _task(work, name.split()[0], tells, STAGE_DELAYS).with_options(task_run_name=lambda: name)
-    done: R = task()  # type: ignore[assignment]  # it is no coroutine
-    tells("computed")
-    return done
+    def do(self, name: str, work: Callable[[], R]) -> R:
+        """Do a round, again where a service did not answer; listeners are told. The task has its name's first word."""
+        tells, before = functools.partial(tell, None, name), self._computed
+
+        def measure() -> Any:
+            result = work()
+            named: dict[str, Any] = {"name": CACHED} if self._computed == before else {}
+            return Completed(data=result, **named)
+
+        tells("started")
+        task = _task(measure, name.split()[0], tells, STAGE_DELAYS).with_options(task_run_name=lambda: name)
+        state = task(return_state=True)
+        result: R = state.result()
+        tells("reused" if state.name == CACHED else "computed")
+        return result
+
+    def tell_spent(self, told: str) -> None:
+        tell(None, SEARCH, "told", told)
+
+    def settle(self, name: str, status: Literal["excluded", "estimated"]) -> None:
+        tell(name, SEARCH, status)
 
 
 def _task(

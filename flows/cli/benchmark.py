@@ -122,9 +122,9 @@ def estimate(
 
 
 def _within_limit(console: Console, chosen: "BenchmarkConfig", kept: "Workspace") -> "BenchmarkConfig":
-    """The benchmark, without its limit if a full search may pass it; where nobody can be asked, the run says so."""
+    """The benchmark, with what a full search may embed beyond its limit; where nobody can be asked, the run says so."""
     from rag_eval.benchmark.estimate import TextCosts
-    from rag_eval.benchmark.grid_search import over_limit
+    from rag_eval.benchmark.grid_search import over_limit, within_limit
     from rag_eval.benchmark.records import made_once
     from rag_eval.benchmark.references import CorpusSource
     from rag_eval.benchmark.stages import load_corpus
@@ -133,9 +133,11 @@ def _within_limit(console: Console, chosen: "BenchmarkConfig", kept: "Workspace"
         return chosen
     run = partial(made_once, kept)
     documents = run(load_corpus, CorpusSource.of(chosen.corpus, chosen.glob), chosen.shards)
-    if told := over_limit(TextCosts(run, kept, documents), chosen):
-        typer.confirm(f"{told}. Embed them?", abort=True, err=True)
-    return chosen.model_copy(update={"max_cost": None})
+    left = TextCosts(run, kept, documents).of(chosen.configurations())
+    if within_limit(left, chosen):
+        return chosen
+    typer.confirm(f"{over_limit(left, chosen)}. Embed them?", abort=True, err=True)
+    return chosen.model_copy(update={"allowed_cost": f"{left.tokens:,} tokens"})
 
 
 def validate(config: FileArgument) -> None:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from flows.cli.console import cut_in_the_middle, say, told_apart, visible
 from rag_eval.formatting import counted, percent
-from tasks.runner import StageEvent, Status
+from tasks.runner import SEARCH, StageEvent, Status
 
 MARKS: dict[Status, tuple[str, str]] = {
     "started": ("…", "yellow"),
@@ -22,6 +22,9 @@ MARKS: dict[Status, tuple[str, str]] = {
     "computed": ("✓", "green"),
     "reused": ("=", "cyan"),
     "failed": ("✗", "red"),
+    "excluded": ("", ""),
+    "estimated": ("", ""),
+    "told": ("", ""),
 }
 LEGEND = "… running   · waiting   ✓ computed   = reused   ↻ retrying   ✗ failed"
 WORDS: dict[Status, str] = {"waiting": "waits", "retrying": "is retried"}
@@ -88,9 +91,10 @@ class LiveTable:
     def _print_event(self, console: Console, name: str | None, event: StageEvent) -> None:
         """Print that a configuration has finished, or why a stage has not."""
         is_done = event.stage == LAST_STAGE and event.status in ("computed", "reused")
-        if name is not None and name not in self._finished and (is_done or event.status == "failed"):
+        is_settled = event.status in ("failed", "excluded", "estimated")
+        if name is not None and name not in self._finished and (is_done or is_settled):
             self._finished.add(name)
-            word = "done" if is_done else "failed"
+            word = "done" if is_done else event.status
             say(console, f"rag-eval: {len(self._finished):,} of {len(self._configurations):,}: {name}: {word}")
         elif event.status in ("waiting", "retrying"):
             where = event.stage if name is None else f"{name}: {event.stage}"
@@ -139,7 +143,8 @@ def _state(events: Events, name: str) -> str:
         return "failed"
     if found.get(LAST_STAGE) in ("computed", "reused"):
         return "done"
-    return "running" if found else "waiting"
+    settled = found.pop(SEARCH, "waiting")
+    return "running" if found else settled
 
 
 def _chosen(states: dict[str, str], room: int) -> list[str]:
@@ -153,6 +158,8 @@ def _chosen(states: dict[str, str], room: int) -> list[str]:
         *by_state.get("waiting", [])[: max(room // 4, 1)],
         *reversed(by_state.get("done", [])),
         *by_state.get("waiting", []),
+        *by_state.get("excluded", []),
+        *by_state.get("estimated", []),
     ]
     kept = set(list(dict.fromkeys(wanted))[:room])
     return [name for name in states if name in kept]
@@ -237,7 +244,7 @@ def _troubles(all_names: list[str], events: Events, width: int) -> list[Text]:
     short = told_apart(tuple(all_names), NARROWEST_NAME)
     found: dict[tuple[Status, str, str], list[str]] = {}
     for (name, stage), event in events.items():
-        if event.reason:
+        if event.reason and event.status != "told":
             found.setdefault((event.status, stage, visible(event.reason)), []).append(name or "all")
     lines = []
     for (status, stage, reason), names in found.items():
@@ -255,9 +262,9 @@ def _tally(states: dict[str, str], events: Events) -> str:
         stage = latest.stage.replace("-", " ") if latest else "starting"
         far = f" {latest.done[0]:,} of {latest.done[1]:,}" if latest and latest.done else ""
         return f"{counted(len(reached), 'configurations')}; {stage}{far} …"
-    parts = [
-        f"{reached.count(state):,} {state}" for state in ("done", "running", "waiting", "failed") if state in reached
-    ]
+    order = ("done", "running", "waiting", "failed", "excluded", "estimated")
+    parts = [f"{reached.count(state):,} {state}" for state in order if state in reached]
     shared = [event for (name, _), event in events.items() if name is None and event.status == "started"]
-    told = f"; {shared[-1].stage}" if shared else ""
-    return f"{counted(len(reached), 'configurations')}: {', '.join(parts)}{told}"
+    spent = events.get((None, SEARCH))
+    told = [*(one.stage for one in shared[-1:]), *([spent.reason or ""] if spent else [])]
+    return "; ".join([f"{counted(len(reached), 'configurations')}: {', '.join(parts)}", *told])

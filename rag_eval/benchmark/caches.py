@@ -107,8 +107,8 @@ SLICES = schema_of(text_sha256=KEY, **dict.fromkeys(("starts", "ends", "tokens")
 TEXTS_AT_ONCE = 1_024
 """Of how many texts the counts are looked up at once."""
 
-MOST_REMEMBERED = 2**16
-"""Of how many texts the counts are remembered where no folder keeps them."""
+MOST_REMEMBERED = 2**20
+"""Of about how many slices the counts are remembered where no folder keeps them."""
 
 
 class TokenCounts:
@@ -125,7 +125,7 @@ class TokenCounts:
         while block := list(islice(rest, TEXTS_AT_ONCE)):
             digests = [text_sha256(f"{counted_by} {one.sha256 or text_sha256(one.read())}") for one in block]
             known = {} if self._rows is None else self._rows.get(digests)
-            if self._rows is None and len(self._fresh) > MOST_REMEMBERED:
+            if self._rows is None and sum(len(row["tokens"]) for row in self._fresh.values()) > MOST_REMEMBERED:
                 self._fresh = {}
             for digest, one in zip(digests, block, strict=True):
                 row = self._fresh.get(digest) or known.get(digest) or dict.fromkeys(SLICES.names[1:], ())

@@ -356,6 +356,10 @@ class BenchmarkConfig(Settings):
         description="The most to embed, such as 500,000 tokens or 2.50 USD: a guided or sure search ends there, and "
         "before a full one begins it is asked.",
     )
+    allowed_cost: Annotated[StrictStr, AfterValidator(_check_cost)] | None = Field(
+        default=None,
+        description="What a full search may embed beyond max_cost: what a user who was asked at a terminal allowed.",
+    )
     langsmith_dataset: Name | None = Field(
         default=None, description="The LangSmith dataset that gets an experiment for every configuration."
     )
@@ -483,6 +487,7 @@ class BenchmarkRecord(Settings):
     tolerance: float = TOLERANCE
     holdout: float = 0.0
     max_cost: str | None = None
+    allowed_cost: str | None = None
     langsmith_dataset: str | None
     name: str | None = None
     notify: list[str] = Field(default_factory=list)

@@ -5,9 +5,9 @@ that need not be: the local embedder in the place of its own, or BM25 where the 
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
@@ -39,7 +39,7 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import Usage
 from rag_eval.errors import ConfigurationError
-from rag_eval.formatting import counted
+from rag_eval.formatting import cost_in_words, counted
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.metrics.metric import metric_of, split_name
 from rag_eval.parts import digest, is_remote, label
@@ -61,7 +61,20 @@ class Searched(NamedTuple):
 
 
 Evaluate = Callable[[list[Configuration]], tuple[list[ConfigurationOutcome], dict[str, ConfigurationFailure]]]
-Shown = Callable[[str, Callable[[], Any]], Any]
+
+
+class Rounds:
+    """How the rounds of a search are done, and who is told of it: here at once, and nobody."""
+
+    def do(self, name: str, work: Callable[[], Any]) -> Any:
+        """Return what a round of this name gives."""
+        return work()
+
+    def tell_spent(self, told: str) -> None:
+        """Take in what is spent by now, and what is left."""
+
+    def settle(self, name: str, status: Literal["excluded", "estimated"]) -> None:
+        """Take in that a configuration need not be evaluated."""
 
 
 def search_grid(
@@ -70,28 +83,33 @@ def search_grid(
     config: BenchmarkConfig,
     inputs: BenchmarkInputs,
     evaluate_all: Evaluate,
-    shown: Shown = lambda _, work: work(),
+    rounds: Rounds | None = None,
 ) -> Searched:
     """Evaluate the configurations that the search of a benchmark asks for.
 
-    ``run`` gives what a stage makes; ``evaluate_all`` evaluates configurations whole, side by side; ``shown`` does a
-    named piece of the search itself. Raises ``ConfigurationError`` where the search cannot serve this benchmark.
+    ``run`` gives what a stage makes; ``evaluate_all`` evaluates configurations whole, side by side; ``rounds`` does
+    the search itself. Raises ``ConfigurationError`` where the search cannot serve this benchmark.
     """
-    if told := over_limit(TextCosts(run, workspace, inputs.documents), config):
-        raise ConfigurationError(f"{told}: allow more, or use search: guided or sure")
+    rounds = rounds or Rounds()
+    if config.max_cost is not None and config.search == "full":
+        left = TextCosts(run, workspace, inputs.documents).of(config.configurations())
+        if not within_limit(left, config):
+            raise ConfigurationError(f"{over_limit(left, config)}: allow more, or use search: guided or sure")
+        rounds.tell_spent(over_limit(left, config))
     if config.search != "full" or config.holdout:
-        return GridSearch(run, workspace, config, inputs, evaluate_all, shown).found()
+        return GridSearch(run, workspace, config, inputs, evaluate_all, rounds).found()
     return Searched(*evaluate_all(config.configurations()), None)
 
 
-def over_limit(costs: TextCosts, config: BenchmarkConfig) -> str | None:
-    """Say that a full search would pass the limit of a benchmark; None where it would not, or has no limit."""
-    if config.max_cost is None or config.search != "full":
-        return None
-    needed = costs.of(config.configurations())
-    if allows(CostLimit.parse(config.max_cost), needed):
-        return None
-    return f"max_cost is {config.max_cost}, and the full grid has {needed.tokens:,} tokens left to embed"
+def within_limit(left: Usage, config: BenchmarkConfig) -> bool:
+    """Whether a full search that has so much left to embed is within ``max_cost``, or within what was allowed."""
+    limits = [CostLimit.parse(one) for one in (config.max_cost, config.allowed_cost) if one is not None]
+    return not limits or any(allows(one, left) for one in limits)
+
+
+def over_limit(left: Usage, config: BenchmarkConfig) -> str:
+    """Say what a full search has left to embed, beside its limit."""
+    return f"max_cost is {config.max_cost}, and the full grid has {left.tokens:,} tokens left to embed"
 
 
 @dataclass(frozen=True)
@@ -116,7 +134,7 @@ def estimated(run: Run, workspace: Workspace, config: BenchmarkConfig) -> tuple[
     if all(isinstance(one, FileTruth) for one in config.ground_truth):
         truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, copies=config.copies)
         inputs = BenchmarkInputs.of(config, documents, truth)
-        search = GridSearch(run, workspace, config, inputs, lambda _: ([], {}), lambda _, work: work())
+        search = GridSearch(run, workspace, config, inputs, lambda _: ([], {}), Rounds())
         try:
             plans["guided"] = [*(one for one in every if one.embedder is None), *search.guided()]
         except ConfigurationError as error:
@@ -159,10 +177,10 @@ class GridSearch:
         config: BenchmarkConfig,
         inputs: BenchmarkInputs,
         evaluate_all: Evaluate,
-        shown: Shown,
+        rounds: Rounds,
     ) -> None:
         self._run, self._workspace, self._config = run, workspace, config
-        self._evaluate, self._shown = evaluate_all, shown
+        self._evaluate, self._rounds = evaluate_all, rounds
         self._costs, every = TextCosts(run, workspace, inputs.documents), config.configurations()
         self._grid = self._costs.of(every, kept=True)
         self._order = {one.name: number for number, one in enumerate(every)}
@@ -213,7 +231,7 @@ class GridSearch:
                         known[stand_in.name] = self._values(evaluate(self._run, stand_in, self._inputs).scores)
                     found[one.name] = known[stand_in.name]
 
-        self._shown("guide", measure)
+        self._rounds.do("guide", measure)
         return found
 
     @functools.cached_property
@@ -281,9 +299,25 @@ class GridSearch:
             return self._told(self._grid)
         if self._config.search == "guided":
             chosen = self.guided()
+            spent = self._costs.of(chosen, kept=True)
+            self._tell_spent(spent)
+            self._estimate(one for one in self._all if one not in free and one not in chosen)
             self._take([one for one in self._all if one in free or one in chosen])
-            return self._told(self._costs.of(chosen, kept=True))
+            return self._told(spent)
         return self._surely(free)
+
+    def _estimate(self, configurations: Iterable[Configuration]) -> None:
+        for one in configurations:
+            self._rounds.settle(one.name, "estimated")
+
+    def _tell_spent(self, spent: Usage) -> None:
+        """Tell what is embedded by now, kept or not, and what is left of the limit, or how much the full grid has."""
+        told = f"{spent.tokens:,} of {self._grid.tokens:,} tokens"
+        if self._limit is not None and self._limit.unit == "USD":
+            told = f"{cost_in_words(spent.cost)} spent, {cost_in_words(self._limit.amount - (spent.cost or 0))} left"
+        elif self._limit is not None:
+            told = f"{spent.tokens:,} tokens spent, {self._limit.amount - (spent.tokens or 0):,.0f} left"
+        self._rounds.tell_spent(told)
 
     def _take(self, configurations: list[Configuration]) -> dict[str, Values]:
         """Evaluate configurations whole; gives what each that did not fail finds, by question."""
@@ -310,6 +344,7 @@ class GridSearch:
         if self._limit is not None:
             allows(self._limit, pools.spent(np.ones(len(pools.tokens), bool)))  # which may have no price
         chosen = self._affordable(others, GUIDED)
+        self._estimate(one for one in others if one not in chosen)
         known = self._take([*free, *chosen])
         references = pools.references(rivals)
         for told in {label(one.chunker): None for one in references}:
@@ -336,7 +371,9 @@ class GridSearch:
             begun,
             (outside.cost if in_money else outside.tokens) or 0.0,
         )
+        settled: set[int] = set()
         while (step := search.next()) is not None:
+            self._tell_spent(total_usage([pools.spent(search.embedded), outside]))
             members = search.members(step.chunking)
             some = [rivals[one] for one in members]
             if step.whole:
@@ -345,9 +382,12 @@ class GridSearch:
             else:
                 most = search.bounds[~search.measured].mean(axis=1).max()
                 name = f"narrow {label(some[0].chunker)}: best {search.best:.3f}, others at most {most:.3f}"
-                found = self._shown(name, functools.partial(self._bounds, some, step))
+                found = self._rounds.do(name, functools.partial(self._bounds, some, step))
             failed = np.full(len(step.questions), np.nan)
             search.learn(step, np.stack([found.get(one.name, failed) for one in some]))
+            for one in search.excluded - settled:
+                self._rounds.settle(rivals[one].name, "excluded")
+            settled |= search.excluded
         if search.is_stopped and not np.isfinite(search.best):
             raise self._too_little()
         return self._told(total_usage([pools.spent(search.embedded), outside]), search, rivals)

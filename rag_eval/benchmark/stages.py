@@ -291,7 +291,7 @@ def ask_system(
     A text without a sure place among the documents keeps its rank. Raises as the system does, and
     ``ConfigurationError`` when it does not keep its word.
     """
-    corpus = Corpus(read_documents(documents))
+    corpus = Corpus(list(StoredDocuments(documents).values()))
     kind = PositionAwareChunk if level == "token-level" else Chunk
     reader = AnswerReader(label(system), corpus.documents)
 
@@ -396,13 +396,6 @@ class StoredDocuments(Mapping[str, Document]):
 
     def __len__(self) -> int:
         return len(self._rows)
-
-
-def read_documents(shards: Shards, doc_ids: pa.Array | None = None) -> list[Document]:
-    """The documents of all shards, or some of them, in the order of their ids."""
-    some = shards if doc_ids is None else [_only(shard, doc_ids) for shard in shards]
-    read = [document for shard in some for document in documents_from_table(shard)]
-    return read if len(shards) == 1 else sorted(read, key=lambda one: one.id)
 
 
 def _columns(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:

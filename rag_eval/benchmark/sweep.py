@@ -180,6 +180,12 @@ class SureSearch:
         return float(self.bounds[self.measured].mean(axis=1).max(initial=self._known))
 
     @property
+    def excluded(self) -> set[int]:
+        """The rivals that are not measured and surely no better than the best by more than the tolerance."""
+        out = ~self.measured & (self.bounds.mean(axis=1) <= self.best + self._tolerance)
+        return set(np.flatnonzero(out).tolist())
+
+    @property
     def gap(self) -> float:
         """How much better than the best any other can be, at most."""
         others = self.bounds[~self.measured]

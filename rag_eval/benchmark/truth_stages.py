@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from rag_eval.benchmark.references import Effort, Observation, TableRef, TruthRef
 from rag_eval.benchmark.stage import Context, Shards, stage
-from rag_eval.benchmark.stages import read_documents
+from rag_eval.benchmark.stages import StoredDocuments
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import data_sha256
 from rag_eval.disk.rows import read_table
@@ -131,13 +131,13 @@ def load_ground_truth(
     Spans are held against the documents, or with ``reanchor`` carried over to them. ``alone`` says that it is all
     there is.
     """
-    part, whole = source.source, functools.cache(lambda: Corpus(read_documents(documents)))
+    part, whole = source.source, functools.cache(lambda: Corpus(list(StoredDocuments(documents).values())))
     reading = part.read(source.found, whole, evaluation_type, _around(context, part))
     truth = list(reading.truth)
     if evaluation_type == "token-level":
         truth = list(_carried(context.workspace, part, truth, whole()).truth) if reanchor else truth
         named = {span.doc_id for item in truth for group in item.groups for span in group}
-        some = read_documents(documents, pa.array(sorted(named), pa.string()))
+        some = list(StoredDocuments(documents, pa.array(sorted(named), pa.string())).values())
         try:
             truth = list(_held_against(part, truth, Corpus(some) if some else whole()))
         except GroundTruthError:
@@ -209,7 +209,8 @@ def add_copies(
     truth: TruthTables, documents: Shards, copies: Copies, *, context: Context
 ) -> tuple[TruthTables, Effort]:
     """Add to each span of the truth its copies in the documents, as alternatives."""
-    found = credit_copies(truth_from_tables(truth, TokenLevelGroundTruth), read_documents(documents), copies)
+    every = list(StoredDocuments(documents).values())
+    found = credit_copies(truth_from_tables(truth, TokenLevelGroundTruth), every, copies)
     count = truth.queries.num_rows
     return truth_to_tables(found), Effort(fresh=count, total=count, unit="queries")
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from rag_eval import Corpus, Document, Query, TokenLevelGroundTruth
 from rag_eval.benchmark import stages
-from rag_eval.benchmark.config import BenchmarkConfig, Configuration
+from rag_eval.benchmark.config import BenchmarkConfig, BenchmarkRecord, Configuration
 from rag_eval.benchmark.engine import InMemoryInputs, cut, evaluate, run_in_memory
 from rag_eval.benchmark.estimate import TextCosts
-from rag_eval.benchmark.grid_search import Searched, estimated, lacks_bound, search_grid
+from rag_eval.benchmark.grid_search import Rounds, Searched, estimated, lacks_bound, search_grid
 from rag_eval.benchmark.outcome import summarise
 from rag_eval.benchmark.pools import ChunkPlaces
 from rag_eval.benchmark.records import made_once
@@ -67,12 +67,13 @@ def searched(config: BenchmarkConfig, workspace: Workspace, names: list[str] | N
                 failed[one.name] = str(error)
         return done, failed
 
-    def shown(name: str, work: Any) -> Any:
-        if names is not None:
-            names.append(name)
-        return work()
+    class Listed(Rounds):
+        def do(self, name: str, work: Any) -> Any:
+            if names is not None:
+                names.append(name)
+            return work()
 
-    return search_grid(run, workspace, config, inputs, whole, shown)
+    return search_grid(run, workspace, config, inputs, whole, Listed())
 
 
 def means(config: BenchmarkConfig, found: Searched) -> dict[str, float]:
@@ -143,6 +144,9 @@ def test_guided_keeps_to_the_limit_and_refuses_where_nothing_guides(data: Path, 
             ConfigurationError, match=r"max_cost is 10 tokens, and the full grid has [\d,]+ tokens left"
         ):
             searched(benchmark(data, max_cost="10 tokens", holdout=holdout), Workspace(root=tmp_path / "other"))
+    allowed = benchmark(data, max_cost="10 tokens", allowed_cost="900,000 tokens")
+    assert len(searched(allowed, Workspace(root=tmp_path / "other")).done) == 18
+    assert BenchmarkRecord.of(allowed).max_cost == "10 tokens"
 
 
 def test_the_local_embedder_guides_where_it_is_not_compared(data: Path, tmp_path: Path, paid: str) -> None:

@@ -256,6 +256,23 @@ def test_a_sure_search_shows_its_rounds_and_evaluates_whole_what_can_be_best(tmp
     assert "guide" in shared
     runs = httpx.post(f"{PREFECT_API_URL.value()}/task_runs/filter", json={"limit": 200}).json()
     assert set(rounds) <= {one["name"] for one in runs}
+    settled = {event.configuration for event in events if event.status == "excluded"}
+    assert settled >= record.excluded.keys()
+    assert [event.reason for event in events if event.status == "told"][-1].endswith(
+        f" of {record.full_tokens:,} tokens"
+    )  # type: ignore[union-attr]  # it has one
+    # Begun again, every round is found kept, and shown so.
+    begun = len(events)
+    with listening(events.append):
+        assert benchmark(config, workspace).search == record
+    assert {event.stage for event in events[begun:] if event.status == "reused" and event.configuration is None} >= {
+        "guide",
+        *rounds,
+    }
+    runs = httpx.post(
+        f"{PREFECT_API_URL.value()}/task_runs/filter", json={"limit": 200, "sort": "END_TIME_DESC"}
+    ).json()
+    assert {one["state_name"] for one in runs[: len(runs) // 2] if one["name"] in rounds} == {"Cached"}
     # The next night nothing is computed, and the same is known.
     again = reuse_outcome(workspace, config)
     assert again is not None

@@ -139,6 +139,26 @@ def test_elapsed_time_the_rest_and_how_long_a_stage_has_run_are_told() -> None:
     assert "3 configurations: 3 done; 2:05" in at(125)
 
 
+def test_a_search_tells_what_is_spent_and_what_need_not_be_evaluated() -> None:
+    found = LiveTable(NAMES[:4])
+    events: list[tuple[str | None, str, Status, str | None]] = [
+        (None, "search", "told", "12,000 tokens spent, 8,000 left"),
+        (NAMES[0], "score", "computed", None),
+        (NAMES[1], "search", "excluded", None),
+        (NAMES[2], "search", "estimated", None),
+        (NAMES[3], "search", "excluded", None),
+        (NAMES[3], "chunk", "started", None),
+    ]
+    for event in events:
+        found.update(StageEvent(*event))
+    told = "4 configurations: 1 done, 1 running, 1 excluded, 1 estimated; 12,000 tokens spent, 8,000 left; 0:00"
+    assert told in shown(found, 120, 20)
+    out = io.StringIO()
+    with found.shown(Console(file=out, width=120)):
+        found.update(StageEvent(*events[2]))
+    assert out.getvalue() == f"rag-eval: 1 of 4: {NAMES[1]}: excluded\n"
+
+
 def test_a_name_cannot_steer_the_terminal() -> None:
     found = LiveTable(["evil \x1b[2J, vector"])
     found.update(StageEvent("evil \x1b[2J, vector", "chunk", "failed", "\x1b]0;title\x07"))
