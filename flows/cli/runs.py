@@ -1,4 +1,7 @@
-"""Look at kept runs: ``rag-eval show``, ``report``, ``export`` and ``history``; ``cache`` for all of a workspace."""
+"""Look at kept runs: ``rag-eval show``, ``report``, ``export`` and ``history``; ``cache`` for all of a workspace.
+
+``truth unanswerable`` and ``truth holes`` look at what a run says of its ground truth.
+"""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -11,11 +14,13 @@ from rich.text import Text
 
 from flows.cli import options
 from flows.cli.console import plain_table, print_json, say, visible
+from flows.cli.processes import leaving, watched
 from rag_eval.errors import ConfigurationError
-from rag_eval.formatting import counted, interval, number, signed
+from rag_eval.formatting import cost_in_words, counted, interval, number, percent, signed
 
 if TYPE_CHECKING:
     from rag_eval.benchmark.history import History
+    from rag_eval.benchmark.workspace import Workspace
 
 RunArgument = Annotated[str, typer.Argument(help="latest, baseline, a run's name, or the start of it.")]
 
@@ -228,3 +233,157 @@ def cache(
     for holding in housekeeping.holdings(kept):
         table.add_row(holding.kind, f"{holding.files:,}", decimal(holding.size))
     console.print(table)
+
+
+def unanswerable(
+    run: Annotated[str, typer.Argument(help="Name of the run, or the start of one; by default the latest.")] = "latest",
+    rate: Annotated[float | None, typer.Option(min=0, max=1, help="False-hit rate to keep; by default 0.05.")] = None,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Show what a run returns for unanswerable questions, and the score_threshold that keeps a false-hit rate."""
+    from rag_eval.benchmark.runs import read_run
+    from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.reports.no_answer import FALSE_HIT_RATE, no_answer
+
+    kept = Workspace.at(workspace)
+    outcome = read_run(kept, run)
+    found = no_answer(kept, outcome, rate=FALSE_HIT_RATE if rate is None else rate)
+    if found is None:
+        raise ConfigurationError(
+            f"{outcome.run} has no question that is declared unanswerable, or no scores for them: declare some with "
+            '"unanswerable": true, or have them written by rag-eval generate --unanswerable 20'
+        )
+    console = Console()
+    if as_json:
+        told = {"run": outcome.run, "rate": found.rate, "metric": found.metric, "questions": found.questions}
+        print_json(console, told | {"configurations": [one.as_data() for one in found.configurations]})
+        return
+    for title, titles, rows in (
+        (" ".join(found.sentences), found.TITLES, found.rows()),
+        (found.curve_note, found.CURVE_TITLES, found.curve_rows()),
+    ):
+        say(console, title)
+        table = plain_table(None, dict(zip(titles, (title != "configuration" for title in titles), strict=True)))
+        for row in rows:
+            table.add_row(*(Text(visible(cell)) for cell in row))
+        console.print(table)
+
+
+def holes(
+    run: Annotated[
+        str, typer.Argument(help="Name of the run, the start of one, or a benchmark file; by default the latest run.")
+    ] = "latest",
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Ground-truth file to write; where it exists, it is added to.")
+    ] = Path("truth.judged.jsonl"),
+    k: Annotated[int, typer.Option(min=1, help="Number of hits of each configuration to pool.")] = 5,
+    sample: Annotated[
+        int, typer.Option(min=0, help="Draw this many pooled passages at random, for people to judge.")
+    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the sample.")] = 0,
+    judge: Annotated[str | None, typer.Option(metavar="MODEL", help="Model that grades every pooled passage.")] = None,
+    max_flips: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of passages on which both orders of the prompt may disagree.")
+    ] = 0.2,
+    base_url: Annotated[
+        str | None, typer.Option(help="URL of an OpenAI-compatible server, overriding OPENAI_BASE_URL.")
+    ] = None,
+    max_cost: Annotated[
+        float | None, typer.Option(help="Stop before spending more than this many US dollars; grades are kept.")
+    ] = None,
+    input_price: Annotated[
+        float | None, typer.Option(help="US dollars per million input tokens, for a model of unknown price.")
+    ] = None,
+    output_price: Annotated[
+        float | None, typer.Option(help="US dollars per million output tokens, for a model of unknown price.")
+    ] = None,
+    concurrency: Annotated[int, typer.Option(min=1, max=64, help="Number of concurrent requests.")] = 4,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Pool what the configurations of a run retrieved and nobody judged, and have it judged; exit code 1 if not all is.
+
+    The passages are in the file to be reviewed with rag-eval truth review. A model grades each of them twice, question
+    first and passage first; its grades count where it agrees with itself.
+    """
+    from rag_eval.benchmark.runs import read_run
+    from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.ground_truth.files import write_truth
+    from rag_eval.ground_truth.holes import PassageJudge, drawn, entered, judge_by_model
+    from rag_eval.ground_truth.sources import read_truth
+    from rag_eval.llm.writing import Answers
+    from rag_eval.reports.unjudged import passage_texts, pooled_truth
+    from rag_eval.types.ground_truth import RELEVANT_GRADE, judgements
+
+    kept, console = Workspace.at(workspace), Console()
+    outcome = read_run(kept, _run_of(kept, Path(run)) if Path(run).is_file() else run)
+    earlier = list(read_truth(output, outcome.inputs.evaluation_type)) if output.is_file() else None
+    items = pooled_truth(kept, outcome, k, earlier)
+    items = drawn(items, sample, seed) if sample else items
+    write_truth(output, items)
+    told: dict[str, object] = {"run": outcome.run, "output": str(output)}
+    left = 0
+    if judge is not None:
+        grader = PassageJudge(
+            judge,
+            base_url=base_url,
+            max_cost=max_cost,
+            input_price=input_price,
+            output_price=output_price,
+            concurrency=concurrency,
+        )
+        texts = passage_texts(kept, outcome)
+        place, again = kept.root / "cache" / "answers", "what was answered is kept, and the same command goes on"
+        with kept.growing(place), leaving(again):
+            answers = Answers(place, kept.storage)
+            found = watched(lambda: judge_by_model(items, grader, answers, texts))
+        left = found.unasked
+        told["judge"] = {
+            "model": judge,
+            "graded": len(found.both),
+            "not_graded": left,
+            "flips": found.flips,
+            "flip_rate": found.flip_rate,
+            "paid_calls": answers.fresh,
+            "tokens": answers.tokens,
+            "cost": answers.cost,
+        }
+        if not as_json:
+            paid = f"{counted(answers.fresh, 'requests')} paid, {cost_in_words(answers.cost)}"
+            say(console, f"{judge}: {found} ({paid}).")
+        if found.flip_rate > max_flips:
+            raise ConfigurationError(
+                f"{judge} contradicts itself on {percent(found.flip_rate, 1)} of the passages, more than --max-flips "
+                f"{max_flips:g}: its grades do not count; name another model, or raise it"
+            )
+        items = entered(items, judge, found.grades)
+        write_truth(output, items)
+    passages = [one for item in items for one in judgements(item.query)]
+    counts = {
+        "pooled": len(passages),
+        "waiting": sum(not one.grades for one in passages),
+        "relevant": sum((one.grade or 0) >= RELEVANT_GRADE for one in passages),
+        "sampled": sum(one.sampled for one in passages),
+    }
+    if as_json:
+        print_json(console, told | {"passages": counts})
+    else:
+        counted_passages = ", ".join(f"{count:,} {what}" for what, count in counts.items())
+        say(console, f"Passages that were retrieved and were not in the ground truth: {counted_passages}.")
+        say(console, f"They are in {output}, to be judged with rag-eval truth review {output} --corpus FOLDER.")
+    if left:
+        say(console, f"{counted(left, 'passages')} have no grade: the same command with a higher --max-cost goes on.")
+        raise typer.Exit(1)
+
+
+def _run_of(workspace: "Workspace", file: Path) -> str:
+    """The latest run of a benchmark file; raises ``ConfigurationError`` where there is none."""
+    from rag_eval.benchmark.config_files import chosen_benchmark
+    from rag_eval.benchmark.runs import read_run, run_names
+
+    name = chosen_benchmark(file).name
+    for run in reversed(run_names(workspace)):
+        if read_run(workspace, run).config.name == name:
+            return run
+    raise ConfigurationError(f"{str(file)!r} has no run in {workspace.address!r}: run the benchmark first")

@@ -17,6 +17,7 @@ from flows.cli import options
 from flows.cli.console import plain_table, print_json, say, visible
 from flows.cli.processes import Stopped
 from flows.cli.publish import push
+from flows.cli.runs import holes, unanswerable
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import counted, percent
 from rag_eval.ground_truth.importing import IMPORTERS, import_truth
@@ -409,41 +410,6 @@ def alternatives(
         say(console, f"The ground truth with its alternatives is in {target}")
 
 
-def unanswerable(
-    run: Annotated[str, typer.Argument(help="Name of the run, or the start of one; by default the latest.")] = "latest",
-    rate: Annotated[float | None, typer.Option(min=0, max=1, help="False-hit rate to keep; by default 0.05.")] = None,
-    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
-    as_json: options.JsonOption = False,
-) -> None:
-    """Show what a run returns for unanswerable questions, and the score_threshold that keeps a false-hit rate."""
-    from rag_eval.benchmark.runs import read_run
-    from rag_eval.benchmark.workspace import Workspace
-    from rag_eval.reports.no_answer import FALSE_HIT_RATE, no_answer
-
-    kept = Workspace.at(workspace)
-    outcome = read_run(kept, run)
-    found = no_answer(kept, outcome, rate=FALSE_HIT_RATE if rate is None else rate)
-    if found is None:
-        raise ConfigurationError(
-            f"{outcome.run} has no question that is declared unanswerable, or no scores for them: declare some with "
-            '"unanswerable": true, or have them written by rag-eval generate --unanswerable 20'
-        )
-    console = Console()
-    if as_json:
-        told = {"run": outcome.run, "rate": found.rate, "metric": found.metric, "questions": found.questions}
-        print_json(console, told | {"configurations": [one.as_data() for one in found.configurations]})
-        return
-    for title, titles, rows in (
-        (" ".join(found.sentences), found.TITLES, found.rows()),
-        (found.curve_note, found.CURVE_TITLES, found.curve_rows()),
-    ):
-        say(console, title)
-        table = plain_table(None, dict(zip(titles, (title != "configuration" for title in titles), strict=True)))
-        for row in rows:
-            table.add_row(*(Text(visible(cell)) for cell in row))
-        console.print(table)
-
-
 app = typer.Typer(help="Import, check, review, merge, re-anchor, push and pull ground truth.", no_args_is_help=True)
 app.command("import")(import_)
 app.command("check")(check)
@@ -452,5 +418,6 @@ app.command("merge")(merge)
 app.command("reanchor")(reanchor)
 app.command("alternatives")(alternatives)
 app.command("unanswerable")(unanswerable)
+app.command("holes")(holes)
 app.command("push")(push)
 app.command("pull")(pull)

@@ -131,15 +131,18 @@ class TextWriter(AsksModel):
     def template(self, name: str) -> str:
         return read_text(FOLDER / f"{name}.md")
 
-    def request(self, answer: type[BaseModel], count: int = 0, **texts: str) -> ChatRequest:
-        """Return the request that has these texts, each between its marks, and the number, in the prompt."""
+    def request(self, answer: type[BaseModel], count: int = 0, order: str = "", **texts: str) -> ChatRequest:
+        """Return the request that has these texts, each between its marks, and the number, in the prompt.
+
+        ``order`` names another prompt, which has the same texts in another order.
+        """
         code = code_of(list(texts.values()))
         marked = {name: f"<<<{name} {code}>>>\n{text}\n<<<end of {name} {code}>>>" for name, text in texts.items()}
         return ChatRequest(
             server=server_of(self.client),
             model=self.model,
             system=self.template("system").strip(),
-            user=Template(self.template(self.prompt)).substitute(marked, count=count).strip(),
+            user=Template(self.template(order or self.prompt)).substitute(marked, count=count).strip(),
             response_format=response_format(answer),
             settings={} if self.temperature is None else {"temperature": self.temperature},
             max_output_tokens=self.max_output_tokens,
@@ -164,11 +167,19 @@ class Answers:
     missing: int = 0
     spent: float = 0.0
 
-    def of(self, writer: TextWriter, asked: Sequence[tuple[str, ChatRequest]], answer: type[BaseModel]) -> list[Any]:
+    def of(
+        self,
+        writer: TextWriter,
+        asked: Sequence[tuple[str, ChatRequest]],
+        answer: type[BaseModel],
+        *,
+        is_partial: bool = False,
+    ) -> list[Any]:
         """Return the answers to requests, each with what it is about; None where none could be used.
 
         Raises ``ServiceError`` when the service fails for good, and ``ConfigurationError`` when ``max_cost`` is
-        reached before all are answered: what was answered is kept.
+        reached before all are answered: what was answered is kept. Where the answers may be ``is_partial``, those that
+        were not asked for are None in its stead.
         """
         purpose, budget = writer.prompt, Budget(writer.max_cost)
         budget.spent = self.spent  # a stage asks once for every shard, and has one limit
@@ -185,7 +196,7 @@ class Answers:
         )
         replies = asker.ask_at_once([Asked(purpose, about, one, answer) for about, one in asked], lambda _: None)
         paid, self.spent = asker.ledger.entries[-1], budget.spent
-        if budget.is_reached:
+        if budget.is_reached and not is_partial:
             done = len(replies) - replies.count(None)
             raise ConfigurationError(
                 f"max_cost of {writer.model}, ${writer.max_cost:g}, is reached after {done:,} of {len(replies):,} "

@@ -150,6 +150,30 @@ def tokens_of_rows(
     return _Tables(level, table, own, read, chunks, count)._tokens([MetricName("tokens_retrieved", None, cut)], None)
 
 
+def held_shares(
+    level: EvaluationType,
+    hits: pa.Table,
+    truth: TruthTables,
+    cut: Cut,
+    documents: Documents | None = None,
+    chunks: pa.Table | None = None,
+    count: TokenCount = count_each,
+) -> Values:
+    """For each row of the truth, by query, the share of what was retrieved within the cut that it holds.
+
+    No two rows of a query overlap; arguments and errors are as for ``score_token_level``.
+    """
+    hits = with_own_places(hits)[0] if level == "token-level" else hits
+    read = None if documents is None else by_id(documents)
+    tables = _Tables(level, hits, read_rows(level, truth, {"hits": hits}), read, chunks, count)
+    label = "span_precision" if level == "token-level" else "chunk_precision"
+    found = [np.zeros(0)]
+    for _, _, sweep in tables.sweeps([MetricName(label, None, cut)], BLOCK_ROWS):
+        retrieved = np.maximum(sweep.retrieved(cut), 1)[sweep.given.query]
+        found.append(sweep.apart(slice(None)).covered(cut) / retrieved)
+    return np.concatenate(found)
+
+
 def average_scores(scores: pa.Table) -> pa.Table:
     """The mean and the number of queries for each metric and cut, in the order of their first rows."""
     check_schema(scores, SCORES, "scores")

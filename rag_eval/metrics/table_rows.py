@@ -24,7 +24,6 @@ from rag_eval.tables import (
     queries_from_table,
     table_of,
 )
-from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Document
 from rag_eval.types.ground_truth import JUDGED, judgements
 from rag_eval.types.ids import DocumentId, EvaluationType, text_sha256
@@ -138,10 +137,8 @@ def _judged(queries: pa.Table, known_by: Sequence[str]) -> pa.Table:
     rows: list[tuple[object, ...]] = []
     for query in queries_from_table(some):
         for one in judgements(query):
-            where = one.passage
-            place = (where.doc_id, where.start, where.end) if isinstance(where, CharacterSpan) else (where,)
-            if one.grades and len(place) == len(known_by):
-                rows.append((query.id, 0, 0, *place))
+            if one.grades and one.place.keys() == set(known_by):
+                rows.append((query.id, 0, 0, *one.place.values()))
     return table_of(TRUTH, rows, ("query_id", "group", "member", *known_by))
 
 

@@ -1,6 +1,6 @@
 """Results as Markdown: the report of a run, one configuration, the gate, the trend, and generated ground truth."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rag_eval.benchmark.compare import RunComparison
@@ -22,6 +22,7 @@ from rag_eval.reports.against import (
 )
 from rag_eval.reports.no_answer import NoAnswer
 from rag_eval.reports.report import Report, facts, work_in_words
+from rag_eval.reports.unjudged import Holes
 from rag_eval.reports.verdict import RunVerdict
 from rag_eval.reports.why import Why
 from rag_eval.reports.wording import points
@@ -43,7 +44,7 @@ def report_markdown(report: Report) -> str:
             cells = [f"{column.text(row)} {column.detail(row)}".strip() for column in columns]
             lines.append(_line([escape_markdown(cell) for cell in cells]))
         lines += ["", report.ranking.note, "", *_strip_lines(report.verdict), *why_lines(report.why)]
-        lines += no_answer_lines(report.no_answer)
+        lines += [*no_answer_lines(report.no_answer), *holes_lines(report.holes)]
     if outcome.failures:
         lines += ["## Failed", ""]
         lines += [f"- **{escape_markdown(n)}**: {escape_markdown(f.reason)}" for n, f in outcome.failures.items()]
@@ -106,13 +107,21 @@ def no_answer_lines(found: NoAnswer | None) -> list[str]:
     if found is None:
         return []
     lines = ["## Questions without an answer", "", *(escape_markdown(told) for told in found.sentences), ""]
-    for titles, rows in ((found.TITLES, found.rows()), (found.CURVE_TITLES, found.curve_rows())):
-        if titles is found.CURVE_TITLES:
-            lines += [escape_markdown(found.curve_note), ""]
-        kinds = ["---" if title == "configuration" else "---:" for title in titles]
-        lines += [_line([escape_markdown(title) for title in titles]), _line(kinds)]
-        lines += [*(_line([escape_markdown(cell) for cell in row]) for row in rows), ""]
-    return lines
+    lines += [*_table(found.TITLES, found.rows()), escape_markdown(found.curve_note), ""]
+    return lines + _table(found.CURVE_TITLES, found.curve_rows())
+
+
+def holes_lines(found: Holes | None) -> list[str]:
+    """How much of what was retrieved nobody judged, and what that leaves open."""
+    if found is None:
+        return []
+    return ["## Unjudged", "", escape_markdown(" ".join(found.sentences)), "", *_table(found.titles, found.rows())]
+
+
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    kinds = ["---" if title == "configuration" else "---:" for title in titles]
+    lines = [_line([escape_markdown(title) for title in titles]), _line(kinds)]
+    return [*lines, *(_line([escape_markdown(cell) for cell in row]) for row in rows), ""]
 
 
 def _strip_lines(verdict: RunVerdict) -> list[str]:

@@ -17,6 +17,7 @@ from rag_eval.reports.charts import charts_of
 from rag_eval.reports.no_answer import NoAnswer, no_answer
 from rag_eval.reports.questions import Overlay, pack_overlay, questions_of
 from rag_eval.reports.ranking import ConfigurationRanking
+from rag_eval.reports.unjudged import Holes, holes_of
 from rag_eval.reports.verdict import RunVerdict, judged, verdict_of
 from rag_eval.reports.why import Why, why
 from rag_eval.stats.bootstrap import RESAMPLES
@@ -30,6 +31,7 @@ class Report:
     verdict: RunVerdict
     why: Why
     no_answer: NoAnswer | None
+    holes: Holes | None
     ranking: ConfigurationRanking
     charts: dict[str, Any]
     overlay: Overlay | None
@@ -73,6 +75,7 @@ def build_report(
         verdict=verdict,
         why=why(workspace, outcome, known, verdict),
         no_answer=no_answer(workspace, outcome, known),
+        holes=holes_of(workspace, outcome),
         ranking=ranking,
         charts=charts_of(workspace, outcome, [row.outcome for row in ranking.rows], verdict),
         overlay=overlay,

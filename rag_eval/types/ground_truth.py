@@ -163,13 +163,18 @@ class JudgedPassage:
         """The grade that counts: a person's, or else that of the model that judged last; None while there is none."""
         return self.grades.get(PERSON, [*self.grades.values()][-1]) if self.grades else None
 
+    @property
+    def place(self) -> dict[str, Any]:
+        """What the passage is known by: its document, start and end, or its chunk id."""
+        if isinstance(self.passage, CharacterSpan):
+            return {name: getattr(self.passage, name) for name in ("doc_id", "start", "end")}
+        return {"chunk_id": self.passage}
+
     def as_data(self) -> dict[str, Any]:
         """Return it as metadata has it."""
-        passage, data = self.passage, {name: getattr(self, name) for name in ("configurations", "rank", "sampled")}
-        place: dict[str, Any] = {"chunk_id": passage}
-        if isinstance(passage, CharacterSpan):
-            place = {name: getattr(passage, name) for name in ("doc_id", "start", "end", "text")}
-        return place | {name: value for name, value in data.items() if value} | {"grades": dict(self.grades)}
+        text = {"text": self.passage.text} if isinstance(self.passage, CharacterSpan) else {}
+        counts = {name: value for name in ("configurations", "rank", "sampled") if (value := getattr(self, name))}
+        return self.place | text | counts | {"grades": dict(self.grades)}
 
 
 def judgements(query: Query) -> list[JudgedPassage]:

@@ -1,0 +1,234 @@
+"""What a run retrieved and nobody judged: in the report, and pooled and judged by the command."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli.main import app
+from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.outcome import BenchmarkOutcome
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.chunking.fixed_token import FixedTokenChunker
+from rag_eval.chunking.markdown import MarkdownChunker
+from rag_eval.ground_truth.files import read_token_level, write_truth
+from rag_eval.ground_truth.holes import drawn, entered
+from rag_eval.ground_truth.sources import FileTruth
+from rag_eval.reports.markdown import report_markdown
+from rag_eval.reports.report import build_report
+from rag_eval.reports.unjudged import Holes, holes_of, pooled_truth
+from rag_eval.reports.write import report_html
+from rag_eval.sample import CORPUS, GROUND_TRUTH
+from rag_eval.types.ground_truth import PERSON, judgements
+from tests.doubles.openai_fixtures import KEY
+from tests.doubles.openai_server import JSON, OpenAIServer
+from tests.reports.report_runs import run
+
+MODEL = "judge-1"
+WORDS = ("ferry", "kr", "master")
+PART = re.compile(r"<<<(question|passage) (\w+)>>>\n(.*?)\n<<<end of \1 \2>>>", re.DOTALL)
+
+
+def config(truth: Path, **changes: Any) -> BenchmarkConfig:
+    given: dict[str, Any] = {
+        "chunkers": [MarkdownChunker(800), FixedTokenChunker(120)],
+        "retrieval": ["bm25"],
+        "k": [1, 3],
+        "objective": "span_precision@3",
+    }
+    return BenchmarkConfig(corpus=CORPUS, ground_truth=[FileTruth(truth)], **given | changes)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, BenchmarkOutcome]:
+    workspace = Workspace(root=tmp_path_factory.mktemp("unjudged"))
+    return workspace, run(config(GROUND_TRUTH), workspace)
+
+
+def judge(flips: Callable[[str], bool] = lambda passage: False) -> Callable[[JSON], str]:
+    """A model that takes passages with one of the words for relevant, and some of them only after the question."""
+
+    def reply(body: JSON) -> str:
+        parts = {name: text for name, _, text in PART.findall(body["messages"][-1]["content"])}
+        is_first = body["messages"][-1]["content"].index("<<<passage") < body["messages"][-1]["content"].index(
+            "<<<question"
+        )
+        is_relevant = any(word in parts["passage"] for word in WORDS) != (is_first and flips(parts["passage"]))
+        return json.dumps({"reason": "It says so.", "grade": 3 if is_relevant else 0})
+
+    return reply
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenAIServer]:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with OpenAIServer(api_key=KEY) as running:
+        running.reply = judge()
+        yield running
+
+
+def holes(kept: tuple[Workspace, BenchmarkOutcome], output: Path, *more: str, code: int = 0) -> str:
+    found = CliRunner().invoke(app, ["truth", "holes", "--workspace", str(kept[0].root), "-o", str(output), *more])
+    assert found.exit_code == code, found.output
+    told = f"{found.output} {found.exception}" if code else found.output
+    assert KEY not in told
+    return told
+
+
+def test_the_report_tells_what_is_unjudged_and_what_that_leaves_open(
+    kept: tuple[Workspace, BenchmarkOutcome],
+) -> None:
+    workspace, outcome = kept
+    report = build_report(workspace, outcome)
+    found = report.holes
+    assert isinstance(found, Holes)
+    assert found.titles == (
+        "configuration",
+        "unjudged@1",
+        "unjudged@3",
+        "span_precision@3",
+        "if all of it were relevant",
+    )
+    for one in found.configurations:
+        # Nothing was judged, so that all but the truth is unjudged.
+        assert one.unjudged["unjudged@3"] == pytest.approx(1 - one.value)
+        assert one.most == pytest.approx(1.0)
+        assert one.precision is None
+    assert "cannot be more than if all of it were relevant, nor less than it is." in " ".join(found.sentences)
+    markdown = report_markdown(report)
+    assert "## Unjudged" in markdown
+    for cell in next(found.rows()):
+        assert cell.replace("_", "\\_") in markdown
+    assert '<section id="unjudged"' in report_html(report)
+    assert found.as_data()["bounds"] == "both"
+
+
+def test_recall_has_a_bound_above_and_own_metrics_none(
+    kept: tuple[Workspace, BenchmarkOutcome], tmp_path: Path
+) -> None:
+    recall = holes_of(kept[0], run(config(GROUND_TRUTH, objective="recall_within_tokens@500"), kept[0]))
+    assert recall is not None
+    assert list(recall.configurations[0].unjudged) == ["unjudged@1", "unjudged@3", "unjudged@500tokens"]
+    assert all(one.most is not None and one.value < one.most < 1 for one in recall.configurations)
+    assert "but less where relevant text was not retrieved" in " ".join(recall.sentences)
+    ranked = holes_of(kept[0], run(config(GROUND_TRUTH, objective="span_ndcg@3"), kept[0]))
+    assert ranked is not None
+    assert all(one.most is None for one in ranked.configurations)
+
+
+def test_what_was_retrieved_is_pooled_and_graded_twice_by_a_model(
+    kept: tuple[Workspace, BenchmarkOutcome], server: OpenAIServer, tmp_path: Path
+) -> None:
+    output = tmp_path / "judged.jsonl"
+    told = json.loads(holes(kept, output, "--k", "2", "--sample", "30", "--json"))
+    count = told["passages"]["pooled"]
+    assert told["passages"] == {"pooled": count, "waiting": count, "relevant": 0, "sampled": 30}
+    asked = ("--k", "2", "--judge", MODEL, "--base-url", server.base_url)
+    said = holes(kept, output, *asked)
+    assert f"{MODEL}: 0 of {count:,} passages (0.0 %) are relevant in one order" in said
+    assert len(server.requests) == 2 * count
+    truth = read_token_level(output)
+    for item in truth:
+        for one in judgements(item.query):
+            is_relevant = any(word in one.passage.text for word in WORDS)  # type: ignore[union-attr]
+            assert one.grades == {MODEL: 3 if is_relevant else 0}
+            assert (item.origins.get(one.passage) == f"judged by {MODEL}") == is_relevant  # type: ignore[call-overload]
+    # What is graded is not asked again, and what was answered is not paid again.
+    holes(kept, output, *asked)
+    output.unlink()
+    again = json.loads(holes(kept, output, *asked, "--json"))
+    assert len(server.requests) == 2 * count
+    assert again["judge"]["graded"] == count
+    assert again["judge"]["paid_calls"] == 0
+    with_marks = server.requests[0].body["messages"][-1]["content"]
+    assert {name for name, _, _ in PART.findall(with_marks)} == {"question", "passage"}
+
+
+def test_a_model_that_contradicts_itself_does_not_count(
+    kept: tuple[Workspace, BenchmarkOutcome], server: OpenAIServer, tmp_path: Path
+) -> None:
+    server.reply = judge(lambda passage: len(passage) % 2 == 0)
+    output = tmp_path / "judged.jsonl"
+    asked = ("--k", "1", "--judge", "judge-2", "--base-url", server.base_url)
+    said = " ".join(holes(kept, output, *asked, code=1).split())
+    assert "judge-2 contradicts itself on" in said
+    assert "more than --max-flips 0.2: its grades do not count" in said
+    assert not any(one.grades for item in read_token_level(output) for one in judgements(item.query))
+    told = json.loads(holes(kept, output, *asked, "--max-flips", "1", "--json"))
+    assert told["judge"]["flip_rate"] > 0.2
+    assert told["judge"]["paid_calls"] == 0
+    flipped = [one for item in read_token_level(output) for one in judgements(item.query) if one.grade == 1]
+    assert len(flipped) == told["judge"]["flips"]
+
+
+def test_a_budget_ends_asking_and_the_same_again_goes_on(
+    kept: tuple[Workspace, BenchmarkOutcome], server: OpenAIServer, tmp_path: Path
+) -> None:
+    output = tmp_path / "judged.jsonl"
+    prices = ("--input-price", "1", "--output-price", "10", "--concurrency", "1")
+    asked = ("--k", "1", "--judge", "judge-3", "--base-url", server.base_url, *prices)
+    said = holes(kept, output, *asked, "--max-cost", "0.02", code=1)
+    assert "have no grade: the same command with a higher --max-cost goes on" in " ".join(said.split())
+    some = [one for item in read_token_level(output) for one in judgements(item.query)]
+    graded = [one for one in some if one.grades]
+    assert 0 < len(graded) < len(some)
+    least = min((one.configurations, -one.rank) for one in graded)
+    assert all((one.configurations, -one.rank) <= least for one in some if not one.grades)
+    before = len(server.requests)
+    holes(kept, output, *asked)
+    assert len(server.requests) <= before + 2 * (len(some) - len(graded))
+    assert all(one.grades for item in read_token_level(output) for one in judgements(item.query))
+
+
+def test_a_benchmark_file_stands_for_its_latest_run(kept: tuple[Workspace, BenchmarkOutcome], tmp_path: Path) -> None:
+    file = tmp_path / "other.yaml"
+    file.write_text(f"corpus: {CORPUS}\nground_truth: {GROUND_TRUTH}\nchunkers: [markdown]\n", encoding="utf-8")
+    said = holes(kept, tmp_path / "judged.jsonl", str(file), code=1)
+    assert "has no run in" in " ".join(said.split())
+
+
+def test_people_who_judge_a_sample_correct_the_model(kept: tuple[Workspace, BenchmarkOutcome], tmp_path: Path) -> None:
+    """A model that takes too much for relevant: its precision is too high, and the sample puts that right."""
+    workspace, outcome = kept
+    items = drawn(pooled_truth(workspace, outcome, 3), 120, 0)
+    every = [(item.query.id, one) for item in items for one in judgements(item.query)]
+    really = {(query_id, one.passage): 3 * (len(one.passage.text) % 5 == 0) for query_id, one in every}  # type: ignore[union-attr]
+    model = {key: max(grade, 3 * (len(key[1].text) % 3 == 0)) for key, grade in really.items()}  # type: ignore[union-attr]
+    by_model = entered(items, MODEL, model)
+    by_both = entered(by_model, PERSON, {(q, one.passage): really[q, one.passage] for q, one in every if one.sampled})
+    found, values = {}, {}
+    for name, truth in (("all", entered(items, PERSON, really)), ("model", by_model), ("both", by_both)):
+        write_truth(tmp_path / f"{name}.jsonl", truth)
+        done = run(config(tmp_path / f"{name}.jsonl"), workspace)
+        found[name] = holes_of(workspace, done)
+        values[name] = {one.name: one.metrics["span_precision@3"] for one in done.configurations}
+    estimated = found["both"]
+    assert estimated is not None
+    assert estimated.judge == MODEL
+    assert estimated.pooled == {"passages": len(every), "waiting": 0, MODEL: len(every), PERSON: 120}
+    assert estimated.relevance is not None
+    share = sum(grade > 0 for grade in really.values()) / len(really)
+    assert estimated.relevance.model.mean == pytest.approx(sum(grade > 0 for grade in model.values()) / len(model))
+    assert estimated.relevance.powered.low is not None
+    assert estimated.relevance.powered.high is not None
+    assert estimated.relevance.powered.low < share < estimated.relevance.powered.high
+    for one in estimated.configurations:
+        assert one.precision is not None
+        # The model alone is what the truth with its grades gives, however much of it people changed since.
+        assert one.precision.model.mean == pytest.approx(values["model"][one.name])
+        powered, human = one.precision.powered, one.precision.human
+        assert powered.low is not None
+        assert powered.high is not None
+        assert powered.low < values["all"][one.name] < powered.high
+        assert powered.high - powered.low < human.high - human.low  # type: ignore[operator]
+        assert one.precision.model.mean > values["all"][one.name]
+    assert estimated.titles[-3:] == ("span_precision@3, estimated", "people alone", "model alone")
+    assert f"People judged 120 passages drawn from {len(every):,}" in " ".join(estimated.sentences)
+    assert found["model"] is not None
+    assert found["model"].relevance is None
+    assert replace(estimated, configurations=[]).pooled == estimated.pooled
