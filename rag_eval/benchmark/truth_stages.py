@@ -31,7 +31,7 @@ from rag_eval.ground_truth.sources import FileTruth, Observed, Surroundings, joi
 from rag_eval.tables import TruthTables, documents_from_table, schema_of, truth_from_tables, truth_to_tables
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
+from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth, judged_spans
 from rag_eval.types.ids import DocumentId, EvaluationType, text_sha256
 
 COPIES = schema_of(doc_id=pa.string(), start=pa.int64(), end=pa.int64(), text=pa.large_string())
@@ -136,7 +136,7 @@ def load_ground_truth(
     truth = list(reading.truth)
     if evaluation_type == "token-level":
         truth = list(_carried(context.workspace, part, truth, whole()).truth) if reanchor else truth
-        named = {span.doc_id for item in truth for group in item.groups for span in group}
+        named = {span.doc_id for item in truth for group in (*item.groups, judged_spans(item.query)) for span in group}
         some = list(StoredDocuments(documents, pa.array(sorted(named), pa.string())).values())
         try:
             truth = list(_held_against(part, truth, Corpus(some) if some else whole()))

@@ -21,7 +21,7 @@ from rag_eval.ground_truth.text_index import places_of
 from rag_eval.metrics.intervals import merge_places
 from rag_eval.types.chunks import CharacterSpan, Chunk, PositionAwareChunk, bounds_fault
 from rag_eval.types.documents import Corpus, Document
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
+from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth, judged_at, judged_spans
 from rag_eval.types.ids import DocumentId, EvaluationType, mixed_ids
 from rag_eval.types.offsets import fitting_unit
 
@@ -36,7 +36,7 @@ AnySpan = CharacterSpan | AlternativeLine
 def check_against_corpus(
     truth: Iterable[TokenLevelGroundTruth], corpus: Corpus, source: str | Path | None = None
 ) -> list[TokenLevelGroundTruth]:
-    """Return the truth, with the corpus's text in every span that has none.
+    """Return the truth, with the corpus's text in every span that has none; what was judged and has changed is not.
 
     Raises ``GroundTruthError`` on a query without truth, an unknown document, or a span of other text.
 
@@ -56,7 +56,16 @@ def check_against_corpus(
                 faults.append((item, span.doc_id, fault))
     if faults:
         raise GroundTruthError(_told(faults, source))
-    return [_with_texts(item, documents) for item in items]
+    return [_without_stale(_with_texts(item, documents), documents) for item in items]
+
+
+def _without_stale(item: TokenLevelGroundTruth, documents: Mapping[DocumentId, Document]) -> TokenLevelGroundTruth:
+    """Leave out what was judged and is not the text of its document any more: it is unjudged again."""
+    spans = judged_spans(item.query)
+    if not spans:
+        return item
+    same = {span: span for span in spans if span_fault(span, documents.get(span.doc_id)) is None}
+    return replace(item, query=judged_at(item.query, same))
 
 
 def _with_texts(item: TokenLevelGroundTruth, documents: Mapping[DocumentId, Document]) -> TokenLevelGroundTruth:

@@ -19,7 +19,7 @@ from rag_eval.ground_truth.files import read_token_level, rewrite_truth, write_t
 from rag_eval.ground_truth.text_index import places_of
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus, Document
-from rag_eval.types.ground_truth import TokenLevelGroundTruth
+from rag_eval.types.ground_truth import TokenLevelGroundTruth, judged_at, judged_spans
 from rag_eval.types.ids import DocumentId, QueryId
 
 Status = Literal["kept", "moved", "altered", "lost"]
@@ -61,7 +61,8 @@ class ReanchorReport:
     """Truth that fits the corpus again, and the outcome of each document and span, in the order of the truth.
 
     A lost span is left out of the truth. ``lost`` are the queries that lost a span, with the spans they lost as they
-    were; ``unanswered`` are those that lost every span and are left out of the truth.
+    were; ``unanswered`` are those that lost every span and are left out of the truth. ``rejudged`` passages that were
+    judged are at another place now, or unjudged again because their text has changed.
     """
 
     truth: Sequence[TokenLevelGroundTruth]
@@ -69,6 +70,7 @@ class ReanchorReport:
     unanswered: Sequence[TokenLevelGroundTruth]
     documents: Sequence[DocumentOutcome]
     spans: Sequence[SpanOutcome]
+    rejudged: int = 0
 
     @property
     def counts(self) -> dict[Status, int]:
@@ -76,7 +78,7 @@ class ReanchorReport:
 
     @property
     def is_unchanged(self) -> bool:
-        return self.counts["kept"] == len(self.spans)
+        return self.counts["kept"] == len(self.spans) and not self.rejudged
 
 
 def counted_statuses(spans: Sequence[SpanOutcome]) -> dict[Status, int]:
@@ -230,7 +232,8 @@ def reanchor(truth: Iterable[TokenLevelGroundTruth], corpus: Corpus, old: OldTex
     """
     items, documents = list(truth), corpus.by_id()
     spans: dict[DocumentId, list[CharacterSpan]] = {}
-    for span in _members(items):
+    judged = list(dict.fromkeys(span for item in items for span in judged_spans(item.query)))
+    for span in (*_members(items), *judged):
         spans.setdefault(span.doc_id, []).append(span)
     ways: dict[DocumentId, Way] = {}
     carried: dict[CharacterSpan, Carried] = {}
@@ -244,7 +247,10 @@ def reanchor(truth: Iterable[TokenLevelGroundTruth], corpus: Corpus, old: OldTex
             new = documents[span.doc_id].span(*found.place) if found.place is not None else None
             every.append(SpanOutcome(item.query.id, span, found.status, new, found.reason))
     places = {outcome.old: outcome.new for outcome in every}
-    renewed = [_regrouped(item, places) for item in items]
+    # A grade is one of a text: of an altered one it says nothing.
+    same = [span for span in judged if carried[span].status in ("kept", "moved")]
+    now = {span: documents[span.doc_id].span(*place) for span in same if (place := carried[span].place) is not None}
+    renewed = [_regrouped(replace(item, query=judged_at(item.query, now)), places) for item in items]
     gone = {span: span for span, new in places.items() if new is None}
     return ReanchorReport(
         truth=[item for item in renewed if item.relevant_spans or item.unanswerable],
@@ -257,6 +263,7 @@ def reanchor(truth: Iterable[TokenLevelGroundTruth], corpus: Corpus, old: OldTex
             for doc_id, way in ways.items()
         ],
         spans=every,
+        rejudged=sum(now.get(span) != span for span in judged),
     )
 
 
@@ -264,7 +271,8 @@ def documents_that_no_longer_match(truth: Iterable[TokenLevelGroundTruth], corpu
     """Return the documents that are gone or have other text where the truth has spans, each with how many spans."""
     documents = corpus.by_id()
     found: dict[DocumentId, int] = {}
-    for span in _members(truth):
+    items = list(truth)
+    for span in (*_members(items), *(span for item in items for span in judged_spans(item.query))):
         document = documents.get(span.doc_id)
         if document is None or not _fits(span, document.content):
             found[span.doc_id] = found.get(span.doc_id, 0) + 1

@@ -22,7 +22,7 @@ from rag_eval.ground_truth.records import (
     query_name,
     token_level_outputs,
 )
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
+from rag_eval.types.ground_truth import JUDGED, ChunkLevelGroundTruth, TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType
 
 Line = TypeVar("Line", TokenLevelLine, ChunkLevelLine)
@@ -207,10 +207,10 @@ def rewrite_truth(path: str | Path, source: str | Path, truth: Iterable[Truth]) 
         is_header = was is None and bool(line.strip())
         if is_header and is_grouped and parsed_line(line.removeprefix(BYTE_ORDER_MARK)).get("version") == 1:
             lines.append(changed_line(line, {"version": 2}, {}))
-        elif was is None or (now is not None and _outputs(now) == _outputs(was)):
+        elif was is None or (now is not None and _outputs(now) == _outputs(was) and _judged(now) == _judged(was)):
             lines.append(line)
         elif now is not None:
-            lines.append(changed_line(line, _outputs(now), {}))
+            lines.append(changed_line(line, _outputs(now), _judged(now)))
     known = {was.query.id for was in old.values() if was is not None}
     if new := [_line(item) for item in items if item.query.id not in known]:
         lines = [*(lines if lines[-1] else lines[:-1]), *new, ""]
@@ -238,6 +238,10 @@ def _replaced(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
 
 def _outputs(item: Truth) -> Mapping[str, Any]:
     return token_level_outputs(item) if isinstance(item, TokenLevelGroundTruth) else chunk_level_outputs(item)
+
+
+def _judged(item: Truth) -> dict[str, Any]:
+    return {JUDGED: item.query.metadata.get(JUDGED)}
 
 
 def _line(item: Truth) -> str:

@@ -206,6 +206,22 @@ def with_judgements(query: Query, judged: Iterable[JudgedPassage]) -> Query:
     return replace(query, metadata=others | ({JUDGED: data} if data else {}))
 
 
+def judged_spans(query: Query) -> list[CharacterSpan]:
+    """Return the places of what was judged for a query, or is to be."""
+    return [one.passage for one in judgements(query) if isinstance(one.passage, CharacterSpan)]
+
+
+def judged_at(query: Query, places: Mapping[CharacterSpan, CharacterSpan | None]) -> Query:
+    """Return the query with its judged passages at their places; without one, a passage is unjudged again."""
+    if not judged_spans(query):
+        return query
+    moved = [
+        (one, places.get(one.passage) if isinstance(one.passage, CharacterSpan) else one.passage)
+        for one in judgements(query)
+    ]
+    return with_judgements(query, [replace(one, passage=passage) for one, passage in moved if passage is not None])
+
+
 def span_name(span: CharacterSpan) -> str:
     """How a span is called in a message: ``[12, 40) of 'guide.md'``."""
     return f"[{span.start}, {span.end}) of {span.doc_id!r}"

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_eval import ChunkLevelGroundTruth, Document, DocumentId, Query, TokenLevelGroundTruth
+from rag_eval import ChunkLevelGroundTruth, Corpus, Document, DocumentId, Query, TokenLevelGroundTruth
 from rag_eval.errors import GroundTruthError
+from rag_eval.ground_truth.check import check_against_corpus
+from rag_eval.ground_truth.drift import keep_reanchored, reanchor
 from rag_eval.ground_truth.files import read_token_level, write_truth
 from rag_eval.ground_truth.holes import LONGEST, SHORTEST, drawn, graded, pool
 from rag_eval.types.chunks import CharacterSpan
@@ -164,6 +166,26 @@ def test_judged_passages_are_kept_in_files_of_either_version(tmp_path: Path) -> 
     path.write_text(text.replace('"grades": {"person": 3}', '"grades": {"person": 7}'), encoding="utf-8")
     with pytest.raises(GroundTruthError, match=r"line 2.*under 'judged': give doc_id.*from 0 to 3"):
         read_token_level(path)
+
+
+def test_judged_passages_follow_their_text(tmp_path: Path) -> None:
+    first, second, third = DOC.span(90, 180), DOC.span(450, 540), DOC.span(900, 990)
+    query = with_judgements(ASKED, [JudgedPassage(span, {PERSON: 0}) for span in (first, second, third)])
+    item = TokenLevelGroundTruth(query, [DOC.span(0, 9)])
+    path = tmp_path / "truth.jsonl"
+    write_truth(path, [item, TokenLevelGroundTruth(OTHER, [DOC.span(0, 9)])])
+    before = path.read_text("utf-8")
+    edited = DOC.content[:400] + "A new sentence. " + DOC.content[400:900] + "x" * 90 + DOC.content[990:]
+    corpus = Corpus([Document(DOC.id, edited)])
+    held = check_against_corpus([item], corpus)
+    assert [one.passage for one in judgements(held[0].query)] == [first]
+    report = reanchor(read_token_level(path), corpus, {DOC.id: [DOC.content]})
+    assert (report.counts["kept"], len(report.spans), report.rejudged, report.is_unchanged) == (2, 2, 2, False)
+    keep_reanchored(report, path, path)
+    found = [one.passage for one in judgements(read_token_level(path)[0].query)]
+    assert found == [first, corpus.by_id()[DOC.id].span(466, 556)]
+    assert path.read_text("utf-8").split("\n")[2] == before.split("\n")[2]
+    assert reanchor(read_token_level(path), corpus).is_unchanged
 
 
 def test_judgements_without_passages_are_none() -> None:
