@@ -70,6 +70,13 @@ def generate(
     base_url: Annotated[
         str | None, typer.Option(help="URL of an OpenAI-compatible server, overriding OPENAI_BASE_URL.")
     ] = None,
+    queries: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of real questions (text with one a line, CSV or JSON lines): quote what answers each instead of "
+            "inventing any, and declare unanswerable what nothing answers."
+        ),
+    ] = None,
     queries_per_doc: Annotated[int, typer.Option(min=0, help="Number of questions per document.")] = 5,
     persona: Annotated[list[str] | None, typer.Option(help="Persona who asks; may be repeated.")] = None,
     difficulty: Annotated[
@@ -134,11 +141,17 @@ def generate(
         raise ConfigurationError(f"{str(output)!r} is there already: give another --output, --extend or --overwrite")
     if (input_price is None) != (output_price is None):
         raise ConfigurationError("--input-price and --output-price go together: give both")
+    if queries and (cross_document or unanswerable or persona or difficulty or query_type or chunker):
+        raise ConfigurationError(
+            "--queries takes the questions as they are and quotes what answers them: leave out --cross-document, "
+            "--unanswerable, --persona, --difficulty, --query-type and --chunker"
+        )
     source = chosen_source(
         {
             "file": output,
             "model": model,
             "base_url": base_url,
+            "queries": queries,
             "queries_per_doc": queries_per_doc,
             "prices": None if input_price is None else {"input": input_price, "output": output_price},
             "max_cost": max_cost,

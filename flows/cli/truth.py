@@ -217,6 +217,9 @@ def print_audit(console: Console, audit: "TruthAudit", truth: Path) -> None:
     unanswerable = f" ({audit.unanswerable:,} unanswerable)" if audit.unanswerable else ""
     found = f"{counted(audit.queries, 'queries')}{unanswerable}, {counted(audit.answers, noun)}, {valid}"
     say(console, f"{truth}: {found}")
+    if sum(audit.leakage.values()):
+        bins = ", ".join(f"{kind} {count:,}" for kind, count in audit.leakage.items())
+        say(console, f"questions by the share of their words that is copied from their passages: {bins}")
     if audit.faults:
         console.print()
         say(console, counted(len(audit.faults), "faults"), "bold red")

@@ -17,6 +17,9 @@ from rag_eval.generation.questions import (
     BareQuestion,
     Brief,
     ChunkQuestion,
+    Evidence,
+    Excerpt,
+    Purpose,
     SpanQuestion,
     Verdict,
 )
@@ -24,7 +27,7 @@ from rag_eval.generation.report import Reason, quoted
 from rag_eval.ground_truth.locating import How
 from rag_eval.llm.asking import Reply
 from rag_eval.llm.chat import AnswerFault
-from rag_eval.retrieval.tokenizers import words
+from rag_eval.retrieval.tokenizers import leakage, words
 from rag_eval.stores.exact_search import row_dots, unit_vectors
 from rag_eval.tokens import count_tokens
 from rag_eval.types.chunks import CharacterSpan
@@ -65,6 +68,9 @@ def matched(reply: Reply) -> tuple[list[tuple[Brief, AnyQuestion]], list[Brief],
     """The questions of a reply by their briefs, the briefs without one, and how many questions nobody asked for."""
     briefs = {brief.number: brief for brief in reply.assignment.briefs}
     answer = reply.answer
+    if isinstance(answer, Evidence):  # for a question that was not the model's
+        given = SpanQuestion(number=1, question=reply.assignment.about, excerpts=answer.excerpts)
+        return [(briefs[1], given)], [], 0
     questions = () if answer is None or isinstance(answer, Verdict) else answer.questions
     # Of two questions with one number the first is taken.
     taken = [(brief, question) for question in questions if (brief := briefs.pop(question.number, None)) is not None]
@@ -78,9 +84,6 @@ def clean_question(text: str) -> str:
         raise DropError("unusable question", text)
     return clean
 
-
-RUN = 3
-"""So many words in a row that stand in an excerpt too are copied."""
 
 BLOCK = 1_024
 
@@ -128,20 +131,6 @@ def leaks(candidates: Sequence[Candidate], options: GenerationOptions, embedder:
         share, text = max(((leakage(candidate.text, text), text) for text in candidate.evidence), default=(0.0, ""))
         if most is not None and share > most:
             yield (place, "copies the excerpt", f"{percent(share)} of its words, {percent(most)} at most: {text}")
-
-
-def leakage(question: str, excerpt: str) -> float:
-    """The share of the question's words that stand in a run of three or more which the excerpt holds too; 0 to 1.
-
-    0 for a question without words. Scripts without spaces count pairs of characters as words.
-    """
-    asked, told = words(question), words(excerpt)
-    runs = {tuple(told[place : place + RUN]) for place in range(len(told) - RUN + 1)}
-    copied = np.zeros(len(asked), bool)
-    for place in range(len(asked) - RUN + 1):
-        if tuple(asked[place : place + RUN]) in runs:
-            copied[place : place + RUN] = True
-    return float(copied.mean()) if asked else 0.0
 
 
 def irrelevances(candidates: Sequence[Candidate], options: GenerationOptions, embedder: Embedder) -> Iterator[Drop]:
@@ -231,7 +220,11 @@ class Assembly:
         for answered in filter(None, (*replies, *verdicts)):
             for bad in answered.bad:
                 self.bad_answers[bad.fault].append(quoted(answered.assignment.about, bad.detail))
-        kept, dropped = filtered(found, self._options, self._embedder, by_length=by_length)
+        # What people really asked is kept as they asked it.
+        real = [one for one in found if one.reply.assignment.purpose == "evidence"]
+        invented = [one for one in found if one.reply.assignment.purpose != "evidence"]
+        kept, dropped = filtered(invented, self._options, self._embedder, by_length=by_length)
+        kept += real
         for candidate, reason, detail in dropped:
             self.dropped[reason].append(quoted(candidate.text, detail))
         self.kept = len(kept)
@@ -249,12 +242,16 @@ class Assembly:
         for brief, question in questions:
             try:
                 text = clean_question(question.question)
-                if not isinstance(question, BareQuestion):
+                if not is_unanswered(question, reply):
                     yield place(reply, brief, text, question)
                     continue
                 verdict = judged.get(text)
                 if not isinstance(verdict, Verdict):
                     raise DropError("not verified", "no verdict")
+                if verdict.answerable and isinstance(question, SpanQuestion):
+                    quoted_one = Excerpt(document="", text=verdict.passage, before="")
+                    yield place(reply, brief, text, question.model_copy(update={"excerpts": [quoted_one]}))
+                    continue
                 if verdict.answerable:
                     raise DropError("answered by the corpus", verdict.passage)
                 yield Candidate(text, reply, brief, documents={window.doc_id for window in assignment.windows})
@@ -262,12 +259,19 @@ class Assembly:
                 self.dropped[drop.reason].append(quoted(question.question, drop.detail))
 
 
-def unverified(replies: Iterable[Reply | None]) -> list[str]:
-    """Return the questions that are said to have no answer, each once; whether that is so has to be judged."""
-    found: dict[str, None] = {}
+def unverified(replies: Iterable[Reply | None]) -> dict[str, Purpose]:
+    """Return the questions that are said to have no answer, and what for; whether that is so has to be judged."""
+    found: dict[str, Purpose] = {}
     for reply in replies:
         for _, question in () if reply is None else matched(reply)[0]:
-            if isinstance(question, BareQuestion):
+            if reply is not None and is_unanswered(question, reply):
                 with suppress(DropError):
-                    found[clean_question(question.question)] = None
-    return list(found)
+                    found[clean_question(question.question)] = reply.assignment.purpose
+    return found
+
+
+def is_unanswered(question: AnyQuestion, reply: Reply) -> bool:
+    """Whether the model says that nothing it was shown answers the question."""
+    return isinstance(question, BareQuestion) or (
+        isinstance(question, SpanQuestion) and not question.excerpts and isinstance(reply.answer, Evidence)
+    )

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar, get_args
@@ -18,6 +19,7 @@ from rag_eval.generation.questions import (
     Assignment,
     Brief,
     ChunkQuestions,
+    Evidence,
     Planner,
     Prompts,
     Purpose,
@@ -41,6 +43,8 @@ from rag_eval.types.ids import DocumentId, EvaluationType, QueryId, QueryText, g
 TOKENS_OF_A_SPAN_QUESTION = 150
 TOKENS_OF_A_QUESTION = 60
 TOKENS_OF_A_VERDICT = 40
+DEPTHS: dict[Purpose, int] = {"unanswerable": MOST_BY_EACH, "evidence": 3 * MOST_BY_EACH}
+"""How many passages by words, and as many by vectors, show that nothing answers a question of each kind."""
 
 
 class GenerationEstimate(BaseModel):
@@ -161,9 +165,16 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         )
 
     def generate(
-        self, queries_per_doc: int = 5, upload_to_langsmith: bool = True, dataset_name: str | None = None
+        self,
+        queries_per_doc: int = 5,
+        upload_to_langsmith: bool = True,
+        dataset_name: str | None = None,
+        queries: Sequence[Query] = (),
     ) -> list[T]:
         """Return the ground truth, in the order of the documents; ``report`` says what was dropped and what it took.
+
+        With ``queries`` none are invented: what answers each of them is quoted from what a search finds for it, and one
+        that nothing answers, there or in a wider search, is declared unanswerable.
 
         It is sent to the LangSmith dataset, by default ``rag-eval-token-level-v1`` or ``rag-eval-chunk-level-v1``;
         without a key or a connection it waits in the workspace's outbox. When ``max_cost`` is reached, what was
@@ -171,13 +182,18 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         Raises ``ServiceError`` when the model's service fails for good; what was answered is kept, and generating
         again goes on from there. ``ConfigurationError`` when there is nothing to ask.
         """
-        truth, _, _ = self.extend(queries_per_doc)
+        truth, _, _ = self.extend(queries_per_doc, queries=queries)
         if upload_to_langsmith:
             self.upload(truth, dataset_name)
         return truth
 
     def extend(
-        self, queries_per_doc: int, documents: Collection[DocumentId] | None = None, *, totals: bool = True
+        self,
+        queries_per_doc: int,
+        documents: Collection[DocumentId] | None = None,
+        *,
+        totals: bool = True,
+        queries: Sequence[Query] = (),
     ) -> tuple[list[T], list[DocumentId], bool]:
         """Return the ground truth about some documents, those that were asked about, and whether all was asked.
 
@@ -185,20 +201,25 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         ``generate`` does.
         """
         self._start()
-        assignments = self.plan(queries_per_doc, documents, totals=totals)
+        assignments = self.plan(queries_per_doc, documents, totals=totals, queries=queries)
         replies: list[Reply | None] = self._ask(assignments)
         verdicts: list[Reply | None] = self._ask(self.verifications(replies))
-        truth = self.assemble(assignments, replies, verdicts)
+        truth = self.assemble(assignments, replies, verdicts, queries)
         unasked = {one.windows[0].doc_id for one, reply in zip(assignments, replies, strict=True) if reply is None}
         names = [one.id for one in self._corpus if documents is None or one.id in documents]
         is_complete = all(reply is not None for reply in (*replies, *verdicts))
         return truth, [name for name in names if name not in unasked], is_complete
 
     def estimate(
-        self, queries_per_doc: int = 5, documents: Collection[DocumentId] | None = None, *, totals: bool = True
+        self,
+        queries_per_doc: int = 5,
+        documents: Collection[DocumentId] | None = None,
+        *,
+        totals: bool = True,
+        queries: Sequence[Query] = (),
     ) -> GenerationEstimate:
-        """About what asking would take, verifying questions without an answer included; asks nothing."""
-        assignments = self.plan(queries_per_doc, documents, totals=totals)
+        """About what asking would take, verifying all questions that may have no answer included; asks nothing."""
+        assignments = self.plan(queries_per_doc, documents, totals=totals, queries=queries)
         digests = [one.request.digest(0) for one in assignments]
         kept = self._cache.find_many(digests)
         fresh = [
@@ -206,12 +227,13 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
             for one, digest in zip(assignments, digests, strict=True)
             if digest not in kept or not kept[digest].serves(one.request.max_output_tokens)
         ]
-        unsure = sum(len(one.briefs) for one in fresh if one.purpose == "unanswerable")
-        one_check = self._planner.verification("", "").request.input_tokens + 2 * MOST_BY_EACH * PASSAGE_TOKENS
-        read = sum(one.request.input_tokens for one in fresh) + unsure * one_check
+        depths = [len(one.briefs) * DEPTHS[one.purpose] for one in fresh if one.purpose in DEPTHS]
+        unsure = sum(len(one.briefs) for one in fresh if one.purpose in DEPTHS)
+        read = sum(one.request.input_tokens for one in fresh) + 2 * PASSAGE_TOKENS * sum(depths)
+        read += unsure * self._planner.verification("", "").request.input_tokens
         written = unsure * TOKENS_OF_A_VERDICT
         for one in fresh:
-            each = TOKENS_OF_A_SPAN_QUESTION if one.answer is SpanQuestions else TOKENS_OF_A_QUESTION
+            each = TOKENS_OF_A_SPAN_QUESTION if one.answer in (SpanQuestions, Evidence) else TOKENS_OF_A_QUESTION
             written += each * len(one.briefs)
         return GenerationEstimate(
             documents=len(self._corpus) if documents is None else len(documents),
@@ -224,7 +246,12 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         )
 
     def plan(
-        self, queries_per_doc: int = 5, documents: Collection[DocumentId] | None = None, *, totals: bool = True
+        self,
+        queries_per_doc: int = 5,
+        documents: Collection[DocumentId] | None = None,
+        *,
+        totals: bool = True,
+        queries: Sequence[Query] = (),
     ) -> list[Assignment]:
         """Return what the model will be asked, in order; raises ``ConfigurationError`` when there is nothing to ask."""
         options = self._options
@@ -233,6 +260,11 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
         by_document = [found for document in self._corpus if (found := self._windows(document, options.window_tokens))]
         if not by_document:
             raise ConfigurationError("every document is blank: there is nothing to ask about")
+        if queries and self.evaluation_type == "chunk-level":
+            raise ConfigurationError("what answers given questions is quoted as spans: leave out the chunker")
+        if queries:
+            texts = _by_text(queries)
+            return [self._planner.evidence(text, self._passages.find(text, MOST_BY_EACH)) for text in texts]
         if not queries_per_doc and not options.cross_document and not options.unanswerable:
             raise ConfigurationError("no question is asked for: give queries_per_doc, cross_document or unanswerable")
         made = [
@@ -252,28 +284,39 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
 
     def verifications(self, replies: Sequence[Reply | None]) -> list[Assignment]:
         """Return what the model will be asked about the questions that are said to have no answer."""
-        questions = unverified(replies)
-        if not questions:
-            return []
-        index = PassageIndex(self._corpus.documents, self._embedder)
-        return [self._planner.verification(text, shown_passages(index.find(text))) for text in questions]
+        made = []
+        for text, purpose in unverified(replies).items():
+            found = self._passages.find(text, DEPTHS[purpose])
+            made.append(self._planner.verification(text, shown_passages([one.text for one in found])))
+        return made
+
+    @cached_property
+    def _passages(self) -> PassageIndex:
+        return PassageIndex(self._corpus.documents, self._embedder, self._options.encoding)
 
     def assemble(
-        self, assignments: Sequence[Assignment], replies: Sequence[Reply | None], verdicts: Sequence[Reply | None]
+        self,
+        assignments: Sequence[Assignment],
+        replies: Sequence[Reply | None],
+        verdicts: Sequence[Reply | None],
+        queries: Sequence[Query] = (),
     ) -> list[T]:
         """Return the ground truth of the replies; None stands for what was not asked."""
         self._assembly = Assembly(self._options, self._embedder)
         by_length = self.evaluation_type == "token-level"
         truth: list[T] = []
-        taken: set[QueryId] = set()
+        given = _by_text(queries)
+        taken = {query.id for query in queries}
         for candidate in self._assembly.candidates(assignments, replies, verdicts, self._place, by_length=by_length):
-            query_id = generate_query_id(candidate.text)
-            if query_id in taken:  # two texts may share eight digits
+            asked = given.get(candidate.text)
+            query_id = asked.id if asked else generate_query_id(candidate.text)
+            if query_id in taken and asked is None:  # two texts may share eight digits
                 query_id = QueryId("query_" + text_sha256(candidate.text))
             taken.add(query_id)
             metadata = {
+                **(asked.metadata if asked else {}),
                 "source_docs": sorted(candidate.documents),
-                "generation_type": "synthetic",
+                "generation_type": "real" if asked else "synthetic",
                 "generation_model": self._planner.model,
                 **candidate.brief.metadata(),
                 "seed": self._options.seed,
@@ -306,6 +349,14 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
     @abstractmethod
     def _truth(self, query: Query, candidate: Candidate) -> T:
         """Return the candidate as ground truth."""
+
+
+def _by_text(queries: Sequence[Query]) -> dict[str, Query]:
+    """Return the queries by their text on one line, of those with the same the first."""
+    found: dict[str, Query] = {}
+    for query in queries:
+        found.setdefault(" ".join(query.text.split()), query)
+    return found
 
 
 def uploaded(

@@ -27,6 +27,7 @@ from rag_eval.generation.report import GenerationReport
 from rag_eval.ground_truth.drift import ReanchorReport
 from rag_eval.ground_truth.files import Truth, rewrite_truth, write_truth
 from rag_eval.ground_truth.judgements import lock_path, rejected_path
+from rag_eval.ground_truth.plain_data import read_queries
 from rag_eval.ground_truth.sources import FileTruth, Observed, Reading, Surroundings, read_truth, words_of
 from rag_eval.llm.cost import Prices
 from rag_eval.llm.writing import AsksModel
@@ -79,6 +80,9 @@ class GeneratedTruth(AsksModel):
     chunker: Annotated[Any, PartOf(CHUNKER)] | None = Field(
         default=None, description="The chunker of chunk-level ground truth."
     )
+    queries: Path | None = Field(
+        default=None, description="A file of real questions to find what answers each; then none are invented."
+    )
     options: GenerationOptions = Field(default=GenerationOptions(), description="What kind of questions, and how.")
     prices: Annotated[Prices | None, Running] = Field(
         default=None, description="US dollars a million tokens; null: OpenAI's list prices."
@@ -106,18 +110,20 @@ class GeneratedTruth(AsksModel):
         """Say what a run will do, asking nothing; raises ``ConfigurationError``, of the file ``GroundTruthError``."""
         self._check_level(level)
         growing = Growing(self, corpus, Path())
-        if not growing.left and growing.asked.totals:
+        if growing.is_done:
             return f"{self.title}: {counted(len(growing.known), 'questions')} in {self.file}, and none to be asked"
         TokenLevelSyntheticDatasetGenerator(self.client, corpus, **self.settings(Path()))
         self.client.connect()
-        left, known = counted(len(growing.left), "documents"), counted(len(growing.known), "questions")
+        left = counted(len(growing.queries), "questions") if self.queries else counted(len(growing.left), "documents")
+        known = counted(len(growing.known), "questions")
         return f"{self.title}: the run asks about {left}, beside {known} that are there"
 
     def observe(self, level: EvaluationType) -> Observed:
         """The settings, the file and what was asked, as they are now; never the same while questions are left."""
         self._check_level(level)
         asked = asked_path(self.file)
-        digests = [FileTruth(path).observe(level).digest if path.exists() else None for path in (self.file, asked)]
+        files = [self.file, asked, *([self.queries] if self.queries else [])]
+        digests = [FileTruth(path).observe(level).digest if path.exists() else None for path in files]
         again = uuid.uuid4().hex if read_asked(asked).stopped else None
         return Observed(data_sha256([identity(self), digests, again]))
 
@@ -236,6 +242,10 @@ class Growing:
         self.asked = self._asked_before()
         self.left = [one.id for one in corpus if one.id not in self.asked.documents and one.content.strip()]
         """The documents that were not asked about."""
+        taken = {words for item in (*self.known, *self._rejected()) for words in _keys(item)}
+        given = read_queries(source.queries) if source.queries else []
+        self.queries = [one for one in given if not taken & {one.id, " ".join(one.text.casefold().split())}]
+        """The real questions that are not in the file."""
         self._is_begun = False
 
     @cached_property
@@ -256,12 +266,26 @@ class Growing:
         """What it paid so far, in US dollars, at most; 0 where the prices are not known."""
         return self.generator.asker.budget.spent if self._is_begun else 0.0
 
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to ask."""
+        return not self.queries if self._source.queries else not self.left and self.asked.totals
+
     def estimate(self) -> GenerationEstimate:
+        if self._source.queries:
+            return self.generator.estimate(1, None if self.queries else [], totals=False, queries=self.queries)
         return self.generator.estimate(self._source.queries_per_doc, self.left, totals=not self.asked.totals)
 
     def ask(self) -> list[Truth]:
         """Return new ground truth about what is left, and take note of what was asked."""
         options = self._source.options
+        if self._source.queries:
+            if not self.queries:
+                return []
+            self._is_begun = True
+            found, _, _ = self.generator.extend(0, queries=self.queries)
+            self._note([], totals=self.asked.totals, stopped=self.generator.report.stopped is not None)
+            return list(found)
         has_totals = bool(options.cross_document or options.unanswerable) and not self.asked.totals
         if not (self.left and self._source.queries_per_doc) and not has_totals:
             # A document without a question is asked about nothing.

@@ -53,10 +53,13 @@ class TokenLevelSyntheticDatasetGenerator(SyntheticDatasetGenerator[TokenLevelGr
         places: dict[tuple[str, int, int], Located] = {}
         for excerpt in question.excerpts:
             window = windows.get(excerpt.document)
-            if window is None:
+            if window is not None:
+                hint = Hint(before=excerpt.before, window=(window.start, window.end))
+                place = self._locator.locate(excerpt.text, window.doc_id, hint)
+            elif excerpt.document:
                 raise DropError("unknown document", excerpt.document)
-            hint = Hint(before=excerpt.before, window=(window.start, window.end))
-            place = self._locator.locate(excerpt.text, window.doc_id, hint)
+            else:  # quoted from passages of any documents
+                place = self._locator.locate(excerpt.text)
             if isinstance(place, Rejected):
                 # The whole question goes: with a part of its answer it would be wrong.
                 raise DropError(_UNPLACED.get(place.reason, "excerpt not found"), excerpt.text)

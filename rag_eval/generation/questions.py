@@ -23,7 +23,7 @@ from rag_eval.llm.asking import Asked, code_of
 from rag_eval.llm.chat import ChatRequest, response_format
 from rag_eval.types.ids import text_sha256
 
-Purpose = Literal["questions", "cross-document", "unanswerable", "verification"]
+Purpose = Literal["questions", "cross-document", "unanswerable", "evidence", "verification"]
 """What a request is for, in the order in which it is accounted for."""
 
 
@@ -79,6 +79,12 @@ class BareQuestions(_Strict):
     questions: list[BareQuestion]
 
 
+class Evidence(_Strict):
+    """The passages that answer a question that is given."""
+
+    excerpts: list[Excerpt] = Field(description="The passages that answer the question; none if nothing does.")
+
+
 class Verdict(_Strict):
     """Whether passages answer a question."""
 
@@ -86,7 +92,7 @@ class Verdict(_Strict):
     passage: str = Field(description="The passage that answers the question, copied; empty if none does.")
 
 
-AnswerModel = SpanQuestions | ChunkQuestions | BareQuestions | Verdict
+AnswerModel = SpanQuestions | ChunkQuestions | BareQuestions | Evidence | Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +100,14 @@ class Brief:
     """One question to be written; the number ties the answer to it."""
 
     number: int
-    query_type: str
-    difficulty: str
+    query_type: str = ""
+    difficulty: str = ""
     persona: str | None = None
 
     def metadata(self) -> dict[str, object]:
-        """Return what goes along with the question; without a persona there is none."""
-        told: dict[str, object] = {"query_type": self.query_type, "difficulty": self.difficulty}
-        return told if self.persona is None else {**told, "persona": self.persona}
+        """Return what goes along with the question: as much of it as was asked for."""
+        told = {"query_type": self.query_type, "difficulty": self.difficulty, "persona": self.persona}
+        return {name: value for name, value in told.items() if value}
 
 
 def briefs_for(subject: str, count: int, options: GenerationOptions) -> Iterator[Brief]:
@@ -126,6 +132,7 @@ PLACES: dict[str, frozenset[str]] = {
     "chunk_level": QUESTIONS,
     "cross_document_chunks": QUESTIONS,
     "unanswerable": QUESTIONS,
+    "evidence": frozenset({"question", "documents"}),
     "verification": frozenset({"question", "documents"}),
 }
 """The templates, and the places that each must have."""
@@ -293,6 +300,12 @@ class Planner:
             # What the model is shown has no chunks: it is not asked to name any.
             made += self._questions("unanswerable", BareQuestions, [replace(window, chunks=())], briefs)
         return made
+
+    def evidence(self, question: str, windows: Sequence[Window]) -> Assignment:
+        """Quote what answers a question that is given; its number is 1."""
+        text = self.prompts.render("evidence", question=question, documents=shown_documents(windows))
+        request, digest = self._request(text, Evidence), self.prompts.sha256("evidence")
+        return Assignment("evidence", question, request, Evidence, digest, tuple(windows), (Brief(1),))
 
     def verification(self, question: str, passages: str) -> Assignment:
         """Judge whether the passages answer the question."""

@@ -142,23 +142,26 @@ def _around(
 
 
 PASSAGE_TOKENS = 300
+OVERLAP = PASSAGE_TOKENS // 6
 MOST_BY_EACH = 4
 
 
 class PassageIndex:
-    """All documents in passages, searched by words and by vectors."""
+    """All documents in passages, searched by words and by vectors; of passages with one text the first."""
 
-    def __init__(self, documents: Sequence[Document], embedder: Embedder) -> None:
-        chunker = RecursiveTokenChunker(PASSAGE_TOKENS, PASSAGE_TOKENS // 6)
-        pieces = (piece for document in documents for piece in chunker.chunk(document.content))
-        self._texts = list(dict.fromkeys(piece for piece in pieces if piece.strip()))
-        self._words = BM25Index(self._texts)
+    def __init__(self, documents: Sequence[Document], embedder: Embedder, encoding: str) -> None:
+        found = (one for document in documents for one in text_windows(document, PASSAGE_TOKENS, OVERLAP, encoding))
+        unique: dict[str, Window] = {}
+        for window in found:
+            unique.setdefault(window.text, window)
+        self._passages = list(unique.values())
+        self._words = BM25Index(list(unique))
         self._embedder = embedder
-        self._vectors = unit_vectors(text_vectors(embedder, self._texts), "vectors of passages")
+        self._vectors = unit_vectors(text_vectors(embedder, list(unique)), "vectors of passages")
 
-    def find(self, question: str) -> list[str]:
-        """Return the passages nearest to the question, by words first, each once."""
-        by_words = best_first(self._words.scores(question), MOST_BY_EACH).tolist()
+    def find(self, question: str, most: int) -> list[Window]:
+        """Return the passages nearest to the question, so many by words, then so many by vectors, each once."""
+        by_words = best_first(self._words.scores(question), most).tolist()
         scores = self._vectors @ embed_queries(self._embedder, [question])[0]
-        by_vectors = np.argsort(-scores, kind="stable")[:MOST_BY_EACH].tolist()
-        return [self._texts[number] for number in dict.fromkeys([*by_words, *by_vectors])]
+        by_vectors = np.argsort(-scores, kind="stable")[:most].tolist()
+        return [self._passages[number] for number in dict.fromkeys([*by_words, *by_vectors])]

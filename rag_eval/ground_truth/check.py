@@ -8,7 +8,7 @@ at more places than its group names, so that the right content elsewhere counts 
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path, PurePath
 from typing import Literal
@@ -19,6 +19,7 @@ from rag_eval.ground_truth.files import ParsedLine, read_truth_text, truth_lines
 from rag_eval.ground_truth.records import AlternativeLine, ChunkLevelLine, SpanLine, TokenLevelLine, query_name
 from rag_eval.ground_truth.text_index import places_of
 from rag_eval.metrics.intervals import merge_places
+from rag_eval.retrieval.tokenizers import LEAKAGE_KINDS, leakage, leakage_kind
 from rag_eval.types.chunks import CharacterSpan, Chunk, PositionAwareChunk, bounds_fault
 from rag_eval.types.documents import Corpus, Document
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth, judged_at, judged_spans
@@ -297,6 +298,8 @@ class TruthAudit:
     truth_characters: int = 0
     repeated_characters: int = 0
     """Of ``truth_characters``, the sum over the valid spans, how many belong to texts that occur more than once."""
+    leakage: Mapping[str, int] = field(default_factory=dict)
+    """How many questions have such a share of their words copied from their passages; of spans alone."""
 
     @property
     def is_valid(self) -> bool:
@@ -340,6 +343,12 @@ def audit_token_level(text: str, corpus: Corpus) -> TruthAudit:
     remarks = [*_asked_twice(lines), *_overlaps(lines)]
     remarks += [_repeated(line, member, counts[member.text]) for line, member in repeated]
     records = [line.record for line in lines if line.record]
+    passages: dict[int, tuple[str, list[str]]] = {}
+    for line, _, member in valid:
+        content = documents[DocumentId(member.doc_id)].content
+        _, texts = passages.setdefault(line.number, (line.query or "", []))
+        texts.append(content[member.start : member.end])
+    copied = Counter(leakage_kind(leakage(query, *texts)) for query, texts in passages.values())
     return TruthAudit(
         evaluation_type="token-level",
         queries=len(records),
@@ -353,6 +362,7 @@ def audit_token_level(text: str, corpus: Corpus) -> TruthAudit:
         ),
         truth_characters=sum(len(member.text) for _, _, member in valid),
         repeated_characters=sum(len(member.text) for _, member in repeated),
+        leakage={kind: copied[kind] for kind in LEAKAGE_KINDS},
     )
 
 

@@ -6,12 +6,16 @@ for each query, or for each span (``query``, ``doc_id``, ``start``, ``end``, ``t
 ``chunk_id``). camelCase is read too; columns of a frame that are none of these are metadata of the query.
 """
 
+import csv
+import io
 from collections.abc import Iterable, Mapping
 from math import isnan
+from pathlib import Path
 from typing import Any, Literal, overload
 
 from rag_eval.errors import GroundTruthError, RagEvalError, preview
-from rag_eval.ground_truth.records import ChunkLevelLine, TokenLevelLine, line_faults
+from rag_eval.ground_truth.files import read_truth_text
+from rag_eval.ground_truth.records import ChunkLevelLine, TokenLevelLine, line_faults, parsed_line
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType, QueryId, QueryText, generate_query_id
 
@@ -73,6 +77,37 @@ def queries_from(given: Any) -> list[Query]:
             query = Query(record.get("id") or generate_query_id(text), QueryText(text), record.get("metadata") or {})
         found.setdefault(query.id, query)
     return list(found.values())
+
+
+def read_queries(path: str | Path) -> list[Query]:
+    """Return the questions of a file, each once: of a text file one a line, of CSV and JSON lines by their ``query``.
+
+    Columns of CSV and keys of JSON lines that are neither ``query`` nor ``id`` are metadata. Raises
+    ``GroundTruthError`` when the file cannot be read, or has none.
+    """
+    path = Path(path)
+    text = read_truth_text(path, "file of questions")
+    kind = path.suffix.lower()
+    try:
+        if kind == ".csv":
+            given = [{key: value for key, value in row.items() if value} for row in _table_rows(text)]
+        elif kind in (".jsonl", ".ndjson"):
+            lines = [parsed_line(line) for line in text.split("\n") if line.strip()]
+            given = [{"query": one} if isinstance(one, str) else dict(one) for one in lines]
+        else:
+            given = [{"query": line.strip()} for line in text.splitlines() if line.strip()]
+        found = queries_from([_record(one, of_frame=True) for one in given])
+    except (ValueError, TypeError, RecursionError, csv.Error) as error:
+        raise GroundTruthError(f"{str(path)!r} is not {kind[1:]} with a query in each row: {error}") from None
+    except GroundTruthError as error:
+        raise GroundTruthError(f"{str(path)!r}: {error}") from None
+    if not found:
+        raise GroundTruthError(f"{str(path)!r} holds no question: write one a line")
+    return found
+
+
+def _table_rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text, newline=""), strict=True, restkey="", restval=""))
 
 
 @overload

@@ -25,8 +25,16 @@ from rag_eval.parts.kinds import PartRecord
 from rag_eval.reports.verdict import RunVerdict
 from rag_eval.reports.wording import listed, points
 from rag_eval.retrieval.retriever import candidates_for
+from rag_eval.retrieval.tokenizers import leakage, leakage_kind
 from rag_eval.stats.scores import FEWEST_DOCUMENTS
-from rag_eval.stats.slices import PASSAGES, SliceComparison, compare_slices, passages_kind, slices_of
+from rag_eval.stats.slices import (
+    LEAKAGE,
+    PASSAGES,
+    SliceComparison,
+    compare_slices,
+    passages_kind,
+    slices_of,
+)
 from rag_eval.tables import TruthTables, as_passages, queries_from_table
 
 WORTH = 0.005
@@ -130,10 +138,15 @@ def _slices(
     first, second = (paired.subset([one.name]) for one in verdict.contenders[:2])
     answers = workspace.read_table(truth.answers).filter(pc.field("member") == 0)
     passages = Counter(answers.column("query_id").to_pylist())
+    texts: dict[str, list[str]] = {}
+    for query_id, text in zip(answers.column("query_id").to_pylist(), answers.column("text").to_pylist(), strict=True):
+        if text:
+            texts.setdefault(query_id, []).append(text)
     kinds: dict[str, dict[str, object]] = {
         query.id: {
             **query.metadata,
             PASSAGES: passages_kind(passages[query.id]),
+            **({LEAKAGE: leakage_kind(leakage(query.text, *texts[query.id]))} if texts.get(query.id) else {}),
         }
         for query in queries_from_table(workspace.read_table(truth.queries))
     }

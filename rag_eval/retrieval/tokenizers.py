@@ -41,6 +41,31 @@ def words(text: str) -> list[str]:
     return pairs
 
 
+RUN = 3
+"""So many words in a row that are in another text too are copied from it."""
+
+
+def leakage(question: str, *excerpts: str) -> float:
+    """The share of the question's words that stand in a run of three or more which an excerpt holds too; 0 to 1.
+
+    0 for a question without words. Scripts without spaces count pairs of characters as words.
+    """
+    asked, runs = words(question), set()
+    for told in map(words, excerpts):
+        runs |= {tuple(told[place : place + RUN]) for place in range(len(told) - RUN + 1)}
+    starts = [place for place in range(len(asked) - RUN + 1) if tuple(asked[place : place + RUN]) in runs]
+    return len({place + step for place in starts for step in range(RUN)}) / len(asked) if asked else 0.0
+
+
+LEAKAGE_KINDS = {"none": 0.0, "up to 25 %": 0.25, "25 to 50 %": 0.5, "more than 50 %": 1.0}
+"""The kinds of questions by the share of their words that is copied, with the largest share of each."""
+
+
+def leakage_kind(share: float) -> str:
+    """The kind of a question of whose words such a share is copied."""
+    return next(kind for kind, most in LEAKAGE_KINDS.items() if share <= most)
+
+
 @part
 class WordTokenizer:
     """Runs of letters and digits, case and Unicode form evened out; Chinese, Japanese, Thai and the like as pairs."""

@@ -31,6 +31,10 @@ def passages_kind(count: int) -> str:
     return f"{min(count, SEVERAL)}" + " or more" * (count >= SEVERAL)
 
 
+LEAKAGE = "words copied from its passages"
+"""The key of the slices by how much of a question is copied from what answers it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Slice:
     """Some of the questions: those whose ``key`` in their metadata, or whose document, is ``value``."""

@@ -33,6 +33,8 @@ def writer(*, answerable: Callable[[str], bool] = lambda question: False) -> Rep
             assert asked is not None
             found = answerable(asked[1])
             return json.dumps({"answerable": found, "passage": "It says so." if found else ""})
+        if kind == "Evidence":
+            return json.dumps({"excerpts": _evidence(text)})
         return json.dumps({"questions": [_question(kind, text, number) for number in numbers(text)]})
 
     return reply
@@ -112,6 +114,21 @@ def _question(kind: str, prompt: str, number: int) -> JSON:
         before = text[: sentence.start()].split()[-4:]
         excerpts.append({"document": label, "text": sentence[0].strip(), "before": " ".join(before)})
     return {"number": number, "question": _about(*(one["text"] for one in excerpts)), "excerpts": excerpts}
+
+
+def _evidence(prompt: str) -> list[JSON]:
+    """The sentence that has the most words of the question, where that is half of them."""
+    asked = re.search(r"^Question: (.*)$", prompt, re.MULTILINE)
+    assert asked is not None
+    words = set(WORD.findall(asked[1].casefold()))
+    sentences = [
+        (label, one[0].strip()) for label, text in documents(prompt).items() for one in SENTENCE.finditer(text)
+    ]
+    shared = [len(words & set(WORD.findall(text.casefold()))) for _, text in sentences]
+    if not shared or max(shared) * 2 < len(words):
+        return []
+    label, text = sentences[shared.index(max(shared))]
+    return [{"document": label, "text": text, "before": ""}]
 
 
 def _chosen(found: list[Any], number: int) -> Any:

@@ -111,6 +111,26 @@ def test_the_command_says_what_it_will_take_and_what_it_took(server: OpenAIServe
 
 
 @pytest.mark.usefixtures("beside_docs")
+def test_real_questions_get_their_evidence_or_are_declared_unanswerable(server: OpenAIServer, tmp_path: Path) -> None:
+    (tmp_path / "queries.txt").write_text("Fresh water costs in Storvåg\nWho conducts the orchestra in Vienna?\n")
+    arguments = (*PRICED, "--queries", "queries.txt")
+    dry = CliRunner().invoke(app, command(server, *arguments, "--dry-run"))
+    assert "4 documents, 2 questions in 4 requests to tiny" in dry.stdout
+    assert server.requests == []
+    done = CliRunner().invoke(app, command(server, *arguments))
+    assert done.exit_code == 0, done.output
+    assert "2 of 2 questions kept" in done.stdout
+    assert "evidence" in done.stdout
+    first, second = read_token_level(tmp_path / "truth.jsonl")
+    assert ([span.doc_id for span in first.relevant_spans], second.unanswerable) == (["Storvåg.md"], True)
+    again = CliRunner().invoke(app, command(server, *arguments, "--extend"))
+    assert (again.exit_code, len(server.requests)) == (0, 3), again.output
+    for more in (["--unanswerable", "2"], ["--chunker", "recursive-token"]):
+        refused = CliRunner().invoke(app, command(server, *arguments, *more, "-o", "other.jsonl"))
+        assert "--queries takes the questions as they are" in str(refused.exception)
+
+
+@pytest.mark.usefixtures("beside_docs")
 def test_a_limit_ends_the_command_with_what_is_done(server: OpenAIServer, tmp_path: Path) -> None:
     arguments = (*PRICED, "--queries-per-doc", "2", "--option", "max_output_tokens=500", "--concurrency", "1")
     limit = 0.005  # of which a request puts aside about 0.0036, and costs about 0.001

@@ -17,6 +17,7 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError, ServiceError
 from rag_eval.generation.growing import GeneratedTruth, asked_path
 from rag_eval.ground_truth.drift import reanchor
+from rag_eval.ground_truth.plain_data import read_queries
 from rag_eval.ground_truth.review.session import DocumentFolder, ReviewSession
 from rag_eval.ground_truth.sources import Surroundings
 from tests.doubles.openai_chat import refusal
@@ -137,6 +138,58 @@ def test_what_a_review_rejects_adjusts_and_accepts_stays_so(
     asked_path(path).unlink()  # whoever has a question, rejected or not, was asked about
     server.requests.clear()
     assert (load().queries.rows, server.requests) == (7, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "queries"),
+    [
+        ("q.txt", "\ufeffWhen?\r\n\r\n  Where? \nWhen?\n", [("When?", {}), ("Where?", {})]),
+        ("q.csv", 'query,n\n"a, ""b""\nc?",1\nd?,\n', [('a, "b"\nc?', {"n": "1"}), ("d?", {})]),
+        ("q.jsonl", '"a?"\n{"query": "b?", "n": [1]}\n', [("a?", {}), ("b?", {"n": [1]})]),
+    ],
+)
+def test_a_file_of_questions_is_read(
+    tmp_path: Path, name: str, text: str, queries: list[tuple[str, dict[str, object]]]
+) -> None:
+    (tmp_path / name).write_bytes(text.encode())
+    assert [(one.text, one.metadata) for one in read_queries(tmp_path / name)] == queries
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("q.txt", " \n", "holds no question: write one a line"),
+        ("q.csv", "question\na?\n", "a row has no query: .*give a column query"),
+        ("q.csv", 'query\n"a?\n', r"is not csv with a query in each row: .*unexpected end"),
+        ("q.jsonl", "{\n", "is not jsonl with a query in each row"),
+        ("q.jsonl", "5\n", "is not jsonl with a query in each row"),
+        ("none.txt", None, "the file of questions .* is not there"),
+    ],
+)
+def test_a_file_without_questions_is_named(tmp_path: Path, name: str, text: str | None, told: str) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(GroundTruthError, match=told):
+        read_queries(tmp_path / name)
+
+
+def test_real_questions_are_asked_once_and_those_that_are_new_alone(
+    server: OpenAIServer, load: Load, docs: Path, tmp_path: Path
+) -> None:
+    queries = tmp_path / "queries.csv"
+    rows = 'id,query,channel\nq1,"Fresh water cost in Storvåg, kroner?",chat\n,Who conducts in Vienna?,mail\n'
+    queries.write_text(rows, encoding="utf-8")
+    assert load(queries=queries).queries.rows == 2
+    first, second = read_token_level(tmp_path / "truth.jsonl")
+    assert (first.query.id, first.query.metadata["channel"], len(first.relevant_spans)) == ("q1", "chat", 1)
+    assert second.unanswerable
+    server.requests.clear()
+    with queries.open("a") as file:
+        file.write(",The crane of Lyngholm lifts how many tonnes?,mail\n")
+    assert (load(queries=queries).queries.rows, len(server.requests)) == (3, 1)
+    assert (load(queries=queries).queries.rows, len(server.requests)) == (3, 1)
+    source = GeneratedTruth(queries=queries, model="tiny", file=tmp_path / "truth.jsonl")
+    assert "3 questions in" in source.check(Corpus.from_folder(docs), "token-level")
 
 
 def test_a_question_that_is_added_by_hand_without_the_text_of_its_span_counts(

@@ -12,6 +12,9 @@ from rag_eval import (
     FilterOptions,
     GenerationOptions,
     LocalEmbedder,
+    Query,
+    QueryId,
+    QueryText,
     RecursiveTokenChunker,
     TokenLevelDataGenerator,
     TokenLevelEvaluation,
@@ -195,6 +198,60 @@ def test_unanswerable_questions_are_declared_and_verified(token_level: Make, ser
     checks = [request.body for request in server.requests if "Question: " in prompt_of(request.body)]
     assert len(checks) == 3
     assert all("<<<passage 1 " in prompt_of(body) for body in checks)
+
+
+REAL = [
+    Query(QueryId("q1"), QueryText("what does  fresh water cost in Lyngholm"), {"user": 7}),
+    Query.from_text("where do I pay the berth at Storvåg, the machine beside the kiosk?"),
+    Query.from_text("Who conducts the orchestra in Vienna?"),
+    Query.from_text("Diesel barge Brattvik lamp of which colour is shown"),
+]
+
+
+def test_what_answers_real_questions_is_quoted_and_what_nothing_answers_is_declared(
+    token_level: Make, server: OpenAIServer
+) -> None:
+    generator = token_level(harbours())
+    truth = generator.generate(queries=REAL, upload_to_langsmith=False)
+    assert [item.query.id for item in truth] == [query.id for query in REAL]
+    assert [item.unanswerable for item in truth] == [False, False, True, False]
+    assert truth[0].relevant_spans[0].text == "Fresh water in Lyngholm costs forty kroner for every cubic metre."
+    assert truth[0].query.text == "what does fresh water cost in Lyngholm"
+    assert truth[0].query.metadata == {
+        "user": 7,
+        "source_docs": ["lyngholm.md"],
+        "generation_type": "real",
+        "generation_model": "tiny",
+        "seed": None,
+        "prompt_hash": truth[0].query.metadata["prompt_hash"],
+    }
+    # Real questions are kept as they are, whatever they copy.
+    assert (generator.report.asked, generator.report.kept, generator.report.dropped) == (4, 4, {})
+    purposes = {entry.purpose: entry.fresh.calls for entry in generator.report.ledger}
+    assert (purposes["evidence"], purposes["verification"]) == (4, 1)
+    server.requests.clear()
+    assert token_level(harbours()).generate(queries=REAL, upload_to_langsmith=False) == truth
+    assert server.requests == []
+    assert generator.estimate(queries=REAL).cached == 4
+
+
+def test_a_real_question_that_the_check_answers_takes_the_passage_of_the_check(
+    token_level: Make, server: OpenAIServer
+) -> None:
+    usual, passage = writer(), "The crane of Storvåg lifts twelve tonnes at most in calm weather."
+    passages = iter([passage, "It is nowhere."])
+
+    def reply(body: dict[str, Any]) -> str:
+        if body["response_format"]["json_schema"]["name"] == "Verdict":
+            return json.dumps({"answerable": True, "passage": next(passages)})
+        return usual(body)
+
+    server.reply = reply
+    asked = [Query.from_text("How heavy may it be?"), Query.from_text("Who conducts the orchestra?")]
+    generator = token_level(harbours(), concurrency=1)
+    (item,) = generator.generate(queries=asked, upload_to_langsmith=False)
+    assert [span.text for span in item.relevant_spans] == [passage]
+    assert generator.report.dropped["excerpt not found"].count == 1
 
 
 def test_replaced_prompts_are_used(token_level: Make, server: OpenAIServer, tmp_path: Path) -> None:

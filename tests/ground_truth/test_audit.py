@@ -41,6 +41,17 @@ def test_truth_in_order_has_nothing_but_counts() -> None:
     assert counted == {"a.md": (0, 0, 0, 0.0), "b.md": (2, 3, 10, 10 / 15), "empty.md": (0, 0, 0, 0.0)}
 
 
+def test_questions_are_counted_by_what_they_copy_from_their_passages() -> None:
+    records = [
+        {"query": "one two three", "relevant_spans": [{"doc_id": "a.md", "start": 0, "end": 13}]},
+        {"query": "one two three and so on, up to twelve words", "relevant_spans": [span("a.md", 0, "one two three")]},
+        {"query": "what?", "relevant_spans": [span("a.md", 0, "one")]},
+        {"query": "nothing?", "unanswerable": True},
+    ]
+    audit = audit_token_level(lines(*records), CORPUS)
+    assert audit.leakage == {"none": 1, "up to 25 %": 0, "25 to 50 %": 1, "more than 50 %": 1}
+
+
 def test_every_fault_is_reported_each_once() -> None:
     audit = audit_token_level(
         lines(

@@ -69,7 +69,7 @@ def read_scores_of(report: Report, metric: str) -> dict[str, float]:
 
 def test_slices_are_those_of_the_questions_of_the_run(report: Report) -> None:
     keys = {one.slice.key for one in report.why.slices}
-    assert "relevant passages" in keys
+    assert {"relevant passages", "words copied from its passages"} <= keys
     sizes = [abs(one.comparison.difference) for one in report.why.slices]
     assert sizes == sorted(sizes, reverse=True)
     assert ("no document" in report.why.finding) == all(

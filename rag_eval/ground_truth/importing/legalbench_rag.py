@@ -16,7 +16,6 @@ from rag_eval.ground_truth.importing.importer import (
     Placer,
     documents_folder,
     json_file,
-    refuse_traversal,
     unique_questions,
 )
 from rag_eval.types.chunks import CharacterSpan
@@ -32,7 +31,7 @@ def read_legalbench_rag(
     """Read the tests of a benchmark file, or of all in ``benchmarks`` of a folder, with their snippets as spans.
 
     The documents are in ``corpus``, by default the folder of that name beside ``benchmarks``. Raises
-    ``GroundTruthError`` when the files cannot be used, or a snippet leads out of the corpus folder.
+    ``GroundTruthError`` when the files cannot be used.
     """
     files = sorted((path / "benchmarks").glob("*.json")) if path.is_dir() else [path]
     if not files:
@@ -64,14 +63,17 @@ def _items(
         if not isinstance(query, str) or not query.strip() or not isinstance(snippets, list):
             notes.leave_out("test without a query or a list of snippets", place)
             continue
+        tags = test.get("tags")
+        tags = tags if isinstance(tags, list) and all(isinstance(tag, str) for tag in tags) else []
+        if not notes.can_write(place, query, *tags):
+            continue
         where = f"{place}, {preview(query)}"
         spans = [span for snippet in snippets if (span := _span(snippet, where, documents, placer, notes)) is not None]
         if not spans:
             notes.leave_out("test without a snippet that could be placed", where)
             continue
         metadata: dict[str, object] = {"source": "legalbench-rag", "benchmark": benchmark}
-        tags = test.get("tags")
-        if isinstance(tags, list) and tags and all(isinstance(tag, str) for tag in tags):
+        if tags:
             metadata["tags"] = tags
         yield TokenLevelGroundTruth(Query.from_text(query, metadata), spans)
 
@@ -83,7 +85,6 @@ def _span(
     if not isinstance(name, str):
         notes.leave_out("snippet without a file", where)
         return None
-    refuse_traversal(name)
     document = documents.get(DocumentId(name))
     if document is None:
         notes.leave_out("snippet of a document that is not there", f"{where}: {name!r}")

@@ -67,11 +67,21 @@ def test_what_cannot_be_used_is_left_out_with_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["../secret.txt", "nda/../../secret.txt", "nda\\..\\..\\secret.txt", ".."])
-def test_a_path_out_of_the_corpus_is_refused(tmp_path: Path, file: str) -> None:
+def test_a_path_out_of_the_corpus_is_left_out_alone(tmp_path: Path, file: str) -> None:
     (tmp_path / "secret.txt").write_text("secret")
-    folder = source(tmp_path / "set", {"query": "x?", "snippets": [snippet(0, 3, file=file)]})
-    with pytest.raises(GroundTruthError, match="leads out of its folder"):
-        read_legalbench_rag(folder)
+    whole = {"query": "fine?", "snippets": [snippet(0, 3)]}
+    folder = source(tmp_path / "set", {"query": "x?", "snippets": [snippet(0, 3, file=file)]}, whole)
+    found = read_legalbench_rag(folder)
+    assert [item.query.text for item in found.truth] == ["fine?"]
+    assert len(found.notes.left_out["snippet of a document that is not there"]) == 1
+
+
+def test_what_utf_8_cannot_hold_is_left_out_alone(tmp_path: Path) -> None:
+    whole = {"query": "fine?", "snippets": [snippet(0, 3), snippet(0, 3) | {"answer": "\ud800 and more of it"}]}
+    bad = [{"query": "\ud800?", "snippets": []}, whole | {"query": "x?", "tags": ["\ud800"]}]
+    found = read_legalbench_rag(source(tmp_path, *bad, whole))
+    assert [item.query.text for item in found.truth] == ["fine?"]
+    assert [len(found.truth[0].relevant_spans), len(found.notes.left_out["query that UTF-8 cannot hold"])] == [1, 2]
 
 
 def test_a_file_of_another_kind_is_named(tmp_path: Path) -> None:
