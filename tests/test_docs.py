@@ -7,7 +7,6 @@ import subprocess
 import sys
 import textwrap
 import tomllib
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -30,7 +29,7 @@ from rag_eval.distribution import DISTRIBUTION
 from rag_eval.ground_truth.files import read_chunk_level, read_token_level
 from rag_eval.ground_truth.records import ChunkLevelLine, SpanLine, TokenLevelLine
 from rag_eval.sample import CORPUS, GROUND_TRUTH
-from tasks.runner import work_once
+from tasks.runner import RoundRunner
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -209,7 +208,7 @@ def test_every_part_of_the_page_on_parts_runs_in_its_benchmark(tmp_path: Path) -
     for name, last in (("timetable.md", answer), ("winter.md", "The last ferry leaves Vik at 18:05.")):
         (tmp_path / "docs" / name).write_text(f"# Times\n\nSee the map.\n\n{last}\n\nBuses wait.\n", encoding="utf-8")
     config, workspace = load_config(tmp_path / "benchmark.yaml"), Workspace(root=tmp_path / ".rag-eval")
-    run = partial(work_once, workspace)
+    run = RoundRunner(workspace)
     documents = run(stages.load_corpus, CorpusSource.of(config.corpus, config.glob), config.shards)
     truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, copies=config.copies)
     inputs = BenchmarkInputs.of(config, documents, truth)
