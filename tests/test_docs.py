@@ -23,6 +23,7 @@ from rag_eval.benchmark import stages
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.engine import evaluate
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
+from rag_eval.benchmark.reproduction import CHROMA_ROWS, publication
 from rag_eval.benchmark.truth_stages import ground_truth
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.distribution import DISTRIBUTION
@@ -219,6 +220,14 @@ def test_every_part_of_the_page_on_parts_runs_in_its_benchmark(tmp_path: Path) -
     assert len(found) == 4 * 3 + 1
     assert found.pop("my_parts:search") == 1  # it knows one of the two answers
     assert set(found.values()) == {2}
+
+
+def test_the_published_figures_and_the_digests_are_those_that_are_compared() -> None:
+    page = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    for kind, size, overlap, published in CHROMA_ROWS:
+        assert f"| {kind} {size}/{overlap} | {published} | {published} |" in page
+    for file, digest in publication("chroma").digests.items():
+        assert f"{digest}  {file}\n" in page
 
 
 def test_the_sample_document_named_is_there() -> None:

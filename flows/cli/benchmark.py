@@ -63,8 +63,23 @@ def run(
 
     chosen = given.benchmark(config, publish_to, search, holdout)
     kept = Workspace.at(given.workspace, refresh=refresh)
-    # What is wrong with the files is said before a server is started.
-    checked = check_files(chosen, kept, reanchor=reanchor, file=config)
+    failure: BenchmarkFailedError | None = None
+    try:
+        outcome = _evaluated(chosen, kept, reanchor, given.runner, config)
+    except BenchmarkFailedError as error:
+        failure, outcome = error, BenchmarkOutcome.model_validate_json(error.summary.read_bytes())
+    from flows.cli.ranking import print_result
+
+    print_result(outcome, kept, as_json=as_json)
+    if failure is not None:
+        raise failure
+
+
+def _evaluated(
+    chosen: "BenchmarkConfig", kept: "Workspace", reanchor: bool, runner: str, file: Path | None
+) -> "BenchmarkOutcome":
+    """What a benchmark comes to, computed or kept; what is wrong with its files is said before a server is started."""
+    checked = check_files(chosen, kept, reanchor=reanchor, file=file)
     for notice in (*checked.notes, *chosen.notices()):
         say(Console(stderr=True), f"rag-eval: {notice}")
     with scratch_path(kept.root):
@@ -73,19 +88,53 @@ def run(
     console = Console(stderr=True)
     print_notes(console)
     chosen = _within_limit(console, chosen, kept)
-    failure: BenchmarkFailedError | None = None
-    try:
-        outcome = _reused(chosen, kept, reanchor)
-        if outcome is None:
-            outcome = _run(console, chosen, kept, reanchor, given.runner)
-            _remember_report(kept, outcome)
-    except BenchmarkFailedError as error:
-        failure, outcome = error, BenchmarkOutcome.model_validate_json(error.summary.read_bytes())
-    from flows.cli.ranking import print_result
+    outcome = _reused(chosen, kept, reanchor)
+    if outcome is None:
+        outcome = _run(console, chosen, kept, reanchor, runner)
+        _remember_report(kept, outcome)
+    return outcome
 
-    print_result(outcome, kept, as_json=as_json)
-    if failure is not None:
-        raise failure
+
+def reproduce(
+    name: Annotated[str, typer.Argument(help="Whose figures: chroma or beir.")],
+    data: Annotated[Path, typer.Argument(help="Folder of the public data.")],
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for the benchmark that is written; by default reproduce/NAME.")
+    ] = None,
+    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Compute published figures again from their public data; exit code 1 if one differs."""
+    from rag_eval.benchmark import reproduction
+    from rag_eval.benchmark.workspace import Workspace
+
+    found = reproduction.publication(name)
+    file = reproduction.write_benchmark(name, data, output or Path("reproduce") / name)
+    others = reproduction.other_files(name, data)
+    chosen = options.BenchmarkOptions(workspace=workspace).benchmark(file)
+    kept = Workspace.at(workspace)
+    outcome = _evaluated(chosen, kept, False, "threads", file)
+    rows = reproduction.figures_of(name, kept, outcome, [one.name for one in chosen.configurations()])
+    console = Console()
+    if as_json:
+        told = {"title": found.title, "benchmark": str(file), "run": outcome.run, "other_data": others}
+        print_json(console, told | {"figures": [asdict(row) for row in rows]})
+    else:
+        is_known = any(row.published for row in rows)
+        headings = ["published", "reproduced"] if is_known else [found.measure]
+        table = plain_table(found.title, {"": False} | dict.fromkeys([*headings, *rows[0].ours], True))
+        for row in rows:
+            cells = [str(row.published), row.reproduced + " ≠" * row.differs] if is_known else [row.reproduced]
+            table.add_row(Text(visible(row.name)), *cells, *row.ours.values())
+        console.print(table)
+        if is_known:
+            say(console, f"{sum(not row.differs for row in rows)} of {len(rows)} published figures come out.")
+        say(console, found.note)
+        if others:
+            say(console, f"Not the data of the publication: {', '.join(others)}", "yellow")
+        say(console, f"The benchmark is {file}; rag-eval report {outcome.run} shows the whole run.")
+    if any(row.differs for row in rows):
+        raise typer.Exit(1)
 
 
 FileArgument = Annotated[Path, typer.Argument(help="Benchmark file (YAML or TOML).", callback=options.benchmark_file)]

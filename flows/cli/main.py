@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
-from flows.cli.benchmark import estimate, run, validate
+from flows.cli.benchmark import estimate, reproduce, run, validate
 from flows.cli.certify import certify
 from flows.cli.compare import app as baseline_app
 from flows.cli.compare import compare, gate, plan
@@ -69,7 +69,7 @@ def everywhere(
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     EVALUATE: (run, validate, estimate, show, report, export, generate, certify),
     MONITOR: (up, watch, deploy, history, compare, gate, plan, publish, cache),
-    REFERENCE: (parts, schema),
+    REFERENCE: (parts, schema, reproduce),
 }
 for panel, commands in PANELS.items():
     for command in commands:

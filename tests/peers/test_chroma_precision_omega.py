@@ -14,7 +14,7 @@ from statistics import fmean, pstdev
 
 import pytest
 
-from rag_eval.chunking.chunker import BuiltInChunker
+from rag_eval.benchmark.reproduction import CHROMA_ROWS, FirstOccurrence, other_files
 from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.recursive import CHROMA_SEPARATORS, RecursiveTokenChunker
 from rag_eval.metrics.chroma import PrecisionOmega
@@ -24,23 +24,14 @@ from rag_eval.tables import PASSAGES, chunks_to_table, truth_to_tables
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ground_truth import Query, TokenLevelGroundTruth
-from rag_eval.types.ids import DocumentId, QueryId, QueryText, generate_pa_chunk_id
+from rag_eval.types.ids import DocumentId, QueryId, QueryText
 
 CHROMA = Path(__file__).parents[3] / "shared" / "data" / "chroma"
 
 pytestmark = pytest.mark.skipif(not CHROMA.is_dir(), reason=f"Chroma's dataset is not at {CHROMA}")
 
-# Chunker, published mean ± standard deviation in percent, and the same with true places.
-ROWS = [
-    (RecursiveTokenChunker(800, 400, CHROMA_SEPARATORS), "6.7±5.2", "6.7±5.2"),
-    (RecursiveTokenChunker(400, 200, CHROMA_SEPARATORS), "13.9±10.4", "13.9±10.4"),
-    (RecursiveTokenChunker(400, 0, CHROMA_SEPARATORS), "17.7±14.0", "17.7±14.0"),
-    (RecursiveTokenChunker(200, 0, CHROMA_SEPARATORS), "29.9±18.4", "29.9±18.4"),
-    (FixedTokenChunker(800, 400), "4.7±3.1", "4.7±3.1"),
-    (FixedTokenChunker(400, 200), "8.4±5.1", "8.5±5.1"),
-    (FixedTokenChunker(400, 0), "12.5±8.1", "12.7±8.3"),
-    (FixedTokenChunker(200, 0), "21.0±11.9", "21.4±12.0"),
-]
+TRUE = ["6.7 ± 5.2", "13.9 ± 10.4", "17.7 ± 14.0", "29.9 ± 18.4", "4.7 ± 3.1", "8.5 ± 5.1", "12.7 ± 8.3", "21.4 ± 12.0"]
+"""With true places, in the order of the published rows."""
 
 
 @cache
@@ -66,13 +57,6 @@ def ground_truth() -> list[TokenLevelGroundTruth]:
     return truth
 
 
-def at_first_occurrence(chunk: PositionAwareChunk) -> PositionAwareChunk:
-    """The chunk where Chroma's evaluation would look for it."""
-    text = chunk.content.removesuffix(".")
-    start = corpus().by_id()[chunk.doc_id].content.index(text)
-    return PositionAwareChunk(generate_pa_chunk_id(text), text, chunk.doc_id, start, start + len(text))
-
-
 def precision_omega(chunks: list[PositionAwareChunk]) -> list[float]:
     scores = score_token_level(
         PASSAGES.empty_table(),
@@ -85,7 +69,7 @@ def precision_omega(chunks: list[PositionAwareChunk]) -> list[float]:
 
 
 def printed(values: list[float]) -> str:
-    return f"{100 * fmean(values):.1f}±{100 * pstdev(values):.1f}"
+    return f"{100 * fmean(values):.1f} ± {100 * pstdev(values):.1f}"
 
 
 def test_the_dataset_is_the_published_one() -> None:
@@ -94,11 +78,19 @@ def test_the_dataset_is_the_published_one() -> None:
     assert sum(len(one.relevant_spans) for one in ground_truth()) == 790
 
 
-@pytest.mark.parametrize(("chunker", "published", "true"), ROWS, ids=lambda value: getattr(value, "name", None))
-def test_the_published_row_and_the_same_with_true_places(chunker: BuiltInChunker, published: str, true: str) -> None:
-    chunks = [chunk for document in corpus() for chunk in chunker.chunk_with_positions(document)]
-    assert printed(precision_omega([at_first_occurrence(chunk) for chunk in chunks])) == published
-    assert printed(precision_omega(chunks)) == true
+@pytest.mark.parametrize(("row", "true"), list(zip(CHROMA_ROWS, TRUE, strict=True)))
+def test_the_published_row_and_the_same_with_true_places(row: tuple[str, int, int, str], true: str) -> None:
+    kind, size, overlap, published = row
+    chunker = (
+        FixedTokenChunker(size, overlap) if kind == "fixed" else RecursiveTokenChunker(size, overlap, CHROMA_SEPARATORS)
+    )
+    first = FirstOccurrence(chunker)
+    assert printed(precision_omega([one for doc in corpus() for one in first.chunk_with_positions(doc)])) == published
+    assert printed(precision_omega([one for doc in corpus() for one in chunker.chunk_with_positions(doc)])) == true
+
+
+def test_the_digests_are_those_of_the_published_data() -> None:
+    assert other_files("chroma", CHROMA) == []
 
 
 def test_the_metric_alone_gives_what_the_table_gives() -> None:
