@@ -150,6 +150,7 @@ def merge(
     The latest decision on a question or passage counts. What only one file has stays.
     """
     from rag_eval.ground_truth.judgements import merge_reviews
+    from rag_eval.ground_truth.records import query_name
 
     merged = merge_reviews(truth, others)
     console = Console()
@@ -158,10 +159,10 @@ def merge(
     else:
         counts = f"{counted(merged.questions, 'questions')}, {merged.rejected:,} rejected"
         say(console, f"{truth}: {counts}, {counted(merged.judgements, 'judgements')}")
-        told = [f"{query_id}: {one}" for query_id, sentences in merged.differences.items() for one in sentences]
-        if told:
-            say(console, f"{counted(len(told), 'differences')} to look at; the last decision counts", "bold")
-            say_some(console, told, SHOWN_FAULTS)
+        if count := len(merged.differences):
+            say(console, f"People differ on {counted(count, 'questions')}; the last decision counts", "bold")
+        told = [f"{query_name(one['id'], one['query'])}: {'; '.join(one['told'])}" for one in merged.differences]
+        say_some(console, told, SHOWN_FAULTS)
     if merged.differences:
         raise typer.Exit(1)
 

@@ -18,7 +18,7 @@ from pydantic import AwareDatetime, Field
 
 from rag_eval.disk.files import write_atomically
 from rag_eval.disk.locks import in_turn
-from rag_eval.errors import ArtifactError, GroundTruthError, RagEvalError, ReviewConflictError
+from rag_eval.errors import ArtifactError, GroundTruthError, RagEvalError, ReviewConflictError, preview
 from rag_eval.ground_truth.files import BYTE_ORDER_MARK, changed_line, header_line, read_truth_text, truth_type
 from rag_eval.ground_truth.records import (
     LineModel,
@@ -81,14 +81,22 @@ def lock_path(truth: Path) -> Path:
     return there.with_name(f".{there.name}.lock")
 
 
-def parse_judgements(lines: Iterable[str], name: str) -> tuple[list[TruthJudgement], list[str]]:
-    """Return the judgements of a file's lines, and what is wrong with the lines that are none."""
+def parse_judgements(
+    lines: Iterable[str], name: str, known: dict[str, TruthJudgement] | None = None
+) -> tuple[list[TruthJudgement], list[str]]:
+    """Return the judgements of a file's lines, and what is wrong with the lines that are none.
+
+    Lines that ``known`` has are not parsed again; it gets the others.
+    """
     found, faults = [], []
+    known = {} if known is None else known
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            found.append(TruthJudgement.model_validate(parsed_line(line)))
+            if line not in known:
+                known[line] = TruthJudgement.model_validate(parsed_line(line))
+            found.append(known[line])
         except (ValueError, RecursionError, RagEvalError) as error:
             faults.append(f"line {number} of {name}: {line_faults(error)[0]}")
     return found, faults
@@ -137,26 +145,15 @@ def latest(judgements: Iterable[TruthJudgement]) -> dict[Item, TruthJudgement]:
 
 
 def disagreements(judgements: Iterable[TruthJudgement]) -> dict[Item, list[TruthJudgement]]:
-    """Return the items on which people's last decisions differ, each with theirs; the last one is what counts."""
-    by_person: dict[Item, dict[str, TruthJudgement]] = {}
-    for one in latest_by(judgements):
-        by_person.setdefault(one.item, {})[one.by] = one
-    told = {item: list(decisions.values()) for item, decisions in by_person.items()}
-    return {
-        item: decisions
-        for item, decisions in told.items()
-        if len({(one.decision, one.unanswerable) for one in decisions}) > 1
-    }
-
-
-def latest_by(judgements: Iterable[TruthJudgement]) -> Sequence[TruthJudgement]:
-    """Return everybody's last decision on every item, in the order of time, without offers."""
-    found: dict[Any, TruthJudgement] = {}
+    """Return the items on which people's last decisions differ, with everybody's; the last one is what counts."""
+    found: dict[Item, dict[str, TruthJudgement]] = {}
     for one in sorted(judgements, key=lambda one: (one.at, one.by)):
         if one.decision != "offered":
-            found.pop((one.item, one.by), None)
-            found[one.item, one.by] = one
-    return list(found.values())
+            by_person = found.setdefault(one.item, {})
+            by_person.pop(one.by, None)
+            by_person[one.by] = one
+    told = {item: list(by_person.values()) for item, by_person in found.items()}
+    return {item: ones for item, ones in told.items() if len({(one.decision, one.unanswerable) for one in ones}) > 1}
 
 
 Side = Literal["truth", "rejected"]
@@ -268,6 +265,9 @@ class ReviewFiles:
                 f"{str(truth)!r} holds chunk ids, which are no places in documents: nothing to review"
             )
         self.path = truth
+        # What is known of lines that were read before.
+        self._records: dict[str, TokenLevelLine] = {}
+        self._judgements: dict[str, TruthJudgement] = {}
         self.read()
 
     def read(self) -> None:
@@ -283,7 +283,7 @@ class ReviewFiles:
         # A query rejected earlier goes to the end of the truth if it is taken back.
         self._slots["truth"] += [slot for slot in self._slots["rejected"] if isinstance(slot, Entry)]
         self._log = TruthFile(judgements_path(self.path))
-        self.judgements, faults = parse_judgements(self._log.lines, self._log.path.name)
+        self.judgements, faults = parse_judgements(self._log.lines, self._log.path.name, self._judgements)
         self.broken += faults
 
     @property
@@ -312,7 +312,7 @@ class ReviewFiles:
         """Write what is no longer as in the files, the judgements with ``log`` as their lines."""
         if log is not None:
             self._log.save(list(log))
-            self.judgements, _ = parse_judgements(self._log.lines, "")
+            self.judgements, _ = parse_judgements(self._log.lines, "", self._judgements)
         known = {id(slot) for slot in self._slots["rejected"]}
         self._slots["rejected"] += [
             one for one in self.entries.values() if one.side == "rejected" and id(one) not in known
@@ -334,7 +334,7 @@ class ReviewFiles:
         for number, line in enumerate(self._files[side].lines, start=1):
             # Wrong spans are no obstacle: they are to be mended.
             try:
-                record = parse_entry(line)
+                record = self._records.setdefault(line, self._records.get(line) or parse_entry(line))
                 fault = None if record.query.strip() else "the query is empty"
             except (ValueError, RecursionError, RagEvalError) as error:
                 fault = line_faults(error)[0]
@@ -360,10 +360,15 @@ class ReviewFiles:
         entries = [slot for slot in kept if isinstance(slot, Entry)]
         if not self._files[side].lines and not entries:
             return []  # no file for nothing but its header
-        lines = [slot if isinstance(slot, str) else slot.line for slot in kept]
-        if any(entry.record.has_groups for entry in entries):
-            return [changed_line(line, {"version": 2}, {}) if is_header(line) else line for line in lines]
-        return lines
+        is_grouped = any(entry.record.has_groups for entry in entries)
+        return [
+            slot.line
+            if isinstance(slot, Entry)
+            else changed_line(slot, {"version": 2}, {})
+            if is_grouped and is_header(slot)
+            else slot
+            for slot in kept
+        ]
 
 
 def difference(item: Item, told: Sequence[TruthJudgement]) -> str:
@@ -388,14 +393,15 @@ class Merged(NamedTuple):
     questions: int
     rejected: int
     judgements: int
-    differences: dict[str, list[str]]
+    differences: list[dict[str, Any]]
+    """The ``id`` and ``query`` of a question, and ``told``, a sentence for each thing that people differ on."""
 
 
 def merge_reviews(truth: Path, others: Sequence[Path]) -> Merged:
     """Merge into a ground-truth file what was decided on copies of it, with the files beside each.
 
     Of several decisions on one item the latest counts. A passage or question that only one file has and that nobody
-    rejected is kept. Raises as ``ReviewFiles`` does.
+    rejected is kept. Raises as ``ReviewFiles`` does, and ``GroundTruthError`` when an id stands for two questions.
     """
     files = ReviewFiles(truth)
     with files.changing():
@@ -412,10 +418,13 @@ def merge_reviews(truth: Path, others: Sequence[Path]) -> Merged:
         by_query: dict[str, list[TruthJudgement]] = {}
         for one in latest(judgements).values():
             by_query.setdefault(one.id, []).append(one)
-        copies = {
-            id: [one.entries[id] for one in sources if id in one.entries] for one in sources for id in one.entries
-        }
-        for query_id, entries in copies.items():
+        for query_id in dict.fromkeys(query_id for source in sources for query_id in source.entries):
+            entries = [source.entries[query_id] for source in sources if query_id in source.entries]
+            if len(texts := sorted({entry.record.query for entry in entries})) > 1:
+                raise GroundTruthError(
+                    f"the files have different questions with the id {query_id!r}, {preview(texts[0])} and "
+                    f"{preview(texts[1])}: merge copies of one file"
+                )
             if query_id not in files.entries:
                 files.add(Entry(entries[0].line, entries[0].record, entries[0].side))
             _merge(files.entries[query_id], entries, by_query.get(query_id, []))
@@ -427,7 +436,12 @@ def merge_reviews(truth: Path, others: Sequence[Path]) -> Merged:
             if not entry.record.relevant_spans and not entry.record.unanswerable:
                 differing.setdefault(query_id, []).append("no passage is left: add one, or declare it unanswerable")
         rejected = sum(entry.side == "rejected" for entry in files.entries.values())
-        return Merged(len(files.entries) - rejected, rejected, len(files.judgements), differing)
+        differences = [
+            {"id": query_id, "query": entry.record.query, "told": differing[query_id]}
+            for query_id, entry in files.entries.items()
+            if query_id in differing
+        ]
+        return Merged(len(files.entries) - rejected, rejected, len(files.judgements), differences)
 
 
 def _merge(entry: Entry, copies: Sequence[Entry], judgements: Sequence[TruthJudgement]) -> None:

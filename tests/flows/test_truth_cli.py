@@ -175,7 +175,7 @@ def test_merge_names_where_two_people_differ(tmp_path: Path) -> None:
     assert merged.exit_code == 1
     assert "1 question, 0 rejected, 2 judgements" in " ".join(merged.output.split())
     assert "\x1b" not in merged.output
-    assert "the question: " in merged.output
+    assert "q 'What?': the question: " in merged.output
 
 
 def test_a_review_runs_until_it_is_interrupted(tmp_path: Path) -> None:

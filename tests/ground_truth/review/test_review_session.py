@@ -351,12 +351,24 @@ def test_copies_reviewed_apart_are_merged_and_differences_named(tmp_path: Path) 
     assert texts(truth) == [BOATS, NEVER, "More?"]
     assert sorted(texts(rejected_path(truth))) == [SCRIPT, WHEN]
     assert [one["text"] for one in queries_in(truth)[0]["relevant_spans"]] == ["zwei", FERRY[:3]]
-    (told,) = merged.differences[id_of(anna, WHEN)]
+    (different,) = merged.differences
+    assert (different["id"], different["query"]) == (id_of(anna, WHEN), WHEN)
+    told = str(different["told"])
     assert "anna: accepted" in told
     assert told.index("ben: rejected") > told.index("anna")
     files = [path.read_bytes() for path in (truth, rejected_path(truth), judgements_path(truth))]
     assert merge_reviews(truth, [copy]) == merged
     assert [path.read_bytes() for path in (truth, rejected_path(truth), judgements_path(truth))] == files
+
+
+def test_files_of_different_questions_are_not_merged(tmp_path: Path) -> None:
+    truth = write_files(tmp_path, {"id": "q", "query": "one?", "unanswerable": True})
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"id": "q", "query": "two?", "unanswerable": true}\n{"query": "x?", "unanswerable": true}\n')
+    before = truth.read_bytes()
+    with pytest.raises(GroundTruthError, match=r"different questions with the id 'q', 'one\?' and 'two\?'"):
+        merge_reviews(truth, [other])
+    assert truth.read_bytes() == before
 
 
 def test_files_without_judgements_are_merged_by_what_they_say(tmp_path: Path) -> None:
@@ -369,7 +381,7 @@ def test_files_without_judgements_are_merged_by_what_they_say(tmp_path: Path) ->
     judgements_path(truth).unlink()
     judgements_path(copy).unlink()
     merged = merge_reviews(truth, [copy])
-    assert (merged.questions, merged.rejected, merged.differences) == (3, 1, {})
+    assert (merged.questions, merged.rejected, merged.differences) == (3, 1, [])
     assert queries_in(truth)[0]["metadata"]["review"] == "accepted"
 
 
