@@ -309,8 +309,10 @@ def holes(
     """
     from rag_eval.benchmark.runs import read_run
     from rag_eval.benchmark.workspace import Workspace
+    from rag_eval.disk.locks import in_turn
     from rag_eval.ground_truth.files import write_truth
-    from rag_eval.ground_truth.holes import PassageJudge, drawn, entered, judge_by_model
+    from rag_eval.ground_truth.holes import PassageJudge, drawn, entered, judge_by_model, offers
+    from rag_eval.ground_truth.judgements import add_judgements, lock_path
     from rag_eval.ground_truth.sources import read_truth
     from rag_eval.llm.writing import Answers
     from rag_eval.reports.unjudged import passage_texts, pooled_truth
@@ -318,10 +320,11 @@ def holes(
 
     kept, console = Workspace.at(workspace), Console()
     outcome = read_run(kept, _run_of(kept, Path(run)) if Path(run).is_file() else run)
-    earlier = list(read_truth(output, outcome.inputs.evaluation_type)) if output.is_file() else None
-    items = pooled_truth(kept, outcome, k, earlier)
-    items = drawn(items, sample, seed) if sample else items
-    write_truth(output, items)
+    level = outcome.inputs.evaluation_type
+    with in_turn(lock_path(output)):  # people may be reviewing it
+        items = pooled_truth(kept, outcome, k, list(read_truth(output, level)) if output.is_file() else None)
+        items = drawn(items, sample, seed) if sample else items
+        write_truth(output, items)
     told: dict[str, object] = {"run": outcome.run, "output": str(output)}
     left = 0
     if judge is not None:
@@ -357,12 +360,14 @@ def holes(
                 f"{judge} contradicts itself on {percent(found.flip_rate, 1)} of the passages, more than --max-flips "
                 f"{max_flips:g}: its grades do not count; name another model, or raise it"
             )
-        items = entered(items, judge, found.grades)
-        write_truth(output, items)
+        with in_turn(lock_path(output)):
+            items = entered(read_truth(output, level), judge, found.grades, found.reasons)
+            write_truth(output, items)
+    add_judgements(output, offers(items))
     passages = [one for item in items for one in judgements(item.query)]
     counts = {
         "pooled": len(passages),
-        "waiting": sum(not one.grades for one in passages),
+        "waiting": sum(one.grade is None for one in passages),
         "relevant": sum((one.grade or 0) >= RELEVANT_GRADE for one in passages),
         "sampled": sum(one.sampled for one in passages),
     }

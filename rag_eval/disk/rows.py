@@ -72,7 +72,9 @@ def write_table(folder: Path, schema: pa.Schema, parts: Iterable[pa.Table], made
             digest = file_sha256(scratch)
             path = folder / f"{digest}.arrow"
             os.replace(scratch, path)
-            remember(path, digest)
+            # Another thread may have merged it into a larger file by now.
+            with suppress(FileNotFoundError):
+                remember(path, digest)
     return path
 
 

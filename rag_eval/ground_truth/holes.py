@@ -7,6 +7,8 @@ is not stays as judged. A model grades every passage twice, the passage after th
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -15,6 +17,8 @@ import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict
 
 from rag_eval.formatting import percent
+from rag_eval.ground_truth.judgements import TruthJudgement
+from rag_eval.ground_truth.records import SpanLine
 from rag_eval.llm.writing import Answers, TextWriter
 from rag_eval.metrics.intervals import Interval, Place, merge_places
 from rag_eval.parts import part
@@ -22,6 +26,7 @@ from rag_eval.tables import as_passages
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Document
 from rag_eval.types.ground_truth import (
+    PERSON,
     RELEVANT_GRADE,
     ChunkLevelGroundTruth,
     JudgedPassage,
@@ -135,16 +140,20 @@ def drawn(truth: Sequence[Truth], count: int, seed: int) -> list[Truth]:
     return [replace(item, query=query) for item, query in zip(truth, queries, strict=True)]
 
 
-def graded(item: Truth, judge: str, grades: Mapping[Passage, int]) -> Truth:
-    """Return the truth of a query with the grades that a judge gave its passages.
+def graded(
+    item: Truth, judge: str, grades: Mapping[Passage, int], reasons: Mapping[Passage, str] = MappingProxyType({})
+) -> Truth:
+    """Return the truth of a query with the grades that a judge gave its passages, and the reasons for them.
 
     What is relevant now enters the truth, with its origin; what entered it so and is no longer relevant leaves it,
     unless the query would have no truth left.
     """
-    found = [
-        replace(one, grades={**one.grades, judge: grades[one.passage]}) if one.passage in grades else one
-        for one in judgements(item.query)
-    ]
+    found = []
+    for one in judgements(item.query):
+        if one.passage in grades:
+            why = {judge: reasons[one.passage]} if one.passage in reasons else {}
+            one = replace(one, grades={**one.grades, judge: grades[one.passage]}, reasons={**one.reasons, **why})
+        found.append(one)
     verdicts = {one.passage: one.grade >= RELEVANT_GRADE for one in found if one.grade is not None}
     held = [group for group in item.groups if verdicts.get(group[0], True) or not _entered(item, group[0])]
     members = {member for group in held for member in group}
@@ -168,6 +177,24 @@ def _entered(item: Truth, member: Any) -> bool:
 
 def _judge_of(one: JudgedPassage) -> str:
     return next(judge for judge, grade in reversed([*one.grades.items()]) if grade == one.grade)
+
+
+def offers(truth: Iterable[Truth]) -> list[TruthJudgement]:
+    """Return the pooled passages that people are to judge in a review: those drawn for them, or else all that wait."""
+    items = [(item, judgements(item.query)) for item in truth if isinstance(item, TokenLevelGroundTruth)]
+    is_drawn = any(one.sampled for _, found in items for one in found)
+    return [
+        TruthJudgement(
+            id=item.query.id,
+            span=SpanLine(**one.place, text=one.passage.text, origin=f"{ORIGIN}{PERSON}"),
+            decision="offered",
+            by="rag-eval truth holes",
+            at=datetime.now(UTC),
+        )
+        for item, found in items
+        for one in found
+        if isinstance(one.passage, CharacterSpan) and one.grade is None and one.sampled == is_drawn
+    ]
 
 
 class PassageGrade(BaseModel):
@@ -213,6 +240,11 @@ class ModelGrades:
         """The grade of each passage."""
         return {key: (first.grade + second.grade) // 2 for key, (first, second) in self.both.items()}
 
+    @property
+    def reasons(self) -> dict[Key, str]:
+        """The reason that was given for each, the question being first."""
+        return {key: first.reason for key, (first, _) in self.both.items()}
+
     def __str__(self) -> str:
         return (
             f"{self.flips:,} of {len(self.both):,} passages ({percent(self.flip_rate, 1)}) are relevant in one order "
@@ -244,9 +276,16 @@ def judge_by_model(
     return ModelGrades(both, len(waiting) - len(both))
 
 
-def entered(truth: Iterable[Truth], judge: str, grades: Mapping[Key, int]) -> list[Truth]:
+def entered(
+    truth: Iterable[Truth], judge: str, grades: Mapping[Key, int], reasons: Mapping[Key, str] = MappingProxyType({})
+) -> list[Truth]:
     """Return the truth with the grades of a judge, as ``graded`` does for a query."""
     by_query: dict[QueryId, dict[Passage, int]] = {}
     for (query_id, passage), grade in grades.items():
         by_query.setdefault(query_id, {})[passage] = grade
-    return [graded(item, judge, by_query[item.query.id]) if item.query.id in by_query else item for item in truth]
+    found = []
+    for item in truth:
+        own = by_query.get(item.query.id, {})
+        why = {passage: reasons[item.query.id, passage] for passage in own if (item.query.id, passage) in reasons}
+        found.append(graded(item, judge, own, why) if own else item)
+    return found

@@ -8,7 +8,7 @@ made apart are merged by uniting their lines; of several on one item the latest 
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +29,7 @@ from rag_eval.ground_truth.records import (
     line_faults,
     parsed_line,
 )
+from rag_eval.types.ground_truth import HIGHEST_GRADE, JUDGED, PERSON
 from rag_eval.types.ids import QueryId, text_sha256
 
 Decision = Literal["accepted", "rejected", "moved", "offered"]
@@ -154,6 +155,16 @@ def disagreements(judgements: Iterable[TruthJudgement]) -> dict[Item, list[Truth
             by_person[one.by] = one
     told = {item: list(by_person.values()) for item, by_person in found.items()}
     return {item: ones for item, ones in told.items() if len({(one.decision, one.unanswerable) for one in ones}) > 1}
+
+
+def judged_line(line: str, decided: Mapping[Place, Decision]) -> str:
+    """Return a query's line with what people decided on the passages that were pooled for it, as their grades."""
+    given, found = parse_entry(line).metadata.get(JUDGED), []
+    for one in given if isinstance(given, list) else []:
+        decision = decided.get((one.get("doc_id"), one.get("start"), one.get("end")))
+        grade = {"accepted": HIGHEST_GRADE, "rejected": 0}.get(decision or "")
+        found.append(one if grade is None else one | {"grades": one.get("grades", {}) | {PERSON: grade}})
+    return changed_line(line, {}, {JUDGED: found}) if found else line
 
 
 Side = Literal["truth", "rejected"]
@@ -473,4 +484,5 @@ def _merge(entry: Entry, copies: Sequence[Entry], judgements: Sequence[TruthJudg
             "unanswerable": True if not groups and is_unanswerable else None,
         }
     new = {key: value for key, value in metadata.items() if entry.record.metadata.get(key) != value}
-    entry.put(changed_line(entry.line, changes, new) if changes or new else entry.line, side)
+    line = changed_line(entry.line, changes, new) if changes or new else entry.line
+    entry.put(judged_line(line, {one.span.place: one.decision for one in judgements if one.span}), side)

@@ -137,7 +137,7 @@ def _judged(queries: pa.Table, known_by: Sequence[str]) -> pa.Table:
     rows: list[tuple[object, ...]] = []
     for query in queries_from_table(some):
         for one in judgements(query):
-            if one.grades and one.place.keys() == set(known_by):
+            if one.grade is not None and one.place.keys() == set(known_by):
                 rows.append((query.id, 0, 0, *one.place.values()))
     return table_of(TRUTH, rows, ("query_id", "group", "member", *known_by))
 

@@ -252,7 +252,9 @@ class _Pooled:
     def of(cls, run: _Run) -> "_Pooled":
         every = [(str(one.id), passage) for one in queries_from_table(run.truth.queries) for passage in judgements(one)]
         judges = Counter(judge for _, passage in every for judge in passage.grades)
-        counts = {"passages": len(every), "waiting": sum(not one.grades for _, one in every), **judges} if every else {}
+        counts = (
+            {"passages": len(every), "waiting": sum(one.grade is None for _, one in every), **judges} if every else {}
+        )
         models = [judge for judge, _ in judges.most_common() if judge != PERSON]
         judge = models[0] if models else None
         names = PLACE if run.is_placed else ("chunk_id",)

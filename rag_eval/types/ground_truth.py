@@ -149,7 +149,7 @@ class JudgedPassage:
     """A passage that was retrieved for a query, a span or a chunk id, and its grades by the name of the judge.
 
     Without a grade it waits to be judged. Of the configurations that were pooled, so many retrieved it, at ``rank``
-    the one that ranked it best. A ``sampled`` one was drawn at random to be judged by people.
+    the one that ranked it best. A ``sampled`` one was drawn at random to be judged by people, and waits for them.
     """
 
     passage: CharacterSpan | ChunkId
@@ -157,11 +157,15 @@ class JudgedPassage:
     configurations: int = 0
     rank: int = 0
     sampled: bool = False
+    reasons: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Why, by judge, where they said so."""
 
     @property
     def grade(self) -> int | None:
-        """The grade that counts: a person's, or else that of the model that judged last; None while there is none."""
-        return self.grades.get(PERSON, [*self.grades.values()][-1]) if self.grades else None
+        """The grade that counts: a person's, or else that of the model that judged last; None while it waits."""
+        if PERSON in self.grades or self.sampled:
+            return self.grades.get(PERSON)
+        return [*self.grades.values()][-1] if self.grades else None
 
     @property
     def place(self) -> dict[str, Any]:
@@ -174,7 +178,8 @@ class JudgedPassage:
         """Return it as metadata has it."""
         text = {"text": self.passage.text} if isinstance(self.passage, CharacterSpan) else {}
         counts = {name: value for name in ("configurations", "rank", "sampled") if (value := getattr(self, name))}
-        return self.place | text | counts | {"grades": dict(self.grades)}
+        reasons = {"reasons": dict(self.reasons)} if self.reasons else {}
+        return self.place | text | counts | {"grades": dict(self.grades)} | reasons
 
 
 def judgements(query: Query) -> list[JudgedPassage]:
@@ -183,11 +188,12 @@ def judgements(query: Query) -> list[JudgedPassage]:
     found = []
     for one in given if isinstance(given, list) else [given]:
         record = one if isinstance(one, dict) else {}
-        chunk_id, grades = record.get("chunk_id"), record.get("grades", {})
+        chunk_id, grades, reasons = record.get("chunk_id"), record.get("grades", {}), record.get("reasons", {})
         counts = configurations, rank, sampled = [record.get(key, 0) for key in ("configurations", "rank", "sampled")]
         try:
             passage = ChunkId(chunk_id) if isinstance(chunk_id, str) else span_of(record)
             is_graded = all(type(grade) is int and 0 <= grade <= HIGHEST_GRADE for grade in dict(grades).values())
+            is_graded = is_graded and all(isinstance(reason, str) for reason in dict(reasons).values())
         except (RagEvalError, TypeError, ValueError):
             is_graded = False
         if not is_graded or not all(isinstance(count, int) for count in counts):
@@ -195,7 +201,7 @@ def judgements(query: Query) -> list[JudgedPassage]:
                 f"{query.id}: its metadata has {preview(repr(one))} under {JUDGED!r}: give doc_id, start, end and "
                 f"text, or chunk_id, and grades by judge from 0 to {HIGHEST_GRADE}"
             )
-        found.append(JudgedPassage(passage, dict(grades), configurations, rank, bool(sampled)))
+        found.append(JudgedPassage(passage, dict(grades), configurations, rank, bool(sampled), dict(reasons)))
     return found
 
 

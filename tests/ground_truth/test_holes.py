@@ -12,7 +12,10 @@ from rag_eval.errors import GroundTruthError
 from rag_eval.ground_truth.check import check_against_corpus
 from rag_eval.ground_truth.drift import keep_reanchored, reanchor
 from rag_eval.ground_truth.files import read_token_level, write_truth
-from rag_eval.ground_truth.holes import LONGEST, SHORTEST, drawn, graded, pool
+from rag_eval.ground_truth.holes import LONGEST, SHORTEST, drawn, graded, offers, pool
+from rag_eval.ground_truth.judgements import add_judgements, merge_reviews
+from rag_eval.ground_truth.review import app as answers
+from rag_eval.ground_truth.review.session import DocumentFolder, ReviewSession
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.ground_truth import PERSON, JudgedPassage, judgements, with_judgements
 from rag_eval.types.ids import ChunkId
@@ -186,6 +189,49 @@ def test_judged_passages_follow_their_text(tmp_path: Path) -> None:
     assert found == [first, corpus.by_id()[DOC.id].span(466, 556)]
     assert path.read_text("utf-8").split("\n")[2] == before.split("\n")[2]
     assert reanchor(read_token_level(path), corpus).is_unchanged
+
+
+def test_pooled_passages_are_judged_in_a_review(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text(DOC.content, encoding="utf-8")
+    items = pool([truth(DOC.span(0, 9))], found(a=[(90, 180), (270, 360), (450, 540)]), 5, DOCUMENTS)  # type: ignore[arg-type]
+    path, other = tmp_path / "truth.jsonl", tmp_path / "other.jsonl"
+    for file in (path, other):
+        write_truth(file, items)
+        assert add_judgements(file, offers(items)) == 3
+        assert add_judgements(file, offers(items)) == 0
+    anna, ben = (
+        ReviewSession(file, DocumentFolder(tmp_path / "docs", "*.md"), by)
+        for file, by in ((path, "anna"), (other, "ben"))
+    )
+    assert answers.state(anna)["queries"][0]["offered"] == 3
+    assert "judged" not in answers.query(anna, ASKED.id)["metadata"]
+    first, second, third = (("a.md", start, start + 89) for start in (90, 270, 450))
+    anna.judge(ASKED.id, first, "accepted")
+    anna.judge(ASKED.id, second, "accepted")
+    anna.undo()
+    anna.judge(ASKED.id, second, "rejected")
+    (now,) = read_token_level(path)
+    assert [span.start for span in now.relevant_spans] == [0, 90]
+    assert [one.grades for one in judgements(now.query)] == [{PERSON: 3}, {PERSON: 0}, {}]
+    assert now.origins == {DOC.span(90, 179): "judged by person"}
+    ben.judge(ASKED.id, third, "accepted")
+    merge_reviews(path, [other])
+    (merged,) = read_token_level(path)
+    assert [one.grades for one in judgements(merged.query)] == [{PERSON: 3}, {PERSON: 0}, {PERSON: 3}]
+    assert sorted(span.start for span in merged.relevant_spans) == [0, 90, 450]
+    assert offers([merged]) == []
+
+
+def test_what_is_drawn_for_people_waits_for_them() -> None:
+    (now,) = drawn(pool([truth(DOC.span(0, 9))], found(a=[(90, 180), (270, 360)]), 5, DOCUMENTS), 1, 0)  # type: ignore[arg-type]
+    passages = judgements(now.query)
+    judged = graded(now, "model", {one.passage: 3 for one in passages})
+    (waiting,) = (one.passage for one in passages if one.sampled)
+    assert waiting not in [member for group in judged.groups for member in group]
+    assert len(judged.groups) == 2
+    assert [one.span.start for one in offers([judged]) if one.span] == [waiting.start]  # type: ignore[union-attr]
+    assert len(graded(judged, PERSON, {waiting: 3}).groups) == 3
 
 
 def test_judgements_without_passages_are_none() -> None:

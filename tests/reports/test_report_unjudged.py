@@ -18,6 +18,7 @@ from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.markdown import MarkdownChunker
 from rag_eval.ground_truth.files import read_token_level, write_truth
 from rag_eval.ground_truth.holes import drawn, entered
+from rag_eval.ground_truth.judgements import read_judgements
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.reports.markdown import report_markdown
 from rag_eval.reports.report import build_report
@@ -137,7 +138,9 @@ def test_what_was_retrieved_is_pooled_and_graded_twice_by_a_model(
         for one in judgements(item.query):
             is_relevant = any(word in one.passage.text for word in WORDS)  # type: ignore[union-attr]
             assert one.grades == {MODEL: 3 if is_relevant else 0}
-            assert (item.origins.get(one.passage) == f"judged by {MODEL}") == is_relevant  # type: ignore[call-overload]
+            assert one.reasons == {MODEL: "It says so."}
+            assert (item.origins.get(one.passage) == f"judged by {MODEL}") == (is_relevant and not one.sampled)  # type: ignore[call-overload]
+    assert [one.decision for one in read_judgements(output)] == ["offered"] * 30
     # What is graded is not asked again, and what was answered is not paid again.
     holes(kept, output, *asked)
     output.unlink()
@@ -195,14 +198,22 @@ def test_a_benchmark_file_stands_for_its_latest_run(kept: tuple[Workspace, Bench
 def test_people_who_judge_a_sample_correct_the_model(kept: tuple[Workspace, BenchmarkOutcome], tmp_path: Path) -> None:
     """A model that takes too much for relevant: its precision is too high, and the sample puts that right."""
     workspace, outcome = kept
-    items = drawn(pooled_truth(workspace, outcome, 3), 120, 0)
+    pooled = pooled_truth(workspace, outcome, 3)
+    items = drawn(pooled, 120, 0)
     every = [(item.query.id, one) for item in items for one in judgements(item.query)]
     really = {(query_id, one.passage): 3 * (len(one.passage.text) % 5 == 0) for query_id, one in every}  # type: ignore[union-attr]
     model = {key: max(grade, 3 * (len(key[1].text) % 3 == 0)) for key, grade in really.items()}  # type: ignore[union-attr]
-    by_model = entered(items, MODEL, model)
-    by_both = entered(by_model, PERSON, {(q, one.passage): really[q, one.passage] for q, one in every if one.sampled})
+    by_both = entered(
+        entered(items, MODEL, model),
+        PERSON,
+        {(q, one.passage): really[q, one.passage] for q, one in every if one.sampled},
+    )
     found, values = {}, {}
-    for name, truth in (("all", entered(items, PERSON, really)), ("model", by_model), ("both", by_both)):
+    for name, truth in (
+        ("all", entered(items, PERSON, really)),
+        ("model", entered(pooled, MODEL, model)),
+        ("both", by_both),
+    ):
         write_truth(tmp_path / f"{name}.jsonl", truth)
         done = run(config(tmp_path / f"{name}.jsonl"), workspace)
         found[name] = holes_of(workspace, done)

@@ -24,6 +24,7 @@ from starlette.staticfiles import StaticFiles
 from rag_eval.errors import ConfigurationError, RagEvalError, ReviewConflictError
 from rag_eval.ground_truth.judgements import Entry
 from rag_eval.ground_truth.review.session import DocumentFolder, NewSpan, Passage, ReviewSession, Verdict
+from rag_eval.types.ground_truth import JUDGED
 from rag_eval.types.ids import text_sha256
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def query(session: ReviewSession, query_id: str) -> dict[str, Any]:
         "revision": session.revision,
         "version": entry.version,
         "undo": session.can_undo,
-        "metadata": {key: value for key, value in entry.record.metadata.items() if key != "review"},
+        "metadata": {key: value for key, value in entry.record.metadata.items() if key not in ("review", JUDGED)},
         "spans": [_passage(one) for one in passages],
     }
 

@@ -27,6 +27,7 @@ from rag_eval.ground_truth.judgements import (
     TruthJudgement,
     difference,
     disagreements,
+    judged_line,
     latest,
     parse_entry,
     without,
@@ -235,6 +236,7 @@ class ReviewSession:
                         "it is the last passage: press 0 if nothing answers the question, or reject the question with r"
                     )
                 line = _with_spans(line, kept)
+            line = judged_line(line, {place: decision})
             self._apply(entry, line, entry.side, [self._judgement(entry, decision, span)])
             return entry
 
