@@ -14,6 +14,8 @@ from rich.text import Text
 
 from rag_eval.formatting import visible as visible
 
+NO_BROWSER = "No browser was found on this machine: open it in one yourself."
+
 
 def say(console: Console, text: str, style: str | None = None) -> None:
     """Print a line verbatim: control characters escaped, no markup, no emoji codes, no wrapping."""

@@ -24,6 +24,7 @@ from flows.cli.parts import parts, schema
 from flows.cli.processes import Stopped, leave, stop_on_signals
 from flows.cli.publish import publish
 from flows.cli.runs import cache, export, history, report, show
+from flows.cli.start import completion, init
 from flows.cli.truth import app as truth_app
 from rag_eval.disk.files import disk_fault
 from rag_eval.distribution import PRODUCT, VERSION
@@ -67,9 +68,9 @@ def everywhere(
 
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    EVALUATE: (run, validate, estimate, show, report, export, generate, certify),
+    EVALUATE: (init, run, validate, estimate, show, report, export, generate, certify),
     MONITOR: (up, watch, deploy, history, compare, gate, plan, publish, cache),
-    REFERENCE: (parts, schema, reproduce),
+    REFERENCE: (parts, schema, reproduce, completion),
 }
 for panel, commands in PANELS.items():
     for command in commands:

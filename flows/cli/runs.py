@@ -3,6 +3,7 @@
 ``truth unanswerable`` and ``truth holes`` look at what a run says of its ground truth.
 """
 
+import webbrowser
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +14,7 @@ from rich.filesize import decimal
 from rich.text import Text
 
 from flows.cli import options
-from flows.cli.console import plain_table, print_json, say, visible
+from flows.cli.console import NO_BROWSER, plain_table, print_json, say, visible
 from flows.cli.processes import leaving, watched
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import cost_in_words, counted, interval, number, percent, signed
@@ -74,8 +75,8 @@ def report(
     for sentence in built.since:
         console.print(Text(visible(sentence)))
     say(console, f"Report: {path}")
-    if open_:
-        typer.launch(path.as_uri())
+    if open_ and not webbrowser.open(path.as_uri()):
+        say(console, NO_BROWSER, "yellow")
 
 
 def export(

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from flows.cli import options
-from flows.cli.console import plain_table, print_json, say, visible
+from flows.cli.console import NO_BROWSER, plain_table, print_json, say, visible
 from flows.cli.processes import Stopped
 from flows.cli.publish import push
 from flows.cli.runs import holes, unanswerable
@@ -131,8 +131,8 @@ def review(
     def started(address: str) -> None:
         say(console, f"Review at {address}")
         say(console, "Every decision is saved at once; Ctrl+C ends the review.")
-        if not no_browser:
-            webbrowser.open(address)
+        if not no_browser and not webbrowser.open(address):
+            say(console, NO_BROWSER, "yellow")
 
     try:
         serve_review(truth, corpus, glob, port, by, on_start=started)

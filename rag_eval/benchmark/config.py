@@ -451,7 +451,7 @@ class BenchmarkConfig(Settings):
         return [*(part for key in SECTIONS for part in getattr(self, key)), *own]
 
     def notices(self) -> list[str]:
-        """Return what to know of parts that are not built in: code that cannot be known, or that reads other things."""
+        """Return what to know of parts before they run: a key that is missing, code that cannot be known."""
         return notices([*self.ground_truth, *self.parts()])
 
 

@@ -14,7 +14,7 @@ from pydantic import Field, StrictFloat
 
 from rag_eval.embedding.embedder import BuiltInEmbedder, Vectors, check_texts
 from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError, preview
-from rag_eval.llm.client import DEFAULT_HOST, OpenAIClient
+from rag_eval.llm.client import DEFAULT_HOST, OpenAIClient, missing_key
 from rag_eval.parts import PythonOnly, Running, Shown, part
 from rag_eval.parts.settings import Address, Count, Name, OptionalCount, Secret, Whole, revealed
 from rag_eval.retry import Failure, RetryPolicy
@@ -226,6 +226,11 @@ class OpenAIEmbedder(BuiltInEmbedder):
 
     def __repr__(self) -> str:
         return f"OpenAIEmbedder({self.name!r})"
+
+    @property
+    def missing_key(self) -> str | None:
+        """The variable that a key is missing in; what is cached needs none."""
+        return missing_key(self.base_url, revealed(self.api_key))
 
     @property
     def name(self) -> str:

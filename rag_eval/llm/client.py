@@ -33,6 +33,13 @@ Send = Callable[["openai.OpenAI", float], AbstractContextManager[Any]]
 """Starts a streamed response on a client, with a time-out in seconds."""
 
 
+def missing_key(base_url: str | None, api_key: str | None = None) -> str | None:
+    """Return the variable that the key for a service is missing in; None where it is there, or may not be needed."""
+    host = urlsplit(base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_BASE_URL).hostname
+    key = api_key or os.environ.get("OPENAI_API_KEY", "")
+    return None if key.strip() or host != DEFAULT_HOST else "OPENAI_API_KEY"
+
+
 class OpenAIClient:
     """A service at ``base_url``, by default ``OPENAI_BASE_URL`` and else OpenAI's own.
 

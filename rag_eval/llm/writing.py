@@ -19,6 +19,7 @@ from rag_eval.disk.storage import Storage
 from rag_eval.errors import ConfigurationError
 from rag_eval.llm.asking import Asked, Asker, code_of
 from rag_eval.llm.chat import AnswerCache, ChatRequest, ChatService, is_openai, response_format, server_of
+from rag_eval.llm.client import missing_key
 from rag_eval.llm.cost import Budget, Ledger, Prices, list_prices
 from rag_eval.parts import Running, Shown, part
 from rag_eval.parts.settings import Address, Count, Name, Whole
@@ -75,6 +76,11 @@ class AsksModel:
     concurrency: Annotated[Count, Running, Field(description="How many requests run at once.")] = 4
     timeout: Annotated[StrictFloat, Running, Field(gt=0, description="Seconds that one request may take.")] = 120.0
     max_retries: Annotated[Whole, Running, Field(description="How often a failed request is sent again.")] = 5
+
+    @property
+    def missing_key(self) -> str | None:
+        """The variable that a key is missing in."""
+        return missing_key(self.base_url)
 
     @cached_property
     def client(self) -> ChatService:

@@ -20,7 +20,7 @@ from rag_eval.disk.files import data_sha256, file_sha256
 from rag_eval.errors import ConfigurationError, RagEvalError, as_sentence, preview
 from rag_eval.formatting import suggestion
 from rag_eval.parts.code import Code, UserModules, find_module, read_code
-from rag_eval.parts.definition import parts_in, shown
+from rag_eval.parts.definition import label, parts_in, shown
 from rag_eval.parts.live import live_identity, object_name
 
 CODE_VERSION = "code_version"
@@ -344,8 +344,9 @@ def check_unchanged(value: object) -> None:
 
 
 def notices(value: object) -> list[str]:
-    """Return a sentence for each part whose code cannot be known, or reads what its digest does not see."""
-    told: list[str] = []
+    """Return a sentence for each part whose key is missing, whose code cannot be known, or that reads other things."""
+    keys = {label(one): key for one in parts_in(value) if (key := getattr(one, "missing_key", None))}
+    told = [f"{one} needs a key: set {key}; without it only what is kept can be used" for one, key in keys.items()]
     for origin in [one.origin for one in parts_in(value) if isinstance(one, Foreign) and one.origin is not None]:
         if origin.notes:
             told.append(

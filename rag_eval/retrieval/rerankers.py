@@ -90,6 +90,7 @@ def _similarities(query: str, texts: Sequence[str]) -> NDArray[np.float64]:
     return similar
 
 
+KEY = "CO_API_KEY"
 DEFAULT_MODEL = "rerank-v3.5"
 
 
@@ -119,6 +120,11 @@ class CohereReranker:
     def __post_init__(self) -> None:
         self._connecting = threading.Lock()
         self._connection: tuple[Any, Any] | None = None
+
+    @property
+    def missing_key(self) -> str | None:
+        """The variable that a key is missing in; what is kept needs none."""
+        return None if revealed(self.api_key) or os.environ.get(KEY) else KEY
 
     def __enter__(self) -> Self:
         return self
@@ -188,9 +194,9 @@ class CohereReranker:
             import cohere
         except ImportError:
             raise ConfigurationError(f"CohereReranker needs cohere: {install_command('cohere')}") from None
-        key = revealed(self.api_key) or os.environ.get("CO_API_KEY")
+        key = revealed(self.api_key) or os.environ.get(KEY)
         if not key:
-            raise ConfigurationError("CohereReranker needs a key: set CO_API_KEY")
+            raise ConfigurationError(f"CohereReranker needs a key: set {KEY}")
         import httpx
 
         # Our own connection: the SDK leaves the one it makes open.

@@ -2,15 +2,20 @@
 
 import json
 import os
+import shlex
 import signal
+import subprocess
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 
 import pytest
 from prefect.settings import PREFECT_API_URL
 
+from rag_eval.benchmark.config_files import load_config
 from rag_eval.distribution import VERSION
 from rag_eval.sample import BENCHMARK
+from rag_eval.types.documents import Corpus
 from tests.flows.cli.commands import TWO, children, is_running, rag_eval, started, wait_for
 
 
@@ -157,6 +162,139 @@ def test_validate_says_which_extra_is_not_installed(tmp_path: Path) -> None:
         f"rag-eval: cross-encoder m {needs}",
     ]
     assert done.returncode == 2
+
+
+def test_a_missing_key_is_said_before_anything_is_computed(tmp_path: Path) -> None:
+    parts = "embedders: openai\nqueries: hyde\nrerankers: {type: cohere}\n"
+    (tmp_path / "b.yaml").write_text(TWO + parts)
+    told = rag_eval("validate", "b.yaml", cwd=tmp_path, CO_API_KEY="")
+    notes = [line for line in told.stdout.splitlines() if "needs a key" in line]
+    assert notes == [
+        f"Note: {part} needs a key: set {key}; without it only what is kept can be used."
+        for part, key in (
+            ("openai text-embedding-3-small", "OPENAI_API_KEY"),
+            ("hyde gpt-4.1-mini", "OPENAI_API_KEY"),
+            ("cohere rerank-v3.5", "CO_API_KEY"),
+        )
+    ]
+    given = {"OPENAI_API_KEY": "key-of-mine", "CO_API_KEY": "other-key"}
+    silent = rag_eval("validate", "b.yaml", cwd=tmp_path, **given)
+    elsewhere = rag_eval("validate", "b.yaml", cwd=tmp_path, OPENAI_BASE_URL="http://127.0.0.1:9/v1", CO_API_KEY="x")
+    assert "key" not in silent.stdout + elsewhere.stdout
+
+
+def folder_of(place: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = place / "my docs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return place / "my docs"
+
+
+GERMAN = "Die Fähre fährt um acht Uhr ab, und der Bus wartet nicht auf sie. Wir sind nicht da, aber das Haus ist offen."
+FOUND = [
+    ({"a.md": "# Ferries\n\nThe ferry leaves at noon and it does not wait for the bus.\n" * 40}, "markdown", "English"),
+    (
+        {"a.txt": GERMAN, "b.txt": GERMAN, "c.pdf": "%PDF"},
+        "{type: bm25, tokenizer: {type: stemmed, language: german}}",
+        "German",
+    ),
+    ({"a.py": "x = 1\n" * 900, "readme.md": "Short."}, "recursive-character", "not known"),
+    (
+        {"b/ä.md": "東京は日本の首都です。人口は多いです。", "c.rst": "東京は日本の首都です。"},
+        "glob: ['**/*.md', '**/*.rst']",
+        "Japanese",
+    ),
+]
+
+
+@pytest.mark.parametrize(("files", "holds", "language"), FOUND, ids=["headings", "german", "code", "japanese"])
+def test_init_writes_a_benchmark_that_fits_the_folder(
+    tmp_path: Path, files: dict[str, str], holds: str, language: str
+) -> None:
+    folder_of(tmp_path, files)
+    done = rag_eval("init", "my docs", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"language: {language}" in done.stdout
+    text = (tmp_path / "benchmark.yaml").read_text(encoding="utf-8")
+    assert holds in text
+    assert ("# Not read: 1 .pdf." in text) == ("c.pdf" in files)
+    config = load_config(tmp_path / "benchmark.yaml")
+    assert f"benchmark.yaml: {len(config.configurations())} configurations;" in done.stdout
+    documents = Corpus.from_folder(config.corpus, config.glob)
+    assert {one.id for one in documents} == {name for name in files if name not in ("c.pdf", "readme.md")}
+    assert "OPENAI_API_KEY is not set." in done.stdout
+    assert "  rag-eval generate 'my docs'" in done.stdout
+
+
+def test_init_finds_the_truth_replaces_nothing_and_knows_the_next_step(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, {"a.md": "The ferry leaves at noon.\n"})
+    keyed = rag_eval("init", "my docs", "--output", "first.yaml", cwd=tmp_path, OPENAI_API_KEY="k")
+    assert "not set" not in keyed.stdout
+    assert "rag-eval generate 'my docs' --output truth.jsonl --max-cost 2" in keyed.stdout
+    span = {"doc_id": "a.md", "start": 0, "end": 25, "text": "The ferry leaves at noon."}
+    (tmp_path / "truth.jsonl").write_text(json.dumps({"query": "When?", "relevant_spans": [span]}) + "\n")
+    (tmp_path / "sub").mkdir()
+    found = rag_eval("init", str(folder), "--output", "sub/b.yaml", cwd=tmp_path)
+    assert "Next, with the 1 question of truth.jsonl: rag-eval run sub/b.yaml" in found.stdout
+    assert "ground_truth: ../truth.jsonl    # 1 question\n" in (tmp_path / "sub" / "b.yaml").read_text()
+    assert rag_eval("validate", "sub/b.yaml", cwd=tmp_path).returncode == 0
+    before = (tmp_path / "sub" / "b.yaml").read_bytes()
+    again = rag_eval("init", str(folder), "--output", "sub/b.yaml", cwd=tmp_path)
+    assert (again.returncode, before) == (2, (tmp_path / "sub" / "b.yaml").read_bytes())
+    assert "'sub/b.yaml' is there already: give another name with --output" in again.stderr
+
+
+def test_init_says_what_is_wrong_with_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.pdf").write_bytes(b"%PDF\xff")
+    refused = rag_eval("init", "docs", cwd=tmp_path)
+    assert (refused.returncode, list(tmp_path.glob("*.yaml"))) == (2, [])
+    assert "no file in 'docs' is text that can be a document (1 .pdf): convert them to .md or .txt" in refused.stderr
+    ugly = tmp_path / "docs" / "x.\n- evil"
+    ugly.write_text("x")
+    (tmp_path / "docs" / "a.md").write_text("The ferry leaves at noon and waits for nobody, as it is late.")
+    assert rag_eval("init", "docs", cwd=tmp_path).returncode == 0
+    assert load_config(tmp_path / "benchmark.yaml").glob == "**/*.md"
+    assert rag_eval("init", "nowhere", "--output", "c.yaml", cwd=tmp_path).returncode == 2
+
+
+BASH = str(which("bash"))
+COMPLETED = {
+    ("tr",): ["truth"],
+    ("truth", "ch"): ["check"],
+    ("truth", "check", "--c"): ["--corpus"],
+    ("baseline", "s"): ["set", "show"],
+    ("show", "--w"): ["--workspace"],
+    ("run", ""): [],
+    ("--debug", "ini"): ["init"],
+}
+
+
+def test_bash_completes_commands_and_options(tmp_path: Path) -> None:
+    script = rag_eval("completion", "bash", cwd=tmp_path).stdout
+    lines = [
+        f"COMP_WORDS=(rag-eval {shlex.join(words)}); COMP_CWORD={len(words)}; _rag_eval; echo ${{COMPREPLY[*]}}"
+        for words in COMPLETED
+    ]
+    done = subprocess.run([BASH, "-c", "\n".join([script, *lines])], capture_output=True, text=True, check=True)
+    assert [line.split() for line in done.stdout.splitlines()] == list(COMPLETED.values())
+    refused = rag_eval("completion", "powershell", cwd=tmp_path)
+    assert (refused.returncode, "use one of bash, zsh, fish" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_can_read_their_completion(shell: str, tmp_path: Path) -> None:
+    script = tmp_path / "completion"
+    script.write_text(rag_eval("completion", shell, cwd=tmp_path).stdout)
+    assert "Write a JUnit report" in script.read_text()
+    program = which(shell)  # where it is installed, it has a look at it itself
+    if program is not None:
+        subprocess.run([program, "-n", str(script)], check=True)
+    if program is not None and shell == "fish":
+        ask = f"source {script}; complete -C 'rag-eval truth ch'"
+        done = subprocess.run([program, "-c", ask], capture_output=True, text=True, check=True)
+        assert done.stdout.startswith("check\t")
 
 
 def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:

@@ -1,0 +1,389 @@
+"""``rag-eval init`` and ``completion``: a benchmark file that fits a folder, and commands by the Tab key."""
+
+import os
+import re
+import shlex
+import statistics
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from flows.cli.console import say
+from rag_eval.disk.files import matching_files, writing
+from rag_eval.distribution import install_command
+from rag_eval.errors import ConfigurationError, RagEvalError
+from rag_eval.formatting import choices, cost_in_words, counted, visible
+
+MARKDOWN = (".md", ".markdown", ".mdx")
+PROSE = (*MARKDOWN, ".txt", ".rst", ".adoc", ".org", ".tex", ".html", ".htm")
+# fmt: off
+CODE = (".py", ".js", ".ts", ".tsx", ".jsx", ".java", ".kt", ".go", ".rs", ".c", ".h", ".cpp", ".hpp", ".cs", ".rb",
+        ".php", ".swift", ".scala", ".sh", ".sql", ".r", ".jl")
+# fmt: on
+USUAL_TRUTH = ("truth.jsonl", "ground_truth.jsonl", "ground-truth.jsonl")
+LOOKED_AT = 20_000
+"""How many characters of a document are looked at for its language and its tokens."""
+
+SCRIPTS = {"HIRAGANA": "japanese", "CJK": "chinese", "HANGUL": "korean", "THAI": "thai", "GREEK": "greek"}
+FEWEST_WORDS = 8
+KNOWN_SHARE = 0.12
+"""From this share of stop words on a text counts as written in their language; code and tables stay below."""
+
+SHORT = 2_000
+"""Characters below which documents are cut into smaller pieces."""
+
+MUCH = 2_000_000
+"""Tokens from which on a search of the grid pays."""
+
+
+@dataclass
+class Survey:
+    """What is in a folder: the files that can be documents, by suffix, the others, and how the documents are."""
+
+    used: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
+    lengths: list[int] = field(default_factory=list)
+    tokens: int = 0
+    headed: int = 0
+    languages: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def globs(self) -> list[str]:
+        """The patterns of the documents."""
+        return [f"**/*{suffix}" for suffix, _ in self.used.most_common()]
+
+    @property
+    def is_short(self) -> bool:
+        """Whether most documents have but some hundred tokens."""
+        return statistics.median(self.lengths) < SHORT
+
+    @property
+    def language(self) -> str:
+        """The language of most documents; empty where it is not known."""
+        return self.languages.most_common(1)[0][0] if self.languages else ""
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in self.used.most_common())
+        told = ", ".join(name.capitalize() if name else "not known" for name, _ in self.languages.most_common(3))
+        sizes = f"about {self.tokens:,} tokens, median {statistics.median(self.lengths):,.0f} characters"
+        return f"{counted(len(self.lengths), 'documents')} ({kinds}), {sizes}; language: {told}"
+
+
+def look_into(folder: Path) -> Survey:
+    """Look at the files of a folder; raises ``ConfigurationError`` where none can be a document."""
+    from rag_eval.tokens import count_tokens
+
+    files = matching_files(folder, "**/*")
+    sizes = Counter[str]()
+    for path in files:
+        sizes["prose" if path.suffix in PROSE else "code" if path.suffix in CODE else ""] += path.stat().st_size
+    wanted = PROSE if sizes["prose"] >= sizes["code"] else CODE
+    found, counted_in = Survey(), 0
+    for path in files:
+        text = _text(path) if path.suffix in wanted else None
+        if text is None or not text.strip():
+            if not any(part.startswith(".") for part in path.relative_to(folder).parts):
+                found.left_out[path.suffix or path.name] += 1
+            continue
+        found.used[path.suffix] += 1
+        found.lengths.append(len(text))
+        found.headed += path.suffix in MARKDOWN and bool(re.search(r"(?m)^#{1,6} ", text))
+        part = text[:LOOKED_AT]
+        counted_in += len(part)
+        found.tokens += count_tokens(part, "cl100k_base")
+        found.languages[language_of(part)] += 1
+    if not found.used:
+        there = ", ".join(f"{count:,} {suffix}" for suffix, count in found.left_out.most_common(5))
+        raise ConfigurationError(
+            f"no file in {str(folder)!r} is text that can be a document ({there}): convert them to .md or .txt"
+        )
+    found.tokens = round(found.tokens * sum(found.lengths) / counted_in)
+    return found
+
+
+def _text(path: Path) -> str | None:
+    """The text of a file; None where it is not UTF-8, or has bytes that no text has."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return None if "\0" in text else text
+
+
+def language_of(text: str) -> str:
+    """The language whose stop words a text has most of, or the script of another one; empty where neither is known."""
+    from rag_eval.retrieval.tokenizers import STOP_WORDS, words
+
+    letters = Counter(unicodedata.name(one, "").partition(" ")[0] for one in text if one.isalpha())
+    kana = letters["HIRAGANA"] + letters["KATAKANA"]
+    script = "HIRAGANA" if 10 * kana > letters.total() else letters.most_common(1)[0][0] if letters else ""
+    if script in SCRIPTS:
+        return SCRIPTS[script]
+    said = words(text)
+    if script not in ("LATIN", "CYRILLIC") or len(said) < FEWEST_WORDS:
+        return f"{script.lower()} script" if script not in ("", "LATIN") else ""
+    counts = {language: sum(one in stop for one in said) for language, stop in _stop_words(STOP_WORDS).items()}
+    best = max(counts, key=lambda language: counts[language])
+    return best if counts[best] >= KNOWN_SHARE * len(said) else "" if script == "LATIN" else "cyrillic script"
+
+
+def _stop_words(listed: dict[str, str]) -> dict[str, frozenset[str]]:
+    return {language: frozenset(told.split()) for language, told in listed.items()}
+
+
+def find_truth(folder: Path, given: Path | None) -> tuple[Path, int] | None:
+    """The ground truth about the spans of a folder, and how many questions it has: what is given, or lies beside.
+
+    Raises ``GroundTruthError`` on a file that is given and cannot be read.
+    """
+    from rag_eval.ground_truth.files import read_token_level
+
+    usual = [place / name for place in (Path(), folder.parent, folder) for name in USUAL_TRUTH]
+    for path in [given] if given else usual:
+        if given or path.is_file():
+            try:
+                return path, len(read_token_level(path))
+            except RagEvalError:
+                if given:
+                    raise
+    return None
+
+
+def benchmark_text(found: Survey, corpus: str, truth: str, questions: int | None) -> str:
+    """A commented benchmark file for what was found; ``questions`` is None where the truth is not there yet."""
+    from rag_eval.embedding.openai import PRICES
+    from rag_eval.retrieval.tokenizers import STOP_WORDS
+
+    is_headed, is_english = found.headed > len(found.lengths) / 2, found.language == "english"
+    chunkers = ["  - type: recursive-token", f"    chunk_size: {'[50, 150]' if found.is_short else '[100, 400]'}"]
+    if is_headed:
+        chunkers += ["  - type: markdown    # along the headings", "    max_chunk_size: 1000"]
+    elif any(suffix in CODE for suffix in found.used):
+        chunkers += ["  - type: recursive-character    # along blank lines and lines"]
+    retrieval = ["  - vector", "  - bm25", "  - hybrid"]
+    if found.language in STOP_WORDS and not is_english:
+        stemmed = f"{{type: bm25, tokenizer: {{type: stemmed, language: {found.language}}}}}"
+        is_there = find_spec("snowballstemmer") is not None
+        retrieval += [f"  - {stemmed}" if is_there else f"  # - {stemmed}    # needs {install_command('stemming')}"]
+    unread = ", ".join(f"{count:,} {visible(suffix)}" for suffix, count in found.left_out.most_common(8))
+    known = "not there yet" if questions is None else counted(questions, "questions")
+    model, price = next(iter(PRICES.items()))
+    dollars = 3 * found.tokens * price / 1e6
+    cost = f"about {cost_in_words(dollars)}" if dollars > 0.01 else "less than a cent"
+    lines = [
+        f"# Written by rag-eval init: {visible(str(found))}.",
+        "# A list in any setting is a grid: every value in it is tried. `rag-eval parts` lists all settings.",
+        "",
+        "# Paths start at the folder of this file.",
+        f"corpus: {_yaml(corpus)}",
+        f"glob: {_yaml(found.globs if len(found.globs) > 1 else found.globs[0])}",
+        *[f"# Not read: {unread}. Put their text beside them as .md or .txt to have it searched."] * bool(unread),
+        f"ground_truth: {_yaml(truth)}    # {known}",
+        "",
+        "# How documents are cut; sizes of recursive-token are in tokens, those of the others in characters.",
+        "chunkers:",
+        *chunkers,
+        "",
+        "# How they are searched: by meaning, by words, by both.",
+        "retrieval:",
+        *retrieval,
+        "",
+        f"# What makes vectors. The local one needs no key{'' if is_english else ', and knows English best'}.",
+        "embedders:",
+        "  - local",
+        f"  # - {{type: openai, model: {model}}}    # needs OPENAI_API_KEY; {cost} once, for these documents",
+        "",
+        "# What is handed on for a hit: the chunk, or more of its document around it.",
+        f"returns: {'[hit, section]' if is_headed else '[hit, window]'}",
+        "",
+        "# How many hits count, and what is measured. The ranking is by recall within a budget of tokens, so that",
+        "# small and large chunks compete fairly; another budget: objective: recall_within_tokens@4000",
+        "k: [1, 5, 10]",
+        "metrics: [span_recall, span_precision, span_iou, tokens_retrieved]",
+    ]
+    if found.tokens > MUCH:
+        lines += ["", "# So much text need not be embedded for every configuration (docs/sweeps.md).", "search: guided"]
+    return "\n".join(lines) + "\n"
+
+
+def _yaml(value: object) -> str:
+    """A text, or a list of texts, as YAML writes it in a line."""
+    import yaml
+
+    return str(yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=10**6))[1:-2]
+
+
+def init(
+    documents: Annotated[Path, typer.Argument(help="Folder of documents.")],
+    output: Annotated[Path, typer.Option(help="Benchmark file to write; one that is there is not replaced.")] = Path(
+        "benchmark.yaml"
+    ),
+    truth: Annotated[Path | None, typer.Option(help="Ground-truth file; by default truth.jsonl, where it is.")] = None,
+) -> None:
+    """Write a benchmark file that fits a folder of documents, and say what to do next."""
+    from rag_eval.benchmark.config_files import load_config
+
+    if output.exists():
+        raise ConfigurationError(f"{str(output)!r} is there already: give another name with --output, or remove it")
+    found = look_into(documents)
+    known = find_truth(documents, truth)
+    path = known[0] if known else output.parent / USUAL_TRUTH[0]
+    text = benchmark_text(found, _relative(documents, output), _relative(path, output), known[1] if known else None)
+    with writing(output), open(output, "x", encoding="utf-8") as file:
+        file.write(text)
+    console = Console(highlight=False)
+    say(console, f"{documents}: {found}")
+    if found.left_out:
+        say(console, f"Not read: {counted(sum(found.left_out.values()), 'other files')}", "yellow")
+    configurations = len(load_config(output).configurations())
+    say(console, f"{output}: {counted(configurations, 'configurations')}; look through it, it explains itself")
+    for line in _next_steps(documents, found, output, path, known):
+        say(console, line)
+
+
+def _relative(path: Path, beside: Path) -> str:
+    """The path from the folder of a file; the whole one where there is no way from one to the other, as on Windows."""
+    try:
+        return Path(os.path.relpath(path, beside.absolute().parent)).as_posix()
+    except ValueError:
+        return str(path.absolute())
+
+
+def _next_steps(
+    documents: Path, found: Survey, output: Path, truth: Path, known: tuple[Path, int] | None
+) -> Iterator[str]:
+    folder, file, run = shlex.quote(str(documents)), shlex.quote(str(truth)), f"rag-eval run {shlex.quote(str(output))}"
+    if known:
+        yield f"Next, with the {counted(known[1], 'questions')} of {truth}: {run}"
+        return
+    globs = "" if found.globs == ["**/*.md"] else "".join(f" --glob {shlex.quote(one)}" for one in found.globs)
+    generate = f"rag-eval generate {folder}{globs}"
+    yield f"Next, the questions: {truth} is not there."
+    has_key = bool(os.environ.get("OPENAI_API_KEY") or os.environ.get("OPENAI_BASE_URL"))
+    if not has_key:
+        yield "  OPENAI_API_KEY is not set. With one, or OPENAI_BASE_URL of a server of yours, a model writes them:"
+    yield f"  {generate} --dry-run    # what it costs, asking nobody"
+    yield f"  {generate} --output {file} --max-cost 2"
+    yield f"  rag-eval truth review {file} --corpus {folder}{globs}    # in the browser, before you trust them"
+    if not has_key:
+        yield "  Without one: write them by hand, a line each, or import what you have (docs/ground-truth.md)"
+    yield f"Then: {run}"
+
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+def completion(
+    context: typer.Context,
+    shell: Annotated[str, typer.Argument(metavar="SHELL", help=f"The shell: {', '.join(SHELLS)}.")],
+) -> None:
+    """Print the completion of commands and options for a shell."""
+    if shell not in SHELLS:
+        raise ConfigurationError(f"there is no completion for {shell!r}: {choices(SHELLS, shell)}")
+    places = dict(_places(context.find_root().command))
+    typer.echo({"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](places))
+
+
+@dataclass(frozen=True)
+class Offered:
+    """What may follow the words of a command: commands with their help, options with it and whether a value follows."""
+
+    commands: dict[str, str]
+    options: dict[str, tuple[str, bool]]
+
+
+def _places(command: Any, words: str = "") -> Iterator[tuple[str, Offered]]:
+    """Every command by the words that call it, each after a space."""
+    inner = {name: one for name, one in getattr(command, "commands", {}).items() if not one.hidden}
+    options = {
+        flag: ((one.help or "").strip(), not one.is_flag)
+        for one in command.params
+        if one.param_type_name == "option"
+        for flag in one.opts
+    }
+    told = {name: (one.help or "").strip().partition("\n")[0] for name, one in inner.items()}
+    yield words, Offered(told, options | {"--help": ("Show this message and exit.", False)})
+    for name, one in inner.items():
+        yield from _places(one, f"{words} {name}")
+
+
+def _bash(places: dict[str, Offered]) -> str:
+    known = "|".join(f'"{words}"' for words in places if words)
+    cases = "\n".join(
+        f'    "{words}") commands="{" ".join(one.commands)}"; options="{" ".join(one.options)}" ;;'
+        for words, one in places.items()
+    )
+    return f"""# Completion of rag-eval for bash: source <(rag-eval completion bash)
+_rag_eval() {{
+  local word="${{COMP_WORDS[COMP_CWORD]}}" place="" one commands="" options=""
+  for one in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
+    case "$place $one" in {known}) place="$place $one" ;; esac
+  done
+  case "$place" in
+{cases}
+  esac
+  if [[ $word == -* ]]; then commands="$options"; fi
+  COMPREPLY=($(compgen -W "$commands" -- "$word"))
+}}
+complete -o default -F _rag_eval rag-eval"""
+
+
+def _zsh(places: dict[str, Offered]) -> str:
+    known = "|".join(f'"{words}"' for words in places if words)
+
+    def entry(name: str, told: str) -> str:
+        return "'" + f"{name}:{visible(told)}".replace("'", "'\\''") + "'"
+
+    cases = "\n".join(
+        f'    "{words}") commands=({" ".join(entry(*pair) for pair in one.commands.items())}); '
+        f"options=({' '.join(entry(name, told) for name, (told, _) in one.options.items())}) ;;"
+        for words, one in places.items()
+    )
+    return f"""#compdef rag-eval
+# Completion of rag-eval for zsh: source <(rag-eval completion zsh), after compinit
+_rag_eval() {{
+  local place="" one
+  local -a commands options
+  for one in "${{(@)words[2,CURRENT-1]}}"; do
+    case "$place $one" in {known}) place="$place $one" ;; esac
+  done
+  case "$place" in
+{cases}
+  esac
+  if [[ $PREFIX == -* ]]; then _describe option options
+  elif (( $#commands )); then _describe command commands
+  else _files; fi
+}}
+compdef _rag_eval rag-eval"""
+
+
+def _fish(places: dict[str, Offered]) -> str:
+    def quoted(text: str) -> str:
+        return "'" + visible(text).replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+    lines = [
+        "# Completion of rag-eval for fish: rag-eval completion fish | source",
+        "function __rag_eval_at",
+        "    set -l place ''",
+        "    for one in (commandline -opc)[2..]",
+        '        if contains -- "$place $one" ' + " ".join(quoted(words) for words in places if words),
+        '            set place "$place $one"',
+        "        end",
+        "    end",
+        '    test "$place" = "$argv"',
+        "end",
+    ]
+    for words, one in places.items():
+        at = f"complete -c rag-eval -n {quoted(f'__rag_eval_at {quoted(words)}')}"
+        lines += [f"{at} -f -a {name} -d {quoted(told)}" for name, told in one.commands.items()]
+        for name, (told, takes_value) in one.options.items():
+            kind = "-l" if name.startswith("--") else "-s"
+            lines.append(f"{at} {kind} {name.lstrip('-')}{' -r' if takes_value else ''} -d {quoted(told)}")
+    return "\n".join(lines)
