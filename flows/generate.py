@@ -25,6 +25,7 @@ def generate(
     glob: list[str] = [],  # noqa: B006  # which is never changed; the form shows a list of texts
     output: str = "generated-truth.jsonl",
     model: str = DEFAULT_MODEL,
+    queries: str = "",
     queries_per_doc: int = 5,
     max_cost: float = 0,
     cross_document: int = 0,
@@ -43,6 +44,7 @@ def generate(
         glob: Which files are documents, such as **/*.md, one pattern or more. Empty: as the benchmark file says.
         output: The ground-truth file to add to; it is made where it is not there.
         model: The model that writes the questions; its key is OPENAI_API_KEY in the worker's environment.
+        queries: A file of real questions, to quote what answers each in place of writing any.
         queries_per_doc: How many questions each document gets.
         max_cost: The most US dollars to pay; what is left is asked by the next run. 0: no limit.
         cross_document: How many questions need several documents, in all.
@@ -56,6 +58,7 @@ def generate(
     prices = Prices(input=input_price, output=output_price) if input_price or output_price else None
     source = GeneratedTruth(
         model=model,
+        queries=Path(queries) if queries else None,
         queries_per_doc=queries_per_doc,
         file=Path(output),
         max_cost=max_cost or None,

@@ -1,10 +1,15 @@
 import json
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import cast, get_args
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rag_eval.errors import ArtifactError, GroundTruthError, ReviewConflictError, SpanMismatchError
 from rag_eval.ground_truth.files import read_token_level
@@ -161,13 +166,13 @@ def test_spans_are_taken_from_the_document_and_kept_ones_stay(tmp_path: Path) ->
     assert [one["text"] for one in spans] == ["zwei", "🎉 fährt"]
     assert read_token_level(truth)[1].relevant_spans[1].start == party
     seen = digest(session, "ferry.md")
-    for given, reason in [
+    for place, reason in [
         (NewSpan("none.md", 0, 1, ""), "cannot be read any more"),
         (NewSpan("ferry.md", 0, 1, "other"), "has changed: look at it"),
         (NewSpan("ferry.md", 0, 1, seen, replaces=("ferry.md", 5, 6)), "somebody moved or removed"),
     ]:
         with pytest.raises(ReviewConflictError, match=reason):
-            session.put_span(query_id, given)
+            session.put_span(query_id, place)
     with pytest.raises(SpanMismatchError, match="reaches past the end"):
         session.put_span(query_id, NewSpan("ferry.md", 0, 10**6, seen))
     assert queries_in(truth)[1]["relevant_spans"] == spans
@@ -461,3 +466,47 @@ def test_a_document_that_changes_is_seen_as_it_is_now(tmp_path: Path) -> None:
     for doc_id in ("ferry.md", "../truth.jsonl"):
         with pytest.raises(ReviewConflictError, match="is not in the folder"):
             answers.document(session, doc_id)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.booleans(), st.integers(0, 3), st.sampled_from(["accepted", "rejected", "unanswerable", "y", "x", "n"])
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(STEPS)
+def test_a_merge_has_every_decision_whichever_file_comes_first(steps: list[tuple[bool, int, str]]) -> None:
+    with TemporaryDirectory() as name:
+        truth, docs = write_files(Path(name)), Path(name) / "docs"
+        (Path(name) / "ben").mkdir()
+        copy = Path(name) / "ben" / "truth.jsonl"
+        copy.write_bytes(truth.read_bytes())
+        sessions = session_on(truth), session_on(copy, "ben", docs)
+        for number, (is_ben, which, step) in enumerate(steps):
+            session = sessions[is_ben]
+            query_id, entry = list(session.entries.items())[which % 4]
+            passages = session.passages(entry)
+            with suppress(GroundTruthError):
+                if step == "n":
+                    session.put_span(query_id, NewSpan("ferry.md", number, number + 2, digest(session, "ferry.md")))
+                elif step in ("x", "y") and passages:
+                    place = passages[number % len(passages)].span.place
+                    session.judge(query_id, place, "accepted" if step == "y" else "rejected")
+                elif step in get_args(Verdict):
+                    session.decide(query_id, entry.version, cast("Verdict", step))
+        logs = [{one.line for one in read_judgements(path)} for path in (truth, copy)]
+        merges = merge_reviews(truth, [copy]), merge_reviews(copy, [truth])
+        states = [
+            {
+                query_id: (entry.status, entry.record.unanswerable, entry.places)
+                for query_id, entry in session_on(path, docs=docs).entries.items()
+            }
+            for path in (truth, copy)
+        ]
+        assert states[0] == states[1]
+        assert len(states[0]) == 4
+        assert [{one.line for one in read_judgements(path)} for path in (truth, copy)] == [logs[0] | logs[1]] * 2
+        assert merge_reviews(truth, [copy])[:3] == merges[0][:3]
