@@ -41,8 +41,10 @@ def prediction_powered(
     b = (wf - mean of wf) / N, less (wf - mean over S of wf) / n in the sample. λ = -Σab / Σb², within 0 and 1, makes
     Σ(a + λb)² least (PPI++: A. N. Angelopoulos, J. C. Duchi, T. Zrnic, 2023); any λ is right, the best is narrowest.
     The variance is G / (G - 1) · Σ u², u being the sum of a + λb over each of the G units of the sample and over each
-    other one (cluster-robust), and mean(w²) / n² more: as if one judgement more were the opposite, without which an
-    interval is too narrow where nearly all judgements agree. The ends are Student's with G - 1 degrees.
+    other one (cluster-robust), and the ends are Student's with G - 1 degrees. They are as far out as if one judgement
+    more, of a thing of the usual weight m, were the opposite of what was found: m / n further, with m² / n² added to
+    the variance, m being the root of the mean of w² where w is not 0 (M. P. Fay, E. J. Feuer, 1997, do so for rates).
+    Without it an interval is too narrow where nearly all judgements agree.
 
     λ = 0 is the sample alone. There are no ends where the sample is of one unit. Raises ``ConfigurationError`` when
     nothing was judged, or the shapes disagree.
@@ -61,14 +63,14 @@ def prediction_powered(
     of_model = (guess - everywhere) / total - (guess - seen) * sampled / n
     spread = float(of_model @ of_model)
     weight = float(np.clip(-(of_people @ of_model) / spread, 0.0, 1.0)) if spread > 0 else 0.0
-    one_more = float(np.mean(each**2)) / n**2
+    one_more = float(np.sqrt(each @ each / max(1, int((each != 0).sum())))) / n
 
     def estimate(mean: float, deviations: Values, seen: NDArray[np.bool_], more: float) -> Estimate:
         groups, low, high = len(np.unique(units.numbers[seen])), None, None
         if groups > 1:
             by_unit = np.bincount(units.numbers, deviations, units.count)
-            error = np.sqrt(groups / (groups - 1) * float(by_unit @ by_unit) + more)
-            reach = float(stdtrit(groups - 1, (1 + CONFIDENCE) / 2) * error)
+            error = np.sqrt(groups / (groups - 1) * float(by_unit @ by_unit) + more**2)
+            reach = more + float(stdtrit(groups - 1, (1 + CONFIDENCE) / 2) * error)
             low, high = mean - reach, mean + reach
         return Estimate(mean, low, high, int(seen.sum()), groups, units.kind)
 

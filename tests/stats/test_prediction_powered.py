@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import stdtrit
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.metric import Values
@@ -53,7 +54,7 @@ def test_judgements_of_one_document_count_as_one() -> None:
     assert twice.powered.mean == pytest.approx(once.powered.mean)
     assert (twice.powered.units, twice.powered.unit) == (30, "documents")
     # All but the one judgement more, of which there are twice as many.
-    assert width(twice.human) == pytest.approx(width(once.human), rel=0.06)
+    assert width(twice.human) == pytest.approx(width(once.human), rel=0.15)
     alone = prediction_powered(np.tile(model, 2), np.tile(judged, 2), each_alone(120))
     assert width(alone.human) < 0.75 * width(twice.human)
 
@@ -66,7 +67,7 @@ def test_agreement_is_not_certainty() -> None:
     judged = np.where(np.arange(500) < 50, 0.0, np.nan)
     found = prediction_powered(np.zeros(500), judged, each_alone(500))
     assert found.human.mean == 0.0
-    assert found.human.high == pytest.approx(2.01 / 50, rel=0.01)
+    assert found.human.high == pytest.approx((1 + 2.01) / 50, rel=0.01)
     one_unit = prediction_powered(np.zeros(9), np.zeros(9), Units("documents", np.zeros(9, int), 1))
     assert (one_unit.powered.low, one_unit.powered.high) == (None, None)
 
@@ -101,8 +102,7 @@ def test_it_is_what_a_loop_over_the_things_gives(seed: int, n: int, groups: int)
         assert found.powered.low is None
         return
     sums = [sum(a[i] + found.weight * b[i] for i in range(total) if numbers[i] == g) for g in range(groups)]
-    error = np.sqrt(held / (held - 1) * sum(one * one for one in sums) + np.mean(w**2) / n**2)
+    usual = np.sqrt(np.mean(w**2)) / n
+    error = np.sqrt(held / (held - 1) * sum(one * one for one in sums) + usual**2)
     assert found.powered.high is not None
-    from scipy.stats import t
-
-    assert found.powered.high - found.powered.mean == pytest.approx(t.ppf(0.975, held - 1) * error)
+    assert found.powered.high - found.powered.mean == pytest.approx(usual + stdtrit(held - 1, 0.975) * error)
