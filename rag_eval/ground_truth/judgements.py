@@ -46,7 +46,7 @@ class TruthJudgement(LineModel):
     decision: Decision
     unanswerable: bool = False
     grade: int | None = Field(default=None, ge=0, le=3)
-    reason: str | None = None
+    reason: NotEmpty | None = None
     by: NotEmpty
     at: AwareDatetime = Field(strict=False, lt=datetime(9999, 1, 1, tzinfo=UTC))
 

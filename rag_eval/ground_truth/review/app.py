@@ -277,6 +277,8 @@ class ReviewApp:
                 return _problem(CONFLICT, str(error))
             except RagEvalError as error:
                 return _problem(IMPOSSIBLE, str(error))
+            except UnicodeEncodeError:
+                return _problem(IMPOSSIBLE, "its metadata has characters that UTF-8 cannot hold: correct the file")
             except ValidationError as error:
                 return _problem(400, f"this request is not understood: {error.errors()[0]['msg']}")
 

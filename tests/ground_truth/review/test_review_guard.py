@@ -129,6 +129,13 @@ def test_odd_requests_are_answered_in_a_sentence(address: str, path: str, body: 
         assert client.get("api/document", params={"id": "../truth.jsonl"}).status_code == 409
 
 
+def test_metadata_that_cannot_be_sent_is_told_in_a_sentence(tmp_path: Path) -> None:
+    truth = write_files(tmp_path, '{"id": "q", "query": "x?", "unanswerable": true, "metadata": {"a": "\\ud800"}}')
+    with review_address(truth) as where, let_in(where) as client:
+        answer = client.get("api/query", params={"id": "q"})
+        assert (answer.status_code, "UTF-8" in answer.json()["problem"]) == (422, True)
+
+
 def test_two_reviews_at_once_do_not_share_a_cookie() -> None:
     assert Guard("t", 1).cookie != Guard("t", 2).cookie
     assert Guard("t", 1).is_token("t")
