@@ -47,6 +47,7 @@ from flows.automations import (
 from rag_eval.documents.watch import CorpusChange
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices, slug
+from rag_eval.parts.code import enter_folder
 from rag_eval.types.ids import text_sha256
 
 CORPUS_CHANGED = "corpus.changed"
@@ -190,7 +191,7 @@ def deploy(project: Project) -> dict[str, Deployed]:
                 work_queue_name=project.name,
                 job_variables={"env": environment} if environment else {},
             )
-            deployment.storage = LocalStorage(str(project.folder))
+            deployment.storage = ProjectFolder(str(project.folder))
             number = cast("UUID", deployment.apply())
             changes, new = None, _described(client.read_deployment(number))
             for old in (_described(one) for one in before if one.name == deployment.name):
@@ -208,6 +209,14 @@ def deploy(project: Project) -> dict[str, Deployed]:
         keep_automations(client, tag, automations)
         keep_automations(client, SHARED, [crash_dead_runs(project.dead_after)])
     return made
+
+
+class ProjectFolder(LocalStorage):
+    """The folder that runs of a project happen in."""
+
+    def to_pull_step(self) -> dict[str, Any]:
+        """Enter it so that no package there is taken for ours."""
+        return {f"{enter_folder.__module__}.{enter_folder.__name__}": {"directory": str(self.destination)}}
 
 
 def deployments_of(client: SyncPrefectClient, *tags: str) -> list[DeploymentResponse]:

@@ -11,10 +11,12 @@ What cannot be read off the code is told in ``Code.unknown``: imports of compute
 
 import ast
 import functools
+import os
 import sys
 import sysconfig
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import packages_distributions
@@ -61,6 +63,22 @@ class Code:
     files: tuple[Path, ...]
     unknown: tuple[str, ...]
     reads: tuple[str, ...]
+
+
+def enter_folder(directory: str) -> dict[str, str]:
+    """Be in a folder, our packages imported from where they are installed: what a worker does before it loads a flow.
+
+    Prefect looks for a flow in the present folder first, and a package there may be called ``flows`` or ``tasks``.
+    """
+    ours = str(Path(__file__).parents[2])
+    sys.path.insert(0, ours)
+    try:
+        for name in OURS:
+            import_module(name)
+    finally:
+        sys.path.remove(ours)
+    os.chdir(directory)
+    return {"directory": directory}
 
 
 def read_code(module: str, name: str, folder: Path) -> Code:

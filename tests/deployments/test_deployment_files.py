@@ -260,4 +260,4 @@ def test_prefect_deploys_the_file_as_it_is(tmp_path: Path) -> None:
         assert flow.startswith("rag-eval-")  # by which the server knows whose worker has died
         made = httpx.get(f"{api}/deployments/name/{flow}/{spec['name']}", timeout=30).json()
         assert made["parameters"] == spec["parameters"]
-        assert made["pull_steps"] == [{"prefect.deployments.steps.set_working_directory": {"directory": str(tmp_path)}}]
+        assert made["pull_steps"] == [{"rag_eval.parts.code.enter_folder": {"directory": str(tmp_path)}}]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from flows.deployments import ProjectFolder
 from rag_eval.distribution import DISTRIBUTION, VERSION, install_command
 from rag_eval.sample import CORPUS, GROUND_TRUTH
 from tests.flows.cli.commands import CLEAN
@@ -116,6 +117,24 @@ def test_a_run_beside_folders_called_flows_and_tasks(bin_folder: Path, project: 
     assert run.returncode == 0, run.stderr
     assert "my_parts:whole, bm25" in run.stdout
     assert "1.000" in run.stdout
+
+
+LOADED = """
+import asyncio, os
+from prefect.deployments.steps.core import run_steps
+from prefect.flows import load_flow_from_entrypoint
+asyncio.run(run_steps([STEP]))
+print(load_flow_from_entrypoint("flows.benchmark_from_file.benchmark_from_file").name, os.getcwd())
+"""
+
+
+def test_a_worker_in_such_a_folder_loads_our_flow(bin_folder: Path, tmp_path: Path) -> None:
+    for name in ("flows", "tasks"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('the wrong one')\n")
+    code = LOADED.replace("STEP", repr(ProjectFolder(str(tmp_path)).to_pull_step()))
+    # As a worker's child: it is in the folder of the user before the step is run.
+    loaded = done(bin_folder / "python", "-c", code, cwd=tmp_path, PYTHONSAFEPATH="1")
+    assert f"rag-eval-benchmark-from-file {tmp_path}" in loaded.stdout, loaded.stderr
 
 
 def action_steps(given: dict[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
