@@ -27,6 +27,7 @@ from rag_eval.benchmark.sweep import (
     GUIDED,
     CostLimit,
     Holdout,
+    Numbers,
     Rival,
     Search,
     SearchRecord,
@@ -34,7 +35,7 @@ from rag_eval.benchmark.sweep import (
     SureSearch,
     Values,
 )
-from rag_eval.benchmark.truth_stages import ground_truth
+from rag_eval.benchmark.truth_stages import ground_truth, take_questions
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import Usage
@@ -394,21 +395,26 @@ class GridSearch:
 
     def _bounds(self, members: list[Configuration], step: Step) -> dict[str, Values]:
         """What configurations find at most, for the questions of a step, in its pool of chunks."""
-        found, memory = {}, STORE.make("memory")
+        found, memory, at = {}, STORE.make("memory"), split_name(self._objective)[1]
+        asked = self._run(take_questions, self._inputs.truth, self._rows[step.questions].tolist())
+        # Of a budget of tokens it is not known before how many hits fill it.
+        inputs = self._inputs.model_copy(update={"truth": asked} | ({} if at.hits is None else {"depth": at.hits}))
         for one in members:
             pooled = one.model_copy(update={"store": memory})
-            scores = evaluate(self._run, pooled, self._inputs, step.chunks.tolist()).scores
-            found[one.name] = self._values(scores)[step.questions]
+            found[one.name] = self._scored(evaluate(self._run, pooled, inputs, step.chunks.tolist()).scores)
         return found
 
     # Reading
 
     def _values(self, scores: TableRef, *, held_out: bool = False) -> Values:
         """The objective of each answerable question that is searched, or held out, in the order of the questions."""
+        return self._scored(scores)[~self._seen if held_out else self._seen]
+
+    def _scored(self, scores: TableRef) -> Values:
         table, (column, at) = self._workspace.read_table(scores), split_name(self._objective)
         rows = (pc.field("metric") == column) & (pc.field("cut") == at.kind) & (pc.field("size") == at.size)
         values: Values = table.filter(rows).column("value").to_numpy()
-        return values[~self._seen if held_out else self._seen]
+        return values
 
     @functools.cached_property
     def _documents(self) -> list[str]:
@@ -425,6 +431,13 @@ class GridSearch:
             return asked
         about = main_documents(answers)
         return [about[one] for one in asked]
+
+    @functools.cached_property
+    def _rows(self) -> Numbers:
+        """The rows of the questions that are searched among all questions."""
+        queries = self._workspace.read_table(self._inputs.truth.queries)
+        answerable = np.flatnonzero(~queries.column("unanswerable").to_numpy())
+        return answerable[self._seen]
 
     @functools.cached_property
     def _seen(self) -> NDArray[np.bool_]:

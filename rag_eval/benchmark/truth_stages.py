@@ -263,3 +263,13 @@ def reanchor_for_run(
     report = reanchor(truth, corpus, document_versions(workspace, drifted) if workspace and drifted else None)
     check_not_empty(report)
     return report
+
+
+@stage("truth", version=1, makes=TruthRef)
+def take_questions(truth: TruthTables, numbers: list[int], *, context: Context) -> tuple[TruthTables, Effort]:
+    """Some of the questions, by their numbers, with their answers."""
+    queries = truth.queries.take(pa.array(numbers, pa.int64()))
+    known = pc.is_in(truth.answers.column("query_id"), queries.column("query_id").combine_chunks())
+    return TruthTables(queries, truth.answers.filter(known)), Effort(
+        fresh=len(numbers), total=len(numbers), unit="queries"
+    )
