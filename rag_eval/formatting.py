@@ -60,6 +60,24 @@ def cost_in_words(cost: float | None) -> str:
     return "unknown" if cost is None else f"${cost:,.4f}"
 
 
+MINUTE = 60.0
+
+
+def time_in_short(seconds: float) -> str:
+    """A time in at most four cells, such as ``42s``, ``12m`` or ``3h``."""
+    if seconds < MINUTE:
+        return f"{min(round(seconds), 59)}s"
+    return f"{seconds / MINUTE:.0f}m" if seconds < 100 * MINUTE else f"{seconds / MINUTE**2:.0f}h"
+
+
+def in_short(amount: float) -> str:
+    """A large number in at most four cells, such as ``950``, ``43k`` or ``2.1M``."""
+    for step, letter in ((1e6, "M"), (1e3, "k")):
+        if amount >= step:
+            return f"{amount / step:.{int(amount < 10 * step)}f}{letter}"
+    return f"{amount:.0f}"
+
+
 def basis(queries: int, units: int, unit: str) -> str:
     """What a test rests on."""
     if unit == "documents":

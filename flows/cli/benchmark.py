@@ -21,7 +21,7 @@ from flows.cli.processes import Stopped, leaving, watched
 from flows.cli.truth import summary
 from rag_eval.disk.files import scratch_path, sweep_scratch, write_atomically
 from rag_eval.errors import ArtifactError, BenchmarkFailedError, ConfigurationError, Faults
-from rag_eval.formatting import cost_in_words, counted
+from rag_eval.formatting import cost_in_words, counted, in_short, time_in_short
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ids import encode_utf8
 
@@ -47,10 +47,7 @@ def run(
         str | None,
         typer.Option("--publish", metavar="DATASET", help="LangSmith dataset for an experiment per configuration."),
     ] = None,
-    search: Annotated[
-        str | None,
-        typer.Option(help="Which configurations to evaluate, overriding the benchmark's: full, guided or sure."),
-    ] = None,
+    search: options.SearchOption = None,
     holdout: Annotated[
         float | None,
         typer.Option(min=0, max=0.9, help="Share of the documents whose questions the search does not see."),
@@ -140,40 +137,47 @@ def reproduce(
 FileArgument = Annotated[Path, typer.Argument(help="Benchmark file (YAML or TOML).", callback=options.benchmark_file)]
 
 
+@options.spread
 def estimate(
-    config: FileArgument,
-    workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
+    given: options.FileOptions,
+    config: options.ConfigArgument = None,
+    search: options.SearchOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Estimate what a benchmark would embed, in full and guided, before anything is spent."""
-    from rag_eval.benchmark.config_files import load_config
-    from rag_eval.benchmark.grid_search import estimated
+    """Estimate what a benchmark would embed and how long it takes, by each search, before anything is spent."""
+    from rag_eval.benchmark.estimate import estimated
     from rag_eval.benchmark.records import made_once
     from rag_eval.benchmark.workspace import Workspace
 
-    chosen, kept = load_config(config), Workspace.at(workspace)
+    chosen, kept = given.benchmark(config, search=search), Workspace.at(given.workspace)
     checked = check_files(chosen, kept, file=config)
-    found, notes = estimated(partial(made_once, kept), kept, chosen)
+    found, notes = estimated(partial(made_once, kept), kept, chosen, *([(chosen.search,)] if search else []))
     console = Console()
     if as_json:
         print_json(console, {"estimates": [asdict(one) for one in found], "notes": notes})
         return
-    columns = {"search": False, "configurations": True, "texts": True, "tokens": True, "cost": True, "left": True}
-    table = plain_table(None, columns)
+    columns = ("configurations", "texts", "tokens", "cost", "left", "time")
+    table = plain_table(None, {"search": False} | dict.fromkeys(columns, True))
     for one in found:
-        sizes = one.configurations, one.all.texts, one.all.tokens or 0
-        left = f"{one.left.tokens:,} tokens, {cost_in_words(one.left.cost)}"
-        table.add_row(one.search, *(f"{size:,}" for size in sizes), cost_in_words(one.all.cost), left)
+        sizes = [_between(size or 0, one.shares) for size in (one.all.texts, one.all.tokens, one.left.tokens)]
+        costs = dict.fromkeys(cost_in_words(one.all.cost and share * one.all.cost) for share in one.shares)
+        times = dict.fromkeys(map(time_in_short, one.seconds or ()))
+        told = *sizes[:2], "–".join(costs), sizes[2], "–".join(times)
+        table.add_row(one.search, f"{one.configurations:,}", *told)
     console.print(table)
-    say(console, "sure: between the two or more, at most full; it ends at max_cost, and says what is certain by then")
     for notice in (*notes, *checked.notes):
         say(console, f"Note: {notice}.")
 
 
+def _between(amount: int, shares: tuple[float, float]) -> str:
+    least, most = (share * amount for share in shares)
+    return f"{amount:,}" if least == most else f"{in_short(least)}–{in_short(most)}"
+
+
 def _within_limit(console: Console, chosen: "BenchmarkConfig", kept: "Workspace") -> "BenchmarkConfig":
     """The benchmark, with what a full search may embed beyond its limit; where nobody can be asked, the run says so."""
-    from rag_eval.benchmark.estimate import TextCosts
     from rag_eval.benchmark.grid_search import over_limit, within_limit
+    from rag_eval.benchmark.pools import TextCosts
     from rag_eval.benchmark.records import made_once
     from rag_eval.benchmark.references import CorpusSource
     from rag_eval.benchmark.stages import load_corpus

@@ -12,7 +12,7 @@ from rich.segment import ControlType
 from rich.text import Text
 
 from flows.cli.console import cut_in_the_middle, say, told_apart, visible
-from rag_eval.formatting import counted, percent
+from rag_eval.formatting import MINUTE, counted, percent, time_in_short
 from tasks.runner import SEARCH, StageEvent, Status
 
 MARKS: dict[Status, tuple[str, str]] = {
@@ -47,8 +47,6 @@ TROUBLES = 3
 FINISHED = ("computed", "reused", "failed")
 TIMED_FROM = 3.0
 """Seconds after which a running stage shows its time."""
-
-MINUTE = 60.0
 
 Times = dict[tuple[str | None, str], tuple[float, float | None]]
 """When each stage of each configuration began, and when it ended."""
@@ -206,14 +204,7 @@ def _mark(event: StageEvent, seconds: float | None) -> tuple[str, str]:
         done, total = event.done
         return percent(min(0.99, done / total)), style
     is_long = event.status == "started" and seconds is not None and seconds >= TIMED_FROM
-    return (_in_short(seconds or 0) if is_long else mark), style
-
-
-def _in_short(seconds: float) -> str:
-    """A time in at most four cells, such as ``42s``, ``12m`` or ``3h``."""
-    if seconds < MINUTE:
-        return f"{min(round(seconds), 59)}s"
-    return f"{seconds / MINUTE:.0f}m" if seconds < 100 * MINUTE else f"{seconds / MINUTE**2:.0f}h"
+    return (time_in_short(seconds or 0) if is_long else mark), style
 
 
 def _elapsed(states: dict[str, str], times: Times, elapsed: float, now: float) -> str:
@@ -236,7 +227,7 @@ def _elapsed(states: dict[str, str], times: Times, elapsed: float, now: float) -
             rest += 0.0 if ended is not None else max(0.0, seconds - (now - begun))
     first = min(begun for (name, _), (begun, _) in times.items() if name is not None)
     at_once = max(1.0, sum(map(sum, took.values())) / max(now - first, 1e-9))
-    return f"{told}, about {_in_short(rest / at_once)} left" if rest / at_once >= 1 else told
+    return f"{told}, about {time_in_short(rest / at_once)} left" if rest / at_once >= 1 else told
 
 
 def _troubles(all_names: list[str], events: Events, width: int) -> list[Text]:

@@ -52,9 +52,15 @@ ConfigArgument = Annotated[
 MaxDropOption = Annotated[float | None, typer.Option(help="How far the metric may drop; by default 0.02.")]
 
 
+SearchOption = Annotated[
+    str | None,
+    typer.Option(help="Which configurations to evaluate, overriding the benchmark's: full, guided or sure."),
+]
+
+
 @dataclass(frozen=True)
-class BenchmarkOptions:
-    """What replaces settings of a benchmark file, and where and how it runs."""
+class FileOptions:
+    """What replaces settings of a benchmark file, and where work is kept."""
 
     corpus: Annotated[Path | None, typer.Option(help="Folder of documents, overriding the benchmark's.")] = None
     truth: Annotated[Path | None, typer.Option(help="Ground-truth file, overriding the benchmark's.")] = None
@@ -63,9 +69,6 @@ class BenchmarkOptions:
         typer.Option(help="Pattern of the document files, overriding the benchmark's; may be repeated."),
     ] = None
     workspace: WorkspaceOption = DEFAULT_WORKSPACE
-    runner: Annotated[
-        str, typer.Option(help="Task runner for the configurations: threads, processes, dask or ray.")
-    ] = "threads"
 
     def benchmark(
         self,
@@ -74,12 +77,24 @@ class BenchmarkOptions:
         search: str | None = None,
         holdout: float | None = None,
     ) -> "BenchmarkConfig":
-        """The benchmark of a file as it is to run; raises ``ConfigurationError``, on an unknown runner too."""
-        from rag_eval.benchmark.config import check_runner
+        """The benchmark of a file as it is to run; raises ``ConfigurationError``."""
         from rag_eval.benchmark.config_files import chosen_benchmark
 
-        check_runner(self.runner)
         return chosen_benchmark(file, self.corpus, self.truth, self.glob, langsmith_dataset, search, holdout)
+
+
+@dataclass(frozen=True)
+class BenchmarkOptions(FileOptions):
+    """The same, and how it runs; raises ``ConfigurationError`` on an unknown runner."""
+
+    runner: Annotated[
+        str, typer.Option(help="Task runner for the configurations: threads, processes, dask or ray.")
+    ] = "threads"
+
+    def __post_init__(self) -> None:
+        from rag_eval.benchmark.config import check_runner
+
+        check_runner(self.runner)
 
 
 @dataclass(frozen=True)

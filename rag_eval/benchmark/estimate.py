@@ -1,111 +1,152 @@
-"""What a benchmark costs before anything is spent: the texts that its embedders would read, their tokens and price.
+"""What a benchmark takes before anything is spent: texts, tokens, money and time of each way to search its grid."""
 
-Cutting and counting ask nobody. A text that several chunkings have, or that the workspace has embedded before, is read
-once, as the embedding cache has it.
-"""
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, get_args
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
-
-import pyarrow as pa
-
-from rag_eval.benchmark.config import Configuration
-from rag_eval.benchmark.engine import cut
-from rag_eval.benchmark.references import Effort, TableRef
-from rag_eval.benchmark.stage import Context, Shards, stage
+from rag_eval.benchmark.config import BenchmarkConfig, Configuration
+from rag_eval.benchmark.engine import Run, evaluate
+from rag_eval.benchmark.grid_search import GridSearch, Rounds
+from rag_eval.benchmark.pools import TextCosts
+from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, Effort, effort_of
+from rag_eval.benchmark.runs import read_run
+from rag_eval.benchmark.stage import Stage
+from rag_eval.benchmark.stages import load_corpus
+from rag_eval.benchmark.sweep import Search
+from rag_eval.benchmark.truth_stages import ground_truth
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.embedding.cache import CachedEmbedder
 from rag_eval.embedding.embedder import Usage
-from rag_eval.errors import RagEvalError, as_sentence
+from rag_eval.errors import ConfigurationError, RagEvalError
+from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.metrics.metric import DEFAULT_ENCODING
-from rag_eval.parts import digest, fresh, is_remote, label
-from rag_eval.tables import schema_of, searched_texts
+from rag_eval.parts import fresh, is_remote, label
+from rag_eval.retrieval.searching import WordSearch
+from rag_eval.tables import searched_texts
 from rag_eval.tokens import count_tokens
-from rag_eval.types.ids import text_sha256
 
-TEXTS = schema_of(text_sha256=pa.string(), tokens=pa.int64())
+SURE_TOKENS = (0.22, 1.0)
+"""The shares of the full grid's tokens that a sure search embeds in replays of 204 configurations: at recall@5 on five
+long documents with 472 questions, and at most on 14 short ones, of whose chunks most hold something relevant."""
 
-
-@stage("texts", version=1, makes=list[TableRef], packages=("tiktoken",), by_shard=True)
-def count_texts(chunks: Shards, embedder: Any, *, context: Context) -> tuple[list[pa.Table], Effort]:
-    """The texts that an embedder would be given of each shard, each once, and how many tokens it would read."""
-    made, count = [], getattr(fresh(embedder), "count_tokens", None)
-    for shard in chunks:
-        texts = {text_sha256(text): text for text in searched_texts(shard).to_pylist()}
-        read = list(texts.values())
-        tokens = count(read) if count is not None and read else None
-        tokens = [count_tokens(text, DEFAULT_ENCODING) for text in read] if tokens is None else tokens
-        made.append(pa.table([pa.array(list(texts), pa.string()), pa.array(tokens, pa.int64())], schema=TEXTS))
-    total = sum(one.num_rows for one in made)
-    return made, Effort(fresh=total, total=total, unit="texts")
+SURE_TIME = (0.6, 1.5)
+"""What it takes of the time of a full one, embedding aside, in the same."""
 
 
-def total_usage(parts: Iterable[Usage]) -> Usage:
-    """The sum; its cost is unknown where that of a part is."""
-    listed = list(parts)
-    costs = [one.cost for one in listed if one.cost is not None]
-    tokens = sum(one.tokens or 0 for one in listed)
-    return Usage(0, sum(one.texts for one in listed), tokens, sum(costs) if len(costs) == len(listed) else None)
+TIMED = 200
+"""How many texts a local embedder is timed on."""
 
 
-class TextCosts:
-    """What embedding costs for configurations of one benchmark, in one workspace.
+@dataclass(frozen=True)
+class SearchEstimate:
+    """What a search takes: of how many configurations, what these embed, and what is left of it to embed.
 
-    ``run`` gives what a stage makes, as for ``evaluate``. ``notes`` name what is not in the figures: what asks a
-    service, and chunkers that failed, which are ``broken`` by their digests.
+    It embeds between two ``shares`` of that, and takes between two numbers of ``seconds``, the same where that is
+    known; None where nothing tells how long an embedder takes.
     """
 
-    def __init__(self, run: Callable[..., Any], workspace: Workspace, documents: Sequence[Any]) -> None:
-        self._run, self._workspace, self._documents = run, workspace, list(documents)
-        self._texts: dict[tuple[str, str], dict[str, int]] = {}
-        self._kept: dict[str, set[str]] = {}
-        self.notes: dict[str, None] = {}
-        self.broken: set[str] = set()
-
-    def of(self, configurations: Iterable[Configuration], *, kept: bool = False) -> Usage:
-        """What embedding the chunks of all of these costs; with ``kept``, as if the workspace had no vector yet."""
-        read: dict[str, tuple[Any, dict[str, int]]] = {}
-        for one in configurations:
-            self._note(one)
-            if one.embedder is not None:
-                read.setdefault(digest(one.embedder), (one.embedder, {}))[1].update(self.texts(one))
-        return total_usage(self._cost(*each, kept=kept) for each in read.values())
-
-    def texts(self, configuration: Configuration) -> dict[str, int]:
-        """The texts that the embedder of a configuration is given, by digest, each with its tokens."""
-        # What a service cuts or writes is not known before it is asked: then what is around a chunk is not counted.
-        around = None if is_remote(configuration.context) else configuration.context
-        free = configuration.model_copy(update={"context": around})
-        if is_remote(free.chunker):
-            return {}
-        key = digest(free.chunker) + digest(around), digest(free.embedder)
-        if key not in self._texts:
-            try:
-                counted = self._run(count_texts, cut(self._run, free, self._documents), free.embedder)
-            except RagEvalError as error:
-                self.broken.add(digest(free.chunker))
-                self.notes[as_sentence(error)] = None
-                return {}
-            table = self._workspace.read_tables(counted)
-            columns = (table.column(name).to_pylist() for name in ("text_sha256", "tokens"))
-            self._texts[key] = dict(zip(*columns, strict=True))
-        return self._texts[key]
-
-    def _cost(self, embedder: Any, texts: dict[str, int], *, kept: bool) -> Usage:
-        if not kept:
-            with Context(self._workspace).embedder(embedder) as cached:
-                if isinstance(cached, CachedEmbedder):
-                    texts = cached.lacking(texts)
-        tokens, price = sum(texts.values()), price_of(embedder)
-        return Usage(0, len(texts), tokens, None if price is None else tokens * price / 1_000_000)
-
-    def _note(self, one: Configuration) -> None:
-        asked = [one.chunker, one.context, one.queries, one.reranker, one.system]
-        for part in (part for part in asked if part is not None and is_remote(part)):
-            self.notes[f"{label(part)} asks a service too: what that costs is not in these figures"] = None
+    search: Search
+    configurations: int
+    all: Usage
+    left: Usage
+    shares: tuple[float, float]
+    seconds: tuple[float, float] | None
 
 
-def price_of(embedder: object) -> float | None:
-    """US dollars for a million tokens; 0 for what runs here, None where it is not known."""
-    price: float | None = getattr(embedder, "price", None if is_remote(embedder) else 0.0)
-    return price
+@dataclass(frozen=True)
+class Pace:
+    """The seconds that a configuration takes, embedding aside, and a token of each embedder by its label."""
+
+    configuration: float
+    token: dict[str, float]
+
+    @classmethod
+    def of(cls, work: Iterable[tuple[str, str, Effort | None]], configurations: int) -> "Pace":
+        """Take it from stages, each once: the name of each, the label of the embedder and its effort."""
+        beside, token = 0.0, dict[str, float]()
+        for name, embedder, effort in work:
+            if effort is not None and not name.startswith("embed"):
+                beside += effort.seconds
+            elif effort is not None and effort.fresh and effort.tokens:  # of those found in a cache nothing was read
+                token[embedder] = effort.seconds * effort.total / (effort.fresh * effort.tokens)
+        return cls(beside / max(1, configurations), token)
+
+    def seconds(self, configurations: Sequence[Configuration], costs: TextCosts) -> tuple[float, float]:
+        """Return what configurations take, and what embedding does that is left of them, by the embedders it knows."""
+        texts = 0.0
+        for told, each in self.token.items():
+            texts += each * (costs.of(one for one in configurations if label(one.embedder) == told).tokens or 0)
+        return len(configurations) * self.configuration, texts
+
+
+def estimated(
+    run: Run, workspace: Workspace, config: BenchmarkConfig, searches: Sequence[Search] = get_args(Search)
+) -> tuple[list[SearchEstimate], list[str]]:
+    """What these searches take, and what to know besides; no service is asked for anything."""
+    documents = run(load_corpus, CorpusSource.of(config.corpus, config.glob), config.shards)
+    costs, plans, notes = TextCosts(run, workspace, documents), dict[Search, list[Configuration]](), list[str]()
+    if not all(isinstance(one, FileTruth) for one in config.ground_truth):
+        every = config.configurations()
+        full = SearchEstimate("full", len(every), costs.of(every, kept=True), costs.of(every), (1.0, 1.0), None)
+        told = "what a guided or a sure search takes, and how long, is known once the ground truth is in a file"
+        return [full], [told, *costs.notes]
+    truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, copies=config.copies)
+    inputs = BenchmarkInputs.of(config, documents, truth)
+    for name in searches:
+        own = config.model_copy(update={"search": name})
+        search = GridSearch(run, workspace, own, inputs, lambda _: ([], {}), Rounds())
+        try:
+            plans[name] = search.planned()
+        except ConfigurationError as error:
+            notes.append(str(error))
+        notes += search.notes
+    used = {name: (costs.of(some, kept=True), costs.of(some)) for name, some in plans.items()}
+    pace, told = _pace(run, workspace, config, inputs)
+    found = []
+    for name, some in plans.items():
+        shares, times = (SURE_TOKENS, SURE_TIME) if name == "sure" else ((1.0, 1.0), (1.0, 1.0))
+        work, texts = pace.seconds(some, costs)
+        least, most = (each * work + share * texts for each, share in zip(times, shares, strict=True))
+        found.append(SearchEstimate(name, len(some), *used[name], shares, (least, most)))
+    notes.append(told)
+    for part in config.embedders:
+        if label(part) not in pace.token:
+            notes.append(f"how long {label(part)} takes to answer is not in the times")
+    if "sure" in plans:
+        notes.append("what sure takes is the range of what it took in replays, from long documents to few short ones")
+    if not any(map(is_remote, config.embedders)):
+        notes.append("these embedders run here: guided and sure save time with them, and no money")
+    return found, [*dict.fromkeys(notes), *costs.notes]
+
+
+def _pace(run: Run, workspace: Workspace, config: BenchmarkConfig, inputs: BenchmarkInputs) -> tuple[Pace, str]:
+    """The pace of the latest run on these documents, else of configurations here and now, and which it is."""
+    with suppress(RagEvalError):  # there is none, or none that can be read
+        latest = read_run(workspace)
+        if latest.corpus == CorpusSource.of(config.corpus, config.glob) and latest.configurations:
+            known = {
+                work.key: (name, label(one.configuration.embedder), work.effort)
+                for one in latest.configurations
+                for name, work in one.stages.items()
+            }
+            pace = Pace.of(known.values(), len(latest.configurations))
+            return pace, f"times are by run {latest.run}, without starting a server"
+    pace, told = Pace(0.0, {}), "how long this takes is known after a first run"
+    for chunker in [one for one in config.chunkers if not is_remote(one)][:2]:  # the first loads what all use
+        words = Configuration(chunker=chunker, retrieval=WordSearch())
+        work: dict[str, tuple[str, str, Effort | None]] = {}
+
+        def timed(stage: Stage, *given: Any, work: dict[str, Any] = work) -> Any:
+            made = run(stage, *given)
+            work[stage.key(*stage.looked(workspace, *given))] = stage.name, "", effort_of(made)
+            return made
+
+        texts = searched_texts(workspace.read_tables(evaluate(timed, words, inputs).chunks)).to_pylist()[:TIMED]
+        pace, told = Pace.of(work.values(), 1), f"times are by {words.name}, measured here, without starting a server"
+        for part in (part for part in config.embedders if not is_remote(part)):
+            begun = time.perf_counter()
+            fresh(part).embed(texts)
+            tokens = sum(count_tokens(text, DEFAULT_ENCODING) for text in texts)
+            pace.token[label(part)] = (time.perf_counter() - begun) / tokens
+    return pace, told

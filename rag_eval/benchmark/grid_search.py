@@ -6,7 +6,6 @@ that need not be: the local embedder in the place of its own, or BM25 where the 
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -15,12 +14,10 @@ from numpy.typing import NDArray
 
 from rag_eval.benchmark.config import BenchmarkConfig, Configuration
 from rag_eval.benchmark.engine import Run, evaluate
-from rag_eval.benchmark.estimate import TextCosts, total_usage
 from rag_eval.benchmark.objective import metric_column
 from rag_eval.benchmark.outcome import ConfigurationFailure, ConfigurationOutcome
-from rag_eval.benchmark.pools import Pools, key
-from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, TableRef
-from rag_eval.benchmark.stages import load_corpus
+from rag_eval.benchmark.pools import Pools, TextCosts, allows, key, total_usage
+from rag_eval.benchmark.references import BenchmarkInputs, TableRef
 from rag_eval.benchmark.sweep import (
     COST_WEIGHT,
     FEWEST_HELD_OUT,
@@ -29,19 +26,17 @@ from rag_eval.benchmark.sweep import (
     Holdout,
     Numbers,
     Rival,
-    Search,
     SearchRecord,
     Step,
     SureSearch,
     Values,
 )
-from rag_eval.benchmark.truth_stages import ground_truth, take_questions
+from rag_eval.benchmark.truth_stages import take_questions
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import Usage
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import cost_in_words, counted
-from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.metrics.metric import metric_of, split_name
 from rag_eval.parts import digest, is_remote, label
 from rag_eval.retrieval.searching import HybridSearch, WordSearch
@@ -111,40 +106,6 @@ def within_limit(left: Usage, config: BenchmarkConfig) -> bool:
 def over_limit(left: Usage, config: BenchmarkConfig) -> str:
     """Say what a full search has left to embed, beside its limit."""
     return f"max_cost is {config.max_cost}, and the full grid has {left.tokens:,} tokens left to embed"
-
-
-@dataclass(frozen=True)
-class SearchEstimate:
-    """What a search takes: how many configurations it evaluates, what they embed, and what is left of it to embed."""
-
-    search: Search
-    configurations: int
-    all: Usage
-    left: Usage
-
-
-def estimated(run: Run, workspace: Workspace, config: BenchmarkConfig) -> tuple[list[SearchEstimate], list[str]]:
-    """What a full and a guided search take, and what to know besides; nobody is asked for anything.
-
-    What a sure one takes is not known before: at most what a full one does, or ``max_cost``.
-    """
-    documents = run(load_corpus, CorpusSource.of(config.corpus, config.glob), config.shards)
-    costs, every = TextCosts(run, workspace, documents), config.configurations()
-    plans: dict[Search, list[Configuration]] = {"full": every}
-    notes = []
-    if all(isinstance(one, FileTruth) for one in config.ground_truth):
-        truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, copies=config.copies)
-        inputs = BenchmarkInputs.of(config, documents, truth)
-        search = GridSearch(run, workspace, config, inputs, lambda _: ([], {}), Rounds())
-        try:
-            plans["guided"] = [*(one for one in every if one.embedder is None), *search.guided()]
-        except ConfigurationError as error:
-            notes.append(str(error))
-        notes += search.notes
-    else:
-        notes.append("what a guided search takes is known once the ground truth is in a file")
-    found = [SearchEstimate(name, len(some), costs.of(some, kept=True), costs.of(some)) for name, some in plans.items()]
-    return found, [*notes, *costs.notes]
 
 
 def lacks_bound(one: Configuration) -> str | None:
@@ -327,7 +288,16 @@ class GridSearch:
         self._failed |= failed
         return {one.name: self._values(one.scores) for one in done}
 
-    def _surely(self, free: list[Configuration]) -> Searched:
+    def planned(self) -> list[Configuration]:
+        """The configurations that are evaluated, at most; raises as the search does, before anything is spent."""
+        if self._config.search == "guided":
+            return [*(one for one in self._all if one.embedder is None), *self.guided()]
+        if self._config.search == "sure":
+            self._bounded()
+        return [*self._all, *self._broken]
+
+    def _bounded(self) -> tuple[list[Configuration], list[Configuration]]:
+        """The configurations that are embedded with a bound and without; raises where none has one."""
         if not metric_of(self._objective).is_bounded or self._inputs.evaluation_type != "token-level":
             raise ConfigurationError(
                 f"search: sure needs an objective with a bound, recall of spans, and {self._objective} has none: use "
@@ -340,6 +310,10 @@ class GridSearch:
                 f"no configuration has a bound ({lacks_bound(others[0]) if others else 'nothing is embedded'}): use "
                 "search: guided or full"
             )
+        return rivals, others
+
+    def _surely(self, free: list[Configuration]) -> Searched:
+        rivals, others = self._bounded()
         pools = Pools(self._run, self._workspace, self._inputs, self._costs, rivals, self._objective, self._seen)
         in_money = self._limit is not None and self._limit.unit == "USD"
         if self._limit is not None:
@@ -496,14 +470,3 @@ class GridSearch:
             holdout=self._held_out(),
         )
         return Searched(self._done, self._failed, record)
-
-
-def allows(limit: CostLimit, cost: Usage) -> bool:
-    """Whether so much may be spent; raises ``ConfigurationError`` where the price is not known."""
-    if limit.unit == "tokens":
-        return (cost.tokens or 0) <= limit.amount
-    if cost.cost is None:
-        raise ConfigurationError(
-            "max_cost is in USD and the price of an embedder is not known: give price_per_million_tokens, or tokens"
-        )
-    return cost.cost <= limit.amount

@@ -17,10 +17,10 @@ from rag_eval import Corpus, Document, Query, TokenLevelGroundTruth
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import BenchmarkConfig, BenchmarkRecord, Configuration
 from rag_eval.benchmark.engine import InMemoryInputs, cut, evaluate, run_in_memory
-from rag_eval.benchmark.estimate import TextCosts
-from rag_eval.benchmark.grid_search import Rounds, Searched, estimated, lacks_bound, search_grid
+from rag_eval.benchmark.estimate import estimated
+from rag_eval.benchmark.grid_search import Rounds, Searched, lacks_bound, search_grid
 from rag_eval.benchmark.outcome import summarise
-from rag_eval.benchmark.pools import ChunkPlaces
+from rag_eval.benchmark.pools import ChunkPlaces, TextCosts
 from rag_eval.benchmark.records import made_once
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
 from rag_eval.benchmark.truth_stages import ground_truth
@@ -28,6 +28,7 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking import CHUNKER
 from rag_eval.errors import ConfigurationError, ServiceError
 from rag_eval.metrics.score_tables import average_scores
+from rag_eval.parts import label
 from rag_eval.retrieval.fusion import ZScoreFusion
 from rag_eval.retrieval.searching import HybridSearch, VectorSearch, WordSearch, with_reference
 from rag_eval.stores import STORE
@@ -96,9 +97,15 @@ def paid(server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_an_estimate_is_what_a_run_embeds(data: Path, tmp_path: Path, server: OpenAIServer, paid: str) -> None:
     config, workspace = benchmark(data, f"{GRID}\n{paid}"), Workspace(root=tmp_path / "w")
-    (full, guided), notes = estimated(partial(made_once, workspace), workspace, config)
+    (full, guided, sure), notes = estimated(partial(made_once, workspace), workspace, config)
     assert server.texts == []
-    assert (full.configurations, guided.configurations, notes) == (18, 12, [])
+    assert (full.configurations, guided.configurations, sure.configurations) == (18, 12, 18)
+    assert (full.shares, sure.all.tokens, sure.shares[1]) == ((1, 1), full.all.tokens, 1)
+    assert full.seconds is not None
+    assert sure.seconds is not None
+    assert sure.seconds[0] < full.seconds[0] == full.seconds[1]
+    measured = "times are by recursive-token 60/0, bm25, measured here, without starting a server"
+    assert notes[:2] == [measured, f"how long {label(config.embedders[0])} takes to answer is not in the times"]
     assert full.all == full.left
     assert full.all.cost == pytest.approx((full.all.tokens or 0) / 1_000)
     found = searched(config.model_copy(update={"search": "guided"}), workspace)
@@ -107,7 +114,7 @@ def test_an_estimate_is_what_a_run_embeds(data: Path, tmp_path: Path, server: Op
     assert len(server.texts) - questions == guided.all.texts
     assert found.search is not None
     assert (found.search.tokens, found.search.full_tokens) == (guided.all.tokens, full.all.tokens)
-    again, _ = estimated(partial(made_once, workspace), workspace, config)
+    again, _ = estimated(partial(made_once, workspace), workspace, config, ["full", "guided"])
     assert [one.left.texts for one in again] == [full.all.texts - guided.all.texts, 0]
     searched(config, workspace)
     assert len(server.texts) - questions == len(set(server.texts)) - questions == full.all.texts
@@ -152,9 +159,9 @@ def test_guided_keeps_to_the_limit_and_refuses_where_nothing_guides(data: Path, 
 def test_the_local_embedder_guides_where_it_is_not_compared(data: Path, tmp_path: Path, paid: str) -> None:
     vectors = GRID.replace("[vector, bm25, hybrid]", "[vector]") + paid
     config, workspace = benchmark(data, vectors), Workspace(root=tmp_path / "w")
-    (_, guided), notes = estimated(partial(made_once, workspace), workspace, config)
+    (guided,), notes = estimated(partial(made_once, workspace), workspace, config, ["guided"])
     assert guided.configurations == 6  # twice as many chunkings as it takes with a lexical side
-    assert notes == ["the guide is not known to serve searches by vectors alone: it takes twice as many chunkings"]
+    assert notes[0] == "the guide is not known to serve searches by vectors alone: it takes twice as many chunkings"
 
 
 def test_sure_excludes_what_cannot_be_better_and_says_by_how_much(data: Path, tmp_path: Path) -> None:

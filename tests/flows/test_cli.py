@@ -125,9 +125,12 @@ def test_an_estimate_comes_before_anything_is_spent(tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_text(f"{TWO}\nretrieval: hybrid\nmax_cost: 100 tokens\n")
     shown = rag_eval("estimate", "b.yaml", cwd=tmp_path, COLUMNS="100")
     assert shown.returncode == 0, shown.stderr
-    assert [line.split()[:2] for line in shown.stdout.splitlines() if "$" in line] == [["full", "2"]]
+    rows = [line.split()[:2] for line in shown.stdout.splitlines() if "$" in line]
+    assert rows == [["full", "2"], ["sure", "2"]]
     assert "Note: max_cost is 100 tokens and the first chunking alone takes" in shown.stdout
-    (told,) = json.loads(rag_eval("estimate", "b.yaml", "--json", cwd=tmp_path).stdout)["estimates"]
+    assert "Note: these embedders run here" in shown.stdout
+    assert rag_eval("estimate", "b.yaml", "--glob", "f*.md", cwd=tmp_path).returncode == 2  # without most documents
+    (told,) = json.loads(rag_eval("estimate", "b.yaml", "--search", "full", "--json", cwd=tmp_path).stdout)["estimates"]
     assert told["all"] == told["left"]
     assert told["left"]["tokens"] > 10_000
     refused = rag_eval("run", "b.yaml", cwd=tmp_path)
