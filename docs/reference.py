@@ -13,12 +13,13 @@ from typer.main import get_command
 from flows.cli.main import app
 from rag_eval.benchmark.config import SECTIONS, BenchmarkConfig
 from rag_eval.benchmark.truth_sources import TRUTH_SOURCE
+from rag_eval.documents.reading import LOADER
 from rag_eval.metrics import METRIC
 from rag_eval.parts import Kind, describe, label
 from rag_eval.retrieval import FUSION, TOKENIZER
 
 PAGE = Path(__file__).with_name("reference.md")
-KINDS = (TRUTH_SOURCE, *(one.kind for one in SECTIONS.values()), FUSION, TOKENIZER)
+KINDS = (LOADER, TRUTH_SOURCE, *(one.kind for one in SECTIONS.values()), FUSION, TOKENIZER)
 
 PLACES = {
     TRUTH_SOURCE.name: "`ground_truth`",

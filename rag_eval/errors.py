@@ -8,6 +8,7 @@
             EmptyCorpusError
             DuplicateDocumentError
             TextEncodingError
+            UnreadableDocumentError
         SpanError
             InvalidSpanError
             SpanMismatchError
@@ -62,6 +63,10 @@ class DuplicateDocumentError(CorpusError):
 
 class TextEncodingError(CorpusError):
     """A text is not valid UTF-8, or cannot be written as UTF-8."""
+
+
+class UnreadableDocumentError(CorpusError):
+    """A file of which its loader can make no text; the message says why, without the file's name."""
 
 
 class SpanError(RagEvalError):

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rag_eval.documents import FILE_DIGEST
 from rag_eval.errors import ConfigurationError, TableError, preview
 from rag_eval.formatting import html_table
 from rag_eval.types.chunks import CharacterSpan, Chunk, PositionAwareChunk
@@ -216,6 +217,14 @@ def documents_to_table(corpus: Corpus) -> pa.Table:
             for doc in corpus.documents
         ],
     )
+
+
+def file_digests(table: pa.Table) -> dict[str, str]:
+    """The sha256 of each document's file: that of its text, unless a loader made its text of the file."""
+    columns = (table.column(name).to_pylist() for name in ("doc_id", "sha256", "metadata"))
+    return {
+        doc_id: json.loads(metadata).get(FILE_DIGEST, digest) for doc_id, digest, metadata in zip(*columns, strict=True)
+    }
 
 
 def documents_from_table(table: pa.Table) -> list[Document]:

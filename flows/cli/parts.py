@@ -44,10 +44,11 @@ def _kinds() -> dict[str, Any]:
     """The kinds that can be listed, by name; metrics and evaluators are listed their own way."""
     from rag_eval.benchmark.config import SECTIONS
     from rag_eval.benchmark.truth_sources import TRUTH_SOURCE
+    from rag_eval.documents.reading import LOADER
     from rag_eval.retrieval import FUSION, TOKENIZER
     from rag_eval.stores import INDEX
 
-    registered = (TRUTH_SOURCE, *(one.kind for one in SECTIONS.values()), INDEX, FUSION, TOKENIZER)
+    registered = (LOADER, TRUTH_SOURCE, *(one.kind for one in SECTIONS.values()), INDEX, FUSION, TOKENIZER)
     return {one.name: one for one in registered} | dict.fromkeys(("metric", "evaluator"))
 
 

@@ -34,6 +34,7 @@ from rag_eval.disk.files import patterns_of
 from rag_eval.errors import ArtifactError, ConfigurationError, ServiceError
 from rag_eval.formatting import slug, suggestion
 from rag_eval.ground_truth.copies import Copies, NearCopies
+from rag_eval.tables import file_digests
 
 VERSIONS: tuple[int, ...] = get_args(BenchmarkOutcome.model_fields["schema_version"].annotation)
 """The versions of the summary that can be read."""
@@ -142,8 +143,7 @@ def documents_of_newest(workspace: Workspace, corpus: Path, glob: str | Sequence
             same = patterns_of(glob) == patterns_of(outcome.corpus.glob)
             if same and outcome.corpus.folder.resolve() == corpus.resolve():
                 tables = [workspace.read_table(shard) for shard in outcome.inputs.documents]
-                columns = [(table.column("doc_id").to_pylist(), table.column("sha256").to_pylist()) for table in tables]
-                return {doc_id: digest for ids, digests in columns for doc_id, digest in zip(ids, digests, strict=True)}
+                return {doc_id: digest for table in tables for doc_id, digest in file_digests(table).items()}
     return None
 
 

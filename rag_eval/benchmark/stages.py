@@ -28,10 +28,11 @@ from rag_eval.benchmark.references import CorpusSource, Effort, TableRef
 from rag_eval.benchmark.stage import Context, Shards, spent, stage
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.context import CutDocument
-from rag_eval.disk.files import contents_sha256, matching_files, read_text
+from rag_eval.disk.files import contents_sha256, file_sha256, matching_files
+from rag_eval.documents.reading import left_out_sentence, read_all
 from rag_eval.embedding.cache import CachedEmbedder
 from rag_eval.embedding.embedder import text_vectors
-from rag_eval.errors import ArtifactError
+from rag_eval.errors import ArtifactError, EmptyCorpusError
 from rag_eval.ground_truth.check import check_chunk_ids, check_chunker
 from rag_eval.llm.writing import Answers
 from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
@@ -46,6 +47,7 @@ from rag_eval.retrieval.retriever import (
 from rag_eval.retrieval.systems import AnswerReader
 from rag_eval.tables import (
     CHUNKS,
+    DOCUMENTS,
     PASSAGES,
     PLACE,
     SEARCHES,
@@ -57,6 +59,7 @@ from rag_eval.tables import (
     documents_from_table,
     documents_to_table,
     embeddings_schema,
+    file_digests,
     has_places,
     queries_from_table,
     searched_texts,
@@ -108,7 +111,7 @@ def _divided(source: CorpusSource, shards: int | None = None) -> list[tuple[Any,
     return [(source.part(names),) for names in _shards_of(source, shards)]
 
 
-@stage("documents", version=3, makes=list[TableRef], divided=_divided)
+@stage("documents", version=4, makes=list[TableRef], divided=_divided, packages=("pypdfium2",))
 def load_corpus(
     source: CorpusSource, shards: int | None = None, *, context: Context
 ) -> tuple[list[Iterator[pa.Table]], Callable[[], Effort]]:
@@ -117,12 +120,20 @@ def load_corpus(
     Twice as many shards are the halves of these.
     """
     digests: dict[str, str] = {}
+    skipped: list[str] = []
 
     def read(doc_ids: Sequence[str]) -> Iterator[pa.Table]:
-        texts = (read_text(source.folder / one) for one in doc_ids)
-        read = [Document(DocumentId(one), text) for one, text in zip(doc_ids, texts, strict=True)]
-        table = documents_to_table(Corpus(read))
-        digests.update(zip(doc_ids, table.column("sha256").to_pylist(), strict=True))
+        paths, left_out = [source.folder / one for one in doc_ids], list[str]()
+        found = read_all(source.folder, paths, left_out)
+        read = [Document(DocumentId(name), text, metadata) for name, text, metadata in found]
+        if left_out:
+            logger.warning(left_out_sentence(left_out))
+            if not read and source.names is None:
+                raise EmptyCorpusError(f"no document can be read, {left_out_sentence(left_out)}")
+        skipped.extend(left_out)
+        table = documents_to_table(Corpus(read)) if read else DOCUMENTS.empty_table()
+        known = file_digests(table)
+        digests.update({name: known.get(name) or file_sha256(source.folder / name) for name in doc_ids})
         yield table
 
     def effort() -> Effort:
@@ -131,7 +142,7 @@ def load_corpus(
         ]
         if contents_sha256((name, digests.get(name, "")) for name in found) != source.digest:
             raise ArtifactError(f"the corpus folder {str(source.folder)!r} changed while it was read: run again")
-        return Effort(fresh=len(digests), total=len(digests), unit="documents")
+        return Effort(fresh=len(digests), total=len(digests), unit="documents", skipped=len(skipped))
 
     return [read(one) for one in _shards_of(source, shards)], effort
 

@@ -1,10 +1,11 @@
 """Documents and the corpus they form."""
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rag_eval.disk.files import matching_files, read_text
+from rag_eval.disk.files import matching_files
 from rag_eval.errors import ConfigurationError, DuplicateDocumentError, EmptyCorpusError, SpanMismatchError, preview
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk, check_bounds, content_fault
 from rag_eval.types.ids import DocumentId, encode_utf8, generate_pa_chunk_id
@@ -67,6 +68,10 @@ class Document:
             )
 
 
+class LeftOutWarning(UserWarning):
+    """Files of a corpus of which no text can be made were left out."""
+
+
 @dataclass(frozen=True, slots=True)
 class Corpus:
     """The documents of one evaluation, in a fixed order. The metadata is copied, one level deep.
@@ -97,18 +102,25 @@ class Corpus:
     def from_folder(cls, folder: str | Path, glob: str | Sequence[str] = "**/*.md") -> "Corpus":
         """Read every file that ``glob``, or one of several, matches below ``folder``, sorted by id.
 
-        A document's id is its POSIX path relative to the folder. Files are read as UTF-8 and nothing is normalised:
+        A document's id is its POSIX path relative to the folder. HTML, Word, notebooks and PDF are loaded as text, and
+        left out with a ``LeftOutWarning`` where that cannot be. All others are read as UTF-8 and nothing is normalised:
         line ends and a byte-order mark stay as they are. ``*`` and ``**`` match hidden files and folders too
         (``.git/notes.md``). A link to a file of the folder is read like a file, under the link's own path; one that
         leads out of it is refused, unless ``RAG_EVAL_FOLLOW_LINKS`` is set; ``**`` does not enter a folder that is a
         link. Raises ``CorpusFolderError``, ``EmptyCorpusError``, ``TextEncodingError``, ``CorpusError`` on a file or a
         folder that cannot be read, or ``ConfigurationError`` on a pattern that is none.
         """
-        folder = Path(folder)
+        from rag_eval.documents.reading import left_out_sentence, read_all
+
+        folder, left_out = Path(folder), list[str]()
         documents = [
-            Document(DocumentId(path.relative_to(folder).as_posix()), read_text(path), path=path)
-            for path in matching_files(folder, glob)
+            Document(DocumentId(name), text, metadata, folder / name)
+            for name, text, metadata in read_all(folder, matching_files(folder, glob), left_out)
         ]
+        if left_out and not documents:
+            raise EmptyCorpusError(f"no document can be read, {left_out_sentence(left_out)}")
+        if left_out:
+            warnings.warn(left_out_sentence(left_out), LeftOutWarning, stacklevel=2)
         told = glob if isinstance(glob, str) else list(glob)
         return cls(documents, {"folder": folder.name, "glob": told}, folder)
 

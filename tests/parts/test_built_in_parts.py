@@ -13,6 +13,7 @@ from rag_eval.benchmark.truth_sources import TRUTH_SOURCE
 from rag_eval.chunking import CHUNKER
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.chunking.semantic import SemanticChunker
+from rag_eval.documents.reading import LOADER
 from rag_eval.embedding import EMBEDDER
 from rag_eval.embedding.embedder import check_embedder
 from rag_eval.embedding.local import LocalEmbedder
@@ -28,7 +29,7 @@ from rag_eval.stores.lance import Hnsw, IvfPq, LanceDBVectorStore
 from rag_eval.types.chunks import PositionAwareChunk
 from rag_eval.types.ids import DocumentId, generate_pa_chunk_id
 
-KINDS = (TRUTH_SOURCE, *(one.kind for one in SECTIONS.values()), INDEX, FUSION, TOKENIZER)
+KINDS = (LOADER, TRUTH_SOURCE, *(one.kind for one in SECTIONS.values()), INDEX, FUSION, TOKENIZER)
 EVERY = [(kind, name) for kind in KINDS for name in kind.types]
 NEEDED = {
     "sentence-transformers": {"model": "m"},

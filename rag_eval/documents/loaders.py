@@ -1,0 +1,334 @@
+"""Loaders: what a reader sees of an HTML page, a Word document, a notebook or a PDF, as text, and where on it.
+
+Headings are written as in Markdown, so that chunkers and contexts which know headings find them, and tables row by row.
+"""
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from itertools import pairwise
+from typing import Any
+from xml.etree import ElementTree
+
+from rag_eval.distribution import install_command
+from rag_eval.errors import ConfigurationError, UnreadableDocumentError
+from rag_eval.parts import part
+
+MOST_PAGES = 5_000
+MOST_EXPANDED = 200_000_000
+"""How many bytes the text of a Word document may have when it is unpacked."""
+
+
+@dataclass(frozen=True)
+class LoadedText:
+    """The text of a document, and where its pages, cells or other elements begin: (character, name), in order."""
+
+    text: str
+    places: list[tuple[int, str]] = field(default_factory=list)
+
+
+class _Pieces:
+    """A text that grows, in which lines end without blanks and no two empty lines follow one another."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.places: list[tuple[int, str]] = []
+        self._parts: list[str] = []
+        self._length = 0
+        self._breaks = 2  # how many line ends the text has at its end, the beginning counting as a break
+
+    def add(self, text: str) -> None:
+        """Add a text as it is."""
+        if text:
+            self._parts.append(text)
+            self._length += len(text)
+            self._breaks = 0
+
+    def words(self, text: str) -> None:
+        """Add a text with its runs of blanks as one, and none at the beginning of a line."""
+        plain = re.sub(r"[ \t\r\n\f\xa0]+", " ", text)
+        ends_blank = self._parts and self._parts[-1][-1:] in " \n"
+        self.add(plain.removeprefix(" ") if self._breaks or ends_blank else plain)
+
+    def line(self, breaks: int = 1) -> None:
+        """End the line, and with 2 leave an empty one."""
+        if self._parts and not self._breaks:
+            last = self._parts[-1]
+            self._parts[-1] = last.rstrip(" ")
+            self._length -= len(last) - len(self._parts[-1])
+        missing = breaks - self._breaks
+        if missing > 0:
+            self._parts.append("\n" * missing)
+            self._length += missing
+            self._breaks += missing
+
+    def mark(self, name: str) -> None:
+        """Note that an element begins here."""
+        self.places.append((self._length, name))
+
+    def loaded(self) -> LoadedText:
+        """Return what was added."""
+        text = "".join(self._parts).rstrip()
+        return LoadedText(f"{text}\n" if text else "", [one for one in self.places if one[0] < max(1, len(text))])
+
+
+_SKIPPED = ("script", "style", "noscript", "template", "svg", "iframe", "object", "canvas", "audio", "video", "select")
+_BLOCKS = frozenset(
+    {"address", "article", "aside", "blockquote", "body", "dd", "div", "dl", "dt", "fieldset", "figcaption", "figure"}
+    | {"footer", "form", "header", "hr", "main", "nav", "ol", "p", "pre", "section", "table", "ul", "title"}
+)
+_HEADINGS = {f"h{level}": level for level in range(1, 7)}
+_OPEN = frozenset(("area", "base", "br", "col", "embed", "hr", "img", "input", "li", "link", "meta", "option", "p"))
+_OPEN |= {"source", "td", "th", "tr", "track", "wbr"}
+"""What need not be closed, and so hides nothing: without its end the rest of the page would be gone."""
+_DISPLAY_NONE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.pieces = _Pieces()
+        self._hidden: tuple[str, int] | None = None  # the tag whose end shows text again, and how many are open
+        self._preformatted = 0
+        self._cells = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if self._hidden is not None:
+            name, depth = self._hidden
+            self._hidden = (name, depth + 1) if tag == name else self._hidden
+            return
+        told = dict(attrs)
+        is_unseen = "hidden" in told or told.get("aria-hidden") == "true"
+        is_unseen = is_unseen or _DISPLAY_NONE.search(told.get("style") or "") is not None
+        if tag in _SKIPPED or (is_unseen and tag not in _OPEN):
+            self._hidden = tag, 1
+            return
+        if tag in _HEADINGS:
+            self.pieces.line(2)
+            self.pieces.add("#" * _HEADINGS[tag] + " ")
+        elif tag in _BLOCKS:
+            self.pieces.line(2)
+            self._preformatted += tag == "pre"
+        elif tag in ("br", "tr"):
+            self.pieces.line()
+            self._cells = 0
+        elif tag == "li":
+            self.pieces.line()
+            self.pieces.add("- ")
+        elif tag in ("td", "th"):
+            if self._cells:
+                self.pieces.add(" | ")
+            self._cells += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._hidden is not None:
+            name, depth = self._hidden
+            if tag == name:
+                self._hidden = (name, depth - 1) if depth > 1 else None
+            return
+        if tag in _HEADINGS or tag in _BLOCKS:
+            self.pieces.line(2)
+            if tag == "pre":
+                self._preformatted = max(0, self._preformatted - 1)
+        elif tag in ("tr", "li"):
+            self.pieces.line()
+
+    def handle_data(self, data: str) -> None:
+        if self._hidden is None:
+            if self._preformatted:
+                self.pieces.add(data)
+            else:
+                self.pieces.words(data)
+
+
+@part
+class HtmlLoader:
+    """The text of a page without its scripts, styles and what is hidden."""
+
+    def load(self, data: bytes) -> LoadedText:
+        """Return the text; bytes that are no UTF-8 are read by the page's own charset, or as Windows-1252."""
+        page = _Page()
+        page.feed(_decoded(data))
+        page.close()
+        return page.pieces.loaded()
+
+
+def _decoded(data: bytes) -> str:
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return data.decode("utf-16", "replace")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        told = re.search(rb"charset\s*=\s*[\"']?\s*([\w-]+)", data[:4096], re.IGNORECASE)
+        try:
+            return data.decode(told[1].decode() if told else "cp1252", "replace")
+        except LookupError:
+            return data.decode("cp1252", "replace")
+
+
+_W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+
+
+@part
+class DocxLoader:
+    """The paragraphs, lists and tables of a Word document, without its comments and what was deleted."""
+
+    def load(self, data: bytes) -> LoadedText:
+        """Return the text; raises ``UnreadableDocumentError`` on what is no Word document, or is too large unpacked."""
+        try:
+            with zipfile.ZipFile(io.BytesIO(data)) as archive, archive.open("word/document.xml") as file:
+                xml = file.read(MOST_EXPANDED + 1)
+        except KeyError:
+            raise UnreadableDocumentError("is no Word document: it has no word/document.xml") from None
+        except Exception as error:  # noqa: BLE001  # zipfile, zlib and lzma each raise their own on damaged data
+            raise UnreadableDocumentError(f"is no Word document that can be unpacked ({error})") from None
+        if len(xml) > MOST_EXPANDED:
+            raise UnreadableDocumentError(f"has more than {MOST_EXPANDED:,} bytes when it is unpacked")
+        if b"<!DOCTYPE" in xml:  # no Word document has one, and entities are how XML is made to explode
+            raise UnreadableDocumentError("has a DOCTYPE, which no Word document has")
+        try:
+            body = ElementTree.fromstring(xml).find(f"{_W}body")  # noqa: S314  # without a DOCTYPE there are no entities
+        except (ElementTree.ParseError, ValueError) as error:
+            raise UnreadableDocumentError(f"is a Word document whose XML is broken ({error})") from None
+        pieces = _Pieces()
+        if body is not None:
+            _write_blocks(body, pieces)
+        return pieces.loaded()
+
+
+def _write_blocks(parent: ElementTree.Element, pieces: _Pieces) -> None:
+    for one in parent:
+        if one.tag == f"{_W}p":
+            style = one.find(f"{_W}pPr/{_W}pStyle")
+            level = re.fullmatch(r"(?:heading|berschrift|titre|titolo)?\s*([1-6])", _style(style), re.IGNORECASE)
+            pieces.line(1 if (item := one.find(f"{_W}pPr/{_W}numPr") is not None) else 2)
+            if level or _style(style).lower() == "title":
+                pieces.add("#" * int(level[1] if level else 1) + " ")
+            elif item:
+                pieces.add("- ")
+            pieces.words(_paragraph(one))
+        elif one.tag == f"{_W}tbl":
+            pieces.line(2)
+            for row in one.iter(f"{_W}tr"):
+                cells = [" ".join(_paragraph(each) for each in cell.iter(f"{_W}p")) for cell in row.findall(f"{_W}tc")]
+                pieces.words(" | ".join(cells))
+                pieces.line()
+            pieces.line(2)
+        elif one.tag in (f"{_W}sdt", f"{_W}sdtContent", f"{_W}ins"):
+            _write_blocks(one, pieces)
+
+
+def _style(style: ElementTree.Element | None) -> str:
+    return "" if style is None else style.get(f"{_W}val", "").removeprefix("Ü")
+
+
+def _paragraph(paragraph: ElementTree.Element) -> str:
+    told = {f"{_W}tab": "\t", f"{_W}br": "\n", f"{_W}cr": "\n", f"{_W}noBreakHyphen": "-"}
+    return "".join(
+        (one.text or "") if one.tag == f"{_W}t" else told[one.tag]
+        for one in paragraph.iter()
+        if one.tag == f"{_W}t" or one.tag in told
+    )
+
+
+@part
+class NotebookLoader:
+    """The cells of a Jupyter notebook: Markdown as it is, code between fences, and the text that it printed."""
+
+    def load(self, data: bytes) -> LoadedText:
+        """Return the text, with where each cell begins; raises ``UnreadableDocumentError`` on what is no notebook."""
+        try:
+            cells = json.loads(data)["cells"]
+            pieces = _Pieces()
+            for number, cell in enumerate(cells, start=1):
+                text = _joined(cell["source"]).rstrip()
+                printed = [text, *_outputs(cell)] if cell["cell_type"] == "code" else [text]
+                pieces.line(2)
+                pieces.mark(f"cell {number}")
+                for n, each in enumerate(printed):
+                    if each.strip():
+                        pieces.line(2)
+                        fence = "```python" if n == 0 else "```"
+                        pieces.add(f"{fence}\n{each}\n```" if cell["cell_type"] == "code" else each)
+            return pieces.loaded()
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise UnreadableDocumentError("is no notebook of Jupyter's version 4") from None
+
+
+def _joined(source: Any) -> str:
+    return "".join(source) if isinstance(source, list) else str(source)
+
+
+def _outputs(cell: dict[str, Any]) -> Iterator[str]:
+    for output in cell.get("outputs", []):
+        yield _joined(output.get("text") or output.get("data", {}).get("text/plain") or "").rstrip()
+
+
+_LIGATURES = str.maketrans({"\ufb00": "ff", "\ufb01": "fi", "\ufb02": "fl", "\ufb03": "ffi", "\ufb04": "ffl"})
+_HYPHEN = re.compile("([a-zà-ÿ]+)[\x02\ufffe\u00ad\u2010-]\r?\n([a-zà-ÿ]+)")
+
+
+@part
+class PdfLoader:
+    """The text layer of a PDF, page by page, with ligatures as letters and words that a line end divides joined."""
+
+    def load(self, data: bytes) -> LoadedText:
+        """Return the text, with where each page begins.
+
+        Raises ``UnreadableDocumentError`` on one that is broken, encrypted, has no text layer or too many pages, and
+        ``ConfigurationError`` without pypdfium2.
+        """
+        try:
+            import pypdfium2
+        except ImportError:
+            raise ConfigurationError(f"PDF files need pypdfium2: {install_command('documents')}") from None
+        try:
+            document = pypdfium2.PdfDocument(data)
+        except pypdfium2.PdfiumError as error:
+            is_locked = "password" in str(error).lower()
+            told = "is encrypted: remove its password" if is_locked else f"is no PDF that can be read ({error})"
+            raise UnreadableDocumentError(told) from None
+        with document:
+            if len(document) > MOST_PAGES:
+                raise UnreadableDocumentError(f"has {len(document):,} pages, more than {MOST_PAGES:,}: divide it")
+            pages = [*_pages(document)]
+        if not any(page.strip() for page in pages):
+            raise UnreadableDocumentError("has no text layer: it is scanned, have its text recognised first")
+        words = set(re.findall("[a-zà-ÿ-]+", "\n".join(pages)))
+        pieces = _Pieces()
+        for number, page in enumerate(pages, start=1):
+            pieces.line(2)
+            pieces.mark(f"page {number}")
+            pieces.add(_tidy(page, words))
+        return pieces.loaded()
+
+
+def _pages(document: Any) -> Iterator[str]:
+    import pypdfium2
+
+    for number in range(len(document)):
+        try:
+            page = document[number]
+            text_page = page.get_textpage()
+            yield text_page.get_text_bounded() if text_page.count_chars() else ""
+            text_page.close()
+            page.close()
+        except pypdfium2.PdfiumError:
+            yield ""  # a page that is broken has no text; the others have theirs
+
+
+def _tidy(page: str, words: set[str]) -> str:
+    """A page's text: line ends as usual, ligatures as letters, and divided words joined where that is sure."""
+
+    def joined(found: re.Match[str]) -> str:
+        # A word that is written with its hyphen elsewhere keeps it.
+        return f"{found[1]}-{found[2]}" if f"{found[1]}-{found[2]}" in words else found[1] + found[2]
+
+    text = _HYPHEN.sub(joined, page.translate(_LIGATURES)).replace("\r\n", "\n")
+    lines = [line.rstrip() for line in text.replace("\x02", "-").replace("\ufffe", "-").split("\n")]
+    kept = [line for line, before in pairwise([*lines, ""]) if line or before]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept or lines)).strip("\n")
