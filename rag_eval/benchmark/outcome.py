@@ -206,6 +206,12 @@ class BenchmarkOutcome(_Outcome):
     search: SearchRecord | None = None
 
     @property
+    def left_out(self) -> int:
+        """How many files of the corpus were left out, because no text can be made of them."""
+        effort = self.stages["load-corpus"].effort if "load-corpus" in self.stages else None
+        return effort.skipped if effort is not None else 0
+
+    @property
     def ranking_metric(self) -> str:
         """What configurations are ranked, compared and gated by: the objective of the benchmark."""
         return self.config.objective

@@ -269,7 +269,8 @@ def _outputs(cell: dict[str, Any]) -> Iterator[str]:
 
 
 _LIGATURES = str.maketrans({"\ufb00": "ff", "\ufb01": "fi", "\ufb02": "fl", "\ufb03": "ffi", "\ufb04": "ffl"})
-_HYPHEN = re.compile("([a-zà-ÿ]+)[\x02\ufffe\u00ad\u2010-]\r?\n([a-zà-ÿ]+)")
+# A hyphen that pdfium takes for one of a line end is U+0002 or U+FFFE, and the line goes on.
+_HYPHEN = re.compile("([a-zà-ÿ]+)(?:[\x02\ufffe]\r?\n?|[\u00ad\u2010-]\r?\n)([a-zà-ÿ]+)")
 
 
 @part

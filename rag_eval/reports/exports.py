@@ -32,7 +32,7 @@ FORMATS: tuple[str, ...] = get_args(Format)
 LONGEST_FILE = 100
 
 ROWS = schema_of(
-    "doc_id start end chunk_id score",
+    "doc_id start end chunk_id place score",
     configuration=pa.string(),
     query_id=pa.string(),
     query=pa.string(),
@@ -42,6 +42,7 @@ ROWS = schema_of(
     start=pa.int64(),
     end=pa.int64(),
     chunk_id=pa.string(),
+    place=pa.string(),
     score=pa.float64(),
     tokens=pa.int64(),
     text=pa.large_string(),
@@ -128,7 +129,7 @@ def _counted(rows: Sequence[Mapping[str, Any]], cut: Cut, text_of: "_Texts") -> 
         if (cut.kind == "hits" and row["rank"] > cut.size) or (cut.kind == "tokens" and spent > cut.size):
             return
         places = {name: row[name] for name in ("rank", "doc_id", "start", "end", "chunk_id")}
-        yield {**places, "score": row.get("score"), "tokens": tokens, "text": text}
+        yield {**places, "place": text_of.place(row), "score": row.get("score"), "tokens": tokens, "text": text}
 
 
 class _Texts:
@@ -143,6 +144,10 @@ class _Texts:
             chunks = found_chunks([workspace.read_table(shard) for shard in one.chunk_tables], found)
             columns = (chunks.column(name).to_pylist() for name in ("doc_id", "ordinal", "content"))
             self._chunks = {(doc_id, ordinal): content for doc_id, ordinal, content in zip(*columns, strict=True)}
+
+    def place(self, row: Mapping[str, Any]) -> str | None:
+        """The page, or other element of its document, that a passage begins in."""
+        return None if row["start"] is None else self._documents[row["doc_id"]].place_at(row["start"])
 
     def __call__(self, row: Mapping[str, Any]) -> str:
         if row["text"] is not None:

@@ -1,11 +1,14 @@
 """Documents and the corpus they form."""
 
 import warnings
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rag_eval.disk.files import matching_files
+from rag_eval.documents import PLACES
 from rag_eval.errors import ConfigurationError, DuplicateDocumentError, EmptyCorpusError, SpanMismatchError, preview
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk, check_bounds, content_fault
 from rag_eval.types.ids import DocumentId, encode_utf8, generate_pa_chunk_id
@@ -43,6 +46,12 @@ class Document:
                 f"which has {len(self.content)} characters"
             )
         return CharacterSpan(self.id, start, end, self.content[start:end])
+
+    def place_at(self, character: int) -> str | None:
+        """Return the page, cell or other element that a character is in; None where the loader told none."""
+        places: Any = self.metadata.get(PLACES) or ()
+        number = bisect_right([start for start, _ in places], character) - 1
+        return str(places[number][1]) if number >= 0 else None
 
     def chunk_at(self, start: int, end: int, metadata: Mapping[str, object] | None = None) -> PositionAwareChunk:
         """Return the chunk that is the text at ``[start, end)``; the place is not checked."""

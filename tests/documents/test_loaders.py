@@ -1,0 +1,207 @@
+"""What a reader sees of a file, as text; and files that are made to break a parser."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_eval.benchmark.config_files import load_config
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.documents import reading
+from rag_eval.documents.reading import read_document
+from rag_eval.errors import EmptyCorpusError, UnreadableDocumentError
+from rag_eval.reports.exports import export_run
+from rag_eval.types.documents import Corpus, LeftOutWarning
+from tests.documents.made_files import docx, packed, pdf
+from tests.reports.report_runs import run
+
+PAGE = """<!doctype html><html><head><title>Guide</title><style>p {color: red}</style><script>alert("gone")</script>
+</head><body onload="alert(1)"><nav hidden>Menu <div>of divs</div></nav><h1>Ferry &amp; pier</h1>
+<p>The last   ferry <b>leaves</b> at
+22:40.<p hidden>Seen, as nothing closes it.<ul><li>One<li>Two &lt;script&gt;</ul>
+<div style="display: none">Secret</div><table><tr><th>Day<th>Time<tr><td>Monday<td>9:00</table><pre>a  b
+  c</pre><p>End"""
+SEEN = """Guide
+
+# Ferry & pier
+
+The last ferry leaves at 22:40.
+
+Seen, as nothing closes it.
+
+- One
+- Two <script>
+
+Day | Time
+Monday | 9:00
+
+a  b
+  c
+
+End
+"""
+
+
+def read(tmp_path: Path, name: str, data: bytes) -> tuple[str, dict[str, Any]]:
+    (tmp_path / name).write_bytes(data)
+    return read_document(tmp_path / name)
+
+
+def test_of_a_page_what_a_reader_sees(tmp_path: Path) -> None:
+    assert read(tmp_path, "a.html", PAGE.encode())[0] == SEEN
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "Prêt".encode("cp1252"),
+        "\ufeffPrêt".encode(),
+        "Prêt".encode("utf-16"),
+        b'<meta charset="iso-8859-15">' + "Prêt".encode("iso-8859-15"),
+        b'<meta charset="no-such">' + "Prêt".encode("cp1252"),
+    ],
+)
+def test_a_page_in_another_encoding(tmp_path: Path, data: bytes) -> None:
+    assert read(tmp_path, "a.htm", data)[0] == "Prêt\n"
+
+
+def test_a_word_document(tmp_path: Path) -> None:
+    made = docx(
+        [("Heading1", "Ferry"), ("Normal", "It  leaves."), ("berschrift2", "Pier")], [["Day", "Time"], ["Mo", "9"]]
+    )
+    assert read(tmp_path, "a.docx", made)[0] == "# Ferry\n\nIt leaves.\n\n## Pier\n\nDay | Time\nMo | 9\n"
+
+
+def test_a_notebook(tmp_path: Path) -> None:
+    cells = [
+        {"cell_type": "markdown", "source": ["# Ferry\n", "Text."]},
+        {"cell_type": "code", "source": "print(1)", "outputs": [{"text": ["1\n"]}, {"data": {"text/plain": "2"}}]},
+    ]
+    text, metadata = read(tmp_path, "a.ipynb", json.dumps({"cells": cells}).encode())
+    assert text == "# Ferry\nText.\n\n```python\nprint(1)\n```\n\n```\n1\n```\n\n```\n2\n```\n"
+    assert metadata["places"] == [[0, "cell 1"], [15, "cell 2"]]
+
+
+def test_the_pages_of_a_pdf(tmp_path: Path) -> None:
+    pages = [["The ferry leaves the har-", "bour at nine.", "A well-", "known pier."], [], ["The well-known lamp."]]
+    text, metadata = read(tmp_path, "a.pdf", pdf(pages))
+    assert "leaves the harbour at nine." in " ".join(text.split())
+    assert "well-known pier" in " ".join(text.split()), "elsewhere it is written with its hyphen"
+    starts = [(name, text[start:].strip().split("\n")[0]) for start, name in metadata["places"]]
+    assert starts[0] == ("page 1", text.split("\n")[0])
+    assert starts[-1] == ("page 3", "The well-known lamp.")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "told"),
+    [
+        ("a.pdf", b"no PDF", "is no PDF that can be read"),
+        ("a.pdf", pdf([[], []]), "has no text layer"),
+        ("a.docx", b"PK no archive", "is no Word document that can be unpacked"),
+        ("a.docx", packed(b'<!DOCTYPE x [<!ENTITY a "aa">]><w/>'), "has a DOCTYPE"),
+        ("a.docx", packed(b"<w:document"), "is a Word document whose XML is broken"),
+        ("a.docx", packed(b" " * 200_000_001), "has more than 200,000,000 bytes when it is unpacked"),
+        ("a.ipynb", b"[1, 2]", "is no notebook"),
+        ("a.ipynb", b"[" * 100_000, "is no notebook"),
+    ],
+    ids=["broken", "scanned", "no archive", "entities", "broken XML", "bomb", "list", "deep"],
+)
+def test_a_file_without_text_is_told(tmp_path: Path, name: str, data: bytes, told: str) -> None:
+    with pytest.raises(UnreadableDocumentError, match=f"{name}' {told}"):
+        read(tmp_path, name, data)
+
+
+def test_too_many_pages_are_told(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableDocumentError, match="has 5,001 pages, more than 5,000: divide it"):
+        read(tmp_path, "a.pdf", pdf([["x"]] * 5_001))
+
+
+def test_what_takes_too_long_is_ended_and_the_next_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "SECONDS", 0.05)
+    with pytest.raises(UnreadableDocumentError, match="took longer than 0 seconds"):
+        read(tmp_path, "slow.html", b"<p>word " * 2_000_000)
+    monkeypatch.undo()
+    assert read(tmp_path, "next.html", b"<p>word")[0] == "word\n"
+
+
+def test_a_loader_that_dies_costs_one_file(tmp_path: Path) -> None:
+    read(tmp_path, "a.html", b"x")
+    process = reading._parser._process
+    assert process is not None
+    process.kill()
+    process.wait()
+    assert read(tmp_path, "b.html", b"y")[0] == "y\n"
+
+
+def test_mutated_files_are_read_or_told(tmp_path: Path) -> None:
+    rng = random.Random(7)  # noqa: S311  # the same faults every time
+    made = {
+        "pdf": pdf([["Ferry and pier."] * 20] * 3),
+        "docx": docx([("Heading1", "Ferry")] * 9),
+        "html": PAGE.encode(),
+    }
+    outcomes = {"read": 0, "told": 0}
+    for number in range(210):
+        suffix = ("pdf", "docx", "html")[number % 3]
+        data = bytearray(made[suffix])
+        for _ in range(rng.randint(1, 30)):
+            place = rng.randrange(len(data))
+            data[place : place + rng.randint(0, 9)] = rng.randbytes(rng.randint(0, 9))
+        try:
+            text, _ = read(tmp_path, f"{number}.{suffix}", bytes(data))
+            assert "alert(" not in text.replace("onload", "") or suffix == "html"
+            outcomes["read"] += 1
+        except UnreadableDocumentError:
+            outcomes["told"] += 1
+    assert sum(outcomes.values()) == 210
+    assert min(outcomes.values()) > 20, outcomes
+
+
+def test_files_without_text_are_left_out_of_a_corpus(tmp_path: Path) -> None:
+    (tmp_path / "scan.pdf").write_bytes(pdf([[]]))
+    with pytest.raises(
+        EmptyCorpusError, match=r"no document can be read, 1 file left out: .*scan.pdf' has no text layer"
+    ):
+        Corpus.from_folder(tmp_path, "*.pdf")
+    (tmp_path / "good.pdf").write_bytes(pdf([["Ferry."]]))
+    with pytest.warns(LeftOutWarning, match="1 file left out: .*scan.pdf"):
+        corpus = Corpus.from_folder(tmp_path, "*.pdf")
+    assert [document.id for document in corpus] == ["good.pdf"]
+
+
+@pytest.mark.parametrize("shards", [1, 7])
+def test_a_benchmark_on_mixed_files(tmp_path: Path, shards: int) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "a.md").write_text("The ferry leaves at nine.\n")
+    (docs / "b.html").write_text("<p>The pier is <b>red</b>.")
+    (docs / "c.pdf").write_bytes(pdf([["First page."], ["Guests pay on board."]]))
+    (docs / "d.docx").write_bytes(docx([("Normal", "The lamp is blue.")]))
+    (docs / "e.pdf").write_bytes(pdf([[]]))
+    glob = ["**/*.md", "**/*.html", "**/*.pdf", "**/*.docx"]
+    with pytest.warns(LeftOutWarning):
+        texts = {document.id: document for document in Corpus.from_folder(docs, glob)}
+    rows = []
+    for doc_id, answer in (
+        ("b.html", "The pier is red."),
+        ("c.pdf", "Guests pay on board."),
+        ("d.docx", "The lamp is blue."),
+    ):
+        start = texts[doc_id].content.index(answer)
+        span = {"doc_id": doc_id, "start": start, "end": start + len(answer), "text": answer}
+        rows.append(json.dumps({"query": answer, "relevant_spans": [span]}))
+    (tmp_path / "truth.jsonl").write_text("\n".join(rows))
+    (tmp_path / "benchmark.yaml").write_text(
+        f"corpus: docs\nglob: {json.dumps(glob)}\nground_truth: truth.jsonl\nretrieval: bm25\nshards: {shards}\n"
+        "chunkers: {type: sentence, max_chunk_size: 20}\nk: [1]\nobjective: span_recall@1\n"
+    )
+    workspace = Workspace(root=tmp_path / ".rag-eval")
+    outcome = run(load_config(tmp_path / "benchmark.yaml"), workspace)
+    assert outcome.configurations[0].metrics["span_recall@1"] == 1.0
+    assert outcome.documents == 4
+    assert texts["c.pdf"].place_at(texts["c.pdf"].content.index("Guests")) == "page 2"
+    (file,) = export_run(workspace, outcome, "jsonl", tmp_path).files
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert {line["passages"][0]["place"] for line in lines} == {None, "page 2"}
