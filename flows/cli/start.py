@@ -18,11 +18,12 @@ from rich.console import Console
 from flows.cli.console import say
 from rag_eval.disk.files import matching_files, writing
 from rag_eval.distribution import install_command
+from rag_eval.documents import SUFFIXES
 from rag_eval.errors import ConfigurationError, RagEvalError
 from rag_eval.formatting import choices, cost_in_words, counted, visible
 
 MARKDOWN = (".md", ".markdown", ".mdx")
-PROSE = (*MARKDOWN, ".txt", ".rst", ".adoc", ".org", ".tex", ".html", ".htm")
+PROSE = (*MARKDOWN, ".txt", ".rst", ".adoc", ".org", ".tex", *SUFFIXES)
 # fmt: off
 CODE = (".py", ".js", ".ts", ".tsx", ".jsx", ".java", ".kt", ".go", ".rs", ".c", ".h", ".cpp", ".hpp", ".cs", ".rb",
         ".php", ".swift", ".scala", ".sh", ".sql", ".r", ".jl")
@@ -94,7 +95,7 @@ def look_into(folder: Path) -> Survey:
             continue
         found.used[path.suffix] += 1
         found.lengths.append(len(text))
-        found.headed += path.suffix in MARKDOWN and bool(re.search(r"(?m)^#{1,6} ", text))
+        found.headed += (path.suffix in MARKDOWN or path.suffix in SUFFIXES) and bool(re.search(r"(?m)^#{1,6} ", text))
         part = text[:LOOKED_AT]
         counted_in += len(part)
         found.tokens += count_tokens(part, "cl100k_base")
@@ -109,10 +110,12 @@ def look_into(folder: Path) -> Survey:
 
 
 def _text(path: Path) -> str | None:
-    """The text of a file; None where it is not UTF-8, or has bytes that no text has."""
+    """The text of a file; None where it has none, is not UTF-8, or has bytes that no text has."""
+    from rag_eval.documents.reading import read_document
+
     try:
-        text = path.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError):
+        text, _ = read_document(path)
+    except RagEvalError:
         return None
     return None if "\0" in text else text
 
@@ -172,6 +175,7 @@ def benchmark_text(found: Survey, corpus: str, truth: str, questions: int | None
         stemmed = f"{{type: bm25, tokenizer: {{type: stemmed, language: {found.language}}}}}"
         is_there = find_spec("snowballstemmer") is not None
         retrieval += [f"  - {stemmed}" if is_there else f"  # - {stemmed}    # needs {install_command('stemming')}"]
+    extra = f" PDF needs {install_command('documents')}." * (".pdf" in found.left_out and not find_spec("pypdfium2"))
     unread = ", ".join(f"{count:,} {visible(suffix)}" for suffix, count in found.left_out.most_common(8))
     known = "not there yet" if questions is None else counted(questions, "questions")
     model, price = next(iter(PRICES.items()))
@@ -184,7 +188,8 @@ def benchmark_text(found: Survey, corpus: str, truth: str, questions: int | None
         "# Paths start at the folder of this file.",
         f"corpus: {_yaml(corpus)}",
         f"glob: {_yaml(found.globs if len(found.globs) > 1 else found.globs[0])}",
-        *[f"# Not read: {unread}. Put their text beside them as .md or .txt to have it searched."] * bool(unread),
+        *[f"# Not read: {unread}. Put their text beside them as .md or .txt to have it searched.{extra}"]
+        * bool(unread),
         f"ground_truth: {_yaml(truth)}    # {known}",
         "",
         "# How documents are cut; sizes of recursive-token are in tokens, those of the others in characters.",

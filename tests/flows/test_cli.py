@@ -202,6 +202,11 @@ FOUND = [
         "{type: bm25, tokenizer: {type: stemmed, language: german}}",
         "German",
     ),
+    (
+        {"a.html": "<h1>Ferries</h1><p>The ferry leaves at noon and it does not wait for the bus."},
+        "markdown",
+        "English",
+    ),
     ({"a.py": "x = 1\n" * 900, "readme.md": "Short."}, "recursive-character", "not known"),
     (
         {"b/ä.md": "東京は日本の首都です。人口は多いです。", "c.rst": "東京は日本の首都です。"},
@@ -211,7 +216,7 @@ FOUND = [
 ]
 
 
-@pytest.mark.parametrize(("files", "holds", "language"), FOUND, ids=["headings", "german", "code", "japanese"])
+@pytest.mark.parametrize(("files", "holds", "language"), FOUND, ids=["headings", "german", "pages", "code", "japanese"])
 def test_init_writes_a_benchmark_that_fits_the_folder(
     tmp_path: Path, files: dict[str, str], holds: str, language: str
 ) -> None:
