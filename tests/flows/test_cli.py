@@ -345,7 +345,7 @@ def test_what_there_is_can_be_listed(tmp_path: Path) -> None:
     assert everything["embedder"][1]["remote"] == "yes"
     refused = rag_eval("parts", "chunkrs", cwd=tmp_path)
     assert refused.returncode == 2
-    assert "there is no kind of part 'chunkrs' (did you mean chunkers?): use one of loader, truth-source, " in refused.stderr
+    assert "there is no kind of part 'chunkrs' (did you mean chunkers?): use one of loader, " in refused.stderr
     assert "tokenizer, metric, evaluator\n" in refused.stderr
     listed = rag_eval("validate", str(BENCHMARK), cwd=tmp_path).stdout
     assert (
