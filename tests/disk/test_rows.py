@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import threading
 import time
 from pathlib import Path
 
@@ -96,6 +97,25 @@ def test_a_file_is_merged_with_smaller_ones_that_have_half_its_rows(tmp_path: Pa
         rows.put({key(number): {"value": number}})
     assert len(rows.files()) == files
     assert values(rows, MANY_FILES) == list(range(MANY_FILES))
+
+
+def test_a_file_that_another_thread_has_merged_already_was_written(tmp_path: Path) -> None:
+    """Between a file's coming to its place and a look at it another thread may have put its rows elsewhere."""
+    table, done = pa.table({"n": pa.array([1])}), threading.Event()
+
+    def merge() -> None:
+        while not done.is_set():
+            for path in tmp_path.glob("*.arrow"):
+                path.unlink(missing_ok=True)
+
+    merging = threading.Thread(target=merge)
+    merging.start()
+    try:
+        for _ in range(400):
+            assert write_table(tmp_path, table.schema, [table]).suffix == ".arrow"
+    finally:
+        done.set()
+        merging.join()
 
 
 def test_what_is_new_is_not_merged_with_what_is_about_to_go(tmp_path: Path) -> None:

@@ -11,12 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli.main import app
+from rag_eval import ChunkLevelGroundTruth, Corpus, Query, generate_chunk_id
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.markdown import MarkdownChunker
-from rag_eval.ground_truth.files import read_token_level, write_truth
+from rag_eval.ground_truth.files import read_chunk_level, read_token_level, write_truth
 from rag_eval.ground_truth.holes import drawn, entered
 from rag_eval.ground_truth.judgements import read_judgements
 from rag_eval.ground_truth.sources import FileTruth
@@ -193,6 +194,39 @@ def test_a_benchmark_file_stands_for_its_latest_run(kept: tuple[Workspace, Bench
     file.write_text(f"corpus: {CORPUS}\nground_truth: {GROUND_TRUTH}\nchunkers: [markdown]\n", encoding="utf-8")
     said = holes(kept, tmp_path / "judged.jsonl", str(file), code=1)
     assert "has no run in" in " ".join(said.split())
+
+
+def test_chunk_ids_are_pooled_graded_and_estimated_too(server: OpenAIServer, tmp_path: Path) -> None:
+    chunker = MarkdownChunker(800)
+    chunks = [
+        chunk for document in Corpus.from_folder(CORPUS, "**/*.md") for chunk in chunker.chunk_with_positions(document)
+    ]
+    truth = []
+    for item in read_token_level(GROUND_TRUTH)[:25]:
+        held = [c for c in chunks for s in item.relevant_spans if c.to_span().overlaps(s)]
+        if held:
+            query = Query.from_text(item.query.text, {"chunker": chunker.name})
+            truth.append(ChunkLevelGroundTruth(query, [generate_chunk_id(held[0].content)]))
+    write_truth(tmp_path / "chunks.jsonl", truth)
+    workspace, output = Workspace(root=tmp_path / "workspace"), tmp_path / "judged.jsonl"
+    asked = {"evaluation_type": "chunk-level", "chunkers": [chunker], "objective": "chunk_precision@3"}
+    outcome = run(config(tmp_path / "chunks.jsonl", **asked), workspace)
+    command = ("--judge", MODEL, "--base-url", server.base_url, "--json")
+    told = json.loads(holes((workspace, outcome), output, "--k", "3", "--sample", "20", *command))
+    assert told["judge"]["graded"] == told["passages"]["pooled"] > 20
+    items = read_chunk_level(output)
+    texts = {generate_chunk_id(chunk.content): chunk.content for chunk in chunks}
+    for item in items:
+        for one in judgements(item.query):
+            assert one.grades == {MODEL: 3 if any(word in texts[one.passage] for word in WORDS) else 0}  # type: ignore[index]
+    sample = {(item.query.id, one.passage): 0 for item in items for one in judgements(item.query) if one.sampled}
+    write_truth(output, entered(items, PERSON, sample))
+    found = holes_of(workspace, run(config(output, **asked), workspace))
+    assert found is not None
+    (only,) = found.configurations
+    assert only.unjudged["unjudged@3"] == 0.0
+    assert only.precision is not None
+    assert only.precision.powered.mean < only.precision.model.mean
 
 
 def test_people_who_judge_a_sample_correct_the_model(kept: tuple[Workspace, BenchmarkOutcome], tmp_path: Path) -> None:
