@@ -73,8 +73,8 @@ def generate(
     queries: Annotated[
         Path | None,
         typer.Option(
-            help="File of real questions (text with one a line, CSV or JSON lines): quote what answers each instead of "
-            "inventing any, and declare unanswerable what nothing answers."
+            help="File of real questions (text with one a line, CSV, JSON lines or traces): quote what answers each "
+            "instead of inventing any, and declare unanswerable what nothing answers."
         ),
     ] = None,
     queries_per_doc: Annotated[int, typer.Option(min=0, help="Number of questions per document.")] = 5,

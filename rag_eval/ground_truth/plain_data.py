@@ -16,6 +16,7 @@ from typing import Any, Literal, overload
 from rag_eval.errors import GroundTruthError, RagEvalError, preview
 from rag_eval.ground_truth.files import read_truth_text
 from rag_eval.ground_truth.records import ChunkLevelLine, TokenLevelLine, line_faults, parsed_line
+from rag_eval.retrieval.traces import retrievals_in
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType, QueryId, QueryText, generate_query_id
 
@@ -82,8 +83,9 @@ def queries_from(given: Any) -> list[Query]:
 def read_queries(path: str | Path) -> list[Query]:
     """Return the questions of a file, each once: of a text file one a line, of CSV and JSON lines by their ``query``.
 
-    Columns of CSV and keys of JSON lines that are neither ``query`` nor ``id`` are metadata. Raises
-    ``GroundTruthError`` when the file cannot be read, or has none.
+    Of traces (``rag_eval.retrieval.traces``), as JSON or JSON lines, they are those that were searched. Columns of CSV
+    and keys of JSON lines that are neither ``query`` nor ``id`` are metadata. Raises ``GroundTruthError`` when the file
+    cannot be read, or has none.
     """
     path = Path(path)
     text = read_truth_text(path, "file of questions")
@@ -91,9 +93,12 @@ def read_queries(path: str | Path) -> list[Query]:
     try:
         if kind == ".csv":
             given = [{key: value for key, value in row.items() if value} for row in _table_rows(text)]
-        elif kind in (".jsonl", ".ndjson"):
-            lines = [parsed_line(line) for line in text.split("\n") if line.strip()]
-            given = [{"query": one} if isinstance(one, str) else dict(one) for one in lines]
+        elif kind in (".json", ".jsonl", ".ndjson"):
+            written = [text] if kind == ".json" else text.split("\n")
+            lines = [parsed_line(line) for line in written if line.strip()]
+            traced = retrievals_in(lines)
+            asked = [one.query for one in traced] or (lines[0] if kind == ".json" else lines)
+            given = [{"query": one} if isinstance(one, str) else dict(one) for one in asked]
         else:
             given = [{"query": line.strip()} for line in text.splitlines() if line.strip()]
         found = queries_from([_record(one, of_frame=True) for one in given])

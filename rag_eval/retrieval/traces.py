@@ -51,13 +51,18 @@ def read_traces(path: Path) -> list[TracedRetrieval]:
             read = [json.loads(line) for line in text.splitlines() if line.strip()]
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{str(path)!r} is neither JSON nor JSON lines ({error}): export it again") from None
-    found = [one for value in read for one in _retrievals(value, 0)]
+    found = retrievals_in(read)
     if not found:
         raise ConfigurationError(
             f"{str(path)!r} has no retrieval: give spans that OpenInference calls RETRIEVER or the GenAI conventions "
             "retrieval, or LangSmith's runs of the type retriever, with their query and documents"
         )
     return found
+
+
+def retrievals_in(values: Sequence[Any]) -> list[TracedRetrieval]:
+    """Return the retrievals in what was read from JSON."""
+    return [one for value in values for one in _retrievals(value, 0)]
 
 
 def _retrievals(value: Any, depth: int) -> Iterator[TracedRetrieval]:

@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from rag_eval.benchmark.config_files import load_config
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ConfigurationError
+from rag_eval.ground_truth.plain_data import read_queries
 from rag_eval.retrieval.traces import TracedSystem, read_traces
 from tests.reports.report_runs import run
 
@@ -105,8 +106,10 @@ def written() -> dict[str, str]:
 
 @pytest.mark.parametrize("name", written())
 def test_the_retrievals_of_a_trace_are_read(name: str, tmp_path: Path) -> None:
-    (tmp_path / "traces.json").write_text(written()[name])
-    read = read_traces(tmp_path / "traces.json")
+    kind = "jsonl" if name in ("OpenInference, SDK", "LangSmith") else "json"
+    (tmp_path / f"traces.{kind}").write_text(written()[name])
+    read = read_traces(tmp_path / f"traces.{kind}")
+    assert [one.text for one in read_queries(tmp_path / f"traces.{kind}")] == list(FOUND)
     assert {one.query: [document.page_content for document in one.documents] for one in read} == FOUND
     if name.startswith("OpenInference"):
         assert {document.metadata["source"] for one in read for document in one.documents} == {"/data/a.md"}
