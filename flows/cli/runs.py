@@ -4,6 +4,7 @@
 """
 
 import webbrowser
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -264,11 +265,16 @@ def unanswerable(
         (" ".join(found.sentences), found.TITLES, found.rows()),
         (found.curve_note, found.CURVE_TITLES, found.curve_rows()),
     ):
-        say(console, title)
-        table = plain_table(None, dict(zip(titles, (title != "configuration" for title in titles), strict=True)))
-        for row in rows:
-            table.add_row(*(Text(visible(cell)) for cell in row))
-        console.print(table)
+        _print_rows(console, title, titles, rows)
+
+
+def _print_rows(console: Console, title: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table of configurations under what it says."""
+    say(console, title)
+    table = plain_table(None, {title: title != "configuration" for title in titles})
+    for row in rows:
+        table.add_row(*(Text(visible(cell)) for cell in row))
+    console.print(table)
 
 
 def holes(
@@ -316,7 +322,7 @@ def holes(
     from rag_eval.ground_truth.judgements import add_judgements, lock_path
     from rag_eval.ground_truth.sources import read_truth
     from rag_eval.llm.writing import Answers
-    from rag_eval.reports.unjudged import passage_texts, pooled_truth
+    from rag_eval.reports.unjudged import holes_of, passage_texts, pooled_truth
     from rag_eval.types.ground_truth import RELEVANT_GRADE, judgements
 
     kept, console = Workspace.at(workspace), Console()
@@ -326,7 +332,10 @@ def holes(
         items = pooled_truth(kept, outcome, k, list(read_truth(output, level)) if output.is_file() else None)
         items = drawn(items, sample, seed) if sample else items
         write_truth(output, items)
-    told: dict[str, object] = {"run": outcome.run, "output": str(output)}
+    unjudged = holes_of(kept, outcome)
+    told: dict[str, object] = {"run": outcome.run, "output": str(output), "holes": unjudged and unjudged.as_data()}
+    if unjudged is not None and not as_json:
+        _print_rows(console, " ".join(unjudged.sentences), unjudged.titles, unjudged.rows())
     left = 0
     if judge is not None:
         grader = PassageJudge(

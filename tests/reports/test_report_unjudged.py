@@ -129,10 +129,12 @@ def test_what_was_retrieved_is_pooled_and_graded_twice_by_a_model(
     output = tmp_path / "judged.jsonl"
     told = json.loads(holes(kept, output, "--k", "2", "--sample", "30", "--json"))
     count = told["passages"]["pooled"]
+    assert {one["name"] for one in told["holes"]["configurations"]} == {one.name for one in kept[1].configurations}
     assert told["passages"] == {"pooled": count, "waiting": count, "relevant": 0, "sampled": 30}
     asked = ("--k", "2", "--judge", MODEL, "--base-url", server.base_url)
     said = holes(kept, output, *asked)
-    assert f"{MODEL}: 0 of {count:,} passages (0.0 %) are relevant in one order" in said
+    assert f"{MODEL}: 0 of {count:,} passages (0.0 %) are relevant in one order" in " ".join(said.split())
+    assert "unjudged@3" in said
     assert len(server.requests) == 2 * count
     truth = read_token_level(output)
     for item in truth:
