@@ -21,7 +21,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.states import Completed
 
-from rag_eval.benchmark.grid_search import Rounds
+from rag_eval.benchmark.grid_search import Rounds, Settled
 from rag_eval.benchmark.outcome import StageWork, Work
 from rag_eval.benchmark.records import Doing, Done, Inputs, alone, do_once
 from rag_eval.benchmark.references import effort_of
@@ -35,7 +35,7 @@ from rag_eval.retry import STAGE_DELAYS
 R = TypeVar("R")
 logger = logging.getLogger("rag_eval.benchmark")
 
-Status = Literal["started", "waiting", "retrying", "computed", "reused", "failed", "excluded", "estimated", "told"]
+Status = Literal["started", "waiting", "retrying", "computed", "reused", "failed", "told"] | Settled
 SEARCH = "search"
 """The stage of what a search tells: of a configuration that it need not be evaluated, of all what is spent."""
 
@@ -224,7 +224,7 @@ class RoundRunner(Rounds):
     def tell_spent(self, told: str) -> None:
         tell(None, SEARCH, "told", told)
 
-    def settle(self, name: str, status: Literal["excluded", "estimated"]) -> None:
+    def settle(self, name: str, status: Settled) -> None:
         tell(name, SEARCH, status)
 
 

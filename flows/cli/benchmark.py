@@ -176,7 +176,7 @@ def _between(amount: int, shares: tuple[float, float]) -> str:
 
 def _within_limit(console: Console, chosen: "BenchmarkConfig", kept: "Workspace") -> "BenchmarkConfig":
     """The benchmark, with what a full search may embed beyond its limit; where nobody can be asked, the run says so."""
-    from rag_eval.benchmark.grid_search import over_limit, within_limit
+    from rag_eval.benchmark.grid_search import over_limit
     from rag_eval.benchmark.pools import TextCosts
     from rag_eval.benchmark.records import made_once
     from rag_eval.benchmark.references import CorpusSource
@@ -187,9 +187,9 @@ def _within_limit(console: Console, chosen: "BenchmarkConfig", kept: "Workspace"
     run = partial(made_once, kept)
     documents = run(load_corpus, CorpusSource.of(chosen.corpus, chosen.glob), chosen.shards)
     left = TextCosts(run, kept, documents).of(chosen.configurations())
-    if within_limit(left, chosen):
+    if (told := over_limit(left, chosen)) is None:
         return chosen
-    typer.confirm(f"{over_limit(left, chosen)}. Embed them?", abort=True, err=True)
+    typer.confirm(f"{told}. Embed them?", abort=True, err=True)
     return chosen.model_copy(update={"allowed_cost": f"{left.tokens:,} tokens"})
 
 

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from time import monotonic
+from typing import get_args
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -12,9 +13,11 @@ from rich.segment import ControlType
 from rich.text import Text
 
 from flows.cli.console import cut_in_the_middle, say, told_apart, visible
+from rag_eval.benchmark.grid_search import Settled
 from rag_eval.formatting import MINUTE, counted, percent, time_in_short
 from tasks.runner import SEARCH, StageEvent, Status
 
+SETTLED: tuple[Settled, ...] = get_args(Settled)
 MARKS: dict[Status, tuple[str, str]] = {
     "started": ("…", "yellow"),
     "waiting": ("·", "yellow"),
@@ -22,9 +25,8 @@ MARKS: dict[Status, tuple[str, str]] = {
     "computed": ("✓", "green"),
     "reused": ("=", "cyan"),
     "failed": ("✗", "red"),
-    "excluded": ("", ""),
-    "estimated": ("", ""),
     "told": ("", ""),
+    **dict.fromkeys(SETTLED, ("", "")),
 }
 LEGEND = "… running   · waiting   ✓ computed   = reused   ↻ retrying   ✗ failed"
 WORDS: dict[Status, str] = {"waiting": "waits", "retrying": "is retried"}
@@ -89,7 +91,7 @@ class LiveTable:
     def _print_event(self, console: Console, name: str | None, event: StageEvent) -> None:
         """Print that a configuration has finished, or why a stage has not."""
         is_done = event.stage == LAST_STAGE and event.status in ("computed", "reused")
-        is_settled = event.status in ("failed", "excluded", "estimated")
+        is_settled = event.status in ("failed", *SETTLED)
         if name is not None and name not in self._finished and (is_done or is_settled):
             self._finished.add(name)
             word = "done" if is_done else event.status
@@ -156,8 +158,7 @@ def _chosen(states: dict[str, str], room: int) -> list[str]:
         *by_state.get("waiting", [])[: max(room // 4, 1)],
         *reversed(by_state.get("done", [])),
         *by_state.get("waiting", []),
-        *by_state.get("excluded", []),
-        *by_state.get("estimated", []),
+        *(name for state in SETTLED for name in by_state.get(state, [])),
     ]
     kept = set(list(dict.fromkeys(wanted))[:room])
     return [name for name in states if name in kept]
@@ -253,7 +254,7 @@ def _tally(states: dict[str, str], events: Events) -> str:
         stage = latest.stage.replace("-", " ") if latest else "starting"
         far = f" {latest.done[0]:,} of {latest.done[1]:,}" if latest and latest.done else ""
         return f"{counted(len(reached), 'configurations')}; {stage}{far} …"
-    order = ("done", "running", "waiting", "failed", "excluded", "estimated")
+    order = ("done", "running", "waiting", "failed", *SETTLED)
     parts = [f"{reached.count(state):,} {state}" for state in order if state in reached]
     shared = [event for (name, _), event in events.items() if name is None and event.status == "started"]
     spent = events.get((None, SEARCH))

@@ -59,6 +59,10 @@ class Searched(NamedTuple):
 Evaluate = Callable[[list[Configuration]], tuple[list[ConfigurationOutcome], dict[str, ConfigurationFailure]]]
 
 
+Settled = Literal["excluded", "estimated", "open"]
+"""What becomes of a configuration that is not evaluated: open is what ``max_cost`` left."""
+
+
 class Rounds:
     """How the rounds of a search are done, and who is told of it: here at once, and nobody."""
 
@@ -69,8 +73,8 @@ class Rounds:
     def tell_spent(self, told: str) -> None:
         """Take in what is spent by now, and what is left."""
 
-    def settle(self, name: str, status: Literal["excluded", "estimated"]) -> None:
-        """Take in that a configuration need not be evaluated."""
+    def settle(self, name: str, status: Settled) -> None:
+        """Take in that a configuration is not evaluated."""
 
 
 def search_grid(
@@ -89,22 +93,19 @@ def search_grid(
     rounds = rounds or Rounds()
     if config.max_cost is not None and config.search == "full":
         left = TextCosts(run, workspace, inputs.documents).of(config.configurations())
-        if not within_limit(left, config):
-            raise ConfigurationError(f"{over_limit(left, config)}: allow more, or use search: guided or sure")
-        rounds.tell_spent(over_limit(left, config))
+        if told := over_limit(left, config):
+            raise ConfigurationError(f"{told}: allow more, or use search: guided or sure")
+        rounds.tell_spent(f"{left.tokens:,} tokens left to embed, max_cost is {config.max_cost}")
     if config.search != "full" or config.holdout:
         return GridSearch(run, workspace, config, inputs, evaluate_all, rounds).found()
     return Searched(*evaluate_all(config.configurations()), None)
 
 
-def within_limit(left: Usage, config: BenchmarkConfig) -> bool:
-    """Whether a full search that has so much left to embed is within ``max_cost``, or within what was allowed."""
+def over_limit(left: Usage, config: BenchmarkConfig) -> str | None:
+    """Say that a full search with so much left passes ``max_cost`` and what was allowed; None where it does not."""
     limits = [CostLimit.parse(one) for one in (config.max_cost, config.allowed_cost) if one is not None]
-    return not limits or any(allows(one, left) for one in limits)
-
-
-def over_limit(left: Usage, config: BenchmarkConfig) -> str:
-    """Say what a full search has left to embed, beside its limit."""
+    if not limits or any(allows(one, left) for one in limits):
+        return None
     return f"max_cost is {config.max_cost}, and the full grid has {left.tokens:,} tokens left to embed"
 
 
@@ -323,7 +324,7 @@ class GridSearch:
         known = self._take([*free, *chosen])
         references = pools.references(rivals)
         for told in {label(one.chunker): None for one in references}:
-            self.notes.append(f"mean and deviation of hybrids are those of {told}")
+            self.notes.append(f"hybrids take mean and deviation over the chunks of {told}")
         whole = {key(one): None for one in (*references, *chosen)}
         alone = {key(one) for one in references} - {key(one) for one in rivals}
         begun = [
@@ -346,7 +347,6 @@ class GridSearch:
             begun,
             (outside.cost if in_money else outside.tokens) or 0.0,
         )
-        settled: set[int] = set()
         while (step := search.next()) is not None:
             self._tell_spent(total_usage([pools.spent(search.embedded), outside]))
             members = search.members(step.chunking)
@@ -360,12 +360,15 @@ class GridSearch:
                 found = self._rounds.do(name, functools.partial(self._bounds, some, step))
             failed = np.full(len(step.questions), np.nan)
             search.learn(step, np.stack([found.get(one.name, failed) for one in some]))
-            for one in search.excluded - settled:
+            for one in search.excluded:
                 self._rounds.settle(rivals[one].name, "excluded")
-            settled |= search.excluded
         if search.is_stopped and not np.isfinite(search.best):
             raise self._too_little()
-        return self._told(total_usage([pools.spent(search.embedded), outside]), search, rivals)
+        for one in {*np.flatnonzero(~search.measured).tolist()} - search.excluded:
+            self._rounds.settle(rivals[one].name, "open")
+        spent = total_usage([pools.spent(search.embedded), outside])
+        self._tell_spent(spent)
+        return self._told(spent, search, rivals)
 
     def _bounds(self, members: list[Configuration], step: Step) -> dict[str, Values]:
         """What configurations find at most, for the questions of a step, in its pool of chunks."""

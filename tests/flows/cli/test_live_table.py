@@ -140,7 +140,7 @@ def test_elapsed_time_the_rest_and_how_long_a_stage_has_run_are_told() -> None:
 
 
 def test_a_search_tells_what_is_spent_and_what_need_not_be_evaluated() -> None:
-    found = LiveTable(NAMES[:4])
+    found = LiveTable(NAMES[:5])
     events: list[tuple[str | None, str, Status, str | None]] = [
         (None, "search", "told", "12,000 tokens spent, 8,000 left"),
         (NAMES[0], "score", "computed", None),
@@ -148,15 +148,16 @@ def test_a_search_tells_what_is_spent_and_what_need_not_be_evaluated() -> None:
         (NAMES[2], "search", "estimated", None),
         (NAMES[3], "search", "excluded", None),
         (NAMES[3], "chunk", "started", None),
+        (NAMES[4], "search", "open", None),
     ]
     for event in events:
         found.update(StageEvent(*event))
-    told = "4 configurations: 1 done, 1 running, 1 excluded, 1 estimated; 12,000 tokens spent, 8,000 left; 0:00"
+    told = "5 configurations: 1 done, 1 running, 1 excluded, 1 estimated, 1 open; 12,000 tokens spent, 8,000 left; 0:00"
     assert told in shown(found, 120, 20)
     out = io.StringIO()
     with found.shown(Console(file=out, width=120)):
         found.update(StageEvent(*events[2]))
-    assert out.getvalue() == f"rag-eval: 1 of 4: {NAMES[1]}: excluded\n"
+    assert out.getvalue() == f"rag-eval: 1 of 5: {NAMES[1]}: excluded\n"
 
 
 def test_a_name_cannot_steer_the_terminal() -> None:
