@@ -5,6 +5,7 @@ What is not needed to start a server is imported while that starts, which takes 
 
 import sys
 import threading
+import warnings
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -22,7 +23,7 @@ from flows.cli.truth import summary
 from rag_eval.disk.files import scratch_path, sweep_scratch, write_atomically
 from rag_eval.errors import ArtifactError, BenchmarkFailedError, ConfigurationError, Faults
 from rag_eval.formatting import cost_in_words, counted, in_short, time_in_short
-from rag_eval.types.documents import Corpus
+from rag_eval.types.documents import Corpus, LeftOutWarning
 from rag_eval.types.ids import encode_utf8
 
 if TYPE_CHECKING:
@@ -59,6 +60,9 @@ def run(
     from rag_eval.benchmark.workspace import Workspace
 
     chosen = given.benchmark(config, publish_to, search, holdout)
+    if config is None and given.corpus is None:
+        own = "; yours: rag-eval run benchmark.yaml" if Path("benchmark.yaml").is_file() else ""
+        say(Console(stderr=True), f"rag-eval: no benchmark file is given, so this is the sample's{own}")
     kept = Workspace.at(given.workspace, refresh=refresh)
     failure: BenchmarkFailedError | None = None
     try:
@@ -290,8 +294,10 @@ def check_files(
         with faults.noted():
             check_extras(part)
     faults.raise_any()
-    with faults.noted():
+    with faults.noted(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", LeftOutWarning)
         corpus = Corpus.from_folder(config.corpus, config.glob)
+    notes += [str(one.message) for one in caught]
     truth: dict[Path, Any] = {}
     for path in files:
         with faults.noted():

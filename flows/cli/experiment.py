@@ -110,6 +110,7 @@ def answers(
     from rag_eval.benchmark.workspace import Workspace
     from rag_eval.experiments.answers import answer_experiment
     from rag_eval.experiments.running import evaluatorq
+    from rag_eval.llm.chat import ChatService
 
     kept = Workspace.at(workspace)
     chosen = answer_experiment(
@@ -121,6 +122,7 @@ def answers(
         questions=questions,
         base_url=base_url,
     )
+    ChatService(base_url).connect()  # without a key that is said before anything is asked
     calls = counted(len(chosen.tasks) * len(chosen.data), "answers")
     say(Console(stderr=True), f"{calls} by {model}, each judged by {judge or model}")
     with leaving("finished samples are kept, and the same command goes on from there"), as_interrupts():

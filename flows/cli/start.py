@@ -152,7 +152,10 @@ def find_truth(folder: Path, given: Path | None) -> tuple[Path, int] | None:
     for path in [given] if given else usual:
         if given or path.is_file():
             try:
-                return path, len(read_token_level(path))
+                truth = read_token_level(path)
+                # One that lies beside may be about other documents.
+                if given or any((folder / span.doc_id).is_file() for one in truth for span in one.relevant_spans):
+                    return path, len(truth)
             except RagEvalError:
                 if given:
                     raise
@@ -162,6 +165,7 @@ def find_truth(folder: Path, given: Path | None) -> tuple[Path, int] | None:
 def benchmark_text(found: Survey, corpus: str, truth: str, questions: int | None) -> str:
     """A commented benchmark file for what was found; ``questions`` is None where the truth is not there yet."""
     from rag_eval.embedding.openai import PRICES
+    from rag_eval.metrics.budget import BUDGET
     from rag_eval.retrieval.tokenizers import STOP_WORDS
 
     is_headed, is_english = found.headed > len(found.lengths) / 2, found.language == "english"
@@ -181,6 +185,10 @@ def benchmark_text(found: Survey, corpus: str, truth: str, questions: int | None
     model, price = next(iter(PRICES.items()))
     dollars = 3 * found.tokens * price / 1e6
     cost = f"about {cost_in_words(dollars)}" if dollars > 0.01 else "less than a cent"
+    budget = max(50, found.tokens // 50 * 10)
+    small = [
+        f"budget: {budget}    # of about {found.tokens:,} tokens in all: with more of them anything would be found"
+    ]
     lines = [
         f"# Written by rag-eval init: {visible(str(found))}.",
         "# A list in any setting is a grid: every value in it is tried. `rag-eval parts` lists all settings.",
@@ -210,6 +218,7 @@ def benchmark_text(found: Survey, corpus: str, truth: str, questions: int | None
         "",
         "# How many hits count, and what is measured. The ranking is by recall within a budget of tokens, so that",
         "# small and large chunks compete fairly; another budget: objective: recall_within_tokens@4000",
+        *(small if found.tokens < 5 * BUDGET else []),
         "k: [1, 5, 10]",
         "metrics: [span_recall, span_precision, span_iou, tokens_retrieved]",
     ]
@@ -235,11 +244,12 @@ def init(
     """Write a benchmark file that fits a folder of documents, and say what to do next."""
     from rag_eval.benchmark.config_files import load_config
 
-    if output.exists():
+    if output.exists() and documents.is_dir():
         raise ConfigurationError(f"{str(output)!r} is there already: give another name with --output, or remove it")
     found = look_into(documents)
     known = find_truth(documents, truth)
-    path = known[0] if known else output.parent / USUAL_TRUTH[0]
+    new = output.parent / USUAL_TRUTH[0]
+    path = known[0] if known else new.with_name(f"truth-{documents.name}.jsonl") if new.exists() else new
     text = benchmark_text(found, _relative(documents, output), _relative(path, output), known[1] if known else None)
     with writing(output), open(output, "x", encoding="utf-8") as file:
         file.write(text)

@@ -1,7 +1,9 @@
 """What a benchmark found: the averages of each configuration, and what was computed or reused for it."""
 
 import platform
+import re
 import secrets
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -100,7 +102,7 @@ FALLBACKS = {
     "select": "questions have no hit left, because all were below score_threshold.",
     "contextualise": "chunks are searched without a context, because the model gave none that can be used.",
     "rewrite": "questions are searched as they are asked, because nothing usable was given in their place.",
-    "return-passages": "hits are returned as they are, because what they are in is beyond the limit.",
+    "return-passages": "hits are returned as they are, because the text around them has over max_tokens.",
 }
 """What it means that a stage of this name fell back."""
 
@@ -206,10 +208,17 @@ class BenchmarkOutcome(_Outcome):
     search: SearchRecord | None = None
 
     @property
-    def left_out(self) -> int:
-        """How many files of the corpus were left out, because no text can be made of them."""
+    def notes(self) -> Iterator[str]:
+        """Sentences about files that were left out, and those of the configurations, one for all that are alike."""
         effort = self.stages["load-corpus"].effort if "load-corpus" in self.stages else None
-        return effort.skipped if effort is not None else 0
+        if effort is not None and effort.skipped:
+            files = counted(effort.skipped, "files")
+            yield f"Left out: {files} of which no text can be made; rag-eval validate says which."
+        alike: dict[str, list[str]] = {}
+        for name, note in ((one.name, note) for one in self.configurations for note in one.notes):
+            alike.setdefault(re.sub(r"[\d.,]+", "", note.removeprefix(name)), []).append(note)
+        for first, *others in alike.values():
+            yield f"{first[:-1]}; so {counted(len(others), 'other configurations')}." if others else first
 
     @property
     def ranking_metric(self) -> str:

@@ -115,7 +115,7 @@ def _divided(source: CorpusSource, shards: int | None = None) -> list[tuple[Any,
 def load_corpus(
     source: CorpusSource, shards: int | None = None, *, context: Context
 ) -> tuple[list[Iterator[pa.Table]], Callable[[], Effort]]:
-    """Read the documents of a folder, divided into shards by their ids; none is without documents.
+    """Read the documents of a folder, divided into shards by their ids; none is without files.
 
     Twice as many shards are the halves of these.
     """
@@ -128,8 +128,6 @@ def load_corpus(
         read = [Document(DocumentId(name), text, metadata) for name, text, metadata in found]
         if left_out:
             logger.warning(left_out_sentence(left_out))
-            if not read and source.names is None:
-                raise EmptyCorpusError(f"no document can be read, {left_out_sentence(left_out)}")
         skipped.extend(left_out)
         table = documents_to_table(Corpus(read)) if read else DOCUMENTS.empty_table()
         known = file_digests(table)
@@ -142,6 +140,8 @@ def load_corpus(
         ]
         if contents_sha256((name, digests.get(name, "")) for name in found) != source.digest:
             raise ArtifactError(f"the corpus folder {str(source.folder)!r} changed while it was read: run again")
+        if source.names is None and len(skipped) == len(digests):
+            raise EmptyCorpusError(f"no document can be read, {left_out_sentence(skipped)}")
         return Effort(fresh=len(digests), total=len(digests), unit="documents", skipped=len(skipped))
 
     return [read(one) for one in _shards_of(source, shards)], effort

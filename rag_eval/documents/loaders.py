@@ -7,10 +7,10 @@ import io
 import json
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
-from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
@@ -31,11 +31,13 @@ class LoadedText:
     places: list[tuple[int, str]] = field(default_factory=list)
 
 
+_BEGINNINGS = ("- ", *("#" * level + " " for level in range(1, 7)))
+
+
 class _Pieces:
-    """A text that grows, in which lines end without blanks and no two empty lines follow one another."""
+    """A text that grows, in which lines end without blanks, and an empty line at most is left between what is added."""
 
     def __init__(self) -> None:
-        self.text = ""
         self.places: list[tuple[int, str]] = []
         self._parts: list[str] = []
         self._length = 0
@@ -56,6 +58,8 @@ class _Pieces:
 
     def line(self, breaks: int = 1) -> None:
         """End the line, and with 2 leave an empty one."""
+        if self._parts and self._parts[-1] in _BEGINNINGS:
+            return  # nothing stands in the item or the heading yet
         if self._parts and not self._breaks:
             last = self._parts[-1]
             self._parts[-1] = last.rstrip(" ")
@@ -82,8 +86,11 @@ _BLOCKS = frozenset(
     | {"footer", "form", "header", "hr", "main", "nav", "ol", "p", "pre", "section", "table", "ul", "title"}
 )
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
-_OPEN = frozenset(("area", "base", "br", "col", "embed", "hr", "img", "input", "li", "link", "meta", "option", "p"))
-_OPEN |= {"source", "td", "th", "tr", "track", "wbr"}
+_OPEN = frozenset(
+    {"area", "base", "body", "br", "col", "colgroup", "dd", "dt", "embed", "hr", "html", "img", "input", "li", "link"}
+    | {"meta", "optgroup", "option", "p", "rp", "rt", "source", "tbody", "td", "tfoot", "th", "thead", "tr", "track"}
+    | {"wbr"}
+)
 """What need not be closed, and so hides nothing: without its end the rest of the page would be gone."""
 _DISPLAY_NONE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 
@@ -102,17 +109,18 @@ class _Page(HTMLParser):
             self._hidden = (name, depth + 1) if tag == name else self._hidden
             return
         told = dict(attrs)
-        is_unseen = "hidden" in told or told.get("aria-hidden") == "true"
-        is_unseen = is_unseen or _DISPLAY_NONE.search(told.get("style") or "") is not None
+        is_unseen = "hidden" in told or _DISPLAY_NONE.search(told.get("style") or "") is not None
         if tag in _SKIPPED or (is_unseen and tag not in _OPEN):
             self._hidden = tag, 1
             return
         if tag in _HEADINGS:
             self.pieces.line(2)
             self.pieces.add("#" * _HEADINGS[tag] + " ")
-        elif tag in _BLOCKS:
+        elif tag in _BLOCKS and not self._cells:
             self.pieces.line(2)
             self._preformatted += tag == "pre"
+        elif tag in _BLOCKS:
+            self.pieces.words(" ")  # a row is one line
         elif tag in ("br", "tr"):
             self.pieces.line()
             self._cells = 0
@@ -121,7 +129,8 @@ class _Page(HTMLParser):
             self.pieces.add("- ")
         elif tag in ("td", "th"):
             if self._cells:
-                self.pieces.add(" | ")
+                self.pieces.words(" ")
+                self.pieces.add("| ")
             self._cells += 1
 
     def handle_endtag(self, tag: str) -> None:
@@ -130,10 +139,14 @@ class _Page(HTMLParser):
             if tag == name:
                 self._hidden = (name, depth - 1) if depth > 1 else None
             return
-        if tag in _HEADINGS or tag in _BLOCKS:
+        if tag in ("tr", "table"):
+            self._cells = 0
+        if tag in _HEADINGS or (tag in _BLOCKS and not self._cells):
             self.pieces.line(2)
             if tag == "pre":
                 self._preformatted = max(0, self._preformatted - 1)
+        elif tag in _BLOCKS:
+            self.pieces.words(" ")
         elif tag in ("tr", "li"):
             self.pieces.line()
 
@@ -166,11 +179,8 @@ def _decoded(data: bytes) -> str:
         told = re.search(rb"charset\s*=\s*[\"']?\s*([\w-]+)", data[:4096], re.IGNORECASE)
         try:
             return data.decode(told[1].decode() if told else "cp1252", "replace")
-        except LookupError:
+        except (LookupError, UnicodeError):
             return data.decode("cp1252", "replace")
-
-
-_W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 
 
 @part
@@ -188,51 +198,78 @@ class DocxLoader:
             raise UnreadableDocumentError(f"is no Word document that can be unpacked ({error})") from None
         if len(xml) > MOST_EXPANDED:
             raise UnreadableDocumentError(f"has more than {MOST_EXPANDED:,} bytes when it is unpacked")
-        if b"<!DOCTYPE" in xml:  # no Word document has one, and entities are how XML is made to explode
-            raise UnreadableDocumentError("has a DOCTYPE, which no Word document has")
+        if b"<!DOCTYPE" in xml or b"\0" in xml:  # entities, perhaps in UTF-16, are how XML is made to explode
+            raise UnreadableDocumentError("has a DOCTYPE or is no UTF-8, as no Word document is")
         try:
-            body = ElementTree.fromstring(xml).find(f"{_W}body")  # noqa: S314  # without a DOCTYPE there are no entities
+            root = ElementTree.fromstring(xml)  # noqa: S314  # without a DOCTYPE there are no entities
         except (ElementTree.ParseError, ValueError) as error:
             raise UnreadableDocumentError(f"is a Word document whose XML is broken ({error})") from None
         pieces = _Pieces()
-        if body is not None:
-            _write_blocks(body, pieces)
+        for body in root:
+            if _local(body) == "body":
+                _write_blocks(body, pieces)
         return pieces.loaded()
 
 
-def _write_blocks(parent: ElementTree.Element, pieces: _Pieces) -> None:
+def _local(element: ElementTree.Element) -> str:
+    """The name of an element without its namespace, of which Word has two."""
+    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
+
+
+_AROUND = ("sdt", "sdtContent", "customXml", "ins", "moveTo", "smartTag")
+_GONE = ("del", "moveFrom", "Fallback")
+
+
+def _inside(parent: ElementTree.Element) -> Iterator[ElementTree.Element]:
+    """The elements below another, those within mere wrappers too."""
     for one in parent:
-        if one.tag == f"{_W}p":
-            style = one.find(f"{_W}pPr/{_W}pStyle")
-            level = re.fullmatch(r"(?:heading|berschrift|titre|titolo)?\s*([1-6])", _style(style), re.IGNORECASE)
-            pieces.line(1 if (item := one.find(f"{_W}pPr/{_W}numPr") is not None) else 2)
-            if level or _style(style).lower() == "title":
+        if _local(one) in _AROUND:
+            yield from _inside(one)
+        else:
+            yield one
+
+
+def _write_blocks(parent: ElementTree.Element, pieces: _Pieces) -> None:
+    for one in _inside(parent):
+        if _local(one) == "p":
+            told = {_local(each): each for each in _first(one, "pPr")}
+            style = _style(told.get("pStyle"))
+            level = re.fullmatch(r"(?:heading|berschrift|titre|titolo)?\s*([1-6])", style, re.IGNORECASE)
+            pieces.line(1 if "numPr" in told else 2)
+            if level or style.lower() == "title":
                 pieces.add("#" * int(level[1] if level else 1) + " ")
-            elif item:
+            elif "numPr" in told:
                 pieces.add("- ")
             pieces.words(_paragraph(one))
-        elif one.tag == f"{_W}tbl":
+        elif _local(one) == "tbl":
             pieces.line(2)
-            for row in one.iter(f"{_W}tr"):
-                cells = [" ".join(_paragraph(each) for each in cell.iter(f"{_W}p")) for cell in row.findall(f"{_W}tc")]
+            for row in (each for each in _inside(one) if _local(each) == "tr"):
+                cells = [" ".join(_paragraph(cell).split()) for cell in _inside(row) if _local(cell) == "tc"]
                 pieces.words(" | ".join(cells))
                 pieces.line()
             pieces.line(2)
-        elif one.tag in (f"{_W}sdt", f"{_W}sdtContent", f"{_W}ins"):
-            _write_blocks(one, pieces)
+
+
+def _first(parent: ElementTree.Element, name: str) -> list[ElementTree.Element]:
+    return next((list(one) for one in parent if _local(one) == name), [])
 
 
 def _style(style: ElementTree.Element | None) -> str:
-    return "" if style is None else style.get(f"{_W}val", "").removeprefix("Ü")
+    named = {} if style is None else {name.rpartition("}")[2]: value for name, value in style.attrib.items()}
+    return named.get("val", "").removeprefix("Ü")
 
 
-def _paragraph(paragraph: ElementTree.Element) -> str:
-    told = {f"{_W}tab": "\t", f"{_W}br": "\n", f"{_W}cr": "\n", f"{_W}noBreakHyphen": "-"}
-    return "".join(
-        (one.text or "") if one.tag == f"{_W}t" else told[one.tag]
-        for one in paragraph.iter()
-        if one.tag == f"{_W}t" or one.tag in told
-    )
+def _paragraph(parent: ElementTree.Element) -> str:
+    """The text of a paragraph, or of all in a cell, without what was deleted or moved away."""
+    told = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
+    pieces = []
+    for one in parent:
+        name = _local(one)
+        if name == "t":
+            pieces.append(one.text or "")
+        elif name not in _GONE and name not in ("pPr", "rPr"):
+            pieces.append(told.get(name) or _paragraph(one) + (" " if name == "p" else ""))
+    return "".join(pieces)
 
 
 @part
@@ -299,7 +336,7 @@ class PdfLoader:
             pages = [*_pages(document)]
         if not any(page.strip() for page in pages):
             raise UnreadableDocumentError("has no text layer: it is scanned, have its text recognised first")
-        words = set(re.findall("[a-zà-ÿ-]+", "\n".join(pages)))
+        words = Counter(re.findall("[a-zà-ÿ]+(?:-[a-zà-ÿ]+)*", "\n".join(pages)))
         pieces = _Pieces()
         for number, page in enumerate(pages, start=1):
             pieces.line(2)
@@ -322,14 +359,16 @@ def _pages(document: Any) -> Iterator[str]:
             yield ""  # a page that is broken has no text; the others have theirs
 
 
-def _tidy(page: str, words: set[str]) -> str:
+def _tidy(page: str, words: Counter[str]) -> str:
     """A page's text: line ends as usual, ligatures as letters, and divided words joined where that is sure."""
 
     def joined(found: re.Match[str]) -> str:
-        # A word that is written with its hyphen elsewhere keeps it.
-        return f"{found[1]}-{found[2]}" if f"{found[1]}-{found[2]}" in words else found[1] + found[2]
+        first, second = found[1], found[2]
+        is_word = words[first + second] > 0
+        # Halves that are words of their own, such as well and known, may be written with a hyphen.
+        is_divided = words[f"{first}-{second}"] == 0 and words[first] < 2 and words[second] < 2
+        return first + second if is_word or is_divided else f"{first}-{second}"
 
     text = _HYPHEN.sub(joined, page.translate(_LIGATURES)).replace("\r\n", "\n")
     lines = [line.rstrip() for line in text.replace("\x02", "-").replace("\ufffe", "-").split("\n")]
-    kept = [line for line, before in pairwise([*lines, ""]) if line or before]
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept or lines)).strip("\n")
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n")

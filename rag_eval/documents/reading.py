@@ -38,6 +38,7 @@ SECONDS = 60.0
 MEMORY = 2**31
 """How many bytes the process of the loaders may take, where the system can limit that."""
 SHOWN = 3
+PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "SYSTEMROOT", "TEMP", "TMP", "TMPDIR", "VIRTUAL_ENV")
 
 
 def is_plain(path: Path) -> bool:
@@ -97,19 +98,27 @@ class _Parser:
     def ask(self, loader: str, data: bytes) -> dict[str, Any]:
         """Return what the loader made of a file, or ``fault``, or what is ``missing`` to run it."""
         with self._lock:
-            process = self._running()
-            asked = threading.Thread(target=_send, args=(process, loader, data), daemon=True)
-            asked.start()
-            try:
-                answer = self._answers.get(timeout=SECONDS)
-            except queue.Empty:
+            for _ in range(2):  # a process may be ended by others, or starve: a fault counts when it comes again
+                try:
+                    answer = self._asked(loader, data)
+                except BaseException:
+                    self.end()  # what it answers later is of this file, and would be taken for that of the next
+                    raise
+                if "broken" not in answer:
+                    return answer
                 self.end()
-                return {"fault": f"took longer than {SECONDS:.0f} seconds to read"}
-            if not answer:
-                code = process.wait()
-                self.end()
-                return {"fault": f"broke its loader, which ended with {code}: it may need too much memory"}
-            return dict(json.loads(answer))
+            return {"fault": answer["broken"]}
+
+    def _asked(self, loader: str, data: bytes) -> dict[str, Any]:
+        process = self._running()
+        threading.Thread(target=_send, args=(process, loader, data), daemon=True).start()
+        try:
+            answer = self._answers.get(timeout=SECONDS)
+        except queue.Empty:
+            return {"broken": f"takes longer than {SECONDS:.0f} seconds to read"}
+        if not answer.endswith(b"\n"):
+            return {"broken": f"breaks its loader, which ends with {process.wait()}: it may need too much memory"}
+        return dict(json.loads(answer))
 
     def end(self) -> None:
         """End the process."""
@@ -121,13 +130,16 @@ class _Parser:
     def _running(self) -> "subprocess.Popen[bytes]":
         if self._process is None or self._process.poll() is not None:
             self.end()
-            command = [sys.executable, "-c", "from rag_eval.documents.reading import serve; serve()"]
-            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            # Neither the folder that one is in nor the keys of the environment are for who reads documents.
+            command = [sys.executable, "-P", "-c", "from rag_eval.documents.reading import serve; serve()"]
+            environment = {name: value for name, value in os.environ.items() if name.upper() in PASSED_ON}
+            environment["PYTHONPATH"] = os.pathsep.join(one for one in sys.path if isinstance(one, str) and one)
             self._process = subprocess.Popen(  # noqa: S603  # our own code
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
             )
             self._answers = queue.Queue()
             threading.Thread(target=_receive, args=(self._process.stdout, self._answers), daemon=True).start()
+            self._answers.get()  # it is ready, or has ended: starting is no part of a file's time
         return self._process
 
 
@@ -150,7 +162,7 @@ def _receive(answers: IO[bytes] | None, into: "queue.Queue[bytes]") -> None:
 
 
 _parser = _Parser()
-atexit.register(_parser.end)
+atexit.register(lambda: _parser.end())  # of the process that ends, which may be a fork
 if hasattr(os, "register_at_fork"):  # a child must not share its parent's pipes
     os.register_at_fork(after_in_child=lambda: globals().__setitem__("_parser", _Parser()))
 
@@ -160,6 +172,8 @@ def serve() -> None:
     _limit()
     asked, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints is no answer
+    answers.write(b"ready\n")
+    answers.flush()
     while header := asked.readline().split():
         data = asked.read(int(header[1]))
         answers.write(json.dumps(_loaded(header[0].decode(), data)).encode() + b"\n")
@@ -171,6 +185,8 @@ def _loaded(loader: str, data: bytes) -> dict[str, Any]:
         found = LOADER.make(loader).load(data)
         # Half a surrogate pair is no text.
         text = found.text.encode("utf-8", "replace").decode()
+        if not text.strip():
+            return {"fault": "has no text"}
     except UnreadableDocumentError as error:
         return {"fault": str(error)}
     except ConfigurationError as error:

@@ -44,6 +44,8 @@ def answer_experiment(
     answers) against the answer in the question's metadata, else against the evidence; where all have an answer, it is
     compared with that by words too. Raises ``ConfigurationError`` on an unknown configuration, or no question.
     """
+    if questions < 1:
+        raise ConfigurationError(f"questions is {questions}: give 1 or more")
     ranked = {one.name: one for one in outcome.ranked()}
     names = list(dict.fromkeys(configurations or [*ranked][:: max(1, len(ranked) - 1)]))
     for name in names:

@@ -62,7 +62,7 @@ class TruthJudgement(LineModel):
     @property
     def sentence(self) -> str:
         """Who decided what, and when, for people."""
-        moment = self.at.strftime("%Y-%m-%d %H:%M:%S UTC") if self.at > IMPLIED else "earlier"
+        moment = self.at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if self.at > IMPLIED else "earlier"
         what = "that nothing answers it" if self.unanswerable else self.decision
         return f"{self.by}: {what} ({moment})"
 
@@ -161,7 +161,12 @@ def judged_line(line: str, decided: Mapping[Place, Decision]) -> str:
     """Return a query's line with what people decided on the passages that were pooled for it, as their grades."""
     given, found = parse_entry(line).metadata.get(JUDGED), []
     for one in given if isinstance(given, list) else []:
-        decision = decided.get((one.get("doc_id"), one.get("start"), one.get("end")))
+        if not isinstance(one, dict) or not isinstance(one.get("grades", {}), dict):
+            found.append(one)
+            continue
+        decision = next(
+            (by for place, by in decided.items() if place == tuple(map(one.get, ("doc_id", "start", "end")))), None
+        )
         grade = {"accepted": HIGHEST_GRADE, "rejected": 0}.get(decision or "")
         found.append(one if grade is None else one | {"grades": one.get("grades", {}) | {PERSON: grade}})
     return changed_line(line, {}, {JUDGED: found}) if found else line

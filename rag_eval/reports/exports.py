@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import count, groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, Literal, get_args
@@ -74,6 +74,9 @@ def export_run(workspace: Workspace, outcome: BenchmarkOutcome, to: str, folder:
     if to == "trec":
         _write_trec(workspace, outcome, folder, done)
         return done
+    if split_name(outcome.ranking_metric)[1].kind == "min":
+        told = f"{outcome.ranking_metric} counts another number of hits for each question"
+        raise ConfigurationError(f"{told}: run with another objective to export what is counted")
     questions = (row for one in outcome.ranked() for row in asked(workspace, outcome, one))
     path = folder / f"passages.{to}"
     _write(path, lambda file: _WRITERS[to](file, questions))
@@ -231,8 +234,8 @@ def _file_names(names: Sequence[str]) -> list[str]:
     made: list[str] = []
     for name in names:
         plain = slug(name, LONGEST_FILE) or "configuration"
-        same = sum(one == plain or re.fullmatch(rf"{re.escape(plain)}-\d+", one) is not None for one in made)
-        made.append(f"{plain}-{same + 1}" if plain in made else plain)
+        numbered = (f"{plain}-{number}" for number in count(2))
+        made.append(plain if plain not in made else next(one for one in numbered if one not in made))
     return made
 
 

@@ -422,10 +422,7 @@ class _Judge:
                 yield f"The hits of {shares} end before {self.budget:,} tokens with {whose}{more}."
             yield from copies_note(outcome)
             yield from (f"{note[:1].upper()}{note[1:]}." for note in (outcome.search.notes if outcome.search else ()))
-        if outcome.left_out:
-            files = counted(outcome.left_out, "files")
-            yield f"{files} of the corpus are left out, because no text can be made of them: see the log of the run."
-        yield from (note for one in outcome.configurations for note in one.notes)
+        yield from outcome.notes
         if outcome.failures:
             yield f"{counted(len(outcome.failures), 'configurations')} failed."
 

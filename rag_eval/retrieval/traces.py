@@ -3,7 +3,8 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,10 +31,11 @@ class TracedDocument:
 
 @dataclass(frozen=True, slots=True)
 class TracedRetrieval:
-    """A question that was searched, and what was retrieved for it, best first."""
+    """A question that was searched, what was retrieved for it, best first, and when that began, in seconds."""
 
     query: str
     documents: Sequence[TracedDocument]
+    at: float | None = None
 
 
 def read_traces(path: Path) -> list[TracedRetrieval]:
@@ -43,12 +45,12 @@ def read_traces(path: Path) -> list[TracedRetrieval]:
     (as OTLP, as the SDK prints them, or with nested attributes), and LangSmith's runs of the type retriever. Raises
     ``ConfigurationError`` when the file cannot be read, is no JSON, or has no retrieval.
     """
-    text = read_text(path)
+    text = read_text(path).removeprefix("\ufeff")
     try:
         try:
             read = [json.loads(text)]
         except ValueError:
-            read = [json.loads(line) for line in text.splitlines() if line.strip()]
+            read = [json.loads(line) for line in text.split("\n") if line.strip()]
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{str(path)!r} is neither JSON nor JSON lines ({error}): export it again") from None
     found = retrievals_in(read)
@@ -61,8 +63,9 @@ def read_traces(path: Path) -> list[TracedRetrieval]:
 
 
 def retrievals_in(values: Sequence[Any]) -> list[TracedRetrieval]:
-    """Return the retrievals in what was read from JSON."""
-    return [one for value in values for one in _retrievals(value, 0)]
+    """Return the retrievals in what was read from JSON: the earliest first where all tell when they began."""
+    found = [one for value in values for one in _retrievals(value, 0)]
+    return sorted(found, key=lambda one: one.at or 0.0) if all(one.at is not None for one in found) else found
 
 
 def _retrievals(value: Any, depth: int) -> Iterator[TracedRetrieval]:
@@ -75,10 +78,19 @@ def _retrievals(value: Any, depth: int) -> Iterator[TracedRetrieval]:
     elif isinstance(value, dict):
         own = _from_run(value) if "run_type" in value else _from_span(value)
         if own is not None:
-            yield own
+            yield replace(own, at=_time(value))
         for name, one in value.items():
             if isinstance(one, list | dict) and name not in ("attributes", "inputs", "outputs"):
                 yield from _retrievals(one, depth + 1)
+
+
+def _time(value: Mapping[str, Any]) -> float | None:
+    """When a span or a run began; None where it does not tell."""
+    told = next((value[name] for name in ("startTimeUnixNano", "start_time") if name in value), None)
+    try:
+        return float(str(told)) / 1e9 if str(told).isdigit() else datetime.fromisoformat(str(told)).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return None
 
 
 def _from_run(run: Mapping[str, Any]) -> TracedRetrieval | None:
@@ -89,8 +101,7 @@ def _from_run(run: Mapping[str, Any]) -> TracedRetrieval | None:
     texts = {name: one for name, one in inputs.items() if isinstance(one, str)}
     named = [texts[name] for name in ("query", "input", "question") if name in texts]
     query = next(iter(named or (texts.values() if len(texts) == 1 else [])), None)
-    documents = outputs.get("documents", outputs.get("output"))
-    return _retrieval(query, documents if isinstance(documents, list) else [])
+    return _retrieval(query, outputs.get("documents", outputs.get("output")))
 
 
 def _from_span(span: Mapping[str, Any]) -> TracedRetrieval | None:
@@ -108,11 +119,10 @@ def _from_span(span: Mapping[str, Any]) -> TracedRetrieval | None:
     return None
 
 
-def _listed(told: Mapping[str, Any], root: str) -> list[Any]:
-    """The documents of a span: a JSON text, or an attribute for each field of each."""
+def _listed(told: Mapping[str, Any], root: str) -> Any:
+    """The documents of a span: a JSON text, or an attribute for each field of each; None where it tells none."""
     if isinstance(told.get(root), str):
-        listed = _parsed(told[root])
-        return listed if isinstance(listed, list) else []
+        return _parsed(told[root])
     documents: dict[int, dict[str, Any]] = {}
     pattern = re.compile(re.escape(root) + r"\.(\d{1,6})\.(?:document\.)?([^.]+)(?:\.(.+))?")
     for name, value in told.items():
@@ -122,7 +132,7 @@ def _listed(told: Mapping[str, Any], root: str) -> list[Any]:
             where = document if match[3] is None else document.setdefault("metadata", {})
             if isinstance(where, dict):
                 where[match[3] or match[2]] = value
-    return [documents[number] for number in sorted(documents)]
+    return [documents[number] for number in sorted(documents)] or None
 
 
 def _plain(value: Any) -> Any:
@@ -137,12 +147,10 @@ def _plain_value(value: Any) -> Any:
         return value
     ((kind, held),) = value.items()
     if kind == "arrayValue" and isinstance(held, dict):
-        return [_plain_value(one) for one in held.get("values", [])]
+        return [_plain_value(one) for one in held.get("values") or []]
     if kind == "kvlistValue" and isinstance(held, dict):
-        return _plain(held.get("values", []))
-    if kind == "intValue":
-        return int(held)
-    return held if kind in ("stringValue", "doubleValue", "boolValue") else value
+        return _plain(held.get("values") or [])
+    return held if kind in ("stringValue", "doubleValue", "boolValue", "intValue") else value
 
 
 def _flat(prefix: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
@@ -163,10 +171,12 @@ def _parsed(text: str) -> Any:
         return None
 
 
-def _retrieval(query: Any, documents: Sequence[Any]) -> TracedRetrieval | None:
-    if not isinstance(query, str) or not query.strip():
+def _retrieval(query: Any, documents: Any) -> TracedRetrieval | None:
+    """A retrieval; None where the query or the documents are not told, which is not the same as finding nothing."""
+    if not isinstance(query, str) or not query.strip() or not isinstance(documents, list):
         return None
-    return TracedRetrieval(query.strip(), [_document(one) for one in documents if isinstance(one, dict)])
+    told = [{"text": one} if isinstance(one, str) else one for one in documents]
+    return TracedRetrieval(query.strip(), [_document(one) for one in told if isinstance(one, dict)])
 
 
 def _document(told: Mapping[str, Any]) -> TracedDocument:
@@ -174,7 +184,8 @@ def _document(told: Mapping[str, Any]) -> TracedDocument:
     text = next((told[name] for name in ("page_content", "content", "text") if isinstance(told.get(name), str)), "")
     metadata, score = told.get("metadata"), told.get("score")
     metadata = _parsed(metadata) if isinstance(metadata, str) else metadata
-    own = float(score) if isinstance(score, int | float) and not isinstance(score, bool) else None
+    own = score if isinstance(score, float) or (type(score) is int and abs(score) < 2**53) else None
+    text = text.encode("utf-8", "replace").decode()  # JSON can hold half a surrogate pair
     return TracedDocument(text, metadata if isinstance(metadata, dict) else {}, own)
 
 

@@ -49,7 +49,10 @@ class Document:
 
     def place_at(self, character: int) -> str | None:
         """Return the page, cell or other element that a character is in; None where the loader told none."""
-        places: Any = self.metadata.get(PLACES) or ()
+        told: Any = self.metadata.get(PLACES)
+        # The key may be somebody's own.
+        pairs = [one for one in told if isinstance(one, list | tuple)] if isinstance(told, list | tuple) else []
+        places = [(one[0], one[1]) for one in pairs if len(one) == 2 and isinstance(one[0], int)]
         number = bisect_right([start for start, _ in places], character) - 1
         return str(places[number][1]) if number >= 0 else None
 

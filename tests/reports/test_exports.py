@@ -15,7 +15,7 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.sentence import SentenceChunker
 from rag_eval.errors import ConfigurationError
-from rag_eval.reports.exports import _run_lines, export_run
+from rag_eval.reports.exports import _file_names, _run_lines, export_run
 from rag_eval.tokens import count_tokens
 from rag_eval.types.ids import generate_chunk_id
 from tests.benchmark.made_runs import make_run, write_data
@@ -174,6 +174,10 @@ def test_text_that_looks_like_a_formula_stays_text(chunk_level: Any, tmp_path: P
         texts = {row["text"].strip() for row in csv.DictReader(opened)}
     assert "'=1+1 is a ferry." in texts
     assert not any(text.startswith("=") for text in texts)
+
+
+def test_every_configuration_has_its_own_files() -> None:
+    assert _file_names(["x-3", "x", "x!", "x?", "…"]) == ["x-3", "x", "x-2", "x-4", "configuration"]
 
 
 def test_an_unknown_format_is_refused(chunk_level: Any, tmp_path: Path) -> None:

@@ -89,5 +89,5 @@ def test_what_fell_back_is_said(made: tuple[Workspace, BenchmarkOutcome]) -> Non
     effort = one.passages.effort.model_copy(update={"fallbacks": 3, "total": 1200})
     told = one.model_copy(update={"stages": {"return-passages": StageWork(work="computed", effort=effort, seconds=1)}})
     assert told.notes == [
-        f"{one.name}: 3 of 1,200 hits are returned as they are, because what they are in is beyond the limit."
+        f"{one.name}: 3 of 1,200 hits are returned as they are, because the text around them has over max_tokens."
     ]

@@ -168,3 +168,22 @@ def test_what_is_no_trace_is_said(text: str, told: str, tmp_path: Path) -> None:
     (tmp_path / "traces.json").write_text(text)
     with pytest.raises(ConfigurationError, match=told):
         read_traces(tmp_path / "traces.json")
+
+
+def test_the_last_by_its_time_counts_and_what_is_not_told_is_not_nothing(tmp_path: Path) -> None:
+    new, old = ({"run_type": "retriever", "inputs": {"query": "q"}, "outputs": {"output": [year]}} for year in "no")
+    runs = [new | {"start_time": "2026-02-01T00:00:00"}, old | {"start_time": "2025-01-01T00:00:00"}]
+    untold = [{"attributes": {"openinference.span.kind": "RETRIEVER", "input.value": "other"}}]
+    odd = [
+        {
+            "attributes": [
+                {"key": "a", "value": {"arrayValue": {"values": None}}},
+                {"key": "b", "value": {"intValue": None}},
+            ]
+        }
+    ]
+    (tmp_path / "traces.jsonl").write_text("\ufeff" + "\n".join(map(json.dumps, [*runs, *untold, *odd])))
+    system = TracedSystem(tmp_path / "traces.jsonl")
+    assert [one.page_content for one in system.search("q", 5)] == ["n"]
+    with pytest.raises(ConfigurationError, match="no retrieval for 1 question of 1, first 'other'"):
+        system.search("other", 5)

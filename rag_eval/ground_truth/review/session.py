@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from rag_eval.disk.files import Stamp, matching_files
 from rag_eval.documents.reading import read_document
-from rag_eval.errors import CorpusError, GroundTruthError, ReviewConflictError
+from rag_eval.errors import ConfigurationError, CorpusError, GroundTruthError, ReviewConflictError
 from rag_eval.ground_truth.check import span_fault
 from rag_eval.ground_truth.files import changed_line
 from rag_eval.ground_truth.judgements import (
@@ -60,7 +60,7 @@ class DocumentFolder:
             stamp = Stamp.of(path)
             if known not in self._seen or self._seen[known][0] != stamp:
                 self._seen[known] = stamp, Document(known, *read_document(path))
-        except (OSError, CorpusError):
+        except (OSError, CorpusError, ConfigurationError):
             return None
         return self._seen[known][1]
 
