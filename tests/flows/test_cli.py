@@ -393,6 +393,7 @@ def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
     done = rag_eval("run", cwd=tmp_path, PREFECT_API_URL="http://127.0.0.1:9/api")
     assert done.returncode == 2
     assert done.stderr == (
+        "rag-eval: no benchmark file is given, so this is the sample's\n"
         "rag-eval: the Prefect server at http://127.0.0.1:9/api does not answer: start it, or take its address out of "
         "PREFECT_API_URL\n"
     )
