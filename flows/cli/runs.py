@@ -3,6 +3,8 @@
 ``truth unanswerable`` and ``truth holes`` look at what a run says of its ground truth.
 """
 
+import os
+import shlex
 import webbrowser
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -309,7 +311,7 @@ def holes(
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Pool what the configurations of a run retrieved and nobody judged, and have it judged; exit code 1 if not all is.
+    """Pool what a run retrieved and nobody judged, and have it judged; exit code 1 if a model left some out.
 
     The passages are in the file to be reviewed with rag-eval truth review. A model grades each of them twice, question
     first and passage first; its grades count where it agrees with itself.
@@ -384,9 +386,10 @@ def holes(
     if as_json:
         print_json(console, told | {"passages": counts})
     else:
+        folder = shlex.quote(os.path.relpath(outcome.corpus.folder))
         counted_passages = ", ".join(f"{count:,} {what}" for what, count in counts.items())
         say(console, f"Passages that were retrieved and were not in the ground truth: {counted_passages}.")
-        say(console, f"They are in {output}, to be judged with rag-eval truth review {output} --corpus FOLDER.")
+        say(console, f"They are in {output}, to be judged with rag-eval truth review {output} --corpus {folder}.")
     if left:
         say(console, f"{counted(left, 'passages')} have no grade: the same command with a higher --max-cost goes on.")
         raise typer.Exit(1)

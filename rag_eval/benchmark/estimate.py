@@ -116,7 +116,7 @@ def estimated(
     if "sure" in plans:
         notes.append("what sure takes is the range of what it took in replays, from long documents to few short ones")
     if not any(map(is_remote, config.embedders)):
-        notes.append("these embedders run here: guided and sure save time with them, and no money")
+        notes.append("these embedders run here: guided and sure save no money with them, and time on long documents")
     return found, [*dict.fromkeys(notes), *costs.notes]
 
 

@@ -11,6 +11,8 @@ from rag_eval.metrics.metric import Values
 from rag_eval.stats.bootstrap import CONFIDENCE, Estimate
 from rag_eval.stats.scores import Units
 
+ROUNDING = 1e-18
+
 
 @dataclass(frozen=True, slots=True)
 class PredictionPowered:
@@ -62,7 +64,9 @@ def prediction_powered(
     of_people = (truth - human) * sampled / n
     of_model = (guess - everywhere) / total - (guess - seen) * sampled / n
     spread = float(of_model @ of_model)
-    weight = float(np.clip(-(of_people @ of_model) / spread, 0.0, 1.0)) if spread > 0 else 0.0
+    # Where people judged everything, or the model says the same of all, what is left is rounding.
+    is_told = spread > ROUNDING * float(guess @ guess) / n**2
+    weight = float(np.clip(-(of_people @ of_model) / spread, 0.0, 1.0)) if is_told else 0.0
     one_more = float(np.sqrt(each @ each / max(1, int((each != 0).sum())))) / n
 
     def estimate(mean: float, deviations: Values, seen: NDArray[np.bool_], more: float) -> Estimate:

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 NOBODY = 65534
 READ = """
 import os, sys
+import rag_eval.documents.reading
 from rag_eval.errors import CorpusError
 from rag_eval.types.documents import Corpus
 os.chdir(sys.argv[1])  # from here on only what is below need be open to that user

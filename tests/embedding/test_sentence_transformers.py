@@ -125,7 +125,7 @@ def test_settings_that_cannot_be_used_are_refused(model: object, settings: dict[
 
 @pytest.mark.skipif(importlib.util.find_spec("sentence_transformers") is not None, reason="the library is installed")
 def test_without_the_library_the_extra_is_named() -> None:
-    with pytest.raises(ConfigurationError, match=r"rag-eval\[sentence-transformers\]"):
+    with pytest.raises(ConfigurationError, match=r"rag-span-eval\[sentence-transformers\]"):
         SentenceTransformersEmbedder("org/model").embed(["a"])
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import stdtrit
 
@@ -80,6 +80,7 @@ def test_without_a_judgement_there_is_no_mean(judged: Values) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 10_000), st.integers(2, 40), st.integers(2, 8))
+@example(7195, 24, 2)  # people judged everything
 def test_it_is_what_a_loop_over_the_things_gives(seed: int, n: int, groups: int) -> None:
     rng = np.random.default_rng(seed)
     total = n + int(rng.integers(0, 60))
@@ -94,7 +95,8 @@ def test_it_is_what_a_loop_over_the_things_gives(seed: int, n: int, groups: int)
     a = [(w[i] * y[i] - p) / n if sampled[i] else 0.0 for i in range(total)]
     b = [(w[i] * f[i] - m) / total - ((w[i] * f[i] - q) / n if sampled[i] else 0.0) for i in range(total)]
     squares = sum(one * one for one in b)
-    best = min(1.0, max(0.0, -sum(map(float.__mul__, map(float, a), map(float, b))) / squares)) if squares > 0 else 0.0
+    product = sum(map(float.__mul__, map(float, a), map(float, b)))
+    best = min(1.0, max(0.0, -product / squares)) if n < total else 0.0
     assert found.weight == pytest.approx(best, abs=1e-6)
     assert found.powered.mean == pytest.approx(p + found.weight * (m - q))
     held = len({numbers[i] for i in range(total) if sampled[i]})
