@@ -42,9 +42,10 @@ def post(
     def once(left: float) -> httpx.Response | Failure:
         try:
             answer = httpx.post(address, headers=dict(headers), content=body, timeout=min(timeout, left))
-        except (httpx.UnsupportedProtocol, httpx.InvalidURL, UnicodeError):
-            told = f"check {to.address}, which starts with http:// or https://, and {to.key}"
-            return Failure("its address or its key is none", told)
+        except (httpx.UnsupportedProtocol, httpx.InvalidURL):
+            return Failure("its address is none", f"check {to.address}, it starts with http:// or https://")
+        except UnicodeError:
+            return Failure("its address or its key has characters that none has", f"check {to.address} and {to.key}")
         except httpx.TransportError as error:
             return Failure(type(error).__name__, "check the network and the address", may_pass=True)
         if answer.status_code in (401, 403):

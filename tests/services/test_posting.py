@@ -80,6 +80,14 @@ def test_a_trace_waits_for_its_collector_and_no_key_is_told(
     assert [one.state for one in deliver(workspace, BRIEF)] == ["sent"]
 
 
+def test_a_key_that_no_header_can_hold_is_told(
+    collector: Collector, made: tuple[Workspace, BenchmarkOutcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20k%C3%A9y")
+    (reason,) = publish_run(*made, None)
+    assert "has characters that none has): check OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_EXPORTER_OTLP_HEADERS" in reason
+
+
 def test_where_traces_go(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
