@@ -24,7 +24,7 @@ from flows.cli.parts import parts, schema
 from flows.cli.processes import Stopped, leave, stop_on_signals
 from flows.cli.publish import publish
 from flows.cli.runs import cache, export, history, report, show
-from flows.cli.start import completion, init
+from flows.cli.start import init
 from flows.cli.truth import app as truth_app
 from rag_eval.disk.files import disk_fault
 from rag_eval.distribution import PRODUCT, VERSION
@@ -36,17 +36,18 @@ EVALUATE, MONITOR, REFERENCE = "Evaluate", "Evaluate continuously", "Reference"
 class Commands(TyperGroup):
     """The commands of an app; help shows ``--port PORT`` and ``--json``, not the Python types of their values."""
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        named = [self, *self.commands.values()]
-        for parameter in [one for command in named for one in command.get_params(typer.Context(command))]:
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options of the group, with those that typer adds to it; those of its commands are named alike."""
+        own = super().get_params(ctx)
+        for parameter in [*own, *(one for command in self.commands.values() for one in command.get_params(ctx))]:
             if getattr(parameter, "is_flag", False):
                 parameter.metavar = ""
             elif parameter.metavar is None:
                 parameter.metavar = max(parameter.opts, key=len).strip("-").replace("-", "_").upper()
+        return own
 
 
-app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _print_version(is_asked: bool) -> None:
@@ -70,7 +71,7 @@ def everywhere(
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     EVALUATE: (init, run, validate, estimate, show, report, export, generate, certify),
     MONITOR: (up, watch, deploy, history, compare, gate, plan, publish, cache),
-    REFERENCE: (parts, schema, reproduce, completion),
+    REFERENCE: (parts, schema, reproduce),
 }
 for panel, commands in PANELS.items():
     for command in commands:

@@ -1,4 +1,4 @@
-"""``rag-eval init`` and ``completion``: a benchmark file that fits a folder, and commands by the Tab key."""
+"""``rag-eval init``: a benchmark file that fits a folder."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -20,7 +20,7 @@ from rag_eval.disk.files import matching_files, writing
 from rag_eval.distribution import install_command
 from rag_eval.documents import SUFFIXES
 from rag_eval.errors import ConfigurationError, RagEvalError
-from rag_eval.formatting import choices, cost_in_words, counted, visible
+from rag_eval.formatting import cost_in_words, counted, visible
 
 MARKDOWN = (".md", ".markdown", ".mdx")
 PROSE = (*MARKDOWN, ".txt", ".rst", ".adoc", ".org", ".tex", *SUFFIXES)
@@ -290,115 +290,3 @@ def _next_steps(
     if not has_key:
         yield "  Without one: write them by hand, a line each, or import what you have (docs/ground-truth.md)"
     yield f"Then: {run}"
-
-
-SHELLS = ("bash", "zsh", "fish")
-
-
-def completion(
-    context: typer.Context,
-    shell: Annotated[str, typer.Argument(metavar="SHELL", help=f"The shell: {', '.join(SHELLS)}.")],
-) -> None:
-    """Print the completion of commands and options for a shell."""
-    if shell not in SHELLS:
-        raise ConfigurationError(f"there is no completion for {shell!r}: {choices(SHELLS, shell)}")
-    places = dict(_places(context.find_root().command))
-    typer.echo({"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](places))
-
-
-@dataclass(frozen=True)
-class Offered:
-    """What may follow the words of a command: commands with their help, options with it and whether a value follows."""
-
-    commands: dict[str, str]
-    options: dict[str, tuple[str, bool]]
-
-
-def _places(command: Any, words: str = "") -> Iterator[tuple[str, Offered]]:
-    """Every command by the words that call it, each after a space."""
-    inner = {name: one for name, one in getattr(command, "commands", {}).items() if not one.hidden}
-    options = {
-        flag: ((one.help or "").strip(), not one.is_flag)
-        for one in command.params
-        if one.param_type_name == "option"
-        for flag in one.opts
-    }
-    told = {name: (one.help or "").strip().partition("\n")[0] for name, one in inner.items()}
-    yield words, Offered(told, options | {"--help": ("Show this message and exit.", False)})
-    for name, one in inner.items():
-        yield from _places(one, f"{words} {name}")
-
-
-def _bash(places: dict[str, Offered]) -> str:
-    known = "|".join(f'"{words}"' for words in places if words)
-    cases = "\n".join(
-        f'    "{words}") commands="{" ".join(one.commands)}"; options="{" ".join(one.options)}" ;;'
-        for words, one in places.items()
-    )
-    return f"""# Completion of rag-eval for bash: source <(rag-eval completion bash)
-_rag_eval() {{
-  local word="${{COMP_WORDS[COMP_CWORD]}}" place="" one commands="" options=""
-  for one in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
-    case "$place $one" in {known}) place="$place $one" ;; esac
-  done
-  case "$place" in
-{cases}
-  esac
-  if [[ $word == -* ]]; then commands="$options"; fi
-  COMPREPLY=($(compgen -W "$commands" -- "$word"))
-}}
-complete -o default -F _rag_eval rag-eval"""
-
-
-def _zsh(places: dict[str, Offered]) -> str:
-    known = "|".join(f'"{words}"' for words in places if words)
-
-    def entry(name: str, told: str) -> str:
-        return "'" + f"{name}:{visible(told)}".replace("'", "'\\''") + "'"
-
-    cases = "\n".join(
-        f'    "{words}") commands=({" ".join(entry(*pair) for pair in one.commands.items())}); '
-        f"options=({' '.join(entry(name, told) for name, (told, _) in one.options.items())}) ;;"
-        for words, one in places.items()
-    )
-    return f"""#compdef rag-eval
-# Completion of rag-eval for zsh: source <(rag-eval completion zsh), after compinit
-_rag_eval() {{
-  local place="" one
-  local -a commands options
-  for one in "${{(@)words[2,CURRENT-1]}}"; do
-    case "$place $one" in {known}) place="$place $one" ;; esac
-  done
-  case "$place" in
-{cases}
-  esac
-  if [[ $PREFIX == -* ]]; then _describe option options
-  elif (( $#commands )); then _describe command commands
-  else _files; fi
-}}
-compdef _rag_eval rag-eval"""
-
-
-def _fish(places: dict[str, Offered]) -> str:
-    def quoted(text: str) -> str:
-        return "'" + visible(text).replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-    lines = [
-        "# Completion of rag-eval for fish: rag-eval completion fish | source",
-        "function __rag_eval_at",
-        "    set -l place ''",
-        "    for one in (commandline -opc)[2..]",
-        '        if contains -- "$place $one" ' + " ".join(quoted(words) for words in places if words),
-        '            set place "$place $one"',
-        "        end",
-        "    end",
-        '    test "$place" = "$argv"',
-        "end",
-    ]
-    for words, one in places.items():
-        at = f"complete -c rag-eval -n {quoted(f'__rag_eval_at {quoted(words)}')}"
-        lines += [f"{at} -f -a {name} -d {quoted(told)}" for name, told in one.commands.items()]
-        for name, (told, takes_value) in one.options.items():
-            kind = "-l" if name.startswith("--") else "-s"
-            lines.append(f"{at} {kind} {name.lstrip('-')}{' -r' if takes_value else ''} -d {quoted(told)}")
-    return "\n".join(lines)
