@@ -99,7 +99,7 @@ DESCRIPTIONS = {
     "unit": "What is counted.",
     "query_seconds": "The part of the time that grows with the queries.",
     "skipped": "How many pieces of the chunker have no sure place in their document and were left out.",
-    "unplaced": "How many answers of a whole system have no sure place in the documents.",
+    "unplaced": "How many answers of a whole system have no place in the documents.",
     "recall": "What share of the exact nearest an approximate search found, on a sample; null where it is exact.",
     "fallbacks": "How often what was to be made could not be, and what it was to be made of stands in its place.",
     "searches": "What was searched; null: the questions as asked, in all documents.",

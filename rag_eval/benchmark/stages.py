@@ -293,13 +293,13 @@ def rerank(
         return found, Effort(fresh=used.fresh, total=count, unit="queries", query_seconds=seconds, **charged)
 
 
-@stage("hits", version=1)
+@stage("hits", version=2)
 def ask_system(
     documents: Shards, queries: pa.Table, system: Any, level: EvaluationType, depth: int, *, context: Context
 ) -> tuple[pa.Table, Effort]:
     """What a whole retrieval system finds in the documents, which it is given to index if it takes them.
 
-    A text without a sure place among the documents keeps its rank. Raises as the system does, and
+    A text that is not in the documents keeps its rank. Raises as the system does, and
     ``ConfigurationError`` when it does not keep its word.
     """
     corpus = Corpus(list(StoredDocuments(documents).values()))

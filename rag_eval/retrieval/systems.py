@@ -1,7 +1,7 @@
 """Whole retrieval systems that you already have: a function, an object of another library, a service."""
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from numbers import Integral, Real
@@ -43,14 +43,16 @@ class AnswerReader:
 
     An answer is (doc_id, start, end), a span, a chunk, a mapping with ``doc_id``, ``start`` and ``end``, or a text: a
     string, a mapping with ``text`` and perhaps ``doc_id``, or a document or node of another library. A text that comes
-    with a place must be there. One without is placed where the documents have it exactly once, to the letter or after
-    evening out whitespace, Unicode form and quotes.
+    with a place must be there. One without is placed where the documents have it, to the letter or after evening out
+    whitespace, Unicode form and quotes: of several places at the first, by document and start, that no earlier answer
+    to the question has. Where copies count, evidence that is wholly in it is found wherever that is.
     """
 
     def __init__(self, name: str, documents: Iterable[Document]) -> None:
         self._name = name
-        self._documents = {str(document.id): document for document in documents}
+        self._documents = dict(sorted((str(document.id), document) for document in documents))
         self._aligned: dict[str, AlignedText] = {}
+        self._taken: set[CharacterSpan] = set()
 
     def read_all(self, answers: Any, query_id: str, k: int) -> list[SystemAnswer]:
         """Return the first k answers; raises ``SpanError`` on a wrong place, ``ConfigurationError`` on other things."""
@@ -58,6 +60,7 @@ class AnswerReader:
             raise ConfigurationError(
                 f"{self._name} returned {preview(repr(answers))} for {query_id}: it must return a list of answers"
             )
+        self._taken.clear()
         try:
             return [self._read(answer, query_id) for answer in islice(answers, k)]
         except SpanError as error:
@@ -132,27 +135,33 @@ class AnswerReader:
         span = document.span(int(start), int(end))
         if isinstance(text, str) and text != span.text:
             document.check_span(CharacterSpan(span.doc_id, span.start, span.end, text))
+        self._taken.add(span)
         return SystemAnswer(span, span.text, score)
 
     def _found(self, text: str, doc_id: object, score: float | None, chunk_id: str | None = None) -> SystemAnswer:
         documents = list(self._documents.values()) if doc_id is None else [self._document(doc_id)]
-        places = [
-            (document, start, start + len(text)) for document in documents for start in _starts(document.content, text)
-        ] or self._aligned_places(text, documents)
-        if len(places) == 1:
-            document, start, end = places[0]
-            return SystemAnswer(document.span(start, end), text, score, chunk_id)
-        return SystemAnswer(None, text, score, chunk_id, "is in several places" if places else "is not in the corpus")
+        first = None
+        for span in self._places(text, documents):
+            first = first or span
+            if span not in self._taken:
+                self._taken.add(span)
+                return SystemAnswer(span, text, score, chunk_id)
+        return SystemAnswer(first, text, score, chunk_id, "" if first else "is not in the corpus")
 
-    def _aligned_places(self, text: str, documents: Sequence[Document]) -> list[tuple[Document, int, int]]:
-        form = aligned_form(text)
-        places = []
+    def _places(self, text: str, documents: Sequence[Document]) -> Iterator[CharacterSpan]:
+        """Where the documents have the text: to the letter, or where none has it so, evened out."""
+        is_found = False
+        for document in documents:
+            for start in _starts(document.content, text):
+                is_found = True
+                yield document.span(start, start + len(text))
+        form = "" if is_found else aligned_form(text)
         for document in documents if form else ():
             if document.id not in self._aligned:
                 self._aligned[document.id] = AlignedText.of(document.content)
             aligned = self._aligned[document.id]
-            places += [(document, *aligned.span(start, start + len(form))) for start in _starts(aligned.form, form)]
-        return places
+            for start in _starts(aligned.form, form):
+                yield document.span(*aligned.span(start, start + len(form)))
 
 
 class ForeignSystem(Foreign):
@@ -184,7 +193,7 @@ class ForeignSystem(Foreign):
 class CallableRetriever:
     """Any function ``search(query, k)``, or object that can be searched, as a retriever of places.
 
-    What it may return is told by ``AnswerReader``; texts without a sure place are left out with a
+    What it may return is told by ``AnswerReader``; texts that are not in the corpus are left out with a
     ``SkippedChunkWarning`` and counted in ``unplaced``. A hit's score is 1 / rank. Coroutines are awaited.
     Raises ``ConfigurationError`` on what cannot be searched.
     """
@@ -237,10 +246,9 @@ def _is_whole(number: object) -> TypeGuard[int]:
     return isinstance(number, Integral) and not isinstance(number, bool)
 
 
-def _starts(content: str, text: str) -> list[int]:
-    """The first two places where the text starts: more make no difference."""
-    first = content.find(text) if text else -1
-    if first < 0:
-        return []
-    second = content.find(text, first + 1)
-    return [first] if second < 0 else [first, second]
+def _starts(content: str, text: str) -> Iterator[int]:
+    """The places where the text starts."""
+    start = content.find(text) if text else -1
+    while start >= 0:
+        yield start
+        start = content.find(text, start + 1)

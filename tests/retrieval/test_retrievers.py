@@ -161,16 +161,22 @@ def test_a_function_becomes_a_retriever() -> None:
     assert [hit.score for hit in found] == [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5]
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"), [("Same words.", "is in several places"), ("No such words", "is not in the corpus")]
-)
-def test_a_text_without_a_sure_place_is_left_out_and_counted(text: str, reason: str) -> None:
-    retriever = CallableRetriever(lambda query, k: [text])
+def test_a_text_that_is_not_in_the_corpus_is_left_out_and_counted() -> None:
+    retriever = CallableRetriever(lambda query, k: ["No such words"])
     retriever.index(CORPUS)
-    with pytest.warns(SkippedChunkWarning, match=reason):
+    with pytest.warns(SkippedChunkWarning, match="is not in the corpus"):
         (found,) = retriever.retrieve([FERRY], 5)
     assert found == []
     assert retriever.unplaced == 1
+
+
+def test_a_text_in_several_places_is_at_the_first_that_no_earlier_answer_has() -> None:
+    retriever = CallableRetriever(lambda query, k: ["Same words.", "Same  words.", "Same words.", "Same words."])
+    retriever.index(Corpus(list(reversed(CORPUS.documents))))
+    for query in (FERRY, FERRY):  # anew for each question
+        (found,) = retriever.retrieve([query], 5)
+        assert places(found) == [("a.md", 0, 11), ("b.md", 63, 74), ("a.md", 0, 11), ("a.md", 0, 11)]
+    assert retriever.unplaced == 0
 
 
 @pytest.mark.parametrize(
