@@ -72,6 +72,7 @@ def write_pages() -> None:
 
 if __name__ == "__main__":
     write_pages()
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--config-file", "docs/mkdocs.yml"]
+    # Strict: a link that leads nowhere and a page that the navigation leaves out fail it. Quiet, it would not see them.
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", "docs/mkdocs.yml"]
     quiet = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     sys.exit(subprocess.run(command, cwd=ROOT, env=quiet).returncode)  # noqa: S603  # our own command

@@ -100,7 +100,7 @@ def answers(
     model: Annotated[str, typer.Option(help="Model that answers.")] = "gpt-4.1-mini",
     judge: Annotated[str | None, typer.Option(help="Model that judges; by default the one that answers.")] = None,
     questions: Annotated[int, typer.Option(min=1, help="How many questions are answered, evenly spread.")] = 50,
-    base_url: Annotated[str | None, typer.Option(help="Server that speaks OpenAI's protocol.")] = None,
+    base_url: options.BaseUrlOption = None,
     concurrency: ConcurrencyOption = None,
     output_dir: OutputDirOption = None,
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,

@@ -67,9 +67,7 @@ def generate(
     output: Annotated[Path, typer.Option("--output", "-o", help="Ground-truth file to write.")] = Path("truth.jsonl"),
     glob: options.DocumentGlobOption = options.DOCUMENT_GLOB,
     model: Annotated[str, typer.Option(help="Model that writes the questions.")] = "gpt-4.1-mini",
-    base_url: Annotated[
-        str | None, typer.Option(help="URL of an OpenAI-compatible server, overriding OPENAI_BASE_URL.")
-    ] = None,
+    base_url: options.BaseUrlOption = None,
     queries: Annotated[
         Path | None,
         typer.Option(
@@ -105,17 +103,10 @@ def generate(
     ] = None,
     prompts: Annotated[Path | None, typer.Option(help="Folder of prompts, overriding the built-in ones.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed.")] = None,
-    max_cost: Annotated[
-        float | None,
-        typer.Option(help="Stop before spending more than this many US dollars; finished questions are kept."),
-    ] = None,
-    input_price: Annotated[
-        float | None, typer.Option(help="US dollars per million input tokens, for a model of unknown price.")
-    ] = None,
-    output_price: Annotated[
-        float | None, typer.Option(help="US dollars per million output tokens, for a model of unknown price.")
-    ] = None,
-    concurrency: Annotated[int, typer.Option(min=1, max=64, help="Number of concurrent requests.")] = 4,
+    max_cost: options.MaxCostOption = None,
+    input_price: options.InputPriceOption = None,
+    output_price: options.OutputPriceOption = None,
+    concurrency: options.RequestsOption = 4,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the service.")] = 120.0,
     upload: Annotated[bool, typer.Option("--upload", help="Also upload the ground truth to LangSmith.")] = False,
     dataset_name: Annotated[

@@ -33,6 +33,19 @@ DocumentGlobOption = Annotated[
     list[str], typer.Option("--glob", help="Pattern of the document files; may be repeated.")
 ]
 DOCUMENT_GLOB = ["**/*.md"]
+BaseUrlOption = Annotated[
+    str | None, typer.Option(help="URL of an OpenAI-compatible server, overriding OPENAI_BASE_URL.")
+]
+MaxCostOption = Annotated[
+    float | None, typer.Option(help="Stop before spending more than this many US dollars; what is answered is kept.")
+]
+InputPriceOption = Annotated[
+    float | None, typer.Option(help="US dollars per million input tokens, for a model of unknown price.")
+]
+OutputPriceOption = Annotated[
+    float | None, typer.Option(help="US dollars per million output tokens, for a model of unknown price.")
+]
+RequestsOption = Annotated[int, typer.Option(min=1, max=64, help="Number of concurrent requests.")]
 
 
 def benchmark_file(path: Path | None) -> Path | None:

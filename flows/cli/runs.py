@@ -295,19 +295,11 @@ def holes(
     max_flips: Annotated[
         float, typer.Option(min=0, max=1, help="Share of passages on which both orders of the prompt may disagree.")
     ] = 0.2,
-    base_url: Annotated[
-        str | None, typer.Option(help="URL of an OpenAI-compatible server, overriding OPENAI_BASE_URL.")
-    ] = None,
-    max_cost: Annotated[
-        float | None, typer.Option(help="Stop before spending more than this many US dollars; grades are kept.")
-    ] = None,
-    input_price: Annotated[
-        float | None, typer.Option(help="US dollars per million input tokens, for a model of unknown price.")
-    ] = None,
-    output_price: Annotated[
-        float | None, typer.Option(help="US dollars per million output tokens, for a model of unknown price.")
-    ] = None,
-    concurrency: Annotated[int, typer.Option(min=1, max=64, help="Number of concurrent requests.")] = 4,
+    base_url: options.BaseUrlOption = None,
+    max_cost: options.MaxCostOption = None,
+    input_price: options.InputPriceOption = None,
+    output_price: options.OutputPriceOption = None,
+    concurrency: options.RequestsOption = 4,
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
     as_json: options.JsonOption = False,
 ) -> None:

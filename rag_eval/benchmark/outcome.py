@@ -34,7 +34,7 @@ from rag_eval.metrics.score_tables import average_scores
 from rag_eval.parts import versions_of
 from rag_eval.stats.comparison import best_first
 from rag_eval.tables import TruthTables, truth_from_tables
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
+from rag_eval.types.ground_truth import TRUTH_KINDS
 
 DECIDING = (
     "numpy",
@@ -386,8 +386,7 @@ def keep_outcome(
     )
     # As it was scored: joined, and carried over to the documents.
     tables = TruthTables(workspace.read_table(queries), workspace.read_table(inputs.truth.answers))
-    is_placed = inputs.evaluation_type == "token-level"
-    truth: list[Any] = truth_from_tables(tables, TokenLevelGroundTruth if is_placed else ChunkLevelGroundTruth)
+    truth: list[Any] = truth_from_tables(tables, TRUTH_KINDS[inputs.evaluation_type])
     workspace.keep(workspace.runs / outcome.run / GROUND_TRUTH, truth_text(truth).encode())
     workspace.keep(workspace.runs / outcome.run / SUMMARY, outcome.model_dump_json(indent=2).encode())
     return outcome

@@ -28,7 +28,7 @@ from rag_eval.services.orq import ORQ_CHANNEL, load_orq_settings, orq_sender
 from rag_eval.services.outbox import NAMESPACE, Delivery, Message, Sender, outbox_of
 from rag_eval.services.posting import TRACES_CHANNEL, send_trace, traces_address
 from rag_eval.tables import TruthTables, truth_from_tables
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth
+from rag_eval.types.ground_truth import TRUTH_KINDS, ChunkLevelGroundTruth, TokenLevelGroundTruth
 
 Truth = list[TokenLevelGroundTruth] | list[ChunkLevelGroundTruth]
 
@@ -109,8 +109,7 @@ def put_benchmark(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str)
         return
     outbox, inputs = outbox_of(workspace.root), outcome.inputs
     tables = TruthTables(workspace.read_table(inputs.truth.queries), workspace.read_table(inputs.truth.answers))
-    is_placed = inputs.evaluation_type == "token-level"
-    truth: Any = truth_from_tables(tables, TokenLevelGroundTruth if is_placed else ChunkLevelGroundTruth)
+    truth: Any = truth_from_tables(tables, TRUTH_KINDS[inputs.evaluation_type])
     put_truth(outbox, dataset, truth, only_if_new=True)
     documents = StoredDocuments([workspace.read_table(shard) for shard in inputs.documents])
     for done in outcome.configurations:

@@ -31,7 +31,7 @@ from rag_eval.ground_truth.sources import FileTruth, Observed, Surroundings, joi
 from rag_eval.tables import TruthTables, documents_from_table, schema_of, truth_from_tables, truth_to_tables
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth, TokenLevelGroundTruth, judged_spans
+from rag_eval.types.ground_truth import TRUTH_KINDS, TokenLevelGroundTruth, judged_spans
 from rag_eval.types.ids import DocumentId, EvaluationType, text_sha256
 
 COPIES = schema_of(doc_id=pa.string(), start=pa.int64(), end=pa.int64(), text=pa.large_string())
@@ -196,8 +196,7 @@ def join_ground_truth(
     truth: Sequence[TruthTables], titles: Sequence[str], evaluation_type: EvaluationType, *, context: Context
 ) -> tuple[TruthTables, Effort]:
     """Join what several sources gave, each query once; what has no origin gets the title of its source."""
-    kind: Any = TokenLevelGroundTruth if evaluation_type == "token-level" else ChunkLevelGroundTruth
-    read = [truth_from_tables(one, kind) for one in truth]
+    read = [truth_from_tables(one, TRUTH_KINDS[evaluation_type]) for one in truth]
     joined = truth_to_tables(join_truth(list(zip(titles, read, strict=True))))
     _check_answerable(joined, " and ".join(titles))
     count = joined.queries.num_rows

@@ -106,6 +106,8 @@ def faults_of(cls: type, error: ValidationError) -> Iterator[tuple[tuple[int | s
         key, *inside = fault["loc"] or ("",)
         if fault["type"] == "unexpected_positional_argument":
             yield (), f"too many settings without a name: name them, such as {names[-1]}=…"
+        elif fault["type"] == "unexpected_keyword_argument" and inside:
+            yield (key, *inside), "there is no such setting"
         elif fault["type"] == "unexpected_keyword_argument":
             yield (key,), str(unknown_key(Place(), key, cls.__name__, names)).partition(": ")[2]
         else:
@@ -291,9 +293,17 @@ def identity(candidate: object) -> dict[str, Any]:
         for name, one in settings_of(type(candidate)).items():
             if Running not in one.aspects:
                 value = getattr(candidate, name)
-                inside = [identity(each) for each in value] if one.items else plain_data(value)
-                known[name] = identity(value) if one.kind else inside
+                known[name] = identity(value) if one.kind else setting_identity(value)
     return known or {"identity": live_identity(candidate)}
+
+
+def setting_identity(value: object) -> Any:
+    """Return a setting as plain data, and the parts in it by their identities."""
+    if isinstance(value, list | tuple):
+        return [setting_identity(one) for one in value]
+    if isinstance(value, Mapping):
+        return {str(key): setting_identity(one) for key, one in value.items()}
+    return identity(value) if is_part(value) or hasattr(value, "origin") else plain_data(value)
 
 
 def digest(candidate: object) -> str:
@@ -327,9 +337,12 @@ def parts_in(value: Any) -> Iterator[Any]:
             yield from parts_in(one)
         return
     yield value
-    for name, setting in settings_of(type(value)).items():
-        if setting.kind or setting.items:
-            yield from parts_in(getattr(value, name))
+    settings = getattr(getattr(value, "origin", None), "settings", None)
+    if settings is None:
+        settings = {name: getattr(value, name) for name in settings_of(type(value))}
+    for one in settings.values():
+        if any(is_part(each) or hasattr(each, "origin") for each in (one if isinstance(one, list | tuple) else [one])):
+            yield from parts_in(one)
 
 
 def check_extras(candidate: Any) -> None:

@@ -20,7 +20,7 @@ from rag_eval.disk.files import data_sha256, file_sha256
 from rag_eval.errors import ConfigurationError, RagEvalError, as_sentence, preview
 from rag_eval.formatting import suggestion
 from rag_eval.parts.code import Code, UserModules, find_module, read_code
-from rag_eval.parts.definition import label, parts_in, shown
+from rag_eval.parts.definition import label, parts_in, setting_identity, shown
 from rag_eval.parts.live import live_identity, object_name
 
 CODE_VERSION = "code_version"
@@ -272,7 +272,7 @@ class Foreign:
             return live_identity(self.source)
         own = getattr(self.source, "identity", None)
         told = own if isinstance(own, str) else None
-        return data_sha256([self.origin.reference, self.origin.settings, self.origin.code, told])
+        return data_sha256([self.origin.reference, setting_identity(self.origin.settings), self.origin.code, told])
 
     @property
     def remote(self) -> bool:

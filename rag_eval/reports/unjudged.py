@@ -33,14 +33,7 @@ from rag_eval.tables import (
     truth_from_tables,
 )
 from rag_eval.types.chunks import CharacterSpan
-from rag_eval.types.ground_truth import (
-    PERSON,
-    RELEVANT_GRADE,
-    ChunkLevelGroundTruth,
-    JudgedPassage,
-    TokenLevelGroundTruth,
-    judgements,
-)
+from rag_eval.types.ground_truth import PERSON, RELEVANT_GRADE, TRUTH_KINDS, JudgedPassage, judgements
 from rag_eval.types.ids import ChunkId
 
 
@@ -218,7 +211,7 @@ def pooled_truth(
     Raises ``ArtifactError`` when a table is gone.
     """
     with _opened(workspace, outcome) as run:
-        kind: Any = TokenLevelGroundTruth if run.is_placed else ChunkLevelGroundTruth
+        kind = TRUTH_KINDS[outcome.inputs.evaluation_type]
         items = truth_from_tables(run.truth, kind) if truth is None else truth
         retrieved = {one.name: run.returned(one) for one in outcome.ranked()}
         return pool(items, retrieved, k, run.documents if run.is_placed else {})

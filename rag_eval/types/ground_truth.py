@@ -7,7 +7,7 @@ from typing import Any, NotRequired, TypedDict, TypeVar
 from rag_eval.errors import GroundTruthError, RagEvalError, preview
 from rag_eval.formatting import html_table
 from rag_eval.types.chunks import CharacterSpan, span_of
-from rag_eval.types.ids import ChunkId, QueryId, QueryText, generate_query_id
+from rag_eval.types.ids import ChunkId, EvaluationType, QueryId, QueryText, generate_query_id
 
 Member = TypeVar("Member", bound=Hashable)
 
@@ -133,6 +133,11 @@ def group_fault(
     stray = next((member for member in origins if member not in seen), None)
     return None if stray is None else f"{name(stray)} has an origin and is in no group: add it, or remove the origin"
 
+
+TRUTH_KINDS: Mapping[EvaluationType, Any] = {
+    "token-level": TokenLevelGroundTruth,
+    "chunk-level": ChunkLevelGroundTruth,
+}
 
 JUDGED = "judged"
 """The key of a query's metadata under which the passages are that were retrieved for it and judged, or wait for it."""

@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import KW_ONLY, FrozenInstanceError, field
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -37,7 +38,8 @@ from rag_eval.parts import (
     type_name,
     without,
 )
-from rag_eval.parts.settings import Count, Name, OptionalCount
+from rag_eval.parts.definition import parts_in
+from rag_eval.parts.settings import Count, Name, OptionalCount, Place
 from rag_eval.retrieval import RERANKER
 
 
@@ -243,3 +245,36 @@ def test_the_record_of_a_configuration_has_its_name_and_its_settings() -> None:
     stored = record.model_dump_json()
     assert BenchmarkRecord.model_validate_json(stored, strict=True) == record
     assert BenchmarkConfig.model_validate_json(stored) == config
+
+
+INSIDE = """
+from typing import Annotated, Any
+
+from rag_eval import RecursiveTokenChunker
+from rag_eval.chunking import CHUNKER
+from rag_eval.parts import PartOf, part
+
+
+@part
+class Outer:
+    inner: Annotated[Any, PartOf(CHUNKER)] = RecursiveTokenChunker(chunk_size=300)
+    plain: RecursiveTokenChunker = RecursiveTokenChunker()
+
+    def chunk(self, text):
+        return self.inner.chunk(text)
+"""
+
+
+def test_a_part_of_a_user_may_hold_parts(tmp_path: Path) -> None:
+    (tmp_path / "parts_inside.py").write_text(INSIDE)
+    place = Place("benchmark.yaml", "chunkers", tmp_path)
+    small, large = ({"type": "recursive-token", "chunk_size": size} for size in (40, 400))
+    nested = {"type": "parts_inside:Outer", "inner": small}
+    given = [{"type": "parts_inside:Outer", "inner": one} for one in (small, large, nested)]
+    made = [CHUNKER.make(one, place) for one in given]
+    assert len({digest(one) for one in made}) == len(made)
+    assert [digest(one) for one in made] == [digest(CHUNKER.make(one, place)) for one in given]
+    assert [type_name(one) for one in parts_in(made[2])] == ["parts_inside:Outer"] * 2 + ["recursive-token"]
+    assert digest(pickle.loads(pickle.dumps(made[2]))) == digest(made[2])  # noqa: S301  # our own
+    with pytest.raises(ConfigurationError, match=r"plain\.type: there is no such setting"):
+        CHUNKER.make({"type": "parts_inside:Outer", "plain": small}, place)
