@@ -161,6 +161,16 @@ def test_the_example_of_ground_truth_can_be_read(tmp_path: Path) -> None:
     assert item.relevant_spans[0].text == "The last ferry leaves Storvåg at 22:40."
 
 
+def test_the_examples_of_quotes_can_be_read(tmp_path: Path) -> None:
+    (lines,) = (text.strip() for text in blocks(ROOT / "docs" / "ground-truth.md", "json"))
+    (tmp_path / "truth.jsonl").write_text("\n".join(lines.splitlines()[:2]), encoding="utf-8")
+    first, second = read_token_level(tmp_path / "truth.jsonl", rag_eval.Corpus.from_folder(CORPUS).by_id)
+    assert [first.relevant_spans[0].text, second.relevant_spans[0].text] == [
+        "Skerry Line charges by route, not by distance.",
+        "Children under six",
+    ]
+
+
 def test_the_keys_of_ground_truth_are_those_documented(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "ground-truth.md").read_text(encoding="utf-8")
     table = text.split("## The file format", 1)[1].split("\n\nA span", 1)[0]

@@ -301,7 +301,7 @@ def check_files(
     truth: dict[Path, Any] = {}
     for path in files:
         with faults.noted():
-            truth[path] = read_truth(path, config.evaluation_type)
+            truth[path] = read_truth(path, config.evaluation_type, corpus.by_id)
     faults.raise_any()
     for source in config.ground_truth:
         if not isinstance(source, FileTruth):

@@ -147,12 +147,13 @@ def find_truth(folder: Path, given: Path | None) -> tuple[Path, int] | None:
     Raises ``GroundTruthError`` on a file that is given and cannot be read.
     """
     from rag_eval.ground_truth.files import read_token_level
+    from rag_eval.ground_truth.review.session import DocumentFolder
 
     usual = [place / name for place in (Path(), folder.parent, folder) for name in USUAL_TRUTH]
     for path in [given] if given else usual:
         if given or path.is_file():
             try:
-                truth = read_token_level(path)
+                truth = read_token_level(path, lambda: DocumentFolder(folder, "**/*"))
                 # One that lies beside may be about other documents.
                 if given or any((folder / span.doc_id).is_file() for one in truth for span in one.relevant_spans):
                     return path, len(truth)

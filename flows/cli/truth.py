@@ -303,7 +303,8 @@ def reanchor(
     from rag_eval.ground_truth import drift
     from rag_eval.ground_truth.files import read_token_level
 
-    items, documents = read_token_level(truth), Corpus.from_folder(corpus, glob)
+    documents = Corpus.from_folder(corpus, glob)
+    items = read_token_level(truth, documents.by_id)
     versions = document_versions(Workspace.at(workspace), drift.documents_that_no_longer_match(items, documents))
     for document in Corpus.from_folder(old, glob) if old is not None else ():
         versions.setdefault(document.id, []).insert(0, document.content)
@@ -312,7 +313,7 @@ def reanchor(
     target, lost = output or truth, None
     is_written = not dry_run and (output is not None or not report.is_unchanged)
     if is_written:
-        lost = drift.keep_reanchored(report, truth, target)
+        lost = drift.keep_reanchored(report, truth, target, documents.by_id)
     console = Console()
     if as_json:
         written = {"written": str(target) if is_written else None, "lost_file": str(lost) if lost else None}
@@ -386,7 +387,7 @@ def alternatives(
     from rag_eval.types.ground_truth import span_name
 
     documents = Corpus.from_folder(corpus, glob)
-    written = read_token_level(truth)
+    written = read_token_level(truth, documents.by_id)
     items = check_against_corpus(written, documents, truth)
     found = credit_copies(items, documents, "exact" if near is None else NearCopies(near=near))
     changed = [new for old, new in zip(items, found, strict=True) if new != old]
@@ -395,7 +396,7 @@ def alternatives(
     target = output or truth
     is_written = not dry_run and (output is not None or bool(changed))
     if is_written:
-        rewrite_truth(target, truth, [by_id.get(one.query.id, one) for one in written])
+        rewrite_truth(target, truth, [by_id.get(one.query.id, one) for one in written], documents.by_id)
     console = Console()
     if as_json:
         counts = {"questions": questions, "spans": spans, "written": str(target) if is_written else None}

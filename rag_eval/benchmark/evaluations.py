@@ -76,7 +76,7 @@ class BaseEvaluation(Generic[T, M]):
         if link is not None and link.has_key:
             with suppress(ServiceError):  # a service that is down keeps nobody from evaluating
                 link.examples()
-        self.ground_truth: Sequence[T] = _load(ground_truth, self.level, link)
+        self.ground_truth: Sequence[T] = _load(ground_truth, self.level, link, corpus)
 
     def run(
         self,
@@ -239,11 +239,11 @@ def create_evaluation(
     return cast("TokenLevelEvaluation | ChunkLevelEvaluation", made)
 
 
-def _load(given: Any, level: EvaluationType, link: LangSmithLink | None) -> Sequence[Any]:
+def _load(given: Any, level: EvaluationType, link: LangSmithLink | None, corpus: Corpus) -> Sequence[Any]:
     if isinstance(given, str | Path):
-        return read_truth(Path(given), level)
+        return read_truth(Path(given), level, corpus.by_id)
     if given is not None:
-        return tuple(truth_from(given, level))
+        return tuple(truth_from(given, level, corpus.by_id))
     if link is None:
         raise GroundTruthError(
             "there is no ground truth: give a list or a JSON-lines file, or langsmith_dataset_name with a key"

@@ -66,7 +66,7 @@ def checked_truth(level: EvaluationType, ground_truth: Iterable[object], corpus:
     kind, _ = DEFAULTS[level]
     truth: list[Any] = []
     texts: dict[str, str] = {}
-    for item in truth_from(ground_truth, level):
+    for item in truth_from(ground_truth, level, corpus.by_id):
         if not isinstance(item, kind):
             raise GroundTruthError(
                 f"this is a {level} evaluation and needs {kind.__name__}, it was given a "

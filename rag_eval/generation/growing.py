@@ -237,7 +237,9 @@ class Growing:
         self._on_progress, self._chunker, self._spent = on_progress, chunker or source.chunker, spent
         self._level: EvaluationType = "token-level" if self._chunker is None else "chunk-level"
         self._anew, self._storage = anew, storage
-        self.known = [] if anew or not source.file.exists() else list(read_truth(source.file, self._level))
+        self.known = (
+            [] if anew or not source.file.exists() else list(read_truth(source.file, self._level, corpus.by_id))
+        )
         """The questions of the file."""
         self.asked = self._asked_before()
         self.left = [one.id for one in corpus if one.id not in self.asked.documents and one.content.strip()]
@@ -316,7 +318,8 @@ class Growing:
         path = self._source.file
         # As it is now, and under the lock of a review: people may have reviewed it while the model was asked.
         with in_turn(lock_path(path)):
-            there = [] if self._anew or not path.exists() else list(read_truth(path, self._level))
+            known = self._corpus.by_id
+            there = [] if self._anew or not path.exists() else list(read_truth(path, self._level, known))
             taken = {key for item in (*there, *self._rejected()) for key in _keys(item)}
             truth: list[Any] = [*there, *(item for item in added if not taken & _keys(item))]
             if not truth:
@@ -330,7 +333,7 @@ class Growing:
             if not there:
                 write_truth(path, kept)
             elif kept != there:
-                rewrite_truth(path, path, kept)
+                rewrite_truth(path, path, kept, self._corpus.by_id)
         asked = f"{self.asked.model_dump_json(indent=2)}\n".encode()
         note = asked_path(path)
         if not note.is_file() or note.read_bytes() != asked:
@@ -355,7 +358,7 @@ class Growing:
 
     def _rejected(self) -> Sequence[Truth]:
         path = rejected_path(self._source.file)
-        return read_truth(path, self._level) if path.is_file() and not self._anew else ()
+        return read_truth(path, self._level, self._corpus.by_id) if path.is_file() and not self._anew else ()
 
     def _nothing(self) -> str:
         told = [f"{reason} ({one.count:,})" for reason, one in (self.report.dropped if self.report else {}).items()]

@@ -3,19 +3,19 @@
 ``check_against_corpus`` raises on the first fault. An audit lists every *fault*, which makes the truth unusable (a line
 that cannot be read, a query without truth, an unknown document, a span whose text does not match its document), and
 every *remark*, which does not: a question asked twice, a span given twice, spans that overlap, truth text that occurs
-at more places than its group names, so that the right content elsewhere counts as a miss.
+at more places than its group names, so that the right content elsewhere counts as a miss, a quote in other words.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Literal
 
 from rag_eval.errors import GroundTruthError, preview
-from rag_eval.formatting import closest
 from rag_eval.ground_truth.files import ParsedLine, read_truth_text, truth_lines
+from rag_eval.ground_truth.quotes import KnownIds, Quotes
 from rag_eval.ground_truth.records import AlternativeLine, ChunkLevelLine, SpanLine, TokenLevelLine, query_name
 from rag_eval.ground_truth.text_index import places_of
 from rag_eval.metrics.intervals import merge_places
@@ -56,7 +56,7 @@ def check_against_corpus(
             if fault is not None:
                 faults.append((item, span.doc_id, fault))
     if faults:
-        raise GroundTruthError(_told(faults, source))
+        raise GroundTruthError(_told(faults, source, documents))
     return [_without_stale(_with_texts(item, documents), documents) for item in items]
 
 
@@ -84,7 +84,11 @@ def _with_texts(item: TokenLevelGroundTruth, documents: Mapping[DocumentId, Docu
     )
 
 
-def _told(faults: Sequence[tuple[TokenLevelGroundTruth, str, str]], source: str | Path | None) -> str:
+def _told(
+    faults: Sequence[tuple[TokenLevelGroundTruth, str, str]],
+    source: str | Path | None,
+    documents: Mapping[DocumentId, Document],
+) -> str:
     item, _, fault = faults[0]
     others = f"; {len(faults) - 1} more like it" if len(faults) > 1 else ""
     names = sorted({doc_id for _, doc_id, _ in faults[1:] if doc_id})
@@ -97,7 +101,7 @@ def _told(faults: Sequence[tuple[TokenLevelGroundTruth, str, str]], source: str 
     if source is None:
         return f"{name}: {fault}{others}"
     # The lines are wanted only here, so they are not carried along with truth that is in order.
-    lines = truth_lines(read_truth_text(source), TokenLevelLine)
+    lines = truth_lines(read_truth_text(source), TokenLevelLine, Quotes(lambda: documents))
     number = next((line.number for line in lines if line.record and line.record.query_id == item.query.id), None)
     place = f"{source}, {name}" if number is None else f"{source}, line {number}, {name}"
     # Sound spans fail only where their document is gone or has changed.
@@ -107,43 +111,6 @@ def _told(faults: Sequence[tuple[TokenLevelGroundTruth, str, str]], source: str 
         "and rag-eval run --reanchor does so for one run"
     )
     return f"{place}: {fault}{others}{advice if is_drifted else ''}"
-
-
-MOST_COMPARED_IDS = 200_000
-
-
-class KnownIds:
-    """The ids of a corpus's documents, and which of them somebody meant who wrote another.
-
-    Together the searches for similar ids compare no more than ``MOST_COMPARED_IDS``.
-    """
-
-    def __init__(self, ids: Iterable[str] = ()) -> None:
-        self.ids = dict.fromkeys(ids)
-        self._left = MOST_COMPARED_IDS
-        # An extension that all have makes no two names alike.
-        self._stems = {PurePath(name).with_suffix("").as_posix(): name for name in self.ids}
-        self._similar: dict[str, str | None] = {}
-
-    def path_inside(self, written: str) -> str | None:
-        """Return the id that a path ends in: people write it as they see it, with the corpus folder in front."""
-        parts = written.removeprefix("./").split("/")
-        return next((name for cut in range(len(parts)) if (name := "/".join(parts[cut:])) in self.ids), None)
-
-    def similar(self, written: str) -> str | None:
-        """Return the id that is most like the one written; None if none is, or too many were compared before."""
-        if written not in self._similar and self._left >= len(self.ids):
-            self._left -= len(self.ids)
-            stem = closest(PurePath(written).with_suffix("").as_posix(), self._stems) if written else None
-            self._similar[written] = self._stems[stem] if stem is not None else None
-        return self._similar.get(written)
-
-    def advice(self, written: str) -> str:
-        """Say what to do about an id that no document has."""
-        if (meant := self.path_inside(written)) is not None:
-            return f"write {meant!r}, the path inside the corpus folder"
-        question = f"did you mean {meant!r}? Else " if (meant := self.similar(written)) is not None else ""
-        return f"{question}check the id, the corpus folder and its glob"
 
 
 def span_fault(span: AnySpan, document: Document | None, known: KnownIds | None = None) -> str | None:
@@ -265,7 +232,12 @@ def coverage_of(spans: Sequence[tuple[int, DocumentId, int, int]], corpus: Corpu
 
 FaultKind = Literal["line", "unknown document", "span"]
 RemarkKind = Literal[
-    "question asked twice", "answer given twice", "spans overlap", "occurs more than once", "no chunker"
+    "question asked twice",
+    "answer given twice",
+    "spans overlap",
+    "occurs more than once",
+    "quoted in other words",
+    "no chunker",
 ]
 
 
@@ -320,7 +292,11 @@ def audit_token_level(text: str, corpus: Corpus) -> TruthAudit:
     """Audit the text of a token-level file; nothing is raised for what is wrong with it."""
     documents = corpus.by_id()
     known = KnownIds(documents)
-    lines = list(truth_lines(text, TokenLevelLine))
+    lines, remarks, quotes = list[ParsedLine[TokenLevelLine]](), list[Finding](), Quotes(lambda: documents)
+    for line in truth_lines(text, TokenLevelLine, quotes):
+        lines.append(line)
+        remarks += [finding("quoted in other words", line, told) for told in quotes.differing]
+        quotes.differing.clear()
     faults = [*_line_faults(lines)]
     valid: list[tuple[ParsedLine[TokenLevelLine], SpanLine, AlternativeLine]] = []
     for line in lines:
@@ -340,7 +316,7 @@ def audit_token_level(text: str, corpus: Corpus) -> TruthAudit:
         for line, span, member in valid
         if sum(counts[member.text].values()) > sum(other.text == member.text for other in span.members)
     ]
-    remarks = [*_asked_twice(lines), *_overlaps(lines)]
+    remarks += [*_asked_twice(lines), *_overlaps(lines)]
     remarks += [_repeated(line, member, counts[member.text]) for line, member in repeated]
     records = [line.record for line in lines if line.record]
     passages: dict[int, tuple[str, list[str]]] = {}
@@ -368,7 +344,7 @@ def audit_token_level(text: str, corpus: Corpus) -> TruthAudit:
 
 def audit_chunk_level(text: str) -> TruthAudit:
     """Audit the text of a chunk-level file by itself: only a run with its chunker can say whether its ids are true."""
-    lines = list(truth_lines(text, ChunkLevelLine))
+    lines = list(truth_lines(text, ChunkLevelLine, Quotes(None)))
     records = [line.record for line in lines if line.record]
     remarks = [*_asked_twice(lines)]
     for line in lines:

@@ -16,6 +16,7 @@ from rapidfuzz.distance import Levenshtein
 from rag_eval.errors import GroundTruthError
 from rag_eval.ground_truth.diff import EXACT_CELLS, SOLID, MatchingBlock, moved_blocks, settled, shared_blocks, shifts
 from rag_eval.ground_truth.files import read_token_level, rewrite_truth, write_token_level
+from rag_eval.ground_truth.quotes import CorpusDocuments
 from rag_eval.ground_truth.text_index import places_of
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Corpus, Document
@@ -349,7 +350,9 @@ def _fits(span: CharacterSpan, content: str) -> bool:
     return found == span.text or (not span.text and len(found) == span.end - span.start)
 
 
-def keep_reanchored(report: ReanchorReport, source: Path, path: Path) -> Path | None:
+def keep_reanchored(
+    report: ReanchorReport, source: Path, path: Path, documents: CorpusDocuments | None = None
+) -> Path | None:
     """Write the truth of the file ``source`` as it is now, and what it lost to a file beside it, which is given back.
 
     None when nothing was lost. Each file is replaced at once or not at all, the one with the lost spans first. Only the
@@ -362,7 +365,7 @@ def keep_reanchored(report: ReanchorReport, source: Path, path: Path) -> Path | 
         place = path.with_name(f"{path.stem}.lost{path.suffix or '.jsonl'}")
         earlier = read_token_level(place) if place.exists() else []
         write_token_level(place, _joined(earlier, report.lost))
-    rewrite_truth(path, source, report.truth)
+    rewrite_truth(path, source, report.truth, documents)
     return place
 
 

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from rag_eval.disk.files import kind_of, read_text, write_atomically
 from rag_eval.errors import CorpusError, GroundTruthError, RagEvalError, preview
+from rag_eval.ground_truth.quotes import CorpusDocuments, Quotes
 from rag_eval.ground_truth.records import (
     ChunkLevelLine,
     Header,
@@ -44,14 +45,17 @@ class ParsedLine(Generic[Line]):
     """The question, as far as the line tells one."""
 
 
-def read_token_level(path: str | Path) -> list[TokenLevelGroundTruth]:
-    """Read the spans of a file, in its order; raises ``GroundTruthError`` naming the file, the line and the query."""
-    return cast("list[TokenLevelGroundTruth]", _sound(read_truth_text(path), path, TokenLevelLine))
+def read_token_level(path: str | Path, documents: CorpusDocuments | None = None) -> list[TokenLevelGroundTruth]:
+    """Read the spans of a file, in its order; raises ``GroundTruthError`` naming the file, the line and the query.
+
+    Spans that are quoted, or given by their page, need the ``documents``: ``corpus.by_id`` gives them.
+    """
+    return cast("list[TokenLevelGroundTruth]", _sound(read_truth_text(path), path, TokenLevelLine, Quotes(documents)))
 
 
 def read_chunk_level(path: str | Path) -> list[ChunkLevelGroundTruth]:
     """Read the ids of a file, in its order; raises ``GroundTruthError`` naming the file, the line and the query."""
-    return cast("list[ChunkLevelGroundTruth]", _sound(read_truth_text(path), path, ChunkLevelLine))
+    return cast("list[ChunkLevelGroundTruth]", _sound(read_truth_text(path), path, ChunkLevelLine, Quotes(None)))
 
 
 def read_truth_text(path: str | Path, what: str = "ground-truth file") -> str:
@@ -77,10 +81,11 @@ def _is_list(text: str) -> bool:
         return False
 
 
-def truth_lines(text: str, kind: type[Line]) -> Iterator[ParsedLine[Line]]:
+def truth_lines(text: str, kind: type[Line], quotes: Quotes) -> Iterator[ParsedLine[Line]]:
     """Parse every line of a file but its header and the empty ones, with all that is wrong with each by itself.
 
-    A header that does not fit is a line without a record, and so is a file that is one JSON list.
+    Spans without numbers are placed by ``quotes``. A header that does not fit is a line without a record, and so is a
+    file that is one JSON list.
     """
     if _is_list(text):
         fault = "the file is one JSON list: write its objects one a line, without brackets and commas around them"
@@ -98,7 +103,7 @@ def truth_lines(text: str, kind: type[Line]) -> Iterator[ParsedLine[Line]]:
             if isinstance(data, dict) and "format" in data:
                 version = _checked_version(data, kind.evaluation_type, was_first)
                 continue
-            record = kind.model_validate(data)
+            record = kind.model_validate(quotes.placed(data))
         except (ValueError, RecursionError, RagEvalError) as error:
             query = data.get("query") if isinstance(data, dict) else None
             yield ParsedLine(number, None, None, line_faults(error), query if isinstance(query, str) else None)
@@ -130,9 +135,9 @@ def _checked_version(data: dict[str, Any], evaluation_type: EvaluationType, is_f
     return header.version
 
 
-def _sound(text: str, path: str | Path, kind: type[Line]) -> list[Truth]:
+def _sound(text: str, path: str | Path, kind: type[Line], quotes: Quotes) -> list[Truth]:
     """Return the truth of a file's text; raises ``GroundTruthError`` with the first fault, and without any query."""
-    lines = list(truth_lines(text, kind))
+    lines = list(truth_lines(text, kind, quotes))
     faults = [(line, fault) for line in lines for fault in line.faults]
     if faults:
         line, fault = faults[0]
@@ -187,7 +192,9 @@ def _form(truth: Sequence[Truth]) -> type[TokenLevelLine | ChunkLevelLine]:
     return ChunkLevelLine if truth and isinstance(truth[0], ChunkLevelGroundTruth) else TokenLevelLine
 
 
-def rewrite_truth(path: str | Path, source: str | Path, truth: Iterable[Truth]) -> None:
+def rewrite_truth(
+    path: str | Path, source: str | Path, truth: Iterable[Truth], documents: CorpusDocuments | None = None
+) -> None:
     """Write what became of the ground truth of the file ``source``, which has the same order.
 
     The line of a query whose answers are as they were stays byte for byte, and so does what is no query, but for the
@@ -197,8 +204,8 @@ def rewrite_truth(path: str | Path, source: str | Path, truth: Iterable[Truth]) 
     items = list(truth)
     by_id = {item.query.id: item for item in items}
     before = read_text(Path(source))
-    kind: Any = _form(items)
-    old = {line.number: line.truth for line in truth_lines(before.removeprefix(BYTE_ORDER_MARK), kind)}
+    kind, quotes = cast("Any", _form(items)), Quotes(documents)
+    old = {line.number: line.truth for line in truth_lines(before.removeprefix(BYTE_ORDER_MARK), kind, quotes)}
     lines, is_grouped = [], any(item.alternatives or item.origins for item in items)
     for number, line in enumerate(before.split("\n"), start=1):
         was = old.get(number)
@@ -214,7 +221,7 @@ def rewrite_truth(path: str | Path, source: str | Path, truth: Iterable[Truth]) 
     known = {was.query.id for was in old.values() if was is not None}
     if new := [_line(item) for item in items if item.query.id not in known]:
         lines = [*(lines if lines[-1] else lines[:-1]), *new, ""]
-    _write(path, items, kind, "\n".join(lines))
+    _write(path, items, kind, "\n".join(lines), quotes)
 
 
 def changed_line(line: str, changes: Mapping[str, Any], metadata: Mapping[str, Any]) -> str:
@@ -224,6 +231,13 @@ def changed_line(line: str, changes: Mapping[str, Any], metadata: Mapping[str, A
         changes = {**changes, "metadata": _replaced(data.get("metadata", {}), metadata) or None}
     ending = "\r" if line.endswith("\r") else ""
     return json.dumps(_replaced(data, changes), ensure_ascii=False, allow_nan=False) + ending
+
+
+def placed_line(line: str, quotes: Quotes) -> str:
+    """Return a query's line with numbers in its spans; raises as ``parsed_line`` and ``Quotes.placed`` do."""
+    data = parsed_line(line.removeprefix(BYTE_ORDER_MARK))
+    placed = quotes.placed(data)
+    return line if placed == data else changed_line(line, placed, {})
 
 
 def header_line(evaluation_type: EvaluationType, version: int = 1) -> str:
@@ -263,11 +277,14 @@ def truth_text(truth: Sequence[Truth]) -> str:
     return "\n".join([header_line(_form(truth).evaluation_type, version), *map(_line, truth), ""])
 
 
-def _write(path: str | Path, items: Sequence[Truth], kind: Any, text: str | None = None) -> None:
+def _write(
+    path: str | Path, items: Sequence[Truth], kind: Any, text: str | None = None, quotes: Quotes | None = None
+) -> None:
     """Write the items as a new file, or as the text that they were given."""
     if text is None:
         text = truth_text(items) if items else f"{header_line(kind.evaluation_type)}\n"
-    for item, read in zip(items, _sound(text.removeprefix(BYTE_ORDER_MARK), path, kind), strict=True):
+    sound = _sound(text.removeprefix(BYTE_ORDER_MARK), path, kind, quotes or Quotes(None))
+    for item, read in zip(items, sound, strict=True):
         if read != item:
             raise GroundTruthError(
                 f"{query_name(item.query.id, item.query.text)} would not be read back the same: "

@@ -1,8 +1,8 @@
 """Correct a ground-truth file where it and its documents leave no doubt about what was meant.
 
 That is a span whose text is at one other place of its document, whose offsets count another unit, or whose document is
-named by a path or with a typing error; a span or a whole line that is there twice; and the version of the format. The
-rest of a file stays byte for byte.
+named by a path or with a typing error; a span that is quoted or given by its page, which gets its numbers; a span or a
+whole line that is there twice; and the version of the format. The rest of a file stays byte for byte.
 """
 
 import json
@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from rag_eval.disk.files import read_text, write_atomically
-from rag_eval.ground_truth.check import Finding, KnownIds, finding, span_fault
+from rag_eval.errors import preview
+from rag_eval.ground_truth.check import Finding, finding, span_fault
 from rag_eval.ground_truth.files import BYTE_ORDER_MARK, ParsedLine, changed_line, truth_lines, truth_type
+from rag_eval.ground_truth.quotes import NAMES, KnownIds, Quotes
 from rag_eval.ground_truth.records import AlternativeLine, ChunkLevelLine, TokenLevelLine, parsed_line
 from rag_eval.ground_truth.text_index import places_of
 from rag_eval.types.documents import Corpus, Document
@@ -36,14 +38,15 @@ def fix_truth(path: str | Path, corpus: Corpus | None) -> list[Finding]:
 
 def fixed_truth(text: str, corpus: Corpus | None) -> tuple[str, list[Finding]]:
     """Return the text of a file with what can be corrected, and what that was, in the order of its lines."""
+    documents = corpus.by_id() if corpus else {}
+    quotes = Quotes(lambda: documents)
     parsed: list[AnyLine] = (
-        list(truth_lines(text, ChunkLevelLine))
+        list(truth_lines(text, ChunkLevelLine, quotes))
         if truth_type(text) == "chunk-level"
-        else list(truth_lines(text, TokenLevelLine))
+        else list(truth_lines(text, TokenLevelLine, quotes))
     )
     by_number = {line.number: line for line in parsed}
     is_grouped = any(line.record.has_groups for line in parsed if line.record)
-    documents = corpus.by_id() if corpus else {}
     known, seen = KnownIds(documents), dict[str, int]()
     lines: list[str] = []
     found: list[Finding] = []
@@ -94,13 +97,19 @@ def _fixed_spans(
 
 
 def _named(written: dict[str, Any]) -> str:
-    return f"{written.get('doc_id', written.get('docId'))!r} [{written['start']}, {written['end']})"
+    name = repr(written.get("doc_id", written.get("docId")))
+    if "start" in written:
+        return f"{name} [{written['start']}, {written['end']})"
+    return ", ".join([name, *(f"{key} {preview(str(written[key]))}" for key in (*NAMES, "text") if key in written)])
 
 
 def _fixed_member(
     member: AlternativeLine, written: dict[str, Any], documents: dict[DocumentId, Document], known: KnownIds
 ) -> dict[str, Any]:
     """Return a span as it is written, with the document and the place that are meant if that is sure."""
+    if "start" not in written:
+        others = {key: value for key, value in written.items() if key not in ("text", *NAMES)}
+        return {**others, "start": member.start, "end": member.end, "text": member.text}
     document = documents.get(DocumentId(member.doc_id))
     is_guess = False
     if document is None:

@@ -19,16 +19,16 @@ from pydantic import AwareDatetime, Field
 from rag_eval.disk.files import write_atomically
 from rag_eval.disk.locks import in_turn
 from rag_eval.errors import ArtifactError, GroundTruthError, RagEvalError, ReviewConflictError, preview
-from rag_eval.ground_truth.files import BYTE_ORDER_MARK, changed_line, header_line, read_truth_text, truth_type
-from rag_eval.ground_truth.records import (
-    LineModel,
-    NotEmpty,
-    Place,
-    SpanLine,
-    TokenLevelLine,
-    line_faults,
-    parsed_line,
+from rag_eval.ground_truth.files import (
+    BYTE_ORDER_MARK,
+    changed_line,
+    header_line,
+    placed_line,
+    read_truth_text,
+    truth_type,
 )
+from rag_eval.ground_truth.quotes import CorpusDocuments, Quotes
+from rag_eval.ground_truth.records import LineModel, NotEmpty, Place, SpanLine, TokenLevelLine, line_faults, parsed_line
 from rag_eval.types.ground_truth import HIGHEST_GRADE, JUDGED, PERSON
 from rag_eval.types.ids import QueryId, text_sha256
 
@@ -274,15 +274,16 @@ def rejected_path(truth: Path) -> Path:
 class ReviewFiles:
     """Ground truth, what was rejected of it, and the judgements on it: three files that are read and saved together."""
 
-    def __init__(self, truth: Path) -> None:
-        """Read the files; raises ``GroundTruthError`` when the truth is missing or chunk-level."""
+    def __init__(self, truth: Path, documents: CorpusDocuments | None = None) -> None:
+        """Read the files, with numbers for spans that are quoted; raises ``GroundTruthError`` as ``ReviewSession``."""
         if truth_type(read_truth_text(truth)) == "chunk-level":
             raise GroundTruthError(
                 f"{str(truth)!r} holds chunk ids, which are no places in documents: nothing to review"
             )
         self.path = truth
+        self._quotes = Quotes(documents)
         # What is known of lines that were read before.
-        self._records: dict[str, TokenLevelLine] = {}
+        self._records: dict[str, tuple[str, TokenLevelLine]] = {}
         self._judgements: dict[str, TruthJudgement] = {}
         self.read()
 
@@ -350,7 +351,10 @@ class ReviewFiles:
         for number, line in enumerate(self._files[side].lines, start=1):
             # Wrong spans are no obstacle: they are to be mended.
             try:
-                record = self._records.setdefault(line, self._records.get(line) or parse_entry(line))
+                if line not in self._records:
+                    placed = placed_line(line, self._quotes)
+                    self._records[line] = placed, parse_entry(placed)
+                written, record = self._records[line]
                 fault = None if record.query.strip() else "the query is empty"
             except (ValueError, RecursionError, RagEvalError) as error:
                 fault = line_faults(error)[0]
@@ -359,7 +363,7 @@ class ReviewFiles:
                     continue  # the move to this file was not finished
                 fault = f"the id {record.query_id} is taken"
             if fault is None:
-                self.entries[record.query_id] = Entry(line, record, side)
+                self.entries[record.query_id] = Entry(written, record, side)
                 slots.append(self.entries[record.query_id])
                 continue
             slots.append(line)

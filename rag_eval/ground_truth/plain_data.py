@@ -15,12 +15,14 @@ from typing import Any, Literal, overload
 
 from rag_eval.errors import GroundTruthError, RagEvalError, preview
 from rag_eval.ground_truth.files import read_truth_text
+from rag_eval.ground_truth.quotes import NAMES, CorpusDocuments, Quotes
 from rag_eval.ground_truth.records import ChunkLevelLine, TokenLevelLine, line_faults, parsed_line
 from rag_eval.retrieval.traces import retrievals_in
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import EvaluationType, QueryId, QueryText, generate_query_id
 
 _SPAN = {"doc_id": "doc_id", "docId": "doc_id", "start": "start", "end": "end", "text": "text", "origin": "origin"}
+_QUOTED = _SPAN | {name: name for name in NAMES}
 _CHUNK = ("chunk_id", "chunkId")
 _MISSING = ("NAType", "NaTType")
 _ID = ("id", "query_id", "queryId")
@@ -116,26 +118,32 @@ def _table_rows(text: str) -> list[dict[str, str]]:
 
 
 @overload
-def truth_from(given: Any, level: Literal["token-level"]) -> list[TokenLevelGroundTruth]: ...
+def truth_from(
+    given: Any, level: Literal["token-level"], documents: CorpusDocuments | None = None
+) -> list[TokenLevelGroundTruth]: ...
 
 
 @overload
-def truth_from(given: Any, level: Literal["chunk-level"]) -> list[ChunkLevelGroundTruth]: ...
+def truth_from(
+    given: Any, level: Literal["chunk-level"], documents: CorpusDocuments | None = None
+) -> list[ChunkLevelGroundTruth]: ...
 
 
-def truth_from(given: Any, level: EvaluationType) -> list[Any]:
+def truth_from(given: Any, level: EvaluationType, documents: CorpusDocuments | None = None) -> list[Any]:
     """Return ground truth of one level from a frame, or from items that are ground truth, records or examples.
 
-    Items of another kind are left as they are, for the evaluation to refuse.
+    Spans that are quoted, or given by their page, need the ``documents``, which ``corpus.by_id`` gives. Items of
+    another kind are left as they are, for the evaluation to refuse.
     Raises ``GroundTruthError``, with the number of the item, when one cannot be read.
     """
     rows = _joined(frame_rows(given)) if is_frame(given) else given
     if isinstance(rows, str | Mapping) or not isinstance(rows, Iterable):
         raise GroundTruthError(f"the ground truth is {preview(repr(rows))}: give a list, a data frame or a file")
-    return [_read(item, number, level, is_frame(given)) for number, item in enumerate(rows)]
+    quotes = Quotes(documents)
+    return [_read(item, number, level, is_frame(given), quotes) for number, item in enumerate(rows)]
 
 
-def _read(item: Any, number: int, level: EvaluationType, of_frame: bool) -> Any:
+def _read(item: Any, number: int, level: EvaluationType, of_frame: bool, quotes: Quotes) -> Any:
     is_example = all(hasattr(item, name) for name in ("inputs", "outputs", "metadata"))
     if is_example:
         item = {"inputs": item.inputs, "outputs": item.outputs, "metadata": item.metadata}
@@ -144,7 +152,7 @@ def _read(item: Any, number: int, level: EvaluationType, of_frame: bool) -> Any:
     try:
         read, faults = (
             (TokenLevelLine if level == "token-level" else ChunkLevelLine)
-            .model_validate(_record(item, of_frame))
+            .model_validate(quotes.placed(_record(item, of_frame)))
             .read()
         )
     except (ValueError, RecursionError, RagEvalError) as error:
@@ -178,10 +186,12 @@ def _joined(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return rows
     joined: dict[Any, dict[str, Any]] = {}
     for row in rows:
-        query = {key: value for key, value in row.items() if key not in _SPAN and key not in _CHUNK}
+        # Beside numbers, columns of these names are somebody's own.
+        names = _SPAN if "start" in row else _QUOTED
+        query = {key: value for key, value in row.items() if key not in names and key not in _CHUNK}
         key = next((row[key] for key in _ID if key in row), row.get("query"))
         record = joined.setdefault(key, query)
-        span = {_SPAN[key]: value for key, value in row.items() if key in _SPAN}
+        span = {names[key]: value for key, value in row.items() if key in names}
         if span:
             record.setdefault("relevant_spans", []).append(span)
         record_ids = [row[key] for key in _CHUNK if key in row]

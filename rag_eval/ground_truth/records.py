@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from rag_eval.errors import PREVIEW_CHARACTERS, InvalidSpanError, RagEvalError, preview
 from rag_eval.formatting import suggestion
+from rag_eval.ground_truth.quotes import NAMES
 from rag_eval.tables import metadata_to_json
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.ground_truth import (
@@ -242,6 +243,7 @@ def _said(fault: ErrorDetails) -> str:
     written = fault["loc"][-1]
     if written in known:
         return "it belongs to the other evaluation type: choose that, or remove it"
+    known += NAMES if SpanLine in kinds or AlternativeLine in kinds else ()
     return f"there is no such key{suggestion(written, known)}: use {', '.join(known)}"
 
 

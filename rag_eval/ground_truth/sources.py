@@ -17,6 +17,7 @@ from rag_eval.errors import ArtifactError, GroundTruthError, preview
 from rag_eval.ground_truth.drift import ReanchorReport
 from rag_eval.ground_truth.files import Truth, read_chunk_level, read_token_level, read_truth_text
 from rag_eval.ground_truth.plain_data import truth_from
+from rag_eval.ground_truth.quotes import CorpusDocuments
 from rag_eval.parts import Shown, part
 from rag_eval.parts.objects import ForeignFunction, check_unchanged
 from rag_eval.types.documents import Corpus
@@ -75,15 +76,15 @@ class FileTruth:
         self, observed: Observed, corpus: Callable[[], Corpus], level: EvaluationType, around: Surroundings
     ) -> Reading:
         """The truth of the file; raises ``GroundTruthError``, and ``ArtifactError`` when the file changed meanwhile."""
-        truth = read_truth(self.path, level)
+        truth = read_truth(self.path, level, lambda: corpus().by_id())
         if self.observe(level) != observed:
             raise ArtifactError(f"the ground-truth file {str(self.path)!r} changed while it was read: run again")
         return Reading(truth, len(truth))
 
 
-def read_truth(path: Path, level: EvaluationType) -> Sequence[Truth]:
+def read_truth(path: Path, level: EvaluationType, documents: CorpusDocuments | None = None) -> Sequence[Truth]:
     """Read a file of this level; raises as ``read_token_level`` does."""
-    return read_token_level(path) if level == "token-level" else read_chunk_level(path)
+    return read_token_level(path, documents) if level == "token-level" else read_chunk_level(path)
 
 
 class ForeignTruth(ForeignFunction):
@@ -114,7 +115,7 @@ class ForeignTruth(ForeignFunction):
         self, observed: Observed, corpus: Callable[[], Corpus], level: EvaluationType, around: Surroundings
     ) -> Reading:
         """What it gives for the corpus; raises ``GroundTruthError`` on what is no truth of this level."""
-        truth: list[Any] = list(truth_from(self.ask(self._call, corpus()), level))
+        truth: list[Any] = list(truth_from(self.ask(self._call, corpus()), level, corpus().by_id))
         check_unchanged(self)
         if not truth:
             raise GroundTruthError(f"{self.title} gave no query: have it give ground truth")

@@ -4,6 +4,7 @@ import warnings
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +48,19 @@ class Document:
             )
         return CharacterSpan(self.id, start, end, self.content[start:end])
 
-    def place_at(self, character: int) -> str | None:
-        """Return the page, cell or other element that a character is in; None where the loader told none."""
+    @property
+    def places(self) -> list[tuple[int, str]]:
+        """Where pages, cells or other elements begin, and their names, in order; none where the loader told none."""
         told: Any = self.metadata.get(PLACES)
         # The key may be somebody's own.
         pairs = [one for one in told if isinstance(one, list | tuple)] if isinstance(told, list | tuple) else []
-        places = [(one[0], one[1]) for one in pairs if len(one) == 2 and isinstance(one[0], int)]
-        number = bisect_right([start for start, _ in places], character) - 1
-        return str(places[number][1]) if number >= 0 else None
+        return [(one[0], str(one[1])) for one in pairs if len(one) == 2 and isinstance(one[0], int)]
+
+    def place_at(self, character: int) -> str | None:
+        """Return the page, cell or other element that a character is in; None where the loader told none."""
+        places = self.places
+        number = bisect_right(places, character, key=itemgetter(0)) - 1
+        return places[number][1] if number >= 0 else None
 
     def chunk_at(self, start: int, end: int, metadata: Mapping[str, object] | None = None) -> PositionAwareChunk:
         """Return the chunk that is the text at ``[start, end)``; the place is not checked."""

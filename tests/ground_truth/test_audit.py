@@ -3,8 +3,9 @@ import json
 import pytest
 
 from rag_eval import Corpus, Document, DocumentId
-from rag_eval.ground_truth.check import MOST_COMPARED_IDS, KnownIds, audit_chunk_level, audit_token_level
+from rag_eval.ground_truth.check import audit_chunk_level, audit_token_level
 from rag_eval.ground_truth.fixing import fixed_truth
+from rag_eval.ground_truth.quotes import MOST_COMPARED_IDS, KnownIds
 
 CORPUS = Corpus(
     [

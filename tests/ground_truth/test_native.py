@@ -122,9 +122,12 @@ GROUPED = SPAN | {"alternatives": [SPAN | {"start": 5, "end": 8}]}
         ([SPAN | {"alternatives": [SPAN]}], r"\[0, 3\) of 'a\.md' is in two groups, or twice in one: keep it once;"),
         ([GROUPED, SPAN | {"start": 5, "end": 8}], r"\[5, 8\) of 'a\.md' is in two groups"),
         ([SPAN | {"alternatives": [SPAN | {"start": 7}]}], r"the span \[7, 3\) of 'a\.md' holds no character"),
-        ([SPAN | {"alternatives": [GROUPED]}], r"alternatives\.0\.alternatives: there is no such key.*: use .*origin;"),
+        (
+            [SPAN | {"alternatives": [GROUPED]}],
+            r"alternatives\.0\.alternatives: there is no such key.*: use .*origin, page, place;",
+        ),
         ([SPAN | {"origin": ""}], r"origin: String should have at least 1 character"),
-        ([SPAN | {"orign": "x"}], r"there is no such key.*origin.*: use doc_id, .*alternatives;"),
+        ([SPAN | {"orign": "x"}], r"there is no such key.*origin.*: use doc_id, .*alternatives, page, place;"),
     ],
 )
 def test_bad_groups_are_named(tmp_path: Path, relevant: list[object], reason: str) -> None:

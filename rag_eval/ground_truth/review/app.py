@@ -39,7 +39,7 @@ def state(session: ReviewSession) -> dict[str, Any]:
         "by": session.by,
         "revision": session.revision,
         "broken": session.files.broken,
-        "documents": session.documents.ids,
+        "documents": list(session.documents),
         "queries": [
             row(session, entry, offers.get(query_id, 0), differing.get(query_id, []))
             for query_id, entry in session.entries.items()

@@ -4,7 +4,7 @@ Every change is made to the files as they are at that moment, under a lock: two 
 other.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -38,7 +38,7 @@ from rag_eval.types.documents import Document
 from rag_eval.types.ids import DocumentId, QueryId, text_sha256
 
 
-class DocumentFolder:
+class DocumentFolder(Mapping[str, Document]):
     """The documents of a folder, by id; each is read again when its file has changed."""
 
     def __init__(self, folder: Path, glob: str | Sequence[str]) -> None:
@@ -46,22 +46,22 @@ class DocumentFolder:
         self._paths = {DocumentId(path.relative_to(folder).as_posix()): path for path in matching_files(folder, glob)}
         self._seen: dict[DocumentId, tuple[Stamp, Document]] = {}
 
-    @property
-    def ids(self) -> list[DocumentId]:
-        return sorted(self._paths)
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._paths))
 
-    def get(self, doc_id: str) -> Document | None:
-        """Return the document as it is now; None when the folder has none of this id, or it cannot be read any more."""
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, doc_id: str) -> Document:
+        """Return the document as it is now; raises ``KeyError`` where there is none of this id that can be read."""
         known = DocumentId(doc_id)
-        path = self._paths.get(known)
-        if path is None:
-            return None
+        path = self._paths[known]
         try:
             stamp = Stamp.of(path)
             if known not in self._seen or self._seen[known][0] != stamp:
                 self._seen[known] = stamp, Document(known, *read_document(path))
         except (OSError, CorpusError, ConfigurationError):
-            return None
+            raise KeyError(doc_id) from None
         return self._seen[known][1]
 
 
@@ -106,7 +106,7 @@ class ReviewSession:
 
     def __init__(self, truth: Path, documents: DocumentFolder, by: str = "somebody") -> None:
         """Read the files; raises ``GroundTruthError`` when the truth is missing or chunk-level."""
-        self.files = ReviewFiles(truth)
+        self.files = ReviewFiles(truth, lambda: documents)
         self.documents, self.by = documents, by
         self._undo: list[_Undo] = []
         self.revision = 0
