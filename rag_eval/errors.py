@@ -9,6 +9,7 @@
             DuplicateDocumentError
             TextEncodingError
             UnreadableDocumentError
+                UnfinishedDocumentError
         SpanError
             InvalidSpanError
             SpanMismatchError
@@ -67,6 +68,10 @@ class TextEncodingError(CorpusError):
 
 class UnreadableDocumentError(CorpusError):
     """A file of which its loader can make no text; the message says why, without the file's name."""
+
+
+class UnfinishedDocumentError(UnreadableDocumentError):
+    """A loader took too long for a file, or ended: another time it may do."""
 
 
 class SpanError(RagEvalError):

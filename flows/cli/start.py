@@ -114,7 +114,7 @@ def _text(path: Path) -> str | None:
     from rag_eval.documents.reading import read_document
 
     try:
-        text, _ = read_document(path)
+        text = read_document(path).text
     except RagEvalError:
         return None
     return None if "\0" in text else text

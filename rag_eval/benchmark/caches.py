@@ -1,24 +1,28 @@
 """What chunkers, rerankers and counting made, kept by what they made it from: nothing is cut or paid for twice."""
 
+import functools
 import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
+from rag_eval import parts
 from rag_eval.chunking.chunker import PositionAwareChunker
 from rag_eval.chunking.placement import ChunkerPositionAdapter
 from rag_eval.disk.files import data_sha256
-from rag_eval.disk.rows import KEY, KeyedRows, Row, keys_from_hex, nanoseconds
+from rag_eval.disk.rows import KEY, KeyedRows, Row, identity_folder, keys_from_hex, nanoseconds
 from rag_eval.disk.storage import Storage
-from rag_eval.errors import ArtifactError
+from rag_eval.documents.reading import FileText, load_file
+from rag_eval.errors import ArtifactError, UnfinishedDocumentError, UnreadableDocumentError
 from rag_eval.metrics.score_tables import Slices, count_each
-from rag_eval.parts import versions_of
 from rag_eval.parts.objects import check_unchanged
 from rag_eval.retrieval.retriever import C, Reranker, reranked
 from rag_eval.tables import metadata_to_json, schema_of
@@ -37,6 +41,81 @@ CUTS = schema_of(
     skipped=pa.int64(),
     tokens=pa.int64(),
 )
+
+
+LOADED = schema_of("text fault", file_sha256=KEY, text=pa.large_string(), metadata=pa.string(), fault=pa.string())
+BOXES = schema_of(boxes_key=KEY, boxes=pa.large_binary())
+"""Apart from the texts: few who read these need them."""
+
+MOST_WAITING = 2**24
+"""How much of what loaders made is in memory before it is written."""
+
+
+class LoadedFiles:
+    """What one loader made of files, by their digests; boxes by those of file and text.
+
+    That no text can be made of a file is kept as well, but not that its loader took too long or ended.
+    """
+
+    def __init__(self, cache: Path, loader: Any, storage: Storage, made_since: datetime | None) -> None:
+        self._loader, self._since = loader, nanoseconds(made_since)
+        made_by, name = parts.digest(loader), parts.label(loader)
+        self.folders = [identity_folder(cache / kind, made_by, name) for kind in ("loaded", BOXES_KIND)]
+        texts, boxes = self.folders
+        self._kept = KeyedRows(texts, LOADED, storage), KeyedRows(boxes, BOXES, storage)
+        self._waiting: tuple[dict[str, Row], dict[str, Row]] = {}, {}
+        self._size = 0
+
+    def load(self, data: bytes) -> FileText:
+        """Return what the loader makes of a file, now or before, without the boxes that are kept; raises as it does."""
+        key = sha256(data).hexdigest()
+        row = self._waiting[0].get(key) or self._kept[0].get([key], self._since).get(key) or self._made(key, data)
+        if row["fault"] is not None:
+            raise UnreadableDocumentError(row["fault"])
+        return FileText(row["text"], json.loads(row["metadata"]))
+
+    def _made(self, key: str, data: bytes) -> Row:
+        row: dict[str, Any] = {"text": None, "metadata": "{}", "fault": None}
+        try:
+            found = load_file(self._loader, data)
+            row |= {"text": found.text, "metadata": json.dumps(found.metadata)}
+            if found.boxes:
+                self._waiting[1][boxes_key(key, text_sha256(found.text))] = {"boxes": found.boxes}
+            self._size += len(found.text) + len(found.boxes)
+        except UnfinishedDocumentError:
+            raise
+        except UnreadableDocumentError as error:
+            row["fault"] = str(error)
+        self._waiting[0][key] = row
+        if self._size > MOST_WAITING:
+            self.close()
+        return row
+
+    def close(self) -> None:
+        """Write what waits to be kept; raises ``ArtifactError`` when it cannot be written."""
+        # Boxes first: who finds a text kept does not look for them again.
+        for kept, waiting in zip(self._kept[::-1], self._waiting[::-1], strict=True):
+            kept.put(waiting, self._since)
+            waiting.clear()
+        self._size = 0
+
+
+BOXES_KIND = "boxes"
+
+
+def boxes_key(file_digest: str, text_digest: str) -> str:
+    """Return the key of the boxes of a text that some loader made of a file."""
+    return data_sha256([file_digest, text_digest])
+
+
+@functools.lru_cache(maxsize=8)
+def kept_boxes(cache: Path, storage: Storage, key: str) -> bytes:
+    """Return the boxes of a text that a loader made of a file; none where none are kept."""
+    storage.bring_missing(storage.name_of(cache / BOXES_KIND))
+    for folder in sorted((cache / BOXES_KIND).glob("*/")):
+        if found := KeyedRows(folder, BOXES, storage).get([key]):
+            return bytes(found[key]["boxes"])
+    return b""
 
 
 def cut_once(
@@ -120,7 +199,7 @@ class TokenCounts:
 
     def __call__(self, slices: Iterable[Slices], encoding: str) -> Iterator[list[int]]:
         """Return how many tokens each slice of the texts is."""
-        counted_by = f"{encoding} of tiktoken {versions_of(('tiktoken',))['tiktoken']}"
+        counted_by = f"{encoding} of tiktoken {parts.versions_of(('tiktoken',))['tiktoken']}"
         rest = iter(slices)
         while block := list(islice(rest, TEXTS_AT_ONCE)):
             digests = [text_sha256(f"{counted_by} {one.sha256 or text_sha256(one.read())}") for one in block]

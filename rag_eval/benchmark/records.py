@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from rag_eval.benchmark.references import IndexRef, Made, TableRef
+from rag_eval.benchmark.references import IndexRef, Made, TableRef, effort_of
 from rag_eval.benchmark.stage import Stage
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import remove
@@ -136,7 +136,9 @@ def do_once(workspace: Workspace, stage: Stage, inputs: Inputs, doing: Doing | N
             made = doing.compute(stage, workspace, looked)
         # What it looked at may have grown by the work itself.
         key = stage.key_after(*looked)
-        keep_record(workspace, stage, key, made)
+        effort = effort_of(made)
+        if effort is None or not effort.unfinished:
+            keep_record(workspace, stage, key, made)
         return Done(made, key, was_kept=False)
 
 

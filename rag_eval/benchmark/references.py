@@ -1,19 +1,29 @@
 """Handles on what is kept in a workspace and on what is read from outside it: where it is, and its digest."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+)
 
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.objective import measured_by, metric_column
 from rag_eval.disk.files import data_sha256, files_sha256, kept_sha256, matching_files, stays_inside, unreadable
+from rag_eval.documents.reading import Loaders
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.metrics.metric import largest_budget, largest_hits, requested_metrics
+from rag_eval.parts import PartRecord
 from rag_eval.retrieval.retriever import candidates_for
 from rag_eval.tables import has_places
 from rag_eval.types.ids import EvaluationType
@@ -34,9 +44,14 @@ class _Frozen(BaseModel):
 
 
 class Reference(_Frozen):
-    """Something that is known by its digest; the digest alone goes into a cache key."""
+    """Something that is known by its digest, which goes into a cache key."""
 
     digest: str
+
+    @property
+    def key_data(self) -> dict[str, Any]:
+        """What of it goes into a cache key."""
+        return {"digest": self.digest}
 
 
 class Effort(_Frozen):
@@ -46,7 +61,8 @@ class Effort(_Frozen):
     ``query_seconds`` is the part of a search or a reranking that grows with the queries: no reading of tables, no
     building of an index, and no embedding of queries, whose vectors are kept from run to run. ``skipped`` is how many
     pieces of a chunker have no sure place in their document and were left out; ``fallbacks`` how often what was to be
-    made could not be, and what it was to be made of stands in its place. ``recall`` is the share of the exact nearest
+    made could not be, and what it was to be made of stands in its place; ``unfinished`` how many of those left out
+    another run may not leave out, for which such work is not kept. ``recall`` is the share of the exact nearest
     that an approximate search found, on a sample of the searches; None where a search is exact.
     """
 
@@ -59,6 +75,7 @@ class Effort(_Frozen):
     query_seconds: float = 0.0
     skipped: int = 0
     fallbacks: int = 0
+    unfinished: int = 0
     recall: float | None = None
 
     @classmethod
@@ -121,26 +138,35 @@ class TruthRef(Made):
 
 
 class CorpusSource(Reference):
-    """A folder of documents outside the workspace, as it was when its digest was taken."""
+    """A folder of documents outside the workspace, as it was when its digest was taken, and what reads its files."""
 
     folder: Path
     glob: str | list[str]
+    loaders: dict[str, PartRecord] = Field(default_factory=dict)
+    """Those of its files, by the suffix or pattern that chooses them; others are text as they are."""
+    reading: Any = Field(default_factory=Loaders, exclude=True, repr=False)
     names: list[str] | None = Field(default=None, exclude=True)
     """Those of some of its files, where it is not all of them."""
 
+    @property
+    def key_data(self) -> dict[str, Any]:
+        return {"digest": self.digest} | {suffix: one.digest for suffix, one in self.loaders.items()}
+
     @classmethod
-    def of(cls, folder: Path, glob: str | list[str]) -> "CorpusSource":
+    def of(cls, folder: Path, glob: str | list[str], loaders: Mapping[str, Any] | None = None) -> "CorpusSource":
         """The folder as it is now; raises ``CorpusError`` when it is missing, unreadable or nothing matches."""
-        paths = matching_files(folder, glob)
+        paths, reading = matching_files(folder, glob), Loaders(loaders)
+        used = reading.used(path.relative_to(folder).as_posix() for path in paths)
         try:
-            return cls(folder=folder, glob=glob, digest=files_sha256(folder, paths))
+            return cls(folder=folder, glob=glob, digest=files_sha256(folder, paths), loaders=used, reading=reading)
         except OSError as error:
             raise unreadable(Path(error.filename or folder), error) from None
 
     def part(self, names: list[str]) -> "CorpusSource":
         """Return some of its files as they are now."""
-        paths = [self.folder / name for name in names]
-        return self.model_copy(update={"names": names, "digest": files_sha256(self.folder, paths, kept_sha256)})
+        paths, used = [self.folder / name for name in names], self.reading.used(names)
+        digest = files_sha256(self.folder, paths, kept_sha256)
+        return self.model_copy(update={"names": names, "digest": digest, "loaders": used})
 
 
 class TruthSource(Reference):

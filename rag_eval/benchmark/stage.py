@@ -26,13 +26,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel
 
-from rag_eval.benchmark.caches import CachedReranker, TokenCounts, cut_once
+from rag_eval.benchmark.caches import CachedReranker, LoadedFiles, TokenCounts, cut_once
 from rag_eval.benchmark.references import Effort, IndexRef, Made, Observation, Reference, TableRef, TruthRef
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.chunker import BuiltInChunker
 from rag_eval.chunking.placement import as_position_aware
 from rag_eval.disk.files import data_sha256
 from rag_eval.disk.rows import identity_folder
+from rag_eval.documents.reading import FileText, Load, load_file
 from rag_eval.embedding.cache import CachedEmbedder, EmbeddingCache
 from rag_eval.embedding.embedder import Embedder, ReportsUsage
 from rag_eval.errors import ConfigurationError
@@ -181,7 +182,7 @@ def unused_name(name: str, used: Collection[str]) -> str:
 def key_part(value: object) -> object:
     """Return an argument as plain data for a key; raises ``ConfigurationError`` on what has no digest."""
     if isinstance(value, Reference):
-        return {"digest": value.digest}
+        return value.key_data
     if is_part(value):
         return identity(value)
     if isinstance(value, MetricAtCut):
@@ -278,6 +279,26 @@ class Context:
         return Cuts(
             name, chunks, Effort(fresh=new, total=count, unit="documents", skipped=skipped, tokens=tokens, cost=cost)
         )
+
+    @contextmanager
+    def loading(self) -> Iterator[Load]:
+        """What has loaders read files; in a workspace a loader reads each once."""
+        if self.workspace is None:
+            yield load_file
+            return
+        workspace, used = self.workspace, dict[str, LoadedFiles]()
+        with ExitStack() as stack:
+
+            def load(loader: Any, data: bytes) -> FileText:
+                if (name := digest(loader)) not in used:
+                    cache, since = workspace.root / "cache", workspace.made_since
+                    used[name] = LoadedFiles(cache, loader, workspace.storage, since)
+                    for folder in used[name].folders:
+                        stack.enter_context(workspace.growing(folder))
+                    stack.enter_context(closing(used[name]))
+                return used[name].load(data)
+
+            yield load
 
     @contextmanager
     def embedder(self, embedder: Any) -> Iterator[Embedder]:

@@ -8,6 +8,8 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rag_eval.benchmark.caches import CachedReranker
+from rag_eval.benchmark.caches import CachedReranker, boxes_key, kept_boxes
 from rag_eval.benchmark.hits import (
     answers_table,
     found_chunks,
@@ -29,7 +31,8 @@ from rag_eval.benchmark.stage import Context, Shards, spent, stage
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.context import CutDocument
 from rag_eval.disk.files import contents_sha256, file_sha256, matching_files
-from rag_eval.documents.reading import left_out_sentence, read_all
+from rag_eval.documents import FILE_DIGEST
+from rag_eval.documents.reading import LeftOut
 from rag_eval.embedding.cache import CachedEmbedder
 from rag_eval.embedding.embedder import text_vectors
 from rag_eval.errors import ArtifactError, EmptyCorpusError
@@ -111,7 +114,7 @@ def _divided(source: CorpusSource, shards: int | None = None) -> list[tuple[Any,
     return [(source.part(names),) for names in _shards_of(source, shards)]
 
 
-@stage("documents", version=4, makes=list[TableRef], divided=_divided, packages=("pypdfium2",))
+@stage("documents", version=5, makes=list[TableRef], divided=_divided)
 def load_corpus(
     source: CorpusSource, shards: int | None = None, *, context: Context
 ) -> tuple[list[Iterator[pa.Table]], Callable[[], Effort]]:
@@ -120,15 +123,15 @@ def load_corpus(
     Twice as many shards are the halves of these.
     """
     digests: dict[str, str] = {}
-    skipped: list[str] = []
+    left_out = LeftOut()
 
     def read(doc_ids: Sequence[str]) -> Iterator[pa.Table]:
-        paths, left_out = [source.folder / one for one in doc_ids], list[str]()
-        found = read_all(source.folder, paths, left_out)
-        read = [Document(DocumentId(name), text, metadata) for name, text, metadata in found]
-        if left_out:
-            logger.warning(left_out_sentence(left_out))
-        skipped.extend(left_out)
+        paths, before = [source.folder / one for one in doc_ids], len(left_out)
+        with context.loading() as load:
+            found = left_out.read(source.folder, paths, source.reading, load)
+            read = [Document(DocumentId(name), one.text, one.metadata) for name, one in found]
+        if len(left_out) > before:
+            logger.warning(str(left_out))
         table = documents_to_table(Corpus(read)) if read else DOCUMENTS.empty_table()
         known = file_digests(table)
         digests.update({name: known.get(name) or file_sha256(source.folder / name) for name in doc_ids})
@@ -140,9 +143,10 @@ def load_corpus(
         ]
         if contents_sha256((name, digests.get(name, "")) for name in found) != source.digest:
             raise ArtifactError(f"the corpus folder {str(source.folder)!r} changed while it was read: run again")
-        if source.names is None and len(skipped) == len(digests):
-            raise EmptyCorpusError(f"no document can be read, {left_out_sentence(skipped)}")
-        return Effort(fresh=len(digests), total=len(digests), unit="documents", skipped=len(skipped))
+        if source.names is None and len(left_out) == len(digests):
+            raise EmptyCorpusError(f"no document can be read, {left_out}")
+        count, unfinished = len(digests), left_out.unfinished
+        return Effort(fresh=count, total=count, unit="documents", skipped=len(left_out), unfinished=unfinished)
 
     return [read(one) for one in _shards_of(source, shards)], effort
 
@@ -374,10 +378,11 @@ MOST_CHARACTERS = 2**24
 class StoredDocuments(Mapping[str, Document]):
     """The documents of all shards, or some of them, by id, in the order of their ids.
 
-    Each is read when it is asked for, and the last stay.
+    Each is read when it is asked for, and the last stay; of a workspace, they know where on their pages texts are.
     """
 
-    def __init__(self, shards: Shards, doc_ids: pa.Array | None = None) -> None:
+    def __init__(self, shards: Shards, doc_ids: pa.Array | None = None, workspace: Workspace | None = None) -> None:
+        self._workspace = workspace
         self._rows: dict[str, tuple[pa.Table, int]] = {}
         self.digests: dict[str, str] = {}
         """The sha256 of each."""
@@ -394,6 +399,11 @@ class StoredDocuments(Mapping[str, Document]):
         if doc_id not in self._read:
             shard, row = self._rows[doc_id]
             (document,) = documents_from_table(shard.slice(row, 1))
+            file = document.metadata.get(FILE_DIGEST)
+            if self._workspace is not None and isinstance(file, str):
+                key = boxes_key(file, self.digests[doc_id])
+                fetch = partial(kept_boxes, self._workspace.root / "cache", self._workspace.storage, key)
+                document = replace(document, box_map=fetch)
             while self._read and sum(len(one.content) for one in self._read.values()) > MOST_CHARACTERS:
                 del self._read[next(iter(self._read))]
             self._read[doc_id] = document

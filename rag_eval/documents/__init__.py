@@ -1,13 +1,14 @@
 """Documents: loading them from files of several formats, and watching a folder for changes."""
 
-SUFFIXES = {
-    ".html": "html",
-    ".htm": "html",
-    ".xhtml": "html",
-    ".docx": "docx",
-    ".ipynb": "notebook",
-    ".pdf": "pdf",
+LOADERS = {
+    "html": ("rag_eval.documents.loaders:HtmlLoader", (".html", ".htm", ".xhtml")),
+    "docx": ("rag_eval.documents.loaders:DocxLoader", (".docx",)),
+    "notebook": ("rag_eval.documents.loaders:NotebookLoader", (".ipynb",)),
+    "pdf": ("rag_eval.documents.pdf:PdfLoader", (".pdf",)),
 }
+"""The built-in loaders by name: where each is, and the suffixes of the files that it reads unless others are set."""
+
+SUFFIXES = {suffix: name for name, (_, suffixes) in LOADERS.items() for suffix in suffixes}
 """The loader of a file by its suffix."""
 
 FILE_DIGEST, PLACES = "file_sha256", "places"

@@ -1,4 +1,4 @@
-"""Loaders: what a reader sees of an HTML page, a Word document, a notebook or a PDF, as text, and where on it.
+"""Loaders: what a reader sees of an HTML page, a Word document or a notebook, as text, and where on it.
 
 Headings are written as in Markdown, so that chunkers and contexts which know headings find them, and tables row by row.
 """
@@ -7,28 +7,29 @@ import io
 import json
 import re
 import zipfile
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree
 
-from rag_eval.distribution import install_command
-from rag_eval.errors import ConfigurationError, UnreadableDocumentError
+from rag_eval.errors import UnreadableDocumentError
 from rag_eval.parts import part
 
-MOST_PAGES = 5_000
 MOST_EXPANDED = 200_000_000
 """How many bytes the text of a Word document may have when it is unpacked."""
 
 
 @dataclass(frozen=True)
 class LoadedText:
-    """The text of a document, and where its pages, cells or other elements begin: (character, name), in order."""
+    """The text of a document, and where its pages, cells or other elements begin: (character, name), in order.
+
+    ``boxes`` is what ``rag_eval.documents.boxes.pack`` makes of where its words are on its pages, if that is known.
+    """
 
     text: str
     places: list[tuple[int, str]] = field(default_factory=list)
+    boxes: bytes = b""
 
 
 _BEGINNINGS = ("- ", *("#" * level + " " for level in range(1, 7)))
@@ -303,72 +304,3 @@ def _joined(source: Any) -> str:
 def _outputs(cell: dict[str, Any]) -> Iterator[str]:
     for output in cell.get("outputs", []):
         yield _joined(output.get("text") or output.get("data", {}).get("text/plain") or "").rstrip()
-
-
-_LIGATURES = str.maketrans({"\ufb00": "ff", "\ufb01": "fi", "\ufb02": "fl", "\ufb03": "ffi", "\ufb04": "ffl"})
-# A hyphen that pdfium takes for one of a line end is U+0002 or U+FFFE, and the line goes on.
-_HYPHEN = re.compile("([a-zà-ÿ]+)(?:[\x02\ufffe]\r?\n?|[\u00ad\u2010-]\r?\n)([a-zà-ÿ]+)")
-
-
-@part
-class PdfLoader:
-    """The text layer of a PDF, page by page, with ligatures as letters and words that a line end divides joined."""
-
-    def load(self, data: bytes) -> LoadedText:
-        """Return the text, with where each page begins.
-
-        Raises ``UnreadableDocumentError`` on one that is broken, encrypted, has no text layer or too many pages, and
-        ``ConfigurationError`` without pypdfium2.
-        """
-        try:
-            import pypdfium2
-        except ImportError:
-            raise ConfigurationError(f"PDF files need pypdfium2: {install_command('documents')}") from None
-        try:
-            document = pypdfium2.PdfDocument(data)
-        except pypdfium2.PdfiumError as error:
-            is_locked = "password" in str(error).lower()
-            told = "is encrypted: remove its password" if is_locked else f"is no PDF that can be read ({error})"
-            raise UnreadableDocumentError(told) from None
-        with document:
-            if len(document) > MOST_PAGES:
-                raise UnreadableDocumentError(f"has {len(document):,} pages, more than {MOST_PAGES:,}: divide it")
-            pages = [*_pages(document)]
-        if not any(page.strip() for page in pages):
-            raise UnreadableDocumentError("has no text layer: it is scanned, have its text recognised first")
-        words = Counter(re.findall("[a-zà-ÿ]+(?:-[a-zà-ÿ]+)*", "\n".join(pages)))
-        pieces = _Pieces()
-        for number, page in enumerate(pages, start=1):
-            pieces.line(2)
-            pieces.mark(f"page {number}")
-            pieces.add(_tidy(page, words))
-        return pieces.loaded()
-
-
-def _pages(document: Any) -> Iterator[str]:
-    import pypdfium2
-
-    for number in range(len(document)):
-        try:
-            page = document[number]
-            text_page = page.get_textpage()
-            yield text_page.get_text_bounded() if text_page.count_chars() else ""
-            text_page.close()
-            page.close()
-        except pypdfium2.PdfiumError:
-            yield ""  # a page that is broken has no text; the others have theirs
-
-
-def _tidy(page: str, words: Counter[str]) -> str:
-    """A page's text: line ends as usual, ligatures as letters, and divided words joined where that is sure."""
-
-    def joined(found: re.Match[str]) -> str:
-        first, second = found[1], found[2]
-        is_word = words[first + second] > 0
-        # Halves that are words of their own, such as well and known, may be written with a hyphen.
-        is_divided = words[f"{first}-{second}"] == 0 and words[first] < 2 and words[second] < 2
-        return first + second if is_word or is_divided else f"{first}-{second}"
-
-    text = _HYPHEN.sub(joined, page.translate(_LIGATURES)).replace("\r\n", "\n")
-    lines = [line.rstrip() for line in text.replace("\x02", "-").replace("\ufffe", "-").split("\n")]
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n")

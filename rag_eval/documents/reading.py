@@ -5,86 +5,192 @@ threads; it is ended when a file takes too long, and a new one goes on with the 
 """
 
 import atexit
+import base64
+import fnmatch
 import json
 import os
 import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar, NamedTuple
 
 from rag_eval.disk.files import read_text, unreadable
-from rag_eval.documents import FILE_DIGEST, PLACES, SUFFIXES
-from rag_eval.errors import ConfigurationError, UnreadableDocumentError
+from rag_eval.documents import FILE_DIGEST, LOADERS, PLACES, SUFFIXES
+from rag_eval.documents.boxes import pack
+from rag_eval.documents.loaders import LoadedText
+from rag_eval.errors import ConfigurationError, UnfinishedDocumentError, UnreadableDocumentError, as_sentence, preview
 from rag_eval.formatting import counted
+from rag_eval.parts import PartRecord
 from rag_eval.parts.kinds import Kind
+from rag_eval.parts.objects import ForeignFunction
 
 LOADER = Kind(
     "loader",
-    {
-        "html": "rag_eval.documents.loaders:HtmlLoader",
-        "docx": "rag_eval.documents.loaders:DocxLoader",
-        "notebook": "rag_eval.documents.loaders:NotebookLoader",
-        "pdf": "rag_eval.documents.loaders:PdfLoader",
-    },
+    {"text": None} | {name: path for name, (path, _) in LOADERS.items()},
+    foreign="rag_eval.documents.reading:ForeignLoader",
+    nothing="The file as it is, which must be UTF-8.",
 )
 """What makes text of a file; files of other suffixes are text as they are."""
 
 SECONDS = 60.0
-"""How long a loader may take for one file."""
+"""How long a loader may take for one file, and ``BYTES_A_SECOND`` of it more for each second."""
+BYTES_A_SECOND = 100_000
 MEMORY = 2**31
 """How many bytes the process of the loaders may take, where the system can limit that."""
 SHOWN = 3
 PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "SYSTEMROOT", "TEMP", "TMP", "TMPDIR", "VIRTUAL_ENV")
 
 
-def is_plain(path: Path) -> bool:
-    """Whether a file is text that is read as it is."""
-    return path.suffix.lower() not in SUFFIXES
+class ForeignLoader(ForeignFunction):
+    """A loader that is not built in: a function of the bytes of a file, or an object with ``load(data)``.
 
-
-def read_document(path: Path) -> tuple[str, dict[str, Any]]:
-    """Return the text of a file, and what its loader tells of it as metadata.
-
-    Raises what ``read_text`` raises, and ``UnreadableDocumentError`` on a file of another format of which no text can
-    be made: it is broken, encrypted or scanned, or takes more time or memory than it may.
+    It returns a ``LoadedText``, or the text alone.
     """
-    if is_plain(path):
-        return read_text(path), {}
+
+    kind = "loader"
+    methods: ClassVar = ("load",)
+    wanted = "a function of a file's bytes that returns its text, or an object with load(data)"
+
+    def load(self, data: bytes) -> LoadedText:
+        """Return what it makes of a file; raises ``UnreadableDocumentError`` where it does, or raises another."""
+        found = self.ask(self._call, data)
+        if isinstance(found, str):
+            return LoadedText(found)
+        if not isinstance(found, LoadedText):
+            told = f"cannot be read: {self.label} returned {preview(repr(found))}, give a LoadedText or a str"
+            raise UnreadableDocumentError(told)
+        return found
+
+
+class Loaders:
+    """Which loader reads which files: those given by suffix (``.pdf``) or pattern (``old/*.htm``), else the built-in.
+
+    The first pattern that a name matches counts; one of ``*`` matches ``/`` too. Raises ``ConfigurationError`` on what
+    is no loader.
+    """
+
+    def __init__(self, given: Mapping[str, Any] | None = None) -> None:
+        self.given = {pattern: one if one is None else LOADER.of(one) for pattern, one in (given or {}).items()}
+
+    def __eq__(self, other: object) -> bool:
+        """Whether they are loaders too: which they are is for the records of those used to tell."""
+        return isinstance(other, Loaders)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @cached_property
+    def _built_in(self) -> dict[str, Any]:
+        return {suffix: LOADER.make(name) for suffix, name in SUFFIXES.items()}
+
+    def of(self, name: str) -> Any | None:
+        """Return the loader of a file by its name; None where it is text as it is."""
+        for pattern, loader in self.given.items():
+            if _matches(name, pattern):
+                return loader
+        return self._built_in.get(Path(name).suffix.lower())
+
+    def used(self, names: Iterable[str]) -> dict[str, PartRecord]:
+        """Return the records of the loaders of files by the pattern or suffix that chooses them, in order."""
+        found: dict[str, PartRecord] = {}
+        for name in names:
+            suffix = Path(name).suffix.lower()
+            chosen = next((one for one in self.given if _matches(name, one)), suffix)
+            if chosen not in found and (loader := self.of(name)) is not None:
+                found[chosen] = PartRecord.of(LOADER, loader)
+        return dict(sorted(found.items()))
+
+
+def _matches(name: str, pattern: str) -> bool:
+    is_suffix = pattern.startswith(".") and "*" not in pattern
+    return name.lower().endswith(pattern.lower()) if is_suffix else fnmatch.fnmatchcase(name, pattern)
+
+
+class FileText(NamedTuple):
+    """The text of a file, what its loader tells of it as metadata, and where its words are on its pages, packed."""
+
+    text: str
+    metadata: dict[str, Any]
+    boxes: bytes = b""
+
+
+def load_file(loader: Any, data: bytes) -> FileText:
+    """Return what a loader makes of the bytes of a file, in the process of the loaders.
+
+    Raises ``UnreadableDocumentError`` on one of which no text can be made: it is broken, encrypted or scanned, or takes
+    more time or memory than it may; ``ConfigurationError`` where the loader cannot run.
+    """
+    told = _parser.ask(_pickled(loader), data)
+    return FileText(str(told["text"]), {PLACES: told["places"]} if told["places"] else {}, _bytes(told["boxes"]))
+
+
+Load = Callable[[Any, bytes], FileText]
+
+
+def read_document(path: Path, loaders: Loaders | None = None, name: str = "", load: Load = load_file) -> FileText:
+    """Return the text of a file, and what its loader tells of it; ``name`` is its path in the folder of documents.
+
+    Raises what ``read_text`` raises, and what ``load_file`` does, with the name of the file.
+    """
+    loader = (loaders or Loaders()).of(name or path.name)
+    if loader is None:
+        return FileText(read_text(path), {})
     try:
         data = path.read_bytes()
     except OSError as error:
         raise unreadable(path, error) from None
-    told = _parser.ask(SUFFIXES[path.suffix.lower()], data)
-    if "missing" in told:
-        raise ConfigurationError(f"{str(path)!r} cannot be read: {told['missing']}")
-    if "fault" in told:
-        raise UnreadableDocumentError(f"{str(path)!r} {told['fault']}")
-    places = {PLACES: told["places"]} if told["places"] else {}
-    return str(told["text"]), {FILE_DIGEST: sha256(data).hexdigest(), **places}
+    try:
+        found = load(loader, data)
+    except UnreadableDocumentError as error:
+        raise type(error)(f"{str(path)!r} {error}") from None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{str(path)!r} cannot be read: {error}") from None
+    return found._replace(metadata={FILE_DIGEST: sha256(data).hexdigest(), **found.metadata})
 
 
-def read_all(folder: Path, paths: Iterable[Path], left_out: list[str]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield the name, the text and the metadata of each file.
+def page_picture(source: Path | bytes, page: int, width: int = 800) -> bytes:
+    """Return a page of a PDF, which counts from 1, as a PNG of this width, made in the process of the loaders.
 
-    Those of which no text can be made are passed over; why is added to ``left_out``, a sentence each.
+    Raises ``UnreadableDocumentError`` on what has no such page or cannot be drawn, ``CorpusError`` on a file that
+    cannot be read, and ``ConfigurationError`` without pypdfium2.
     """
-    for path in paths:
-        try:
-            text, metadata = read_document(path)
-        except UnreadableDocumentError as error:
-            left_out.append(str(error))
-            continue
-        yield path.relative_to(folder).as_posix(), text, metadata
+    try:
+        data = source if isinstance(source, bytes) else source.read_bytes()
+    except OSError as error:
+        raise unreadable(Path(error.filename), error) from None
+    return _bytes(_parser.ask(json.dumps([page, width]).encode(), data)["picture"])
 
 
-def left_out_sentence(left_out: Sequence[str]) -> str:
-    """Return one sentence about the files that were left out."""
-    more = f"; and {len(left_out) - SHOWN} more" if len(left_out) > SHOWN else ""
-    return f"{counted(len(left_out), 'files')} left out: {'; '.join(left_out[:SHOWN])}{more}"
+class LeftOut:
+    """The files of which no text could be made, each with a sentence that says why."""
+
+    def __init__(self) -> None:
+        self.sentences: list[str] = []
+        self.unfinished = 0
+        """How many another reading may have text of."""
+
+    def __len__(self) -> int:
+        return len(self.sentences)
+
+    def __str__(self) -> str:
+        more = f"; and {len(self) - SHOWN} more" if len(self) > SHOWN else ""
+        return f"{counted(len(self), 'files')} left out: {'; '.join(self.sentences[:SHOWN])}{more}"
+
+    def read(
+        self, folder: Path, paths: Iterable[Path], loaders: Loaders | None = None, load: Load = load_file
+    ) -> Iterator[tuple[str, FileText]]:
+        """Yield the name and the text of each file; those that have none are passed over, and noted here."""
+        for path in paths:
+            name = path.relative_to(folder).as_posix()
+            try:
+                yield name, read_document(path, loaders, name, load)
+            except UnreadableDocumentError as error:
+                self.sentences.append(str(error))
+                self.unfinished += isinstance(error, UnfinishedDocumentError)
 
 
 class _Parser:
@@ -95,27 +201,30 @@ class _Parser:
         self._process: subprocess.Popen[bytes] | None = None
         self._answers: queue.Queue[bytes] = queue.Queue()
 
-    def ask(self, loader: str, data: bytes) -> dict[str, Any]:
-        """Return what the loader made of a file, or ``fault``, or what is ``missing`` to run it."""
+    def ask(self, task: bytes, data: bytes) -> dict[str, Any]:
+        """Return what was made of a file; raises what ``load_file`` raises."""
         with self._lock:
             for _ in range(2):  # a process may be ended by others, or starve: a fault counts when it comes again
                 try:
-                    answer = self._asked(loader, data)
+                    answer = self._asked(task, data)
                 except BaseException:
                     self.end()  # what it answers later is of this file, and would be taken for that of the next
                     raise
                 if "broken" not in answer:
-                    return answer
+                    break
                 self.end()
-            return {"fault": answer["broken"]}
+        for name, error in FAULTS.items():
+            if name in answer:
+                raise error(answer[name])
+        return answer
 
-    def _asked(self, loader: str, data: bytes) -> dict[str, Any]:
-        process = self._running()
-        threading.Thread(target=_send, args=(process, loader, data), daemon=True).start()
+    def _asked(self, task: bytes, data: bytes) -> dict[str, Any]:
+        process, seconds = self._running(), SECONDS + len(data) // BYTES_A_SECOND
+        threading.Thread(target=_send, args=(process, task, data), daemon=True).start()
         try:
-            answer = self._answers.get(timeout=SECONDS)
+            answer = self._answers.get(timeout=seconds)
         except queue.Empty:
-            return {"broken": f"takes longer than {SECONDS:.0f} seconds to read"}
+            return {"broken": f"takes longer than {seconds:.0f} seconds to read"}
         if not answer.endswith(b"\n"):
             return {"broken": f"breaks its loader, which ends with {process.wait()}: it may need too much memory"}
         return dict(json.loads(answer))
@@ -143,10 +252,10 @@ class _Parser:
         return self._process
 
 
-def _send(process: "subprocess.Popen[bytes]", loader: str, data: bytes) -> None:
+def _send(process: "subprocess.Popen[bytes]", task: bytes, data: bytes) -> None:
     try:
         if process.stdin is not None:
-            process.stdin.write(f"{loader} {len(data)}\n".encode() + data)
+            process.stdin.write(f"{len(task)} {len(data)}\n".encode() + task + data)
             process.stdin.flush()
     except OSError:
         pass  # it ended, and its answers end with it
@@ -161,32 +270,59 @@ def _receive(answers: IO[bytes] | None, into: "queue.Queue[bytes]") -> None:
     into.put(b"")
 
 
+FAULTS = {"broken": UnfinishedDocumentError, "fault": UnreadableDocumentError, "missing": ConfigurationError}
+"""What goes wrong in the process of the loaders, as it tells it."""
+
 _parser = _Parser()
 atexit.register(lambda: _parser.end())  # of the process that ends, which may be a fork
 if hasattr(os, "register_at_fork"):  # a child must not share its parent's pipes
     os.register_at_fork(after_in_child=lambda: globals().__setitem__("_parser", _Parser()))
 
 
+def _pickled(loader: Any) -> bytes:
+    import cloudpickle  # type: ignore[import-untyped]
+
+    try:
+        return bytes(cloudpickle.dumps(loader))
+    except Exception as error:  # noqa: BLE001  # whatever a user's object raises
+        raise ConfigurationError(
+            f"the loader {getattr(loader, 'label', loader)} cannot go to the process that reads files "
+            f"({as_sentence(error)}): define it in a module of its own"
+        ) from None
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text)
+
+
 def serve() -> None:
-    """Load what comes from standard input until it ends, each file within the limits; what the process above runs."""
+    """Do what comes from standard input until it ends, each file within the limits; what the process above runs."""
     _limit()
     asked, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints is no answer
     answers.write(b"ready\n")
     answers.flush()
     while header := asked.readline().split():
-        data = asked.read(int(header[1]))
-        answers.write(json.dumps(_loaded(header[0].decode(), data)).encode() + b"\n")
+        task, data = asked.read(int(header[0])), asked.read(int(header[1]))
+        answers.write(json.dumps(_done(task, data)).encode() + b"\n")
         answers.flush()
 
 
-def _loaded(loader: str, data: bytes) -> dict[str, Any]:
+def _done(task: bytes, data: bytes) -> dict[str, Any]:
+    """What was made of a file: its text by a pickled loader, or the picture of a page."""
     try:
-        found = LOADER.make(loader).load(data)
+        if task.startswith(b"["):
+            from rag_eval.documents.pdf import page_picture as drawn
+
+            return {"picture": base64.b64encode(drawn(data, *json.loads(task))).decode()}
+        found = _loader(task).load(data)
         # Half a surrogate pair is no text.
         text = found.text.encode("utf-8", "replace").decode()
         if not text.strip():
             return {"fault": "has no text"}
+        boxes = found.boxes if isinstance(found.boxes, bytes) else pack(found.boxes)
+        places = [(int(start), str(name)) for start, name in found.places]
+        return {"text": text, "places": places, "boxes": base64.b64encode(boxes).decode()}
     except UnreadableDocumentError as error:
         return {"fault": str(error)}
     except ConfigurationError as error:
@@ -194,8 +330,18 @@ def _loaded(loader: str, data: bytes) -> dict[str, Any]:
     except MemoryError:
         return {"fault": f"takes more than {MEMORY / 2**30:.0f} GB of memory to read"}
     except Exception as error:  # noqa: BLE001  # a loader's own fault must not end the others' work
-        return {"fault": f"cannot be read ({type(error).__name__})"}
-    return {"text": text, "places": found.places}
+        return {"fault": f"cannot be read ({as_sentence(error)})"}
+
+
+def _loader(task: bytes) -> Any:
+    import pickle
+
+    try:
+        return pickle.loads(task)  # noqa: S301  # of the process that started this one
+    except Exception as error:  # noqa: BLE001  # as above
+        raise ConfigurationError(
+            f"its loader cannot be imported in the process that reads files ({as_sentence(error)})"
+        ) from None
 
 
 def _limit() -> None:

@@ -141,7 +141,7 @@ class _Texts:
     def __init__(self, workspace: Workspace, outcome: BenchmarkOutcome, one: ConfigurationOutcome) -> None:
         found = workspace.read_table(one.returned)
         shards = [workspace.read_table(shard) for shard in outcome.inputs.documents]
-        self._documents = StoredDocuments(shards, found.column("doc_id").unique().drop_null())
+        self._documents = StoredDocuments(shards, found.column("doc_id").unique().drop_null(), workspace)
         self._chunks: dict[Any, str] = {}
         if outcome.inputs.evaluation_type == "chunk-level" and one.chunk_tables:
             chunks = found_chunks([workspace.read_table(shard) for shard in one.chunk_tables], found)

@@ -2,11 +2,11 @@
 
 import warnings
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rag_eval.disk.files import matching_files
 from rag_eval.documents import PLACES
@@ -15,19 +15,25 @@ from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk, check_bound
 from rag_eval.types.ids import DocumentId, encode_utf8, generate_pa_chunk_id
 from rag_eval.types.offsets import fitting_unit
 
+if TYPE_CHECKING:
+    from rag_eval.documents.boxes import Box
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
     """One text with its id; the content is kept exactly as read, the metadata is copied, one level deep.
 
-    ``path`` is the file it was read from, if any; it does not count for equality. Raises ``ConfigurationError`` when
-    the id or the content is not a str, and ``TextEncodingError`` when one cannot be written as UTF-8.
+    ``path`` is the file it was read from, if any, and ``box_map`` where its words are on its pages, as
+    ``rag_eval.documents.boxes.pack`` gives it or a function that fetches it; neither counts for equality. Raises
+    ``ConfigurationError`` when the id or the content is not a str, and ``TextEncodingError`` when one cannot be written
+    as UTF-8.
     """
 
     id: DocumentId
     content: str
     metadata: Mapping[str, object] = field(default_factory=dict, hash=False)
     path: Path | None = field(default=None, compare=False)
+    box_map: bytes | Callable[[], bytes] = field(default=b"", compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str):
@@ -61,6 +67,16 @@ class Document:
         places = self.places
         number = bisect_right(places, character, key=itemgetter(0)) - 1
         return places[number][1] if number >= 0 else None
+
+    def boxes(self, start: int, end: int) -> "list[Box]":
+        """Return where on its pages the text at ``[start, end)`` is, a box for each line; none where none are known."""
+        from rag_eval.documents.boxes import boxes_at
+
+        packed = self.box_map if isinstance(self.box_map, bytes) else self.box_map()
+        try:
+            return boxes_at(packed, start, end) if packed else []
+        except ValueError:
+            return []  # whoever wrote it, it is no map
 
     def chunk_at(self, start: int, end: int, metadata: Mapping[str, object] | None = None) -> PositionAwareChunk:
         """Return the chunk that is the text at ``[start, end)``; the place is not checked."""
@@ -117,28 +133,34 @@ class Corpus:
             seen.add(document.id)
 
     @classmethod
-    def from_folder(cls, folder: str | Path, glob: str | Sequence[str] = "**/*.md") -> "Corpus":
+    def from_folder(
+        cls,
+        folder: str | Path,
+        glob: str | Sequence[str] = "**/*.md",
+        loaders: Mapping[str, Any] | None = None,
+    ) -> "Corpus":
         """Read every file that ``glob``, or one of several, matches below ``folder``, sorted by id.
 
         A document's id is its POSIX path relative to the folder. HTML, Word, notebooks and PDF are loaded as text, and
-        left out with a ``LeftOutWarning`` where that cannot be. All others are read as UTF-8 and nothing is normalised:
-        line ends and a byte-order mark stay as they are. ``*`` and ``**`` match hidden files and folders too
-        (``.git/notes.md``). A link to a file of the folder is read like a file, under the link's own path; one that
+        left out with a ``LeftOutWarning`` where that cannot be; ``loaders`` by suffix or pattern, such as
+        ``{".pdf": MyLoader()}``, take the place of the built-in ones. All others are read as UTF-8 and nothing is
+        normalised: line ends and a byte-order mark stay as they are. ``*`` and ``**`` match hidden files and folders
+        too (``.git/notes.md``). A link to a file of the folder is read like a file, under the link's own path; one that
         leads out of it is refused, unless ``RAG_EVAL_FOLLOW_LINKS`` is set; ``**`` does not enter a folder that is a
         link. Raises ``CorpusFolderError``, ``EmptyCorpusError``, ``TextEncodingError``, ``CorpusError`` on a file or a
         folder that cannot be read, or ``ConfigurationError`` on a pattern that is none.
         """
-        from rag_eval.documents.reading import left_out_sentence, read_all
+        from rag_eval.documents.reading import LeftOut, Loaders
 
-        folder, left_out = Path(folder), list[str]()
+        folder, left_out = Path(folder), LeftOut()
         documents = [
-            Document(DocumentId(name), text, metadata, folder / name)
-            for name, text, metadata in read_all(folder, matching_files(folder, glob), left_out)
+            Document(DocumentId(name), found.text, found.metadata, folder / name, found.boxes)
+            for name, found in left_out.read(folder, matching_files(folder, glob), Loaders(loaders))
         ]
         if left_out and not documents:
-            raise EmptyCorpusError(f"no document can be read, {left_out_sentence(left_out)}")
+            raise EmptyCorpusError(f"no document can be read, {left_out}")
         if left_out:
-            warnings.warn(left_out_sentence(left_out), LeftOutWarning, stacklevel=2)
+            warnings.warn(str(left_out), LeftOutWarning, stacklevel=2)
         told = glob if isinstance(glob, str) else list(glob)
         return cls(documents, {"folder": folder.name, "glob": told}, folder)
 

@@ -59,7 +59,8 @@ class DocumentFolder(Mapping[str, Document]):
         try:
             stamp = Stamp.of(path)
             if known not in self._seen or self._seen[known][0] != stamp:
-                self._seen[known] = stamp, Document(known, *read_document(path))
+                found = read_document(path, name=doc_id)
+                self._seen[known] = stamp, Document(known, found.text, found.metadata, path, found.boxes)
         except (OSError, CorpusError, ConfigurationError):
             raise KeyError(doc_id) from None
         return self._seen[known][1]

@@ -1,0 +1,112 @@
+"""Where the characters of a document are on its pages: boxes, packed so that a book of thousands of pages is no burden.
+
+They are those of words: where a span begins or ends inside of one, its characters are taken to be equally wide. They
+are kept in blocks, of which a look-up unpacks those that it needs.
+"""
+
+import zlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+STEPS = 2**16 - 1
+"""Into so many steps a page is divided, across and down."""
+BLOCK_RUNS = 4096
+COLUMNS = 7
+
+
+class Box(NamedTuple):
+    """A box on a page, which counts from 1: fractions of its width and height, from its upper left corner."""
+
+    page: int
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
+class WordBox(NamedTuple):
+    """Where the characters ``[start, end)`` are on a page; ``right`` is the smaller where they run right to left."""
+
+    start: int
+    end: int
+    page: int
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
+def pack(runs: "Iterable[WordBox] | NDArray[np.float64]") -> bytes:
+    """Return runs, or an array of their fields, as bytes; they come in the order of the text, none over another.
+
+    Raises ``ValueError`` where they do not, or a page is below 1.
+    """
+    given = np.asarray(runs if isinstance(runs, np.ndarray) else [*runs], np.float64).reshape(-1, COLUMNS)
+    starts, ends, pages = given[:, 0], given[:, 1], given[:, 2]
+    if not (np.isfinite(given).all() and (ends > starts).all() and (starts[1:] >= ends[:-1]).all()):
+        raise ValueError("the runs of a document's boxes are not in the order of its text")
+    if len(given) and (starts[0] < 0 or pages.min() < 1):
+        raise ValueError("a run of a document's boxes begins before the text, or is on a page below 1")
+    exact = given.copy()
+    exact[:, 3:] = np.rint(np.clip(given[:, 3:], 0.0, 1.0) * STEPS)
+    numbers = exact.astype(np.int32)
+    blocks, index = [], []
+    for first in range(0, len(numbers), BLOCK_RUNS):
+        block = numbers[first : first + BLOCK_RUNS]
+        # Neighbours differ little, and the bytes that are zero then stand side by side.
+        changes = np.diff(block, axis=0, prepend=np.zeros((1, COLUMNS), np.int32)).T
+        packed = zlib.compress(np.ascontiguousarray(changes).view(np.uint8).reshape(-1, 4).T.tobytes())
+        index.append((block[0, 0], block[-1, 1], len(block), len(packed)))
+        blocks.append(packed)
+    return np.array([len(index)], "<i4").tobytes() + np.array(index, "<i4").tobytes() + b"".join(blocks)
+
+
+def boxes_at(packed: bytes, start: int, end: int) -> list[Box]:
+    """Return the boxes of the characters ``[start, end)``, one for each line of a page; none where none are known.
+
+    Raises ``ValueError`` on bytes that ``pack`` did not make.
+    """
+    found = _runs_at(packed, start, end)
+    inside = found[(found[:, 0] < end) & (found[:, 1] > start)].astype(np.float64)
+    if not len(inside) or start >= end:
+        return []
+    begin, stop, lengths = inside[:, 0], inside[:, 1], inside[:, 1] - inside[:, 0]
+    shares = (np.maximum(begin, start) - begin) / lengths, (np.minimum(stop, end) - begin) / lengths
+    edges = [inside[:, 3] + share * (inside[:, 5] - inside[:, 3]) for share in shares]
+    left, right = np.minimum(*edges), np.maximum(*edges)
+    lines = inside[:, [2, 4, 6]]
+    firsts = np.flatnonzero(np.r_[True, (lines[1:] != lines[:-1]).any(axis=1)])
+    return [
+        Box(int(page), one / STEPS, top / STEPS, other / STEPS, bottom / STEPS)
+        for (page, top, bottom), one, other in zip(
+            lines[firsts].tolist(),
+            np.minimum.reduceat(left, firsts).tolist(),
+            np.maximum.reduceat(right, firsts).tolist(),
+            strict=True,
+        )
+    ]
+
+
+def _runs_at(packed: bytes, start: int, end: int) -> NDArray[np.int32]:
+    """The runs of the blocks that touch a span."""
+    (count,) = np.frombuffer(packed[:4], "<i4").tolist() if len(packed) >= 4 else (-1,)
+    if count < 0 or len(packed) < 4 + 16 * count:
+        raise ValueError("these are no boxes")
+    index = np.frombuffer(packed, "<i4", 4 * count, 4).reshape(-1, 4)
+    places = 4 + 16 * count + np.r_[0, np.cumsum(index[:, 3], dtype=np.int64)]
+    found = [np.empty((0, COLUMNS), np.int32)]
+    for number in np.flatnonzero((index[:, 0] < end) & (index[:, 1] > start)).tolist():
+        size = int(index[number, 2]) * COLUMNS * 4
+        if not 0 < size <= BLOCK_RUNS * COLUMNS * 4:
+            raise ValueError("these are no boxes")
+        try:
+            data = zlib.decompressobj().decompress(packed[places[number] : places[number + 1]], size)
+            planes = np.frombuffer(data, np.uint8).reshape(4, -1)
+        except zlib.error:
+            raise ValueError("these are no boxes") from None
+        changes = np.ascontiguousarray(planes.T).view("<i4").reshape(COLUMNS, -1)
+        found.append(np.cumsum(changes, axis=1, dtype=np.int32).T)
+    return np.concatenate(found)
