@@ -69,8 +69,7 @@ def boxes_at(packed: bytes, start: int, end: int) -> list[Box]:
 
     Raises ``ValueError`` on bytes that ``pack`` did not make.
     """
-    found = _runs_at(packed, start, end)
-    inside = found[(found[:, 0] < end) & (found[:, 1] > start)].astype(np.float64)
+    inside = words_at(packed, start, end).astype(np.float64)
     if not len(inside) or start >= end:
         return []
     begin, stop, lengths = inside[:, 0], inside[:, 1], inside[:, 1] - inside[:, 0]
@@ -90,8 +89,8 @@ def boxes_at(packed: bytes, start: int, end: int) -> list[Box]:
     ]
 
 
-def _runs_at(packed: bytes, start: int, end: int) -> NDArray[np.int32]:
-    """The runs of the blocks that touch a span."""
+def words_at(packed: bytes, start: int, end: int) -> NDArray[np.int32]:
+    """Return the runs that touch ``[start, end)``: fields of ``WordBox``, edges in steps; raises as ``boxes_at``."""
     (count,) = np.frombuffer(packed[:4], "<i4").tolist() if len(packed) >= 4 else (-1,)
     if count < 0 or len(packed) < 4 + 16 * count:
         raise ValueError("these are no boxes")
@@ -109,4 +108,5 @@ def _runs_at(packed: bytes, start: int, end: int) -> NDArray[np.int32]:
             raise ValueError("these are no boxes") from None
         changes = np.ascontiguousarray(planes.T).view("<i4").reshape(COLUMNS, -1)
         found.append(np.cumsum(changes, axis=1, dtype=np.int32).T)
-    return np.concatenate(found)
+    runs = np.concatenate(found)
+    return runs[(runs[:, 0] < end) & (runs[:, 1] > start)]

@@ -5,7 +5,7 @@ that are truth or were retrieved are carried.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
@@ -27,6 +27,7 @@ from rag_eval.metrics.metric import ALL, DEFAULT_ENCODING, MIN, Counts, Cut, hig
 from rag_eval.metrics.score_tables import Slices, TokenCount, count_each
 from rag_eval.parts.definition import shown
 from rag_eval.reports.html import Section
+from rag_eval.reports.sheets import PagedDocuments
 from rag_eval.reports.text_ranges import MOST_CHARACTERS, Ranges, choose_texts, cut_texts, merged, touching
 from rag_eval.stats.slices import PASSAGES, passages_kind
 from rag_eval.tables import CHUNKS, PLACE, has_places, table_of
@@ -73,6 +74,7 @@ class Questions:
     """A sentence for everything that is left out."""
     beside: int | None = None
     """The configuration to show beside the first; None for the best that finds something else."""
+    paged: PagedDocuments = field(default_factory=PagedDocuments)
 
     @property
     def cuts(self) -> list[Cut]:
@@ -126,9 +128,10 @@ def questions_of(
                 beside = places.get(before_of.get(ranked[0].name, ""))
         except ArtifactError as error:
             notes.append(f"The hits of {before.run} are not shown: {error}.")
+    documents = workspace.read_tables(outcome.inputs.documents)
     return Questions(
         evaluation_type=truth.evaluation_type,
-        documents=workspace.read_tables(outcome.inputs.documents),
+        documents=documents,
         queries=workspace.read_table(truth.queries),
         truth=workspace.read_table(truth.answers),
         configurations=configurations,
@@ -137,6 +140,7 @@ def questions_of(
         ranking_metric=outcome.ranking_metric,
         notes=notes,
         beside=beside,
+        paged=PagedDocuments.of(workspace, documents, outcome.corpus.folder),
     )
 
 
@@ -209,13 +213,19 @@ def pack_overlay(asked: Questions, most_characters: int = MOST_CHARACTERS, count
     number = {digest: place for place, digest in enumerate(chunks)}
     counts = [len(set(groups[a:b].tolist())) for a, b in pairwise(first_of)]
     labels, tags = kinds_of(questions.queries, counts)
+    second = _second(hits, sides) if questions.beside is None else questions.beside
+    pictures, more = list[Section](), dict[str, Any]()
+    if pages := questions.paged.places(texts.titles, np.concatenate([truth, retrieved])):
+        listed = (truth[row].tolist() for one in _listed(questions, second) for row in range(*first_of[one : one + 2]))
+        sheets, pictures = questions.paged.sheets(texts.titles, listed)
+        more = {"places": pages, "sheets": sheets}
     manifest = {
         "unit": "character" if questions.evaluation_type == "token-level" else "chunk",
         "configurations": [
             {"name": one.name, "chunks": number[one.chunks_digest], "rewritten": one.searches is not None}
             for one in sides
         ],
-        "second": _second(hits, sides) if questions.beside is None else questions.beside,
+        "second": second,
         "cuts": [{"kind": cut.kind, "size": cut.size} for cut in cuts],
         "metrics": [_metric(name) for name in questions.metrics],
         "tags": labels,
@@ -231,7 +241,8 @@ def pack_overlay(asked: Questions, most_characters: int = MOST_CHARACTERS, count
     sections = [
         Section.of("queries", queries),
         Section.of("truth", np.column_stack([truth, groups])),
-        *_text_sections(texts, carried),
+        *_text_sections(texts, carried, more),
+        *pictures,
     ]
     for digest, ranges in chunks.items():
         rows = used[digest]
@@ -391,14 +402,23 @@ def _texts_concerned(questions: Questions) -> TextUnits:
     return TextUnits(distinct, titles, rows.column("content"), lengths)
 
 
-def _text_sections(texts: TextUnits, carried: Ranges) -> list[Section]:
-    """The carried texts one after the other, where each begins and ends, and the documents they are of."""
+def _text_sections(texts: TextUnits, carried: Ranges, more: Mapping[str, Any]) -> list[Section]:
+    """The carried texts one after the other, where each begins and ends, and their documents, with ``more`` of them."""
     cut = cut_texts(texts.contents, carried)
     ends = np.cumsum([len(text) for text in cut], dtype=np.int64)
     pieces = np.stack([carried[:, 1], carried[:, 2], ends - np.diff(ends, prepend=0), ends], axis=1)
     first = np.searchsorted(carried[:, 0], np.arange(len(texts.ids) + 1))
-    documents = {"titles": texts.titles, "lengths": texts.lengths.tolist(), "pieces": first.tolist()}
+    documents = {"titles": texts.titles, "lengths": texts.lengths.tolist(), "pieces": first.tolist(), **more}
     return [Section.of("documents", documents), Section.of("pieces", pieces), Section.of("texts", b"".join(cut))]
+
+
+def _listed(questions: Questions, second: int) -> list[int]:
+    """The questions in the order in which the page lists them at first: where its sides differ most, or the worst."""
+    ids, by = questions.queries.column("query_id").combine_chunks(), questions.ranking_metric
+    sides = [questions.configurations[number] for number in (0, second) if number >= 0]
+    first, *other = (score_columns(one, ids, [by])[0] for one in sides)
+    key = -np.abs(first - other[0]) if other else first if higher_is_better(by) else -first
+    return list(np.argsort(np.where(np.isnan(key), np.inf, key), kind="stable"))
 
 
 def _second(hits: Sequence[CarriedHits], sides: Sequence[ConfigurationTables]) -> int:

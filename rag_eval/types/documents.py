@@ -78,6 +78,11 @@ class Document:
         except ValueError:
             return []  # whoever wrote it, it is no map
 
+    def place_of(self, start: int, end: int) -> str | None:
+        """Return the page, cell or other element that ``[start, end)`` is in, or the first and the last."""
+        first, last = self.place_at(start), self.place_at(max(start, end - 1))
+        return first if first == last else f"{first} to {last}"
+
     def chunk_at(self, start: int, end: int, metadata: Mapping[str, object] | None = None) -> PositionAwareChunk:
         """Return the chunk that is the text at ``[start, end)``; the place is not checked."""
         content = self.content[start:end]

@@ -21,6 +21,7 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from rag_eval.documents.reading import page_picture
 from rag_eval.errors import ConfigurationError, RagEvalError, ReviewConflictError
 from rag_eval.ground_truth.judgements import Entry
 from rag_eval.ground_truth.review.session import DocumentFolder, NewSpan, Passage, ReviewSession, Verdict
@@ -72,15 +73,18 @@ def query(session: ReviewSession, query_id: str) -> dict[str, Any]:
         "version": entry.version,
         "undo": session.can_undo,
         "metadata": {key: value for key, value in entry.record.metadata.items() if key not in ("review", JUDGED)},
-        "spans": [_passage(one) for one in passages],
+        "spans": [_passage(session, one) for one in passages],
     }
 
 
-def _passage(passage: Passage) -> dict[str, Any]:
-    one = passage.judgement
+def _passage(session: ReviewSession, passage: Passage) -> dict[str, Any]:
+    one, span = passage.judgement, passage.span
+    found = session.documents.get(span.doc_id) if passage.fault is None else None
     told = {"by": one.by, "grade": one.grade, "reason": one.reason} if one else {"by": None}
     return {
-        **passage.span.model_dump(exclude={"alternatives"}),
+        **span.model_dump(exclude={"alternatives"}),
+        "place": found and found.place_of(span.start, span.end),
+        "boxes": found.boxes(span.start, span.end) if found else [],
         "kind": passage.kind,
         "status": passage.status,
         "fault": passage.fault,
@@ -213,6 +217,7 @@ def _hostname(address: str) -> str | None:
 STATIC = Path(__file__).parent / "static"
 LARGEST_BODY = 1 << 20
 CONFLICT, IMPOSSIBLE = 409, 422
+PICTURE_WIDTH = 900
 
 
 class ReviewApp:
@@ -228,6 +233,7 @@ class ReviewApp:
             Route("/", self._page),
             *(Route(f"/api/{name}", self._endpoint(answer)) for name, answer in READS.items()),
             *(Route(f"/api/{name}", self._endpoint(answer), methods=["POST"]) for name, answer in CHANGES.items()),
+            Route("/api/picture", self._picture),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
         return Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=self._guarded)])
@@ -253,6 +259,21 @@ class ReviewApp:
 
     async def _page(self, request: Request) -> Response:
         return FileResponse(STATIC / "index.html")
+
+    async def _picture(self, request: Request) -> Response:
+        name, page = request.query_params.get("id", ""), request.query_params.get("page", "")
+        return await run_in_threadpool(self._drawn, name, int(page) if page.isdecimal() and len(page) < 8 else 0)
+
+    def _drawn(self, doc_id: str, page: int) -> Response:
+        """A page of a document; drawn while other requests go on."""
+        with self._lock:
+            found = self._session.documents.get(doc_id)
+        try:
+            if found is None or found.path is None:
+                return _problem(CONFLICT, f"the document {doc_id!r} is not in the folder")
+            return Response(page_picture(found.path, page, PICTURE_WIDTH), media_type="image/png")
+        except RagEvalError as error:
+            return _problem(IMPOSSIBLE, str(error))
 
     def _endpoint(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
         async def respond(request: Request) -> Response:

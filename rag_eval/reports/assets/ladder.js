@@ -127,14 +127,80 @@ function stretch(document, from, to, marks, kind) {
   return box;
 }
 
-const titleOf = (document) => make("bdi", {}, places.documents.titles[document]);
+/** The page or other place that a stretch is in, or the first and the last; "" where the document has none. */
+function placeOf(document, start, end) {
+  const told = places.documents.places?.[document] ?? [];
+  const [first, last] = [start, Math.max(start, end - 1)].map((at) => told.find(([from, to]) => from <= at && at < to)?.[2]);
+  return first === last ? (first ?? "") : [first, last].filter(Boolean).join(" to ");
+}
+
+/** Where a stretch is from: its document, and the place in it. */
+function titleOf(document, start, end) {
+  const title = make("bdi", {}, places.documents.titles[document]);
+  const place = placeOf(document, start, end);
+  return make("span", {}, title, ...(place ? [" · ", make("bdi", {}, place)] : []));
+}
+
+/** The pages of a stretch that the report has pictures of and that have marks: folded, and drawn when they are opened. */
+function sheetsOf(document, start, end, marks, kind) {
+  return (places.documents.sheets ?? []).flatMap(([of, page, from, to], number) => {
+    if (of !== document || !clipped(clipped(marks, start, end), from, to).length) {
+      return [];
+    }
+    const details = make("details", { className: "sheet" }, make("summary", {}, `page ${page} as it is printed`));
+    const draw = async () => {
+      const [picture, words] = await Promise.all([section(`sheet-${number}`), section(`words-${number}`)]);
+      const address = URL.createObjectURL(new Blob([picture], { type: "image/png" }));
+      const image = make("img", { src: address, alt: `Page ${page} of ${places.documents.titles[document]}` });
+      image.addEventListener("load", () => URL.revokeObjectURL(address));
+      const boxes = [[[[start, end]], "hit"], [marks, kind]].flatMap(([spans, name]) =>
+        spans.flatMap(([first, last]) => boxesOn(words, first, last, name)),
+      );
+      details.append(make("div", { className: "paper" }, image, ...boxes));
+    };
+    details.addEventListener("toggle", draw, { once: true });
+    return [details];
+  });
+}
+
+const STEPS = 65535;
+
+/** The boxes of a stretch on a page, one for each line; a word that it divides is divided in proportion. */
+function boxesOn(words, start, end, kind) {
+  const lines = [];
+  for (let row = 0; row < words.length; row += 6) {
+    const [from, to, left, top, right, bottom] = words.subarray(row, row + 6);
+    if (from < end && start < to) {
+      const [one, other] = [start, end].map(
+        (at) => left + ((Math.min(to, Math.max(from, at)) - from) / (to - from)) * (right - left),
+      );
+      const line = lines.at(-1);
+      if (line?.top === top && line.bottom === bottom) {
+        line.left = Math.min(line.left, one, other);
+        line.right = Math.max(line.right, one, other);
+      } else {
+        lines.push({ top, bottom, left: Math.min(one, other), right: Math.max(one, other) });
+      }
+    }
+  }
+  return lines.map(({ left, top, right, bottom }) => {
+    const box = make("i", { className: kind });
+    for (const [side, steps] of Object.entries({ left, top, width: right - left, height: bottom - top })) {
+      box.style[side] = `${(100 * steps) / STEPS}%`;
+    }
+    return box;
+  });
+}
 
 /** A line above a hit: what it is, where it is from, what it costs and what it brings. */
 function whereabouts(said, hit, spent, brings) {
   const tokens = hit.tokens >= 0 ? `${whole.format(hit.tokens)} tokens${spent >= 0 ? `, up to ${whole.format(spent)}` : ""}` : "";
-  const parts = [titleOf(hit.document), tokens, brings].filter(Boolean);
+  const parts = [titleOf(hit.document, hit.start, hit.end), tokens, brings].filter(Boolean);
   return make("div", { className: "where" }, make("b", {}, said), ...parts.flatMap((part) => [" · ", part]));
 }
+
+/** A stretch with its marks, as text and on its pages. */
+const shownText = (...what) => [stretch(...what), ...sheetsOf(...what)];
 
 /** Hits in a row in which nothing is relevant: one line that opens. */
 function idleHits(hits) {
@@ -146,7 +212,7 @@ function idleHits(hits) {
   details.addEventListener("toggle", () => {
     if (details.open && !list.children.length) {
       for (const hit of hits) {
-        const where = make("div", { className: "where" }, `${hit.rank} · `, titleOf(hit.document));
+        const where = make("div", { className: "where" }, `${hit.rank} · `, titleOf(hit.document, hit.start, hit.end));
         list.append(make("li", {}, where, stretch(hit.document, hit.start, hit.end, [], "")));
       }
     }
@@ -199,12 +265,12 @@ function ladder(side, question, cut) {
       seen.set(hit.document, merged([...(seen.get(hit.document) ?? []), ...relevant]));
       const brings = fresh ? `brings ${percent(fresh / all)}` : "already found";
       const where = whereabouts(`Found: hit ${hit.rank}`, hit, spent, brings);
-      list.append(make("li", { className: "got" }, where, stretch(hit.document, hit.start, hit.end, relevant, "found")));
+      list.append(make("li", { className: "got" }, where, ...shownText(hit.document, hit.start, hit.end, relevant, "found")));
     } else {
       left.set(hit.document, without(left.get(hit.document), relevant));
       const brings = `would bring ${percent(lengthOf(relevant) / all)}`;
       const where = whereabouts(`Too late: hit ${hit.rank}`, hit, -1, brings);
-      list.append(make("li", { className: "late" }, where, stretch(hit.document, hit.start, hit.end, relevant, "missed")));
+      list.append(make("li", { className: "late" }, where, ...shownText(hit.document, hit.start, hit.end, relevant, "missed")));
     }
   }
   if (!isOver) {
@@ -216,8 +282,9 @@ function ladder(side, question, cut) {
       const length = places.documents.lengths[document];
       const [from, until] = overlay.unit === "chunk" ? [start, to] : [Math.max(0, start - AROUND), Math.min(length, to + AROUND)];
       const lost = percent((to - start) / all);
-      const where = make("div", { className: "where" }, make("b", {}, "Not among the hits"), " · ", titleOf(document), ` · ${lost}`);
-      list.append(make("li", { className: "late" }, where, stretch(document, from, until, [[start, to]], "missed")));
+      const where = make("div", { className: "where" }, make("b", {}, "Not among the hits"), " · ", titleOf(document, start, to), ` · ${lost}`);
+      const text = stretch(document, from, until, [[start, to]], "missed");
+      list.append(make("li", { className: "late" }, where, text, ...sheetsOf(document, start, to, [[start, to]], "missed")));
     }
   }
   return list;

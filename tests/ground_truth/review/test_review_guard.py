@@ -46,7 +46,17 @@ def test_the_token_becomes_a_cookie_and_leaves_the_address(address: str) -> None
         assert "<title>" in page.text
 
 
-@pytest.mark.parametrize("path", ["", "api/state", "api/document?id=ferry.md", "static/page.js", "static/../app.py"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "api/state",
+        "api/document?id=ferry.md",
+        "api/picture?id=ferry.md&page=1",
+        "static/page.js",
+        "static/../app.py",
+    ],
+)
 @pytest.mark.parametrize("token", [None, "", "wrong", "é\ud800"])
 def test_nothing_is_shown_without_the_token(address: str, path: str, token: str | None) -> None:
     cookies = {} if token is None or not token.isascii() else {f"rag_eval_review_{urlsplit(address).port}": token}
@@ -127,6 +137,8 @@ def test_odd_requests_are_answered_in_a_sentence(address: str, path: str, body: 
         assert answer.status_code == status, answer.text
         assert status == 200 or len(answer.json()["problem"]) > 10
         assert client.get("api/document", params={"id": "../truth.jsonl"}).status_code == 409
+        for name, page, told in (("../truth.jsonl", "1", 409), ("ferry.md", "1", 422), ("ferry.md", "²", 422)):
+            assert client.get("api/picture", params={"id": name, "page": page}).status_code == told
 
 
 def test_metadata_that_cannot_be_sent_is_told_in_a_sentence(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from strategies import NASTY_SAMPLES
 from rag_eval.ground_truth.files import read_token_level
 from rag_eval.ground_truth.judgements import TruthJudgement, add_judgements, read_judgements
 from rag_eval.types.ids import generate_query_id
+from tests.documents.made_files import pdf
 from tests.ground_truth.review.review_files import FERRY, HOSTILE, queries_in, records, span, write_files
 from tests.ground_truth.review.review_page import Opener, expect, press, said
 
@@ -252,3 +253,37 @@ CONTRAST = """() => {
   }
   return faint;
 }"""
+
+
+def test_a_passage_of_a_pdf_is_shown_on_its_page(tmp_path: Path, opened: Opener) -> None:
+    lines = ["Ferries leave at noon.", HOSTILE.splitlines()[1], "Children travel free of charge."]
+    quoted = {"doc_id": "guide.pdf", "page": 2, "text": lines[2]}
+    truth = write_files(tmp_path, {"query": "Who is free?", "relevant_spans": [quoted]}, records()[0])
+    (tmp_path / "docs" / "guide.pdf").write_bytes(pdf([["Welcome aboard."], lines]))
+    page = opened(truth)
+    expect(page.locator(".span .place").first).to_contain_text("guide.pdf · page 2 ·")
+    expect(page.locator("mark.current")).to_have_text(lines[2])
+    expect(page.locator("#sheet img")).to_have_attribute("alt", "Page 2 of guide.pdf")
+    page.wait_for_function("document.querySelector('#sheet img').naturalWidth > 0")
+    paper, box = (page.locator(one).bounding_box() for one in (".paper", ".paper i.current"))
+    assert (box["x"] - paper["x"]) / paper["width"] == pytest.approx(72 / 612, abs=0.01)
+    assert (box["y"] + box["height"] / 2 - paper["y"]) / paper["height"] == pytest.approx(100 / 792, abs=0.02)
+    press(page, "p")
+    expect(page.locator("#sheet")).to_be_hidden()
+    press(page, "p", "a")
+    expect(page.locator("#question")).to_have_text("When?")
+    expect(page.locator("#sheet")).to_be_hidden()
+    expect(page.locator("#sheet-button")).to_be_hidden()
+    assert page.evaluate("window.pwned") is None
+    assert read_token_level(truth)[0].relevant_spans[0].text == lines[2]
+
+
+def test_a_phone_shows_the_text_or_the_page(tmp_path: Path, opened: Opener) -> None:
+    quoted = {"doc_id": "guide.pdf", "page": 1}
+    truth = write_files(tmp_path, {"query": "What?", "relevant_spans": [quoted]})
+    (tmp_path / "docs" / "guide.pdf").write_bytes(pdf([["Welcome aboard."]]))
+    page = opened(truth, viewport={"width": 390, "height": 844})
+    expect(page.locator("#document")).to_be_visible()
+    page.locator("#sheet-button").click()
+    expect(page.locator("#document")).to_be_hidden()
+    expect(page.locator("#sheet img")).to_be_visible()

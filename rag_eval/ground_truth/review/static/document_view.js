@@ -1,4 +1,5 @@
-// The document on the page: blocks of text that the browser lays out when they come into view, with marks in them.
+// The document on the page: blocks of text that the browser lays out when they come into view, with marks in them; and
+// beside it the pages that the passage is on, where the document has pages.
 
 export class DocumentView {
   constructor(element) {
@@ -99,4 +100,87 @@ export class DocumentView {
     const number = Array.prototype.indexOf.call(this.element.children, block);
     return this.shown.whole(this.shown.blocks[number].start + before.toString().length);
   }
+}
+
+const MOST_PAGES = 3;
+
+export class SheetView {
+  constructor(element, button, name) {
+    this.element = element;
+    this.button = button;
+    this.name = name;
+    this.isOn = matchMedia("(min-width: 761px)").matches;
+    this.drawn = null;
+    this.papers = new Map();
+  }
+
+  toggle() {
+    this.isOn = !this.isOn;
+    this.settle();
+    if (this.isOn) this.reveal();
+  }
+
+  settle() {
+    const isThere = this.papers.size > 0;
+    this.button.hidden = !isThere;
+    this.button.setAttribute("aria-pressed", String(this.isOn));
+    this.element.hidden = !(isThere && this.isOn);
+  }
+
+  // Show the pages of the current passage, {span, kind} of all, with boxes on those that are on them.
+  show(shown, passages) {
+    const current = passages.find(({ kind }) => kind === "current");
+    if (current || this.drawn?.shown !== shown) this.lay(shown, current?.span);
+    for (const [page, paper] of this.papers) {
+      const boxes = passages.flatMap(({ span, kind }) =>
+        span.boxes.filter((one) => one[0] === page).map((one) => boxOf(one, kind)),
+      );
+      paper.replaceChildren(paper.firstChild, ...boxes);
+    }
+    this.settle();
+    this.reveal();
+  }
+
+  lay(shown, span) {
+    const pages = [...new Set(span?.boxes.map(([page]) => page))].slice(0, MOST_PAGES);
+    const drawn = { shown, pages: pages.join() };
+    if (this.drawn?.shown === shown && this.drawn.pages === drawn.pages) return;
+    this.drawn = drawn;
+    this.name.textContent = span?.place ?? "";
+    this.papers = new Map(pages.map((page) => [page, this.paper(shown.id, page)]));
+    this.element.replaceChildren(...this.papers.values());
+  }
+
+  paper(id, page) {
+    const paper = document.createElement("div");
+    const picture = document.createElement("img");
+    paper.className = "paper";
+    picture.alt = `Page ${page} of ${id}`;
+    picture.addEventListener("load", () => this.reveal());
+    picture.addEventListener("error", () => {
+      // What cannot be drawn is told by the text alone.
+      this.papers.delete(page);
+      paper.remove();
+      this.settle();
+    });
+    picture.src = `/api/picture?${new URLSearchParams({ id, page })}`;
+    paper.append(picture);
+    return paper;
+  }
+
+  reveal() {
+    const box = this.element.querySelector("i.current")?.getBoundingClientRect();
+    const frame = this.element.getBoundingClientRect();
+    if (box && (box.top < frame.top || box.bottom > frame.bottom)) {
+      this.element.scrollTop += box.top - frame.top - frame.height / 3;
+    }
+  }
+}
+
+function boxOf([, left, top, right, bottom], kind) {
+  const box = document.createElement("i");
+  box.className = kind;
+  const shares = { left, top, width: right - left, height: bottom - top };
+  for (const [side, share] of Object.entries(shares)) box.style[side] = `${100 * share}%`;
+  return box;
 }

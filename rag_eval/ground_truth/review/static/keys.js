@@ -18,6 +18,7 @@ export const KEYS = [
   { keys: ["d"], shown: ["d"], action: "chooseDocument", label: "choose the document" },
   { keys: [" ", "PageDown"], shown: ["Space"], action: "pageDown", label: "scroll the document" },
   { keys: ["PageUp"], shown: ["PgUp"], action: "pageUp", label: "scroll back" },
+  { keys: ["p"], shown: ["p"], action: "page", label: "show or hide the page" },
   { keys: ["?"], shown: ["?"], action: "help", label: "help" },
 ];
 

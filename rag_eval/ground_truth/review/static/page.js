@@ -1,6 +1,6 @@
 // The page: what keys, buttons and selections do.
 
-import { DocumentView } from "./document_view.js";
+import { DocumentView, SheetView } from "./document_view.js";
 import { DRAFT_KEYS, KEYS, actionOf, listed } from "./keys.js";
 import { QueryList } from "./query_list.js";
 import { QueryView } from "./query_view.js";
@@ -11,7 +11,8 @@ const find = (id) => document.getElementById(id);
 const view = new DocumentView(find("document"));
 const list = new QueryList(find("list"), find("list-empty"), (id) => review.run(() => review.open(id)));
 const queryView = new QueryView(document, (number) => review.run(() => review.chooseSpan(number)));
-const review = new Review(list, queryView, view);
+const sheet = new SheetView(find("sheet"), find("sheet-button"), find("sheet-name"));
+const review = new Review(list, queryView, view, sheet);
 
 const ACTIONS = {
   next: () => review.step(1),
@@ -34,10 +35,11 @@ const ACTIONS = {
   chooseFilter: () => find("filter").focus(),
   pageDown: () => view.scrollBy(1),
   pageUp: () => view.scrollBy(-1),
+  page: () => sheet.toggle(),
   help: () => find("help").showModal(),
 };
 // While a place is being adjusted a decision would leave it half done.
-const WHILE_DRAFTING = ["save", "cancel"];
+const WHILE_DRAFTING = ["save", "cancel", "page"];
 
 document.addEventListener("keydown", (event) => {
   if (find("help").open) return;

@@ -51,7 +51,8 @@ function card(span, number, isCurrent) {
   button.dataset.number = number;
   if (isCurrent) button.setAttribute("aria-current", "true");
   const origin = span.origin ? ` (${span.origin})` : "";
-  const place = `${KINDS[span.kind]}${span.doc_id} · ${span.start}–${span.end}${origin}`;
+  const where = [span.doc_id, span.place, `${span.start}–${span.end}`].filter(Boolean).join(" · ");
+  const place = `${KINDS[span.kind]}${where}${origin}`;
   button.append(part("place", `${ICONS[span.status]} ${place}`));
   const text = part("excerpt", span.text.length > 400 ? `${span.text.slice(0, 400)}…` : span.text);
   text.dir = "auto";

@@ -18,10 +18,11 @@ const placeOf = (span) => [span.doc_id, span.start, span.end];
 const isPlace = (one, other) => Boolean(other) && placeOf(one).join("\n") === placeOf(other).join("\n");
 
 export class Review {
-  constructor(list, queryView, view) {
+  constructor(list, queryView, view, sheet) {
     this.list = list;
     this.queryView = queryView;
     this.view = view;
+    this.sheet = sheet;
     this.query = null; // the query shown, as the server tells it
     this.spanNumber = 0;
     this.shown = null; // the document shown: {id, text, digest}
@@ -75,10 +76,12 @@ export class Review {
     find("keys").replaceChildren(listed(draft ? DRAFT_KEYS : KEYS));
     document.body.classList.toggle("drafting", draft !== null);
     if (!shown) return;
-    const marks = this.query.spans
+    const passages = this.query.spans
       .map((span, number) => ({ span, number, kind: number === this.spanNumber ? "current" : "other" }))
       .filter(({ span, number }) => span.doc_id === shown.id && !span.fault && number !== draft?.number)
-      .filter(({ span, kind }) => span.kind !== "rejected" || kind === "current")
+      .filter(({ span, kind }) => span.kind !== "rejected" || kind === "current");
+    this.sheet.show(shown, passages);
+    const marks = passages
       .map(({ span, kind }) => ({ start: shown.text.toUnits(span.start), end: shown.text.toUnits(span.end), kind }))
       .sort((one, other) => (one.kind === "current") - (other.kind === "current"));
     if (draft?.range) marks.push({ ...draft.range, kind: "draft" });

@@ -1,0 +1,130 @@
+"""Pages in a report: which page or other place a text is on, and pictures of the pages with relevant text.
+
+A picture is drawn from the file itself where it is still there as it was read. A page carries as many as it can bear,
+those of the questions that are listed first.
+"""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from rag_eval.benchmark.stages import StoredDocuments
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.disk.files import kept_sha256
+from rag_eval.documents import FILE_DIGEST, PLACES
+from rag_eval.documents.boxes import COLUMNS, words_at
+from rag_eval.documents.reading import page_picture
+from rag_eval.errors import RagEvalError
+from rag_eval.reports.html import Section
+from rag_eval.reports.text_ranges import Ranges
+from rag_eval.types.documents import Document
+
+MOST_BYTES = 4_000_000
+"""What all pictures of a page may have together."""
+WIDTH = 640
+"""Of a picture, in pixels: a column of the page on a desk, and a phone."""
+MOST_SECONDS = 5.0
+"""A document of which a page took longer to draw gets no further pictures."""
+MOST_NAME = 100
+
+PlaceRow = tuple[int, int, str]
+"""Where a place begins and ends, and what it is called."""
+
+
+class Sheet(NamedTuple):
+    """A page that the report has a picture of: the number of its document, its own, and where its text is."""
+
+    document: int
+    page: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class PagedDocuments:
+    """The documents of a run that have pages or other places, and the folder that their files are in."""
+
+    documents: Mapping[str, Document] = field(default_factory=dict)
+    folder: Path | None = None
+
+    @classmethod
+    def of(cls, workspace: Workspace, documents: pa.Table, folder: Path) -> "PagedDocuments":
+        """Those of a table of documents; they are read when they are asked for."""
+        told = pc.match_substring(documents.column("metadata"), f'"{PLACES}"')
+        ids = documents.column("doc_id").filter(told).combine_chunks()
+        return cls(StoredDocuments([documents], ids, workspace) if len(ids) else {}, folder)
+
+    def places(self, ids: Sequence[str], ranges: Ranges) -> dict[int, list[PlaceRow]]:
+        """For each document, by its number among the ids, the places that one of the ranges begins or ends in."""
+        found: dict[int, list[PlaceRow]] = {}
+        order = ranges[np.argsort(ranges[:, 0], kind="stable")] if self.documents else ranges[:0]
+        for own in np.split(order, np.flatnonzero(np.diff(order[:, 0])) + 1):
+            number = int(own[0, 0]) if len(own) else -1
+            if number >= 0 and ids[number] in self.documents:
+                rows = _place_rows(self.documents[ids[number]])
+                starts = [start for start, _, _ in rows]
+                at = np.searchsorted(starts, np.concatenate([own[:, 1], own[:, 2] - 1]), side="right") - 1
+                found[number] = [rows[place] for place in np.unique(at[at >= 0]).tolist()]
+        return found
+
+    def sheets(self, ids: Sequence[str], spans: Iterable[Sequence[int]]) -> tuple[list[Sheet], list[Section]]:
+        """Pictures and words of the pages that these spans are on, the first of them, as many as a report can bear.
+
+        A span is the number of its document among the ids, its start and its end.
+        """
+        found: list[Sheet] = []
+        sections: list[Section] = []
+        size, seen, given_up = 0, set[tuple[int, int]](), set[int]()
+        for number, start, end in spans if self.documents else ():
+            if number < 0 or number in given_up or ids[number] not in self.documents:
+                continue
+            document = self.documents[ids[number]]
+            for first, last, _ in _place_rows(document):
+                if first >= end or last <= start or (number, first) in seen:
+                    continue
+                seen.add((number, first))
+                words = _words(document, first, last)
+                began = time.monotonic()
+                picture = self._picture(document, int(words[0, 2])) if len(words) else None
+                if picture is None or time.monotonic() - began > MOST_SECONDS:
+                    given_up.add(number)
+                if picture is None:
+                    break
+                size += len(picture)
+                if size > MOST_BYTES:
+                    return found, sections
+                sections.append(Section.of(f"sheet-{len(found)}", picture))
+                sections.append(Section.of(f"words-{len(found)}", np.delete(words, 2, axis=1)))
+                found.append(Sheet(number, int(words[0, 2]), first, last))
+        return found, sections
+
+    def _picture(self, document: Document, page: int) -> bytes | None:
+        """The page, from the file as it was read; None where it is gone, another, or cannot be drawn."""
+        path = (self.folder or Path()) / document.id
+        try:
+            if kept_sha256(path) != document.metadata.get(FILE_DIGEST):
+                return None
+            return page_picture(path, page, WIDTH)
+        except (OSError, RagEvalError):
+            return None
+
+
+def _words(document: Document, start: int, end: int) -> NDArray[np.int32]:
+    packed = document.box_map if isinstance(document.box_map, bytes) else document.box_map()
+    try:
+        return words_at(packed, start, end) if packed else np.empty((0, COLUMNS), np.int32)
+    except ValueError:
+        return np.empty((0, COLUMNS), np.int32)  # whoever wrote it, it is no map
+
+
+def _place_rows(document: Document) -> list[PlaceRow]:
+    told = document.places
+    ends = [*(start for start, _ in told[1:]), len(document.content)]
+    return [(start, end, name[:MOST_NAME]) for (start, name), end in zip(told, ends, strict=bool(told)) if start < end]

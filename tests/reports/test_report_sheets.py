@@ -1,0 +1,134 @@
+"""Pages of documents in the report: numbers for all, pictures with the relevant text marked for as many as fit."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rag_eval.benchmark.config import BenchmarkConfig
+from rag_eval.benchmark.scores import read_scores
+from rag_eval.benchmark.workspace import Workspace
+from rag_eval.chunking.recursive import RecursiveCharacterChunker
+from rag_eval.reports import sheets
+from rag_eval.reports.questions import pack_overlay, questions_of
+from rag_eval.reports.write import keep_report
+from tests.documents.made_files import pdf
+from tests.reports.conftest import Kept, Opened
+from tests.reports.report_runs import run
+
+OpenReport = Callable[..., Opened]
+HOSTILE = "<img src=x onerror='window.pwned = 1'>"
+PAGES = [
+    ["The harbour office opens at eight.", "It is closed on Sundays."],
+    ["Ferries leave at noon.", HOSTILE, "Children travel free of charge."],
+    ["Dogs need a ticket of their own."],
+]
+ASKED = [("Who travels free?", 2, PAGES[1][2]), ("What do dogs need?", 3, PAGES[2][0]), ("What is this?", 2, HOSTILE)]
+
+
+@pytest.fixture(scope="module")
+def paged(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    """A run about a PDF, a notebook and a text, with questions about pages and cells."""
+    folder = tmp_path_factory.mktemp("paged")
+    docs = folder / "docs"
+    docs.mkdir()
+    (docs / "guide.pdf").write_bytes(pdf(PAGES))
+    (docs / "plain.md").write_text("Nothing but text about ferries.\n", encoding="utf-8")
+    cell = {"cell_type": "markdown", "source": "Snow falls in winter, and ferries are late.", "metadata": {}}
+    (docs / "weather.ipynb").write_text(json.dumps({"nbformat": 4, "cells": [cell]}), encoding="utf-8")
+    lines = [
+        {"query": query, "relevant_spans": [{"doc_id": "guide.pdf", "page": page, "text": text}]}
+        for query, page, text in ASKED
+    ]
+    lines += [{"query": "When does snow fall?", "relevant_spans": [{"doc_id": "weather.ipynb", "place": "cell 1"}]}]
+    truth = folder / "truth.jsonl"
+    truth.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    config = BenchmarkConfig(
+        corpus=docs,
+        glob=["**/*"],
+        ground_truth=truth,
+        chunkers=[RecursiveCharacterChunker(40), RecursiveCharacterChunker(400)],
+        retrieval=["bm25"],
+        k=[2],
+        metrics=["span_recall"],
+    )
+    workspace = Workspace(root=folder / "workspace")
+    outcome = run(config, workspace)
+    keep_report(workspace, outcome)
+    return Kept(workspace, outcome)
+
+
+def test_passages_tell_their_page_and_show_it_with_the_text_marked(paged: Kept, open_report: OpenReport) -> None:
+    opened = open_report(paged.page)
+    opened.choose("search", "free")
+    page = opened.page
+    page.wait_for_function("document.querySelector('#question h3')?.textContent === 'Who travels free?'")
+    assert "guide.pdf · page" in page.locator(".hits .where").first.inner_text()
+    page.locator("details.sheet summary").first.click()
+    picture = page.locator(".paper img").first
+    picture.wait_for()
+    page.wait_for_function("document.querySelector('.paper img').naturalWidth > 0")
+    assert picture.get_attribute("alt") == "Page 2 of guide.pdf"
+    box = page.locator(".paper .found, .paper .missed").first.bounding_box()
+    paper = page.locator(".paper").first.bounding_box()
+    assert box is not None
+    assert paper is not None
+    # 12 points of Helvetica on the third line of a sheet of 612 × 792, 72 points from its left and its top.
+    assert (box["x"] - paper["x"]) / paper["width"] == pytest.approx(72 / 612, abs=0.01)
+    assert (box["y"] + box["height"] / 2 - paper["y"]) / paper["height"] == pytest.approx(100 / 792, abs=0.02)
+    assert opened.messages == []
+    assert all(request.startswith(("file:", "blob:", "data:")) for request in opened.requests)
+
+
+def test_what_a_pdf_holds_stays_text(paged: Kept, open_report: OpenReport) -> None:
+    opened = open_report(paged.page)
+    opened.choose("search", "What is this")
+    opened.page.keyboard.press("Escape")
+    opened.page.keyboard.press("o")
+    assert opened.page.locator("mark", has_text="onerror").count() > 0
+    assert opened.page.locator("#question .text img").count() == 0
+    assert opened.page.evaluate("window.pwned") is None
+
+
+def test_a_cell_is_told_and_has_no_picture(paged: Kept, open_report: OpenReport) -> None:
+    opened = open_report(paged.page)
+    opened.choose("search", "snow")
+    opened.page.wait_for_function("document.querySelector('.hits .where')?.textContent.includes('cell 1')")
+    assert opened.page.locator("details.sheet").count() == 0
+
+
+def packed(kept: Kept) -> dict[str, object]:
+    questions = questions_of(kept.workspace, kept.outcome, read_scores(kept.workspace, kept.outcome))
+    return {section.name: section for section in pack_overlay(questions).sections}
+
+
+def sheets_in(kept: Kept) -> list[str]:
+    return sorted(name for name in packed(kept) if name.startswith("sheet-"))
+
+
+def test_as_many_pages_are_carried_as_fit(paged: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sheets_in(paged) == ["sheet-0", "sheet-1"], "one picture for two questions about a page"
+    monkeypatch.setattr(sheets, "MOST_BYTES", 10_000)
+    assert sheets_in(paged) in (["sheet-0"], [])
+
+
+def test_a_file_that_is_gone_or_another_is_not_drawn(paged: Kept) -> None:
+    path = Path(paged.outcome.corpus.folder) / "guide.pdf"
+    kept = path.read_bytes()
+    for other in (pdf([["Something else."]]), None):
+        try:
+            path.unlink() if other is None else path.write_bytes(other)
+            assert sheets_in(paged) == []
+            assert "places" in json.loads(packed(paged)["documents"].content)  # type: ignore[attr-defined]
+        finally:
+            path.write_bytes(kept)
+
+
+def test_places_are_those_that_ranges_begin_or_end_in(paged: Kept) -> None:
+    questions = questions_of(paged.workspace, paged.outcome, read_scores(paged.workspace, paged.outcome))
+    document = questions.paged.documents["guide.pdf"]
+    starts = [start for start, _ in document.places]
+    found = questions.paged.places(["plain.md", "guide.pdf"], np.array([[1, 0, starts[2] + 1], [0, 0, 5], [-1, 0, 0]]))
+    assert {number: [name for _, _, name in rows] for number, rows in found.items()} == {1: ["page 1", "page 3"]}
