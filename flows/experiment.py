@@ -1,6 +1,5 @@
 """General experiments as a flow, to be deployed and scheduled."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -19,9 +18,9 @@ from tasks.artifacts import best_effort
 
 # Finished samples are kept by the experiment itself, so that a retry continues it.
 @task(name="experiment", cache_policy=NO_CACHE, persist_result=False)
-def run_experiments(file: str, concurrency: int, minimums: Mapping[str, float]) -> list[ExperimentResult]:
+def run_experiments(file: str, concurrency: int) -> list[ExperimentResult]:
     """Run the experiments of a file, with so many calls under way at once; 0: as many as the file says."""
-    return run_file(Path(file), Session(concurrency=concurrency or None, raises=False, minimums=minimums))
+    return run_file(Path(file), Session(concurrency=concurrency or None, raises=False))
 
 
 @flow(name="rag-eval-experiment", flow_run_name="{file}")
@@ -36,7 +35,7 @@ def experiment(
         fail_under: Averages to reach, each as metric=value, such as ExactMatch=0.8.
     """
     minimums = parse_minimums(fail_under)
-    results = run_experiments(file, concurrency, minimums)
+    results = run_experiments(file, concurrency)
     with best_effort():
         create_markdown_artifact(markdown="\n\n".join(map(experiment_markdown, results)), key="experiment")
     failed = [result for result in results if result.failed]

@@ -63,16 +63,17 @@ def run(
     from rag_eval.experiments.file_outputs import JsonOutput, head_record, summary_record
     from rag_eval.experiments.results import below, parse_minimums
     from rag_eval.experiments.running import run_file
-    from rag_eval.experiments.settings import Session, load_settings
+    from rag_eval.experiments.settings import ExperimentSettings, Session
+    from rag_eval.services.orq import load_settings
 
     minimums = parse_minimums(fail_under or [])
     outputs: list[Any] | None = None
     if dry_run:  # the results here, and on standard output what orq.ai would get
         from rag_eval.experiments.service_outputs import OrqOutput
 
-        settings = load_settings().updated({"output_dir": output_dir} if output_dir else {})
+        settings = load_settings(ExperimentSettings).updated({"output_dir": output_dir} if output_dir else {})
         outputs = [JsonOutput(settings.output_dir), OrqOutput(settings, dry_run=sys.stdout)]
-    opened = Session(concurrency, output_dir, outputs, is_quiet=as_json, raises=False, minimums=minimums)
+    opened = Session(concurrency, output_dir, outputs, is_quiet=as_json, raises=False)
     # What the file itself prints must not stand between the JSON.
     aside = contextlib.redirect_stdout(sys.stderr) if as_json or dry_run else contextlib.nullcontext()
     with aside, leaving("finished samples are kept, and the same command goes on from there"), as_interrupts():

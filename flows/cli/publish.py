@@ -32,12 +32,6 @@ def publish(
         str | None, typer.Option(help="LangSmith dataset for the experiments of the run; by default of the latest run.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent without sending it.")] = False,
-    withdraw: Annotated[
-        bool,
-        typer.Option(
-            "--withdraw", help="Remove from the outbox instead: everything, or what is for the run or the dataset."
-        ),
-    ] = False,
     workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -48,11 +42,7 @@ def publish(
     from rag_eval.services.outbox import outbox_of
 
     console, place = Console(), Workspace.at(workspace)
-    outcome = read_run(place, run or LATEST) if run or (dataset and not withdraw) else None
-    if withdraw:
-        taken = publishing.withdraw(place, outcome.run if outcome else None, dataset)
-        _print(console, "withdrawn", [message.key for message in taken], as_json)
-        return
+    outcome = read_run(place, run or LATEST) if run or dataset else None
     chosen = [(outcome, name) for name in _datasets(place, outcome, dataset)] if outcome else []
     if dry_run:
         new = [key for outcome, name in chosen for key in publishing.unpublished(place, outcome, name).values()]

@@ -24,7 +24,7 @@ from rag_eval.services.langsmith_outbox import (
     put_experiment,
     put_truth,
 )
-from rag_eval.services.orq import ORQ_CHANNEL, load_orq_settings, orq_sender
+from rag_eval.services.orq import ORQ_CHANNEL, OrqSettings, load_settings, orq_sender
 from rag_eval.services.outbox import NAMESPACE, Delivery, Message, Sender, outbox_of
 from rag_eval.services.posting import TRACES_CHANNEL, send_trace, traces_address
 from rag_eval.tables import TruthTables, truth_from_tables
@@ -115,11 +115,11 @@ def put_benchmark(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str)
     for done in outcome.configurations:
         if done.name in new:
             queries = _scored(workspace, outcome, done, truth, documents)
-            put_experiment(outbox, _payload(outcome, dataset, done.configuration, queries))
+            put_experiment(outbox, new[done.name], _payload(outcome, dataset, done.configuration, queries))
     for name, failure in outcome.failures.items():
         if name in new:
             failed = [RowOutcome(id=one.query.id, text=one.query.text, error=failure.reason) for one in truth]
-            put_experiment(outbox, _payload(outcome, dataset, failure.configuration, failed))
+            put_experiment(outbox, new[name], _payload(outcome, dataset, failure.configuration, failed))
 
 
 def unpublished(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str) -> dict[str, str]:
@@ -179,12 +179,12 @@ def _payload(
     }
     return ExperimentPayload(
         dataset=dataset,
-        evaluation_type=outcome.config.evaluation_type,
+        name=configuration.name,
         run=outcome.run,
-        configuration=configuration.name,
         at=outcome.started,
         metadata=metadata,
-        queries=list(queries),
+        rows=list(queries),
+        evaluation_type=outcome.config.evaluation_type,
     )
 
 
@@ -251,7 +251,7 @@ def deliver(workspace: Workspace, patience: RetryPolicy = PATIENT) -> list[Deliv
 
     def send_to_orq(message: Message) -> Mapping[str, object]:
         # Settings that cannot be read hold up this message, and not those for other services.
-        settings = load_orq_settings()
+        settings = load_settings(OrqSettings, "orq")
         return orq_sender(settings.endpoint, settings.timeout, patience)(message)
 
     with closing(LangSmithSender(patience)) as langsmith:
@@ -283,17 +283,3 @@ def publish_run(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str | 
     if dataset is not None:
         refresh_publications(workspace, outcome.run)
     return list(dict.fromkeys(f"{one.key}: {one.reason}" for one in waiting))
-
-
-def withdraw(workspace: Workspace, run: str | None = None, dataset: str | None = None) -> list[Message]:
-    """Take back what waits, of this run and for this dataset where they are given; gives what was taken back."""
-    outbox = outbox_of(workspace.root)
-    taken, runs = [], []
-    for message in outbox.waiting():
-        payload = message.payload
-        fits = run in (None, payload.get("run")) and dataset in (None, payload.get("dataset"))
-        if fits and outbox.withdraw(message.channel, message.key):
-            taken.append(message)
-            runs.append(payload.get("run"))
-    _refresh_all(workspace, runs)
-    return taken

@@ -8,19 +8,7 @@ from typing import Any
 
 from rag_eval.errors import ConfigurationError, EvaluatorError, as_sentence
 from rag_eval.experiments.callables import Named, evaluator, named_evaluators
-from rag_eval.experiments.evaluators import (
-    BLEU,
-    Contains,
-    CosineSimilarity,
-    ExactMatch,
-    JsonValid,
-    LevenshteinSimilarity,
-    LLMJudge,
-    MetricEvaluator,
-    Regex,
-    RougeL,
-    SemanticSimilarity,
-)
+from rag_eval.experiments.evaluators import PLAIN_EVALUATORS
 from rag_eval.experiments.results import Row, Score, score_of
 
 
@@ -197,7 +185,6 @@ def _part(value: Any, key: str) -> Any:
     return value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)
 
 
-_COMPARING = (ExactMatch, Contains, Regex, LevenshteinSimilarity, BLEU, RougeL, CosineSimilarity, SemanticSimilarity)
-_OTHERS = (JsonValid, LLMJudge, MetricEvaluator, Weighted, AllOf, AnyOf, Threshold, Normalised)
-EVALUATORS: dict[str, type] = {kind.__name__: kind for kind in (*_COMPARING, *_OTHERS)}
+_COMPOSED = (Weighted, AllOf, AnyOf, Threshold, Normalised)
+EVALUATORS: dict[str, type] = {kind.__name__: kind for kind in (*PLAIN_EVALUATORS, *_COMPOSED)}
 """The built-in evaluators, by the name under which they are listed."""

@@ -298,3 +298,8 @@ class LLMJudge:
         request = ChatRequest("", self.model, system, data, response_format(Judgement), self.settings)
         found = ask_once(self.client, request, Judgement, self.retries, f"the judge {self.model}")
         return Score(found.score, found.reason, found.score >= self.at_least)
+
+
+_COMPARING = (ExactMatch, Contains, Regex, LevenshteinSimilarity, BLEU, RougeL, CosineSimilarity, SemanticSimilarity)
+PLAIN_EVALUATORS: tuple[type, ...] = (*_COMPARING, JsonValid, LLMJudge, MetricEvaluator)
+"""The evaluators that are not made of others."""

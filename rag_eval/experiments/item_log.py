@@ -7,26 +7,24 @@ import hashlib
 import os
 import re
 import secrets
-import sys
 import threading
 import time
 import weakref
 from array import array
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+from rag_eval.disk.locks import try_lock
 from rag_eval.errors import ArtifactError
 from rag_eval.experiments.json_lines import decode, encode
 from rag_eval.experiments.results import ItemResult, Row
 
 FOLDER = ".unfinished"
 LEFT_DAYS = 30
-LOCKED_BYTE = 2**40
-"""Far beyond the end of any log, so that locking it keeps nobody from reading."""
 HEADER, SAMPLE = {"run", "started"}, {"index", "row", "item"}
 """The keys of the first line, and of those after it."""
 
@@ -34,16 +32,18 @@ HEADER, SAMPLE = {"run", "started"}, {"index", "row", "item"}
 class ItemLog(Sequence[ItemResult]):
     """The samples of one run by their place in the data; open it with ``open_log``."""
 
-    def __init__(self, path: Path, descriptor: int, header: dict[str, Any], places: "array[int]") -> None:
-        self._path, self._descriptor, self._places = path, descriptor, places
+    def __init__(self, path: Path, release: Callable[[], None]) -> None:
+        self._path = path
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
         self._reading = threading.Lock()
         # A program may run experiments without end, and keep none of their results.
-        self.close = weakref.finalize(self, os.close, descriptor)
+        self.close = weakref.finalize(self, _let_go, self._descriptor, release)
         """Let the log go."""
-        self._end = os.fstat(descriptor).st_size
+        header, self._places = _survey(self._descriptor)
+        self._end = os.fstat(self._descriptor).st_size
         self.run = str(header["run"])
         self.started = datetime.fromisoformat(header["started"])
-        self._resumable = sum(place >= 0 for place in places)
+        self._resumable = sum(place >= 0 for place in self._places)
 
     def __len__(self) -> int:
         return len(self._places)
@@ -127,11 +127,9 @@ def open_log(folder: Path, name: str, fingerprint: str) -> ItemLog:
         others = sorted(path.name for path in unfinished.glob(f"{stem}.*.jsonl"))
         new = (f"{stem}.{secrets.token_hex(4)}.jsonl" for _ in count())
         paths = (unfinished / file for file in chain([f"{stem}.jsonl"], others, new))
-        path, descriptor = next((path, found) for path in paths if (found := _locked(path)) is not None)
+        return next(ItemLog(path, release) for path in paths if (release := _claimed(path)) is not None)
     except OSError as error:
         raise ArtifactError(f"{str(unfinished)!r} cannot be written ({error.strerror}): use another folder") from None
-    header, places = _survey(descriptor)
-    return ItemLog(path, descriptor, header, places)
 
 
 def _remove_old(unfinished: Path) -> None:
@@ -139,40 +137,24 @@ def _remove_old(unfinished: Path) -> None:
         with suppress(FileNotFoundError):  # another process is as tidy
             if time.time() - path.stat().st_mtime < LEFT_DAYS * 86_400:
                 continue
-            descriptor = _locked(path)
-            if descriptor is not None:
+            if (release := _claimed(path)) is not None:
                 path.unlink()
-                os.close(descriptor)
+                release()
 
 
-def _locked(path: Path) -> int | None:
-    """The open file, locked for as long as this process has it open; None when another process has."""
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
-        try:
-            _lock(descriptor)
-        except OSError:
-            os.close(descriptor)
+def _claimed(path: Path) -> Callable[[], None] | None:
+    """Return what lets a log go that is this process's own from now on; None when another process has it."""
+    lock = path.with_suffix(".lock")
+    with ExitStack() as held:
+        if not held.enter_context(try_lock(lock)):
             return None
-        try:
-            if os.stat(path).st_ino == os.fstat(descriptor).st_ino:
-                return descriptor
-        except FileNotFoundError:
-            pass
-        os.close(descriptor)  # the run it belonged to ended meanwhile, and took its name away
+        held.callback(lock.unlink, missing_ok=True)
+        return held.pop_all().close
 
 
-def _lock(descriptor: int) -> None:
-    """Lock an open file; raises ``OSError`` when another process has it. Windows knows locks of bytes alone."""
-    if sys.platform == "win32":
-        import msvcrt
-
-        os.lseek(descriptor, LOCKED_BYTE, os.SEEK_SET)
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-    else:
-        import fcntl
-
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+def _let_go(descriptor: int, release: Callable[[], None]) -> None:
+    os.close(descriptor)
+    release()
 
 
 def _survey(descriptor: int) -> tuple[dict[str, Any], "array[int]"]:

@@ -352,20 +352,13 @@ def parse_minimums(texts: Iterable[str]) -> dict[str, float]:
     return found
 
 
-def check_minimums(minimums: Mapping[str, float], keys: Sequence[str]) -> None:
-    """Raise ``ConfigurationError`` when the experiment will not have a score of that name."""
-    for key in minimums:
-        if key not in keys:
-            advice = choices(keys, key) if keys else "the experiment has no evaluators"
-            raise ConfigurationError(f"there is no average {key!r} to compare{suggestion(key, keys)}: {advice}")
-
-
 def below(results: Sequence[ExperimentResult], minimums: Mapping[str, float]) -> list[str]:
     """Say of each average below its minimum how far; raises ``ConfigurationError`` on a name that none has."""
     known = sorted({key for result in results for key in result.averages})
     for key in minimums:
         if key not in known:
-            raise ConfigurationError(f"there is no average {key!r} to compare: there are {', '.join(known) or 'none'}")
+            advice = choices(known, key) if known else "the experiments have no evaluators"
+            raise ConfigurationError(f"there is no average {key!r} to compare{suggestion(key, known)}: {advice}")
     return [
         f"{result.name}: {key} is {result.averages[key].mean:.4f}, below {least:g}"
         for key, least in minimums.items()

@@ -1,6 +1,5 @@
 """Running experiments: one by a call, or those that a Python file holds."""
 
-import ast
 import asyncio
 import contextvars
 import os
@@ -11,7 +10,6 @@ import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +19,11 @@ from rag_eval.experiments.data import Data, stream
 from rag_eval.experiments.engine import Caller, Engine, Slots, begin_with_user_code, message_of
 from rag_eval.experiments.file_outputs import HtmlOutput, JsonOutput
 from rag_eval.experiments.item_log import ItemLog, open_log
-from rag_eval.experiments.results import ExperimentResult, Output, as_output, check_minimums
-from rag_eval.experiments.settings import ExperimentSettings, Session, current_session, load_settings, session
+from rag_eval.experiments.results import ExperimentResult, Output, as_output
+from rag_eval.experiments.settings import ExperimentSettings, Session, current_session, session
 from rag_eval.experiments.terminal_output import TerminalOutput
 from rag_eval.retry import RetryPolicy
+from rag_eval.services.orq import load_settings
 
 
 def default_outputs(settings: ExperimentSettings) -> list[Output]:
@@ -89,12 +88,13 @@ async def experiment(
         "retries": retries,
         "output_dir": above.output_dir or output_dir,
     }
-    settings = load_settings().updated({key: value for key, value in overrides.items() if value is not None})
+    settings = load_settings(ExperimentSettings).updated(
+        {key: value for key, value in overrides.items() if value is not None}
+    )
     if above.outputs is not None:
         outputs = above.outputs
     shown = [as_output(one) for one in (outputs if outputs is not None else default_outputs(settings))]
     shown = [one for one in shown if not above.is_quiet or not isinstance(one, TerminalOutput)]
-    check_minimums(above.minimums, list(chosen.scales))
     log = open_log(settings.output_dir, chosen.name, fingerprint(chosen.name, chosen.tasks, chosen.evaluators))
     retry = RetryPolicy(max_retries=settings.retries, backoff=retry_delay)
     engine = Engine(chosen, Caller(settings.concurrency, settings.timeout, retry), log, shown)
@@ -203,26 +203,6 @@ def _beside(name: str | Experiment, parts: Mapping[str, Any] | None, options: di
     return done.result()
 
 
-CALLS = ("Evaluatorq", "evaluatorq", "experiment")
-LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.comprehension, ast.ListComp, ast.GeneratorExp, ast.DictComp, ast.SetComp)
-
-
-def runs_once(path: Path) -> bool:
-    """Whether a file plainly runs one experiment: one call, in no loop. False where that cannot be told."""
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return False  # running the file says what is wrong
-    names = [
-        (one, getattr(one.func, "id", getattr(one.func, "attr", "")))
-        for one in ast.walk(tree)
-        if isinstance(one, ast.Call)
-    ]
-    calls = [call for call, name in names if name in CALLS]
-    looped = [inner for loop in ast.walk(tree) if isinstance(loop, LOOPS) for inner in ast.walk(loop)]
-    return len(calls) == 1 and calls[0] not in looped
-
-
 def run_file(path: Path, opened: Session) -> list[ExperimentResult]:
     """Run a file as a script under the session; returns its experiments' results, raises ``ExperimentError``."""
     if not path.is_file():
@@ -230,8 +210,7 @@ def run_file(path: Path, opened: Session) -> list[ExperimentResult]:
     folder = str(path.absolute().parent)
     sys.path.insert(0, folder)  # as Python does for a script
     try:
-        # A minimum may be meant for a later experiment of the file.
-        with session(opened if runs_once(path) else replace(opened, minimums={})):
+        with session(opened):
             runpy.run_path(str(path), run_name="__main__")
     except RagEvalError:
         raise

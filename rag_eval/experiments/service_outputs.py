@@ -9,17 +9,17 @@ from typing import IO, Any
 from rag_eval.experiments.item_log import ItemLog
 from rag_eval.experiments.json_lines import encode
 from rag_eval.experiments.results import Call, ExperimentResult, ItemResult, Output
-from rag_eval.experiments.settings import ExperimentSettings, load_settings
+from rag_eval.experiments.settings import ExperimentSettings
 from rag_eval.retry import BRIEF, PATIENT, RetryPolicy
 from rag_eval.services.langsmith_outbox import (
     LANGSMITH_CHANNEL,
+    ExperimentPayload,
     RowOutcome,
-    TaskPayload,
     comparison_url,
     deliver_to_langsmith,
     put_experiment,
 )
-from rag_eval.services.orq import ORQ_CHANNEL, orq_sender
+from rag_eval.services.orq import ORQ_CHANNEL, load_settings, orq_sender
 from rag_eval.services.outbox import outbox_of
 
 
@@ -34,22 +34,22 @@ class LangSmithOutput(Output):
 
     def __init__(self, dataset: str, workspace: str | Path | None = None, patience: RetryPolicy = BRIEF) -> None:
         self._dataset = dataset
-        self._workspace = Path(workspace) if workspace is not None else load_settings().workspace
+        self._workspace = Path(workspace) if workspace is not None else load_settings(ExperimentSettings).workspace
         self._patience = patience
 
     def finished(self, result: ExperimentResult) -> str:
         """Send the experiments; return where they are shown side by side, or why they wait."""
         outbox = outbox_of(self._workspace)
-        payloads = [task_payload(result, place, self._dataset) for place in range(len(result.tasks))]
-        for payload in payloads:
-            put_experiment(outbox, payload)
+        keys = [f"task {task!r} of {result.name!r}, {result.run}, on {self._dataset!r}" for task in result.tasks]
+        for place, key in enumerate(keys):
+            put_experiment(outbox, key, task_payload(result, place, self._dataset))
         reasons = {one.key: one.reason for one in deliver_to_langsmith(outbox, self._patience)}
         sent: list[str] = []
         waiting: list[str] = []
-        for payload in payloads:
-            receipt = outbox.receipt(LANGSMITH_CHANNEL, payload.key)
+        for key in keys:
+            receipt = outbox.receipt(LANGSMITH_CHANNEL, key)
             if receipt is None:
-                waiting.append(_waits(reasons.get(payload.key)))
+                waiting.append(_waits(reasons.get(key)))
             else:
                 sent.append(str(receipt.details["url"]))
         places = [comparison_url(sent)] if sent else []
@@ -60,7 +60,7 @@ def _waits(reason: str | None) -> str:
     return f"waits in the outbox ({reason or 'another process is sending'}); send it with rag-eval publish"
 
 
-def task_payload(result: ExperimentResult, place: int, dataset: str) -> TaskPayload:
+def task_payload(result: ExperimentResult, place: int, dataset: str) -> ExperimentPayload:
     """The results of one task, by its index, as an experiment on a dataset; rows without an id are left out."""
     task = result.tasks[place]
     rows: list[RowOutcome] = []
@@ -78,14 +78,15 @@ def task_payload(result: ExperimentResult, place: int, dataset: str) -> TaskPayl
         values = {name: score.value for name, score in scores.items()}
         rows.append(RowOutcome(id=item.id, outputs=outputs, scores=values, comments=comments))
     metadata = {"experiment": result.name, "task": task, "run": result.run, "evaluators": result.evaluators}
-    return TaskPayload(
+    return ExperimentPayload(
         dataset=dataset,
-        experiment=result.name,
+        name=f"{result.name} {task}",
         run=result.run,
-        task=task,
         at=result.timestamp,
         metadata=metadata,
         rows=rows,
+        run_name=task,
+        run_type="chain",
     )
 
 

@@ -14,7 +14,7 @@ from pydantic import Field, StrictInt, ValidationError
 from rag_eval.errors import ConfigurationError
 from rag_eval.experiments.results import ExperimentResult, Output
 from rag_eval.parts.settings import Settings
-from rag_eval.services.orq import OrqSettings, ProjectSettings
+from rag_eval.services.orq import OrqSettings
 
 
 class ExperimentSettings(Settings):
@@ -36,12 +36,6 @@ class ExperimentSettings(Settings):
             raise ConfigurationError(f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None
 
 
-def load_settings(folder: Path | None = None) -> ExperimentSettings:
-    """The settings of the nearest settings file, folders upwards, or the defaults; raises ``ConfigurationError``."""
-    found = ProjectSettings.find(folder)
-    return ExperimentSettings() if found is None else found.checked(ExperimentSettings)
-
-
 @dataclass
 class Session:
     """Settings that stand above the calls' own, and the results of the experiments run meanwhile."""
@@ -54,8 +48,6 @@ class Session:
     """Whether nothing is shown on the terminal."""
     raises: bool = True
     """Whether a failing experiment ends the file, or the next one is run."""
-    minimums: Mapping[str, float] = field(default_factory=dict)
-    """Averages to reach; a misspelt name is an error before any call is made, where the file runs one experiment."""
     results: list[ExperimentResult] = field(default_factory=list)
 
 

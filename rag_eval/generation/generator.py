@@ -7,8 +7,6 @@ from itertools import count
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict
-
 from rag_eval.disk.storage import Storage
 from rag_eval.embedding.embedder import Embedder, check_embedder
 from rag_eval.embedding.local import LocalEmbedder
@@ -31,6 +29,7 @@ from rag_eval.generation.windows import MOST_BY_EACH, PASSAGE_TOKENS, PassageInd
 from rag_eval.llm.asking import Asker, Reply
 from rag_eval.llm.chat import AnswerCache, AnswerFault, ChatClient, check_client, is_openai, server_of, without_retries
 from rag_eval.llm.cost import Budget, Ledger, Prices, list_prices
+from rag_eval.parts.settings import Record
 from rag_eval.progress import OnProgress
 from rag_eval.retry import BRIEF, RetryPolicy
 from rag_eval.services.langsmith_datasets import DEFAULT_DATASETS
@@ -47,13 +46,11 @@ DEPTHS: dict[Purpose, int] = {"unanswerable": MOST_BY_EACH, "evidence": 3 * MOST
 """How many passages by words, and as many by vectors, show that nothing answers a question of each kind."""
 
 
-class GenerationEstimate(BaseModel):
+class GenerationEstimate(Record):
     """About what is to be paid: ``calls`` of which ``cached`` cost nothing; cost in US dollars, None when unknown.
 
     Tokens and cost are those of the calls that are not cached. A model that thinks before it answers writes more.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     documents: int
     questions: int
@@ -66,8 +63,6 @@ class GenerationEstimate(BaseModel):
 
 T = TypeVar("T", TokenLevelGroundTruth, ChunkLevelGroundTruth)
 DEFAULT_WORKSPACE = Path(".rag-eval")
-
-"""Told how many of how many requests are answered."""
 
 
 class SyntheticDatasetGenerator(ABC, Generic[T]):
@@ -151,7 +146,6 @@ class SyntheticDatasetGenerator(ABC, Generic[T]):
             evaluation_type=self.evaluation_type,
             model=self._planner.model,
             documents=len(self._corpus),
-            blank_documents=sum(not document.content.strip() for document in self._corpus),
             asked=self._assembly.asked,
             kept=self._assembly.kept,
             unasked=self._assembly.unasked,

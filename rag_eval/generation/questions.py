@@ -12,7 +12,7 @@ from pathlib import Path
 from string import Template
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from rag_eval.disk.files import data_sha256, read_text
 from rag_eval.embedding.embedder import Embedder
@@ -20,19 +20,14 @@ from rag_eval.errors import ConfigurationError, CorpusError, preview
 from rag_eval.generation.options import GenerationOptions
 from rag_eval.generation.windows import Window, related_groups, spread
 from rag_eval.llm.asking import Asked, code_of
-from rag_eval.llm.chat import ChatRequest, response_format
+from rag_eval.llm.chat import ChatRequest, ModelAnswer, response_format
 from rag_eval.types.ids import text_sha256
 
 Purpose = Literal["questions", "cross-document", "unanswerable", "evidence", "verification"]
 """What a request is for, in the order in which it is accounted for."""
 
 
-class _Strict(BaseModel):
-    # Strict output needs every key required and no other allowed.
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class Excerpt(_Strict):
+class Excerpt(ModelAnswer):
     """A passage that the model quotes."""
 
     document: str = Field(description="The label of the document, such as D1.")
@@ -40,7 +35,7 @@ class Excerpt(_Strict):
     before: str = Field(description="The few words directly before the passage; empty at the start of the document.")
 
 
-class _Question(_Strict):
+class _Question(ModelAnswer):
     number: int = Field(description="The number of the question in the list of questions to write.")
     question: str
 
@@ -51,7 +46,7 @@ class SpanQuestion(_Question):
     excerpts: list[Excerpt]
 
 
-class SpanQuestions(_Strict):
+class SpanQuestions(ModelAnswer):
     """Questions with passages."""
 
     questions: list[SpanQuestion]
@@ -63,7 +58,7 @@ class ChunkQuestion(_Question):
     chunk_ids: list[str] = Field(description="The ids of the chunks that are needed for the answer.")
 
 
-class ChunkQuestions(_Strict):
+class ChunkQuestions(ModelAnswer):
     """Questions with chunk ids."""
 
     questions: list[ChunkQuestion]
@@ -73,19 +68,19 @@ class BareQuestion(_Question):
     """A question that nothing answers."""
 
 
-class BareQuestions(_Strict):
+class BareQuestions(ModelAnswer):
     """Questions that nothing answers."""
 
     questions: list[BareQuestion]
 
 
-class Evidence(_Strict):
+class Evidence(ModelAnswer):
     """The passages that answer a question that is given."""
 
     excerpts: list[Excerpt] = Field(description="The passages that answer the question; none if nothing does.")
 
 
-class Verdict(_Strict):
+class Verdict(ModelAnswer):
     """Whether passages answer a question."""
 
     answerable: bool

@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict
-
 from rag_eval.errors import preview
 from rag_eval.ground_truth.locating import How
 from rag_eval.llm.chat import AnswerFault
 from rag_eval.llm.cost import LedgerEntry
+from rag_eval.parts.settings import Record
 from rag_eval.types.ids import EvaluationType
 
 MOST_EXAMPLES = 5
@@ -36,18 +35,14 @@ Reason = Literal[
 """Why a question that was asked for is not in the ground truth."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Dropped(_Frozen):
+class Dropped(Record):
     """So many of a kind, and the first of them to look at, in printable characters."""
 
     count: int
     examples: tuple[str, ...]
 
 
-class Upload(_Frozen):
+class Upload(Record):
     """Where the ground truth went: ``sent`` to the dataset, or ``waiting`` in the outbox for a reason."""
 
     dataset_name: str
@@ -55,7 +50,7 @@ class Upload(_Frozen):
     detail: str | None = None
 
 
-class GenerationReport(_Frozen):
+class GenerationReport(Record):
     """Every question asked for is kept or dropped: asked = kept + Σ dropped.
 
     ``surplus`` counts questions of the model that nobody asked for; they are passed over. ``bad_answers`` counts
@@ -66,7 +61,6 @@ class GenerationReport(_Frozen):
     evaluation_type: EvaluationType
     model: str
     documents: int
-    blank_documents: int
     asked: int
     kept: int
     unasked: int

@@ -15,12 +15,12 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from rag_eval.errors import preview
 from rag_eval.ground_truth.locating import nearest_extents
 from rag_eval.ground_truth.text_index import MOST_PLACES, RUN, PreparedDocuments, folded_form, run_hashes
-from rag_eval.parts.settings import value_in_words
+from rag_eval.parts.settings import Record, value_in_words
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.documents import Document
 from rag_eval.types.ground_truth import TokenLevelGroundTruth
@@ -30,10 +30,8 @@ MOST_COPIES = 100
 COPY, NEAR_COPY = "copy", "near copy"
 
 
-class NearCopies(BaseModel):
+class NearCopies(Record):
     """Copies that differ a little: ``near`` is the least similarity, 1 - edits / length of the longer."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     near: float = Field(gt=0.5, le=1)
 

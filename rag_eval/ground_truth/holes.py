@@ -14,11 +14,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict
 
 from rag_eval.formatting import percent
 from rag_eval.ground_truth.judgements import TruthJudgement
 from rag_eval.ground_truth.records import SpanLine
+from rag_eval.llm.chat import ModelAnswer
 from rag_eval.llm.writing import Answers, TextWriter
 from rag_eval.metrics.intervals import Interval, Place, merge_places
 from rag_eval.parts import part
@@ -197,10 +197,8 @@ def offers(truth: Iterable[Truth]) -> list[TruthJudgement]:
     ]
 
 
-class PassageGrade(BaseModel):
+class PassageGrade(ModelAnswer):
     """How far a passage answers a question, from 0 to 3, and why."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     reason: str
     grade: Literal[0, 1, 2, 3]

@@ -29,40 +29,31 @@ class Hint:
     """What is known about where an excerpt comes from.
 
     ``window`` is a rule: the excerpt lies inside ``[start, end)`` of its document, other places do not count.
-    ``before`` and ``after`` are the text around the excerpt and ``position`` is about where it starts; they decide
-    between several places, and are not needed where there is one.
+    ``before`` is the text before the excerpt and ``position`` is about where it starts; they decide between several
+    places, and are not needed where there is one.
     """
 
     before: str = ""
-    after: str = ""
     position: int | None = None
     window: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """An excerpt that was found: its place with the document's own text, how, and how near the excerpt came to it.
-
-    ``similarity`` is 1 for exact and normalised places; for fuzzy ones it is 1 - edits / length of the longer,
-    counted without whitespace.
-    """
+    """An excerpt that was found: its place with the document's own text, and how."""
 
     span: CharacterSpan
     how: How
-    similarity: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """An excerpt that was not placed, and why; ``candidates`` are some of the places of an ambiguous one."""
+    """Why an excerpt was not placed."""
 
-    excerpt: str
     reason: Reason
-    candidates: tuple[CharacterSpan, ...] = ()
 
 
 Location = Located | Rejected
-
 
 T = TypeVar("T")
 
@@ -188,7 +179,6 @@ LEAST_CHARACTERS = 16
 
 _NO_HINT = Hint()
 _FRAME = re.compile(r"^(?:'|\.\.\.(?!\.))+|(?:'|(?<!\.)\.\.\.)+$")
-_CANDIDATES_SHOWN = 5
 
 
 class Locator:
@@ -216,18 +206,18 @@ class Locator:
         """Find the place of an excerpt in one document or any, or why it has none; raises nothing."""
         hint = hint or _NO_HINT
         if doc_id is not None and doc_id not in self._documents.numbers:
-            return Rejected(excerpt, "unknown-document")
+            return Rejected("unknown-document")
         text = excerpt.strip()
         form = folded_form(text)
         if not form:
-            return Rejected(excerpt, "empty")
+            return Rejected("empty")
         places, how = self._copies(text, form, doc_id, hint)
         if places:
-            return self._resolved(excerpt, places, how, 1.0, hint)
+            return self._resolved(places, how, hint)
         core = _FRAME.sub("", form)
         if len(core) < LEAST_CHARACTERS:
-            return Rejected(excerpt, "too-short")
-        return self._fuzzy(excerpt, core, doc_id, hint)
+            return Rejected("too-short")
+        return self._fuzzy(core, doc_id, hint)
 
     def _copies(self, text: str, form: str, doc_id: DocumentId | None, hint: Hint) -> tuple[list[Occurrence], How]:
         """Find where the text is to the letter, or else where its form is."""
@@ -254,7 +244,7 @@ class Locator:
     def _clean(self, places: Iterable[Occurrence], hint: Hint) -> list[Occurrence]:
         return _inside([place for place in places if self._documents.has_clean_borders(place)], hint)
 
-    def _fuzzy(self, excerpt: str, form: str, doc_id: DocumentId | None, hint: Hint) -> Location:
+    def _fuzzy(self, form: str, doc_id: DocumentId | None, hint: Hint) -> Location:
         documents = self._documents
         extents = [
             extent
@@ -264,33 +254,24 @@ class Locator:
         found = [(extent, documents.place(extent.start, extent.end)) for extent in extents]
         found = [(extent, place) for extent, place in found if _inside([place], hint)]
         if not found:
-            return Rejected(excerpt, "not-found")
+            return Rejected("not-found")
         fewest = min(extent.edits for extent, _ in found)
-        best = [(extent, place) for extent, place in found if extent.edits == fewest]
-        places = [place for _, place in best]
-        return self._resolved(excerpt, places, "fuzzy", best[0][0].similarity(form), hint)
+        return self._resolved([place for extent, place in found if extent.edits == fewest], "fuzzy", hint)
 
-    def _resolved(
-        self, excerpt: str, places: Sequence[Occurrence], how: How, similarity: float, hint: Hint
-    ) -> Location:
+    def _resolved(self, places: Sequence[Occurrence], how: How, hint: Hint) -> Location:
         chosen = places[0] if len(places) == 1 else self._told_apart(places, hint)
-        if chosen is None:
-            return Rejected(excerpt, "ambiguous", tuple(map(self._documents.span, places[:_CANDIDATES_SHOWN])))
-        return Located(self._documents.span(chosen), how, similarity)
+        return Rejected("ambiguous") if chosen is None else Located(self._documents.span(chosen), how)
 
     def _told_apart(self, places: Sequence[Occurrence], hint: Hint) -> Occurrence | None:
-        """Return the one place that the hint speaks for, by its surroundings or else by where it is."""
+        """Return the one place that the hint speaks for, by the text before it or else by where it is."""
         before = folded_form(hint.before[-2 * _CONTEXT :])[-_CONTEXT:]
-        after = folded_form(hint.after[: 2 * _CONTEXT])[:_CONTEXT]
-        text, total = self._documents.index.text, len(before) + len(after)
 
         def edits(place: Occurrence) -> float | None:
-            """How far the surroundings are from the given ones; None when too far, or when none were given."""
-            begin, stop = self._documents.document_range(place.form_start)
-            found_before = text[max(begin, place.form_start - len(before)) : place.form_start]
-            found_after = text[place.form_end : min(stop, place.form_end + len(after))]
-            count = Levenshtein.distance(before, found_before) + Levenshtein.distance(after, found_after)
-            return count if total and 1 - count / total >= _LEAST_SIMILARITY else None
+            """How far the text before is from the given one; None when too far, or when none was given."""
+            begin, _ = self._documents.document_range(place.form_start)
+            found = self._documents.index.text[max(begin, place.form_start - len(before)) : place.form_start]
+            count = Levenshtein.distance(before, found)
+            return count if before and 1 - count / len(before) >= _LEAST_SIMILARITY else None
 
         chosen = clearly_nearest(places, edits, factor=1.5)
         position = hint.position

@@ -23,6 +23,7 @@ from rag_eval.disk.rows import KEY, KeyedRows, keys_from_hex
 from rag_eval.disk.storage import Storage
 from rag_eval.errors import ConfigurationError, ServiceError, preview
 from rag_eval.llm.client import DEFAULT_HOST, CallFailure, OpenAIClient, failure_of, part_of
+from rag_eval.parts.settings import Record
 from rag_eval.retry import Failure, RetryPolicy
 from rag_eval.tokens import count_tokens
 
@@ -80,10 +81,8 @@ class ChatRequest:
         return {name: value + attempt if name == "seed" else value for name, value in self.settings.items()}
 
 
-class Answer(BaseModel):
+class Answer(Record):
     """What came back, good or bad; tokens as the service counts them, by ``o200k_base`` where it does not."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     content: str | None
     refusal: str | None
@@ -142,6 +141,12 @@ class AnswerCache:
         """Wait until nobody else asks for this, or ``stopped``; raises ``ArtifactError`` when nothing could be kept."""
         check_folder(self._rows.folder)
         return self._rows.alone(digest[:LOCK_DIGITS], stopped)
+
+
+class ModelAnswer(BaseModel):
+    """The form of a model's answer: strict output needs every key required and no other allowed."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 M = TypeVar("M", bound=BaseModel)

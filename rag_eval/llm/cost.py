@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from rag_eval.llm.chat import Answer
-from rag_eval.parts.settings import Settings
+from rag_eval.parts.settings import Record, Settings
 
 MILLION = 1_000_000
 _SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
@@ -109,10 +109,8 @@ class Budget:
             self._changed.wait_for(lambda: not self._under_way, seconds)
 
 
-class ChatUsage(BaseModel):
+class ChatUsage(Record):
     """Calls with their tokens; ``cost`` in US dollars, None where the prices are not known."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     calls: int = 0
     input_tokens: int = 0
@@ -120,14 +118,12 @@ class ChatUsage(BaseModel):
     cost: float | None = None
 
 
-class LedgerEntry(BaseModel):
+class LedgerEntry(Record):
     """What one purpose took.
 
     ``fresh`` was paid now, ``cached`` before: its cost is what it would be today. ``failed`` calls brought no answer;
     of these, ``unsettled`` may have been charged all the same, as the connection broke or the time was up.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     purpose: str
     fresh: ChatUsage

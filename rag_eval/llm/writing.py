@@ -12,13 +12,13 @@ from pathlib import Path
 from string import Template
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictFloat
+from pydantic import AfterValidator, BaseModel, Field, StrictFloat
 
 from rag_eval.disk.files import data_sha256, read_text
 from rag_eval.disk.storage import Storage
 from rag_eval.errors import ConfigurationError
 from rag_eval.llm.asking import Asked, Asker, code_of
-from rag_eval.llm.chat import AnswerCache, ChatRequest, ChatService, is_openai, response_format, server_of
+from rag_eval.llm.chat import AnswerCache, ChatRequest, ChatService, ModelAnswer, is_openai, response_format, server_of
 from rag_eval.llm.client import missing_key
 from rag_eval.llm.cost import Budget, Ledger, Prices, list_prices
 from rag_eval.parts import Running, Shown, part
@@ -41,18 +41,14 @@ def _some(given: T) -> T:
     return given
 
 
-class WrittenText(BaseModel):
+class WrittenText(ModelAnswer):
     """One text that holds something."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     text: Annotated[str, AfterValidator(_some)]
 
 
-class WrittenTexts(BaseModel):
+class WrittenTexts(ModelAnswer):
     """Several texts, one of which holds something."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     texts: Annotated[list[str], AfterValidator(_some)]
 

@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 
+class Record(BaseModel):
+    """Plain data that is kept or told: frozen, without undeclared keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
 class Settings(BaseModel):
     """Validated settings that are no part: frozen, without undeclared keys, never quoted in an error."""
 

@@ -9,10 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from rag_eval.disk.files import data_sha256
 from rag_eval.errors import ArtifactError, ConfigurationError, GroundTruthError, ServiceError
+from rag_eval.parts.settings import Record
 from rag_eval.retry import PATIENT, RetryPolicy
 from rag_eval.services.langsmith_client import LangSmithService, has_langsmith_key
 from rag_eval.services.langsmith_datasets import check_type, match_queries, push_records, read_examples, truth_records
@@ -45,11 +46,7 @@ def comparison_url(urls: Sequence[str]) -> str:
     return f"{page}{SELECTED}{'%2C'.join(ids)}"
 
 
-class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class RowOutcome(_Plain):
+class RowOutcome(Record):
     """What one row of a dataset got: outputs, scores and comments by feedback key, or the error that it failed with.
 
     The row is an example by its id; a query of a benchmark may be one by its text too. A row that failed has no
@@ -58,9 +55,9 @@ class RowOutcome(_Plain):
 
     id: str
     text: str = ""
-    outputs: dict[str, Any] = {}
-    scores: dict[str, float] = {}
-    comments: dict[str, str] = {}
+    outputs: dict[str, Any] = Field(default={})
+    scores: dict[str, float] = Field(default={})
+    comments: dict[str, str] = Field(default={})
     error: str | None = None
 
 
@@ -76,7 +73,7 @@ class ExperimentUpload:
     run_type: str = "retriever"
 
 
-class TruthPayload(_Plain):
+class TruthPayload(Record):
     """Ground truth for a dataset, as the records of ``record_of``; see ``push_records`` for ``only_if_new``."""
 
     kind: Literal["truth"] = "truth"
@@ -86,66 +83,43 @@ class TruthPayload(_Plain):
     only_if_new: bool = False
 
 
-class ExperimentPayload(_Plain):
-    """One configuration of a run, for an experiment on a dataset."""
+class ExperimentPayload(Record):
+    """A configuration of a run, or a task of an experiment, for an experiment on a dataset.
+
+    The rows of a run are its queries, known by their ids or their texts. Without an ``evaluation_type`` they are those
+    of a task, known by the ids of their examples.
+    """
 
     kind: Literal["experiment"] = "experiment"
     dataset: str
-    evaluation_type: EvaluationType
+    name: str
     run: str
-    configuration: str
-    at: datetime
-    metadata: dict[str, Any]
-    queries: list[RowOutcome]
-
-    @property
-    def key(self) -> str:
-        return experiment_key(self.run, self.configuration, self.dataset)
-
-    def on(self, examples: "Sequence[Example]", suffix: str) -> ExperimentUpload:
-        """The experiment on the examples of the dataset; raises ``GroundTruthError`` when they do not fit."""
-        check_type(examples, self.evaluation_type, self.dataset)
-        matches, _ = match_queries(examples, [(query.id, query.text) for query in self.queries], self.dataset)
-        rows = [(example, query) for query, example in zip(self.queries, matches, strict=True) if example is not None]
-        if not rows:
-            raise GroundTruthError(
-                f"no example of the LangSmith dataset {self.dataset!r} is a query of the run {self.run}: "
-                "push its ground truth, or name another dataset"
-            )
-        return ExperimentUpload(f"{self.configuration} {suffix}", self.metadata, rows, self.at)
-
-
-class TaskPayload(_Plain):
-    """One task of an experiment, on a dataset."""
-
-    kind: Literal["task"] = "task"
-    dataset: str
-    experiment: str
-    run: str
-    task: str
     at: datetime
     metadata: dict[str, Any]
     rows: list[RowOutcome]
-
-    @property
-    def key(self) -> str:
-        return f"task {self.task!r} of {self.experiment!r}, {self.run}, on {self.dataset!r}"
+    evaluation_type: EvaluationType | None = None
+    run_name: str = "retrieve"
+    run_type: str = "retriever"
 
     def on(self, examples: "Sequence[Example]", suffix: str) -> ExperimentUpload:
         """The experiment on the examples of the dataset; raises ``GroundTruthError`` when no row is one of them."""
-        known = {str(example.id): example for example in examples}
-        rows = [(known[row.id], row) for row in self.rows if row.id in known]
+        if self.evaluation_type is None:
+            known = {str(example.id): example for example in examples}
+            matches = [known.get(row.id) for row in self.rows]
+        else:
+            check_type(examples, self.evaluation_type, self.dataset)
+            matches, _ = match_queries(examples, [(row.id, row.text) for row in self.rows], self.dataset)
+        rows = [(example, row) for example, row in zip(matches, self.rows, strict=True) if example is not None]
         if not rows:
             raise GroundTruthError(
-                f"no row of {self.experiment!r} is an example of the LangSmith dataset {self.dataset!r}: "
-                "read its rows with LangSmithDataset, or give them the id of their example"
+                f"no example of the LangSmith dataset {self.dataset!r} is one of {self.name!r}: push the ground truth "
+                "of the run, read the rows of an experiment with LangSmithDataset, or name another dataset"
             )
-        name = f"{self.experiment} {self.task} {suffix}"
-        return ExperimentUpload(name, self.metadata, rows, self.at, self.task, "chain")
+        return ExperimentUpload(f"{self.name} {suffix}", self.metadata, rows, self.at, self.run_name, self.run_type)
 
 
-_PAYLOADS: TypeAdapter[TruthPayload | ExperimentPayload | TaskPayload] = TypeAdapter(
-    Annotated[TruthPayload | ExperimentPayload | TaskPayload, Field(discriminator="kind")]
+_PAYLOADS: TypeAdapter[TruthPayload | ExperimentPayload] = TypeAdapter(
+    Annotated[TruthPayload | ExperimentPayload, Field(discriminator="kind")]
 )
 
 
@@ -154,9 +128,9 @@ def experiment_key(run: str, configuration: str, dataset: str) -> str:
     return f"experiment {configuration!r} of {run} on {dataset!r}"
 
 
-def put_experiment(outbox: Outbox, payload: ExperimentPayload | TaskPayload) -> Message:
+def put_experiment(outbox: Outbox, key: str, payload: ExperimentPayload) -> Message:
     """Put one configuration of a run, or one task of an experiment."""
-    return outbox.put(LANGSMITH_CHANNEL, payload.key, payload.model_dump(mode="json"))
+    return outbox.put(LANGSMITH_CHANNEL, key, payload.model_dump(mode="json"))
 
 
 def put_truth(
@@ -196,8 +170,7 @@ class LangSmithSender:
     """Sends the messages of the channel, with the key and the endpoint of the environment; ``close`` it."""
 
     def __init__(self, patience: RetryPolicy = PATIENT, *, timeout_seconds: float = 20.0) -> None:
-        self._patience = patience
-        self._timeout = timeout_seconds
+        self._patience, self._timeout = patience, timeout_seconds
         self._service: LangSmithService | None = None
         self._examples: dict[str, list[Example]] = {}
 
@@ -227,10 +200,8 @@ class LangSmithSender:
             self._examples[dataset] = read_examples(service, dataset)
         experiment = payload.on(self._examples[dataset], message.id.hex[:8])
         sent = {"url": publish_experiment(service, experiment, message.uuid), "dataset": dataset}
-        if isinstance(payload, TaskPayload):
-            return {**sent, "absent": len(payload.rows) - len(experiment.rows)}
-        queries = len(experiment.rows)
-        return {**sent, "run": payload.run, "queries": queries, "absent": len(payload.queries) - queries}
+        absent = len(payload.rows) - len(experiment.rows)
+        return {**sent, "absent": absent, **({"run": payload.run} if payload.evaluation_type else {})}
 
     def close(self) -> None:
         if self._service is not None:

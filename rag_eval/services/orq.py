@@ -8,7 +8,7 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 from pydantic import Field, ValidationError
@@ -37,48 +37,32 @@ class OrqSettings(Settings):
     timeout: float = Field(default=30.0, gt=0, description="Seconds a request may take.")
 
 
-class ProjectSettings(NamedTuple):
-    """A table of a project's file, and the keys that lead to it."""
+def load_settings(model: type[S], *inner: str) -> S:
+    """The settings in the nearest of ``PROJECT_FILES``, folders upwards, or in a table inside them; else the defaults.
 
-    path: Path
-    keys: tuple[str, ...]
-    table: Any
-
-    @classmethod
-    def find(cls, folder: Path | None = None) -> "ProjectSettings | None":
-        """Return the settings in the nearest of ``PROJECT_FILES``, folders upwards; raises ``ConfigurationError``."""
-        start = (folder or Path.cwd()).absolute()
-        for place in (start, *start.parents):
-            for name, keys in PROJECT_FILES.items():
-                path = place / name
-                try:
-                    table: Any = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-                except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-                    raise ConfigurationError(f"{str(path)!r} cannot be read: {error}") from None
-                for key in keys:
-                    table = table.get(key) if isinstance(table, dict) else None
-                if table is not None:
-                    return cls(path, keys, table)
-        return None
-
-    def checked(self, model: type[S]) -> S:
-        """The table as settings; raises ``ConfigurationError`` with the file and the key when one cannot be used."""
+    Raises ``ConfigurationError`` with the file and the key when one cannot be used.
+    """
+    here = Path.cwd()
+    for path, keys in ((place / name, keys) for place in (here, *here.parents) for name, keys in PROJECT_FILES.items()):
         try:
-            return model.model_validate(self.table)
+            table: Any = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise ConfigurationError(f"{str(path)!r} cannot be read: {error}") from None
+        for key in keys:
+            table = table.get(key) if isinstance(table, dict) else None
+        if table is None:
+            continue
+        for key in inner:
+            table = table.get(key, {}) if isinstance(table, dict) else {}
+        try:
+            return model.model_validate(table)
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join((*self.keys, *map(str, first["loc"])))
+            where = ".".join((*keys, *inner, *map(str, first["loc"])))
             known = ", ".join(model.model_fields)
             hint = f"the keys are {known}" if first["type"] == "extra_forbidden" else first["msg"].lower()
-            raise ConfigurationError(f"{str(self.path)!r}, {where}: {hint}") from None
-
-
-def load_orq_settings(folder: Path | None = None) -> OrqSettings:
-    """The project's settings for orq.ai, else the defaults; raises ``ConfigurationError`` when they cannot be used."""
-    found = ProjectSettings.find(folder)
-    if found is None or not isinstance(found.table, dict) or "orq" not in found.table:
-        return OrqSettings()
-    return ProjectSettings(found.path, (*found.keys, "orq"), found.table["orq"]).checked(OrqSettings)
+            raise ConfigurationError(f"{str(path)!r}, {where}: {hint}") from None
+    return model()
 
 
 def orq_sender(

@@ -27,7 +27,7 @@ NAMESPACE = UUID("6b0f2f54-4c1e-5d0a-9a53-0c2d1f6f7c11")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Something to be sent through a channel; ``attempts`` failed so far, the last one for ``reason``.
+    """Something to be sent through a channel; the last attempt failed for ``reason``.
 
     Its file has two lines, so that a list of messages need not read what is in them.
     """
@@ -36,7 +36,6 @@ class Message:
     key: str
     put_at: str
     path: Path
-    attempts: int = 0
     reason: str | None = None
 
     @property
@@ -85,7 +84,6 @@ class Delivery:
     state: Literal["sent", "waiting", "busy", "unreadable"]
     receipt: Receipt | None = None
     reason: str | None = None
-    attempts: int = 0
 
 
 Sender = Callable[[Message], Mapping[str, Any]]
@@ -194,7 +192,6 @@ class Outbox:
             receipt = self.receipt(message.channel, message.key)
             if receipt is None and not message.path.exists():
                 return _waits(message, "it was taken back meanwhile")
-            attempted = replace(message, attempts=message.attempts + 1)
             if receipt is None:
                 try:
                     message.payload  # noqa: B018  # one that cannot be read is not for a sender
@@ -205,7 +202,7 @@ class Outbox:
                 except RagEvalError as error:
                     if isinstance(error, ServiceError) and not isinstance(error, RequestRefusedError):
                         unusable[message.channel] = str(error)
-                    return self._failed(attempted, str(error))
+                    return self._failed(message, str(error))
                 receipt = Receipt(message.channel, message.key, _now(), details)
                 # First the receipt, then the rest: a kill in between leaves both, and the receipt counts.
                 write_atomically(self._place("receipts", message.id), json.dumps(asdict(receipt)).encode())
@@ -213,11 +210,10 @@ class Outbox:
             self._place("failures", message.id).unlink(missing_ok=True)
             with suppress(PermissionError):  # Windows does not remove an open file
                 lock.unlink(missing_ok=True)  # whoever waits for it meets the receipt
-            return Delivery(message.channel, message.key, "sent", receipt, attempts=attempted.attempts)
+            return Delivery(message.channel, message.key, "sent", receipt)
 
     def _failed(self, message: Message, reason: str) -> Delivery:
-        note = {"attempts": message.attempts, "reason": reason, "at": _now()}
-        write_atomically(self._place("failures", message.id), json.dumps(note).encode())
+        write_atomically(self._place("failures", message.id), reason.encode("utf-8", "replace"))
         return _waits(message, reason)
 
     def _set_aside(self, path: Path) -> Delivery:
@@ -250,11 +246,8 @@ class Outbox:
         message = Message(kept.get("channel", ""), kept.get("key", ""), kept.get("put_at", ""), path)
         if path.stem != str(message.id):
             raise ArtifactError(f"{str(path)!r} {fault}")
-        with suppress(
-            OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError
-        ):  # a note on it can be lost
-            failure = json.loads(self._place("failures", message.id).read_bytes())
-            return replace(message, attempts=int(failure["attempts"]), reason=str(failure["reason"]))
+        with suppress(OSError, UnicodeDecodeError):  # a note on it can be lost
+            return replace(message, reason=self._place("failures", message.id).read_text(encoding="utf-8"))
         return message
 
     def _place(self, kind: str, message: UUID, suffix: str = ".json") -> Path:
@@ -271,7 +264,7 @@ def _now() -> str:
 
 
 def _waits(message: Message, reason: str) -> Delivery:
-    return Delivery(message.channel, message.key, "waiting", reason=reason, attempts=message.attempts)
+    return Delivery(message.channel, message.key, "waiting", reason=reason)
 
 
 _HEADER = TypeAdapter(dict[Literal["channel", "key", "put_at"], str], config=ConfigDict(strict=True))

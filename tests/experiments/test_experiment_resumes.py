@@ -179,11 +179,12 @@ def test_what_nobody_goes_on_with_is_removed_in_time(tmp_path: Path) -> None:
         if name != "held":
             log.close()
         if name != "recent":
-            (path,) = (tmp_path / FOLDER).glob(f"{name}-*")
+            (path,) = (tmp_path / FOLDER).glob(f"{name}-*.jsonl")
             os.utime(path, (0, time.time() - LEFT_DAYS * 86_400 - 60))
     open_log(tmp_path, "next", "f" * 64).interrupted()
-    assert sorted(path.name.split("-")[0] for path in (tmp_path / FOLDER).iterdir()) == ["held", "recent"]
+    assert sorted(path.name.split("-")[0] for path in (tmp_path / FOLDER).glob("*.jsonl")) == ["held", "recent"]
     logs["held"].close()
+    assert not list((tmp_path / FOLDER).glob("*.lock"))
 
 
 def test_an_experiment_that_never_began_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

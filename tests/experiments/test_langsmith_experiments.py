@@ -142,7 +142,7 @@ def test_what_is_not_taken_waits_and_is_sent_later(server: LangSmithServer) -> N
 def test_rows_of_elsewhere_are_refused_in_a_sentence() -> None:
     output = LangSmithOutput("questions", patience=QUICK)
     result = evaluatorq("else", data=[{"id": "x", "input": 1}], tasks=[str], outputs=[output])
-    assert "no row of 'else' is an example of the LangSmith dataset 'questions'" in result.saved["LangSmith"]
+    assert "no example of the LangSmith dataset 'questions' is one of 'else str'" in result.saved["LangSmith"]
 
 
 SCRIPT = """

@@ -50,11 +50,11 @@ def test_the_flow_completes_or_fails_with_the_reason_and_shows_both(
     with pytest.raises(ExperimentFailedError, match="2 of its calls failed"):
         experiment(str(only), fail_under=["ExactMatch=0.7"])
     with pytest.raises(ConfigurationError, match=r"there is no average 'ExactMach' .*did you mean ExactMatch"):
-        experiment(str(only), fail_under=["ExactMach=0.7"])
+        experiment(written(tmp_path, "lambda row: row['output']"), fail_under=["ExactMach=0.7"])
 
     artifacts = httpx.post(f"{PREFECT_API_URL.value()}/artifacts/filter", json={"limit": 200}).json()
     shown = [one["data"] for one in artifacts if one["key"] == "experiment"]
-    assert len(shown) == 4
+    assert len(shown) == 5
     assert any("| ExactMatch | 0.500 |" in text and "- html: evaluations/" in text for text in shown)
     assert any("- task\\-1 failed 2 times" in text or "- task-1 failed 2 times" in text for text in shown)
 

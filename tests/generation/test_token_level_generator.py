@@ -126,7 +126,7 @@ def test_every_question_asked_for_is_kept_or_counted(token_level: Make, server: 
     (item,) = generator.generate(3, upload_to_langsmith=False)
     assert item.query.text == "Where can boats buy fuel?"
     report = generator.report
-    assert (report.asked, report.kept, report.surplus, report.blank_documents) == (3, 1, 3, 1)
+    assert (report.asked, report.kept, report.surplus) == (3, 1, 3)
     assert {reason: one.count for reason, one in report.dropped.items()} == {"left out by the model": 2}
     assert len(server.requests) == 1
 

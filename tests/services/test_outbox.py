@@ -53,7 +53,7 @@ def test_a_message_waits_and_a_receipt_takes_its_place(outbox: Outbox, service: 
     assert outbox.waiting("b") == []
     (delivery,) = outbox.deliver({"a": service.send})
     receipt = outbox.receipt("a", UGLY)
-    assert (delivery.state, delivery.key, delivery.receipt, delivery.attempts) == ("sent", UGLY, receipt, 1)
+    assert (delivery.state, delivery.key, delivery.receipt) == ("sent", UGLY, receipt)
     assert receipt is not None
     assert receipt.details == {"url": f"https://service/{message.id}"}
     assert service.got == [(UGLY, {"text": UGLY, "n": 1.5})]
@@ -85,17 +85,17 @@ def test_ids_follow_from_channel_and_key(outbox: Outbox) -> None:
     assert one.uuid("\ud800")
 
 
-def test_a_failure_waits_with_reason_and_count(outbox: Outbox, service: Service) -> None:
+def test_a_failure_waits_with_its_reason(outbox: Outbox, service: Service) -> None:
     outbox.put("a", "k", {})
     service.raises["k"] = GroundTruthError("no such dataset")
-    for attempt in (1, 2):
+    for _ in range(2):
         (delivery,) = outbox.deliver({"a": service.send})
-        assert (delivery.state, delivery.reason, delivery.attempts) == ("waiting", "no such dataset", attempt)
+        assert (delivery.state, delivery.reason) == ("waiting", "no such dataset")
     (waiting,) = outbox.waiting()
-    assert (waiting.attempts, waiting.reason) == (2, "no such dataset")
+    assert waiting.reason == "no such dataset"
     service.raises.clear()
     (delivery,) = outbox.deliver({"a": service.send})
-    assert (delivery.state, delivery.attempts) == ("sent", 3)
+    assert delivery.state == "sent"
     assert list((outbox.folder / "failures").iterdir()) == []
 
 
@@ -114,16 +114,13 @@ def test_a_service_that_is_down_is_asked_once(outbox: Outbox, service: Service) 
         outbox.put(channel, key, {})
     service.raises["first"] = ServiceError("down")
     deliveries = outbox.deliver({"a": service.send, "b": service.send})
-    assert [(one.key, one.state, one.reason, one.attempts) for one in deliveries] == [
-        ("first", "waiting", "down", 1),
-        ("second", "waiting", "down", 0),
-        ("third", "sent", None, 1),
+    assert [(one.key, one.state, one.reason) for one in deliveries] == [
+        ("first", "waiting", "down"),
+        ("second", "waiting", "down"),
+        ("third", "sent", None),
     ]
     assert service.asked == ["first", "third"]
-    assert [(message.key, message.reason, message.attempts) for message in outbox.waiting()] == [
-        ("first", "down", 1),
-        ("second", "down", 0),
-    ]
+    assert [(message.key, message.reason) for message in outbox.waiting()] == [("first", "down"), ("second", "down")]
 
 
 def test_a_channel_without_a_sender_waits(outbox: Outbox) -> None:
@@ -206,7 +203,7 @@ def test_a_message_can_be_taken_back_while_it_waits(outbox: Outbox, service: Ser
     assert outbox.withdraw("a", "k")
     assert not outbox.withdraw("a", "k")
     service.raises.clear()
-    assert outbox.put("a", "k", {"n": 2}).attempts == 0
+    assert outbox.put("a", "k", {"n": 2}).reason is None
     outbox.deliver({"a": service.send})
     assert not outbox.withdraw("a", "k")
     assert service.got == [("k", {"n": 2})]

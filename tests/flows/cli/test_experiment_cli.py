@@ -78,12 +78,11 @@ def test_failed_calls_go_before_gates() -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_misspelt_gate_is_told_before_anything_is_called() -> None:
-    done = run("failing.py", "--fail-under", "ExactMach=0.9")
+def test_a_misspelt_gate_is_told_with_the_name_that_is_meant() -> None:
+    done = run("good.py", "--fail-under", "ExactMach=0.9")
     assert str(done.exception) == (
         "there is no average 'ExactMach' to compare (did you mean ExactMatch?): use one of ExactMatch"
     )
-    assert not Path("evaluations").exists()
 
 
 def test_a_gate_may_be_for_one_of_several_experiments(folder: Path) -> None:
