@@ -64,7 +64,7 @@ def run(
     from rag_eval.experiments.results import below, parse_minimums
     from rag_eval.experiments.running import run_file
     from rag_eval.experiments.settings import ExperimentSettings, Session
-    from rag_eval.services.orq import load_settings
+    from rag_eval.services.posting import load_settings
 
     minimums = parse_minimums(fail_under or [])
     outputs: list[Any] | None = None

@@ -24,9 +24,16 @@ from rag_eval.services.langsmith_outbox import (
     put_experiment,
     put_truth,
 )
-from rag_eval.services.orq import ORQ_CHANNEL, OrqSettings, load_settings, orq_sender
 from rag_eval.services.outbox import NAMESPACE, Delivery, Message, Sender, outbox_of
-from rag_eval.services.posting import TRACES_CHANNEL, send_trace, traces_address
+from rag_eval.services.posting import (
+    ORQ_CHANNEL,
+    TRACES_CHANNEL,
+    OrqSettings,
+    load_settings,
+    orq_sender,
+    send_trace,
+    traces_address,
+)
 from rag_eval.tables import TruthTables, truth_from_tables
 from rag_eval.types.ground_truth import TRUTH_KINDS, ChunkLevelGroundTruth, TokenLevelGroundTruth
 

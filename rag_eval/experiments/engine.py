@@ -271,14 +271,7 @@ class Engine:
                     item.scores[score_key(self._tasks, task.name, evaluator.name)] = score
         return replace(item, seconds=time.perf_counter() - started), next(iter(stuck.values()), None)
 
-    async def _called(
-        self,
-        item: ItemResult,
-        stuck: dict[str, "asyncio.Future[Any]"],
-        task: Named,
-        evaluator: Named | None,
-        *args: Any,
-    ) -> Any:
+    async def _called(self, item: ItemResult, stuck: _Futures, task: Named, evaluator: Named | None, *args: Any) -> Any:
         """What a task gives, or the score an evaluator gives; ``_FAILED`` where it raises, which the sample notes.
 
         ``stuck`` is the call of this sample that outran its time and still runs, by its place.

@@ -23,7 +23,7 @@ from rag_eval.experiments.results import ExperimentResult, Output, as_output
 from rag_eval.experiments.settings import ExperimentSettings, Session, current_session, session
 from rag_eval.experiments.terminal_output import TerminalOutput
 from rag_eval.retry import RetryPolicy
-from rag_eval.services.orq import load_settings
+from rag_eval.services.posting import load_settings
 
 
 def default_outputs(settings: ExperimentSettings) -> list[Output]:

@@ -19,8 +19,8 @@ from rag_eval.services.langsmith_outbox import (
     deliver_to_langsmith,
     put_experiment,
 )
-from rag_eval.services.orq import ORQ_CHANNEL, load_settings, orq_sender
 from rag_eval.services.outbox import outbox_of
+from rag_eval.services.posting import ORQ_CHANNEL, load_settings, orq_sender
 
 
 class LangSmithOutput(Output):

@@ -14,7 +14,7 @@ from pydantic import Field, StrictInt, ValidationError
 from rag_eval.errors import ConfigurationError
 from rag_eval.experiments.results import ExperimentResult, Output
 from rag_eval.parts.settings import Settings
-from rag_eval.services.orq import OrqSettings
+from rag_eval.services.posting import OrqSettings
 
 
 class ExperimentSettings(Settings):

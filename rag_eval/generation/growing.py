@@ -270,7 +270,6 @@ class Growing:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is left to ask."""
         return not self.queries if self._source.queries else not self.left and self.asked.totals
 
     def estimate(self) -> GenerationEstimate:

@@ -303,7 +303,6 @@ class Planner:
         return Assignment("evidence", question, request, Evidence, digest, tuple(windows), (Brief(1),))
 
     def verification(self, question: str, passages: str) -> Assignment:
-        """Judge whether the passages answer the question."""
         text = self.prompts.render("verification", question=question, documents=passages)
         digest = self.prompts.sha256("verification")
         return Assignment("verification", question, self._request(text, Verdict), Verdict, digest)

@@ -235,7 +235,6 @@ class ModelGrades:
 
     @property
     def grades(self) -> dict[Key, int]:
-        """The grade of each passage."""
         return {key: (first.grade + second.grade) // 2 for key, (first, second) in self.both.items()}
 
     @property

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -26,9 +26,6 @@ from rag_eval.llm.client import DEFAULT_HOST, CallFailure, OpenAIClient, failure
 from rag_eval.parts.settings import Record
 from rag_eval.retry import Failure, RetryPolicy
 from rag_eval.tokens import count_tokens
-
-if TYPE_CHECKING:
-    import openai
 
 # What a chat format adds to a message; the exact figure is the service's secret.
 TOKENS_AROUND_A_MESSAGE = 8
@@ -298,7 +295,7 @@ def _text(found: object) -> str | None:
     return found.encode("utf-8", "replace").decode("utf-8") if isinstance(found, str) else None
 
 
-class ChatService:
+class ChatService(OpenAIClient):
     """OpenAI, or a server that speaks its protocol, as a chat client: it has ``chat.completions.create``.
 
     ``base_url`` defaults to ``OPENAI_BASE_URL``, then to OpenAI's own; the key is ``OPENAI_API_KEY``. The key is not
@@ -308,22 +305,18 @@ class ChatService:
     """
 
     def __init__(self, base_url: str | None = None, timeout: float = 120.0) -> None:
-        self._client = OpenAIClient(base_url, None, timeout)
-        self._timeout = timeout
-        self.api_key = ""
+        super().__init__(base_url, None, timeout)
         # The path chat.completions.create leads through this object, which connects only when it is walked to its end.
         self.chat = self.completions = self
 
     @property
     def base_url(self) -> str:
         """The server, for its name and its prices."""
-        return f"https://{self._client.server}"
+        return f"https://{self.server}"
 
-    def connect(self) -> "openai.OpenAI":
-        """Make ready for requests; raises ``ConfigurationError`` where a key is needed, and asks nothing."""
-        sdk = self._client.connect()
-        self.api_key = sdk.api_key
-        return sdk
+    @property
+    def api_key(self) -> str:
+        return self._key.get_secret_value()
 
     def create(self, **arguments: Any) -> Any:
         return self.connect().chat.completions.create(**arguments, timeout=self._timeout)

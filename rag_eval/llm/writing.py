@@ -4,7 +4,6 @@ A part that asks is a ``TextWriter``, whose fields say whom and for how much. ``
 can, and counts what that took; what a model does not give is None, and the part says what stands in its place.
 """
 
-import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
@@ -194,7 +193,6 @@ class Answers:
             retries=RetryPolicy(max_retries=writer.max_retries),
             attempts=writer.attempts,
             concurrency=writer.concurrency,
-            stopped=threading.Event(),
         )
         replies = asker.ask_at_once([Asked(purpose, about, one, answer) for about, one in asked], lambda _: None)
         paid, self.spent = asker.ledger.entries[-1], budget.spent

@@ -3,7 +3,7 @@
 A value that was not measured, or that says nothing, is None: no line is drawn through it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby, pairwise
 from math import sqrt
 from typing import Any, Literal
@@ -84,15 +84,8 @@ def curves_of(strip: Strip | None, names: Iterable[str]) -> dict[str, Any]:
     """Recall by budget: the budgets, and for each configuration its mean at each, with the ends of its interval."""
     if strip is None:
         return {"budgets": [], "lines": []}
-    lines = [
-        [None if one[0] is None else one for one in zip(*(side[name] for side in _sides(strip)), strict=True)]
-        for name in names
-    ]
-    return {"budgets": strip.budgets, "lines": lines}
-
-
-def _sides(strip: Strip) -> tuple[Mapping[str, Sequence[float | None]], ...]:
-    return strip.means, strip.low, strip.high
+    series = [zip(strip.means[name], strip.low[name], strip.high[name], strict=True) for name in names]
+    return {"budgets": strip.budgets, "lines": [[None if one[0] is None else one for one in line] for line in series]}
 
 
 def lanes_of(strip: Strip, shipped: str) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """Results as Markdown: the report of a run, one configuration, the gate, the trend, and generated ground truth."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rag_eval.benchmark.compare import RunComparison
@@ -37,13 +37,11 @@ def report_markdown(report: Report) -> str:
     outcome = report.outcome
     lines = verdict_lines(report.verdict)
     if report.ranking.rows:
-        columns = report.ranking.shown_in("markdown")
-        lines.append(_line([escape_markdown(column.title) for column in columns]))
-        lines.append(_line(["---" if column.kind in ("name", "verdict") else "---:" for column in columns]))
-        for row in report.ranking.rows:
-            cells = [f"{column.text(row)} {column.detail(row)}".strip() for column in columns]
-            lines.append(_line([escape_markdown(cell) for cell in cells]))
-        lines += ["", report.ranking.note, "", *_strip_lines(report.verdict), *why_lines(report.why)]
+        shown, ranked = report.ranking.shown_in("markdown"), report.ranking.rows
+        rows = [[f"{one.text(row)} {one.detail(row)}".strip() for one in shown] for row in ranked]
+        text = [one.title for one in shown if one.kind in ("name", "verdict")]
+        lines += _table([one.title for one in shown], rows, text)
+        lines += [report.ranking.note, "", *_strip_lines(report.verdict), *why_lines(report.why)]
         lines += [*no_answer_lines(report.no_answer), *holes_lines(report.holes)]
     if outcome.failures:
         lines += ["## Failed", ""]
@@ -82,15 +80,13 @@ def why_lines(why: Why) -> list[str]:
     """Where the first two lose what is relevant and differ, and what to try next."""
     lines = []
     if why.losses:
-        stages = [part for part in LOSS_PARTS if any(one[part] for one in why.losses.values())]
-        lines += ["## Why", "", _line(["lost by", *map(escape_markdown, why.losses)])]
-        lines += ["|---|" + "---:|" * len(why.losses)]
-        for part in [*stages, "in all"]:
-            shares = [sum(one.values()) if part == "in all" else one[part] for one in why.losses.values()]
-            lines.append(_line([part, *(percent(share, 1) for share in shares)]))
-        lines.insert(2, f"What is relevant and not in the first {counted(why.k, why.kind)}, by the stage that lost it:")
-        lines.insert(3, "")
-        lines += ["", escape_markdown(why.finding), ""]
+        found = why.losses.values()
+        shares = {part: [one[part] for one in found] for part in LOSS_PARTS if any(one[part] for one in found)}
+        shares["in all"] = [sum(one.values()) for one in found]
+        rows = [[part, *(percent(share, 1) for share in own)] for part, own in shares.items()]
+        told = f"What is relevant and not in the first {counted(why.k, why.kind)}, by the stage that lost it:"
+        lines += ["## Why", "", told, "", *_table(["lost by", *why.losses], rows, ["lost by"])]
+        lines += [escape_markdown(why.finding), ""]
     if why.unbounded and (why.losses or why.experiments):
         lines += ["## What to try next", "", why.unbounded, ""]
     elif why.experiments:
@@ -118,39 +114,36 @@ def holes_lines(found: Holes | None) -> list[str]:
     return ["## Unjudged", "", escape_markdown(" ".join(found.sentences)), "", *_table(found.titles, found.rows())]
 
 
-def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    kinds = ["---" if title == "configuration" else "---:" for title in titles]
-    lines = [_line([escape_markdown(title) for title in titles]), _line(kinds)]
-    return [*lines, *(_line([escape_markdown(cell) for cell in row]) for row in rows), ""]
+def _table(
+    titles: Sequence[str], rows: Iterable[Sequence[str]], text: Collection[str] = ("configuration",)
+) -> list[str]:
+    """A table and an empty line after it; the columns of the titles in ``text`` hold text, the others figures."""
+    return [_line(titles), _line("---" if title in text else "---:" for title in titles), *map(_line, rows), ""]
 
 
 def _strip_lines(verdict: RunVerdict) -> list[str]:
     """Who is first at which budgets; nothing where there is but one configuration."""
     if verdict.strip is None or len(verdict.contenders) < 2:
         return []
-    lines = ["| first for a budget of | configuration |", "|---:|---|"]
-    for low, high, name in verdict.strip.stretches():
-        budgets = f"{low:,}–{high:,}" if low < high else f"{low:,}"
-        lines.append(_line([f"{budgets} tokens", escape_markdown(name)]))
-    return [*lines, ""]
+    stretches = verdict.strip.stretches()
+    rows = [(f"{low:,}–{high:,} tokens" if low < high else f"{low:,} tokens", name) for low, high, name in stretches]
+    return _table(("first for a budget of", "configuration"), rows)
 
 
 def _compared(compared: RunComparison) -> list[str]:
     """All configurations by the ranking metric; by the others, those in which a question changed."""
     first, *others = compared.metrics
     shown = compared.by_metric(first) + [row for metric in others for row in changed_in(compared, metric)]
-    lines = ["| configuration | metric | before | after | difference | verdict |", "|---|---|---:|---:|---:|---|"]
-    for row in shown:
-        change = change_text(row)
-        names = [escape_markdown(row.name), escape_markdown(row.metric)]
-        lines.append(_line([*names, change.before, change.after, change.difference, change.verdict]))
+    changes = [(row, change_text(row)) for row in shown]
+    rows = [(row.name, row.metric, one.before, one.after, one.difference, one.verdict) for row, one in changes]
+    titles = ("configuration", "metric", "before", "after", "difference", "verdict")
     left = len(compared.rows) - len(shown)
-    unchanged = ["", f"Every question scores as before in {counted(left, 'further comparisons')}."] if left else []
-    return lines + unchanged
+    unchanged = [f"Every question scores as before in {counted(left, 'further comparisons')}."] if left else []
+    return _table(titles, rows, ("configuration", "metric", "verdict")) + unchanged
 
 
-def _line(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(map(escape_markdown, cells))} |"
 
 
 Link = Callable[[TableRef], str]
@@ -165,18 +158,15 @@ def linked(name: str, link: str) -> str:
 def ground_truth_markdown(outcome: BenchmarkOutcome, files: Mapping[str, str], scored: str, link: Link) -> str:
     """Where the ground truth of a run came from and what that took; ``files`` are those of the sources, by name."""
     truth, counts = outcome.inputs.truth, counted(outcome.answerable + outcome.unanswerable, "questions")
-    lines = [
-        f"# {counts} from {escape_markdown(outcome.ground_truth.name)}",
-        "",
-        "| stage | work | tokens | cost |",
-        "|---|---|---:|---:|",
-    ]
+    rows = []
     for name, stage in outcome.stages.items():
         if "ground-truth" in name:
             tokens = "–" if stage.effort is None or stage.effort.tokens is None else f"{stage.effort.tokens:,}"
             cost = "–" if stage.effort is None else cost_in_words(stage.effort.cost)
-            lines.append(_line([name, work_in_words(stage), tokens, cost]))
-    lines += ["", f"As this run scored them, to be read and reviewed: {linked('ground_truth.jsonl', scored)}", ""]
+            rows.append((name, work_in_words(stage), tokens, cost))
+    lines = [f"# {counts} from {escape_markdown(outcome.ground_truth.name)}", ""]
+    lines += _table(("stage", "work", "tokens", "cost"), rows, ("stage", "work"))
+    lines += [f"As this run scored them, to be read and reviewed: {linked('ground_truth.jsonl', scored)}", ""]
     lines += [f"- {escape_markdown(title)}: `{path}`" for title, path in files.items()]
     tables = {"queries": truth.queries, "answers": truth.answers}
     tables |= {f"documents {n}" if n > 1 else "documents": one for n, one in enumerate(outcome.inputs.documents, 1)}
@@ -192,24 +182,16 @@ def configuration_markdown(outcome: ConfigurationOutcome, link: Link) -> str:
     chunks, strip = outcome.chunks, strip_metrics()
     tables = {f"chunks {n}" if n > 1 else "chunks": one for n, one in enumerate(outcome.chunk_tables, 1)}
     tables |= {f"hits ({stage})": hits for stage, hits in outcome.hits_by_stage.items()} | {"scores": outcome.scores}
+    means = [(name, f"{mean:.4f}") for name, mean in outcome.metrics.items() if name not in strip]
+    work = [(name, work_in_words(stage), f"{stage.seconds:.2f}") for name, stage in outcome.stages.items()]
     lines = [
         f"# {escape_markdown(outcome.name)}",
         "",
         f"{counted(outcome.queries, 'queries')}, {counted(chunks.count, 'chunks')} of {chunks.shortest:,} to "
         f"{chunks.longest:,} characters ({chunks.mean:,.0f} on average)",
         "",
-        "| metric | mean |",
-        "|---|---:|",
-        *(
-            f"| {escape_markdown(name)} | {outcome.metrics[name]:.4f} |"
-            for name in outcome.metrics
-            if name not in strip
-        ),
-        "",
-        "| stage | work | seconds |",
-        "|---|---|---:|",
-        *(f"| {name} | {work_in_words(stage)} | {stage.seconds:.2f} |" for name, stage in outcome.stages.items()),
-        "",
+        *_table(("metric", "mean"), means, ("metric",)),
+        *_table(("stage", "work", "seconds"), work, ("stage", "work")),
         f"Tables: {_tables(tables, link)}",
     ]
     return "\n".join(lines) + "\n"
@@ -224,18 +206,15 @@ def gate_markdown(found: Gate) -> str:
     lines += [f"Warning: {escape_markdown(warning)}" for warning in gate_warnings(found)]
     changed = [check for check in found.checks if check.changed]
     if changed:
-        lines += [
-            "",
-            f"| configuration | baseline | run | {found.move} | 95 % interval | p | verdict |",
-            "|---|--:|--:|--:|--:|--:|---|",
+        titles = ("configuration", "baseline", "run", found.move, "95 % interval", "p", "verdict")
+        rows = [
+            (one.configuration, *gate_figures(one), f"{'' if one.passed else '✗ '}{gate_word(found, one)}")
+            for one in changed
         ]
-    for check in changed:
-        word = gate_word(found, check)
-        verdict = word if check.passed else f"**{word}**"
-        lines.append(_line([escape_markdown(check.configuration), *gate_figures(check), verdict]))
+        lines += ["", *_table(titles, rows, ("configuration", "verdict"))]
     if len(found.checks) > len(changed):
         unchanged = counted(len(found.checks) - len(changed), "configurations")
-        lines += ["", f"{unchanged} with every score as in the baseline."]
+        lines += [""] * (not changed) + [f"{unchanged} with every score as in the baseline."]
     lines += [""] * bool(found.missing)
     lines += [
         f"- {escape_markdown(name)} has no score in this run: {escape_markdown(reason)}"
@@ -249,21 +228,16 @@ def trend_markdown(found: History) -> str:
     trend = found.trend()
     means = [entry.estimate.mean for entry in trend if entry.estimate is not None]
     bars = f": `{sparkline(means)}`" if len(means) > 1 else ""
-    lines = [
-        f"{found.metric} on the same documents, questions and configurations{bars}",
-        "",
-        "| run | best configuration | mean | 95 % interval | change |",
-        "|---|---|--:|--:|--:|",
-    ]
+    titles = ("run", "best configuration", "mean", "95 % interval", "change")
     rows = []
     for entry, earlier in zip(trend, [None, *means], strict=False):
         if (seen := entry.estimate) is None:
             continue
         name = entry.run[:TO_THE_SECOND] + (" (the baseline)" if entry.is_baseline else "")
         change = "" if earlier is None else signed(seen.mean - earlier)
-        figures = f"{number(seen.mean)} | {interval(seen.low, seen.high)} | {change}"
-        rows.append(f"| {name} | {escape_markdown(entry.configuration or '')} | {figures} |")
-    return "\n".join([*lines, *reversed(rows)])
+        rows.append((name, entry.configuration or "", number(seen.mean), interval(seen.low, seen.high), change))
+    said = f"{found.metric} on the same documents, questions and configurations{bars}"
+    return "\n".join([said, "", *_table(titles, reversed(rows), titles[:2])])
 
 
 def generation_markdown(report: "GenerationReport") -> str:
@@ -271,28 +245,21 @@ def generation_markdown(report: "GenerationReport") -> str:
     unasked = f"{counted(report.unasked, 'questions')} not asked"
     stopped = [f"Stopped: {escape_markdown(report.stopped)}; {unasked}", ""] if report.stopped else []
     documents, model = counted(report.documents, "documents"), escape_markdown(report.model)
+    dropped = [(reason, f"{one.count:,}", one.examples[0]) for reason, one in report.dropped.items()]
+    ledger = []
+    for one in report.ledger:
+        paid = (usage_in_words(one.fresh), cost_in_words(one.fresh.cost))
+        ledger.append((one.purpose, *paid, usage_in_words(one.cached), str(one.failed)))
     lines = [
         f"# {report.kept:,} of {counted(report.asked, 'questions')} kept",
         "",
         f"{report.evaluation_type} ground truth for {documents} by {model}",
         "",
         *stopped,
-        "| dropped because | questions | such as |",
-        "|---|---:|---|",
-        *(
-            f"| {reason} | {dropped.count:,} | {escape_markdown(dropped.examples[0])} |"
-            for reason, dropped in report.dropped.items()
-        ),
-        "",
-        "| purpose | paid | cost | from the cache | failed |",
-        "|---|---|---:|---|---:|",
-        *(
-            f"| {entry.purpose} | {usage_in_words(entry.fresh)} | {cost_in_words(entry.fresh.cost)} "
-            f"| {usage_in_words(entry.cached)} | {entry.failed} |"
-            for entry in report.ledger
-        ),
+        *_table(("dropped because", "questions", "such as"), dropped, ("dropped because", "such as")),
+        *_table(("purpose", "paid", "cost", "from the cache", "failed"), ledger, ("purpose", "paid", "from the cache")),
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def usage_in_words(usage: "ChatUsage") -> str:

@@ -95,7 +95,6 @@ class NoAnswer:
 
     @property
     def curve_note(self) -> str:
-        """What the curve is."""
         return (
             f"Risk and coverage of {self.configurations[0].name}: the mean of 1 − {self.metric} over the questions "
             "that are answered, best score first; an unanswerable question counts as 1."

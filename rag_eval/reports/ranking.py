@@ -88,11 +88,9 @@ class RankingColumn:
 
     @property
     def heading(self) -> str:
-        """The title in short."""
         return "tokens a question" if self.is_context else self.title
 
     def text(self, row: RankingRow) -> str:
-        """The value in writing."""
         value = self.value(row)
         return self.missing if value is None else self.write(value)
 

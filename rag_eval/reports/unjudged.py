@@ -69,7 +69,6 @@ class Holes:
 
     @property
     def titles(self) -> tuple[str, ...]:
-        """The heads of the table."""
         first = self.configurations[0]
         bound = ("if all of it were relevant",) if first.most is not None else ()
         powered = (f"{self.precision_metric}, estimated", "people alone", "model alone") if first.precision else ()
@@ -107,7 +106,6 @@ class Holes:
         return told
 
     def as_data(self) -> dict[str, Any]:
-        """Return all of it as plain data."""
         bounds = metric_of(self.metric).bounds
         return asdict(self) | {"bounds": bounds, "configurations": [asdict(one) for one in self.configurations]}
 

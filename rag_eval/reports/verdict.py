@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
+from rich.filesize import decimal
 
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome
 from rag_eval.benchmark.scores import RunScores
@@ -22,7 +23,6 @@ from rag_eval.reports.wording import (
     cautions,
     copies_note,
     finding,
-    in_bytes,
     number_word,
     points,
     probability,
@@ -488,7 +488,7 @@ def _costs(cheap: Contender, first: Contender) -> str:
         if own is not None and other is not None and own != other:
             (told if own < other else more).append(words.format(own, other))
     if cheap.index_bytes != first.index_bytes and "system" not in cheap.parts:
-        sizes = [in_bytes(size) if size else "no" for size in (cheap.index_bytes, first.index_bytes)]
+        sizes = [decimal(size) if size else "no" for size in (cheap.index_bytes, first.index_bytes)]
         side = told if cheap.index_bytes < first.index_bytes else more
         side.append(f"{sizes[0]} index instead of {sizes[1]}")
     return (", ".join(told) or "it costs the same") + (f"; but {', '.join(more)}" if more else "")

@@ -3,8 +3,6 @@
 import math
 from collections.abc import Sequence
 
-from rich.filesize import decimal
-
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.references import digest_of
 from rag_eval.formatting import cost_in_words, counted, interval, number, p_value, percent, singular
@@ -70,11 +68,6 @@ def points(difference: float | None) -> str:
 def probability(value: float) -> str:
     """A probability in per cent, without decimals; near certainty is bounded: ``over 99 %``, ``under 1 %``."""
     return "over 99 %" if value > 0.99 else "under 1 %" if value < 0.01 else percent(value)
-
-
-def in_bytes(size: int) -> str:
-    """A size such as ``4.2 MB``."""
-    return decimal(size)
 
 
 def finding(metric: str, estimate: Estimate) -> str:

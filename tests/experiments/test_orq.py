@@ -22,8 +22,8 @@ from rag_eval.experiments.service_outputs import OrqOutput
 from rag_eval.experiments.settings import ExperimentSettings
 from rag_eval.experiments.terminal_output import TerminalOutput
 from rag_eval.retry import RetryPolicy
-from rag_eval.services.orq import ORQ_CHANNEL, orq_sender
 from rag_eval.services.outbox import Outbox
+from rag_eval.services.posting import ORQ_CHANNEL, orq_sender
 from tests.doubles.loopback import Request, refused_url
 from tests.doubles.orq_server import KEY, RECEIVE, OrqServer, data_point
 

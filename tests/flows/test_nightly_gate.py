@@ -43,7 +43,7 @@ def test_a_sure_drop_fails_the_run_and_what_dropped_is_shown(tmp_path: Path) -> 
     with pytest.raises(GateFailedError, match=r"^The gate failed: 2 configurations dropped by more than 0\.02\."):
         hold(workspace, worse)
     assert f"| {SMALL_NAME} | 0.983 | 0.690 | 0.293 |" in shown()
-    assert "| **dropped** |" in shown()
+    assert "| ✗ dropped |" in shown()
     # The trend: the latest first, with the change from the one before.
     rows = [line for line in shown().split("# Over time")[1].splitlines() if line.startswith("| 20")]
     assert [row.split(" | ")[-1] for row in rows] == ["-0.300 |", "±0.000 |", " |"]

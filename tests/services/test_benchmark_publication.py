@@ -163,7 +163,7 @@ def test_a_run_without_a_dataset_asks_for_one_and_tables_that_are_gone_are_named
     asked = rag_eval("publish", outcome.run, workspace=workspace)
     assert "names no LangSmith dataset: give --dataset" in str(asked.exception)
     clear(workspace)
-    gone = rag_eval("publish", "--dataset", "ships", workspace=workspace)
+    gone = rag_eval("publish", "--dataset", "boats", workspace=workspace)
     assert "is gone from the workspace" in str(gone.exception)
 
 
