@@ -48,9 +48,10 @@ class Located:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Why an excerpt was not placed."""
+    """Why an excerpt was not placed; ``candidates`` are some of the places of an ambiguous one."""
 
     reason: Reason
+    candidates: tuple[CharacterSpan, ...] = ()
 
 
 Location = Located | Rejected
@@ -178,6 +179,7 @@ LEAST_CHARACTERS = 16
 """What is shorter, whitespace not counted, is not looked for fuzzily: too much comes near it."""
 
 _NO_HINT = Hint()
+_CANDIDATES_SHOWN = 5
 _FRAME = re.compile(r"^(?:'|\.\.\.(?!\.))+|(?:'|(?<!\.)\.\.\.)+$")
 
 
@@ -260,7 +262,9 @@ class Locator:
 
     def _resolved(self, places: Sequence[Occurrence], how: How, hint: Hint) -> Location:
         chosen = places[0] if len(places) == 1 else self._told_apart(places, hint)
-        return Rejected("ambiguous") if chosen is None else Located(self._documents.span(chosen), how)
+        if chosen is None:
+            return Rejected("ambiguous", tuple(map(self._documents.span, places[:_CANDIDATES_SHOWN])))
+        return Located(self._documents.span(chosen), how)
 
     def _told_apart(self, places: Sequence[Occurrence], hint: Hint) -> Occurrence | None:
         """Return the one place that the hint speaks for, by the text before it or else by where it is."""

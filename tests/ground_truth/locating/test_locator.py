@@ -65,6 +65,7 @@ def test_what_cannot_be_placed_is_rejected_with_its_reason(excerpt: str, reason:
     result = locator(FERRY).locate(excerpt)
     assert isinstance(result, Rejected)
     assert result.reason == reason
+    assert [span.text for span in result.candidates] == (["ferry", "ferry"] if reason == "ambiguous" else [])
 
 
 def test_an_unknown_document_is_a_reason_too() -> None:
