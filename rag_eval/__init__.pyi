@@ -9,7 +9,6 @@ from rag_eval.benchmark.langsmith_evaluation import Evaluation as Evaluation
 from rag_eval.benchmark.langsmith_evaluation import UnpublishedRunWarning as UnpublishedRunWarning
 from rag_eval.chunking.certify import Certificate as Certificate
 from rag_eval.chunking.certify import certify as certify
-from rag_eval.chunking.certify import compare_certificates as compare_certificates
 from rag_eval.chunking.chunker import Chunker as Chunker
 from rag_eval.chunking.chunker import PositionAwareChunker as PositionAwareChunker
 from rag_eval.chunking.fixed_token import FixedTokenChunker as FixedTokenChunker
@@ -92,8 +91,6 @@ from rag_eval.metrics.evaluate import evaluate_token_level as evaluate_token_lev
 from rag_eval.metrics.intervals import calculate_overlap as calculate_overlap
 from rag_eval.metrics.intervals import merge_overlapping_spans as merge_overlapping_spans
 from rag_eval.metrics.losses import average_losses as average_losses
-from rag_eval.metrics.losses import chunk_level_losses as chunk_level_losses
-from rag_eval.metrics.losses import token_level_losses as token_level_losses
 from rag_eval.metrics.metric import ChunkLevelMetric as ChunkLevelMetric
 from rag_eval.metrics.metric import Cut as Cut
 from rag_eval.metrics.metric import TokenLevelMetric as TokenLevelMetric

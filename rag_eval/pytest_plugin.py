@@ -23,7 +23,7 @@ import pytest
 if TYPE_CHECKING:
     from rag_eval.benchmark.outcome import BenchmarkOutcome
     from rag_eval.benchmark.scores import RunScores
-    from rag_eval.stats.bootstrap import Estimate
+    from rag_eval.stats.estimates import Estimate
 
 Side = Literal["mean", "low", "high"]
 """What a bound is held against: the mean, or an end of its 95 % interval."""

@@ -35,11 +35,10 @@ def certify(
     glob: Annotated[
         list[str], typer.Option(help="Pattern of the text files; may be repeated.")
     ] = options.DOCUMENT_GLOB,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
 ) -> None:
     """Check chunkers on texts that are hard to cut; exit code 1 if a check fails."""
     from rag_eval.chunking import CHUNKER
-    from rag_eval.chunking.certify import certify, compare_certificates
+    from rag_eval.chunking.certify import certify
 
     given = {document.id: document.content for document in Corpus.from_folder(texts, glob)} if texts else None
     if settings and len(chunkers or []) != 1:
@@ -50,13 +49,9 @@ def certify(
         with waiting.status(f"Certifying {visible(name)} …"):
             certificate = certify(find_chunker(name, settings or []), given)
         certificates.append(certificate)
-        if chunkers and markdown:
-            console.print(_visible_lines(certificate.to_markdown()), soft_wrap=True)
-        elif chunkers:
+        if chunkers:
             print_certificate(console, certificate)
-    if not chunkers and markdown:
-        console.print(_visible_lines(compare_certificates(certificates)), end="", soft_wrap=True)
-    elif not chunkers:
+    if not chunkers:
         print_comparison(console, dict(zip(CHUNKER.types, certificates, strict=True)))
     if not all(certificate.passed for certificate in certificates):
         raise typer.Exit(1)
@@ -100,10 +95,6 @@ def _count(check: "Check") -> str:
 
 def _short(check: "Check") -> str:
     return f"✗ {check.failures:,}" if check.status == "failed" else MARKS[check.status][0]
-
-
-def _visible_lines(text: str) -> str:
-    return "\n".join(map(visible, text.split("\n")))
 
 
 def find_chunker(name: str, settings: list[str]) -> object:

@@ -33,7 +33,7 @@ from flows.cli.prefect_home import (
     use_template,
 )
 from flows.cli.processes import descendants, end_all, leaving, watched
-from rag_eval.disk.locks import try_lock
+from rag_eval.disk.turns import try_lock
 from rag_eval.documents.watch import CorpusWatch
 from rag_eval.errors import ConfigurationError, CorpusError, GroundTruthError, RagEvalError, ServiceError
 

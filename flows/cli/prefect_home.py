@@ -28,7 +28,7 @@ from rag_eval.disk.files import (
     write_atomically,
     writing,
 )
-from rag_eval.disk.locks import try_lock
+from rag_eval.disk.turns import try_lock
 from rag_eval.errors import ArtifactError
 
 if TYPE_CHECKING:

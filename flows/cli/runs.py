@@ -310,7 +310,7 @@ def holes(
     """
     from rag_eval.benchmark.runs import read_run
     from rag_eval.benchmark.workspace import Workspace
-    from rag_eval.disk.locks import in_turn
+    from rag_eval.disk.turns import in_turn
     from rag_eval.ground_truth.files import write_truth
     from rag_eval.ground_truth.holes import PassageJudge, drawn, entered, judge_by_model, offers
     from rag_eval.ground_truth.judgements import add_judgements, lock_path

@@ -28,7 +28,6 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import basis, counted, number
 from rag_eval.metrics.metric import Values, higher_is_better
 from rag_eval.parts.definition import NONE, shown
-from rag_eval.stats.bootstrap import estimates_of
 from rag_eval.stats.comparison import (
     ROUNDING,
     SIGNIFICANCE,
@@ -38,6 +37,7 @@ from rag_eval.stats.comparison import (
     rise_p_values,
     without_rounding,
 )
+from rag_eval.stats.estimates import estimates_of
 from rag_eval.stats.scores import Unit, Units
 
 MAX_DROP = 0.02

@@ -12,8 +12,8 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ConfigurationError, preview
 from rag_eval.formatting import choices, suggestion
 from rag_eval.metrics.metric import higher_is_better
-from rag_eval.stats.bootstrap import Estimate, estimates_of
 from rag_eval.stats.comparison import best_first
+from rag_eval.stats.estimates import Estimate, estimates_of
 
 BARS = "▁▂▃▄▅▆▇█"
 

@@ -25,8 +25,8 @@ from rag_eval.benchmark.runs import baseline_runs, read_summary
 from rag_eval.benchmark.stage import CUTS_VERSION
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.disk.files import data_sha256, remove
-from rag_eval.disk.locks import in_turn, try_lock
 from rag_eval.disk.rows import identity_folder
+from rag_eval.disk.turns import in_turn, try_lock
 from rag_eval.errors import ArtifactError, ConfigurationError
 
 DIVIDED = ("tables", "cache")

@@ -22,8 +22,8 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.errors import ArtifactError, ConfigurationError, TableError, preview
 from rag_eval.formatting import choices, suggestion
 from rag_eval.metrics.metric import Counts, Values, higher_is_better, score_name, split_name
-from rag_eval.stats.bootstrap import Estimate, estimates_of
 from rag_eval.stats.comparison import Placed, rank
+from rag_eval.stats.estimates import Estimate, estimates_of
 from rag_eval.stats.scores import PairedScores, main_documents
 from rag_eval.tables import TruthTables, check_schema, schema_of
 

@@ -38,7 +38,7 @@ from rag_eval.embedding.embedder import text_vectors
 from rag_eval.errors import ArtifactError, EmptyCorpusError
 from rag_eval.ground_truth.check import check_chunk_ids, check_chunker
 from rag_eval.llm.writing import Answers
-from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
+from rag_eval.metrics.score_tables import score_passages
 from rag_eval.parts import label
 from rag_eval.progress import followed
 from rag_eval.retrieval.retriever import (
@@ -442,7 +442,10 @@ def score(
         if has_places(truth.answers):
             named = [one.column("doc_id").unique() for one in (found, truth.answers)]
             read = StoredDocuments(documents, pa.concat_arrays(named).drop_null())
-            return score_token_level(found, truth, metrics, ks, documents=read, chunks=table, count=counts), effort
+            scored = score_passages(
+                "token-level", found, truth, metrics, ks, documents=read, chunks=table, count=counts
+            )
+            return scored, effort
         # A whole system has no chunks of ours: its hits bring their texts.
         given = CHUNKS.empty_table() if table is None else table
-        return score_chunk_level(found, truth, metrics, ks, chunks=given, count=counts), effort
+        return score_passages("chunk-level", found, truth, metrics, ks, chunks=given, count=counts), effort

@@ -5,7 +5,7 @@ returns is not caught.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -83,47 +83,14 @@ class Certificate:
         """Whether no check failed."""
         return all(check.status != "failed" for check in self.checks)
 
-    def to_markdown(self) -> str:
-        """Return the certificate as a Markdown table, readable as plain text."""
-        rows = [("check", "result", "failures", "first counter-example")]
-        for check in self.checks:
-            failures = f"{check.failures:,} of {check.looked_at:,}" if check.applies else "–"
-            rows.append((check.name, check.status, failures, str(check.example) if check.example else "–"))
+    def __str__(self) -> str:
         skipped = f", {self.skipped_chunks:,} without a place" if self.skipped_chunks else ""
-        return (
-            f"**{_escaped(self.chunker)}**: {'passed' if self.passed else 'FAILED'} "
-            f"({self.texts:,} texts, {self.chunks:,} chunks{skipped}; {POSITIONS[self.positions]})\n\n{_table(rows)}"
-        )
-
-
-def compare_certificates(certificates: Iterable[Certificate]) -> str:
-    """Several certificates as one Markdown table: a row for each chunker, a column for each check."""
-    certificates = list(certificates)
-    if not certificates:
-        return ""
-    header = ("chunker", "positions", *(check.name for check in certificates[0].checks))
-    rows = [(each.chunker, each.positions, *map(_cell, each.checks)) for each in certificates]
-    return _table([header, *rows])
-
-
-def _cell(check: Check) -> str:
-    if check.status == "failed":
-        return f"{check.failures:,} of {check.looked_at:,} fail"
-    return "–" if check.status == "not applicable" else "✓"
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> str:
-    escaped = [[_escaped(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*escaped, strict=True)]
-    lines = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in escaped
-    ]
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join(lines) + "\n"
-
-
-def _escaped(cell: str) -> str:
-    return cell.replace("\\", "\\\\").replace("|", "\\|").replace("<", "\\<").replace("`", "\\`").replace("\n", " ")
+        seen = f"{self.texts:,} texts, {self.chunks:,} chunks{skipped}; {POSITIONS[self.positions]}"
+        lines = [f"{self.chunker}: {'passed' if self.passed else 'FAILED'} ({seen})"]
+        for check in self.checks:
+            failures = f", {check.failures:,} of {check.looked_at:,}, first {check.example}" if check.failures else ""
+            lines.append(f"{check.name}: {check.status}{failures}")
+        return "\n".join(lines)
 
 
 Fits = Callable[[str], bool]
@@ -262,11 +229,7 @@ class _Seen:
 _Run = Callable[[str], list[_Seen]]
 
 
-def certify(
-    chunker: object,
-    texts: Mapping[str, str] | Iterable[str] | None = None,
-    fits: Fits | None = None,
-) -> Certificate:
+def certify(chunker: object, texts: Mapping[str, str] | Iterable[str] | None = None) -> Certificate:
     """Run a chunker on every text, twice, and check what it gives.
 
     Any chunker that ``as_position_aware`` accepts can be certified. Where it knows or claims positions, those are
@@ -279,26 +242,25 @@ def certify(
     - *increasing starts*: each chunk starts after the one before;
     - *coverage*: every character that is not whitespace is in a chunk;
     - *determinism*: a second run gives the same;
-    - *size limit*: ``fits`` is true for every chunk. Without ``fits`` it is taken from the chunker's settings in its
-      own measure (``find_size_limit``); where there is none, the check does not apply.
+    - *size limit*: every chunk keeps to the limit in the chunker's settings, in its own measure (``find_size_limit``);
+      where there is none, the check does not apply.
 
     ``texts`` are given by name, or get names by number; the default is ``nasty_texts()``.
     Raises ``ConfigurationError`` on something that is not a chunker or without texts, ``TextEncodingError`` on a text
-    with a lone surrogate, and whatever ``fits`` raises.
+    with a lone surrogate.
     """
     named = _named(texts)
     knows_places = not isinstance(chunker, type) and isinstance(chunker, PositionAwareChunker)
     used = cast("PositionAwareChunker", chunker) if knows_places else foreign_chunker(chunker)
-    tally = _Tally(fits, find_size_limit(_innermost(chunker)) if fits is None else None)
+    tally = _Tally(find_size_limit(_innermost(chunker)))
     for text_name, text in named.items():
         tally.look_at(text_name, text, partial(_look, used))
     return Certificate(used.name, tally.positions, len(named), tally.chunks, tally.skipped, tuple(tally.checks()))
 
 
 class _Tally:
-    def __init__(self, fits: Fits | None, declared: Fits | None) -> None:
+    def __init__(self, fits: Fits | None) -> None:
         self.fits = fits
-        self.declared = declared
         self.positions: Positions = "found"
         self.chunks = 0
         self.skipped = 0
@@ -309,7 +271,7 @@ class _Tally:
     def look_at(self, name: str, text: str, run: _Run) -> None:
         try:
             seen, again = run(text), run(text)
-            too_large = [chunk for chunk in seen if self.declared and not self.declared(chunk.text)]
+            too_large = [chunk for chunk in seen if self.fits and not self.fits(chunk.text)]
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # noqa: BLE001  # foreign code; a panic in Rust is not even an Exception
@@ -317,8 +279,6 @@ class _Tally:
             told = preview(f"{type(raised).__name__}: {str(raised).partition(chr(10))[0]}", 100)
             self._count("runs", 1, [CounterExample(name, None, told)])
             return
-        if self.fits is not None:
-            too_large = [chunk for chunk in seen if not self.fits(chunk.text)]
         self.positions = seen[0].positions if seen else self.positions
         self.chunks += len(seen)
         self.skipped += sum(chunk.cut is None for chunk in seen)
@@ -331,7 +291,7 @@ class _Tally:
 
     def checks(self) -> Iterator[Check]:
         for check in CHECKS:
-            applies = check != "size limit" or self.fits is not None or self.declared is not None
+            applies = check != "size limit" or self.fits is not None
             yield Check(check, applies, self.failures[check], self.looked_at[check], self.examples.get(check))
 
     def _count(self, check: str, looked_at: int, failures: list[CounterExample]) -> None:

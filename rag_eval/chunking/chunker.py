@@ -80,11 +80,6 @@ class BuiltInChunker(ABC):
 Encoding = Annotated[Name, Field(description="The tiktoken encoding that counts tokens.")]
 
 
-def fitting_overlap(size: int, overlap: int | None, default: int) -> int:
-    """Return the overlap; where it is not given the default, or a quarter of the size where that is less."""
-    return min(default, size // 4) if overlap is None else overlap
-
-
 def check_overlap(size_name: str, size: int, overlap: int) -> None:
     """Raise ``ConfigurationError`` unless the overlap is smaller than the size."""
     if overlap >= size:

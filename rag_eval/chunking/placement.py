@@ -397,11 +397,7 @@ class SkippedChunkWarning(UserWarning):
 class PlacementReport:
     """What became of the chunks of one document. Characters are those that are not whitespace."""
 
-    doc_id: DocumentId
-    given_chunks: int
     skipped_chunks: int
-    aligned_chunks: int
-    """Placed although the chunker had changed whitespace, Unicode form or quotes."""
     wrong_claims: int
     """Places claimed by the chunker that the document does not bear out."""
     characters: int
@@ -479,10 +475,7 @@ class ChunkerPositionAdapter:
         placements = place(doc.content, self.chunker.pieces(doc.content))
         cuts = [placement.cut for placement in placements if placement.cut is not None]
         report = PlacementReport(
-            doc_id=doc.id,
-            given_chunks=len(placements),
             skipped_chunks=len(placements) - len(cuts),
-            aligned_chunks=len(cuts) - sum(placement.exact for placement in placements),
             wrong_claims=sum(placement.claim_is_wrong for placement in placements),
             characters=count_characters(doc.content),
             uncovered_characters=uncovered_characters(doc.content, cuts),

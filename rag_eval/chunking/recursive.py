@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, GetPydanticSchema, StrictStr
 
-from rag_eval.chunking.chunker import BuiltInChunker, Cut, Encoding, check_overlap, fitting_overlap
+from rag_eval.chunking.chunker import BuiltInChunker, Cut, Encoding, check_overlap
 from rag_eval.parts import Shown, part
 from rag_eval.parts.settings import Count, OptionalWhole, Whole
 from rag_eval.tokens import check_encoding, encode, token_ends
@@ -275,7 +275,7 @@ class RecursiveCharacterChunker(BuiltInChunker):
     separators: Separators = DEFAULT_SEPARATORS
 
     def __post_init__(self) -> None:
-        overlap = fitting_overlap(self.chunk_size, self.chunk_overlap, DEFAULT_OVERLAP)
+        overlap = min(DEFAULT_OVERLAP, self.chunk_size // 4) if self.chunk_overlap is None else self.chunk_overlap
         object.__setattr__(self, "chunk_overlap", overlap)
         check_overlap("chunk_size", self.chunk_size, overlap)
 

@@ -11,7 +11,7 @@ from pydantic import Field, StrictFloat
 from rag_eval.chunking.chunker import BuiltInChunker, Cut
 from rag_eval.chunking.sentence import cut_to_size, pack, sentence_cuts
 from rag_eval.embedding import EMBEDDER
-from rag_eval.embedding.embedder import Embedder, check_embedder
+from rag_eval.embedding.embedder import Embedder
 from rag_eval.embedding.local import LocalEmbedder
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import PartOf, Shown, part
@@ -28,16 +28,8 @@ def unit_vectors(embedder: Embedder, text: str, pieces: list[Cut]) -> UnitVector
     """Return the vectors of the pieces, scaled to length 1; a vector of zeros stays as it is.
 
     The dot product of two rows is their cosine similarity, 0 where one is a zero vector.
-    Raises ``ConfigurationError`` when the embedder gives another number of vectors, or numbers that are not finite.
     """
     vectors: UnitVectors = np.asarray(embedder.embed([text[start:end] for start, end in pieces]), dtype=np.float64)
-    if vectors.ndim != 2 or len(vectors) != len(pieces):
-        raise ConfigurationError(
-            f"the embedder {embedder.name} gave an array of shape {vectors.shape} for {len(pieces)} texts: "
-            "it must give one row for each"
-        )
-    if not np.isfinite(vectors).all():
-        raise ConfigurationError(f"the embedder {embedder.name} gave vectors with NaN or infinite numbers")
     # Scaling by the largest number first keeps tiny and huge vectors from under- or overflowing when squared.
     peaks = np.abs(vectors).max(axis=1, keepdims=True, initial=0.0)
     vectors = np.divide(vectors, peaks, out=np.zeros_like(vectors), where=peaks > 0)
@@ -72,9 +64,6 @@ class SemanticChunker(BuiltInChunker):
     ] = 95.0
     window: Annotated[Whole, Field(description="How many sentences on either side are embedded along.")] = 1
     max_chunk_size: Annotated[OptionalCount, Field(description="The most characters; null: no limit.")] = None
-
-    def __post_init__(self) -> None:
-        check_embedder(self.embedder)
 
     def cuts(self, text: str) -> list[Cut]:
         sentences = sentence_cuts(text)
@@ -136,7 +125,6 @@ class ClusterSemanticChunker(BuiltInChunker):
     piece_size: Annotated[OptionalCount, Field(description="The most characters of a piece; null: usual.")] = None
 
     def __post_init__(self) -> None:
-        check_embedder(self.embedder)
         if self._piece_size > self.max_chunk_size:
             raise ConfigurationError(
                 f"piece_size is {self.piece_size} and max_chunk_size {self.max_chunk_size}: "

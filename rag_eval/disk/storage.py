@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rag_eval.disk.files import SCRATCH_PREFIX, data_sha256, scratch_path, stays_inside, user_folder, writing
-from rag_eval.disk.leases import LeaseFolder, LeasePlace, free_content, is_shared, leased
-from rag_eval.disk.locks import in_turn
+from rag_eval.disk.turns import LeaseFolder, LeasePlace, free_content, in_turn, is_shared, leased
 from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError
 from rag_eval.retry import STORAGE_ATTEMPTS
 
@@ -157,7 +156,7 @@ REFUSED = ("ACCESS_DENIED", "INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH",
 
 
 class Bucket:
-    """What lies below one path of a bucket; raises ``ServiceError`` when the service cannot be used."""
+    """What lies below one path of a bucket, and leases there; raises ``ServiceError`` when it cannot be used."""
 
     def __init__(self, location: BucketLocation) -> None:
         self.location = location
@@ -210,17 +209,14 @@ class Bucket:
                 return
 
     def read(self, name: str) -> tuple[str, bytes] | None:
-        """Return the mark and the content of a lease; None when there is no such lease."""
         found = self._ask_lease("get_object", name)
         return None if found is None else (found["ETag"], found["Body"].read())
 
     def create(self, name: str, content: bytes) -> str | None:
-        """Write a lease that is not there, and return its mark; None when there is one."""
         made = self._ask_lease("put_object", name, Body=content, IfNoneMatch="*")
         return None if made is None else str(made["ETag"])
 
     def replace(self, name: str, content: bytes, mark: str) -> str | None:
-        """Write a lease in place of that of this mark, and return the new mark; None when it is another by now."""
         made = self._ask_lease("put_object", name, Body=content, IfMatch=mark)
         return None if made is None else str(made["ETag"])
 

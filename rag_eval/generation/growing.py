@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError
 
 from rag_eval.chunking import CHUNKER
 from rag_eval.disk.files import data_sha256, write_atomically
-from rag_eval.disk.locks import in_turn
 from rag_eval.disk.storage import Storage
+from rag_eval.disk.turns import in_turn
 from rag_eval.errors import ConfigurationError, GroundTruthError
 from rag_eval.formatting import counted
 from rag_eval.generation.generator import GenerationEstimate, SyntheticDatasetGenerator

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import AwareDatetime, Field
 
 from rag_eval.disk.files import write_atomically
-from rag_eval.disk.locks import in_turn
+from rag_eval.disk.turns import in_turn
 from rag_eval.errors import ArtifactError, GroundTruthError, RagEvalError, ReviewConflictError, preview
 from rag_eval.ground_truth.files import (
     BYTE_ORDER_MARK,

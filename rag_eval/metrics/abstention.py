@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import betaincinv, betaln
+from scipy.special import betaincinv
 
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.metric import Values
@@ -90,11 +90,6 @@ class Abstention:
         kept = Share(int((self.answerable >= score).sum()), len(self.answerable))
         return ScoreThreshold(score, false, false.interval, kept)
 
-    @property
-    def as_run(self) -> ScoreThreshold:
-        """Return what no threshold does: every question that has a hit is answered."""
-        return self.at(NO_THRESHOLD)
-
     def threshold(self, rate: float) -> ScoreThreshold | None:
         """Return the least threshold whose false-hit rate on other questions is ``rate`` at most, in the mean.
 
@@ -102,7 +97,10 @@ class Abstention:
         prediction). None where that takes more questions than there are: 1 / rate - 1 at the least. Raises
         ``ConfigurationError`` on a rate that is not between 0 and 1.
         """
-        n, k = len(self.unanswerable), self._place(rate)
+        if not 0 < rate < 1:
+            raise ConfigurationError(f"the false-hit rate is {rate}: give a share between 0 and 1, such as 0.05")
+        n = len(self.unanswerable)
+        k = math.ceil(round((n + 1) * (1 - rate), 9))
         if k > n:
             return None
         below = np.sort(self.unanswerable)[k - 1]
@@ -111,26 +109,6 @@ class Abstention:
         tail = (1 - CONFIDENCE) / 2
         low, high = (float(betaincinv(n - k + 1, k, one)) for one in (tail, 1 - tail))
         return ScoreThreshold(found.score, found.false_hits, (low, high), found.kept)
-
-    def expected(self, rate: float, questions: int) -> tuple[float, float]:
-        """Return where the false-hit rate of so many other questions is at that threshold, with 95 % confidence.
-
-        The number of false hits among them has a beta-binomial distribution; from 0 to 1 where there is no threshold.
-        """
-        n, k = len(self.unanswerable), self._place(rate)
-        if k > n or not questions:
-            return 0.0, 1.0
-        counts = np.arange(questions + 1)
-        ways = -np.log(questions + 1) - betaln(questions - counts + 1, counts + 1)
-        below = np.cumsum(np.exp(ways + betaln(counts + n - k + 1, questions - counts + k) - betaln(n - k + 1, k)))
-        low, high = np.searchsorted(below, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-        return int(low) / questions, int(high) / questions
-
-    def _place(self, rate: float) -> int:
-        """Which of the unanswerable questions' scores, from the least, a threshold is above."""
-        if not 0 < rate < 1:
-            raise ConfigurationError(f"the false-hit rate is {rate}: give a share between 0 and 1, such as 0.05")
-        return math.ceil(round((len(self.unanswerable) + 1) * (1 - rate), 9))
 
     @cached_property
     def curve(self) -> list[RiskPoint]:

@@ -74,7 +74,7 @@ class F1(RetrievalMetric):
 
 
 class HitRate(RetrievalMetric):
-    """1 where any rank has a gain, else 0."""
+    """1 where any hit is relevant, else 0."""
 
     only_rises = is_bounded = True
     bounds = "both"
@@ -82,12 +82,12 @@ class HitRate(RetrievalMetric):
 
     @classmethod
     def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
-        found: NDArray[np.bool_] = np.any(hits.gains(cut) > 0, axis=0)
+        found: NDArray[np.bool_] = np.any(hits.relevant_gains(cut) > 0, axis=0)
         return found.astype(np.float64)
 
 
 class ReciprocalRank(RetrievalMetric):
-    """1 / the first rank that has a gain; 0 where none has.
+    """1 / the rank of the first relevant hit; 0 where none is.
 
     E. M. Voorhees, *The TREC-8 Question Answering Track Report*, 1999. The mean over queries is the MRR.
     """
@@ -97,7 +97,7 @@ class ReciprocalRank(RetrievalMetric):
 
     @classmethod
     def _formula(cls, hits: SpanSweep, cut: Cut) -> Values:
-        gains = hits.gains(cut)
+        gains = hits.relevant_gains(cut)
         values = np.zeros(gains.shape[1])
         for rank, gain in enumerate(gains, start=1):
             np.maximum(values, (gain > 0) / rank, out=values)

@@ -150,29 +150,6 @@ def check_ks(ks: Sequence[int]) -> None:
         raise ConfigurationError(f"ks is {list(ks)!r}, with an entry twice: ask for each k once")
 
 
-def token_level_losses(chunks: pa.Table, truth: TruthTables, stages: HitStages, ks: Sequence[int]) -> pa.Table:
-    """The parts of the loss in ``span_recall``: a ``LOSSES`` row for each k and answerable query, in this order.
-
-    ``chunks`` are all that were indexed. The parts are those of ``rag_eval.metrics.losses``; the oracle@k is exact.
-    ``final_recall`` equals the ``span_recall`` of ``score_token_level``; a query without hits has 0.
-    Raises ``ConfigurationError`` on ks that cannot be used; ``TableError`` on a row that holds no character, has a
-    wrong rank or names an unknown query, and on a hit that is not one of the chunks; ``GroundTruthError`` on a query
-    without truth that is not declared unanswerable.
-    """
-    return losses_of("token-level", chunks, truth, stages, ks).parts
-
-
-def chunk_level_losses(chunks: pa.Table, truth: TruthTables, stages: HitStages, ks: Sequence[int]) -> pa.Table:
-    """The parts of the loss in ``chunk_recall``: a ``LOSSES`` row for each k and answerable query, in this order.
-
-    ``chunks`` are all that were indexed. The parts are those of ``rag_eval.metrics.losses`` with
-    oracle@all = relevant ids among the chunks / relevant ids, and
-    oracle@k = min(k, relevant ids among the chunks) / relevant ids. ``final_recall`` equals the ``chunk_recall`` of
-    ``score_chunk_level``. Raises as ``token_level_losses`` does.
-    """
-    return losses_of("chunk-level", chunks, truth, stages, ks).parts
-
-
 Costs = Callable[[SpanRows], Counts]
 """What chunks of the corpus cost in tokens."""
 
@@ -187,10 +164,15 @@ def losses_of(
     documents: Documents | None = None,
     count: TokenCount = count_each,
 ) -> Losses:
-    """The losses at one level, and those of each search; raises as ``token_level_losses`` does.
+    """The parts of the loss at one level, and the loss of each search alone, a row for each k and answerable query.
 
-    Of ``kind`` tokens, ks are budgets of tokens of context; at token level ``documents`` have the texts that are
-    counted, and the final recall equals ``recall_within_tokens``.
+    ``chunks`` are all that were indexed; the oracle@k is exact. ``final_recall`` equals the ``span_recall``, or the
+    ``chunk_recall``, of ``score_passages``; a query without hits has 0. Of ``kind`` tokens, ks are budgets of tokens of
+    context; at token level ``documents`` have the texts that are counted, and the final recall equals
+    ``recall_within_tokens``.
+    Raises ``ConfigurationError`` on ks that cannot be used; ``TableError`` on a row that holds no character, has a
+    wrong rank or names an unknown query, and on a hit that is not one of the chunks; ``GroundTruthError`` on a query
+    without truth that is not declared unanswerable.
     """
     check_ks(ks)
     tables, most = stages.tables(), Cut(kind, max(ks))

@@ -26,7 +26,6 @@ from rag_eval.metrics.metric import (
     LARGEST_CUT,
     MAX_MIN_K,
     MIN,
-    Asked,
     Counts,
     Cut,
     MetricAtCut,
@@ -79,8 +78,9 @@ def count_each(slices: Iterable[Slices], encoding: str) -> Iterator[list[int]]:
         yield [count_tokens(text[start:end], encoding) for start, end in one.places]
 
 
-def score_token_level(
-    hits: pa.Table,
+def score_passages(
+    level: EvaluationType,
+    passages: pa.Table,
     truth: TruthTables,
     metrics: Sequence[Any],
     ks: Sequence[int] = (),
@@ -91,43 +91,59 @@ def score_token_level(
     count: TokenCount = count_each,
     unjudged: UnjudgedAs = "irrelevant",
 ) -> pa.Table:
-    """Score hits against truth spans: a ``SCORES`` row for each metric, cut and answerable query, in this order.
+    """Score the places of passages, or their chunk ids: a ``SCORES`` row for each metric, cut and answerable query.
 
     ``metrics`` are names without a cut (``span_recall``, ``span_recall(cl100k_base)``), which are scored at each of
     ``ks``, or with a cut of their own (``chroma_iou@min``, ``span_recall@2000tokens``), and objects likewise. A
-    ``MetricName`` or a ``MetricAtCut`` is scored as it is. ``documents`` are needed for objects and for what is counted
-    in tokens, ``chunks`` (all of the corpus, as a table) for ``precision_omega`` and ``@min``. ``block_rows`` bounds
-    memory: so many rows of hits and truth are scored at a time. ``count`` counts tokens. What was retrieved within a
-    cut and nobody judged counts as ``unjudged`` says: see ``rag_eval.metrics.span_metrics.Unjudged``.
+    ``MetricName`` or a ``MetricAtCut`` is scored as it is. At token level ``documents`` are needed for objects and for
+    what is counted in tokens, ``chunks`` (all of the corpus, as a table) for ``precision_omega`` and ``@min``; at chunk
+    level ``chunks`` for budgets of tokens. ``block_rows`` bounds memory: so many rows of passages and truth are scored
+    at a time. ``count`` counts tokens. What was retrieved within a cut and nobody judged counts as ``unjudged`` says:
+    see ``rag_eval.metrics.span_metrics.Unjudged``.
     Raises ``ConfigurationError`` on a metric or k that cannot be used or lacks what it needs, ``TableError`` on a row
     that holds no character, has a wrong rank or names an unknown query, and ``GroundTruthError`` on a query without
     truth that is not declared unanswerable.
     """
-    hits, apart = with_own_places(hits)
-    known: Any = None if documents is None else by_id(documents)
-    read = ChainMap(dict(by_id(apart)), known) if apart and known is not None else known
-    asked = requested_metrics(metrics, ks, "token-level")
-    return _score("token-level", hits, truth, asked, read, chunks, block_rows, count, unjudged)
-
-
-def score_chunk_level(
-    hits: pa.Table,
-    truth: TruthTables,
-    metrics: Sequence[Any],
-    ks: Sequence[int] = (),
-    *,
-    chunks: pa.Table | None = None,
-    block_rows: int = BLOCK_ROWS,
-    count: TokenCount = count_each,
-    unjudged: UnjudgedAs = "irrelevant",
-) -> pa.Table:
-    """Score the chunk ids of hits: a ``SCORES`` row for each metric, cut and answerable query, in this order.
-
-    ``chunks`` (all that were searched) are needed for budgets of tokens.
-    Metrics and errors are as for ``score_token_level``.
-    """
-    asked = requested_metrics(metrics, ks, "chunk-level")
-    return _score("chunk-level", hits, truth, asked, None, chunks, block_rows, count, unjudged)
+    read: Any = None
+    if level == "token-level":
+        passages, apart = with_own_places(passages)
+        known: Any = None if documents is None else by_id(documents)
+        read = ChainMap(dict(by_id(apart)), known) if apart and known is not None else known
+    asked = requested_metrics(metrics, ks, level)
+    names = [one for one in asked if isinstance(one, MetricName)]
+    objects = [one for one in asked if isinstance(one, MetricAtCut)]
+    reading = [name for name in names if "chunks" in name.needs]
+    corpus = needed(chunks, str(reading[0]), "chunks") if reading else None
+    cuts = [name.cut for name in names if "chunks" not in name.metric.reads]
+    cuts += [one.name.cut for one in objects]
+    depth = max((MAX_MIN_K if cut == MIN else cut.hits or LARGEST_CUT for cut in cuts), default=0)
+    tables = _Tables(level, passages, read_rows(level, truth, {"hits": passages}, corpus, depth), read, chunks, count)
+    is_relevant = unjudged == "relevant"
+    if is_relevant and objects:
+        raise ConfigurationError(f"{objects[0]} is not built in, and has no value for unjudged text that is relevant")
+    alike: dict[tuple[Any, ...], list[MetricName]] = {}
+    for name in names:
+        inputs = name.metric.reads & {"chunks", "judged"}
+        alike.setdefault((inputs, name.unit, name.cut if is_relevant else None), []).append(name)
+    query_ids = tables.rows.query_ids
+    values: dict[str, Values] = {str(name): np.empty(len(query_ids)) for name in names}
+    for some in alike.values():
+        for first, last, sweep in tables.sweeps(some, block_rows, is_relevant):
+            for name in some:
+                values[str(name)][first:last] = name.metric.score(sweep, name.cut)
+    values |= tables.calculated(objects)
+    # A chunk for each metric and cut: ids and labels are stored once, however many scores there are.
+    repeated = cache(lambda value: pa.repeat(value, len(query_ids)))
+    told = [one.name if isinstance(one, MetricAtCut) else one for one in asked]
+    columns: list[list[pa.Array]] = [
+        [query_ids for _ in told],
+        [repeated(name.column) for name in told],
+        [repeated(name.cut.kind) for name in told],
+        [repeated(pa.scalar(name.cut.size, pa.int32())) for name in told],
+        [pa.array(values[str(name)]) for name in told],
+    ]
+    chunked = [pa.chunked_array(column, field.type) for column, field in zip(columns, SCORES, strict=True)]
+    return pa.Table.from_arrays(chunked, schema=SCORES)
 
 
 def tokens_of_rows(
@@ -161,7 +177,7 @@ def held_shares(
 ) -> Values:
     """For each row of the truth, by query, the share of what was retrieved within the cut that it holds.
 
-    No two rows of a query overlap; arguments and errors are as for ``score_token_level``.
+    No two rows of a query overlap; arguments and errors are as for ``score_passages``.
     """
     hits = with_own_places(hits)[0] if level == "token-level" else hits
     read = None if documents is None else by_id(documents)
@@ -189,53 +205,6 @@ def average_scores(scores: pa.Table) -> pa.Table:
     heads = scores.select(["metric", "cut", "size"]).take(pa.array(firsts[order]))
     figures = pa.array(np.array(means, np.float64)[order]), pa.array(counts[order].astype(np.int64))
     return pa.Table.from_arrays([*heads.columns, *figures], schema=AVERAGES)
-
-
-def _score(
-    level: EvaluationType,
-    hits: pa.Table,
-    truth: TruthTables,
-    asked: Sequence[Asked],
-    documents: Mapping[str, Document] | None,
-    chunks: pa.Table | None,
-    block_rows: int,
-    count: TokenCount,
-    unjudged: UnjudgedAs,
-) -> pa.Table:
-    names = [one for one in asked if isinstance(one, MetricName)]
-    objects = [one for one in asked if isinstance(one, MetricAtCut)]
-    reading = [name for name in names if "chunks" in name.needs]
-    corpus = needed(chunks, str(reading[0]), "chunks") if reading else None
-    cuts = [name.cut for name in names if "chunks" not in name.metric.reads]
-    cuts += [one.name.cut for one in objects]
-    depth = max((MAX_MIN_K if cut == MIN else cut.hits or LARGEST_CUT for cut in cuts), default=0)
-    tables = _Tables(level, hits, read_rows(level, truth, {"hits": hits}, corpus, depth), documents, chunks, count)
-    is_relevant = unjudged == "relevant"
-    if is_relevant and objects:
-        raise ConfigurationError(f"{objects[0]} is not built in, and has no value for unjudged text that is relevant")
-    alike: dict[tuple[Any, ...], list[MetricName]] = {}
-    for name in names:
-        inputs = name.metric.reads & {"chunks", "judged"}
-        alike.setdefault((inputs, name.unit, name.cut if is_relevant else None), []).append(name)
-    query_ids = tables.rows.query_ids
-    values: dict[str, Values] = {str(name): np.empty(len(query_ids)) for name in names}
-    for some in alike.values():
-        for first, last, sweep in tables.sweeps(some, block_rows, is_relevant):
-            for name in some:
-                values[str(name)][first:last] = name.metric.score(sweep, name.cut)
-    values |= tables.calculated(objects)
-    # A chunk for each metric and cut: ids and labels are stored once, however many scores there are.
-    repeated = cache(lambda value: pa.repeat(value, len(query_ids)))
-    told = [one.name if isinstance(one, MetricAtCut) else one for one in asked]
-    columns: list[list[pa.Array]] = [
-        [query_ids for _ in told],
-        [repeated(name.column) for name in told],
-        [repeated(name.cut.kind) for name in told],
-        [repeated(pa.scalar(name.cut.size, pa.int32())) for name in told],
-        [pa.array(values[str(name)]) for name in told],
-    ]
-    chunked = [pa.chunked_array(column, field.type) for column, field in zip(columns, SCORES, strict=True)]
-    return pa.Table.from_arrays(chunked, schema=SCORES)
 
 
 @dataclass(frozen=True)

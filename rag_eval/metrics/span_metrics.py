@@ -223,7 +223,7 @@ class Unjudged(_OfBothLevels):
 
     What was retrieved and is not in the truth counts as irrelevant, although mostly nobody has judged it. With U what
     is retrieved within a cut and unjudged, every metric has a value for U irrelevant, which is the usual one, and one
-    for U relevant, each piece of it as a group of evidence of its own: ``score_token_level(…, unjudged="relevant")``.
+    for U relevant, each piece of it as a group of evidence of its own: ``score_passages(…, unjudged="relevant")``.
     Whatever part of what is unjudged, in U and elsewhere, is really relevant, by the ``bounds`` of a metric
 
     - *both* hold for what is found among the hits: precision, hit rate and reciprocal rank can only rise as a part of U
@@ -251,13 +251,13 @@ class Unjudged(_OfBothLevels):
 
 
 class SpanHitRate(formulas.HitRate, SpanMetric):
-    """1 when a hit has a gain, else 0; 0 on empty truth or retrieval."""
+    """1 when a hit is relevant, else 0; 0 on empty truth or retrieval."""
 
     label = "span_hit_rate"
 
 
 class SpanMRR(formulas.ReciprocalRank, SpanMetric):
-    """1 / rank of the first hit that has a gain; 0 when none has, also on empty truth or retrieval."""
+    """1 / rank of the first relevant hit; 0 when none is, also on empty truth or retrieval."""
 
     label = "span_mrr"
 

@@ -29,7 +29,7 @@ from rag_eval.parts.definition import shown
 from rag_eval.reports.html import Section
 from rag_eval.reports.sheets import PagedDocuments
 from rag_eval.reports.text_ranges import MOST_CHARACTERS, Ranges, choose_texts, cut_texts, merged, touching
-from rag_eval.stats.slices import PASSAGES, passages_kind
+from rag_eval.stats.comparison import PASSAGES, passages_kind
 from rag_eval.tables import CHUNKS, PLACE, has_places, table_of
 from rag_eval.types.ids import EvaluationType
 

@@ -17,8 +17,8 @@ from rag_eval.formatting import counted, html_table, number, signed
 from rag_eval.metrics.metric import higher_is_better, metric_of, split_name
 from rag_eval.metrics.span_metrics import TokensRetrieved
 from rag_eval.reports.wording import brackets, number_word, points, probability, significance, typeset, unit_word
-from rag_eval.stats.bootstrap import FEWEST_SURE
 from rag_eval.stats.comparison import Placed, place_labels
+from rag_eval.stats.estimates import FEWEST_SURE
 from rag_eval.tables import ResultTable
 
 if TYPE_CHECKING:

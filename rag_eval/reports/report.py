@@ -20,7 +20,7 @@ from rag_eval.reports.ranking import ConfigurationRanking
 from rag_eval.reports.unjudged import Holes, holes_of
 from rag_eval.reports.verdict import RunVerdict, judged, verdict_of
 from rag_eval.reports.why import Why, why
-from rag_eval.stats.bootstrap import RESAMPLES
+from rag_eval.stats.estimates import RESAMPLES
 
 
 @dataclass(frozen=True)

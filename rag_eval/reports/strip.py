@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from rag_eval.benchmark.scores import SEED, RunScores
 from rag_eval.metrics.budget import STRIP, RecallWithinTokens, TokensFetched
 from rag_eval.metrics.metric import Counts, Values, score_name
-from rag_eval.stats.bootstrap import bootstrap_intervals
 from rag_eval.stats.comparison import holm, is_significant, sign_flip_p_values
+from rag_eval.stats.estimates import bootstrap_intervals
 from rag_eval.stats.scores import PairedScores
 
 USED_UP = 0.05

@@ -18,9 +18,8 @@ from rag_eval.benchmark.workspace import Workspace
 from rag_eval.formatting import counted, number, percent
 from rag_eval.ground_truth.holes import Truth, pool
 from rag_eval.metrics.metric import Cut, MetricName, OwnMetric, Values, metric_of, score_name, split_name
-from rag_eval.metrics.score_tables import TokenCount, held_shares, score_chunk_level, score_token_level
-from rag_eval.stats.bootstrap import Estimate
-from rag_eval.stats.prediction_powered import PredictionPowered, prediction_powered
+from rag_eval.metrics.score_tables import TokenCount, held_shares, score_passages
+from rag_eval.stats.estimates import Estimate, PredictionPowered, prediction_powered
 from rag_eval.stats.scores import FEWEST_DOCUMENTS, Units
 from rag_eval.tables import (
     CHUNKS,
@@ -150,10 +149,8 @@ class _Run:
         given: dict[str, Any] = {"count": self.count, **settings}
         if any("chunks" in name.needs for name in asked) or not self.is_placed:
             given["chunks"] = self.chunks(one)
-        if self.is_placed:
-            scores = score_token_level(hits, self.truth, asked, documents=self.documents, **given)
-        else:
-            scores = score_chunk_level(hits, self.truth, asked, **given)
+        level, documents = self.outcome.inputs.evaluation_type, self.documents if self.is_placed else None
+        scores = score_passages(level, hits, self.truth, asked, documents=documents, **given)
         return [float(part.mean()) for part in np.split(scores.column("value").to_numpy(), len(asked))]
 
     def held(self, one: ConfigurationOutcome, passages: pa.Table, cut: Cut) -> Values:

@@ -20,14 +20,13 @@ from rag_eval.metrics.budget import RecallWithinTokens
 from rag_eval.metrics.formulas import Recall
 from rag_eval.metrics.losses import LOSS_PARTS, Losses
 from rag_eval.metrics.metric import Cut, MetricName, higher_is_better, metric_of
-from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
+from rag_eval.metrics.score_tables import score_passages
 from rag_eval.parts.kinds import PartRecord
 from rag_eval.reports.verdict import RunVerdict
 from rag_eval.reports.wording import listed, points
 from rag_eval.retrieval.retriever import candidates_for
 from rag_eval.retrieval.tokenizers import leakage, leakage_kind
-from rag_eval.stats.scores import FEWEST_DOCUMENTS
-from rag_eval.stats.slices import (
+from rag_eval.stats.comparison import (
     LEAKAGE,
     PASSAGES,
     SliceComparison,
@@ -35,6 +34,7 @@ from rag_eval.stats.slices import (
     passages_kind,
     slices_of,
 )
+from rag_eval.stats.scores import FEWEST_DOCUMENTS
 from rag_eval.tables import TruthTables, as_passages, queries_from_table
 
 WORTH = 0.005
@@ -267,10 +267,10 @@ class _Suggestions:
         if truth.evaluation_type == "token-level":
             documents = StoredDocuments([self.workspace.read_table(one) for one in self.outcome.inputs.documents])
             with Context(self.workspace).token_counts() as count:
-                scored = score_token_level(passages, tables, wanted, documents=documents, count=count)
+                scored = score_passages("token-level", passages, tables, wanted, documents=documents, count=count)
         else:
             chunks = read_chunks(self.workspace, one.chunk_tables, "chunk-level")
-            scored = score_chunk_level(passages, tables, wanted, chunks=chunks)
+            scored = score_passages("chunk-level", passages, tables, wanted, chunks=chunks)
         return float(pc.mean(scored.column("value")).as_py())
 
     def _more_questions(self) -> Iterator[Suggestion]:

@@ -8,8 +8,8 @@ from rag_eval.benchmark.references import digest_of
 from rag_eval.formatting import cost_in_words, counted, interval, number, p_value, percent, singular
 from rag_eval.metrics.metric import metric_of, split_name
 from rag_eval.parts import label
-from rag_eval.stats.bootstrap import Estimate
 from rag_eval.stats.comparison import EQUAL_WITHIN, Comparison
+from rag_eval.stats.estimates import Estimate
 
 TRIVIAL_SHARE = 0.5
 """A context that is this share of all text finds much of the truth whatever the search does."""

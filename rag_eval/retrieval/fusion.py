@@ -14,7 +14,7 @@ from statistics import NormalDist
 from typing import Annotated, Any, ClassVar, Generic, overload
 
 import numpy as np
-from pydantic import Field, StrictFloat
+from pydantic import AfterValidator, Field, StrictFloat
 
 from rag_eval.chunking import CHUNKER
 from rag_eval.errors import ConfigurationError, preview
@@ -60,20 +60,23 @@ class Found:
     chunks: int = 0
 
 
-Weight = Annotated[StrictFloat, Field(ge=0)]
-WEIGHTS = "The weight of each retriever, in their order; none given: all alike."
+def _check_weights(given: list[float]) -> list[float]:
+    if given and not any(given):
+        raise ValueError("all weights are 0: give at least one retriever a weight")
+    return given
+
+
+Weights = Annotated[
+    list[Annotated[StrictFloat, Field(ge=0)]],
+    AfterValidator(_check_weights),
+    Field(description="The weight of each retriever, in their order; none given: all alike."),
+]
 
 
 def _weights(given: Sequence[float], count: int, name: str) -> list[float]:
     if given and len(given) != count:
         raise ConfigurationError(f"{name} has {len(given)} weights for {count} retrievers: give one for each")
     return list(given) or [1.0] * count
-
-
-def check_weights(given: Sequence[float]) -> None:
-    """Raise ``ConfigurationError`` when all weights are 0."""
-    if given and not any(given):
-        raise ConfigurationError("all weights are 0: give at least one retriever a weight")
 
 
 @part
@@ -91,10 +94,7 @@ class ReciprocalRankFusion:
 
     _: KW_ONLY
     constant: Annotated[Count, Field(description="How little the first ranks count more than later ones.")] = 60
-    weights: Annotated[list[Weight], Field(description=WEIGHTS)] = Field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        check_weights(self.weights)
+    weights: Weights = Field(default_factory=list)
 
     def fuse(self, found: Found, depth: int) -> Ranking:
         """Return the first ``depth`` chunks of the rankings as one; equal scores by number."""
@@ -178,10 +178,7 @@ class ZScoreFusion(ScoreFusion):
     """
 
     _: KW_ONLY
-    weights: Annotated[list[Weight], Field(description=WEIGHTS)] = Field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        check_weights(self.weights)
+    weights: Weights = Field(default_factory=list)
 
     def by_score(self, scoring: Scoring, search: int, chunks: Numbers) -> Scores:
         """Return the scores, standardised."""
@@ -245,10 +242,7 @@ class MinMaxFusion(ScoreFusion):
     """
 
     _: KW_ONLY
-    weights: Annotated[list[Weight], Field(description=WEIGHTS)] = Field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        check_weights(self.weights)
+    weights: Weights = Field(default_factory=list)
 
     def by_score(self, scoring: Scoring, search: int, chunks: Numbers) -> Scores:
         """Return the scores, scaled to 0 to 1."""

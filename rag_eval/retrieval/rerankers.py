@@ -5,7 +5,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from functools import cached_property
-from typing import Annotated, Any, Protocol, Self
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +39,11 @@ class LexicalReranker:
 
     def rerank(self, query: str, chunks: Sequence[C], top_k: int) -> list[C]:
         """The ``top_k`` best of the chunks, best first; equal scores keep their order."""
-        scores = BM25Index([chunk.content for chunk in chunks], self.k1, self.b).scores(query)
-        return [chunks[number] for number in np.argsort(-scores, kind="stable")[:top_k].tolist()]
+        return _best(BM25Index([chunk.content for chunk in chunks], self.k1, self.b).scores(query), chunks, top_k)
+
+
+def _best(scores: NDArray[np.float64], chunks: Sequence[C], top_k: int) -> list[C]:
+    return [chunks[number] for number in np.argsort(-scores, kind="stable")[:top_k].tolist()]
 
 
 @part
@@ -71,7 +74,7 @@ class MaxSimReranker:
         scaled = (similar - similar.min()) / width if width else np.zeros(len(chunks))
         before = 1 - np.arange(len(chunks)) / max(1, len(chunks))
         scores = np.round(self.weight * scaled + (1 - self.weight) * before, 6)  # beyond what float32 decides
-        return [chunks[number] for number in np.argsort(-scores, kind="stable")[:top_k].tolist()]
+        return _best(scores, chunks, top_k)
 
 
 def _similarities(query: str, texts: Sequence[str]) -> NDArray[np.float64]:
@@ -126,14 +129,8 @@ class CohereReranker:
         """The variable that a key is missing in; what is kept needs none."""
         return None if revealed(self.api_key) or os.environ.get(KEY) else KEY
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
-        """Close the connection; also done on leaving a ``with`` block."""
+        """Close the connection."""
         with self._connecting:
             if self._connection is not None:
                 self._connection[1].close()
@@ -265,7 +262,7 @@ class CrossEncoderReranker:
                 f"{self.name} gave {len(scores)} scores for {len(chunks)} chunks, or one that is not a number: "
                 "use a model with one output"
             )
-        return [chunks[number] for number in np.argsort(-scores, kind="stable")[:top_k].tolist()]
+        return _best(scores, chunks, top_k)
 
     def _predictor(self) -> CrossEncoderModel:
         with self._loading:

@@ -1,16 +1,13 @@
 """Vectors in memory, searched exactly: the default of the library."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY
 from functools import partial
-from typing import Annotated
 
 import numpy as np
-from pydantic import Field
 
 from rag_eval.embedding.embedder import Vectors
-from rag_eval.parts import PythonOnly, part
-from rag_eval.stores.exact_search import DEFAULT, Blocks, BuiltInStore, Candidates, Mask, near_pairs
+from rag_eval.parts import part
+from rag_eval.stores.exact_search import BuiltInStore, Candidates, Mask, near_pairs
 from rag_eval.stores.store import AnyChunk, Integers, Places
 
 
@@ -18,12 +15,8 @@ from rag_eval.stores.store import AnyChunk, Integers, Places
 class InMemoryVectorStore(BuiltInStore):
     """One matrix of unit vectors in memory, searched exactly.
 
-    A search needs memory for one tile of scores and the candidates, never for all queries times all chunks; ``blocks``
-    says how much that is.
+    A search needs memory for one tile of scores and the candidates, never for all queries times all chunks.
     """
-
-    _: KW_ONLY
-    blocks: Annotated[Blocks, PythonOnly, Field(description="How much is multiplied at once.")] = DEFAULT
 
     def __post_init__(self) -> None:
         self.clear()
@@ -53,17 +46,17 @@ class InMemoryVectorStore(BuiltInStore):
         return self._parts[0]
 
     def _candidates(self, units: Vectors, k: int, among: Mask | None) -> Iterator[Candidates]:
-        for queries, numbers in near_pairs(units, k, partial(self._tiles, among), self.blocks):
+        for queries, numbers in near_pairs(units, k, partial(self._tiles, among), self._blocks):
             yield from self._scored(units, queries, numbers)
 
     def _tiles(self, among: Mask | None) -> Iterator[tuple[Integers, Vectors]]:
         matrix = self._matrix()
         if among is not None:
             numbers = np.flatnonzero(among)
-            for begin in range(0, len(numbers), self.blocks.rows):
-                part = numbers[begin : begin + self.blocks.rows]
+            for begin in range(0, len(numbers), self._blocks.rows):
+                part = numbers[begin : begin + self._blocks.rows]
                 yield part, matrix[part]
             return
-        for begin in range(0, len(matrix), self.blocks.rows):
-            rows = matrix[begin : begin + self.blocks.rows]
+        for begin in range(0, len(matrix), self._blocks.rows):
+            rows = matrix[begin : begin + self._blocks.rows]
             yield np.arange(begin, begin + len(rows)), rows

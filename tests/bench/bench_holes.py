@@ -29,9 +29,9 @@ from rag_eval.ground_truth.files import read_token_level, write_truth
 from rag_eval.ground_truth.holes import entered
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.metrics.metric import Cut
-from rag_eval.metrics.score_tables import held_shares, score_token_level
+from rag_eval.metrics.score_tables import held_shares, score_passages
 from rag_eval.reports.unjudged import holes_of
-from rag_eval.stats.prediction_powered import prediction_powered
+from rag_eval.stats.estimates import prediction_powered
 from rag_eval.stats.scores import Units
 from rag_eval.tables import TRUTH, TruthTables, as_passages, table_of, truth_to_tables
 from rag_eval.types.chunks import CharacterSpan
@@ -148,7 +148,7 @@ def bounds(workspace: Any, outcome: Any, corpus: Corpus, truth: Any, shown: Any)
         hits = as_passages(workspace.read_table(one.returned))
         for names, is_both in ((BOUNDED, True), (BOUNDED_ABOVE, False)):
             low, high, real = (
-                values(score_token_level(hits, tables, names, KS, documents=corpus, **settings))
+                values(score_passages("token-level", hits, tables, names, KS, documents=corpus, **settings))
                 for tables, settings in ((some, {}), (some, {"unjudged": "relevant"}), (whole, {}))
             )
             below = (real < low - 1e-12) if is_both else np.zeros(len(real), bool)

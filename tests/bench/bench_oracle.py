@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 import numpy as np
 import pyarrow as pa
 
-from rag_eval.metrics.losses import HitStages, token_level_losses
+from rag_eval.metrics.losses import HitStages, losses_of
 from rag_eval.tables import CHUNKS, HITS, QUERIES, TRUTH, TruthTables, table_with
 
 QUERY_COUNT, TRUTHS_EACH, HITS_EACH = 5_000, 3, 20
@@ -132,9 +132,8 @@ def run() -> list[dict[str, object]]:
     """The figures: the time of the whole decomposition, of the textbook's oracle, and whether the two agree."""
     chunks, truth, hits = make_tables()
     started = time.process_time()
-    losses = token_level_losses(
-        chunks, truth, HitStages({"vector": hits[1], "reranked": hits[2]}, {"vector": hits[0]}), KS
-    )
+    stages = HitStages({"vector": hits[1], "reranked": hits[2]}, {"vector": hits[0]})
+    losses = losses_of("token-level", chunks, truth, stages, KS).parts
     seconds = time.process_time() - started
     values = {name: losses.column(name).to_numpy().reshape(len(KS), QUERY_COUNT) for name in losses.column_names[2:]}
     oracle = 1 - values["uncovered"] - values["boundary"]

@@ -14,7 +14,7 @@ from statistics import median
 import numpy as np
 import pyarrow as pa
 
-from rag_eval.metrics.score_tables import score_token_level
+from rag_eval.metrics.score_tables import score_passages
 from rag_eval.tables import PASSAGES, QUERIES, TRUTH, TruthTables, table_with
 
 QUERY_COUNT, HITS_EACH, TRUTHS_EACH = 100_000, 10, 3
@@ -149,7 +149,7 @@ def run() -> list[dict[str, object]]:
     table_seconds, loop_seconds, bare_seconds, difference = [], [], [], 0.0
     for turn in range(TURNS):
         started = time.process_time()
-        scores = score_token_level(hits, truth, METRICS, KS)
+        scores = score_passages("token-level", hits, truth, METRICS, KS)
         table_seconds.append(time.process_time() - started)
         first = turn * LOOP_QUERIES
         some_hits = hits.slice(first * HITS_EACH, LOOP_QUERIES * HITS_EACH)

@@ -20,8 +20,8 @@ from rag_eval.benchmark.history import history
 from rag_eval.benchmark.outcome import SUMMARY
 from rag_eval.benchmark.runs import read_summary, run_names
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.stats.bootstrap import RESAMPLES, bootstrap_intervals, expanded_level
 from rag_eval.stats.comparison import rank
+from rag_eval.stats.estimates import RESAMPLES, bootstrap_intervals, expanded_level
 from rag_eval.stats.scores import PairedScores, Units
 from tests.benchmark.made_runs import make_run, write_data
 

@@ -23,7 +23,7 @@ from rag_eval.benchmark.truth_stages import ground_truth
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
 from rag_eval.disk.files import SCRATCH_PREFIX, sweep_scratch
-from rag_eval.disk.locks import in_turn
+from rag_eval.disk.turns import in_turn
 from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.reports.report import build_report
 from tests.benchmark.made_runs import make_run, write_data

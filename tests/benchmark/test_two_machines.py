@@ -14,7 +14,7 @@ import pytest
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.references import TableRef
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.disk.leases import LEASE_SECONDS
+from rag_eval.disk.turns import LEASE_SECONDS
 from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.tables import chunks_to_table
 from rag_eval.types.chunks import PositionAwareChunk

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 from chunker_contract import TrigramEmbedder
 
-from rag_eval.chunking.certify import CHECKS, Certificate, Check, certify, compare_certificates, nasty_texts
+from rag_eval.chunking.certify import CHECKS, Certificate, Check, certify, nasty_texts
 from rag_eval.chunking.chunker import BuiltInChunker
 from rag_eval.chunking.markdown import MarkdownChunker
 from rag_eval.chunking.placement import ChunkerPositionAdapter
@@ -57,7 +57,7 @@ class Claim:
 )
 def test_built_in_chunkers_pass_on_the_nasty_texts(chunker: BuiltInChunker) -> None:
     certificate = certify(chunker)
-    assert certificate.passed, certificate.to_markdown()
+    assert certificate.passed, str(certificate)
     assert certificate.positions == "own"
     assert [check.status for check in certificate.checks] == ["passed"] * len(CHECKS)
     assert certificate.texts == len(nasty_texts())
@@ -127,10 +127,8 @@ def test_a_chunker_that_changes_its_mind() -> None:
     assert str(check(certificate, "determinism").example) == "text 1: the second run differs"
 
 
-def test_the_size_limit_is_given_found_or_does_not_apply() -> None:
+def test_the_size_limit_is_found_or_does_not_apply() -> None:
     assert check(certify(str.split, ["aaa b"]), "size limit").status == "not applicable"
-    given = check(certify(str.split, ["aaa b"], fits=lambda text: len(text) < 3), "size limit")
-    assert (given.status, given.failures, str(given.example)) == ("failed", 1, "text 1 at 0: 'aaa'")
 
     @dataclass(frozen=True)
     class Broken(BuiltInChunker):
@@ -141,11 +139,6 @@ def test_the_size_limit_is_given_found_or_does_not_apply() -> None:
 
     assert failed(certify(Broken(), ["aaa"])) == ["size limit"]
     assert certify(Broken(), ["aa"]).passed
-
-
-def test_a_fits_that_raises_is_not_the_fault_of_the_chunker() -> None:
-    with pytest.raises(ZeroDivisionError):
-        certify(str.split, ["aaa b"], fits=lambda text: 1 // 0 > 0)
 
 
 def test_a_chunk_of_another_document_is_not_an_exact_slice() -> None:
@@ -225,7 +218,7 @@ def short_texts() -> dict[str, str]:
 def test_windows_that_are_perfect_by_construction_do_not_fail(name: str) -> None:
     certificate = certify(lambda text: [text[start:end] for start, end in WINDOWS[name](text)], short_texts())
     assert certificate.positions == "found"
-    assert certificate.passed, certificate.to_markdown()
+    assert certificate.passed, str(certificate)
 
 
 def without(pieces: list[str], index: int) -> list[str]:
@@ -251,26 +244,15 @@ FAULTS: dict[str, tuple[str, Callable[[list[str]], list[str]]]] = {
 def test_a_fault_planted_in_windows_is_found(name: str) -> None:
     failing, spoil = FAULTS[name]
     certificate = certify(lambda text: spoil([text[a:b] for a, b in WINDOWS[name](text)]), short_texts())
-    assert failing in failed(certificate), certificate.to_markdown()
+    assert failing in failed(certificate), str(certificate)
 
 
-def test_the_certificate_as_a_table() -> None:
-    text = certify(lambda text: [text.replace("|", "")], {"pipes": "a|b\x00"}).to_markdown()
+def test_the_certificate_as_text() -> None:
+    text = str(certify(lambda text: [text.replace("|", "")], {"pipes": "a|b\x00"}))
     lines = text.splitlines()
     assert "FAILED (1 texts, 1 chunks, 1 without a place; positions found by ChunkerPositionAdapter)" in lines[0]
-    assert lines[2].startswith("| check")
-    assert len({len(line) for line in lines[2:]}) == 1
     assert "\x00" not in text
-    assert next(line for line in lines if "coverage" in line).endswith(
-        r"pipes at 0: 'a\|b\\x00' (places found by the adapter, 1 of 1 chunks without one) |"
-    )
-
-
-def test_certificates_side_by_side() -> None:
-    table = compare_certificates([certify(SentenceChunker(5), ["a b"]), certify(lambda text: [], ["a b"])])
-    assert table.splitlines()[2].count("✓") == 6
-    assert "2 of 2 fail" in table.splitlines()[3]
-    assert compare_certificates([]) == ""
+    assert r"coverage: failed, 4 of 4, first pipes at 0: 'a|b\x00' (places found by the adapter" in text
 
 
 def test_what_cannot_be_certified() -> None:

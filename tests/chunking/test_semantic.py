@@ -95,5 +95,3 @@ def test_an_embedder_that_gives_nonsense_is_named(result: np.ndarray) -> None:
 
     with pytest.raises(ConfigurationError, match="the embedder trigrams gave"):
         SemanticChunker(Broken()).cuts("One is. Two is.")
-    with pytest.raises(ConfigurationError, match="the embedder trigrams gave"):
-        unit_vectors(Broken(), "One is. Two is.", [(0, 7), (8, 15)])

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from rag_eval.disk.locks import in_turn, try_lock
+from rag_eval.disk.turns import in_turn, try_lock
 from rag_eval.errors import ArtifactError
 
 HOLD = """
 import sys
 from pathlib import Path
-from rag_eval.disk.locks import in_turn, try_lock
+from rag_eval.disk.turns import in_turn, try_lock
 with {lock}(Path(sys.argv[1])) as held:
     print(held, flush=True)
     sys.stdin.read()

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.disk.leases import LEASE_SECONDS, SHARED, LeaseFolder, LeasePlace, is_on_network, is_shared, leased
 from rag_eval.disk.storage import Bucket, BucketLocation
+from rag_eval.disk.turns import LEASE_SECONDS, SHARED, LeaseFolder, LeasePlace, is_on_network, is_shared, leased
 from rag_eval.errors import ConfigurationError, ServiceError
 from tests.doubles.loopback import refused_url
 from tests.doubles.s3_server import S3Double, s3_double
@@ -173,7 +173,7 @@ def test_what_is_no_lease_counts_as_held_and_is_not_waited_for_longer_than_a_ter
     content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(LEASE_SECONDS, "1")
-    monkeypatch.setattr("rag_eval.disk.leases.DEFAULT_TERM", 0.2)
+    monkeypatch.setattr("rag_eval.disk.turns.DEFAULT_TERM", 0.2)
     place, waits = LeaseFolder(tmp_path), []
     (tmp_path / "lease").write_bytes(content)
     with leased(place, "lease", lambda: waits.append(1)):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import betabinom, binomtest
 
 from rag_eval.errors import ConfigurationError
-from rag_eval.metrics.abstention import Abstention, Share
+from rag_eval.metrics.abstention import NO_THRESHOLD, Abstention, Share
 from rag_eval.metrics.metric import Values
 
 SCORES = st.sampled_from([-math.inf, -1.5, 0.0, 0.1, 0.3, 0.30000000000000004, 0.5, 2.0, 1e-9, 12345.678])
@@ -41,7 +41,7 @@ def test_the_curve_is_that_of_counting_at_every_score(
         area += (point.coverage - covered) * point.risk
         covered = point.coverage
     assert found.area == pytest.approx(area / covered if covered else 0.0)
-    assert found.as_run.false_hits.count == sum(score > -math.inf for score in unanswerable)
+    assert found.at(NO_THRESHOLD).false_hits.count == sum(score > -math.inf for score in unanswerable)
 
 
 @settings(deadline=None, derandomize=True, max_examples=300)
@@ -86,7 +86,6 @@ def test_without_questions_nothing_is_known() -> None:
     assert (Share(0, 0).value, Share(0, 0).interval) == (0.0, (0.0, 1.0))
     assert abstention([], []).threshold(0.05) is None
     assert abstention([], [0.5] * 18).threshold(0.05) is None
-    assert abstention([], [0.5] * 18).expected(0.05, 10) == (0.0, 1.0)
     assert abstention([], [0.5] * 19).threshold(0.05) is not None
     assert (abstention([], []).curve, abstention([], []).area) == ([], 0.0)
     for rate in (0.0, 1.0, -1.0):
@@ -94,17 +93,12 @@ def test_without_questions_nothing_is_known() -> None:
             abstention([], [0.5]).threshold(rate)
 
 
-@pytest.mark.parametrize(("n", "rate", "questions"), [(19, 0.05, 7), (100, 0.1, 50), (40, 0.5, 200)])
-def test_the_rate_of_other_questions_is_beta_binomial(n: int, rate: float, questions: int) -> None:
-    k = math.ceil(round((n + 1) * (1 - rate), 9))
-    expected = betabinom.ppf([0.025, 0.975], questions, n - k + 1, k) / questions
-    assert abstention([], [float(i) for i in range(n)]).expected(rate, questions) == pytest.approx(tuple(expected))
-
-
 @pytest.mark.parametrize("rate", [0.05, 0.2])
 def test_a_threshold_of_one_half_keeps_its_rate_on_the_other(rate: float) -> None:
     """Scores of two humps, so that the rate cannot come from a distribution that was assumed."""
     rng = np.random.default_rng(7)
+    k = math.ceil(round(121 * (1 - rate), 9))
+    low, high = betabinom.ppf([0.025, 0.975], 120, 121 - k, k) / 120
     inside, rates = 0, []
     for _ in range(1000):
         scores: Values = np.where(rng.random(240) < 0.3, rng.normal(5, 0.2, 240), rng.gamma(1.0, 1.0, 240))
@@ -112,7 +106,6 @@ def test_a_threshold_of_one_half_keeps_its_rate_on_the_other(rate: float) -> Non
         found = first.threshold(rate)
         assert found is not None
         rates.append(second.at(found.score).false_hits.value)
-        low, high = first.expected(rate, 120)
         inside += low <= rates[-1] <= high
     assert inside >= 930
     assert rate - 0.02 < np.mean(rates) <= rate + 0.002

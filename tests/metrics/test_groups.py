@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from rag_eval import ChunkLevelGroundTruth, Document, DocumentId, Query, TokenLevelGroundTruth, generate_chunk_id
 from rag_eval.errors import ConfigurationError
-from rag_eval.metrics.losses import LOSS_PARTS, HitStages, chunk_level_losses, losses_of, token_level_losses
+from rag_eval.metrics.losses import LOSS_PARTS, HitStages, losses_of
 from rag_eval.metrics.metric import Cut, token_level_metric
-from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
+from rag_eval.metrics.score_tables import score_passages
 from rag_eval.metrics.span_metrics import CompleteEvidence
 from rag_eval.tables import PASSAGES, as_passages, chunks_to_table, truth_to_tables
 from rag_eval.tokens import count_tokens
@@ -34,7 +34,7 @@ TRUTH = truth_to_tables(
 def recalls(*places: tuple[int, int], ks: list[int], metrics: tuple[str, ...] = ("span_recall",)) -> list[float]:
     """The recall of the first query at each k, the other one finding nothing."""
     passages = placed_passages([(ASKED.id, rank, DOC.id, *place) for rank, place in enumerate(places, start=1)])
-    scores = score_token_level(passages, TRUTH, metrics, ks, documents=[DOC])
+    scores = score_passages("token-level", passages, TRUTH, metrics, ks, documents=[DOC])
     assert scores.column("query_id").to_pylist() == [ASKED.id, OTHER.id] * (scores.num_rows // 2)
     return [row["value"] for row in scores.to_pylist() if row["query_id"] == ASKED.id]
 
@@ -68,7 +68,7 @@ def test_a_budget_chooses_by_the_tokens_that_the_passages_have() -> None:
 
     def at(budget: int, column: str, values: pa.Array, documents: list[Document] | None) -> float:
         table = passages.set_column(passages.column_names.index(column), PASSAGES.field(column), values)
-        scores = score_token_level(table, TRUTH, [f"span_recall@{budget}tokens"], documents=documents)
+        scores = score_passages("token-level", table, TRUTH, [f"span_recall@{budget}tokens"], documents=documents)
         return float(scores.column("value")[0].as_py())
 
     tokens = pa.array([500, 500], pa.int32())
@@ -79,7 +79,7 @@ def test_a_budget_chooses_by_the_tokens_that_the_passages_have() -> None:
 
 def test_metrics_come_back_in_the_order_asked() -> None:
     passages = placed_passages([(ASKED.id, 1, DOC.id, 26, 50)])
-    scores = score_token_level(passages, TRUTH, ["span_recall", "span_precision"], [2, 1])
+    scores = score_passages("token-level", passages, TRUTH, ["span_recall", "span_precision"], [2, 1])
     names = [(row["metric"], row["size"]) for row in scores.to_pylist()[::2]]
     assert names == [("span_recall", 2), ("span_recall", 1), ("span_precision", 2), ("span_precision", 1)]
 
@@ -87,7 +87,7 @@ def test_metrics_come_back_in_the_order_asked() -> None:
 def test_losses_of_grouped_truth_add_up() -> None:
     chunks = placed_chunks([(f"c{start}", DOC.id, start, end, "…") for start, end in ((0, 24), (26, 50), (52, 68))])
     hits = placed_hits([(ASKED.id, 1, 1.0, DOC.id, 26, 50, "c26")])
-    row = token_level_losses(chunks, TRUTH, HitStages({"vector": hits}), [1]).to_pylist()[0]
+    row = losses_of("token-level", chunks, TRUTH, HitStages({"vector": hits}), [1]).parts.to_pylist()[0]
     assert row["final_recall"] == 24 / 30
     assert sum(row[part] for part in LOSS_PARTS) == pytest.approx(6 / 30)
 
@@ -96,17 +96,17 @@ def test_chunk_ids_have_groups_too() -> None:
     one, copy, two = (generate_chunk_id(text) for text in ("one", "ONE", "two"))
     truth = truth_to_tables([ChunkLevelGroundTruth(ASKED, [one, two], False, {one: [copy]})])
     passages = plain_passages([(ASKED.id, 1, copy), (ASKED.id, 2, one)])
-    scores = score_chunk_level(passages, truth, ["chunk_recall"], [1, 2])
+    scores = score_passages("chunk-level", passages, truth, ["chunk_recall"], [1, 2])
     assert scores.column("value").to_pylist() == [0.5, 0.5]
     texts = {one: "one", copy: "ONE", two: "two"}
     chunks = chunks_to_table(Chunk(chunk_id, text, DOC.id) for chunk_id, text in texts.items())
-    within = score_chunk_level(passages, truth, ["chunk_recall@1tokens"], chunks=chunks)
+    within = score_passages("chunk-level", passages, truth, ["chunk_recall@1tokens"], chunks=chunks)
     assert within.column("value").to_pylist() == [0.5]
     hits = plain_hits([(ASKED.id, 1, 1.0, DOC.id, 1, copy)])
     assert as_passages(hits).num_rows == 1
-    assert chunk_level_losses(chunks, truth, HitStages({"vector": hits}), [1]).column("final_recall").to_pylist() == [
-        0.5
-    ]
+    assert losses_of("chunk-level", chunks, truth, HitStages({"vector": hits}), [1]).parts.column(
+        "final_recall"
+    ).to_pylist() == [0.5]
 
 
 def test_a_hit_on_any_member_is_relevant() -> None:
@@ -121,7 +121,7 @@ def test_a_hit_on_any_member_is_relevant() -> None:
 def test_a_loss_is_that_of_the_stage_that_lost_the_best_member_it_had() -> None:
     chunks = placed_chunks([(f"c{start}", DOC.id, start, end, "…") for start, end in ((26, 50), (52, 68))])
     hits = placed_hits([(ASKED.id, 1, 1.0, DOC.id, 52, 68, "c52")])
-    row = token_level_losses(chunks, TRUTH, HitStages({"vector": hits}), [1]).to_pylist()[0]
+    row = losses_of("token-level", chunks, TRUTH, HitStages({"vector": hits}), [1]).parts.to_pylist()[0]
     # No chunk has the first member, but one has its copy, which was not found.
     assert row["uncovered"] == 0
     assert (row["boundary"], row["search"], row["final_recall"]) == (6 / 30, 18 / 30, 6 / 30)
@@ -256,7 +256,9 @@ def test_every_metric_at_every_cut_is_that_of_sets_of_characters(
     ks, budgets = [1, 2, 3, 5], [1, 3, 6, 12]
     at_budgets = [f"{name}@{budget}tokens" for name in names for budget in budgets]
     area = [f"{name}@{budget}" for name in ("recall_within_tokens", "recall_token_area") for budget in budgets]
-    scores = score_token_level(passages, truth_to_tables(truth), [*names, *at_budgets, *area], ks, documents=OTHERS)
+    scores = score_passages(
+        "token-level", passages, truth_to_tables(truth), [*names, *at_budgets, *area], ks, documents=OTHERS
+    )
     found: dict[tuple[str, str, int], list[float]] = {}
     for row in scores.to_pylist():
         found.setdefault((row["metric"], row["cut"], row["size"]), []).append(row["value"])
@@ -298,7 +300,7 @@ def test_losses_of_groups_are_those_of_every_choice_of_chunks(
         return sum(count_tokens(one.text, "cl100k_base") for one in some)
 
     stages = HitStages({"words": found})
-    rows = token_level_losses(table, truth, stages, ks).to_pylist()
+    rows = losses_of("token-level", table, truth, stages, ks).parts.to_pylist()
     rows += losses_of("token-level", table, truth, stages, budgets, "tokens", OTHERS).parts.to_pylist()
     choices = [some for size in range(len(chunks) + 1) for some in combinations(chunks, size)]
     within = [([some for some in choices if len(some) <= k], hits[:k]) for k in ks]
@@ -322,6 +324,6 @@ def test_more_members_than_can_be_tried_leave_the_losses_in_order() -> None:
     places = [(start, start + 20) for start in range(3, 260, 20)]
     chunks = placed_chunks([(f"c{start}", document.id, start, end, "…") for start, end in places])
     hits = [(ASKED.id, rank, 1.0, document.id, *place, "c") for rank, place in enumerate(places[::-1], start=1)]
-    rows = token_level_losses(chunks, truth, HitStages({"words": placed_hits(hits)}), [1, 2, 3]).to_pylist()
+    rows = losses_of("token-level", chunks, truth, HitStages({"words": placed_hits(hits)}), [1, 2, 3]).parts.to_pylist()
     assert all(min(row[part] for part in LOSS_PARTS[:3]) >= 0 for row in rows)
     assert [1 - row["uncovered"] - row["boundary"] for row in rows] == pytest.approx([1 / 3, 2 / 3, 1])

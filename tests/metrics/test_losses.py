@@ -16,11 +16,9 @@ from rag_eval.metrics.losses import (
     SEARCH_LOSSES,
     HitStages,
     average_losses,
-    chunk_level_losses,
     losses_of,
-    token_level_losses,
 )
-from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
+from rag_eval.metrics.score_tables import score_passages
 from rag_eval.tables import HITS, QUERIES, TruthTables, as_passages, check_schema, table_of
 from rag_eval.tokens import count_tokens
 from rag_eval.types.documents import Document
@@ -29,6 +27,14 @@ from tests import made_tables
 
 Place = tuple[str, int, int]
 KS = [3, 1, 2]
+
+
+def token_level_losses(chunks: pa.Table, truth: TruthTables, stages: HitStages, ks: Sequence[int]) -> pa.Table:
+    return losses_of("token-level", chunks, truth, stages, ks).parts
+
+
+def chunk_level_losses(chunks: pa.Table, truth: TruthTables, stages: HitStages, ks: Sequence[int]) -> pa.Table:
+    return losses_of("chunk-level", chunks, truth, stages, ks).parts
 
 
 def name(place: Place) -> str:
@@ -159,7 +165,7 @@ def test_token_level_parts_are_those_of_sets_of_characters(
     assert all(min(row[:3]) >= 0 for row in shares(losses))
     last = "passages" if "passages" in tables else next((one for one in reversed(STAGES[2:]) if one in tables), None)
     if last is not None:
-        scores = score_token_level(as_passages(tables[last]), truth, ["span_recall"], KS)
+        scores = score_passages("token-level", as_passages(tables[last]), truth, ["span_recall"], KS)
         assert losses.column("final_recall").to_pylist() == scores.column("value").to_pylist()
 
 
@@ -205,7 +211,7 @@ def test_within_a_budget_the_parts_are_those_of_every_choice_of_chunks_that_fits
     last = "passages" if "passages" in tables else next((one for one in reversed(STAGES[2:]) if one in tables), None)
     if last is not None:
         asked = [f"recall_within_tokens@{budget}" for budget in budgets]
-        scores = score_token_level(as_passages(tables[last]), truth, asked, documents=DOCUMENTS)
+        scores = score_passages("token-level", as_passages(tables[last]), truth, asked, documents=DOCUMENTS)
         assert losses.parts.column("final_recall").to_pylist() == scores.column("value").to_pylist()
 
 
@@ -292,7 +298,7 @@ def test_chunk_level_parts_are_those_of_sets_of_ids(data: st.DataObject) -> None
             expected.append(parts_of([Fraction(len(found), len(wanted)) for found in reached]))
     assert shares(losses) == expected
     np.testing.assert_allclose([sum(row) for row in shares(losses)], 1, rtol=0, atol=1e-15)
-    scores = score_chunk_level(hits.tables()["reranked hits"], truth, ["chunk_recall"], KS)
+    scores = score_passages("chunk-level", hits.tables()["reranked hits"], truth, ["chunk_recall"], KS)
     assert losses.column("final_recall").to_pylist() == scores.column("value").to_pylist()
 
 

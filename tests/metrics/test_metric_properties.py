@@ -25,7 +25,7 @@ from rag_eval.metrics.metric import (
     metric_of,
     token_level_metric,
 )
-from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
+from rag_eval.metrics.score_tables import score_passages
 from rag_eval.metrics.span_metrics import ChunkedCorpus, SpanIoU, SpanNDCG, SpanPrecision, SpanRecall, TokensRetrieved
 from rag_eval.tables import PASSAGES, QUERIES, TruthTables, chunks_to_table, table_of, truth_to_tables
 from rag_eval.tokens import count_tokens
@@ -188,8 +188,13 @@ def test_chunk_ids_are_cut_by_the_tokens_of_their_chunks(
     queries = table_of(QUERIES, [(f"q{n}", "?", False, "{}") for n in range(len(run))])
     chunks = plain_chunks([(one, "a.md", place, "word " * (place + 1)) for place, one in enumerate(IDS)])
     names = [f"{name}@{budget}tokens" for name in metric_names("chunk-level") if name not in AT_BUDGETS | COSTING]
-    scores = score_chunk_level(
-        plain_passages(hits), TruthTables(queries, chunk_truth(truth)), names, chunks=chunks, block_rows=block
+    scores = score_passages(
+        "chunk-level",
+        plain_passages(hits),
+        TruthTables(queries, chunk_truth(truth)),
+        names,
+        chunks=chunks,
+        block_rows=block,
     )
     expected = []
     for name in names:
@@ -216,7 +221,7 @@ def test_a_chunk_within_a_longer_one_that_ends_a_character_before_the_reference_
         assert ChromaRecall("min", corpus).calculate(hits, [reference]) == expected
         truth = truth_to_tables([TokenLevelGroundTruth(Query(QueryId("q"), QueryText("?")), [reference])])
         passages = placed_passages([("q", rank, hit.doc_id, hit.start, hit.end) for rank, hit in enumerate(hits, 1)])
-        scores = score_token_level(passages, truth, ["chroma_recall@min"], chunks=chunks_to_table(chunks))
+        scores = score_passages("token-level", passages, truth, ["chroma_recall@min"], chunks=chunks_to_table(chunks))
         assert scores.column("value").to_pylist() == [expected]
     # And on the other side: a chunk that starts where the reference ends touches it, one character later it does not.
     for start, touching in ((20, 1), (21, 0)):
@@ -254,7 +259,7 @@ def test_a_passage_costs_its_own_text_or_the_tokens_it_was_given() -> None:
     sliced = [count_tokens(document.content[start:end], "cl100k_base") for start, end in ((0, 5), (6, 11), (12, 20))]
 
     def cost(table: pa.Table, name: str = "tokens_retrieved@2") -> float:
-        scores = score_token_level(table, truth, [MetricName.parse(name)], documents=DOCUMENTS)
+        scores = score_passages("token-level", table, truth, [MetricName.parse(name)], documents=DOCUMENTS)
         return float(scores.column("value")[0].as_py())
 
     assert [cost(passages, f"tokens_retrieved@{k}") for k in (1, 2, 3)] == np.cumsum(sliced).tolist()
@@ -281,9 +286,9 @@ def test_chunk_ids_cost_the_tokens_that_their_passages_were_given() -> None:
     tokens = pa.array([30, 20], pa.int32())
     counted = passages.set_column(passages.column_names.index("tokens"), PASSAGES.field("tokens"), tokens)
     names = [MetricName.parse(f"chunk_recall@{budget}tokens") for budget in (19, 20, 49, 50)]
-    assert score_chunk_level(counted, tables, names).column("value").to_pylist() == [0, 0.5, 0.5, 1]
+    assert score_passages("chunk-level", counted, tables, names).column("value").to_pylist() == [0, 0.5, 0.5, 1]
     with pytest.raises(ConfigurationError, match=r"chunk_recall@19tokens needs the chunks of the corpus"):
-        score_chunk_level(passages, tables, names)
+        score_passages("chunk-level", passages, tables, names)
 
 
 def test_chunk_ids_cost_the_text_that_their_passages_have_in_place_of_the_chunk() -> None:
@@ -293,6 +298,8 @@ def test_chunk_ids_cost_the_text_that_their_passages_have_in_place_of_the_chunk(
     texts = pa.array([None, window, None], pa.large_string())
     widened = passages.set_column(passages.column_names.index("text"), PASSAGES.field("text"), texts)
     chunks = plain_chunks([("a", "a.md", 0, "hit"), ("b", "a.md", 1, "one two three")])
-    scores = score_chunk_level(widened, tables, [MetricName.parse("tokens_retrieved@99tokens")], chunks=chunks)
+    scores = score_passages(
+        "chunk-level", widened, tables, [MetricName.parse("tokens_retrieved@99tokens")], chunks=chunks
+    )
     costs = [count_tokens(text, "cl100k_base") for text in (window, "one two three", "hit")]
     assert scores.column("value").to_pylist() == [sum(costs)]

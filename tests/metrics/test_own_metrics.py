@@ -29,7 +29,7 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.metrics import METRIC
 from rag_eval.metrics.metric import column_of, higher_is_better
 from rag_eval.metrics.own_metrics import ForeignMetric, taken_metric
-from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
+from rag_eval.metrics.score_tables import score_passages
 from rag_eval.parts.settings import Place
 from rag_eval.tables import truth_to_tables
 from rag_eval.tokens import count_tokens
@@ -69,7 +69,7 @@ def test_it_sees_the_hits_of_every_cut_and_the_best_covered_member_of_every_grou
     own = [
         Own(one, name) for name, one in (metrics | {f"{name}@5tokens": one for name, one in metrics.items()}).items()
     ]
-    scores = score_token_level(table, tables, own, [1, 2, 6], documents=[DOC])
+    scores = score_passages("token-level", table, tables, own, [1, 2, 6], documents=[DOC])
     fitting = 0
     while fitting < len(hits) and sum(count_tokens(one.text, "cl100k_base") for one in hits[: fitting + 1]) <= 5:
         fitting += 1
@@ -82,7 +82,7 @@ def test_it_sees_the_hits_of_every_cut_and_the_best_covered_member_of_every_grou
         assert row["value"] == metrics[row["metric"].removeprefix("own_")].calculate(retrieved, chosen)
     if size == 1:
         built_in = [one.name.removeprefix("own_") for one in own]
-        ours = score_token_level(table, tables, built_in, [1, 2, 6], documents=[DOC])
+        ours = score_passages("token-level", table, tables, built_in, [1, 2, 6], documents=[DOC])
         assert scores.column("value").to_pylist() == ours.column("value").to_pylist()
         assert scores.select(["cut", "size"]).equals(ours.select(["cut", "size"]))
 
@@ -97,7 +97,7 @@ def test_chunk_ids_likewise() -> None:
         seen.append((retrieved, ground_truth))
         return ChunkRecall().calculate(retrieved, ground_truth)
 
-    scores = score_chunk_level(hits, truth, [ForeignMetric(both)], [1, 2])
+    scores = score_passages("chunk-level", hits, truth, [ForeignMetric(both)], [1, 2])
     assert scores.column("value").to_pylist() == [0.5, 1.0]
     assert seen == [([copy], [copy, other]), ([copy, other], [copy, other])]
 
@@ -165,4 +165,4 @@ def test_a_metric_that_raises_or_gives_no_number_is_named() -> None:
         (ForeignMetric(lambda retrieved, truth: None, name="none"), f"none.calculate gave 'None' for {ASKED.id}"),
     ):
         with pytest.raises(ConfigurationError, match=reason):
-            score_token_level(table, truth, [metric], [5], documents=[DOC])
+            score_passages("token-level", table, truth, [metric], [5], documents=[DOC])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rag_eval.errors import ConfigurationError, GroundTruthError, TableError
 from rag_eval.metrics.metric import chunk_level_metric, metric_names, metric_of, score_name, token_level_metric
-from rag_eval.metrics.score_tables import AVERAGES, average_scores, score_chunk_level, score_token_level
+from rag_eval.metrics.score_tables import AVERAGES, average_scores, score_passages
 from rag_eval.metrics.span_metrics import TokensRetrieved
 from rag_eval.tables import (
     SCORES,
@@ -115,7 +115,8 @@ def test_token_level_scores_equal_those_of_the_objects(
     placed = [chunk(span) for span in chunks]
     hits = as_hits(truth, retrieved)
     shuffler.shuffle(hits)
-    scores = score_token_level(
+    scores = score_passages(
+        "token-level",
         hits_table(hits),
         truth_to_tables(truth),
         NAMES,
@@ -159,7 +160,7 @@ def test_chunk_level_scores_equal_those_of_the_objects(
     ]
     shuffler.shuffle(hits)
     names = [name for name in metric_names("chunk-level") if name.startswith("chunk_")]
-    scores = score_chunk_level(chunk_hits_table(hits), truth_to_tables(truth), names, KS, block_rows=block)
+    scores = score_passages("chunk-level", chunk_hits_table(hits), truth_to_tables(truth), names, KS, block_rows=block)
     expected = {
         (one.query.id, f"{name}@{k}"): chunk_level_metric(f"{name}@{k}").calculate(ids, one.relevant_chunk_ids)
         for one, (ids, _, _) in zip(truth, run, strict=True)
@@ -182,7 +183,7 @@ def case(**changes: object) -> SimpleNamespace:
 
 
 def score(run: SimpleNamespace) -> pa.Table:
-    return score_token_level(run.hits, run.truth, run.metrics, run.ks)
+    return score_passages("token-level", run.hits, run.truth, run.metrics, run.ks)
 
 
 def test_every_metric_k_and_answerable_query_has_a_row_in_order() -> None:
@@ -281,7 +282,7 @@ def test_chunks_are_checked_like_hits() -> None:
     for ends, message in (([5, 2], "row 1 of the chunks table"), ([5, 2**62], "more than can be numbered")):
         altered = chunks.set_column(3, chunks.schema.field("end"), pa.array(ends))
         with pytest.raises(TableError, match=message):
-            score_token_level(run.hits, run.truth, run.metrics, run.ks, chunks=altered)
+            score_passages("token-level", run.hits, run.truth, run.metrics, run.ks, chunks=altered)
 
 
 @pytest.mark.parametrize(
@@ -312,8 +313,8 @@ def test_a_number_of_hits_in_a_name_is_its_cut() -> None:
 def test_tokens_retrieved_need_the_text_of_every_hit() -> None:
     run = case()
     with pytest.raises(ConfigurationError, match=r"no text at \[0, 4\) of 'b\.md'"):
-        score_token_level(run.hits, run.truth, ["tokens_retrieved"], [1], documents=[A])
-    scores = score_token_level(run.hits, run.truth, ["tokens_retrieved"], [2], documents=DOCUMENTS)
+        score_passages("token-level", run.hits, run.truth, ["tokens_retrieved"], [1], documents=[A])
+    scores = score_passages("token-level", run.hits, run.truth, ["tokens_retrieved"], [2], documents=DOCUMENTS)
     assert scores.column("value").to_pylist() == [
         TokensRetrieved().calculate([A.span(2, 8)], []),
         TokensRetrieved().calculate([B.span(0, 4), B.span(4, 6)], []),
@@ -323,7 +324,7 @@ def test_tokens_retrieved_need_the_text_of_every_hit() -> None:
 def test_chunk_level_needs_truth_as_well() -> None:
     truth = truth_to_tables([ChunkLevelGroundTruth(query(0), [])])
     with pytest.raises(GroundTruthError, match="'query_0'"):
-        score_chunk_level(chunk_hits_table([]), truth, ["chunk_f1"], [1])
+        score_passages("chunk-level", chunk_hits_table([]), truth, ["chunk_f1"], [1])
 
 
 def test_tables_in_several_pieces_score_as_in_one() -> None:
@@ -338,5 +339,5 @@ def test_a_cut_beyond_the_most_that_min_stands_for_reads_all_its_hits() -> None:
     truth = truth_to_tables([TokenLevelGroundTruth(query(0), [document.span(0, 50)])])
     hits = hits_table([(query(0).id, rank, document.span(rank - 1, rank)) for rank in range(1, 51)])
     for k in (20, 21, 40):
-        scores = score_token_level(hits, truth, ["span_recall"], ks=[k])
+        scores = score_passages("token-level", hits, truth, ["span_recall"], ks=[k])
         assert scores.column("value").to_pylist() == [k / 50]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rag_eval import ChunkLevelGroundTruth, Document, DocumentId, Query, TokenLevelGroundTruth
 from rag_eval.errors import ConfigurationError, GroundTruthError
 from rag_eval.metrics.metric import MetricName, metric_names, metric_of, token_level_metric
-from rag_eval.metrics.score_tables import UnjudgedAs, score_chunk_level, score_token_level
+from rag_eval.metrics.score_tables import UnjudgedAs, score_passages
 from rag_eval.tables import truth_to_tables
 from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.ground_truth import PERSON, JudgedPassage, judgements, with_judgements
@@ -35,7 +35,9 @@ def value(
     metric: str, hits: Sequence[CharacterSpan], truth: TokenLevelGroundTruth, unjudged: UnjudgedAs = "irrelevant"
 ) -> float:
     passages = placed_passages([(ASKED.id, rank, h.doc_id, h.start, h.end) for rank, h in enumerate(hits, start=1)])
-    found = score_token_level(passages, truth_to_tables([truth]), [metric], documents=[DOC, OTHER], unjudged=unjudged)
+    found = score_passages(
+        "token-level", passages, truth_to_tables([truth]), [metric], documents=[DOC, OTHER], unjudged=unjudged
+    )
     return float(found.column("value")[0].as_py())
 
 
@@ -62,8 +64,10 @@ def test_chunk_ids_are_judged_like_places() -> None:
     truth = truth_to_tables([ChunkLevelGroundTruth(query, [ids[0], ids[4]])])
     passages = plain_passages([(ASKED.id, rank, one) for rank, one in enumerate(ids[:4], start=1)])
     metrics = ["unjudged", "chunk_precision", "chunk_recall", "chunk_mrr"]
-    low = score_chunk_level(passages, truth, metrics, [2, 4]).column("value").to_pylist()
-    high = score_chunk_level(passages, truth, metrics, [2, 4], unjudged="relevant").column("value").to_pylist()
+    low = score_passages("chunk-level", passages, truth, metrics, [2, 4]).column("value").to_pylist()
+    high = (
+        score_passages("chunk-level", passages, truth, metrics, [2, 4], unjudged="relevant").column("value").to_pylist()
+    )
     assert low == [0.0, 0.5, 0.5, 0.25, 0.5, 0.5, 1.0, 1.0]
     assert high == [0.0, 0.5, 0.5, 0.75, 0.5, 3 / 4, 1.0, 1.0]
 
@@ -77,8 +81,14 @@ def test_a_metric_of_ones_own_has_no_such_value() -> None:
 
     passages = placed_passages([(ASKED.id, 1, DOC.id, 0, 10)])
     with pytest.raises(ConfigurationError, match="mine@1 is not built in"):
-        score_token_level(
-            passages, truth_to_tables([truth_of([DOC.span(0, 5)])]), [Mine()], [1], documents=[DOC], unjudged="relevant"
+        score_passages(
+            "token-level",
+            passages,
+            truth_to_tables([truth_of([DOC.span(0, 5)])]),
+            [Mine()],
+            [1],
+            documents=[DOC],
+            unjudged="relevant",
         )
 
 

@@ -18,7 +18,7 @@ from rag_eval.benchmark.reproduction import CHROMA_ROWS, FirstOccurrence, other_
 from rag_eval.chunking.fixed_token import FixedTokenChunker
 from rag_eval.chunking.recursive import CHROMA_SEPARATORS, RecursiveTokenChunker
 from rag_eval.metrics.chroma import PrecisionOmega
-from rag_eval.metrics.score_tables import score_token_level
+from rag_eval.metrics.score_tables import score_passages
 from rag_eval.metrics.span_metrics import ChunkedCorpus
 from rag_eval.tables import PASSAGES, chunks_to_table, truth_to_tables
 from rag_eval.types.chunks import CharacterSpan, PositionAwareChunk
@@ -58,7 +58,8 @@ def ground_truth() -> list[TokenLevelGroundTruth]:
 
 
 def precision_omega(chunks: list[PositionAwareChunk]) -> list[float]:
-    scores = score_token_level(
+    scores = score_passages(
+        "token-level",
         PASSAGES.empty_table(),
         truth_to_tables(ground_truth()),
         ["precision_omega"],

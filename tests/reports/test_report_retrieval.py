@@ -10,7 +10,7 @@ from rag_eval.benchmark.run_losses import configuration_losses
 from rag_eval.benchmark.scores import collect_scores
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.metrics.losses import LOSS_PARTS
-from rag_eval.metrics.score_tables import score_token_level
+from rag_eval.metrics.score_tables import score_passages
 from rag_eval.reports.questions import pack_overlay, questions_of
 from rag_eval.retrieval import REWRITER
 from rag_eval.sample import CORPUS, GROUND_TRUTH
@@ -52,7 +52,7 @@ def test_budgets_scores_and_losses_are_those_of_the_passages(made: tuple[Workspa
         if one.passages is None:
             continue
         passages = workspace.read_table(one.passages)
-        again = score_token_level(passages, tables, ["recall_within_tokens@500"], documents=documents)
+        again = score_passages("token-level", passages, tables, ["recall_within_tokens@500"], documents=documents)
         row = scores.metrics.index("recall_within_tokens@500")
         assert scores.values[row, place].tolist() == again.column("value").to_pylist()
         losses = configuration_losses(workspace, outcome, one, [5])

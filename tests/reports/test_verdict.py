@@ -13,8 +13,8 @@ from rag_eval.metrics.budget import STRIP, strip_metrics
 from rag_eval.reports.ranking import ConfigurationRanking, RankingRow
 from rag_eval.reports.verdict import RunVerdict, verdict_of
 from rag_eval.reports.wording import cautions, finding
-from rag_eval.stats.bootstrap import Estimate
 from rag_eval.stats.comparison import Placed
+from rag_eval.stats.estimates import Estimate
 from rag_eval.stats.scores import Unit
 from tests.reports.conftest import Kept
 

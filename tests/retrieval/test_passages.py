@@ -15,7 +15,7 @@ from rag_eval.benchmark.stage import Context
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.groups import sweep_places
 from rag_eval.metrics.metric import Cut
-from rag_eval.metrics.score_tables import score_token_level
+from rag_eval.metrics.score_tables import score_passages
 from rag_eval.retrieval import PASSAGE
 from rag_eval.retrieval.passages import DocumentPassage, SectionPassage, WindowPassage
 from rag_eval.tables import HITS, chunks_to_table, documents_to_table, table_of, truth_to_tables
@@ -172,7 +172,9 @@ def test_every_metric_at_every_cut_reads_the_merged_passages(returns: Any, case:
     fitting = [sum(one <= budget for one in spent) for budget in BUDGETS]
 
     asked = [f"{metric}@{size}tokens" for metric in METRICS for size in BUDGETS]
-    scores = score_token_level(passages, truth, [*METRICS, *asked], KS, documents=corpus, chunks=chunks_to_table(cut))
+    scores = score_passages(
+        "token-level", passages, truth, [*METRICS, *asked], KS, documents=corpus, chunks=chunks_to_table(cut)
+    )
     found = {(row["metric"], row["cut"], row["size"]): row["value"] for row in scores.to_pylist()}
     assert found.keys() == {(metric, *cut) for metric in METRICS for cut in CUTS}
     for (metric, kind, size), value in found.items():

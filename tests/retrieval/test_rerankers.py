@@ -1,6 +1,7 @@
 """Rerankers: the embedded one, a cross-encoder's interface, and Cohere's SDK over HTTP to loopback."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ def test_a_cross_encoder_with_unusable_scores_is_refused(scores: list[float]) ->
 
 
 def test_cohere_ranks_over_http(server: CohereServer) -> None:
-    with CohereReranker(api_key=KEY, base_url=server.url) as reranker:
+    with closing(CohereReranker(api_key=KEY, base_url=server.url)) as reranker:
         assert [chunk.content for chunk in reranker.rerank("boat?", CHUNKS, 2)] == [TEXTS[2], TEXTS[3]]
     (request,) = server.requests
     assert request.json()["documents"] == TEXTS
@@ -75,21 +76,24 @@ def test_cohere_ranks_over_http(server: CohereServer) -> None:
 
 def test_cohere_is_asked_again_after_a_passing_failure(server: CohereServer) -> None:
     server.fail("POST", "/v2/rerank", status=503, times=1)
-    with CohereReranker(api_key=KEY, base_url=server.url) as reranker:
+    with closing(CohereReranker(api_key=KEY, base_url=server.url)) as reranker:
         assert len(reranker.rerank("boat?", CHUNKS, 4)) == 4
 
 
 def test_cohere_is_asked_as_often_as_was_said_and_no_more(server: CohereServer) -> None:
     server.fail("POST", "/v2/rerank", status=503, times=9)
     reranker = CohereReranker(api_key=KEY, base_url=server.url, max_retries=1)
-    with reranker, pytest.raises(ServiceError, match=r"failed with status 503 on 4 chunks, after 2 attempts: check"):
+    with (
+        closing(reranker),
+        pytest.raises(ServiceError, match=r"failed with status 503 on 4 chunks, after 2 attempts: check"),
+    ):
         reranker.rerank("boat?", CHUNKS, 4)
     assert len(server.requests) == 2
 
 
 def test_a_refusal_is_one_sentence_without_the_key(server: CohereServer) -> None:
     with (
-        CohereReranker(api_key=KEY + "-wrong", base_url=server.url) as reranker,
+        closing(CohereReranker(api_key=KEY + "-wrong", base_url=server.url)) as reranker,
         pytest.raises(ServiceError, match="failed with status 401 on 4 chunks") as caught,
     ):
         reranker.rerank("boat?", CHUNKS, 2)
@@ -111,7 +115,7 @@ def test_a_refusal_is_one_sentence_without_the_key(server: CohereServer) -> None
 def test_an_answer_of_too_few_chunks_or_none_is_refused(server: CohereServer, answer: object) -> None:
     server.answered = answer
     with (
-        CohereReranker(api_key=KEY, base_url=server.url) as reranker,
+        closing(CohereReranker(api_key=KEY, base_url=server.url)) as reranker,
         pytest.raises(ServiceError, match=r"its answer is unusable|gave no usable answer"),
     ):
         reranker.rerank("boat?", CHUNKS, 3)
@@ -119,7 +123,7 @@ def test_an_answer_of_too_few_chunks_or_none_is_refused(server: CohereServer, an
 
 def test_cohere_results_count_by_their_scores_and_without_chunks_nothing_is_asked(server: CohereServer) -> None:
     server.answered = {"id": "1", "results": [{"index": n, "relevance_score": n / 10} for n in range(4)]}
-    with CohereReranker(api_key=KEY, base_url=server.url) as reranker:
+    with closing(CohereReranker(api_key=KEY, base_url=server.url)) as reranker:
         assert [chunk.content for chunk in reranker.rerank("boat?", CHUNKS, 2)] == [TEXTS[3], TEXTS[2]]
         assert len(reranker.rerank("boat?", CHUNKS, 9)) == 4
         assert reranker.rerank("boat?", [], 3) == []
@@ -130,7 +134,7 @@ def test_cohere_results_count_by_their_scores_and_without_chunks_nothing_is_aske
 def test_an_order_of_other_chunks_is_refused(server: CohereServer, order: list[int]) -> None:
     server.order = order
     with (
-        CohereReranker(api_key=KEY, base_url=server.url) as reranker,
+        closing(CohereReranker(api_key=KEY, base_url=server.url)) as reranker,
         pytest.raises(ServiceError, match="its answer is unusable"),
     ):
         reranker.rerank("boat?", CHUNKS, 2)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rag_eval.errors import ConfigurationError
 from rag_eval.metrics.budget import STRIP, RecallWithinTokens, strip_metrics
 from rag_eval.metrics.metric import Cut, MetricName
-from rag_eval.metrics.score_tables import score_chunk_level, score_token_level
+from rag_eval.metrics.score_tables import score_passages
 from rag_eval.metrics.span_metrics import SpanRecall
 from rag_eval.stats.scores import main_documents
 from rag_eval.tables import (
@@ -65,7 +65,7 @@ def test_a_budget_takes_whole_hits_as_long_as_they_fit(
 ) -> None:
     rows = [([span_of(one) for one in found], [span_of(one) for one in truth]) for found, truth in given_cases]
     hits, truth_tables = tables_of(rows)
-    scores = score_token_level(hits, truth_tables, at_budgets(sorted(budgets)), documents=DOCUMENTS)
+    scores = score_passages("token-level", hits, truth_tables, at_budgets(sorted(budgets)), documents=DOCUMENTS)
     assert scores.num_rows == len(rows) * (2 * len(budgets) + 1)
     largest = max(budgets)
     for number, (found, truth) in enumerate(rows):
@@ -88,7 +88,7 @@ def test_large_chunks_win_at_equal_k_and_not_at_equal_cost() -> None:
     truth = [CharacterSpan("0.md", 0, 40, TEXTS[0][:40])]
     exact, whole = CharacterSpan("0.md", 0, 40, TEXTS[0][:40]), CharacterSpan("0.md", 0, 200, TEXTS[0][:200])
     hits, tables = tables_of([([exact], truth), ([whole], truth)])
-    scores = score_token_level(hits, tables, at_budgets([20, 2_000]), documents=DOCUMENTS)
+    scores = score_passages("token-level", hits, tables, at_budgets([20, 2_000]), documents=DOCUMENTS)
     assert values_of(scores, "recall_within_tokens", 2_000) == [1, 1]
     assert values_of(scores, "recall_within_tokens", 20) == [1, 0]
     small, large = values_of(scores, "recall_token_area", 2_000)
@@ -102,17 +102,17 @@ def test_chunk_ids_have_a_budget_too() -> None:
     rows = [("q0", "chunk_a"), ("q0", "chunk_b"), ("q1", "chunk_b"), ("q1", "chunk_b")]
     hits = [(query, 1 + (place % 2), chunk) for place, (query, chunk) in enumerate(rows)]
     tables = TruthTables(queries, chunk_truth(truth))
-    scores = score_chunk_level(plain_passages(hits), tables, at_budgets([10, 100]), chunks=chunks)
+    scores = score_passages("chunk-level", plain_passages(hits), tables, at_budgets([10, 100]), chunks=chunks)
     assert values_of(scores, "recall_within_tokens", 10) == [0.5, 0, 0]
     assert values_of(scores, "recall_within_tokens", 100) == [1, 1, 0]
     cost_a, cost_b = count_tokens("one two three", "cl100k_base"), count_tokens("four " * 30, "cl100k_base")
     assert values_of(scores, "tokens_retrieved", 100) == [cost_a + cost_b, 2 * cost_b, 0]
     expected = [(100 - cost_a + 100 - cost_a - cost_b) / 200, (100 - cost_b) / 100, 0]
     np.testing.assert_allclose(values_of(scores, "recall_token_area", 100), expected)
-    empty = score_chunk_level(plain_passages([]), tables, strip_metrics(), chunks=chunks)
+    empty = score_passages("chunk-level", plain_passages([]), tables, strip_metrics(), chunks=chunks)
     assert set(values_of(empty, "recall_within_tokens", STRIP[0])) == {0.0}
     with pytest.raises(ConfigurationError, match="'chunk_b' was retrieved and is not among the chunks"):
-        score_chunk_level(plain_passages(hits), tables, strip_metrics(), chunks=chunks.slice(0, 1))
+        score_passages("chunk-level", plain_passages(hits), tables, strip_metrics(), chunks=chunks.slice(0, 1))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_chunk_ids_have_a_budget_too() -> None:
 def test_budgets_that_are_none_are_refused(budgets: list[int], message: str) -> None:
     hits, truth = tables_of([([], [span_of((0, 0, 5))])])
     with pytest.raises(ConfigurationError, match=message):
-        score_token_level(hits, truth, at_budgets(budgets), documents=DOCUMENTS)
+        score_passages("token-level", hits, truth, at_budgets(budgets), documents=DOCUMENTS)
     with pytest.raises(ConfigurationError, match="whole number of 1"):
         RecallWithinTokens(0)
 

@@ -5,8 +5,8 @@ import pytest
 
 from rag_eval.errors import ConfigurationError, TableError
 from rag_eval.metrics.metric import Values, higher_is_better
-from rag_eval.stats.bootstrap import Estimate, estimates_of
 from rag_eval.stats.comparison import Comparison, compare, rank
+from rag_eval.stats.estimates import Estimate, estimates_of
 from rag_eval.stats.scores import FEWEST_DOCUMENTS, PairedScores
 
 

@@ -11,13 +11,17 @@ from tests.stores.contract import assert_same, chunks, naive, random_vectors
 TINY = Blocks(queries=7, rows=16, candidates=60, found=30, loaded=40, summed=24)
 
 
+class Tiled(InMemoryVectorStore):
+    _blocks = TINY
+
+
 @pytest.mark.parametrize("k", [1, 5, 16, 17, 40, 150])
 @pytest.mark.parametrize("distinct", [3, 150])
 def test_borders_of_tiles_and_pools_change_nothing(k: int, distinct: int) -> None:
     kept = chunks(150)
     embeddings = random_vectors(distinct, 6, 1)[np.random.default_rng(2).integers(0, distinct, 150)]
     queries = random_vectors(20, 6, 3)
-    store = InMemoryVectorStore(blocks=TINY)
+    store = Tiled()
     store.add(kept, embeddings)
     assert_same(store.search_many(queries, k), naive(kept, embeddings, queries, k))
 
@@ -27,7 +31,7 @@ def test_scores_that_rise_from_tile_to_tile() -> None:
     angles = np.linspace(-3, 3, 150)
     embeddings = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
     for order in (np.arange(150), np.arange(150)[::-1]):
-        store = InMemoryVectorStore(blocks=TINY)
+        store = Tiled()
         store.add([kept[number] for number in order], embeddings[order])
         expected = naive([kept[number] for number in order], embeddings[order], queries, 4)
         assert_same(store.search_many(queries, 4), expected)

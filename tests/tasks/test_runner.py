@@ -18,7 +18,7 @@ from rag_eval.benchmark.outcome import StageWork
 from rag_eval.benchmark.references import Effort
 from rag_eval.benchmark.stage import Context, stage
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.disk.locks import in_turn
+from rag_eval.disk.turns import in_turn
 from rag_eval.embedding.openai import OpenAIEmbedder
 from rag_eval.errors import ConfigurationFailedError, RagEvalError, ServiceError
 from rag_eval.parts import part

@@ -1,10 +1,13 @@
-"""Leases: a turn at a piece of work among machines that share nothing but a folder or a bucket.
+"""Turns at a piece of work: by locks among the threads and processes of a machine, by leases among machines.
 
-A lease is a small file of one holder. Whoever makes it has it, and renews it every third of its term by writing it
-anew; whoever waits takes it over after a whole term without a change, by a clock of its own, so that no two clocks need
-to agree. A holder that is killed is thus succeeded after one term. Every write is on the condition that nobody else has
-written since: of any number that try at once one succeeds. Whoever has a lease at last looks whether the work was done
-meanwhile.
+A lock is on a file, and is freed when its holder ends or is killed. ``filelock`` takes it from the system (``flock``,
+on Windows ``LockFileEx``); its marker files, which outlive a killed holder, are never used.
+
+A lease is for machines that share nothing but a folder or a bucket: a small file of one holder. Whoever makes it has
+it, and renews it every third of its term by writing it anew; whoever waits takes it over after a whole term without a
+change, by a clock of its own, so that no two clocks need to agree. A holder that is killed is thus succeeded after one
+term. Every write is on the condition that nobody else has written since: of any number that try at once one succeeds.
+Whoever has a lease at last looks whether the work was done meanwhile.
 """
 
 import hashlib
@@ -19,10 +22,15 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rag_eval.disk.files import writing
-from rag_eval.errors import ConfigurationError, RagEvalError
+from rag_eval.errors import ArtifactError, ConfigurationError, RagEvalError
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+POLL_SECONDS = 0.02
 
 LEASE_SECONDS = "RAG_EVAL_LEASE_SECONDS"
 """The environment variable with the term of the leases that a process takes."""
@@ -35,6 +43,62 @@ SHARED = "RAG_EVAL_SHARED_WORKSPACE"
 NETWORK_SYSTEMS = {"9p", "afs", "beegfs", "ceph", "cifs", "fuse", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3"}
 
 logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def try_lock(path: Path) -> Iterator[bool]:
+    """Hold the lock of a file, which is made; False at once when another holds it. Raises ``ArtifactError``."""
+    try:
+        lock = _acquired(path)
+    except OSError as error:
+        raise ArtifactError(f"{str(path)!r} cannot be locked ({error.strerror}): check the place") from None
+    try:
+        yield lock is not None
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+@contextmanager
+def in_turn(
+    path: Path, on_wait: Callable[[], object] = lambda: None, stopped: threading.Event | None = None
+) -> Iterator[None]:
+    """Hold the lock of a file, which is made and removed; while another holds it, say so once to ``on_wait`` and wait.
+
+    Setting ``stopped`` ends the wait. Where the file cannot be made, or its file system knows no locks, nobody waits.
+    """
+    is_told = False
+
+    def give_up() -> bool:
+        nonlocal is_told
+        if not is_told:
+            is_told = True
+            on_wait()
+        return stopped is not None and stopped.is_set()
+
+    lock = None
+    with suppress(OSError):
+        lock = _acquired(path, give_up)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            # Whoever waits for it sees that it is gone, and makes its own. Windows keeps a file that is open.
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+            lock.release()
+
+
+def _acquired(path: Path, give_up: Callable[[], bool] | None = None) -> "BaseFileLock | None":
+    """The lock once it is held; None when ``give_up``, asked after every attempt that fails, says so, or is None."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path, thread_local=False, fallback_to_soft=False)
+    try:
+        lock.acquire(poll_interval=POLL_SECONDS, blocking=give_up is not None, cancel_check=give_up)
+    except Timeout:
+        return None
+    return lock
 
 
 class LeasePlace(Protocol):
@@ -191,7 +255,6 @@ class LeaseFolder:
         self._claims: dict[Path, float] = {}
 
     def read(self, name: str) -> tuple[str, bytes] | None:
-        """Return the mark and the content; None when there is no such lease."""
         try:
             content = (self._folder / name).read_bytes()
         except FileNotFoundError:
@@ -199,14 +262,12 @@ class LeaseFolder:
         return hashlib.sha256(content).hexdigest()[:16], content
 
     def create(self, name: str, content: bytes) -> str | None:
-        """Write a lease that is not there, and return its mark; None when there is one."""
         path = self._folder / name
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             return self._mark_of(name, content) if _made(path, content) else None
 
     def replace(self, name: str, content: bytes, mark: str) -> str | None:
-        """Write a lease in place of that of this mark, and return the new mark; None when it is another by now."""
         with self._claimed(name, mark, content) as claim:
             if claim is not None:
                 with suppress(FileNotFoundError):  # it took too long, and was dropped
@@ -215,7 +276,6 @@ class LeaseFolder:
         return None
 
     def release(self, name: str, mark: str) -> None:
-        """Remove a lease of this mark; nothing when it is another by now."""
         with self._claimed(name, mark, free_content()) as claim:
             if claim is not None:
                 (self._folder / name).unlink(missing_ok=True)
