@@ -111,11 +111,7 @@ class ForeignContext(ForeignFunction):
     kind = "context"
     methods = ("context",)
     wanted = "a function of a chunk"
-
-    @property
-    def label(self) -> str:
-        """The reference or the name, told apart from a function that rewrites queries."""
-        return f"context {super().label}"
+    section = "context"
 
     def searched(self, cut: Sequence[CutDocument], answers: Answers) -> list[list[str]]:
         """Return what is searched of every chunk; raises ``ConfigurationError`` on anything but texts."""

@@ -168,38 +168,33 @@ class _Module:
         return module
 
     def _take(self, number: int, statement: ast.stmt) -> None:
-        if _is_for_types_only(statement) or _is_main(statement) or _is_text(statement):
+        if _never_runs(statement):
             return
         bound = set(_bound(statement))
-        for alias, target in () if isinstance(statement, _SCOPES) else self.imported(statement):
+        for alias, source, name, _ in () if isinstance(statement, _SCOPES) else self.imported(statement):
             if alias == _ALL:
-                self.stars.append(target[0])
+                self.stars.append(source)
             elif alias in bound:
-                self.imports[alias] = target
+                self.imports[alias] = source, name
         for name in bound:
             self.bindings.setdefault(name, []).append(number)
         if not bound or isinstance(statement, _RUNNING):
             self.effects.append(number)
 
-    def imported(self, tree: ast.AST) -> Iterator[tuple[str, tuple[str, str | None]]]:
-        """Yield each name that imports in a tree bind, with the module and the name in it that it stands for."""
+    def imported(self, tree: ast.AST) -> Iterator[tuple[str, str, str | None, str]]:
+        """Yield each name that imports in a tree bind, the module and the name in it that it is, and what is run.
+
+        ``import a.b`` binds ``a`` and runs both.
+        """
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     source = alias.name if alias.asname else alias.name.partition(".")[0]
-                    yield alias.asname or source, (source, None)
+                    yield alias.asname or source, source, None, alias.name
             elif isinstance(node, ast.ImportFrom):
                 source = self._absolute(node)
                 for alias in node.names:
-                    yield alias.asname or alias.name, (source, alias.name)
-
-    def loaded(self, tree: ast.AST) -> Iterator[str]:
-        """Yield the modules that imports in a tree run, in full: ``import a.b`` runs both."""
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import):
-                yield from (alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom):
-                yield self._absolute(node)
+                    yield alias.asname or alias.name, source, alias.name, source
 
     def _absolute(self, node: ast.ImportFrom) -> str:
         if not node.level:
@@ -280,9 +275,9 @@ class _Walk:
             self._count(module, number)
         for statement in module.statements:
             if isinstance(statement, ast.Import | ast.ImportFrom):
-                for source in module.loaded(statement):
-                    if self._is_module(source):
-                        self._load(source)
+                for *_, run in module.imported(statement):
+                    if self._is_module(run):
+                        self._load(run)
             elif self._runs_project_code(module, statement):
                 self._count(module, module.statements.index(statement))
         if module.is_whole:
@@ -310,12 +305,14 @@ class _Walk:
     def _count(self, module: _Module, number: int) -> None:
         """Count a statement and follow what it uses."""
         statement = module.statements[number]
-        if number in module.counted or _is_main(statement) or _is_for_types_only(statement) or _is_text(statement):
+        if number in module.counted or _never_runs(statement):
             return
         module.counted.add(number)
-        local = {alias: target for alias, target in module.imported(statement) if alias != _ALL}
-        for source in module.loaded(statement):
-            self._load(source)
+        local: dict[str, tuple[str, str | None]] = {}
+        for alias, source, attribute, run in module.imported(statement):
+            self._load(run)
+            if alias != _ALL:
+                local[alias] = source, attribute
         inside: set[int] = set()
         for node in ast.walk(statement):
             if isinstance(node, ast.Call):
@@ -404,23 +401,12 @@ def _is_text(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
-def _is_main(statement: ast.stmt) -> bool:
-    """Whether this is ``if __name__ == "__main__"``, which does not run when the file is imported."""
-    return (
-        isinstance(statement, ast.If)
-        and not statement.orelse
-        and isinstance(statement.test, ast.Compare)
-        and isinstance(statement.test.left, ast.Name)
-        and statement.test.left.id == "__name__"
-        and isinstance(statement.test.ops[0], ast.Eq)
-    )
-
-
-def _is_for_types_only(statement: ast.stmt) -> bool:
+def _never_runs(statement: ast.stmt) -> bool:
+    """Whether importing the file runs nothing of this: a text, what is for type checkers, and for a script alone."""
     if not isinstance(statement, ast.If) or statement.orelse:
-        return False
-    test = statement.test
-    return (test.id if isinstance(test, ast.Name) else getattr(test, "attr", "")) == "TYPE_CHECKING"
+        return _is_text(statement)
+    test = ast.unparse(statement.test)
+    return test == "__name__ == '__main__'" or test.rpartition(".")[2] == "TYPE_CHECKING"
 
 
 def _watches_subclasses(statement: ast.stmt) -> bool:

@@ -321,6 +321,8 @@ class ForeignFunction(Foreign):
     methods: ClassVar[tuple[str, ...]]
     wanted: ClassVar[str]
     """What to give, in words."""
+    section: ClassVar[str] = ""
+    """What the label begins with, where functions for several sections of a benchmark look alike."""
 
     def __init__(self, source: Any, origin: Origin | None = None, name: str | None = None) -> None:
         super().__init__(source, origin, name)
@@ -328,6 +330,11 @@ class ForeignFunction(Foreign):
         self._call: Callable[..., Any] = next(own, source)
         if inspect.isclass(source) or not callable(self._call):
             raise ConfigurationError(f"{preview(repr(source))} is no {self.kind}: give {self.wanted}")
+
+    @property
+    def label(self) -> str:
+        """The section, and the reference or the name."""
+        return f"{self.section} {super().label}".strip()
 
     def ask_about(self, chunk: Any, document: Any) -> Any:
         """Ask a function of a chunk, or of a chunk and its document; raises as ``ask``."""

@@ -84,11 +84,7 @@ class ForeignPassage(ForeignFunction):
     kind = "passage"
     methods = ("passage",)
     wanted = "a function of a chunk"
-
-    @property
-    def label(self) -> str:
-        """The reference or the name, told apart from a function that gives context."""
-        return f"returns {super().label}"
+    section = "returns"
 
     def passages(self, document: Document, chunks: Sequence[Place], hits: Sequence[int]) -> dict[int, Place | None]:
         """Return the place of the passage of each hit; raises ``ConfigurationError`` on what is none."""

@@ -71,13 +71,9 @@ class ForeignQueries(ForeignFunction):
     kind = "rewriter"
     methods = ("rewrite",)
     wanted = "a function of a question"
+    section = "queries"
     several = True
     fusion = ReciprocalRankFusion()
-
-    @property
-    def label(self) -> str:
-        """The reference or the name, told apart from a function that gives context."""
-        return f"queries {super().label}"
 
     def searches(self, questions: Sequence[str], answers: Answers) -> list[list[str]]:
         """Return the texts to search for each question; raises ``ConfigurationError`` on anything but texts."""
