@@ -35,7 +35,7 @@ from rag_eval.metrics.score_tables import average_scores
 from rag_eval.metrics.span_metrics import SpanIoU, SpanPrecision, SpanRecall
 from rag_eval.parts.objects import is_reference
 from rag_eval.retrieval.fusion import HybridRetriever
-from rag_eval.retrieval.retriever import RETRIEVER, Hit, Retriever, candidates_for, check_part
+from rag_eval.retrieval.retriever import Hit, Retriever, candidates_for, check_part
 from rag_eval.tables import (
     ResultTable,
     documents_to_table,
@@ -247,7 +247,7 @@ def run_experiment(
     ``GroundTruthError`` on truth that does not fit it, the corpus or the chunker, and what the parts raise.
     """
     check_corpus(corpus)
-    check_part(retriever, "retriever", RETRIEVER)
+    check_part(retriever, "retriever")
     return run_with(evaluation_type, corpus, ground_truth, retriever, metrics, k)
 
 

@@ -24,8 +24,6 @@ from rag_eval.parts.objects import ForeignFunction
 from rag_eval.parts.settings import Count
 from rag_eval.retrieval import FUSION
 from rag_eval.retrieval.retriever import (
-    RERANKER,
-    RETRIEVER,
     C,
     Hit,
     Numbers,
@@ -332,9 +330,9 @@ class HybridRetriever(Generic[C]):
         if len(retrievers) < 2:
             raise ConfigurationError(f"a hybrid needs two retrievers or more, it was given {len(retrievers)}")
         for retriever in retrievers:
-            check_part(retriever, "retriever", RETRIEVER)
+            check_part(retriever, "retriever")
         if reranker is not None:
-            check_part(reranker, "reranker", RERANKER)
+            check_part(reranker, "reranker")
         if fetch_k is not None:
             check_k(fetch_k, "fetch_k")
         self._retrievers: tuple[Retriever[C], ...] = tuple(retrievers)

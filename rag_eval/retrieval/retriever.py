@@ -93,13 +93,16 @@ def place_of(chunk: Chunk | PositionAwareChunk) -> tuple[str, int, int]:
     return chunk.doc_id, ordinal, ordinal
 
 
-STORE = ("add", "search", "search_many", "clear", "name")
-RERANKER = ("rerank", "name")
-RETRIEVER = ("index", "retrieve", "name")
+_MEMBERS = {
+    "vector store": ("add", "search", "search_many", "clear", "name"),
+    "reranker": ("rerank", "name"),
+    "retriever": ("index", "retrieve", "name"),
+}
 
 
-def check_part(part: object, what: str, members: Sequence[str]) -> None:
-    """Raise ``ConfigurationError`` unless the object has these members; a class of such objects is none."""
+def check_part(part: object, what: str) -> None:
+    """Raise ``ConfigurationError`` unless the object has the members of one; a class of such objects is none."""
+    members = _MEMBERS[what]
     if isinstance(part, type) or not all(hasattr(part, member) for member in members):
         raise ConfigurationError(f"{preview(repr(part))} is not a {what}: give an object with {', '.join(members)}")
 

@@ -9,8 +9,6 @@ import numpy as np
 from rag_eval.embedding.embedder import Embedder, Vectors, check_embedder, embed_queries, text_vectors
 from rag_eval.errors import ConfigurationError
 from rag_eval.retrieval.retriever import (
-    RERANKER,
-    STORE,
     AnyChunker,
     C,
     ChunkRetriever,
@@ -105,9 +103,9 @@ class VectorRAGRetriever(ChunkRetriever[C]):
     ) -> None:
         check_embedder(embedder)
         if vector_store is not None:
-            check_part(vector_store, "vector store", STORE)
+            check_part(vector_store, "vector store")
         if reranker is not None:
-            check_part(reranker, "reranker", RERANKER)
+            check_part(reranker, "reranker")
         if fetch_k is not None:
             check_k(fetch_k, "fetch_k")
         super().__init__(chunker, evaluation_type)

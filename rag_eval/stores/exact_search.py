@@ -235,7 +235,7 @@ class _Pool:
 
 
 class BuiltInStore(ABC):
-    """A store that finds candidates its own way and leaves their scores and their order to the one rule."""
+    """A store that finds candidates, exactly or its own way, and leaves their scores and order to the one rule."""
 
     _places: Places
     _dimension: int | None
@@ -304,9 +304,8 @@ class BuiltInStore(ABC):
         units, count = units[units.any(axis=1)], min(k, len(self))
         if self.is_exact or not count or not len(units):
             return None
-        pairs = near_pairs(units, count, partial(self._tiles, None), self._blocks)
-        scored = (part for queries, numbers in pairs for part in self._scored(units, queries, numbers))
-        least = best(scored, self._places.rank, len(units), count, self._blocks.found).scores[:, -1]
+        nearest = BuiltInStore._candidates(self, units, count, None)
+        least = best(nearest, self._places.rank, len(units), count, self._blocks.found).scores[:, -1]
         found = self.search_many(units, max(depth, count)).numbers[:, :count]
         queries, places = np.nonzero(found >= 0)
         near = self._scored(units, queries, found[queries, places])
@@ -331,9 +330,10 @@ class BuiltInStore(ABC):
     def _keep(self, chunks: Sequence[AnyChunk], units: Vectors, places: Places) -> None:
         """Keep the chunks and their unit vectors; they are the last rows of ``places``."""
 
-    @abstractmethod
     def _candidates(self, units: Vectors, k: int, among: Mask | None) -> Iterator[Candidates]:
         """Chunks that include the best k of every query, no pair of query and chunk twice; there are at least k."""
+        for queries, numbers in near_pairs(units, k, partial(self._tiles, among), self._blocks):
+            yield from self._scored(units, queries, numbers)
 
     @abstractmethod
     def vectors(self, numbers: NDArray[np.int64]) -> Vectors:

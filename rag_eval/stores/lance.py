@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, cast
 
@@ -25,7 +25,7 @@ from rag_eval.errors import ConfigurationError, TableError
 from rag_eval.parts import Location, PartOf, PythonOnly, Searching, label, part
 from rag_eval.parts.settings import Count, Name, OptionalCount
 from rag_eval.stores import INDEX
-from rag_eval.stores.exact_search import Blocks, BuiltInStore, Candidates, Mask, near_pairs, score_margin
+from rag_eval.stores.exact_search import Blocks, BuiltInStore, Candidates, Mask, score_margin
 from rag_eval.stores.store import AnyChunk, Integers, Places, SearchResult
 from rag_eval.tables import CHUNKS, check_schema, chunks_to_table, has_places, table_with
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
@@ -132,7 +132,6 @@ FOUND_AT_ONCE = 2**22
 SPARE = 16
 # LanceDB looks at every vector anew for each query: from so many on, one pass over the vectors for all is cheaper.
 TILED_FROM = 32
-TILES = Blocks(queries=1024)
 # A table that is dropped and made anew counts its versions from 1 again: this tells the two apart.
 IDENTITY = b"rag_eval.table"
 
@@ -163,6 +162,7 @@ class LanceDBVectorStore(BuiltInStore):
     """
 
     packages = ("lancedb",)
+    _blocks = Blocks(queries=1024)
 
     uri: Annotated[str | Path | None, Location] = None
     _: KW_ONLY
@@ -330,8 +330,7 @@ class LanceDBVectorStore(BuiltInStore):
 
     def _candidates(self, units: Vectors, k: int, among: Mask | None) -> Iterator[Candidates]:
         if self.index is None and (among is not None or len(units) >= TILED_FROM):
-            for queries, numbers in near_pairs(units, k, partial(self._tiles, among), TILES):
-                yield from self._scored(units, queries, numbers)
+            yield from super()._candidates(units, k, among)
             return
         depth = min(k + SPARE, len(self))
         step = max(1, min(QUERIES_AT_ONCE, FOUND_AT_ONCE // depth))
@@ -345,14 +344,14 @@ class LanceDBVectorStore(BuiltInStore):
 
     def _tiles(self, among: Mask | None) -> Iterator[tuple[Integers, Vectors]]:
         table = cast("Table", self._table)  # there are chunks, so there is a table
-        for batch in table.search().select(["number", "vector"]).to_batches(TILES.rows):
+        for batch in table.search().select(["number", "vector"]).to_batches(self._blocks.rows):
             numbers = batch.column("number").to_numpy()
             vectors = batch.column("vector").flatten().to_numpy().reshape(len(numbers), -1)
             if among is not None:
                 kept = among[numbers]
                 numbers, vectors = numbers[kept], vectors[kept]
-            for begin in range(0, len(numbers), TILES.rows):
-                part = slice(begin, begin + TILES.rows)
+            for begin in range(0, len(numbers), self._blocks.rows):
+                part = slice(begin, begin + self._blocks.rows)
                 yield numbers[part], vectors[part]
 
     def _exact(self, units: Vectors, block: Vectors, begin: int, k: int, depth: int) -> Iterator[Candidates]:

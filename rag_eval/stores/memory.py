@@ -1,13 +1,12 @@
 """Vectors in memory, searched exactly: the default of the library."""
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 import numpy as np
 
 from rag_eval.embedding.embedder import Vectors
 from rag_eval.parts import part
-from rag_eval.stores.exact_search import BuiltInStore, Candidates, Mask, near_pairs
+from rag_eval.stores.exact_search import BuiltInStore, Mask
 from rag_eval.stores.store import AnyChunk, Integers, Places
 
 
@@ -45,18 +44,11 @@ class InMemoryVectorStore(BuiltInStore):
             self._parts = [np.concatenate(self._parts)]
         return self._parts[0]
 
-    def _candidates(self, units: Vectors, k: int, among: Mask | None) -> Iterator[Candidates]:
-        for queries, numbers in near_pairs(units, k, partial(self._tiles, among), self._blocks):
-            yield from self._scored(units, queries, numbers)
-
     def _tiles(self, among: Mask | None) -> Iterator[tuple[Integers, Vectors]]:
-        matrix = self._matrix()
         if among is not None:
-            numbers = np.flatnonzero(among)
-            for begin in range(0, len(numbers), self._blocks.rows):
-                part = numbers[begin : begin + self._blocks.rows]
-                yield part, matrix[part]
+            yield from super()._tiles(among)
             return
+        matrix = self._matrix()
         for begin in range(0, len(matrix), self._blocks.rows):
             rows = matrix[begin : begin + self._blocks.rows]
             yield np.arange(begin, begin + len(rows)), rows
