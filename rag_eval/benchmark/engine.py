@@ -14,7 +14,7 @@ from rag_eval.benchmark import search_stages, stages
 from rag_eval.benchmark.config import Configuration
 from rag_eval.benchmark.references import BenchmarkInputs, SearchDepth, TableRef
 from rag_eval.benchmark.stage import Context, Shards, Stage, unused_name
-from rag_eval.parts import Searching, has_location, keeps_data, label, without
+from rag_eval.parts import Searching, label, locations, without
 from rag_eval.retrieval.retriever import Retriever, no_chunks, usable_chunker
 from rag_eval.retrieval.searching import HybridSearch, VectorSearch, WordSearch
 from rag_eval.tables import TruthTables
@@ -98,12 +98,12 @@ def evaluate(
             source: list[Any] = []
             if isinstance(one, VectorSearch):
                 embeddings = run(stages.embed, chunks, parts.embedder)
-                is_local = has_location(parts.store)
+                is_local = any(locations(parts.store).values())
                 steps = search_stages.index, search_stages.retrieve_by_vector
                 if is_local or not getattr(parts.store, "is_exact", False):
                     steps = steps[0].whole, steps[1].whole  # an approximate index is one, and so is a user's store
                 searched_in = embeddings
-                if keeps_data(parts.store):
+                if locations(parts.store):
                     # An index does not depend on what only a search uses; one filled in place is taken as it is.
                     as_filled = parts.store if is_local else without(parts.store, Searching)
                     searched_in = indexes = run(steps[0], chunks, embeddings, as_filled)

@@ -2,10 +2,10 @@
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from inspect import getattr_static
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,9 +122,19 @@ class BuiltInEmbedder(ABC):
     def name(self) -> str:
         """The model and whatever changes its vectors."""
 
-    @abstractmethod
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Return the vectors of the texts, in their order."""
+        """Return the vectors of the texts, in their order; no texts ask for nothing."""
+        check_texts(texts)
+        vectors = np.zeros((len(texts), self.known_dimension or 0), np.float32)
+        for places, made, *_ in self.embed_as_ready(texts, range(len(texts))):
+            if vectors.shape[1] != made.shape[1]:
+                vectors = np.zeros((len(texts), made.shape[1]), np.float32)
+            vectors[places] = made
+        return vectors
+
+    def embed_as_ready(self, texts: Sequence[str], places: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+        """Yield the vectors of the texts at these places as they are ready: see ``Embedder``."""
+        raise NotImplementedError
 
     @property
     def identity(self) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_eval.embedding.embedder import BuiltInEmbedder, Vectors, check_texts
+from rag_eval.embedding.embedder import BuiltInEmbedder, Vectors
 from rag_eval.errors import ConfigurationError
 from rag_eval.parts import part
 
@@ -51,14 +51,6 @@ class LocalEmbedder(BuiltInEmbedder):
             return f"wordllama-l2-supercat-256@{version('wordllama')}"
         except PackageNotFoundError:
             raise ConfigurationError("the local embedder needs the package wordllama: install it") from None
-
-    def embed(self, texts: Sequence[str]) -> Vectors:
-        """The vectors of the texts, of length 1, in their order."""
-        check_texts(texts)
-        vectors = np.zeros((len(texts), self.dimension), np.float32)
-        for places, made, _ in self.embed_as_ready(texts, range(len(texts))):
-            vectors[places] = made
-        return vectors
 
     def embed_as_ready(
         self, texts: Sequence[str], places: Sequence[int]

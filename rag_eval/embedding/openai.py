@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, StrictFloat
 
-from rag_eval.embedding.embedder import BuiltInEmbedder, Vectors, check_texts
+from rag_eval.embedding.embedder import BuiltInEmbedder, Vectors
 from rag_eval.errors import ConfigurationError, RequestRefusedError, ServiceError, preview
 from rag_eval.llm.client import DEFAULT_HOST, OpenAIClient, missing_key
 from rag_eval.parts import PythonOnly, Running, Shown, part
@@ -264,16 +264,6 @@ class OpenAIEmbedder(BuiltInEmbedder):
             for place, text in zip(batch.places, batch.texts, strict=True):
                 counts[place] = count_tokens(text, self.encoding)
         return counts
-
-    def embed(self, texts: Sequence[str]) -> Vectors:
-        """The vectors of the texts, in their order; no texts ask for nothing."""
-        check_texts(texts)
-        vectors = np.zeros((len(texts), self._dimension or 0), np.float32)
-        for places, rows in self.embed_as_ready(texts, range(len(texts))):
-            if vectors.shape[1] != rows.shape[1]:
-                vectors = np.zeros((len(texts), rows.shape[1]), np.float32)
-            vectors[places] = rows
-        return vectors
 
     def embed_as_ready(self, texts: Sequence[str], places: Sequence[int]) -> Iterator[tuple[list[int], Vectors]]:
         """The vectors of the texts at these places, a batch whenever an answer is there.

@@ -8,13 +8,12 @@ from rag_eval.parts.definition import as_data as as_data
 from rag_eval.parts.definition import check_extras as check_extras
 from rag_eval.parts.definition import digest as digest
 from rag_eval.parts.definition import fresh as fresh
-from rag_eval.parts.definition import has_location as has_location
 from rag_eval.parts.definition import identity as identity
 from rag_eval.parts.definition import is_part as is_part
 from rag_eval.parts.definition import is_remote as is_remote
-from rag_eval.parts.definition import keeps_data as keeps_data
 from rag_eval.parts.definition import label as label
 from rag_eval.parts.definition import located as located
+from rag_eval.parts.definition import locations as locations
 from rag_eval.parts.definition import part as part
 from rag_eval.parts.definition import parts_in as parts_in
 from rag_eval.parts.definition import replaced as replaced

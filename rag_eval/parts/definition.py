@@ -366,22 +366,14 @@ def without(candidate: T, aspect: Aspect) -> T:
 
 def located(candidate: T, location: object) -> T:
     """Return the part with its data at a location; itself where its class keeps none."""
-    places = _locations(candidate)
+    places = locations(candidate)
     return replaced(candidate, **dict.fromkeys(places, location)) if places else candidate
 
 
-def has_location(candidate: object) -> bool:
-    """Whether a part knows where it keeps its data."""
-    return any(getattr(candidate, name) is not None for name in _locations(candidate))
-
-
-def keeps_data(candidate: object) -> bool:
-    """Whether a part can be told where to keep its data."""
-    return bool(_locations(candidate))
-
-
-def _locations(candidate: object) -> list[str]:
-    return [name for name, one in fields_of(type(candidate)).items() if Location in one.aspects]
+def locations(candidate: object) -> dict[str, Any]:
+    """Return the settings of a part that say where it keeps its data, by name; None where it does not know yet."""
+    fields = fields_of(type(candidate)).items()
+    return {name: getattr(candidate, name) for name, one in fields if Location in one.aspects}
 
 
 def replaced(candidate: T, **settings: object) -> T:

@@ -26,12 +26,12 @@ from rag_eval.parts import (
     as_data,
     digest,
     fresh,
-    has_location,
     identity,
     is_part,
     is_remote,
     label,
     located,
+    locations,
     part,
     replaced,
     settings_of,
@@ -178,7 +178,7 @@ def test_aspects_are_put_back_in_nested_parts_too() -> None:
 
 def test_a_location_is_where_it_is_run_and_no_setting() -> None:
     here = located(Machine(4), "here")
-    assert (here.home, has_location(here), has_location(Machine(4))) == ("here", True, False)
+    assert (locations(here), locations(Machine(4))) == ({"home": "here"}, {"home": None})
     assert as_data(here) == as_data(Machine(4))
     inner = Inner()
     assert located(inner, "here") is inner
