@@ -122,7 +122,7 @@ def _text(path: Path) -> str | None:
 
 def language_of(text: str) -> str:
     """The language whose stop words a text has most of, or the script of another one; empty where neither is known."""
-    from rag_eval.retrieval.tokenizers import STOP_WORDS, words
+    from rag_eval.retrieval.tokenizers import stop_words, words
 
     letters = Counter(unicodedata.name(one, "").partition(" ")[0] for one in text if one.isalpha())
     kana = letters["HIRAGANA"] + letters["KATAKANA"]
@@ -132,13 +132,9 @@ def language_of(text: str) -> str:
     said = words(text)
     if script not in ("LATIN", "CYRILLIC") or len(said) < FEWEST_WORDS:
         return f"{script.lower()} script" if script not in ("", "LATIN") else ""
-    counts = {language: sum(one in stop for one in said) for language, stop in _stop_words(STOP_WORDS).items()}
+    counts = {language: sum(one in stop for one in said) for language, stop in stop_words().items()}
     best = max(counts, key=lambda language: counts[language])
     return best if counts[best] >= KNOWN_SHARE * len(said) else "" if script == "LATIN" else "cyrillic script"
-
-
-def _stop_words(listed: dict[str, str]) -> dict[str, frozenset[str]]:
-    return {language: frozenset(told.split()) for language, told in listed.items()}
 
 
 def find_truth(folder: Path, given: Path | None) -> tuple[Path, int] | None:

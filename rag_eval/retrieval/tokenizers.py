@@ -4,7 +4,8 @@ import re
 import threading
 import unicodedata
 from collections.abc import Callable, Iterable
-from functools import cached_property
+from functools import cache, cached_property
+from importlib import resources
 from typing import Annotated
 
 from pydantic import Field, StrictBool
@@ -75,54 +76,11 @@ class WordTokenizer:
         return words(text)
 
 
-# Articles, pronouns, prepositions, conjunctions and auxiliaries, as ``words`` writes them.
-STOP_WORDS = {
-    "danish": "af at blev bliver da de dem den denne der deres det dette dig din disse du efter eller en er et for fra "
-    "få ham han hans har havde hende hendes her hun hvad hvem hver hvis hvor i ikke ind jeg kan kun kunne man med "
-    "meget men mig min mit mod ned nu når og også om op os over på sig sin skal skulle som så til ud under ved vi",
-    "dutch": "aan al alle als bij daar dan dat de der deze die dit doen door dus een en er ge geen haar had heb hebben "
-    "heeft hem het hier hij hoe hun ik in is ja je kan kon kunnen maar me men met mij mijn moet na naar niet nog nu of "
-    "om omdat onder ons ook op over te tegen toen tot u uit uw van veel voor want waren was wat we wel werd wezen wie "
-    "wij wil worden wordt zal ze zelf zich zij zijn zo zonder zou",
-    "english": "a about after all am an and any are as at be because been before being below between both but by can "
-    "could did do does doing down during each few for from further had has have having he her here hers him his how i "
-    "if in into is it its itself just me more most my no nor not of off on once only or other our ours out over own s "
-    "same she should so some such t than that the their theirs them then there these they this those through to too "
-    "under until up very was we were what when where which while who whom why will with would you your yours",
-    "finnish": "ei ehkä eli emme en että he heidän hän hänen ja joka joko jos jotka kanssa kuin kun me mikä minä mitä "
-    "mutta myös ne niin nyt ole olen oli olivat on ovat saa se sekä sen siitä sinä sitä tai te tämä tämän voi vain",
-    "french": "à ai as au aux avec avait ce ces cet cette c d dans de des du elle elles en est et été être eu eux fait "
-    "il ils j je l la là le les leur leurs lui m ma mais me mes même moi mon n ne nos notre nous on ont ou où par pas "
-    "pour plus qu que qui s sa sans se ses si son sont sur t ta te tes toi ton tu un une vos votre vous y était",
-    "german": "aber alle als also am an auch auf aus bei bin bis bist da damit das dass dein dem den der des die dies "
-    "diese diesem diesen dieser dieses doch dort du durch ein eine einem einen einer eines er es euch euer für gegen "
-    "hat hatte hatten hier hinter ich ihr ihre ihrem ihren ihrer im in ist ja jede jeder kann kein keine können man "
-    "mein mit nach nicht noch nun nur ob oder ohne sehr sein seine sich sie sind so solche soll über um und uns unter "
-    "vom von vor war waren was weil wenn wer werden wie wieder will wir wird wo zu zum zur zwar zwischen",
-    "italian": "a ad agli ai al alla alle allo anche avere c che chi ci come con cui da dagli dai dal dalla dalle dei "
-    "degli del della delle dello di dove e ed era erano essere fra gli ha hanno ho i il in io l la le lei li lo loro "
-    "lui ma mi mia mio ne negli nei nel nella nelle noi non nostro o per perché più quale quando quanto quella quello "
-    "questa questo se si sia sono su sua sul sulla suo ti tra tu tua tuo un una uno vi voi",
-    "norwegian": "alle at av bare ble blir da de deg dem den denne der deres det dette din disse du eller en enn er et "
-    "etter for fra få ha hadde han hans har hun hva hvem hver hvis hvor hvordan i ikke inn jeg kan kunne man med meg "
-    "men min mot ned noe noen nå når og også om opp oss over på seg si sin skal skulle slik som så til ut var ved vi "
-    "vil ville være vært å",
-    "portuguese": "a ao aos as até com como da das de dela dele do dos e é ela elas ele eles em entre era essa esse "
-    "esta está este eu foi foram há isso já lhe mais mas me mesmo meu minha muito na nas nem no nos nós não o os ou "
-    "para pela pelas pelo pelos por qual quando que quem se sem ser seu seus são só sua suas também te tem um uma você",
-    "russian": "а без бы был была были было быть в вам вас во вот все вы где да для до его ее если есть еще же за и из "
-    "или им их к как когда кто ли мы на над не него нет но о об он она они оно от по под при с со так там то того тоже "
-    "только у уже что чтобы это этого этот я",
-    "spanish": "a al algo ante como con cual cuando de del desde donde durante e el él ella ellas ellos en entre era "
-    "es esa ese eso esta está este esto estos fue ha han hasta hay la las le les lo los más me mi mis mucho muy nada "
-    "ni no nos o para pero por porque que qué quien se ser si sin sobre son su sus también te tiene tu tus un una uno "
-    "unos y ya yo",
-    "swedish": "alla att av blev bli de dem den denna deras dess det detta dig din du då efter ej eller en er ett från "
-    "för ha hade han hans har henne hennes hon honom hur här i icke in inte jag kan kunde man med mellan men mig min "
-    "mot mycket ni nu när någon något och om oss på samma sedan sig sin skulle som så till under upp ut utan vad var "
-    "vara varför varit vem vi vid vilken än är åt över",
-}
-"""The words that carry no topic, by language."""
+@cache
+def stop_words() -> dict[str, frozenset[str]]:
+    """The words that carry no topic, by language, as ``words`` writes them: articles, pronouns, auxiliaries …"""
+    lines = resources.files("rag_eval.retrieval").joinpath("stop_words.txt").read_text("utf-8").splitlines()
+    return {language: frozenset(listed.split()) for language, _, listed in (line.partition(":") for line in lines)}
 
 
 # A stemmer works in place, and configurations that are evaluated side by side share a tokenizer.
@@ -144,13 +102,14 @@ class StemmedTokenizer:
     stop_words: Annotated[StrictBool, Field(description="Whether stop words are left out.")] = True
 
     def __post_init__(self) -> None:
-        if self.stop_words and self.language not in STOP_WORDS:
-            told = suggestion(self.language, STOP_WORDS)
+        listed = stop_words()
+        if self.stop_words and self.language not in listed:
+            told = suggestion(self.language, listed)
             raise ConfigurationError(
-                f"there is no list of stop words for {preview(self.language)}{told}: {choices(STOP_WORDS)}; "
+                f"there is no list of stop words for {preview(self.language)}{told}: {choices(listed)}; "
                 "or set stop_words to false"
             )
-        self._stems: dict[str, str] = dict.fromkeys(STOP_WORDS[self.language].split(), "") if self.stop_words else {}
+        self._stems: dict[str, str] = dict.fromkeys(listed[self.language], "") if self.stop_words else {}
 
     def words(self, text: str) -> list[str]:
         """Return the stems of a text's words, in their order; raises ``ConfigurationError`` without the extra."""

@@ -7,7 +7,7 @@ from rag_eval.errors import ConfigurationError
 from rag_eval.parts import label
 from rag_eval.retrieval import TOKENIZER
 from rag_eval.retrieval.bm25 import BM25Index
-from rag_eval.retrieval.tokenizers import STOP_WORDS, words
+from rag_eval.retrieval.tokenizers import stop_words, words
 
 
 @pytest.mark.parametrize(
@@ -50,11 +50,11 @@ def test_threads_that_share_a_tokenizer_get_the_stems_of_one_alone() -> None:
     assert found == [[alone.words(word) for word in made[first:]] for first in range(0, 40, 5)]
 
 
-@pytest.mark.parametrize("language", sorted(STOP_WORDS))
+@pytest.mark.parametrize("language", sorted(stop_words()))
 def test_stop_words_are_written_as_words_are(language: str) -> None:
-    listed = STOP_WORDS[language].split()
+    listed = stop_words()[language]
+    assert len(listed) > 40
     assert [words(word) for word in listed] == [[word] for word in listed]
-    assert len(set(listed)) == len(listed)
 
 
 @pytest.mark.parametrize(
