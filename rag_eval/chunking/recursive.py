@@ -8,7 +8,7 @@ line or a word is, is read off that encoding.
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from typing import Annotated, NamedTuple
 
@@ -50,27 +50,6 @@ def choose_separator(separators: Sequence[str], text: str, start: int, end: int)
     return separators[-1], ()
 
 
-def add_stripped(cuts: list[Cut], text: str, start: int, end: int) -> None:
-    """Add ``[start, end)`` without the whitespace at its ends; nothing if that is all there is.
-
-    A cut that starts where the previous one does holds all of it, and takes its place.
-    """
-    stripped = text[start:end].lstrip()
-    if not stripped:
-        return
-    start = end - len(stripped)
-    end = start + len(stripped.rstrip())
-    if cuts and cuts[-1][0] == start:
-        cuts.pop()
-    cuts.append((start, end))
-
-
-def add_unsplit(cuts: list[Cut], text: str, start: int, end: int) -> None:
-    """Add ``[start, end)``, which no separator can split, as it is; nothing if it is whitespace alone."""
-    if not text[start:end].isspace():
-        cuts.append((start, end))
-
-
 class Borders(NamedTuple):
     """Where pieces begin, and where the last one ends."""
 
@@ -82,6 +61,29 @@ class Borders(NamedTuple):
 
 Window = tuple[int, int, bool]
 """``(start, end, oversize)``: pieces joined into a chunk or, when oversize, one piece that fills a chunk alone."""
+
+Windows = Callable[[str, int, int], Iterable[Window]]
+"""``(separator, start, end)`` to the windows over the pieces of ``text[start:end]``."""
+
+
+def split(text: str, start: int, end: int, separators: Sequence[str], windows: Windows, cuts: list[Cut]) -> None:
+    """Add the chunks of ``text[start:end]`` to the cuts, without the whitespace at their ends.
+
+    A piece that no separator can split is added as it is. A cut that starts where the previous one does holds all of
+    it, and takes its place; of whitespace alone there is none.
+    """
+    separator, finer = choose_separator(separators, text, start, end)
+    for left, right, oversize in windows(separator, start, end):
+        if oversize and finer:
+            split(text, left, right, finer, windows, cuts)
+        elif oversize:
+            if not text[left:right].isspace():
+                cuts.append((left, right))
+        elif stripped := text[left:right].lstrip():
+            left = right - len(stripped)
+            if cuts and cuts[-1][0] == left:
+                cuts.pop()
+            cuts.append((left, left + len(stripped.rstrip())))
 
 
 def borders_before(separator: str, text: str, start: int, end: int) -> Borders:
@@ -280,20 +282,13 @@ class RecursiveCharacterChunker(BuiltInChunker):
         check_overlap("chunk_size", self.chunk_size, overlap)
 
     def cuts(self, text: str) -> list[Cut]:
-        cuts: list[Cut] = []
-        self._split(text, 0, len(text), self.separators, cuts)
-        return cuts
+        def windows(separator: str, start: int, end: int) -> Iterator[Window]:
+            borders = borders_before(separator, text, start, end)
+            return merge(borders, start, end, self.chunk_size, self.chunk_overlap or 0)
 
-    def _split(self, text: str, start: int, end: int, separators: Sequence[str], cuts: list[Cut]) -> None:
-        separator, finer = choose_separator(separators, text, start, end)
-        borders = borders_before(separator, text, start, end)
-        for left, right, oversize in merge(borders, start, end, self.chunk_size, self.chunk_overlap or 0):
-            if not oversize:
-                add_stripped(cuts, text, left, right)
-            elif finer:
-                self._split(text, left, right, finer, cuts)
-            else:
-                add_unsplit(cuts, text, left, right)
+        cuts: list[Cut] = []
+        split(text, 0, len(text), self.separators, windows, cuts)
+        return cuts
 
 
 @part
@@ -322,22 +317,17 @@ class RecursiveTokenChunker(BuiltInChunker):
 
     def cuts(self, text: str) -> list[Cut]:
         """Return the places of the chunks; raises ``TextEncodingError`` on a lone surrogate."""
-        cuts: list[Cut] = []
-        if text:
-            self._split(TokenCounter(text, self.encoding), 0, len(text), self.separators, cuts)
-        return cuts
+        if not text:
+            return []
+        counter = TokenCounter(text, self.encoding)
 
-    def _split(self, counter: TokenCounter, start: int, end: int, separators: Sequence[str], cuts: list[Cut]) -> None:
-        text = counter.text
-        separator, finer = choose_separator(separators, text, start, end)
-        borders = counter.borders(separator, start, end)
-        totals = [0, *counter.counts(borders, separator).cumsum().tolist()]
-        in_tokens = listed_borders(totals[:-1], totals[-1])
-        for low, high, oversize in merge(in_tokens, 0, totals[-1], self.chunk_size, self.chunk_overlap):
-            left, right = int(borders[bisect_left(totals, low)]), int(borders[bisect_left(totals, high)])
-            if not oversize:
-                add_stripped(cuts, text, left, right)
-            elif finer:
-                self._split(counter, left, right, finer, cuts)
-            else:
-                add_unsplit(cuts, text, left, right)
+        def windows(separator: str, start: int, end: int) -> Iterator[Window]:
+            borders = counter.borders(separator, start, end)
+            totals = [0, *counter.counts(borders, separator).cumsum().tolist()]
+            in_tokens = listed_borders(totals[:-1], totals[-1])
+            for low, high, oversize in merge(in_tokens, 0, totals[-1], self.chunk_size, self.chunk_overlap):
+                yield int(borders[bisect_left(totals, low)]), int(borders[bisect_left(totals, high)]), oversize
+
+        cuts: list[Cut] = []
+        split(text, 0, len(text), self.separators, windows, cuts)
+        return cuts
