@@ -163,7 +163,7 @@ def benchmark_text(found: Survey, corpus: str, truth: str, questions: int | None
     """A commented benchmark file for what was found; ``questions`` is None where the truth is not there yet."""
     from rag_eval.embedding.openai import PRICES
     from rag_eval.metrics.budget import BUDGET
-    from rag_eval.retrieval.tokenizers import STOP_WORDS
+    from rag_eval.retrieval.tokenizers import stop_words
 
     is_headed, is_english = found.headed > len(found.lengths) / 2, found.language == "english"
     chunkers = ["  - type: recursive-token", f"    chunk_size: {'[50, 150]' if found.is_short else '[100, 400]'}"]
@@ -172,7 +172,7 @@ def benchmark_text(found: Survey, corpus: str, truth: str, questions: int | None
     elif any(suffix in CODE for suffix in found.used):
         chunkers += ["  - type: recursive-character    # along blank lines and lines"]
     retrieval = ["  - vector", "  - bm25", "  - hybrid"]
-    if found.language in STOP_WORDS and not is_english:
+    if found.language in stop_words() and not is_english:
         stemmed = f"{{type: bm25, tokenizer: {{type: stemmed, language: {found.language}}}}}"
         is_there = find_spec("snowballstemmer") is not None
         retrieval += [f"  - {stemmed}" if is_there else f"  # - {stemmed}    # needs {install_command('stemming')}"]
