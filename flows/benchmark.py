@@ -9,7 +9,7 @@ from prefect.cache_policies import NO_CACHE
 from rag_eval.benchmark import engine, stages
 from rag_eval.benchmark.config import THREADS, BenchmarkConfig, Configuration
 from rag_eval.benchmark.grid_search import search_grid
-from rag_eval.benchmark.housekeeping import notice_first_version, using_workspace
+from rag_eval.benchmark.housekeeping import in_use, notice_first_version
 from rag_eval.benchmark.outcome import BenchmarkOutcome, ConfigurationOutcome, conclude, keep_outcome, summarise
 from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource
 from rag_eval.benchmark.truth_stages import ground_truth
@@ -53,32 +53,32 @@ def evaluate(workspace: Workspace, configuration: Configuration, inputs: Benchma
 
 
 @flow(name="rag-eval-benchmark", flow_run_name=benchmark_run_name)
-@using_workspace
 def benchmark(
     config: BenchmarkConfig, workspace: Workspace, reanchor: bool = False, runner: str = THREADS
 ) -> BenchmarkOutcome:
     """Compare the configurations on one corpus and one ground truth, whose spans are carried over to it if asked."""
     started = datetime.now(UTC)
     workspace = workspace.model_copy(update={"begun": started})
-    notice_first_version(workspace)
-    tag_run("rag-eval", config.evaluation_type)
-    corpus, run = CorpusSource.of(config.corpus, config.glob), StageRunner(workspace)
-    documents = run(stages.load_corpus, corpus, config.shards)
-    truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, reanchor, config.copies)
-    inputs = BenchmarkInputs.of(config, documents, truth)
-    with side_by_side(runner) as threads:
+    with in_use(workspace):
+        notice_first_version(workspace)
+        tag_run("rag-eval", config.evaluation_type)
+        corpus, run = CorpusSource.of(config.corpus, config.glob), StageRunner(workspace)
+        documents = run(stages.load_corpus, corpus, config.shards)
+        truth = ground_truth(run, config.ground_truth, documents, config.evaluation_type, reanchor, config.copies)
+        inputs = BenchmarkInputs.of(config, documents, truth)
+        with side_by_side(runner) as threads:
 
-        def evaluate_all(some: list[Configuration]) -> Any:
-            parts = {"workspace": unmapped(workspace), "configuration": some, "inputs": unmapped(inputs)}
-            return gather(some, threads.map(evaluate, parts))
+            def evaluate_all(some: list[Configuration]) -> Any:
+                parts = {"workspace": unmapped(workspace), "configuration": some, "inputs": unmapped(inputs)}
+                return gather(some, threads.map(evaluate, parts))
 
-        rounds = RoundRunner(workspace)
-        done, failed, search = StageRunner(workspace).mending(
-            lambda: search_grid(rounds, workspace, config, inputs, evaluate_all, rounds)
-        )
-    outcome = keep_outcome(workspace, started, config, corpus, inputs, done, failed, run.work, search)
-    show_ground_truth(workspace, config.ground_truth, outcome)
-    report_run(workspace, outcome)
-    if config.langsmith_dataset is not None or traces_address() is not None:
-        publish(workspace, outcome, config.langsmith_dataset, return_state=True)  # a run is complete without it
+            rounds = RoundRunner(workspace)
+            done, failed, search = StageRunner(workspace).mending(
+                lambda: search_grid(rounds, workspace, config, inputs, evaluate_all, rounds)
+            )
+        outcome = keep_outcome(workspace, started, config, corpus, inputs, done, failed, run.work, search)
+        show_ground_truth(workspace, config.ground_truth, outcome)
+        report_run(workspace, outcome)
+        if config.langsmith_dataset is not None or traces_address() is not None:
+            publish(workspace, outcome, config.langsmith_dataset, return_state=True)  # a run is complete without it
     return conclude(workspace, outcome)

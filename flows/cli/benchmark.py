@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from flows.cli import options
-from flows.cli.console import plain_table, print_json, print_notes, say, visible
+from flows.cli.console import print_json, print_notes, print_table, say
 from flows.cli.processes import Stopped, leaving, watched
 from flows.cli.truth import summary
 from rag_eval.disk.files import scratch_path, sweep_scratch, write_atomically
@@ -107,15 +106,13 @@ def reproduce(
 ) -> None:
     """Compute published figures again from their public data; exit code 1 if one differs."""
     from rag_eval.benchmark import reproduction
-    from rag_eval.benchmark.workspace import Workspace
 
     found = reproduction.publication(name)
     file = reproduction.write_benchmark(name, data, output or Path("reproduce") / name)
     others = reproduction.other_files(name, data)
-    chosen = options.BenchmarkOptions(workspace=workspace).benchmark(file)
-    kept = Workspace.at(workspace)
-    outcome = _evaluated(chosen, kept, False, "threads", file)
-    rows = reproduction.figures_of(name, kept, outcome, [one.name for one in chosen.configurations()])
+    chosen = options.BenchmarkOptions().benchmark(file)
+    outcome = _evaluated(chosen, workspace, False, "threads", file)
+    rows = reproduction.figures_of(name, workspace, outcome, [one.name for one in chosen.configurations()])
     console = Console()
     if as_json:
         told = {"title": found.title, "benchmark": str(file), "run": outcome.run, "other_data": others}
@@ -123,11 +120,11 @@ def reproduce(
     else:
         is_known = any(row.published for row in rows)
         headings = ["published", "reproduced"] if is_known else [found.measure]
-        table = plain_table(found.title, {"": False} | dict.fromkeys([*headings, *rows[0].ours], True))
-        for row in rows:
-            cells = [str(row.published), row.reproduced + " ≠" * row.differs] if is_known else [row.reproduced]
-            table.add_row(Text(visible(row.name)), *cells, *row.ours.values())
-        console.print(table)
+        cells = [
+            (row.name, *[str(row.published)] * is_known, row.reproduced + " ≠" * row.differs, *row.ours.values())
+            for row in rows
+        ]
+        print_table(console, {"": False} | dict.fromkeys([*headings, *rows[0].ours], True), cells, found.title)
         if is_known:
             say(console, f"{sum(not row.differs for row in rows)} of {len(rows)} published figures come out.")
         say(console, found.note)
@@ -160,15 +157,14 @@ def estimate(
     if as_json:
         print_json(console, {"estimates": [asdict(one) for one in found], "notes": notes})
         return
-    columns = ("configurations", "texts", "tokens", "cost", "left", "time")
-    table = plain_table(None, {"search": False} | dict.fromkeys(columns, True))
+    columns, rows = ("configurations", "texts", "tokens", "cost", "left", "time"), []
     for one in found:
         sizes = [_between(size or 0, one.shares) for size in (one.all.texts, one.all.tokens, one.left.tokens)]
         costs = dict.fromkeys(cost_in_words(one.all.cost and share * one.all.cost) for share in one.shares)
         times = dict.fromkeys(map(time_in_short, one.seconds or ()))
         told = *sizes[:2], "–".join(costs), sizes[2], "–".join(times)
-        table.add_row(one.search, f"{one.configurations:,}", *told)
-    console.print(table)
+        rows.append((one.search, f"{one.configurations:,}", *told))
+    print_table(console, {"search": False} | dict.fromkeys(columns, True), rows)
     for notice in (*notes, *checked.notes):
         say(console, f"Note: {notice}.")
 
@@ -205,10 +201,8 @@ def validate(config: FileArgument) -> None:
     chosen = load_config(config)
     documents, queries, elsewhere = check_files(chosen, file=config)
     console, configurations = Console(), chosen.configurations()
-    table = plain_table(None, {"#": True, "configuration": False})
-    for number, configuration in enumerate(configurations, start=1):
-        table.add_row(str(number), Text(visible(configuration.name)))
-    console.print(table)
+    rows = ((str(number), one.name) for number, one in enumerate(configurations, start=1))
+    print_table(console, {"#": True, "configuration": False}, rows)
     ks = ", ".join(map(str, chosen.k))
     say(console, f"{counted(len(configurations), 'configurations')}, {chosen.evaluation_type}, k = {ks}")
     budget = f"a budget of {chosen.budget or BUDGET:,} tokens{', the default' * (chosen.budget is None)}"
@@ -294,14 +288,16 @@ def check_files(
         with faults.noted():
             check_extras(part)
     faults.raise_any()
+    documents = None
     with faults.noted(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", LeftOutWarning)
         corpus = Corpus.from_folder(config.corpus, config.glob)
+        documents = corpus.by_id
     notes += [str(one.message) for one in caught]
     truth: dict[Path, Any] = {}
     for path in files:
         with faults.noted():
-            truth[path] = read_truth(path, config.evaluation_type, corpus.by_id)
+            truth[path] = read_truth(path, config.evaluation_type, documents)
     faults.raise_any()
     for source in config.ground_truth:
         if not isinstance(source, FileTruth):

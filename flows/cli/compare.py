@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from flows.cli import options
-from flows.cli.console import plain_table, print_json, say, visible
+from flows.cli.console import print_json, print_table, say
 from rag_eval.disk.files import write_atomically, writing
 from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.formatting import basis, counted, interval, number, p_value, percent, signed
@@ -51,17 +50,15 @@ def compare(
     from rag_eval.benchmark.run_losses import drop_sentences
     from rag_eval.benchmark.runs import read_both
     from rag_eval.benchmark.scores import read_scores
-    from rag_eval.benchmark.workspace import Workspace
     from rag_eval.reports.against import recommendation_sentence
     from rag_eval.reports.verdict import judged
 
-    kept = Workspace.at(workspace)
-    old, new = read_both(kept, before, after)
+    old, new = read_both(workspace, before, after)
     pairs = name_pairs(old, new, configurations) if configurations else None
-    found = compare_runs(kept, old, new, pairs=pairs, metrics=metrics, allow_different=allow_different)
+    found = compare_runs(workspace, old, new, pairs=pairs, metrics=metrics, allow_different=allow_different)
     console = Console(highlight=False)
-    verdicts = [judged(read_scores(kept, one), one)[1] for one in (old, new)]
-    drops, recommended = drop_sentences(kept, found), recommendation_sentence(found, *verdicts)
+    verdicts = [judged(read_scores(workspace, one), one)[1] for one in (old, new)]
+    drops, recommended = drop_sentences(workspace, found), recommendation_sentence(found, *verdicts)
     if as_json:
         print_json(console, _as_data(found, queries) | {"drops": drops, "recommendation": recommended})
         return
@@ -105,8 +102,10 @@ def _print_comparison(console: Console, found: "RunComparison") -> None:
         row for row in changed if row.metric != found.metrics[0] and row.comparison.verdict == "no difference shown"
     ]
     shown = [row for row in changed if row not in quiet]
+    columns = {"configuration": False, "before": True, "after": True, "change": True, "95 % interval": True, "p": True}
     for metric in dict.fromkeys(row.metric for row in shown):
-        console.print(_table(metric, [row for row in shown if row.metric == metric]))
+        cells = (_cells(row) for row in shown if row.metric == metric)
+        print_table(console, columns | {"verdict": False}, cells, metric, fixed="verdict")
     if any(row.comparison.verdict == "no difference shown" for row in shown):
         console.print("inconclusive: the difference may be due to chance.")
     if quiet:
@@ -119,22 +118,18 @@ def _print_comparison(console: Console, found: "RunComparison") -> None:
         say(console, sentence)
 
 
-def _table(metric: str, rows: list["ComparedConfigurations"]) -> Table:
-    columns = {"configuration": False, "before": True, "after": True, "change": True, "95 % interval": True, "p": True}
-    table = plain_table(metric, columns | {"verdict": False}, fixed="verdict")
-    for row in rows:
-        one = row.comparison
-        beside = max(one.before, one.after)
-        table.add_row(
-            Text(visible(row.name)),
-            number(one.before, beside),
-            number(one.after, beside),
-            signed(one.difference, beside),
-            interval(one.low, one.high, with_sign=True, beside=beside),
-            p_value(one.p_adjusted),
-            Text("inconclusive" if one.verdict == "no difference shown" else one.verdict, style=STYLES[one.verdict]),
-        )
-    return table
+def _cells(row: "ComparedConfigurations") -> list[str | Text]:
+    one = row.comparison
+    beside = max(one.before, one.after)
+    return [
+        row.name,
+        number(one.before, beside),
+        number(one.after, beside),
+        signed(one.difference, beside),
+        interval(one.low, one.high, with_sign=True, beside=beside),
+        p_value(one.p_adjusted),
+        Text("inconclusive" if one.verdict == "no difference shown" else one.verdict, style=STYLES[one.verdict]),
+    ]
 
 
 def _worse_and_better(changes: list["QueryChange"], most: int) -> tuple[list["QueryChange"], list["QueryChange"]]:
@@ -149,14 +144,14 @@ def _print_queries(console: Console, row: "ComparedConfigurations", changes: lis
         return
     title = f"{row.name}, {row.metric}: {one.better} better, {one.worse} worse, {one.equal} equal"
     say(console, title, "italic")
-    table = plain_table(None, {"": False, "before": True, "after": True, "query": False, "document": False})
+    rows: list[list[str | Text]] = []
     for label, kind in zip(("worse", "better"), _worse_and_better(changes, most), strict=True):
         for change in kind:
-            text = visible(change.text if len(change.text) <= _TEXT_CELLS else change.text[: _TEXT_CELLS - 1] + "…")
+            text = change.text if len(change.text) <= _TEXT_CELLS else change.text[: _TEXT_CELLS - 1] + "…"
             beside = max(change.before, change.after)
             values = number(change.before, beside), number(change.after, beside)
-            table.add_row(Text(label, style=STYLES[label]), *values, Text(text), Text(visible(change.document)))
-    console.print(table)
+            rows.append([Text(label, style=STYLES[label]), *values, text, change.document])
+    print_table(console, {"": False, "before": True, "after": True, "query": False, "document": False}, rows)
 
 
 def gate(
@@ -185,17 +180,15 @@ def gate(
     """Compare a run with the baseline; exit code 3 if a metric dropped by more than allowed, significantly so."""
     from rag_eval.benchmark.gate import MAX_DROP, run_gate
     from rag_eval.benchmark.runs import BASELINE, read_both
-    from rag_eval.benchmark.workspace import Workspace
     from rag_eval.reports.against import gate_annotations, gate_junit
     from rag_eval.reports.markdown import gate_markdown
 
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if github and not summary:
         raise ConfigurationError("--github is for a step of GitHub Actions: GITHUB_STEP_SUMMARY is not set")
-    kept = Workspace.at(workspace)
-    baseline, candidate = read_both(kept, BASELINE, run)
+    baseline, candidate = read_both(workspace, BASELINE, run)
     found = run_gate(
-        kept,
+        workspace,
         baseline,
         candidate,
         metric or baseline.ranking_metric,
@@ -233,12 +226,12 @@ def _print_gate(console: Console, found: "Gate") -> None:
     changed = [check for check in found.checks if check.changed]
     if changed:
         columns = {"configuration": False, "baseline": True, "run": True, found.move: True, "95 % interval": True}
-        table = plain_table(None, columns | {"p": True, "verdict": False}, fixed="verdict")
+        rows: list[list[str | Text]] = []
         for check in changed:
             word = gate_word(found, check)
             verdict = Text(word, style=GATE_STYLES.get(word, "red"))
-            table.add_row(Text(visible(check.configuration)), *gate_figures(check), verdict)
-        console.print(table)
+            rows.append([check.configuration, *gate_figures(check), verdict])
+        print_table(console, columns | {"p": True, "verdict": False}, rows, fixed="verdict")
     if len(found.checks) > len(changed):
         unchanged = counted(len(found.checks) - len(changed), "configurations")
         console.print(f"{unchanged} with every score as in the baseline.")
@@ -286,17 +279,16 @@ def plan(
     from rag_eval.benchmark.gate import MAX_DROP, fewest_units, large_allowance
     from rag_eval.benchmark.runs import read_run
     from rag_eval.benchmark.scores import SEED, read_scores
-    from rag_eval.benchmark.workspace import Workspace
     from rag_eval.metrics.metric import higher_is_better
     from rag_eval.stats.power import FEWEST_CHANGED, FEWEST_PILOT, MOST_SIMULATED, Pilot, plan_questions, varies
 
-    kept, allowed = Workspace.at(workspace), MAX_DROP if max_drop is None else max_drop
-    pilot_run = read_run(kept, run)
+    allowed = MAX_DROP if max_drop is None else max_drop
+    pilot_run = read_run(workspace, run)
     by = metric or pilot_run.ranking_metric
     ranked = [one.name for one in pilot_run.ranked()]
     if configuration is None and len(ranked) < 2:
         raise ConfigurationError(f"{pilot_run.run} has one configuration: a plan is learned from two that differ")
-    scores = read_scores(kept, pilot_run, by)
+    scores = read_scores(workspace, pilot_run, by)
     common = CommonScores(scores, scores)
     if configuration:
         pairs = name_pairs(pilot_run, pilot_run, [configuration])
@@ -330,21 +322,17 @@ def plan(
         say(console, f"{asked}: with a probability of {percent(power)} the gate notices no drop at all.", "yellow")
     else:
         console.print(f"{asked}: the gate notices a drop from {number(found.noticed)} on {sure}.")
-    table = plain_table(
-        f"To notice a drop of {number(drop)}", {"questions a document": True, "documents": True, "questions": True}
-    )
-    for each, documents in found.needed.items():
-        table.add_row(str(each), *(("more than a million", "–") if documents is None else _both(documents, each)))
-    console.print(table)
+    rows = [
+        (str(each), *(("more than a million", "–") if count is None else (f"{count:,}", f"{count * each:,}")))
+        for each, count in found.needed.items()
+    ]
+    columns = dict.fromkeys(("questions a document", "documents", "questions"), True)
+    print_table(console, columns, rows, f"To notice a drop of {number(drop)}")
     if together > MOST_SIMULATED:
         say(console, f"With more than {MOST_SIMULATED} together a plan names {FEWEST_CHANGED} documents at least.")
     if found.documents < FEWEST_PILOT:
         few = counted(found.documents, pilot.units.kind)
         say(console, f"A pilot of {few} can mislead: plan again when there are {FEWEST_PILOT}.", "yellow")
-
-
-def _both(documents: int, each: int) -> tuple[str, str]:
-    return f"{documents:,}", f"{documents * each:,}"
 
 
 def too_few(units: int, unit: "Unit", configurations: int) -> str:
@@ -373,20 +361,18 @@ def choose(
     """Make a run the baseline of its benchmark."""
     from rag_eval.benchmark.gate import MAX_DROP, fewest_units, gate_units, large_allowance
     from rag_eval.benchmark.runs import choose_baseline, read_run
-    from rag_eval.benchmark.workspace import Workspace
 
-    kept = Workspace.at(workspace)
-    chosen = choose_baseline(kept, run)
+    chosen = choose_baseline(workspace, run)
     console = Console()
     if as_json:
         print_json(console, chosen.model_dump())
         return
-    baseline = read_run(kept, chosen.run)
+    baseline = read_run(workspace, chosen.run)
     of = f" of {baseline.config.name}" if baseline.config.name else ""
     say(console, f"The baseline{of} is {chosen.run}")
     configurations = len(baseline.configurations)
     try:
-        units = gate_units(kept, baseline)
+        units = gate_units(workspace, baseline)
     except ArtifactError as error:
         say(console, f"It cannot be gated against: {error}", "yellow")
         return
@@ -402,13 +388,11 @@ def show(workspace: options.WorkspaceOption = options.DEFAULT_WORKSPACE, as_json
     """Show the baseline of the benchmark that ran last, when it was chosen, and its ranking."""
     from flows.cli.ranking import print_result
     from rag_eval.benchmark.runs import read_baseline, read_run
-    from rag_eval.benchmark.workspace import Workspace
 
-    kept = Workspace.at(workspace)
-    chosen = read_baseline(kept, read_run(kept).config.name)
+    chosen = read_baseline(workspace, read_run(workspace).config.name)
     console = Console()
     if as_json:
         print_json(console, chosen.model_dump())
         return
     say(console, f"{chosen.run}, chosen {chosen.chosen}")
-    print_result(read_run(kept, chosen.run), kept, as_json=False)
+    print_result(read_run(workspace, chosen.run), workspace, as_json=False)

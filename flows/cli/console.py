@@ -3,8 +3,9 @@
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import Any
 
 from rich import box
 from rich.cells import cell_len, set_cell_size
@@ -59,13 +60,23 @@ def _cut(text: str, cells: int, tail: int) -> str:
     return f"{head[:end] if end > len(head) // 2 else head}…{text[start:]}"
 
 
-def plain_table(title: str | None, columns: Mapping[str, bool], fixed: str = "") -> Table:
-    """Make an empty table; ``columns`` maps headings to whether they hold numbers, ``fixed`` is one not to wrap."""
+def print_table(
+    console: Console,
+    columns: Mapping[str, bool],
+    rows: Iterable[Iterable[Any]],
+    title: str | None = None,
+    caption: str | None = None,
+    fixed: str = "",
+) -> None:
+    """Print texts verbatim; ``columns`` maps headings to whether they hold numbers, ``fixed`` is one not to wrap."""
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1, 0, 0), pad_edge=False)
+    table.caption, table.caption_justify = caption, "left"
     for heading, is_number in columns.items():
         wrapped = not is_number and heading != fixed
         table.add_column(heading, justify="right" if is_number else "left", overflow="fold", no_wrap=not wrapped)
-    return table
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(visible(cell)) for cell in row))
+    console.print(table)
 
 
 def print_json(console: Console, data: object) -> None:

@@ -363,11 +363,10 @@ def watch(
 ) -> None:
     """Report added, changed and removed documents to the Prefect server, since the last run in the workspace too."""
     from flows.cli.server import use_lasting_server
-    from rag_eval.benchmark.workspace import Workspace
 
     console = Console(stderr=True)
     print_notes(console)
-    corpus = watch_since_last_run(folder, glob, Workspace.at(workspace))
+    corpus = watch_since_last_run(folder, glob, workspace)
     api = use_lasting_server()
     _tell(console, f"watching {folder} for {', '.join(glob)}; changes go to {api}")
     # In a thread, because what watches files takes signals for itself.

@@ -108,15 +108,13 @@ def answers(
 ) -> None:
     """Have a model answer from what configurations of a run found, and compare the answers."""
     from rag_eval.benchmark.runs import read_run
-    from rag_eval.benchmark.workspace import Workspace
     from rag_eval.experiments.answers import answer_experiment
     from rag_eval.experiments.running import evaluatorq
     from rag_eval.llm.chat import ChatService
 
-    kept = Workspace.at(workspace)
     chosen = answer_experiment(
-        kept,
-        read_run(kept, run),
+        workspace,
+        read_run(workspace, run),
         configuration or (),
         model=model,
         judge=judge,

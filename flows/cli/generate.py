@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from flows.cli import options
-from flows.cli.console import plain_table, print_json, say, visible
+from flows.cli.console import print_json, print_table, say, visible
 from flows.cli.processes import Stopped, watched
 from rag_eval.disk.files import sweep_scratch, write_atomically
 from rag_eval.errors import ConfigurationError
@@ -32,13 +32,13 @@ def print_report(console: Console, report: "GenerationReport", output: Path | No
     if report.bad_answers:
         faults = ", ".join(f"{fault} {bad.count:,}" for fault, bad in report.bad_answers.items())
         say(console, f"Answers that could not be used: {faults}")
-    headings = ("paid", "tokens read", "written", "cost", "from the cache", "failed")
-    table = plain_table(None, {"calls for": False} | dict.fromkeys(headings, True))
+    headings, rows = ("paid", "tokens read", "written", "cost", "from the cache", "failed"), []
     for entry in report.ledger:
         paid = entry.fresh
         counts = [f"{count:,}" for count in (paid.calls, paid.input_tokens, paid.output_tokens)]
-        table.add_row(entry.purpose, *counts, cost_in_words(paid.cost), f"{entry.cached.calls:,}", f"{entry.failed:,}")
-    console.print(table)
+        cached = f"{entry.cached.calls:,}"
+        rows.append((entry.purpose, *counts, cost_in_words(paid.cost), cached, f"{entry.failed:,}"))
+    print_table(console, {"calls for": False} | dict.fromkeys(headings, True), rows)
     if report.total.unsettled:
         say(console, f"Of the failed calls {report.total.unsettled:,} may have been charged all the same.")
     if output is not None:
@@ -122,8 +122,7 @@ def generate(
     as_json: options.JsonOption = False,
 ) -> None:
     """Generate ground truth for your documents with a language model; exit code 1 if it stopped early."""
-    from flows.cli.certify import find_chunker
-    from rag_eval.benchmark.workspace import Workspace
+    from flows.cli.parts import find_chunker
     from rag_eval.services.langsmith_datasets import DEFAULT_DATASETS
 
     if extend and overwrite:
@@ -163,14 +162,13 @@ def generate(
     if settings and chunker is None:
         raise ConfigurationError("--set goes with a chunker: name it with --chunker")
     own = find_chunker(chunker, settings or []) if chunker else None
-    kept, console = Workspace.at(workspace), Console(stderr=True)
+    console = Console(stderr=True)
     with console.status("Reading the documents …"):
         documents = Corpus.from_folder(corpus, glob)
     dataset = (dataset_name or DEFAULT_DATASETS["chunk-level" if own else "token-level"]) if upload else None
-    with kept.growing(kept.root / "cache" / "answers"):
-        run_generation(
-            source, documents, kept, own, console, dataset, anew=not extend, ask=not yes, dry=dry_run, as_json=as_json
-        )
+    with workspace.growing(workspace.root / "cache" / "answers"):
+        asked = {"anew": not extend, "ask": not yes, "dry": dry_run, "as_json": as_json}
+        run_generation(source, documents, workspace, own, console, dataset, **asked)
 
 
 def chosen_source(given: dict[str, Any], kinds: dict[str, Any], others: list[str]) -> "GeneratedTruth":

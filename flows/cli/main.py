@@ -13,14 +13,13 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from flows.cli.benchmark import estimate, reproduce, run, validate
-from flows.cli.certify import certify
 from flows.cli.compare import app as baseline_app
 from flows.cli.compare import compare, gate, plan
 from flows.cli.console import visible
 from flows.cli.deploy import deploy, up, watch
 from flows.cli.experiment import app as experiment_app
 from flows.cli.generate import generate
-from flows.cli.parts import parts, schema
+from flows.cli.parts import certify, parts, schema
 from flows.cli.processes import Stopped, leave, stop_on_signals
 from flows.cli.publish import publish
 from flows.cli.runs import cache, export, history, report, show

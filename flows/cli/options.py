@@ -16,12 +16,20 @@ from rag_eval.errors import ConfigurationError
 if TYPE_CHECKING:
     from flows.deployments import Project
     from rag_eval.benchmark.config import BenchmarkConfig
+    from rag_eval.benchmark.workspace import Workspace
+else:
+    Workspace = object  # which is imported by the commands that use one, and not to start
 
-DEFAULT_WORKSPACE = ".rag-eval"
 
-WorkspaceOption = Annotated[
-    str, typer.Option("--workspace", help="Folder or s3://bucket/path that keeps work between runs.")
-]
+def _workspace_at(place: str) -> Workspace:
+    from rag_eval.benchmark.workspace import Workspace
+
+    return Workspace.at(place)
+
+
+DEFAULT_WORKSPACE: Any = ".rag-eval"
+_KEPT_IN = "Folder or s3://bucket/path that keeps work between runs."
+WorkspaceOption = Annotated[Workspace, typer.Option("--workspace", parser=_workspace_at, help=_KEPT_IN)]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AllowDifferentOption = Annotated[
     bool,
@@ -81,7 +89,7 @@ class FileOptions:
         list[str] | None,
         typer.Option(help="Pattern of the document files, overriding the benchmark's; may be repeated."),
     ] = None
-    workspace: WorkspaceOption = DEFAULT_WORKSPACE
+    workspace: Annotated[str, typer.Option(help=_KEPT_IN)] = DEFAULT_WORKSPACE
 
     def benchmark(
         self,

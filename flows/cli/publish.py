@@ -38,22 +38,21 @@ def publish(
     """Send the results waiting in the outbox; exit code 1 if some are still waiting."""
     from rag_eval.benchmark import publishing
     from rag_eval.benchmark.runs import LATEST, read_run
-    from rag_eval.benchmark.workspace import Workspace
     from rag_eval.services.outbox import outbox_of
 
-    console, place = Console(), Workspace.at(workspace)
-    outcome = read_run(place, run or LATEST) if run or dataset else None
-    chosen = [(outcome, name) for name in _datasets(place, outcome, dataset)] if outcome else []
+    console = Console()
+    outcome = read_run(workspace, run or LATEST) if run or dataset else None
+    chosen = [(outcome, name) for name in _datasets(workspace, outcome, dataset)] if outcome else []
     if dry_run:
-        new = [key for outcome, name in chosen for key in publishing.unpublished(place, outcome, name).values()]
-        waiting = [message.key for message in outbox_of(place.root).waiting()]
+        new = [key for outcome, name in chosen for key in publishing.unpublished(workspace, outcome, name).values()]
+        waiting = [message.key for message in outbox_of(workspace.root).waiting()]
         _print(console, "would be sent", [*waiting, *new], as_json)
         return
     for outcome, name in chosen:
-        publishing.put_benchmark(place, outcome, name)
+        publishing.put_benchmark(workspace, outcome, name)
     with leaving("what was not sent still waits"), Console(stderr=True).status("Sending …"):
         # In a thread, because LangSmith's SDK waits for an answer even when it is told to stop.
-        deliveries = watched(lambda: publishing.deliver(place))
+        deliveries = watched(lambda: publishing.deliver(workspace))
     if as_json:
         print_json(console, [asdict(one) for one in deliveries])
     else:

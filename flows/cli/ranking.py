@@ -5,7 +5,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.console import plain_table, print_json, say, visible
+from flows.cli.console import print_json, print_table, say, visible
 from flows.cli.publish import known_publications, print_publications
 from rag_eval.benchmark.outcome import BenchmarkOutcome
 from rag_eval.benchmark.scores import read_scores
@@ -140,9 +140,9 @@ def _print_work(console: Console, outcome: BenchmarkOutcome) -> None:
     if not computed:
         console.print(f"Nothing computed: all {counted(reused, 'stages')} reused.", highlight=False)
         return
-    table = plain_table(None, {"stage": False, "computed": True, "reused": True, "new of all": False})
+    rows = []
     for stage, (computed, reused, efforts) in outcome.work_by_stage().items():
         fresh, total = sum(effort.fresh for effort in efforts), sum(effort.total for effort in efforts)
         new = f"{fresh:,} of {counted(total, efforts[0].unit)}" if efforts else ""
-        table.add_row(stage, f"{computed:,}" if computed else "–", f"{reused:,}" if reused else "–", new)
-    console.print(table)
+        rows.append((stage, f"{computed:,}" if computed else "–", f"{reused:,}" if reused else "–", new))
+    print_table(console, {"stage": False, "computed": True, "reused": True, "new of all": False}, rows)

@@ -17,7 +17,7 @@ from rich.filesize import decimal
 from rich.text import Text
 
 from flows.cli import options
-from flows.cli.console import NO_BROWSER, plain_table, print_json, say, visible
+from flows.cli.console import NO_BROWSER, print_json, print_table, say, visible
 from flows.cli.processes import leaving, watched
 from rag_eval.errors import ConfigurationError
 from rag_eval.formatting import cost_in_words, counted, interval, number, percent, signed
@@ -43,10 +43,8 @@ def show(
     """Show the ranking and the verdict of a run."""
     from flows.cli.ranking import print_result
     from rag_eval.benchmark.runs import read_run
-    from rag_eval.benchmark.workspace import Workspace
 
-    kept = Workspace.at(workspace)
-    print_result(read_run(kept, run), kept, as_json=as_json, objective=objective)
+    print_result(read_run(workspace, run), workspace, as_json=as_json, objective=objective)
 
 
 def report(
@@ -61,18 +59,16 @@ def report(
 ) -> None:
     """Write a run's report: the answer, the ranking, charts, and every question with its text."""
     from rag_eval.benchmark.runs import read_run
-    from rag_eval.benchmark.workspace import Workspace
     from rag_eval.reports.report import build_report
     from rag_eval.reports.write import is_markdown, page_of, write_report
 
     if output is not None:
         is_markdown(output)  # says what is wrong with the name before anything is computed
-    kept = Workspace.at(workspace)
-    outcome = read_run(kept, run)
-    before = read_run(kept, against, outcome) if against is not None else None
-    built = build_report(kept, outcome, against=before, allow_different=allow_different)
-    path = output.absolute() if output is not None else page_of(kept, outcome, before)
-    write_report(kept, built, path)
+    outcome = read_run(workspace, run)
+    before = read_run(workspace, against, outcome) if against is not None else None
+    built = build_report(workspace, outcome, against=before, allow_different=allow_different)
+    path = output.absolute() if output is not None else page_of(workspace, outcome, before)
+    write_report(workspace, built, path)
     console = Console()
     console.print(Text(visible(str(built.verdict))))
     for sentence in built.since:
@@ -92,13 +88,12 @@ def export(
 ) -> None:
     """Write a run for other tools: TREC's run and qrels, or the questions with the passages that were found."""
     from rag_eval.benchmark.runs import read_run
-    from rag_eval.benchmark.workspace import Workspace
     from rag_eval.reports.exports import export_run
 
-    kept, console = Workspace.at(workspace), Console()
-    outcome = read_run(kept, run)
-    folder = (output or kept.runs / outcome.run / "export").absolute()
-    done = export_run(kept, outcome, format_, folder)
+    console = Console()
+    outcome = read_run(workspace, run)
+    folder = (output or workspace.runs / outcome.run / "export").absolute()
+    done = export_run(workspace, outcome, format_, folder)
     for note in done.notes:
         say(console, note)
     say(console, f"{counted(len(done.files), 'files')} in {folder}" if len(done.files) > 1 else str(done.files[0]))
@@ -117,9 +112,8 @@ def history(
 ) -> None:
     """Show the runs over time, oldest first, by one metric."""
     from rag_eval.benchmark import history as store
-    from rag_eval.benchmark.workspace import Workspace
 
-    found = store.history(Workspace.at(workspace), metric, configuration, last)
+    found = store.history(workspace, metric, configuration, last)
     console = Console()
     if as_json:
         print_json(console, asdict(found) | {"trend": [entry.run for entry in found.trend()]})
@@ -135,8 +129,7 @@ def _print_history(console: Console, found: "History", what: str, last: int) -> 
     columns = {"run": False, what.replace(" ", "\n"): False, heading: True, "95 %\ninterval": True, "change": True}
     marks = {name: {getattr(entry, name) for entry in found.entries} for name in ("data", "grid")}
     several = [name for name, values in marks.items() if len(values) > 1]
-    table = plain_table(None, columns | dict.fromkeys(several, True), fixed="run")
-    names = [entry.run for entry in found.entries]
+    rows, names = [], [entry.run for entry in found.entries]
     before: dict[object, float] = {}
     for entry in found.entries:
         run = _short_name(entry.run, names)
@@ -148,11 +141,10 @@ def _print_history(console: Console, found: "History", what: str, last: int) -> 
             cells = [number(mean), interval(entry.estimate.low, entry.estimate.high), change]
             before[entry.comparable] = mean
         other = f" (by {entry.metric})" if entry.metric != found.metric else ""
-        name = Text(visible(entry.configuration or f"no score by {found.metric}") + other + failed)
-        marked = [str(getattr(entry, mark)) for mark in several]
-        table.add_row(Text(run + (" *" if entry.is_baseline else "")), name, *cells, *marked)
-    if found.entries:
-        console.print(table)
+        name = (entry.configuration or f"no score by {found.metric}") + other + failed
+        rows.append([run + " *" * entry.is_baseline, name, *cells, *(str(getattr(entry, mark)) for mark in several)])
+    if rows:
+        print_table(console, columns | dict.fromkeys(several, True), rows, fixed="run")
     shown = {entry.data: entry for entry in found.entries}
     for letter, entry in shown.items():
         digests = f"corpus {entry.corpus_digest[:12]}…, truth {entry.truth_digest[:12]}…"
@@ -205,22 +197,24 @@ def cache(
     """Show what a workspace holds, and free space in it."""
     from flows.cli.prefect_home import compact
     from rag_eval.benchmark import housekeeping
-    from rag_eval.benchmark.workspace import Workspace
 
-    kept = Workspace.at(workspace)
-    if not kept.root.is_dir():
-        raise ConfigurationError(f"there is no workspace {kept.address!r}: run a benchmark first, or check the path")
+    if not workspace.root.is_dir():
+        raise ConfigurationError(
+            f"there is no workspace {workspace.address!r}: run a benchmark first, or check the path"
+        )
     if prune is not None and clear:
         raise ConfigurationError("--prune and --clear do not go together: give one")
     if dry_run and prune is None:
         raise ConfigurationError("--dry-run goes with --prune: give the days too, such as --prune 30")
     console = Console()
-    if kept.remote is not None:
-        say(console, f"{kept.root}: this machine's copy of {kept.remote}, where nothing is removed")
+    if workspace.remote is not None:
+        say(console, f"{workspace.root}: this machine's copy of {workspace.remote}, where nothing is removed")
     if clear or prune is not None:
-        before = sum(one.size for one in housekeeping.holdings(kept))
-        gone = [housekeeping.clear(kept)] if prune is None else housekeeping.prune(kept, prune, dry_run=dry_run)
-        freed = compact(kept, dry_run=dry_run)
+        before = sum(one.size for one in housekeeping.holdings(workspace))
+        gone = (
+            [housekeeping.clear(workspace)] if prune is None else housekeeping.prune(workspace, prune, dry_run=dry_run)
+        )
+        freed = compact(workspace, dry_run=dry_run)
         for one in gone:
             say(
                 console,
@@ -229,14 +223,12 @@ def cache(
         if freed:
             say(console, f"{'could free ' if dry_run else 'freed '}{decimal(freed)} in Prefect's own files")
         if not dry_run:
-            after = sum(one.size for one in housekeeping.holdings(kept))
+            after = sum(one.size for one in housekeeping.holdings(workspace))
             say(console, f"before {decimal(before)}, now {decimal(after)}")
         elif not gone:
             say(console, "nothing to remove")
-    table = plain_table(None, {"work": False, "files": True, "size": True})
-    for holding in housekeeping.holdings(kept):
-        table.add_row(holding.kind, f"{holding.files:,}", decimal(holding.size))
-    console.print(table)
+    rows = ((one.kind, f"{one.files:,}", decimal(one.size)) for one in housekeeping.holdings(workspace))
+    print_table(console, {"work": False, "files": True, "size": True}, rows)
 
 
 def unanswerable(
@@ -247,12 +239,10 @@ def unanswerable(
 ) -> None:
     """Show what a run returns for unanswerable questions, and the score_threshold that keeps a false-hit rate."""
     from rag_eval.benchmark.runs import read_run
-    from rag_eval.benchmark.workspace import Workspace
     from rag_eval.reports.no_answer import FALSE_HIT_RATE, no_answer
 
-    kept = Workspace.at(workspace)
-    outcome = read_run(kept, run)
-    found = no_answer(kept, outcome, rate=FALSE_HIT_RATE if rate is None else rate)
+    outcome = read_run(workspace, run)
+    found = no_answer(workspace, outcome, rate=FALSE_HIT_RATE if rate is None else rate)
     if found is None:
         raise ConfigurationError(
             f"{outcome.run} has no question that is declared unanswerable, or no scores for them: declare some with "
@@ -273,10 +263,7 @@ def unanswerable(
 def _print_rows(console: Console, title: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table of configurations under what it says."""
     say(console, title)
-    table = plain_table(None, {title: title != "configuration" for title in titles})
-    for row in rows:
-        table.add_row(*(Text(visible(cell)) for cell in row))
-    console.print(table)
+    print_table(console, {title: title != "configuration" for title in titles}, rows)
 
 
 def holes(
@@ -309,7 +296,6 @@ def holes(
     first and passage first; its grades count where it agrees with itself.
     """
     from rag_eval.benchmark.runs import read_run
-    from rag_eval.benchmark.workspace import Workspace
     from rag_eval.disk.turns import in_turn
     from rag_eval.ground_truth.files import write_truth
     from rag_eval.ground_truth.holes import PassageJudge, drawn, entered, judge_by_model, offers
@@ -319,14 +305,14 @@ def holes(
     from rag_eval.reports.unjudged import holes_of, passage_texts, pooled_truth
     from rag_eval.types.ground_truth import RELEVANT_GRADE, judgements
 
-    kept, console = Workspace.at(workspace), Console()
-    outcome = read_run(kept, _run_of(kept, Path(run)) if Path(run).is_file() else run)
+    console = Console()
+    outcome = read_run(workspace, _run_of(workspace, Path(run)) if Path(run).is_file() else run)
     level = outcome.inputs.evaluation_type
     with in_turn(lock_path(output)):  # people may be reviewing it
-        items = pooled_truth(kept, outcome, k, list(read_truth(output, level)) if output.is_file() else None)
+        items = pooled_truth(workspace, outcome, k, list(read_truth(output, level)) if output.is_file() else None)
         items = drawn(items, sample, seed) if sample else items
         write_truth(output, items)
-    unjudged = holes_of(kept, outcome)
+    unjudged = holes_of(workspace, outcome)
     told: dict[str, object] = {"run": outcome.run, "output": str(output), "holes": unjudged and unjudged.as_data()}
     if unjudged is not None and not as_json:
         _print_rows(console, " ".join(unjudged.sentences), unjudged.titles, unjudged.rows())
@@ -340,10 +326,10 @@ def holes(
             output_price=output_price,
             concurrency=concurrency,
         )
-        texts = passage_texts(kept, outcome)
-        place, again = kept.root / "cache" / "answers", "what was answered is kept, and the same command goes on"
-        with kept.growing(place), leaving(again):
-            answers = Answers(place, kept.storage)
+        texts = passage_texts(workspace, outcome)
+        place, again = workspace.root / "cache" / "answers", "what was answered is kept, and the same command goes on"
+        with workspace.growing(place), leaving(again):
+            answers = Answers(place, workspace.storage)
             found = watched(lambda: judge_by_model(items, grader, answers, texts))
         left = found.unasked
         told["judge"] = {

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from flows.cli import options
-from flows.cli.console import NO_BROWSER, plain_table, print_json, say, visible
+from flows.cli.console import NO_BROWSER, print_json, print_table, say
 from flows.cli.processes import Stopped
 from flows.cli.publish import push
 from flows.cli.runs import holes, unanswerable
@@ -253,14 +252,9 @@ def print_documents(
 ) -> None:
     """Print documents by name with further columns; of many the first, and how many more there are."""
     more = len(rows) - SHOWN_DOCUMENTS
-    table = plain_table(None, {"document": False} | columns)
-    table.caption_justify = "left"
-    notes = [note] if note else []
-    notes += [f"{counted(more, 'documents')} more: --json lists them"] if more > 0 else []
-    table.caption = "; ".join(notes) or None
-    for name, *figures in rows[:SHOWN_DOCUMENTS]:
-        table.add_row(Text(visible(name)), *figures)
-    console.print(table)
+    notes = [note, f"{counted(more, 'documents')} more: --json lists them" if more > 0 else ""]
+    caption = "; ".join(filter(None, notes)) or None
+    print_table(console, {"document": False} | columns, rows[:SHOWN_DOCUMENTS], caption=caption)
 
 
 def _sentence(finding: "Finding") -> str:
@@ -299,13 +293,12 @@ def reanchor(
     span is found by its text. Only the lines of queries whose spans change are rewritten.
     """
     from rag_eval.benchmark.truth_stages import document_versions
-    from rag_eval.benchmark.workspace import Workspace
     from rag_eval.ground_truth import drift
     from rag_eval.ground_truth.files import read_token_level
 
     documents = Corpus.from_folder(corpus, glob)
     items = read_token_level(truth, documents.by_id)
-    versions = document_versions(Workspace.at(workspace), drift.documents_that_no_longer_match(items, documents))
+    versions = document_versions(workspace, drift.documents_that_no_longer_match(items, documents))
     for document in Corpus.from_folder(old, glob) if old is not None else ():
         versions.setdefault(document.id, []).insert(0, document.content)
     report = drift.reanchor(items, documents, versions)

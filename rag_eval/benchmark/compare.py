@@ -91,7 +91,7 @@ class RunComparison:
         """Every query that changed, the worst first."""
         before, after = self.scores.paired(row.metric, {row.before: row.after})
         sign = 1 if higher_is_better(row.metric) else -1
-        texts = self.scores.after.query_texts
+        texts = {query.query_id: query.text for query in self.scores.after.queries}
         places = zip(after.query_ids, after.documents, before.values[0].tolist(), after.values[0].tolist(), strict=True)
         changes = [
             QueryChange(query_id, texts[query_id], document, old, new, sign * (new - old))

@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from rag_eval.benchmark.objective import DEFAULT_METRICS, Metric, check_objective, first_metric, metric_column
+from rag_eval.benchmark.objective import DEFAULT_METRICS, Metric, check_objective, metric_column
 from rag_eval.benchmark.sweep import TOLERANCE, CostLimit, Search
 from rag_eval.benchmark.truth_sources import TruthSources
 from rag_eval.chunking import CHUNKER, CONTEXT
@@ -33,11 +33,7 @@ from rag_eval.errors import ConfigurationError, preview
 from rag_eval.formatting import choices, slug, suggestion
 from rag_eval.ground_truth.copies import Copies, read_copies
 from rag_eval.metrics.budget import BUDGET, RecallWithinTokens
-from rag_eval.metrics.metric import (
-    LARGEST_CUT,
-    score_name,
-    split_name,
-)
+from rag_eval.metrics.metric import LARGEST_CUT, score_name, split_name
 from rag_eval.parts import Kind, PartOf, PartRecord, Running, label, without
 from rag_eval.parts.objects import notices
 from rag_eval.parts.settings import Glob, Name, Settings
@@ -479,7 +475,7 @@ class BenchmarkRecord(Settings):
     k: list[int]
     metrics: list[str]
     budget: int | None = None
-    objective: str = Field(default_factory=lambda data: first_metric(data["k"], data["metrics"]))
+    objective: str
     fetch_k: int | None
     copies: Copies = "off"
     shards: int | None = None

@@ -1,21 +1,23 @@
-"""A benchmark from a YAML or TOML file."""
+"""A benchmark from a YAML or TOML file, and the JSON schema (draft 2020-12) of such a file, for editors."""
 
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import yaml
 from pydantic import ValidationError
 
 from rag_eval import sample
 from rag_eval.benchmark.config import LONGEST_NAME, MAX_CONFIGURATIONS, SECTIONS, BenchmarkConfig
+from rag_eval.benchmark.objective import METRICS
 from rag_eval.benchmark.sweep import Search
-from rag_eval.benchmark.truth_sources import read_sources
+from rag_eval.benchmark.truth_sources import read_sources, sources_schema
 from rag_eval.errors import ConfigurationError, Faults, preview
 from rag_eval.formatting import choices, slug, suggestion
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.metrics import METRIC
-from rag_eval.parts.kinds import read_grids
+from rag_eval.parts.kinds import Schema, kind_schema, one_or_more, own_schemas, read_grids
 from rag_eval.parts.objects import is_reference
 from rag_eval.parts.settings import Place, reason_of, unknown_key
 
@@ -242,3 +244,50 @@ def chosen_benchmark(
         "holdout": holdout,
     }
     return chosen.model_copy(update={key: value for key, value in given.items() if value is not None})
+
+
+def benchmark_schema() -> Schema:
+    """Return the schema of what ``load_config`` reads, grids, bare names and single values included."""
+    definitions: dict[str, Schema] = {}
+    plain = BenchmarkConfig.model_json_schema()["properties"]
+    properties: dict[str, Schema] = {}
+    for key, field in BenchmarkConfig.model_fields.items():
+        described = {"description": field.description}
+        if key == "ground_truth":
+            properties[key] = described | sources_schema()
+        elif key in SECTIONS:
+            properties[key] = described | one_or_more(kind_schema(SECTIONS[key].kind, definitions))
+        elif get_origin(field.annotation) is list:
+            properties[key] = described | one_or_more(plain[key]["items"], {"uniqueItems": True})
+        else:
+            bare = {
+                name: value for name, value in plain[key].items() if name not in ("title", "description", "default")
+            }
+            properties[key] = described | bare
+    properties["corpus"] = {"description": properties["corpus"]["description"], "type": "string", "minLength": 1}
+    properties["metrics"] = {"description": properties["metrics"]["description"]}
+    chunk_level = {"properties": {"evaluation_type": {"const": "chunk-level"}}, "required": ["evaluation_type"]}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A benchmark of rag-eval",
+        "description": (
+            "Documents, the truth about them, and the ways to compare. A list in a setting of a chunker, embedder, "
+            f"store or reranker is a grid: every combination is run, at most {MAX_CONFIGURATIONS:,} in all."
+        ),
+        "type": "object",
+        "properties": properties,
+        "required": [key for key, field in BenchmarkConfig.model_fields.items() if field.is_required()],
+        "anyOf": [{"required": ["chunkers"]}, {"required": ["system"]}],
+        "additionalProperties": False,
+        "if": chunk_level,
+        "then": {"properties": {"metrics": _metrics_schema(METRICS["chunk-level"])}},
+        "else": {"properties": {"metrics": _metrics_schema(METRICS["token-level"])}},
+        "$defs": definitions,
+    }
+
+
+def _metrics_schema(known: Iterable[str]) -> Schema:
+    names = list(known)
+    written = rf"^({'|'.join(names)})(\([^()@]+\))?(@min)?$"
+    named = [{"enum": names}, {"type": "string", "pattern": written}]
+    return one_or_more({"anyOf": [*named, *own_schemas()]}, {"uniqueItems": True})

@@ -15,12 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.benchmark.config import SECTIONS, Configuration
-from rag_eval.benchmark.experiment import (
-    CheckedSystem,
-    RetrievalResult,
-    checked_truth,
-    run_with,
-)
+from rag_eval.benchmark.experiment import CheckedSystem, RetrievalResult, checked_truth, run_with
 from rag_eval.benchmark.hits import hits_table
 from rag_eval.benchmark.langsmith_evaluation import LangSmithLink
 from rag_eval.embedding import EMBEDDER
@@ -68,8 +63,10 @@ class BaseEvaluation(Generic[T, M]):
     ) -> None:
         check_corpus(corpus)
         self.corpus = corpus
-        if langsmith_dataset_name is None and isinstance(ground_truth, str) and not _names_a_file(ground_truth):
-            ground_truth, langsmith_dataset_name = None, ground_truth
+        if langsmith_dataset_name is None and isinstance(ground_truth, str):
+            is_file = Path(ground_truth).suffix in (".jsonl", ".json") or "/" in ground_truth
+            if not is_file and not Path(ground_truth).exists():
+                ground_truth, langsmith_dataset_name = None, ground_truth
         self.langsmith_dataset_name = langsmith_dataset_name
         link = LangSmithLink(langsmith_dataset_name, langsmith_client) if langsmith_dataset_name is not None else None
         self._link = link
@@ -192,17 +189,11 @@ class Frame(Protocol):
         """The columns."""
 
 
-def _names_a_file(text: str) -> bool:
-    return Path(text).suffix in (".jsonl", ".json") or "/" in text or Path(text).exists()
-
-
 @overload
 def create_evaluation(
     eval_type: Literal["token-level"],
     corpus_path: str | Path | Corpus,
     langsmith_dataset: str | None = None,
-    *,
-    glob: str | Sequence[str] = "**/*.md",
     **settings: Any,
 ) -> TokenLevelEvaluation: ...
 
@@ -212,8 +203,6 @@ def create_evaluation(
     eval_type: Literal["chunk-level"],
     corpus_path: str | Path | Corpus,
     langsmith_dataset: str | None = None,
-    *,
-    glob: str | Sequence[str] = "**/*.md",
     **settings: Any,
 ) -> ChunkLevelEvaluation: ...
 

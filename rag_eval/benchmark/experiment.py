@@ -36,14 +36,16 @@ from rag_eval.metrics.span_metrics import SpanIoU, SpanPrecision, SpanRecall
 from rag_eval.parts.objects import is_reference
 from rag_eval.retrieval.fusion import HybridRetriever
 from rag_eval.retrieval.retriever import Hit, Retriever, candidates_for, check_part
-from rag_eval.tables import (
-    ResultTable,
-    documents_to_table,
-    truth_to_tables,
-)
+from rag_eval.tables import ResultTable, documents_to_table, truth_to_tables
 from rag_eval.types.chunks import Chunk, PositionAwareChunk
 from rag_eval.types.documents import Corpus, check_corpus
-from rag_eval.types.ground_truth import ChunkLevelGroundTruth, EvaluationResult, Query, TokenLevelGroundTruth
+from rag_eval.types.ground_truth import (
+    TRUTH_KINDS,
+    ChunkLevelGroundTruth,
+    EvaluationResult,
+    Query,
+    TokenLevelGroundTruth,
+)
 from rag_eval.types.ids import EvaluationType, QueryId
 
 
@@ -63,7 +65,7 @@ def checked_truth(level: EvaluationType, ground_truth: Iterable[object], corpus:
     Raises ``GroundTruthError`` without any, on another kind, on an id twice, on spans that are not the corpus's, and
     on a query without answers.
     """
-    kind, _ = DEFAULTS[level]
+    kind = TRUTH_KINDS[level]
     truth: list[Any] = []
     texts: dict[str, str] = {}
     for item in truth_from(ground_truth, level, corpus.by_id):
@@ -83,7 +85,7 @@ def checked_truth(level: EvaluationType, ground_truth: Iterable[object], corpus:
         raise GroundTruthError("there is no query to evaluate: give ground truth")
     if level == "token-level":
         return check_against_corpus(truth, corpus)
-    for item in truth if level == "chunk-level" else ():
+    for item in truth:
         if not item.relevant_chunk_ids and not item.unanswerable:
             raise GroundTruthError(
                 f"{item.query.id} has no relevant chunk ids: add them, or declare the query unanswerable"
@@ -161,11 +163,11 @@ def _depth(asked: Asked, truth: Iterable[Sequence[Any]]) -> int:
     return MAX_MIN_K if chunks is None else max(map(chunks.min_k, truth), default=0)
 
 
-DEFAULTS: Mapping[EvaluationType, tuple[type[Any], tuple[Any, ...]]] = {
-    "token-level": (TokenLevelGroundTruth, (SpanRecall(), SpanPrecision(), SpanIoU())),
-    "chunk-level": (ChunkLevelGroundTruth, (ChunkRecall(), ChunkPrecision(), ChunkF1())),
+DEFAULTS: Mapping[EvaluationType, tuple[Any, ...]] = {
+    "token-level": (SpanRecall(), SpanPrecision(), SpanIoU()),
+    "chunk-level": (ChunkRecall(), ChunkPrecision(), ChunkF1()),
 }
-"""The kind of ground truth of each evaluation type, and what is measured unless something else is asked for."""
+"""What is measured in each evaluation type unless something else is asked for."""
 
 
 @dataclass(frozen=True)
@@ -263,11 +265,13 @@ def run_with(
     """Evaluate a whole retriever, or parts; the result and the errors are those of ``run_experiment``."""
     if level not in DEFAULTS:
         raise ConfigurationError(f"there is no evaluation type {level!r}: use 'token-level' or 'chunk-level'")
-    _, default = DEFAULTS[level]
     ks = _checked_ks(k)
-    columns = metrics_at_cuts(level, default if metrics is None else metrics, ks, several=isinstance(k, Iterable))
+    columns = metrics_at_cuts(
+        level, DEFAULTS[level] if metrics is None else metrics, ks, several=isinstance(k, Iterable)
+    )
     truth = _with_copies(checked_truth(level, ground_truth, corpus), corpus, copies, level)
-    asked = max(*ks, *(_depth(column, (_relevant(item) for item in truth)) for column in columns.values()))
+    relevant = [item.relevant_spans if level == "token-level" else item.relevant_chunk_ids for item in truth]
+    asked = max(*ks, *(_depth(column, relevant) for column in columns.values()))
     depth: int | SearchDepth = asked
     if isinstance(searched_by, Configuration):
         depth = SearchDepth(candidates=candidates_for(asked, None), tokens=largest_budget(columns.values()))
@@ -296,10 +300,6 @@ def _with_copies(truth: list[Any], corpus: Corpus, copies: object, level: Evalua
     if read != "off" and level == "chunk-level":
         raise ConfigurationError("copies are those of spans: chunk-level evaluation has none, leave copies out")
     return credit_copies(truth, corpus, read) if read != "off" else truth
-
-
-def _relevant(item: TokenLevelGroundTruth | ChunkLevelGroundTruth) -> Sequence[Any]:
-    return item.relevant_spans if isinstance(item, TokenLevelGroundTruth) else item.relevant_chunk_ids
 
 
 def _checked_ks(k: object) -> list[int]:

@@ -87,7 +87,11 @@ def history(
         except ArtifactError as error:
             unreadable.append(str(error))
     chosen = metric or next((one.ranking_metric for one in reversed(outcomes) if one.configurations), "")
-    baselines, problem = _baselines(workspace)
+    baselines = set[str]()
+    try:
+        baselines = baseline_runs(workspace)
+    except ArtifactError as error:
+        unreadable.append(str(error))
     letters, grids = _letters(outcomes), _grids(outcomes)
     entries = []
     for outcome, letter, grid in zip(outcomes, letters, grids, strict=True):
@@ -116,7 +120,7 @@ def history(
         )
     if outcomes and (metric or configuration) and not any(entry.estimate for entry in entries):
         raise ConfigurationError(_nothing_found(outcomes, metric, configuration))
-    return History(chosen, entries, len(names) - len(names[-last:]), unreadable + problem)
+    return History(chosen, entries, len(names) - len(names[-last:]), unreadable)
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -127,14 +131,6 @@ def sparkline(values: Sequence[float]) -> str:
     if high - low < 1e-12:
         return BARS[len(BARS) // 2] * len(values)
     return "".join(BARS[round((value - low) / (high - low) * (len(BARS) - 1))] for value in values)
-
-
-def _baselines(workspace: Workspace) -> tuple[set[str], list[str]]:
-    """The runs that are baselines, and what is wrong with one of them."""
-    try:
-        return baseline_runs(workspace), []
-    except ArtifactError as error:
-        return set(), [str(error)]
 
 
 def _followed(

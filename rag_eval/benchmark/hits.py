@@ -14,14 +14,7 @@ from rag_eval.retrieval.retriever import Hit, Numbers, Ranking, Reranker, place_
 from rag_eval.retrieval.scoring import Renumbered, Scoring
 from rag_eval.retrieval.selection import Selection, selected
 from rag_eval.retrieval.systems import SystemAnswer
-from rag_eval.tables import (
-    HITS,
-    PLACE,
-    chunks_from_table,
-    has_places,
-    table_of,
-    table_with,
-)
+from rag_eval.tables import HITS, PLACE, chunks_from_table, has_places, table_of, table_with
 from rag_eval.types.documents import Corpus
 from rag_eval.types.ground_truth import Query
 from rag_eval.types.ids import EvaluationType, generate_chunk_id
@@ -31,6 +24,11 @@ IDENTITY = ["doc_id", "start", "end", "ordinal", "chunk_id"]
 
 RETRIEVED = "retrieved"
 """The stage of hits whose retriever does not tell its stages."""
+
+
+def _place_columns(chunks: Sequence[pa.Table]) -> list[str]:
+    """The columns by which the place of a hit is that of one of these chunks."""
+    return list(PLACE) if all(map(has_places, chunks)) else ["doc_id", "ordinal"]
 
 
 def hits_at(stage: str, chunks: pa.Table, searches: pa.Table, ranking: Ranking) -> pa.Table:
@@ -93,14 +91,10 @@ def fuse_tables(
     found = [_ranking(*pair, searches) for pair in zip(rankings, _rows_of(hits, places), strict=True)]
     count = sum(shard.num_rows for shard in chunks)
     if chunks and scorings:
-        key = list(PLACE) if all(map(has_places, chunks)) else ["doc_id", "ordinal"]
-        rows, begin = np.full(len(places), -1, np.int64), 0
+        key, rows, begin = _place_columns(chunks), np.full(len(places), -1, np.int64), 0
+        numbered = places.select(key).with_row_index("place")
         for shard in chunks:
-            here = (
-                places.select(key)
-                .with_row_index("place")
-                .join(pl.DataFrame(shard.select(key)).with_row_index("row"), on=key)
-            )
+            here = numbered.join(pl.DataFrame(shard.select(key)).with_row_index("row"), on=key)
             rows[here["place"].to_numpy()] = here["row"].to_numpy().astype(np.int64) + begin
             begin += shard.num_rows
         scorings = [one and Renumbered(one, rows) for one in scorings]
@@ -125,7 +119,7 @@ def found_chunks(chunks: Sequence[pa.Table], hits: pa.Table, doc_ids: pa.Array |
     """The chunks that are among the hits, or of these documents, of all shards, in the order of their places."""
     import polars as pl
 
-    place = list(PLACE) if all(map(has_places, chunks)) else ["doc_id", "ordinal"]
+    place = _place_columns(chunks)
     found, wanted = [], pl.DataFrame(hits.select(place)).unique()
     for shard in chunks:
         rows = pl.DataFrame(shard.select(place)).with_row_index("row").join(wanted, on=place, how="semi")["row"]
@@ -186,7 +180,7 @@ def _in_chunks(hits: pa.Table, chunks: pa.Table, searches: pa.Table) -> Ranking:
     """The hits by the rows of their chunks and searches."""
     import polars as pl
 
-    place = list(PLACE) if has_places(chunks) else ["doc_id", "ordinal"]
+    place = _place_columns([chunks])
     (rows,) = _rows_of([pl.DataFrame(hits.select(place))], pl.DataFrame(chunks.select(place)))
     return _ranking(hits, rows, searches)
 

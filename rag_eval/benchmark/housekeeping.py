@@ -4,18 +4,16 @@ Other processes may add, rename and remove files meanwhile: what is gone by the 
 A folder that leads out of the workspace by a link is left alone. Nothing is removed while a run uses the workspace.
 """
 
-import functools
-import inspect
 import json
 import logging
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from rag_eval.benchmark import stages
 from rag_eval.benchmark.config import SECTIONS
@@ -42,9 +40,6 @@ SENT = ("receipts", "failures", "unreadable")
 SECONDS_A_DAY = 86_400
 DIGITS = 16
 """How much of an identity is in the name of its folder."""
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 logger = logging.getLogger("rag_eval.benchmark")
 
@@ -134,7 +129,8 @@ def _needed(workspace: Workspace, limit: float) -> Needed:
     stay = {one.run for one in newest.values()} | baseline_runs(workspace)
     for one in outcomes:
         if one.run in stay or one.started.timestamp() >= limit:
-            needed.caches |= {name for part in _parts_of(one) for name in _cache_names(part)}
+            records = [section.of(done.configuration) for done in one.configurations for section in SECTIONS.values()]
+            needed.caches |= {name for part in records if part is not None for name in _cache_names(part)}
             needed.caches |= {"answers"} if "generate" in str(one.config.ground_truth) else set()  # which it extends
         if one.run in stay:
             needed.runs.add(one.run)
@@ -171,11 +167,6 @@ def _uris(data: object) -> Iterator[str]:
         yield from _uris(one)
 
 
-def _parts_of(outcome: BenchmarkOutcome) -> Iterator[Any]:
-    for one in outcome.configurations:
-        yield from (part for section in SECTIONS.values() if (part := section.of(one.configuration)) is not None)
-
-
 ASKING = ("context", "rewriter")
 """The kinds of parts that may have a model write, whose answers are kept with those about ground truth."""
 
@@ -203,17 +194,6 @@ def in_use(workspace: Workspace) -> Iterator[None]:
         finally:
             with suppress(OSError):
                 mark.unlink(missing_ok=True)
-
-
-def using_workspace(work: Callable[P, R]) -> Callable[P, R]:
-    """Have a function use the workspace that it is given as ``workspace``, as ``in_use`` does."""
-
-    @functools.wraps(work)
-    def used(*args: P.args, **kwargs: P.kwargs) -> R:
-        with in_use(inspect.signature(work).bind(*args, **kwargs).arguments["workspace"]):
-            return work(*args, **kwargs)
-
-    return used
 
 
 @contextmanager

@@ -99,12 +99,6 @@ Metric = Annotated[
 """The name of a built-in metric, or one of a user."""
 
 
-def first_metric(ks: list[int], metrics: list[str]) -> str:
-    """What runs were ranked by before they had an objective: the first metric of gain at the k nearest to 5."""
-    gains = [name for name in metrics if metric_of(name).higher_is_better] or metrics
-    return score_name(gains[0], "hits", min(ks, key=lambda k: (abs(k - 5), k)))
-
-
 def measured_by(
     metrics: Sequence[Any], ks: Sequence[int], objective: str, level: EvaluationType, budget: int | None = None
 ) -> list[Any]:

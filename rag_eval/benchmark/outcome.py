@@ -12,14 +12,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints
 
 from rag_eval.benchmark.config import BenchmarkConfig, BenchmarkRecord, Configuration, ConfigurationRecord
 from rag_eval.benchmark.engine import Evaluated
-from rag_eval.benchmark.references import (
-    BenchmarkInputs,
-    CorpusSource,
-    Effort,
-    IndexRef,
-    TableRef,
-    TruthSource,
-)
+from rag_eval.benchmark.references import BenchmarkInputs, CorpusSource, Effort, IndexRef, TableRef, TruthSource
 from rag_eval.benchmark.stages import read_chunks
 from rag_eval.benchmark.sweep import SearchRecord
 from rag_eval.benchmark.workspace import Workspace
@@ -33,7 +26,7 @@ from rag_eval.metrics.metric import ALL, MIN, higher_is_better, score_name, spli
 from rag_eval.metrics.score_tables import average_scores
 from rag_eval.parts import versions_of
 from rag_eval.stats.comparison import best_first
-from rag_eval.tables import TruthTables, truth_from_tables
+from rag_eval.tables import truth_from_tables
 from rag_eval.types.ground_truth import TRUTH_KINDS
 
 DECIDING = (
@@ -361,9 +354,9 @@ def keep_outcome(
     search: SearchRecord | None = None,
 ) -> BenchmarkOutcome:
     """The outcome of a run that ends now, kept in the workspace."""
-    queries = inputs.truth.queries
-    unanswerable = sum(workspace.read_table(queries).column("unanswerable").to_pylist())
-    copied_questions, copied_spans = count_copies(workspace.read_table(inputs.truth.answers))
+    tables = workspace.read_truth(inputs.truth)
+    unanswerable = sum(tables.queries.column("unanswerable").to_pylist())
+    copied_questions, copied_spans = count_copies(tables.answers)
     now = datetime.now(UTC)
     outcome = BenchmarkOutcome(
         run=now.strftime("%Y-%m-%dT%H-%M-%S-%f-") + secrets.token_hex(4),
@@ -374,7 +367,7 @@ def keep_outcome(
         corpus=corpus,
         ground_truth=TruthSource.of(config, inputs.truth),
         documents=sum(shard.rows for shard in inputs.documents),
-        answerable=queries.rows - unanswerable,
+        answerable=tables.queries.num_rows - unanswerable,
         unanswerable=unanswerable,
         copied_questions=copied_questions,
         copied_spans=copied_spans,
@@ -385,7 +378,6 @@ def keep_outcome(
         search=search,
     )
     # As it was scored: joined, and carried over to the documents.
-    tables = TruthTables(workspace.read_table(queries), workspace.read_table(inputs.truth.answers))
     truth: list[Any] = truth_from_tables(tables, TRUTH_KINDS[inputs.evaluation_type])
     workspace.keep(workspace.runs / outcome.run / GROUND_TRUTH, truth_text(truth).encode())
     workspace.keep(workspace.runs / outcome.run / SUMMARY, outcome.model_dump_json(indent=2).encode())

@@ -43,7 +43,7 @@ def count_texts(chunks: Shards, embedder: Any, *, context: Context) -> tuple[lis
         tokens = [count_tokens(text, DEFAULT_ENCODING) for text in read] if tokens is None else tokens
         made.append(pa.table([pa.array(list(texts), pa.string()), pa.array(tokens, pa.int64())], schema=TEXTS))
     total = sum(one.num_rows for one in made)
-    return made, Effort(fresh=total, total=total, unit="texts")
+    return made, Effort.of(total, "texts")
 
 
 def total_usage(parts: Iterable[Usage]) -> Usage:

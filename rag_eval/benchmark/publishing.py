@@ -34,7 +34,7 @@ from rag_eval.services.posting import (
     send_trace,
     traces_address,
 )
-from rag_eval.tables import TruthTables, truth_from_tables
+from rag_eval.tables import truth_from_tables
 from rag_eval.types.ground_truth import TRUTH_KINDS, ChunkLevelGroundTruth, TokenLevelGroundTruth
 
 Truth = list[TokenLevelGroundTruth] | list[ChunkLevelGroundTruth]
@@ -115,8 +115,7 @@ def put_benchmark(workspace: Workspace, outcome: BenchmarkOutcome, dataset: str)
     if not new:
         return
     outbox, inputs = outbox_of(workspace.root), outcome.inputs
-    tables = TruthTables(workspace.read_table(inputs.truth.queries), workspace.read_table(inputs.truth.answers))
-    truth: Any = truth_from_tables(tables, TRUTH_KINDS[inputs.evaluation_type])
+    truth: Any = truth_from_tables(workspace.read_truth(inputs.truth), TRUTH_KINDS[inputs.evaluation_type])
     put_truth(outbox, dataset, truth, only_if_new=True)
     documents = StoredDocuments([workspace.read_table(shard) for shard in inputs.documents])
     for done in outcome.configurations:

@@ -60,7 +60,9 @@ def find_record(workspace: Workspace, stage: Stage, key: str) -> Any | None:
     problem = f"the record {key} was cut or altered" if kept is None else next(damage, None)
     if problem is not None:
         logger.warning("%s: %s is computed again", problem, stage.name)
-        _drop(workspace, path)
+        if workspace.contains(path.parent):
+            with suppress(OSError):  # in a workspace that is read-only
+                remove(path)
         return None
     for used in (*(workspace.root / ref.uri for ref in references if workspace.is_here(ref)), path):
         workspace.mark_used(used)
@@ -186,9 +188,3 @@ def _references(value: object) -> Iterator[TableRef | IndexRef]:
             yield from _references(getattr(value, name))
     for item in value if isinstance(value, list) else ():
         yield from _references(item)
-
-
-def _drop(workspace: Workspace, path: Path) -> None:
-    if workspace.contains(path.parent):
-        with suppress(OSError):  # in a workspace that is read-only
-            remove(path)

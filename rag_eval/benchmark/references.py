@@ -7,15 +7,7 @@ from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import (
-    AfterValidator,
-    AwareDatetime,
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    WithJsonSchema,
-)
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 from rag_eval.benchmark.config import BenchmarkConfig
 from rag_eval.benchmark.objective import measured_by, metric_column
@@ -77,6 +69,11 @@ class Effort(_Frozen):
     fallbacks: int = 0
     unfinished: int = 0
     recall: float | None = None
+
+    @classmethod
+    def of(cls, count: int, unit: str, **others: Any) -> "Effort":
+        """What it took to do all of so many units."""
+        return cls(fresh=count, total=count, unit=unit, **others)
 
     @classmethod
     def total_of(cls, efforts: "Sequence[Effort]") -> "Effort":

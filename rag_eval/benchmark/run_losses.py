@@ -27,7 +27,6 @@ from rag_eval.metrics.losses import LOSS_PARTS, HitStages, Losses, losses_of
 from rag_eval.metrics.metric import Values, split_name
 from rag_eval.stats.comparison import flips_for, holm, is_significant, sign_flip_p_values, without_rounding
 from rag_eval.stats.scores import Units
-from rag_eval.tables import TruthTables
 
 SEARCHED_WITH = ("chunker", "context", "embedder", "queries", "selection")
 """The parts on which the hits of a vector search depend beside its store."""
@@ -58,7 +57,7 @@ def configuration_losses(
                 exact["vector"] = workspace.read_table(other.hits_by_stage["vector"])
                 break
     hits = {stage: workspace.read_table(table) for stage, table in one.hits_by_stage.items()}
-    tables = TruthTables(workspace.read_table(truth.queries), workspace.read_table(truth.answers))
+    tables = workspace.read_truth(truth)
     # Others than those of a document of the truth reach none of it.
     seen, near = [*hits.values(), *exact.values()], tables.answers.column("doc_id").unique()
     chunks = read_chunks(workspace, one.chunk_tables, truth.evaluation_type, seen, near)
@@ -119,11 +118,6 @@ class StageChange:
     def growth(self) -> float:
         """How much more is lost."""
         return self.after - self.before
-
-    @property
-    def is_worse(self) -> bool:
-        """Whether the loss grew significantly."""
-        return self.growth > 0 and is_significant(self.p_adjusted)
 
 
 def compare_stages(
@@ -190,4 +184,4 @@ def drop_sentences(workspace: Workspace, compared: RunComparison) -> list[str]:
 
 def named_stage(changes: Sequence[StageChange]) -> StageChange | None:
     """The first stage that loses significantly more; None where none does."""
-    return next((change for change in changes if change.is_worse), None)
+    return next((one for one in changes if one.growth > 0 and is_significant(one.p_adjusted)), None)

@@ -153,20 +153,19 @@ def choose_baseline(workspace: Workspace, run: str = LATEST) -> Baseline:
     if not outcome.configurations:
         raise ConfigurationError(f"every configuration of {outcome.run} failed: choose a run that has scores")
     chosen = Baseline(run=outcome.run, chosen=datetime.now(UTC).isoformat(timespec="seconds"))
-    path = workspace.root / _baseline_names(outcome.config.name)[0]
-    workspace.keep(path, f"{chosen.model_dump_json(indent=2)}\n".encode())
+    workspace.keep(_baseline_file(workspace, outcome.config.name), f"{chosen.model_dump_json(indent=2)}\n".encode())
     return chosen
 
 
-def _baseline_names(benchmark: str | None) -> list[str]:
-    """The files that have the baseline of a benchmark: its own, and that which had all of them before."""
+def _baseline_file(workspace: Workspace, benchmark: str | None) -> Path:
+    """The file that has the baseline of a benchmark."""
     name = slug(benchmark or "", LONGEST_NAME)
-    return [f"{BASELINES}/{name}.json", BASELINE_FILE] if name else [BASELINE_FILE]
+    return workspace.root / (f"{BASELINES}/{name}.json" if name else BASELINE_FILE)
 
 
 def has_baseline(workspace: Workspace, benchmark: str | None) -> bool:
     """Whether a baseline was chosen for a benchmark."""
-    return any(workspace.newest(workspace.root / name).exists() for name in _baseline_names(benchmark))
+    return workspace.newest(_baseline_file(workspace, benchmark)).exists()
 
 
 def baseline_runs(workspace: Workspace) -> set[str]:
@@ -180,8 +179,7 @@ def read_baseline(workspace: Workspace, benchmark: str | None) -> Baseline:
 
     Raises ``ConfigurationError`` without one, ``ArtifactError`` if it is gone.
     """
-    paths = [workspace.newest(workspace.root / name) for name in _baseline_names(benchmark)]
-    path = next((one for one in paths if one.exists()), paths[0])
+    path = workspace.newest(_baseline_file(workspace, benchmark))
     try:
         found = Baseline.model_validate_json(path.read_bytes(), strict=True)
     except FileNotFoundError:

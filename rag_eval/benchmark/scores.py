@@ -53,11 +53,6 @@ class RunScores:
     queries: tuple[ScoredQuery, ...]
     values: NDArray[np.float64]
 
-    @property
-    def query_texts(self) -> dict[str, str]:
-        """The text of each query, by its id."""
-        return {query.query_id: query.text for query in self.queries}
-
     def paired(self, metric: str) -> PairedScores:
         """The scores of all configurations by one metric.
 
@@ -96,10 +91,7 @@ class RunScores:
 
 def collect_scores(workspace: Workspace, outcome: BenchmarkOutcome) -> RunScores:
     """Collect every score from the tables of a run; raises ``ArtifactError`` when one is gone."""
-    truth = outcome.inputs.truth
-    queries = _scored_queries(
-        workspace, outcome, TruthTables(workspace.read_table(truth.queries), workspace.read_table(truth.answers))
-    )
+    queries = _scored_queries(workspace, outcome, workspace.read_truth(outcome.inputs.truth))
     query_ids = pa.array([query.query_id for query in queries], pa.string())
     metrics: list[str] = []
     parts = []

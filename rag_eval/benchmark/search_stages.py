@@ -34,14 +34,7 @@ from rag_eval.retrieval.vector import search_vectors
 from rag_eval.stores.exact_search import BuiltInStore, Mask, unit_vectors
 from rag_eval.stores.lance import LanceDBVectorStore
 from rag_eval.stores.store import VectorStore
-from rag_eval.tables import (
-    CHUNKS,
-    SEARCHES,
-    as_searches,
-    chunks_from_table,
-    queries_from_table,
-    searched_texts,
-)
+from rag_eval.tables import CHUNKS, SEARCHES, as_searches, chunks_from_table, queries_from_table, searched_texts
 from rag_eval.types.ids import text_sha256
 
 
@@ -55,7 +48,7 @@ def filter_searches(
     column = pa.array([filters[one] for one in asked.column("query_id").to_pylist()], pa.string())
     place = SEARCHES.get_field_index("filter")
     filtered = asked.set_column(place, SEARCHES.field(place), column)
-    return filtered, Effort(fresh=len(read), total=len(read), unit="queries")
+    return filtered, Effort.of(len(read), "queries")
 
 
 @stage("allowed", version=1)
@@ -69,7 +62,7 @@ def filter_documents(
     without = searches.filter(pc.is_in(used, allowed.column("filter").filter(pc.equal(left, 0)).combine_chunks()))
     count = len(pc.unique(searches.column("query_id")))
     empty = len(pc.unique(without.column("query_id")))
-    return allowed, Effort(fresh=count, total=count, unit="queries", fallbacks=empty)
+    return allowed, Effort.of(count, "queries", fallbacks=empty)
 
 
 @stage("hits", version=1)
@@ -90,7 +83,7 @@ def index(
     """Put the chunks with their vectors into one store."""
     rows = sum(shard.num_rows for shard in chunks)
     filled = context.filled(store, rows, lambda empty: _fill(empty, chunks, embeddings))
-    return [filled], Effort(fresh=rows, total=rows, unit="chunks")
+    return [filled], Effort.of(rows, "chunks")
 
 
 def _fill(store: VectorStore, chunks: Shards, embeddings: Shards) -> None:
@@ -297,7 +290,7 @@ def retrieve(
 def measure_depth(chunks: Shards, depth: SearchDepth, *, context: Context) -> tuple[pa.Table, Effort]:
     """How many hits are fetched of every shard: as many as of all of them."""
     rows = sum(shard.num_rows for shard in chunks)
-    return pa.table({"hits": [hits_to_fetch(depth, chunks)]}), Effort(fresh=rows, total=rows, unit="chunks")
+    return pa.table({"hits": [hits_to_fetch(depth, chunks)]}), Effort.of(rows, "chunks")
 
 
 @stage("chunks", version=1, makes=list[TableRef])
@@ -305,7 +298,7 @@ def take_chunks(chunks: Shards, numbers: list[int], *, context: Context) -> tupl
     """Some of the chunks of all shards, by their numbers, as one shard in the order of their places."""
     taken = pa.concat_tables(chunks).take(pa.array(numbers, pa.int64()))
     taken = taken.take(pc.sort_indices(taken.column("doc_id"))) if len(chunks) > 1 else taken
-    return [taken], Effort(fresh=len(numbers), total=len(numbers), unit="chunks")
+    return [taken], Effort.of(len(numbers), "chunks")
 
 
 @stage("postings", version=1, makes=list[TableRef], by_shard=True)
@@ -313,14 +306,14 @@ def count_words(chunks: Shards, tokenizer: Any, *, context: Context) -> tuple[li
     """Which chunks have which words how often, of what is searched in each shard."""
     counted = [Postings.of(searched_texts(shard).to_pylist(), tokenizer.words).to_table() for shard in chunks]
     rows = sum(shard.num_rows for shard in chunks)
-    return counted, Effort(fresh=rows, total=rows, unit="chunks")
+    return counted, Effort.of(rows, "chunks")
 
 
 @stage("words", version=1)
 def sum_words(chunks: Shards, postings: Shards, *, context: Context) -> tuple[pa.Table, Effort]:
     """The words of the whole corpus, with how many chunks have each."""
     found = word_statistics(postings, [shard.num_rows for shard in chunks])
-    return found, Effort(fresh=found.num_rows, total=found.num_rows, unit="words")
+    return found, Effort.of(found.num_rows, "words")
 
 
 @stage("hits", version=4)
@@ -366,7 +359,7 @@ def sum_vectors(chunks: Shards, embeddings: Shards, *, context: Context) -> tupl
         units = (unit_vectors(matrix, "embeddings") for matrix in matrices)
         made.append(VectorSums.of(zip(units, times, strict=True)))
     count = sum(one.count for one in made)
-    return [one.to_table() for one in made], Effort(fresh=count, total=count, unit="chunks")
+    return [one.to_table() for one in made], Effort.of(count, "chunks")
 
 
 @stage("hits", version=5)

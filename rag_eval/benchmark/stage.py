@@ -206,7 +206,7 @@ def _read(workspace: Workspace, value: Any) -> Any:
     if isinstance(value, TableRef):
         return workspace.read_table(value)
     if isinstance(value, TruthRef):
-        return TruthTables(workspace.read_table(value.queries), workspace.read_table(value.answers))
+        return workspace.read_truth(value)
     return [_read(workspace, one) for one in value] if isinstance(value, list) else value
 
 
@@ -262,7 +262,7 @@ class Context:
                         document.check_span(chunk.to_span())
                 chunks += cut
             skipped = getattr(used, "skipped_chunks", 0)
-            return Cuts(name, chunks, Effort(fresh=count, total=count, unit="documents", skipped=skipped))
+            return Cuts(name, chunks, Effort.of(count, "documents", skipped=skipped))
         with ExitStack() as stack:
             asked = None
             # Vectors that are made here are not kept: most chunkers ask for a vector of every sentence, once.
@@ -387,7 +387,7 @@ class Context:
         found = answer(searches)
         seconds, count = round(time.perf_counter() - started, 6), len(pc.unique(searches.column("query_id")))
         charged = {} if asked is None else spent(asked)
-        return found, Effort(fresh=count, total=count, unit="queries", query_seconds=seconds, **charged)
+        return found, Effort.of(count, "queries", query_seconds=seconds, **charged)
 
 
 _embedding_cache = functools.cache(EmbeddingCache)

@@ -18,13 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag_eval.benchmark.caches import CachedReranker, boxes_key, kept_boxes
-from rag_eval.benchmark.hits import (
-    answers_table,
-    found_chunks,
-    hits_of,
-    hits_table,
-    rerank_table,
-)
+from rag_eval.benchmark.hits import answers_table, found_chunks, hits_of, hits_table, rerank_table
 from rag_eval.benchmark.records import made_once
 from rag_eval.benchmark.references import CorpusSource, Effort, TableRef
 from rag_eval.benchmark.stage import Context, Shards, spent, stage
@@ -41,12 +35,7 @@ from rag_eval.llm.writing import Answers
 from rag_eval.metrics.score_tables import score_passages
 from rag_eval.parts import label
 from rag_eval.progress import followed
-from rag_eval.retrieval.retriever import (
-    Retriever,
-    checked_hits,
-    in_place_order,
-    without_positions,
-)
+from rag_eval.retrieval.retriever import Retriever, checked_hits, in_place_order, without_positions
 from rag_eval.retrieval.systems import AnswerReader
 from rag_eval.tables import (
     CHUNKS,
@@ -145,8 +134,7 @@ def load_corpus(
             raise ArtifactError(f"the corpus folder {str(source.folder)!r} changed while it was read: run again")
         if source.names is None and len(left_out) == len(digests):
             raise EmptyCorpusError(f"no document can be read, {left_out}")
-        count, unfinished = len(digests), left_out.unfinished
-        return Effort(fresh=count, total=count, unit="documents", skipped=len(left_out), unfinished=unfinished)
+        return Effort.of(len(digests), "documents", skipped=len(left_out), unfinished=left_out.unfinished)
 
     return [read(one) for one in _shards_of(source, shards)], effort
 
@@ -168,7 +156,6 @@ def chunk(
     else:
         check_chunker(truth, cuts[0].chunker)
         chunks = [without_positions(one.chunks) for one in cuts]
-    if truth is not None:
         check_chunk_ids(truth, [one for shard in chunks for one in shard])
     return [chunks_to_table(shard) for shard in chunks], Effort.total_of([one.effort for one in cuts])
 
@@ -177,7 +164,7 @@ def chunk(
 def places(chunks: Shards, *, context: Context) -> tuple[list[pa.Table], Effort]:
     """The chunks without their texts, which the documents have: all that reports need, and a fraction of the bytes."""
     bare = [_without_texts(table) for table in chunks]
-    return bare, Effort(fresh=len(bare), total=len(bare), unit="tables")
+    return bare, Effort.of(len(bare), "tables")
 
 
 def _without_texts(table: pa.Table) -> pa.Table:
@@ -224,7 +211,7 @@ def contextualise(chunks: Shards, documents: Shards, around: Any, *, context: Co
             texts = [text for one in around.searched(cut, answers) for text in one]
             made.append(shard.set_column(column, CHUNKS.field(column), pa.array(texts, pa.large_string())))
     count = sum(shard.num_rows for shard in made)
-    return made, _asked(answers, count, "chunks") if answers.total else Effort(fresh=count, total=count, unit="chunks")
+    return made, _asked(answers, count, "chunks") if answers.total else Effort.of(count, "chunks")
 
 
 def _with_places(chunks: pa.Table) -> Iterator[tuple[str, tuple[int, int] | None, Any]]:
@@ -342,7 +329,8 @@ def return_passages(
     own: dict[tuple[str, int], tuple[int, int]] = {}
     returned: dict[str, Any] = {}
     for shard in chunks:
-        for doc_id, rows in groupby(_columns(_only(shard.select(list(PLACE)), doc_ids), *PLACE), key=itemgetter(0)):
+        some = shard.select(list(PLACE)).filter(pc.is_in(shard.column("doc_id"), doc_ids))
+        for doc_id, rows in groupby(_columns(some, *PLACE), key=itemgetter(0)):
             places = [(start, end) for _, start, end in rows]
             own |= {(doc_id, ordinal): places[ordinal] for ordinal in found[doc_id]}
             returned[doc_id] = returns.passages(read[doc_id], places, sorted(found[doc_id]))
@@ -364,11 +352,6 @@ def return_passages(
         fallbacks=given.count(None),
     )
     return table_with(PASSAGES, columns, hits.num_rows), effort
-
-
-def _only(table: pa.Table, doc_ids: pa.Array) -> pa.Table:
-    """The rows of these documents."""
-    return table.filter(pc.is_in(table.column("doc_id"), doc_ids))
 
 
 MOST_CHARACTERS = 2**24
@@ -436,7 +419,7 @@ def score(
 ) -> tuple[pa.Table, Effort]:
     """Score every answerable query by every metric at every k; hits stand for passages that are no more than they."""
     found, count = as_passages(passages), truth.queries.num_rows
-    effort = Effort(fresh=count, total=count, unit="queries")
+    effort = Effort.of(count, "queries")
     table = pa.concat_tables(chunks) if chunks else None
     with context.token_counts() as counts:
         if has_places(truth.answers):

@@ -81,24 +81,21 @@ class TruthSources:
     """
 
     def __get_pydantic_core_schema__(self, _: object, __: object) -> CoreSchema:
-        serialization = core_schema.plain_serializer_function_ser_schema(sources_data)
+        serialization = core_schema.plain_serializer_function_ser_schema(self._data)
         return core_schema.no_info_plain_validator_function(self._checked, serialization=serialization)
 
     def __get_pydantic_json_schema__(self, _: object, __: object) -> Schema:
         return {"title": "ground truth"}  # sources_schema loads every source there is
+
+    def _data(self, sources: list[Any]) -> Any:
+        is_file = len(sources) == 1 and isinstance(sources[0], FileTruth)
+        return str(sources[0].path) if is_file else [as_data(one) for one in sources]
 
     def _checked(self, value: object) -> list[Any]:
         try:
             return read_sources(value)
         except ConfigurationError as error:
             raise ValueError("; ".join(sentences(error))) from None
-
-
-def sources_data(sources: list[Any]) -> Any:
-    """Return the sources as plain data, which ``read_sources`` reads."""
-    if len(sources) == 1 and isinstance(sources[0], FileTruth):
-        return str(sources[0].path)
-    return [as_data(one) for one in sources]
 
 
 def sources_schema() -> Schema:

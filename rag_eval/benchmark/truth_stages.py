@@ -200,7 +200,7 @@ def join_ground_truth(
     joined = truth_to_tables(join_truth(list(zip(titles, read, strict=True))))
     _check_answerable(joined, " and ".join(titles))
     count = joined.queries.num_rows
-    return joined, Effort(fresh=count, total=count, unit="queries")
+    return joined, Effort.of(count, "queries")
 
 
 @stage("truth", version=2, makes=TruthRef)
@@ -211,7 +211,7 @@ def add_copies(
     every = list(StoredDocuments(documents).values())
     found = credit_copies(truth_from_tables(truth, TokenLevelGroundTruth), every, copies)
     count = truth.queries.num_rows
-    return truth_to_tables(found), Effort(fresh=count, total=count, unit="queries")
+    return truth_to_tables(found), Effort.of(count, "queries")
 
 
 @stage("copies", version=1, makes=list[TableRef], by_shard=True)
@@ -220,7 +220,7 @@ def find_copies(documents: Shards, truth: TruthTables, *, context: Context) -> t
     texts = pc.unique(truth.answers.column("text")).to_pylist()
     places = places_of_texts(texts, (one for shard in documents for one in documents_from_table(shard)))
     columns = {name: [getattr(one, name) for one in places] for name in ("doc_id", "start", "end", "text")}
-    return [pa.table(columns, COPIES)], Effort(fresh=len(texts), total=len(texts), unit="texts")
+    return [pa.table(columns, COPIES)], Effort.of(len(texts), "texts")
 
 
 @stage("truth", version=1, makes=TruthRef)
@@ -229,7 +229,7 @@ def join_copies(truth: TruthTables, found: Shards, *, context: Context) -> tuple
     places = [(CharacterSpan(**one), COPY) for shard in found for one in shard.to_pylist()]
     credited = with_copies(truth_from_tables(truth, TokenLevelGroundTruth), places)
     count = truth.queries.num_rows
-    return truth_to_tables(credited), Effort(fresh=count, total=count, unit="queries")
+    return truth_to_tables(credited), Effort.of(count, "queries")
 
 
 def document_versions(workspace: Workspace, doc_ids: Collection[DocumentId]) -> dict[DocumentId, list[str]]:
@@ -269,6 +269,4 @@ def take_questions(truth: TruthTables, numbers: list[int], *, context: Context) 
     """Some of the questions, by their numbers, with their answers."""
     queries = truth.queries.take(pa.array(numbers, pa.int64()))
     known = pc.is_in(truth.answers.column("query_id"), queries.column("query_id").combine_chunks())
-    return TruthTables(queries, truth.answers.filter(known)), Effort(
-        fresh=len(numbers), total=len(numbers), unit="queries"
-    )
+    return TruthTables(queries, truth.answers.filter(known)), Effort.of(len(numbers), "queries")

@@ -18,11 +18,12 @@ from typing import Any, Self
 import pyarrow as pa
 from pydantic import AwareDatetime, BaseModel, ConfigDict, model_validator
 
-from rag_eval.benchmark.references import IndexRef, TableRef
+from rag_eval.benchmark.references import IndexRef, TableRef, TruthRef
 from rag_eval.disk.files import files_sha256, kept_sha256, scratch_path, touch, write_atomically, writing
 from rag_eval.disk.rows import nanoseconds, read_table, write_table
 from rag_eval.disk.storage import Bucket, BucketCopy, BucketLocation, Storage
 from rag_eval.errors import ArtifactError, DamagedError
+from rag_eval.tables import TruthTables
 
 
 class Workspace(BaseModel):
@@ -139,6 +140,10 @@ class Workspace(BaseModel):
     def read_tables(self, shards: Sequence[TableRef]) -> pa.Table:
         """Return the table whose shards these are; raises as ``read_table`` does."""
         return pa.concat_tables([self.read_table(shard) for shard in shards])
+
+    def read_truth(self, ref: TruthRef) -> TruthTables:
+        """Return the tables of ground truth; raises as ``read_table`` does."""
+        return TruthTables(self.read_table(ref.queries), self.read_table(ref.answers))
 
     def path(self, ref: TableRef | IndexRef) -> Path:
         """Return where a table or an index is, fetched first where only the bucket has it.

@@ -126,8 +126,7 @@ class _Run:
 
     @cached_property
     def truth(self) -> TruthTables:
-        truth = self.outcome.inputs.truth
-        return TruthTables(self.workspace.read_table(truth.queries), self.workspace.read_table(truth.answers))
+        return self.workspace.read_truth(self.outcome.inputs.truth)
 
     @cached_property
     def documents(self) -> StoredDocuments:

@@ -35,7 +35,7 @@ from rag_eval.stats.comparison import (
     slices_of,
 )
 from rag_eval.stats.scores import FEWEST_DOCUMENTS
-from rag_eval.tables import TruthTables, as_passages, queries_from_table
+from rag_eval.tables import as_passages, queries_from_table
 
 WORTH = 0.005
 """What cannot gain more than half a point is not proposed."""
@@ -259,7 +259,7 @@ class _Suggestions:
     def _fetched(self, depth: int) -> float:
         """The mean recall of the first hits; of passages, which are made of hits, all are looked at."""
         truth, one = self.outcome.inputs.truth, self.one
-        tables = TruthTables(self.workspace.read_table(truth.queries), self.workspace.read_table(truth.answers))
+        tables = self.workspace.read_truth(truth)
         passages = as_passages(self.workspace.read_table(one.returned))
         if one.passages is None:
             passages = passages.filter(pc.field("rank") <= depth)

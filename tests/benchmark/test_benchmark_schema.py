@@ -12,9 +12,8 @@ from typer.testing import CliRunner
 from flows.cli.main import app
 from rag_eval import sample
 from rag_eval.benchmark.config import SECTIONS
-from rag_eval.benchmark.config_files import load_config
+from rag_eval.benchmark.config_files import benchmark_schema, load_config
 from rag_eval.benchmark.objective import DEFAULT_METRICS
-from rag_eval.benchmark.schema import benchmark_schema
 from rag_eval.errors import ConfigurationError
 from rag_eval.ground_truth.sources import FileTruth
 from rag_eval.parts import is_remote, label, settings_of

@@ -60,7 +60,7 @@ def test_a_stage_that_does_not_change_asks_for_no_correction_and_is_never_named(
     assert named_stage(found) is found[1]
     better = compare_stages({"reranker": worse}, {"reranker": same}, units, np.random.default_rng(0))
     assert named_stage(better) is None
-    assert not StageChange("search", 0.1, 0.2, 0.01, 0.05).is_worse
+    assert named_stage([StageChange("search", 0.1, 0.2, 0.01, 0.05)]) is None
 
 
 def test_a_search_that_loses_hits_is_named_of_two_real_runs(tmp_path: Path) -> None:
