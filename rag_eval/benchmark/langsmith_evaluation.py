@@ -25,6 +25,7 @@ from rag_eval.retry import BRIEF
 from rag_eval.services.langsmith_client import LangSmithService, has_langsmith_key, langsmith_client
 from rag_eval.services.langsmith_datasets import RELEVANT_CHUNK_IDS, chunk_level_truth, query_ids, read_examples
 from rag_eval.services.langsmith_metrics import (
+    BUILT_IN,
     ChunkLevelF1,
     ChunkLevelPrecision,
     ChunkLevelRecall,
@@ -200,6 +201,14 @@ def _evaluators(metrics: Mapping[str, Any] | Collection[Any], k: int) -> "list[L
     evaluators = get_langsmith_evaluators(metrics, k)
     if not evaluators:
         raise ConfigurationError("there is no metric to compute: name at least one, or leave metrics out")
+    for given in metrics.values() if isinstance(metrics, Mapping) else metrics:
+        metric: Any = BUILT_IN.get(given, given) if isinstance(given, str) else given
+        name = getattr(metric, "__name__", type(metric).__name__)
+        if metric.level != "chunk-level":
+            raise ConfigurationError(
+                f"{name} is a {metric.level} metric and this is a chunk-level evaluation: "
+                "use one that derives from Metrics, or TokenLevelEvaluation"
+            )
     return evaluators
 
 

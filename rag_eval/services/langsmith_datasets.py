@@ -13,6 +13,7 @@ from rag_eval.disk.files import data_sha256
 from rag_eval.errors import GroundTruthError, InvalidSpanError, RagEvalError, preview
 from rag_eval.ground_truth.records import SpanLine, chunk_level_outputs, token_level_outputs
 from rag_eval.services.langsmith_client import LangSmithService
+from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.ground_truth import ChunkLevelGroundTruth, Query, TokenLevelGroundTruth
 from rag_eval.types.ids import ChunkId, EvaluationType, QueryId, QueryText, encode_utf8, generate_query_id
 
@@ -47,9 +48,9 @@ ROUNDS = 4
 
 
 class SpanOutput(SpanLine):
-    """A span in the outputs of an example, which may have keys of somebody else's."""
+    """A span in the outputs of an example or a run: a record, or an object that has the same attributes."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", from_attributes=True)
 
     origin: str | None = None
     alternatives: list["SpanOutput"] = Field(default_factory=list)  # type: ignore[assignment]  # as lenient
@@ -127,6 +128,18 @@ def as_chunk_id(item: object) -> str:
     if isinstance(item, str):
         return item
     raise TypeError(f"{preview(repr(item))} is not a chunk id: use texts, or override the extraction")
+
+
+def as_span(item: object) -> CharacterSpan:
+    """Return the span of a record; raises ``ValidationError`` or ``InvalidSpanError`` on what is none."""
+    return SpanOutput.model_validate(item).span()
+
+
+def span_and_alternatives(item: object) -> list[CharacterSpan]:
+    """Return the span of a record and its alternatives, nothing where it has none: its shape may be the user's own."""
+    if not isinstance(item, Mapping) or not item.get("alternatives"):
+        return []
+    return [member.span() for member in SpanOutput.model_validate(item).members]
 
 
 def _sentence(reason: Exception) -> str:

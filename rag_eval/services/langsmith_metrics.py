@@ -1,67 +1,83 @@
-"""Metrics for LangSmith's ``evaluate``: the built-in ones on chunk ids, and the class to derive one's own from."""
+"""Metrics for LangSmith's ``evaluate``: the built-in ones of both levels, and the classes to derive one's own from."""
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from contextlib import suppress
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from rag_eval.errors import ConfigurationError, preview
 from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkPrecision, ChunkRecall
+from rag_eval.metrics.intervals import calculate_overlap
 from rag_eval.metrics.metric import check_cut, refuse_repeated, split_name
+from rag_eval.metrics.span_metrics import SpanIoU, SpanPrecision, SpanRecall
 from rag_eval.services.langsmith_datasets import (
     RELEVANT_CHUNK_IDS,
+    RELEVANT_SPANS,
     ChunkGroups,
     as_chunk_id,
+    as_span,
     is_unanswerable,
     read_items,
     relevant_items,
+    span_and_alternatives,
 )
-from rag_eval.types.ground_truth import ChunkLevelRunOutput
-from rag_eval.types.ids import mixed_ids
+from rag_eval.types.chunks import CharacterSpan
+from rag_eval.types.ground_truth import ChunkLevelRunOutput, TokenLevelRunOutput
+from rag_eval.types.ids import EvaluationType, mixed_ids
 
 if TYPE_CHECKING:
     from langsmith.schemas import Example, Run
 
     from rag_eval.services.langsmith_evaluators import Feedback, LangSmithEvaluator
 
+Item = TypeVar("Item")
+
 ERROR_CHARACTERS = 300
 # LangSmith keeps what a target returns as it is when it is a dict, and under "output" otherwise.
 RETRIEVED_CHUNK_IDS = ("retrieved_chunk_ids", "retrievedChunkIds", "chunk_ids", "retrieved_ids", "output", "outputs")
+RETRIEVED_SPANS = ("retrieved_spans", "retrievedSpans", "spans", "output", "outputs")
 
 
-class Metrics(ABC):
-    """A metric on chunk ids: write ``calculate``, and an extraction where the dataset or the target has its own shape.
+class LangSmithMetric(ABC, Generic[Item]):
+    """What ``Metrics`` and ``TokenLevelMetrics`` share; derive from one of these.
 
-    Within ``evaluate`` an extraction is shown the same items as a list and under every spelling of their key. One that
-    finds none of them all the same is an error: it would score 0 in silence. ``needs_ground_truth`` says that an
-    example without ground truth is recorded without a score; otherwise ``calculate`` is called with an empty list.
+    ``needs_ground_truth`` says that an example without ground truth is recorded without a score; otherwise
+    ``calculate`` is called with an empty list.
     """
 
+    level: ClassVar[EvaluationType]
+    truth_keys: ClassVar[tuple[str, ...]]
+    retrieved_keys: ClassVar[tuple[str, ...]]
     needs_ground_truth: ClassVar[bool] = False
     metric: ClassVar[Any] = None
     """The built-in metric that it is, if it is one."""
 
     @abstractmethod
-    def calculate(self, retrieved_chunk_ids: list[str], ground_truth_chunk_ids: list[str]) -> float:
-        """The score of one query: what was retrieved, best first and cut at k, against what is relevant."""
+    def calculate(self, retrieved: list[Item], ground_truth: list[Item], /) -> float:
+        """The score of one query."""
 
-    def extract_ground_truth_chunks_ids(self, example: "Example | None") -> list[str]:
-        """The relevant ids: the output ``relevant_chunk_ids``, ``relevantChunkIds`` or ``chunk_ids`` of the example.
+    @abstractmethod
+    def _retrieved(self, run: "Run") -> list[Item]: ...
 
-        [] without an example or without any of these. Raises ``GroundTruthError`` when they are not a list of ids.
-        """
-        return relevant_items(example, RELEVANT_CHUNK_IDS, as_chunk_id)
+    @abstractmethod
+    def _ground_truth(self, example: "Example | None") -> list[Item]: ...
 
-    def extract_retrieved_chunks_ids(self, run: "Run") -> list[str]:
-        """The retrieved ids, best first: outputs that are a list of ids, or that hold one.
+    @abstractmethod
+    def _alternatives(self, example: "Example | None") -> Mapping[Item, Sequence[Item]]:
+        """What says the same as a relevant item, in the groups of the example."""
 
-        As ``retrieved_chunk_ids``, ``retrievedChunkIds``, ``chunk_ids``, ``retrieved_ids``, ``output`` or ``outputs``.
-        [] without outputs. Raises ``ConfigurationError`` when the outputs hold no list of ids.
-        """
-        where, found = _list_in(run.outputs)
-        return read_items(found, where, as_chunk_id, ConfigurationError) if run.outputs else []
+    @abstractmethod
+    def _covered(self, item: Item, retrieved: list[Item]) -> float:
+        """The share of an item that what was retrieved covers."""
+
+    def _score_groups(self, retrieved: list[Item], groups: Sequence[tuple[Item, ...]]) -> float:
+        """The score where truth has groups: of each its best covered member, of equal ones the first."""
+        if self.metric is not None:  # which knows groups itself
+            return float(self.metric.calculate(retrieved, groups))
+        best = [max(group, key=lambda member: self._covered(member, retrieved)) for group in groups]
+        return self.calculate(retrieved, best)
 
     def to_langsmith_evaluator(self, metric_name: str | None = None, k: int | None = None) -> "LangSmithEvaluator":
         """An evaluator for LangSmith's ``evaluate``; called with (run, example) it gives the feedback.
@@ -88,38 +104,34 @@ class Metrics(ABC):
         if not truth and self.needs_ground_truth:
             return _not_scored(
                 name,
-                f"not scored, the example has no chunk-level ground truth ({', '.join(RELEVANT_CHUNK_IDS)}): "
+                f"not scored, the example has no {self.level} ground truth ({', '.join(self.truth_keys)}): "
                 "add it, or declare the example unanswerable",
             )
         retrieved = self._retrieved_by(run)[:k]
-        if fault := mixed_ids(map(str, retrieved), map(str, truth)):
+        if self.level == "chunk-level" and (fault := mixed_ids(map(str, retrieved), map(str, truth))):
             raise ConfigurationError(fault)
-        alternatives = ChunkGroups.of(example).alternatives
+        alternatives = self._alternatives(example)
         groups = [(item, *alternatives.get(item, ())) for item in truth]
-        if alternatives and self.metric is not None:  # which knows groups itself
-            value = float(self.metric.calculate(retrieved, groups))
-        else:  # of each group a member that was retrieved, else the first
-            best = [next((one for one in group if one in retrieved), group[0]) for group in groups]
-            value = self.calculate(retrieved, best)
+        value = self._score_groups(retrieved, groups) if alternatives else self.calculate(retrieved, truth)
         if not isinstance(value, Real) or not math.isfinite(value):
             raise ConfigurationError(
                 f"{type(self).__name__}.calculate gave {preview(repr(value))} for {name}: return a finite number"
             )
         return {"key": name, "score": float(value)}
 
-    def _truth_of(self, example: "Example | None") -> list[str]:
+    def _truth_of(self, example: "Example | None") -> list[Item]:
         """What the extraction finds in the example, which is shown to it under every spelling of its key."""
         outputs = None if example is None else example.outputs
-        found = next((outputs[key] for key in RELEVANT_CHUNK_IDS if key in outputs), None) if outputs else None
+        found = next((outputs[key] for key in self.truth_keys if key in outputs), None) if outputs else None
         if example is None or not outputs or not found or not isinstance(found, list):
-            return self.extract_ground_truth_chunks_ids(example)
-        spelled = {**dict.fromkeys(RELEVANT_CHUNK_IDS, found), **outputs}
-        truth = self.extract_ground_truth_chunks_ids(example.model_copy(update={"outputs": spelled}))
-        if not truth and outputs.keys() <= {*RELEVANT_CHUNK_IDS, "metadata"}:
+            return self._ground_truth(example)
+        spelled = {**dict.fromkeys(self.truth_keys, found), **outputs}
+        truth = self._ground_truth(example.model_copy(update={"outputs": spelled}))
+        if not truth and outputs.keys() <= {*self.truth_keys, "metadata"}:
             raise self._overlooked("example", outputs)
         return truth
 
-    def _retrieved_by(self, run: "Run") -> list[str]:
+    def _retrieved_by(self, run: "Run") -> list[Item]:
         """What the extraction finds in the run, which is shown to it as a list and under every spelling of its key.
 
         An extraction may be written for a list, for what LangSmith records of one, or for another spelling: what it
@@ -127,18 +139,18 @@ class Metrics(ABC):
         """
         outputs: object = run.outputs
         try:
-            found = _list_in(outputs)[1]
+            found = _list_in(outputs, self.retrieved_keys)[1]
         except ConfigurationError:  # of a shape that only the extraction knows
             found = None
         if not found or not isinstance(found, list | tuple):
-            return self.extract_retrieved_chunks_ids(run)
+            return self._retrieved(run)
         with suppress(AttributeError, KeyError, TypeError):
-            if retrieved := self.extract_retrieved_chunks_ids(run.model_copy(update={"outputs": found})):
+            if retrieved := self._retrieved(run.model_copy(update={"outputs": found})):
                 return retrieved
         recorded = outputs if isinstance(outputs, Mapping) else {}
-        spelled = {**dict.fromkeys(RETRIEVED_CHUNK_IDS, found), **recorded}
-        retrieved = self.extract_retrieved_chunks_ids(run.model_copy(update={"outputs": spelled}))
-        if not retrieved and recorded.keys() <= set(RETRIEVED_CHUNK_IDS):
+        spelled = {**dict.fromkeys(self.retrieved_keys, found), **recorded}
+        retrieved = self._retrieved(run.model_copy(update={"outputs": spelled}))
+        if not retrieved and recorded.keys() <= set(self.retrieved_keys):
             raise self._overlooked("run", recorded)
         return retrieved
 
@@ -149,18 +161,27 @@ class Metrics(ABC):
         )
 
 
-def _list_in(outputs: object) -> tuple[str, object]:
-    """What the outputs of a run hold under the first key of ids, and that key; the outputs themselves as a list."""
+def _list_in(outputs: object, keys: Sequence[str]) -> tuple[str, object]:
+    """What the outputs of a run hold under the first of the keys, and that key; the outputs themselves as a list."""
     found, where = outputs, "outputs"
     while isinstance(found, Mapping) and found:
-        key = next((key for key in RETRIEVED_CHUNK_IDS if key in found), None)
+        key = next((key for key in keys if key in found), None)
         if key is None:
             raise ConfigurationError(
-                f"the {where} of the run have {preview(', '.join(map(str, found)))}, and none of "
-                f"{', '.join(RETRIEVED_CHUNK_IDS)}: return a list or one of these, or override the extraction"
+                f"the {where} of the run have {preview(', '.join(map(str, found)))}, and none of {', '.join(keys)}: "
+                "return a list or one of these, or override the extraction"
             )
         found, where = found[key], key
-    return where, found.retrieved_chunk_ids if isinstance(found, ChunkLevelRunOutput) else found
+    if isinstance(found, ChunkLevelRunOutput):
+        found = found.retrieved_chunk_ids
+    elif isinstance(found, TokenLevelRunOutput):
+        found = found.retrieved_spans
+    return where, found
+
+
+def _retrieved_items(run: "Run", keys: Sequence[str], read: Callable[[object], Item]) -> list[Item]:
+    where, found = _list_in(run.outputs, keys)
+    return read_items(found, where, read, ConfigurationError) if run.outputs else []
 
 
 def name_and_cut(name: str, k: int | None) -> tuple[str, int | None]:
@@ -180,8 +201,51 @@ def _not_scored(name: str, comment: str) -> "Feedback":
     return {"key": name, "score": None, "comment": comment, "extra": {"error": True}}
 
 
+class Metrics(LangSmithMetric[str]):
+    """A metric on chunk ids: write ``calculate``, and an extraction where the dataset or the target has its own shape.
+
+    Within ``evaluate`` an extraction is shown the same items as a list and under every spelling of their key. One that
+    finds none of them all the same is an error: it would score 0 in silence.
+    """
+
+    level = "chunk-level"
+    truth_keys = RELEVANT_CHUNK_IDS
+    retrieved_keys = RETRIEVED_CHUNK_IDS
+
+    @abstractmethod
+    def calculate(self, retrieved_chunk_ids: list[str], ground_truth_chunk_ids: list[str]) -> float:
+        """The score of one query: what was retrieved, best first and cut at k, against what is relevant."""
+
+    def extract_ground_truth_chunks_ids(self, example: "Example | None") -> list[str]:
+        """The relevant ids: the output ``relevant_chunk_ids``, ``relevantChunkIds`` or ``chunk_ids`` of the example.
+
+        [] without an example or without any of these. Raises ``GroundTruthError`` when they are not a list of ids.
+        """
+        return relevant_items(example, self.truth_keys, as_chunk_id)
+
+    def extract_retrieved_chunks_ids(self, run: "Run") -> list[str]:
+        """The retrieved ids, best first: outputs that are a list of ids, or that hold one.
+
+        As ``retrieved_chunk_ids``, ``retrievedChunkIds``, ``chunk_ids``, ``retrieved_ids``, ``output`` or ``outputs``.
+        [] without outputs. Raises ``ConfigurationError`` when the outputs hold no list of ids.
+        """
+        return _retrieved_items(run, self.retrieved_keys, as_chunk_id)
+
+    def _retrieved(self, run: "Run") -> list[str]:
+        return self.extract_retrieved_chunks_ids(run)
+
+    def _ground_truth(self, example: "Example | None") -> list[str]:
+        return self.extract_ground_truth_chunks_ids(example)
+
+    def _alternatives(self, example: "Example | None") -> Mapping[str, Sequence[str]]:
+        return ChunkGroups.of(example).alternatives
+
+    def _covered(self, item: str, retrieved: list[str]) -> float:
+        return float(item in retrieved)
+
+
 def get_langsmith_evaluators(
-    metrics: Mapping[str, Metrics | type | str] | Collection[Metrics | type | str],
+    metrics: Mapping[str, LangSmithMetric[Item] | type | str] | Collection[LangSmithMetric[Item] | type | str],
     k: int | None = None,
 ) -> "list[LangSmithEvaluator]":
     """The evaluators of metrics given by name, or as a list or set and named by their classes.
@@ -189,13 +253,14 @@ def get_langsmith_evaluators(
     A metric is an object, its class, or the name of a built-in one such as ``chunk_recall``.
 
     They come in the order of the metrics, those of a set by name. Raises ``ConfigurationError`` when two end up with
-    one name, and when something is not a metric.
+    one name, when chunk-level and token-level metrics are mixed, and when something is not a metric.
     """
     if not isinstance(metrics, Collection) or isinstance(metrics, str):
         raise ConfigurationError(f"metrics is {preview(repr(metrics))}: use a mapping by name, a list or a set")
     named: list[tuple[str | None, Any]]
     named = list(metrics.items()) if isinstance(metrics, Mapping) else [(None, metric) for metric in metrics]
     named = [_given(name, metric) for name, metric in named]
+    _check_metrics([metric for _, metric in named])
     evaluators = [metric.to_langsmith_evaluator(name, k) for name, metric in named]
     if isinstance(metrics, Set):
         evaluators.sort(key=lambda evaluator: evaluator.name)
@@ -209,11 +274,88 @@ def _given(name: str | None, given: Any) -> tuple[str | None, Any]:
         if given not in BUILT_IN:
             raise ConfigurationError(f"there is no metric {preview(given)} for LangSmith: use {', '.join(BUILT_IN)}")
         return name or given, BUILT_IN[given]()
-    made = given() if isinstance(given, type) and issubclass(given, Metrics) else given
-    if not isinstance(made, Metrics):
-        shown = made.__name__ if isinstance(made, type) else preview(repr(made))
-        raise ConfigurationError(f"{shown} is no metric for LangSmith: derive its class from Metrics")
-    return name, made
+    return name, given() if isinstance(given, type) and issubclass(given, LangSmithMetric) else given
+
+
+def _check_metrics(metrics: Collection[object]) -> None:
+    levels: dict[str, str] = {}
+    for metric in metrics:
+        if isinstance(metric, type):
+            raise ConfigurationError(f"{metric.__name__} is no metric for LangSmith: derive it from Metrics")
+        if not isinstance(metric, LangSmithMetric):
+            raise ConfigurationError(f"{preview(repr(metric))} is not a metric: derive its class from Metrics")
+        levels.setdefault(metric.level, type(metric).__name__)
+    if len(levels) > 1:
+        both = " and ".join(f"{name} is {level}" for level, name in sorted(levels.items()))
+        raise ConfigurationError(f"{both}: evaluate the two levels apart, each against its own ground truth")
+
+
+class TokenLevelMetrics(LangSmithMetric[CharacterSpan]):
+    """A metric on character spans: write ``calculate``, and an extraction where the dataset or the target differs."""
+
+    level = "token-level"
+    truth_keys = RELEVANT_SPANS
+    retrieved_keys = RETRIEVED_SPANS
+
+    @abstractmethod
+    def calculate(self, retrieved_spans: list[CharacterSpan], ground_truth_spans: list[CharacterSpan]) -> float:
+        """The score of one query: what was retrieved, best first and cut at k, against what is relevant."""
+
+    def extract_ground_truth_spans(self, example: "Example | None") -> list[CharacterSpan]:
+        """The relevant spans: the output ``relevant_spans`` or ``relevantSpans`` of the example.
+
+        [] without an example or without either. Raises ``GroundTruthError`` when they are not a list of spans.
+        """
+        return relevant_items(example, self.truth_keys, as_span)
+
+    def extract_retrieved_spans(self, run: "Run") -> list[CharacterSpan]:
+        """The retrieved spans, best first: outputs that are a list of spans, or that hold one.
+
+        As ``retrieved_spans``, ``retrievedSpans``, ``spans``, ``output`` or ``outputs``. [] without outputs.
+        Raises ``ConfigurationError`` when the outputs hold no list of spans.
+        """
+        return _retrieved_items(run, self.retrieved_keys, as_span)
+
+    def _retrieved(self, run: "Run") -> list[CharacterSpan]:
+        return self.extract_retrieved_spans(run)
+
+    def _ground_truth(self, example: "Example | None") -> list[CharacterSpan]:
+        return self.extract_ground_truth_spans(example)
+
+    def _alternatives(self, example: "Example | None") -> Mapping[CharacterSpan, Sequence[CharacterSpan]]:
+        groups = relevant_items(example, self.truth_keys, span_and_alternatives)
+        return {group[0]: group[1:] for group in groups if group}
+
+    def _covered(self, item: CharacterSpan, retrieved: list[CharacterSpan]) -> float:
+        return calculate_overlap([item], retrieved) / item.length
+
+
+class SpanLevelMetrics(TokenLevelMetrics):
+    """A built-in metric; an example without ground truth is not scored."""
+
+    needs_ground_truth = True
+
+    def calculate(self, retrieved_spans: list[CharacterSpan], ground_truth_spans: list[CharacterSpan]) -> float:
+        """The metric of one query, counted in characters; a character counts once."""
+        return float(self.metric.calculate(retrieved_spans, ground_truth_spans))
+
+
+class TokenLevelRecall(SpanLevelMetrics):
+    """|retrieved ∩ truth| / |truth|; ``calculate`` gives 0 on empty truth."""
+
+    metric = SpanRecall()
+
+
+class TokenLevelPrecision(SpanLevelMetrics):
+    """|retrieved ∩ truth| / |retrieved|; 0 on empty retrieval."""
+
+    metric = SpanPrecision()
+
+
+class TokenLevelIoU(SpanLevelMetrics):
+    """|retrieved ∩ truth| / |retrieved ∪ truth|; ``calculate`` gives 1 when both are empty, 0 when one is."""
+
+    metric = SpanIoU()
 
 
 class ChunkLevelMetrics(Metrics):
@@ -244,9 +386,12 @@ class ChunkLevelF1(ChunkLevelMetrics):
     metric = ChunkF1()
 
 
-BUILT_IN: dict[str, type[ChunkLevelMetrics]] = {
+BUILT_IN: dict[str, type[SpanLevelMetrics | ChunkLevelMetrics]] = {
     "chunk_recall": ChunkLevelRecall,
     "chunk_precision": ChunkLevelPrecision,
     "chunk_f1": ChunkLevelF1,
+    "span_recall": TokenLevelRecall,
+    "span_precision": TokenLevelPrecision,
+    "span_iou": TokenLevelIoU,
 }
 """The built-in metrics by name."""

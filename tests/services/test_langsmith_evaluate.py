@@ -17,8 +17,13 @@ from rag_eval.services.langsmith_metrics import (
     ChunkLevelPrecision,
     ChunkLevelRecall,
     Metrics,
+    TokenLevelIoU,
+    TokenLevelMetrics,
+    TokenLevelPrecision,
+    TokenLevelRecall,
     get_langsmith_evaluators,
 )
+from rag_eval.types.chunks import CharacterSpan
 from rag_eval.types.ground_truth import ChunkLevelRunOutput
 from rag_eval.types.ids import ChunkId
 from tests.doubles.langsmith_fixtures import closed, offline_client
@@ -28,7 +33,9 @@ from tests.doubles.langsmith_sample import (
     RECALL_AT_2,
     SeedPrecision,
     WrappedPrecision,
+    an_example,
     examples,
+    record,
     retrieve,
     uploaded_dataset,
 )
@@ -129,6 +136,27 @@ def test_offline_nothing_is_sent(server: LangSmithServer, monkeypatch: pytest.Mo
     assert not [thread for thread in begun if "tracing_control" in thread.name]
 
 
+def test_token_level_metrics_run_offline() -> None:
+    found = {"q1": [record(0, 10), record(5, 15)], "q2": [record(90, 95)]}
+    truth = {"q1": [record(0, 20)], "q2": [record(0, 5)]}
+    data = [an_example({"relevant_spans": spans}, query=query) for query, spans in truth.items()]
+    metrics = {"recall": TokenLevelRecall(), "precision": TokenLevelPrecision(), "iou": TokenLevelIoU()}
+    results = list(offline(lambda inputs: {"retrieved_spans": found[inputs["query"]]}, metrics, 5, data))
+    assert scores(results, "recall@5") == {"q1": 0.75, "q2": 0.0}
+    assert scores(results, "precision@5") == {"q1": 1.0, "q2": 0.0}
+    assert scores(results, "iou@5") == {"q1": 0.75, "q2": 0.0}
+
+
+def test_a_users_own_token_level_metric_runs_offline() -> None:
+    class Spans(TokenLevelMetrics):
+        def calculate(self, retrieved_spans: list[CharacterSpan], ground_truth_spans: list[CharacterSpan]) -> float:
+            return len(retrieved_spans) + 10 * len(ground_truth_spans)
+
+    example = an_example({"relevant_spans": [record(0, 5)]})
+    results = offline(lambda inputs: [record(0, 3), record(3, 6), record(6, 9)], [Spans()], 2, [example])
+    assert scores(results, "Spans@2") == {"q": 12.0}
+
+
 @pytest.mark.parametrize("compressed", [True, False])
 def test_feedback_arrives_with_its_key_and_value(server: LangSmithServer, compressed: bool) -> None:
     server.api.info["instance_flags"]["zstd_compression_enabled"] = compressed
@@ -170,15 +198,15 @@ def test_a_failing_target_and_a_broken_metric_upload_no_score(server: LangSmithS
     assert stats["recall@2"] == {"n": 3, "avg": 0.5}
 
 
-def test_a_users_metric_is_well_typed_and_a_number_is_none(tmp_path: Path) -> None:
-    own, none = tmp_path / "own_metric.py", tmp_path / "no_metric.py"
+def test_a_users_metric_is_well_typed_and_a_mix_of_levels_is_not(tmp_path: Path) -> None:
+    own, mixed = tmp_path / "own_metric.py", tmp_path / "mixed_levels.py"
     own.write_text(OWN_METRIC, encoding="utf-8")
-    none.write_text(NONE, encoding="utf-8")
-    command = [sys.executable, "-m", "mypy", "--strict", str(own), str(none)]
+    mixed.write_text(MIXED, encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", str(own), str(mixed)]
     report = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
     # Names only: what mypy has in its cache it reports with the folder of that time.
     errors = [Path(line).name.split(" error: ")[0] for line in report.splitlines() if " error: " in line]
-    assert errors == ["no_metric.py:3:"], report
+    assert errors == ["mixed_levels.py:3:", "mixed_levels.py:4:"], report
 
 
 OWN_METRIC = """
@@ -219,7 +247,9 @@ in_a_set = get_langsmith_evaluators({OnlyCalculate()}, k=5)
 evaluate(lambda inputs: {"chunk_ids": []}, data="questions", evaluators=[feedback, *by_name, *in_a_set])
 """
 
-NONE = """from rag_eval.services.langsmith_metrics import ChunkLevelRecall, get_langsmith_evaluators
+MIXED = """from rag_eval.services.langsmith_metrics import ChunkLevelRecall, TokenLevelRecall, get_langsmith_evaluators
 
-get_langsmith_evaluators([ChunkLevelRecall(), 5], k=5)
+get_langsmith_evaluators([ChunkLevelRecall(), TokenLevelRecall()], k=5)
+get_langsmith_evaluators([5], k=5)
+get_langsmith_evaluators([TokenLevelRecall()], k=5)
 """

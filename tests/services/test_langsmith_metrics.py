@@ -14,11 +14,14 @@ from rag_eval.services.langsmith_metrics import (
     ChunkLevelPrecision,
     ChunkLevelRecall,
     Metrics,
+    TokenLevelPrecision,
+    TokenLevelRecall,
     get_langsmith_evaluators,
 )
-from rag_eval.types.ground_truth import ChunkLevelRunOutput
-from rag_eval.types.ids import ChunkId
-from tests.doubles.langsmith_sample import SeedPrecision, a_run, an_example
+from rag_eval.types.chunks import CharacterSpan
+from rag_eval.types.ground_truth import ChunkLevelRunOutput, TokenLevelRunOutput
+from rag_eval.types.ids import ChunkId, DocumentId
+from tests.doubles.langsmith_sample import SeedPrecision, a_run, an_example, record
 
 ROOT = Path(__file__).parents[2]
 
@@ -106,8 +109,10 @@ def test_metrics_come_as_a_mapping_a_list_or_a_set() -> None:
         ("recall", "mapping"),
         (ChunkLevelRecall(), "mapping"),
         ({3: ChunkLevelRecall()}, "3"),
-        ([5], "'5' is no metric for LangSmith: derive its class from Metrics"),
-        ([int], "int is no metric for LangSmith"),
+        (
+            [ChunkLevelRecall(), TokenLevelRecall()],
+            "ChunkLevelRecall is chunk-level and TokenLevelRecall is token-level",
+        ),
     ],
 )
 def test_metrics_that_cannot_be_used_are_refused(metrics: Any, message: str) -> None:
@@ -123,6 +128,7 @@ def test_ground_truth_is_read_under_each_name(key: str) -> None:
 @pytest.mark.parametrize("example", [None, an_example(None), an_example({}), an_example({"answer": "42"})])
 def test_without_an_example_or_its_outputs_there_is_no_ground_truth(example: Example | None) -> None:
     assert ChunkLevelRecall().extract_ground_truth_chunks_ids(example) == []
+    assert TokenLevelRecall().extract_ground_truth_spans(example) == []
 
 
 @pytest.mark.parametrize("value", ["abc", {"a": 1}, None, [1], ["a", None]])
@@ -159,6 +165,32 @@ def test_no_outputs_are_nothing_retrieved(outputs: Any) -> None:
 def test_outputs_that_hold_no_ids_are_refused(outputs: Any) -> None:
     with pytest.raises(ConfigurationError):
         ChunkLevelRecall().extract_retrieved_chunks_ids(a_run(outputs))
+
+
+def span(start: int, end: int, doc: str = "d.md") -> CharacterSpan:
+    return CharacterSpan(DocumentId(doc), start, end, "x" * (end - start))
+
+
+@pytest.mark.parametrize(
+    "spans", [[record(0, 4)], [span(0, 4)], [{"docId": "d.md", "start": 0, "end": 4, "text": "xxxx", "score": 0.5}]]
+)
+def test_spans_are_read_from_records(spans: list[Any]) -> None:
+    metric = TokenLevelRecall()
+    for outputs in (spans, {"retrieved_spans": spans}, {"retrievedSpans": spans}, {"spans": spans}, {"output": spans}):
+        assert metric.extract_retrieved_spans(a_run(outputs)) == [span(0, 4)]
+    assert metric.extract_retrieved_spans(a_run({"output": TokenLevelRunOutput([span(0, 4)])})) == [span(0, 4)]
+    for key in ("relevant_spans", "relevantSpans"):
+        assert metric.extract_ground_truth_spans(an_example({key: spans})) == [span(0, 4)]
+
+
+@pytest.mark.parametrize(
+    "item", ["a", {}, record(0, 4) | {"end": "4"}, record(0, 4) | {"text": "xxx"}, record(4, 5) | {"start": 5}]
+)
+def test_what_is_no_span_is_refused_by_number(item: Any) -> None:
+    with pytest.raises(GroundTruthError, match="'relevant_spans', item 1"):
+        TokenLevelRecall().extract_ground_truth_spans(an_example({"relevant_spans": [record(0, 4), item]}))
+    with pytest.raises(ConfigurationError, match="'spans', item 0"):
+        TokenLevelRecall().extract_retrieved_spans(a_run({"spans": [item]}))
 
 
 class OtherKeys(Retrieved):
@@ -218,6 +250,20 @@ def test_a_group_of_chunk_ids_is_found_by_any_of_them(retrieved: list[str], scor
     bad = an_example({"relevant_chunk_ids": ["a"], "alternatives": {"a": "copy"}})
     with pytest.raises(GroundTruthError, match=r"alternatives\.a: "):
         ChunkLevelRecall().to_langsmith_evaluator()(a_run(retrieved), bad)
+
+
+def test_a_group_of_spans_is_covered_by_its_best_covered_member() -> None:
+    first, copy, other = record(0, 4), record(10, 14), record(20, 24)
+    example = an_example({"relevant_spans": [first | {"alternatives": [copy]}, other]})
+    recall, precision = (kind().to_langsmith_evaluator() for kind in (TokenLevelRecall, TokenLevelPrecision))
+    for found, expected in (
+        ([record(10, 14)], (0.5, 1.0)),
+        ([record(0, 1), record(10, 13)], (3 / 8, 1.0)),
+        ([record(0, 4), record(10, 14)], (0.5, 1.0)),
+        ([record(30, 34)], (0.0, 0.0)),
+    ):
+        run = a_run({"retrieved_spans": found})
+        assert (recall(run, example)["score"], precision(run, example)["score"]) == expected
 
 
 def test_a_failed_run_has_no_score() -> None:
