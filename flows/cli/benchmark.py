@@ -58,7 +58,7 @@ def run(
     from rag_eval.benchmark.outcome import BenchmarkOutcome
     from rag_eval.benchmark.workspace import Workspace
 
-    chosen = given.benchmark(config, publish_to, search, holdout)
+    chosen = given.benchmark(config, langsmith_dataset=publish_to, search=search, holdout=holdout)
     if config is None and given.corpus is None:
         own = "; yours: rag-eval run benchmark.yaml" if Path("benchmark.yaml").is_file() else ""
         say(Console(stderr=True), f"rag-eval: no benchmark file is given, so this is the sample's{own}")

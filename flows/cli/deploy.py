@@ -38,7 +38,6 @@ from rag_eval.documents.watch import CorpusWatch
 from rag_eval.errors import ConfigurationError, CorpusError, GroundTruthError, RagEvalError, ServiceError
 
 if TYPE_CHECKING:
-    from flows.deployments import Deployed
     from rag_eval.benchmark.config import BenchmarkConfig
     from rag_eval.benchmark.workspace import Workspace
 
@@ -194,14 +193,16 @@ def up(
             documents = [
                 watch_since_last_run(one.config.corpus, one.config.glob, one.workspace) for one in watches.values()
             ]
-            rows = [project_rows(api, *each, is_watched=watch) for each in zip(chosen, deployed, strict=True)]
+            ui = api.removesuffix("/api")
             say(console, "rag-eval is up; Ctrl-C stops all of it", "bold")
-            for row, where in {**sign_in_row(api, console), "UI": api.removesuffix("/api")}.items():
+            for row, where in {**sign_in_row(api, console), "UI": ui}.items():
                 say(console, f"  {row:13}{where}")
-            for one, its_rows in zip(chosen, rows, strict=True):
+            for one, made in zip(chosen, deployed, strict=True):
+                on_change = f"watching {one.config.corpus}" if watch else "when `rag-eval watch` tells of one"
                 say(console, f"  {one.name}", "bold")
-                for row, where in its_rows.items():
-                    say(console, f"    {row:13}{where}")
+                say(console, f"    {'nightly':13}{made['nightly'].schedule or 'never'} UTC")
+                say(console, f"    {'from the UI':13}{ui}/deployments/deployment/{made['adhoc'].id}/run")
+                say(console, f"    {'on change':13}{on_change}")
             for one in chosen:
                 threading.Thread(target=tidy_daily, args=(one.workspace, keep, console), daemon=True).start()
             attend(group, documents, console)
@@ -250,15 +251,6 @@ def watch_since_last_run(corpus: Path, glob: str | Sequence[str], workspace: "Wo
     from rag_eval.benchmark.runs import documents_of_newest
 
     return CorpusWatch(corpus, glob, documents_of_newest(workspace, corpus, glob))
-
-
-def project_rows(api: str, one: Chosen, made: "Mapping[str, Deployed]", *, is_watched: bool) -> dict[str, str]:
-    """When and how the runs of a benchmark start."""
-    return {
-        "nightly": f"{made['nightly'].schedule or 'never'} UTC",
-        "from the UI": f"{api.removesuffix('/api')}/deployments/deployment/{made['adhoc'].id}/run",
-        "on change": f"watching {one.config.corpus}" if is_watched else "when `rag-eval watch` tells of one",
-    }
 
 
 def attend(group: ProcessGroup, documents: Sequence[CorpusWatch], console: Console) -> None:

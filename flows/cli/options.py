@@ -91,17 +91,11 @@ class FileOptions:
     ] = None
     workspace: Annotated[str, typer.Option(help=_KEPT_IN)] = DEFAULT_WORKSPACE
 
-    def benchmark(
-        self,
-        file: Path | None,
-        langsmith_dataset: str | None = None,
-        search: str | None = None,
-        holdout: float | None = None,
-    ) -> "BenchmarkConfig":
-        """The benchmark of a file as it is to run; raises ``ConfigurationError``."""
+    def benchmark(self, file: Path | None, **others: Any) -> "BenchmarkConfig":
+        """The benchmark of a file as it is to run, with these and other settings; raises ``ConfigurationError``."""
         from rag_eval.benchmark.config_files import chosen_benchmark
 
-        return chosen_benchmark(file, self.corpus, self.truth, self.glob, langsmith_dataset, search, holdout)
+        return chosen_benchmark(file, self.corpus, self.truth, self.glob, **others)
 
 
 @dataclass(frozen=True)

@@ -410,12 +410,5 @@ def alternatives(
 
 app = typer.Typer(help="Import, check, review, merge, re-anchor, push and pull ground truth.", no_args_is_help=True)
 app.command("import")(import_)
-app.command("check")(check)
-app.command("review")(review)
-app.command("merge")(merge)
-app.command("reanchor")(reanchor)
-app.command("alternatives")(alternatives)
-app.command("unanswerable")(unanswerable)
-app.command("holes")(holes)
-app.command("push")(push)
-app.command("pull")(pull)
+for command in (check, review, merge, reanchor, alternatives, unanswerable, holes, push, pull):
+    app.command()(command)

@@ -1,6 +1,6 @@
 """One experiment: a corpus, the truth about it, a retriever, and metrics."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, Literal, overload
@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from rag_eval.benchmark.config import Configuration, check_fetch_k, check_level
 from rag_eval.benchmark.engine import InMemoryInputs, evaluate, run_in_memory
+from rag_eval.benchmark.objective import DEFAULT_METRICS
 from rag_eval.benchmark.references import SearchDepth
 from rag_eval.errors import ConfigurationError, GroundTruthError, preview
 from rag_eval.ground_truth.check import check_against_corpus, check_chunk_ids, check_chunker
 from rag_eval.ground_truth.copies import credit_copies, read_copies
 from rag_eval.ground_truth.plain_data import truth_from
-from rag_eval.metrics.chunk_metrics import ChunkF1, ChunkPrecision, ChunkRecall
 from rag_eval.metrics.metric import (
     MAX_MIN_K,
     MIN,
@@ -32,7 +32,6 @@ from rag_eval.metrics.metric import (
 )
 from rag_eval.metrics.own_metrics import listed_metrics, taken_metric
 from rag_eval.metrics.score_tables import average_scores
-from rag_eval.metrics.span_metrics import SpanIoU, SpanPrecision, SpanRecall
 from rag_eval.parts.objects import is_reference
 from rag_eval.retrieval.fusion import HybridRetriever
 from rag_eval.retrieval.retriever import Hit, Retriever, candidates_for, check_part
@@ -163,13 +162,6 @@ def _depth(asked: Asked, truth: Iterable[Sequence[Any]]) -> int:
     return MAX_MIN_K if chunks is None else max(map(chunks.min_k, truth), default=0)
 
 
-DEFAULTS: Mapping[EvaluationType, tuple[Any, ...]] = {
-    "token-level": (SpanRecall(), SpanPrecision(), SpanIoU()),
-    "chunk-level": (ChunkRecall(), ChunkPrecision(), ChunkF1()),
-}
-"""What is measured in each evaluation type unless something else is asked for."""
-
-
 @dataclass(frozen=True)
 class ExperimentTables:
     """The rows behind the averages: every hit, and a score for each metric, k and answerable query.
@@ -263,12 +255,11 @@ def run_with(
     copies: object = "off",
 ) -> RetrievalResult:
     """Evaluate a whole retriever, or parts; the result and the errors are those of ``run_experiment``."""
-    if level not in DEFAULTS:
+    if level not in TRUTH_KINDS:
         raise ConfigurationError(f"there is no evaluation type {level!r}: use 'token-level' or 'chunk-level'")
     ks = _checked_ks(k)
-    columns = metrics_at_cuts(
-        level, DEFAULTS[level] if metrics is None else metrics, ks, several=isinstance(k, Iterable)
-    )
+    asked_for = DEFAULT_METRICS[level] if metrics is None else metrics
+    columns = metrics_at_cuts(level, asked_for, ks, several=isinstance(k, Iterable))
     truth = _with_copies(checked_truth(level, ground_truth, corpus), corpus, copies, level)
     relevant = [item.relevant_spans if level == "token-level" else item.relevant_chunk_ids for item in truth]
     asked = max(*ks, *(_depth(column, relevant) for column in columns.values()))

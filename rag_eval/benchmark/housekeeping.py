@@ -69,9 +69,9 @@ def holdings(workspace: Workspace) -> list[Holding]:
 
 @dataclass
 class Needed:
-    """What stays whatever its age: runs, files that they refer to, and the caches of their parts."""
+    """What stays whatever its age, files that runs refer to and the caches of their parts, and the runs that go."""
 
-    runs: set[str] = field(default_factory=set)
+    old: set[str] = field(default_factory=set)
     files: set[str] = field(default_factory=set)
     caches: set[str] = field(default_factory=set)
 
@@ -89,7 +89,7 @@ def prune(workspace: Workspace, days: float, *, dry_run: bool = False) -> list[H
         chosen: dict[str, list[Path]] = {}
         needed = _needed(workspace, limit)
         runs = [path.parent for path in _children_of(workspace, "runs", f"*/{SUMMARY}")]
-        chosen["runs"] = [path for path in runs if path.name not in needed.runs and _began(path) < limit]
+        chosen["runs"] = [path for path in runs if path.name in needed.old]
         for kind in PRUNABLE:
             for folder in _own_folders(workspace, (kind,)):
                 found = _children(folder) if kind == "indexes" else list(_files(folder))
@@ -120,10 +120,8 @@ def _needed(workspace: Workspace, limit: float) -> Needed:
     needed = Needed()
     outcomes = []
     for path in _children_of(workspace, "runs", f"*/{SUMMARY}"):
-        try:
+        with suppress(ArtifactError):  # of another version, perhaps: not ours to judge
             outcomes.append(read_summary(path))
-        except ArtifactError:
-            needed.runs.add(path.parent.name)  # of another version, perhaps: not ours to judge
     for one in sorted(outcomes, key=lambda one: one.started):
         newest[data_sha256([str(one.config.corpus), one.config.evaluation_type, str(one.config.ground_truth)])] = one
     stay = {one.run for one in newest.values()} | baseline_runs(workspace)
@@ -132,8 +130,9 @@ def _needed(workspace: Workspace, limit: float) -> Needed:
             records = [section.of(done.configuration) for done in one.configurations for section in SECTIONS.values()]
             needed.caches |= {name for part in records if part is not None for name in _cache_names(part)}
             needed.caches |= {"answers"} if "generate" in str(one.config.ground_truth) else set()  # which it extends
+        else:
+            needed.old.add(one.run)
         if one.run in stay:
-            needed.runs.add(one.run)
             _need_files(workspace, one, needed)
     return needed
 
@@ -238,14 +237,6 @@ def _own_folders(workspace: Workspace, kinds: tuple[str, ...]) -> list[Path]:
 
 def _children_of(workspace: Workspace, kind: str, pattern: str) -> list[Path]:
     return [path for folder in _own_folders(workspace, (kind,)) for path in sorted(folder.glob(pattern))]
-
-
-def _began(run: Path) -> float:
-    """When a run began; its summary, which was read before, may be gone by now."""
-    try:
-        return read_summary(run / SUMMARY).started.timestamp()
-    except ArtifactError:
-        return time.time()
 
 
 def _changed(path: Path) -> float:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from rag_eval.benchmark.references import IndexRef, Made, TableRef, effort_of
 from rag_eval.benchmark.stage import Stage
 from rag_eval.benchmark.workspace import Workspace
-from rag_eval.disk.files import remove
+from rag_eval.disk.files import remove, touch
 from rag_eval.errors import ArtifactError
 
 R = TypeVar("R")
@@ -65,7 +65,8 @@ def find_record(workspace: Workspace, stage: Stage, key: str) -> Any | None:
                 remove(path)
         return None
     for used in (*(workspace.root / ref.uri for ref in references if workspace.is_here(ref)), path):
-        workspace.mark_used(used)
+        with suppress(OSError):  # a workspace that is read-only can be used and not pruned
+            touch(used)
         workspace.ensure(used)
     return kept
 

@@ -151,26 +151,17 @@ def _named_stage(module: str, function: str, name: str, by_shard: bool) -> Stage
     return replace(found, name=name, by_shard=by_shard)
 
 
-def stage(
-    kind: str,
-    *,
-    version: int,
-    makes: Any = TableRef,
-    packages: tuple[str, ...] = (),
-    looks: Callable[..., tuple[Any, ...]] | None = None,
-    by_shard: bool = False,
-    divided: Callable[..., list[tuple[Any, ...]]] | None = None,
-) -> Callable[[Callable[..., Any]], Stage]:
-    """Make a function a stage under its own name; raise the version whenever its result would change.
+def stage(kind: str, *, version: int, **settings: Any) -> Callable[[Callable[..., Any]], Stage]:
+    """Make a function a stage under its own name, with settings of ``Stage``.
+
+    Raise the version whenever its result would change.
 
     The function is given tables where a call of the stage has references, and a keyword ``context``. It returns a
     table, a list of shards, ground truth or a filled store, and the effort; a large shard may come in parts, one at a
     time in memory, and then the effort is a function to be called at the end. ``by_shard`` promises that what it makes
     of a shard depends on no other, as ``divided`` does, which gives the inputs of each.
     """
-    return lambda function: Stage(
-        function.__name__.replace("_", "-"), version, function, makes, kind, packages, looks, by_shard, divided
-    )
+    return lambda function: Stage(function.__name__.replace("_", "-"), version, function, kind=kind, **settings)
 
 
 def unused_name(name: str, used: Collection[str]) -> str:

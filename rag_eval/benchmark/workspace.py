@@ -10,7 +10,7 @@ import functools
 import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +19,7 @@ import pyarrow as pa
 from pydantic import AwareDatetime, BaseModel, ConfigDict, model_validator
 
 from rag_eval.benchmark.references import IndexRef, TableRef, TruthRef
-from rag_eval.disk.files import files_sha256, kept_sha256, scratch_path, touch, write_atomically, writing
+from rag_eval.disk.files import files_sha256, kept_sha256, scratch_path, write_atomically, writing
 from rag_eval.disk.rows import nanoseconds, read_table, write_table
 from rag_eval.disk.storage import Bucket, BucketCopy, BucketLocation, Storage
 from rag_eval.errors import ArtifactError, DamagedError
@@ -99,12 +99,6 @@ class Workspace(BaseModel):
     def ensure(self, path: Path) -> None:
         """Store a file or a folder of the root unless it is stored already."""
         self.storage.ensure(self._name(path))
-
-    @staticmethod
-    def mark_used(path: Path) -> None:
-        """Take note that kept work was used now, which keeps it from being pruned."""
-        with suppress(OSError):  # a workspace that is read-only can be used and not pruned
-            touch(path)
 
     def kept(self, path: Path) -> Path:
         """Return the path of a file that never changes, fetched first where only the bucket has it."""

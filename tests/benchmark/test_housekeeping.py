@@ -22,7 +22,7 @@ from rag_eval.benchmark.stage import Stage
 from rag_eval.benchmark.truth_stages import ground_truth
 from rag_eval.benchmark.workspace import Workspace
 from rag_eval.chunking.recursive import RecursiveTokenChunker
-from rag_eval.disk.files import SCRATCH_PREFIX, sweep_scratch
+from rag_eval.disk.files import SCRATCH_PREFIX, sweep_scratch, touch
 from rag_eval.disk.turns import in_turn
 from rag_eval.errors import ArtifactError, ConfigurationError
 from rag_eval.reports.report import build_report
@@ -75,7 +75,7 @@ def files(found: list[Holding]) -> dict[str, int]:
 def test_pruning_removes_what_was_not_used(tmp_path: Path) -> None:
     workspace = filled(tmp_path)
     used = next((tmp_path / "tables" / "chunks").iterdir())
-    workspace.mark_used(used)
+    touch(used)
     assert prune(workspace, 30) == []
     expected = {"tables": 2, "indexes": 1, "records": 1, "results": 1, "prefect": 1, "cache": 1}
     before = holdings(workspace)
